@@ -1,0 +1,1 @@
+//! What a status and code of a given provider mean, as tables.

@@ -1,0 +1,87 @@
+//! What a message says: common fields that every channel renders, and per channel an override that
+//! wins. Kept as JSON text; parsed by borrowing when it is needed.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// A message's content, borrowing from its JSON text.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Content<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<&'a RawValue>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub webpush: Option<WebpushContent<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<WebhookContent<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpContent<'a>>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebpushContent<'a> {
+    /// The plaintext as it is encrypted, byte for byte; empty for a push without a body.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookContent<'a> {
+    /// Replaces the webhook's body: a string byte for byte, anything else as the JSON text it came in.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpContent<'a> {
+    /// The request's body: a string byte for byte, anything else as the JSON text it came in.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<&'a RawValue>,
+}
+
+impl<'a> Content<'a> {
+    pub fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}
+
+/// A raw JSON value as the bytes of a request: a string's own text, anything else as it stands.
+pub fn raw_bytes(value: &RawValue) -> Cow<'_, str> {
+    match serde_json::from_str::<Cow<'_, str>>(value.get()) {
+        Ok(Cow::Borrowed(text)) => Cow::Borrowed(text),
+        Ok(Cow::Owned(text)) => Cow::Owned(text),
+        Err(_) => Cow::Borrowed(value.get()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_payload_is_taken_byte_for_byte_and_json_as_it_stands() {
+        let text = r#"{"webhook":{"payload":"{\"a\": 1}\n"},"http":{"body":{"a": [1,  2]}}}"#;
+        let content = Content::parse(text).unwrap();
+        let payload = content.webhook.and_then(|w| w.payload).unwrap();
+        let body = content.http.and_then(|h| h.body).unwrap();
+        assert_eq!(raw_bytes(payload), "{\"a\": 1}\n");
+        assert_eq!(raw_bytes(body), r#"{"a": [1,  2]}"#);
+    }
+
+    #[test]
+    fn an_unknown_field_is_an_error_that_names_it() {
+        let error = Content::parse(r#"{"titel":"x"}"#).unwrap_err().to_string();
+        assert!(error.contains("titel"), "{error}");
+    }
+}

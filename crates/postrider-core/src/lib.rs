@@ -1,0 +1,30 @@
+//! Postrider's words as types, the ports that stores and channels implement, and the pure policy
+//! that decides what happens next. Does no I/O, reads no clock, draws no random number: those are
+//! arguments, so that everything here can be tabled, property-tested and simulated.
+
+pub mod address;
+pub mod backoff;
+pub mod channel;
+pub mod class;
+pub mod classify;
+pub mod content;
+pub mod decide;
+pub mod delivery;
+pub mod id;
+pub mod lane;
+pub mod message;
+pub mod outcome;
+pub mod retry_after;
+pub mod store;
+pub mod time;
+pub mod ttl;
+
+pub use address::{Address, AddressHash, AddressStatus, ChannelKind, Target};
+pub use channel::{Attempt, Channel, Finished};
+pub use class::Class;
+pub use delivery::{AttemptRecord, DeadReason, Delivery, State};
+pub use id::{AddressId, DeliveryId, IdSource, KeyId, MessageId};
+pub use lane::{LaneId, LaneKey};
+pub use message::{Message, TenantId};
+pub use outcome::{Outcome, Report, Scope};
+pub use time::{Clock, Timestamp};

@@ -1,0 +1,1 @@
+//! Parses `Retry-After`.

@@ -1,0 +1,4 @@
+//! What faces outward: HTTP API, command line, configuration, telemetry, sandbox, demo, benchmark,
+//! and the wiring of store, gate, dispatcher and channels. Decides nothing about deliveries.
+
+pub mod sandbox;

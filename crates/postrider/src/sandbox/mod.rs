@@ -1,0 +1,1 @@
+//! Fake providers that check what the real ones check, and fail on request.
