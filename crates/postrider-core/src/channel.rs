@@ -1,4 +1,4 @@
-//! The port that every channel implements.
+//! The ports that every channel implements: [`Intake`] at the gate, [`Channel`] at dispatch.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::address::{ChannelKind, Target};
 use crate::class::Class;
+use crate::content::Content;
 use crate::id::DeliveryId;
 use crate::message::Message;
 use crate::outcome::Report;
@@ -47,4 +48,37 @@ pub trait Channel: Send + Sync {
     /// whatever order. Preparation (encryption, signing) is done for the whole batch at once.
     /// Never fails: failure is an outcome. TTL is checked again just before the socket write.
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync));
+}
+
+/// What is wrong with one field of a request, and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct FieldError {
+    /// A path such as `to.address.keys.p256dh`.
+    pub field: String,
+    pub found: String,
+    pub allowed: String,
+}
+
+impl FieldError {
+    pub fn new(field: impl Into<String>, found: impl Into<String>, allowed: impl Into<String>) -> Self {
+        Self { field: field.into(), found: found.into(), allowed: allowed.into() }
+    }
+}
+
+/// What a channel knows about addresses and content before anything is queued. Pure: resolves no
+/// name and opens no connection.
+pub trait Intake: Send + Sync {
+    fn kind(&self) -> ChannelKind;
+
+    /// Reads an address as a caller writes it (`{"channel": …, …}`). Fields are named relative to it.
+    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>>;
+
+    /// The provider behind a target: the lane's middle part.
+    fn provider(&self, target: &Target) -> Arc<str>;
+
+    /// Refuses content that this channel could never deliver. Fields are named relative to `content`.
+    fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>>;
+
+    /// The longest TTL that the provider takes.
+    fn ttl_s_max(&self) -> u32;
 }

@@ -20,7 +20,7 @@ pub mod time;
 pub mod ttl;
 
 pub use address::{Address, AddressHash, AddressStatus, ChannelKind, Target};
-pub use channel::{Attempt, Channel, Finished};
+pub use channel::{Attempt, Channel, FieldError, Finished, Intake};
 pub use class::Class;
 pub use delivery::{AttemptRecord, DeadReason, Delivery, State};
 pub use id::{AddressId, DeliveryId, IdSource, KeyId, MessageId};
