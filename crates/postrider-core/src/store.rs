@@ -337,6 +337,8 @@ pub enum KeyScope {
     Tenant,
     /// Look, within one tenant.
     Read,
+    /// Look, and read stored bodies, within one tenant.
+    Content,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
