@@ -84,6 +84,12 @@ pub fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
 /// Where the present comes from: the system's clock in production, a hand-set one in tests.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
+
+    /// Asks to be called whenever time is moved by hand, so that whoever sleeps until a time looks
+    /// again. A real clock moves by itself and never calls.
+    fn on_move(&self, wake: std::sync::Arc<dyn Fn() + Send + Sync>) {
+        let _ = wake;
+    }
 }
 
 #[cfg(test)]
