@@ -1,1 +1,16 @@
-//! placeholder
+//! The runtime between the door and the providers: the gate that takes messages in, the dispatcher
+//! that leases and sends, the settler that writes down what became of it. Knows no provider, no
+//! store engine and no HTTP framework; decides nothing that [`postrider_core`] can decide.
+
+mod dispatcher;
+mod flow;
+pub mod gate;
+mod launch;
+mod observer;
+mod roll;
+mod settler;
+
+pub use dispatcher::{Dispatcher, DispatcherConfig, Limits};
+pub use gate::{Gate, Refusal, Submission};
+pub use observer::{NoObserver, Observer};
+pub use postrider_core::FieldError;

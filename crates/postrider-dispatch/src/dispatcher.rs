@@ -1,0 +1,226 @@
+//! Leases due work lane by lane and sends it, bounded per origin and in all. Sleeps until there is
+//! something to do: woken by arrival, by exact time or by a call that ended; never polls.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::store::{Leased, ReadyLane, Store, StoreError};
+use postrider_core::{Channel, ChannelKind, Class, Clock};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::flow::Flow;
+use crate::launch::{Batch, Bench, Job, may_be_sent};
+use crate::observer::Observer;
+use crate::roll::Roll;
+use crate::settler::{Settlements, Settler};
+
+/// How much at once, and for how long.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Calls under way per origin.
+    pub per_origin: HashMap<ChannelKind, usize>,
+    /// Calls under way in all. Together with one settle batch, this is what a crash can send twice.
+    pub concurrency: usize,
+    /// Longer than an attempt can last.
+    pub lease: Duration,
+    pub settle_batch: usize,
+    /// How long a settlement may wait for others to share its fsync.
+    pub settle_linger: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            per_origin: HashMap::new(),
+            concurrency: 512,
+            lease: Duration::from_secs(90),
+            settle_batch: 512,
+            settle_linger: Duration::from_millis(2),
+        }
+    }
+}
+
+const PER_ORIGIN_DEFAULT: usize = 64;
+/// What one turn of the round robin takes from a lane.
+const QUANTUM: usize = 64;
+/// What one task sends: large enough to encrypt in one go, small enough to spread over cores.
+const TASK_JOBS: usize = 16;
+const LANES_FIRST: usize = 256;
+const LANES_MAX: usize = 65_536;
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a store that fails may hold up the end.
+const SETTLE_AT_END: Duration = Duration::from_secs(5);
+const STORE_PAUSE: Duration = Duration::from_millis(250);
+
+pub struct DispatcherConfig {
+    pub store: Arc<dyn Store>,
+    pub channels: Vec<Arc<dyn Channel>>,
+    pub classes: Vec<Arc<Class>>,
+    pub limits: Limits,
+    pub clock: Arc<dyn Clock>,
+    pub observer: Arc<dyn Observer>,
+    /// For jitter.
+    pub seed: u64,
+}
+
+/// A running dispatcher. Dropping it stops leasing; [`Dispatcher::drain`] ends it in order.
+pub struct Dispatcher {
+    stop: watch::Sender<bool>,
+    leaser: JoinHandle<JoinSet<()>>,
+    settler: JoinHandle<()>,
+    flow: Arc<Flow>,
+}
+
+impl Dispatcher {
+    pub fn start(config: DispatcherConfig) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let flow =
+            Arc::new(Flow::new(config.limits.concurrency.max(1) + config.limits.settle_batch));
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let settler = Settler {
+            store: config.store.clone(),
+            flow: flow.clone(),
+            observer: config.observer.clone(),
+            batch_max: config.limits.settle_batch.max(1),
+            linger: config.limits.settle_linger,
+        };
+        let leaser = Leaser {
+            store: config.store,
+            channels: config.channels.into_iter().map(|c| (c.kind(), c)).collect(),
+            classes: config.classes.into_iter().map(|c| (c.name.clone(), c)).collect(),
+            fallback: Arc::new(Class::default()),
+            limits: config.limits,
+            bench: Arc::new(Bench {
+                clock: config.clock,
+                flow: flow.clone(),
+                observer: config.observer,
+                settlements: Settlements(sender),
+                roll: Roll::new(config.seed),
+            }),
+            tasks: JoinSet::new(),
+            lanes_asked: LANES_FIRST,
+        };
+        Self {
+            stop,
+            leaser: tokio::spawn(leaser.run(stopped)),
+            settler: tokio::spawn(settler.run(receiver)),
+            flow,
+        }
+    }
+
+    /// Deliveries leased and not yet settled.
+    pub fn in_flight(&self) -> usize {
+        self.flow.unsettled()
+    }
+
+    /// Leases nothing more, lets calls under way end until the deadline, gives back what did not end,
+    /// and writes everything down. True if every call ended by itself.
+    pub async fn drain(self, deadline: Duration) -> bool {
+        let _ = self.stop.send(true);
+        let Ok(mut tasks) = self.leaser.await else { return false };
+        let all_ended = async { while tasks.join_next().await.is_some() {} };
+        let in_time = tokio::time::timeout(deadline, all_ended).await.is_ok();
+        tasks.shutdown().await;
+        // The last sender went with the tasks: the settler ends when all is written.
+        let written = tokio::time::timeout(SETTLE_AT_END, self.settler).await;
+        in_time && written.is_ok()
+    }
+}
+
+struct Leaser {
+    store: Arc<dyn Store>,
+    channels: HashMap<ChannelKind, Arc<dyn Channel>>,
+    classes: HashMap<Arc<str>, Arc<Class>>,
+    fallback: Arc<Class>,
+    limits: Limits,
+    bench: Arc<Bench>,
+    tasks: JoinSet<()>,
+    lanes_asked: usize,
+}
+
+impl Leaser {
+    async fn run(mut self, mut stopped: watch::Receiver<bool>) -> JoinSet<()> {
+        while !*stopped.borrow() {
+            while self.tasks.try_join_next().is_some() {}
+            let launched = match self.round().await {
+                Ok(launched) => launched,
+                Err(StoreError::Closed) => break,
+                Err(error) => {
+                    self.bench.observer.store_trouble("lease", &error);
+                    tokio::select! {
+                        () = tokio::time::sleep(STORE_PAUSE) => {}
+                        _ = stopped.changed() => {}
+                    }
+                    continue;
+                }
+            };
+            if launched == 0 {
+                tokio::select! {
+                    () = self.store.wait_for_work(WAIT_MAX) => {}
+                    () = self.bench.flow.freed() => {}
+                    _ = stopped.changed() => {}
+                }
+            }
+        }
+        self.tasks
+    }
+
+    /// One turn over the ready lanes, a quantum each. Says how many deliveries were leased.
+    async fn round(&mut self) -> Result<usize, StoreError> {
+        if self.bench.flow.room() == 0 {
+            return Ok(0);
+        }
+        let lanes = self.store.ready_lanes(self.lanes_asked).await?;
+        let mut launched = 0;
+        for lane in &lanes {
+            launched += self.serve(lane).await?;
+        }
+        // Lanes that wait for a full origin must not hide those behind them.
+        self.lanes_asked = if launched == 0 && lanes.len() == self.lanes_asked {
+            (self.lanes_asked * 4).min(LANES_MAX)
+        } else {
+            LANES_FIRST
+        };
+        let retry_wider =
+            launched == 0 && self.lanes_asked > lanes.len() && lanes.len() >= LANES_FIRST;
+        Ok(if retry_wider { 1 } else { launched })
+    }
+
+    async fn serve(&mut self, lane: &ReadyLane) -> Result<usize, StoreError> {
+        let Some(channel) = self.channels.get(&lane.key.channel).cloned() else { return Ok(0) };
+        let per_origin = &self.limits.per_origin;
+        let limit = |kind| per_origin.get(&kind).copied().unwrap_or(PER_ORIGIN_DEFAULT);
+        let origin = self.bench.flow.origin(&lane.key, limit);
+        let max = origin.free().min(self.bench.flow.room()).min(QUANTUM);
+        if max == 0 {
+            return Ok(0);
+        }
+        let leased = self.store.lease(lane.id, max, self.limits.lease).await?;
+        let count = leased.len();
+        self.bench.flow.leased(count);
+        let class = self.classes.get(&lane.key.class).unwrap_or(&self.fallback).clone();
+        let mut jobs = self.sendable(lane, leased, &class);
+        origin.take(jobs.len());
+        self.bench.observer.in_flight(self.bench.flow.unsettled());
+        while !jobs.is_empty() {
+            let rest = jobs.split_off(jobs.len().min(TASK_JOBS));
+            let batch = Batch {
+                lane: lane.key.clone(),
+                class: class.clone(),
+                channel: channel.clone(),
+                origin: origin.clone(),
+                jobs: std::mem::replace(&mut jobs, rest),
+            };
+            self.tasks.spawn(batch.run(self.bench.clone()));
+        }
+        Ok(count)
+    }
+
+    fn sendable(&self, lane: &ReadyLane, leased: Vec<Leased>, class: &Class) -> Vec<Job> {
+        let now = self.bench.clock.now();
+        let may = |l: &Leased| may_be_sent(&self.bench, &lane.key, l, class, now);
+        leased.into_iter().filter(may).map(Job::new).collect()
+    }
+}

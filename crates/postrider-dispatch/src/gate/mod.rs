@@ -1,0 +1,414 @@
+//! The one way in: validates, normalises and deduplicates messages, then makes them durable. What
+//! leaves here as accepted is on disk. Sends nothing and resolves no host name.
+
+mod dedup;
+mod refusal;
+mod request;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_lc_rs::hmac;
+use bytes::Bytes;
+use postrider_core::content::Content;
+use postrider_core::message::Envelope;
+use postrider_core::store::{Admission, NewAddress, NewDelivery, NewMessage, Store};
+use postrider_core::{
+    Address, AddressHash, AddressId, AddressStatus, ChannelKind, Class, Clock, FieldError, Intake,
+    LaneKey, Target, TenantId,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+pub use refusal::Refusal;
+use request::{Audience, Request, shorten, unknown_field};
+
+/// The most addresses that one message is expanded to at the gate.
+const ADDRESSES_MAX: usize = 10_000;
+const LANES_CACHED_MAX: usize = 10_000;
+/// The name of the class that a message gets if it names none.
+pub const DEFAULT_CLASS: &str = "transactional";
+
+/// One message as it came in: JSON, and what travelled beside it.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    pub body: Bytes,
+    /// From the `Idempotency-Key` header.
+    pub idempotency_key: Option<String>,
+    pub traceparent: Option<String>,
+}
+
+pub struct Gate {
+    store: Arc<dyn Store>,
+    intakes: HashMap<ChannelKind, Arc<dyn Intake>>,
+    classes: HashMap<Arc<str>, Arc<Class>>,
+    hash_key: hmac::Key,
+    clock: Arc<dyn Clock>,
+    lanes: Mutex<HashMap<LaneKey, Arc<LaneKey>>>,
+}
+
+impl Gate {
+    /// `hash_key` turns endpoints into what may be remembered of them.
+    pub fn new(
+        store: Arc<dyn Store>,
+        intakes: Vec<Arc<dyn Intake>>,
+        classes: &[Arc<Class>],
+        hash_key: &[u8],
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            store,
+            intakes: intakes.into_iter().map(|i| (i.kind(), i)).collect(),
+            classes: classes.iter().map(|c| (c.name.clone(), c.clone())).collect(),
+            hash_key: hmac::Key::new(hmac::HMAC_SHA256, hash_key),
+            clock,
+            lanes: Mutex::default(),
+        }
+    }
+
+    /// Takes a batch in. One answer each, in order; what is accepted is durable.
+    pub async fn admit(
+        &self,
+        tenant: &TenantId,
+        batch: Vec<Submission>,
+    ) -> Vec<Result<Admission, Refusal>> {
+        let mut answers: Vec<Option<Refusal>> = Vec::with_capacity(batch.len());
+        let mut messages = Vec::with_capacity(batch.len());
+        for submission in &batch {
+            match self.prepare(tenant, submission).await {
+                Ok(message) => {
+                    messages.push(message);
+                    answers.push(None);
+                }
+                Err(refusal) => answers.push(Some(refusal)),
+            }
+        }
+        let mut admissions =
+            if messages.is_empty() { Ok(Vec::new()) } else { self.store.accept(messages).await }
+                .map(Vec::into_iter);
+        let answer = |refused: Option<Refusal>| match (refused, &mut admissions) {
+            (Some(refusal), _) => Err(refusal),
+            (None, Err(error)) => Err(error.clone().into()),
+            (None, Ok(admissions)) => match admissions.next() {
+                Some(Admission::Conflict { message }) => {
+                    Err(Refusal::conflict(&message.to_string()))
+                }
+                Some(admission) => Ok(admission),
+                None => Err(Refusal::new(
+                    500,
+                    "internal",
+                    "The store gave no answer",
+                    "please report this",
+                )),
+            },
+        };
+        answers.into_iter().map(answer).collect()
+    }
+
+    /// Reads and checks an address for the registry: an inline address plus `recipient`.
+    pub fn check_address(&self, tenant: &TenantId, json: &[u8]) -> Result<NewAddress, Refusal> {
+        let text = std::str::from_utf8(json).map_err(|e| Refusal::invalid_json(e.to_string()))?;
+        let mut value: serde_json::Value =
+            serde_json::from_str(text).map_err(|e| Refusal::invalid_json(e.to_string()))?;
+        let recipient = match value.as_object_mut().and_then(|o| o.remove("recipient")) {
+            None | Some(serde_json::Value::Null) => None,
+            Some(serde_json::Value::String(s)) if !s.is_empty() && s.len() <= request::TEXT_MAX => {
+                Some(s.into())
+            }
+            Some(_) => {
+                return Err(Refusal::field(
+                    "recipient",
+                    "something else",
+                    "a string of 1 to 256 bytes",
+                ));
+            }
+        };
+        let target = self.target(&value.to_string()).map_err(Refusal::invalid)?;
+        let hash = self.hash(target.url());
+        Ok(NewAddress { tenant: tenant.clone(), recipient, target, hash })
+    }
+
+    async fn prepare(
+        &self,
+        tenant: &TenantId,
+        submission: &Submission,
+    ) -> Result<NewMessage, Refusal> {
+        let now = self.clock.now();
+        let request = Request::parse(&submission.body, now)?;
+        let class = self.class(request.class.as_deref())?;
+        let content = parse_content(request.content)?;
+        let deliveries = self.deliveries(tenant, &request.to, &class).await?;
+        let ttl_s = self.ttl(&request, &class, &deliveries)?;
+        self.check_content(&content, &deliveries)?;
+        let key = own_key(&request, submission)?;
+        let dedup = dedup::key(tenant, key.as_deref(), &request, submission, &deliveries, ttl_s);
+        Ok(NewMessage {
+            tenant: tenant.clone(),
+            class: class.name.clone(),
+            ttl_s,
+            send_at: request.send_at,
+            content: request.content.into(),
+            dedup,
+            deliveries,
+            envelope: Envelope {
+                collapse_key: request.collapse_key,
+                idempotency_key: key.map(Into::into),
+                priority: request.priority,
+                tags: request.tags,
+                campaign: request.campaign,
+                compliance: request.compliance,
+                retry: request.retry,
+                traceparent: submission
+                    .traceparent
+                    .as_deref()
+                    .filter(|t| is_traceparent(t))
+                    .map(Into::into),
+            },
+        })
+    }
+
+    fn class(&self, name: Option<&str>) -> Result<Arc<Class>, Refusal> {
+        let name = name.unwrap_or(DEFAULT_CLASS);
+        self.classes.get(name).cloned().ok_or_else(|| {
+            let mut known: Vec<_> = self.classes.keys().map(|k| &**k).collect();
+            known.sort_unstable();
+            Refusal::field(
+                "class",
+                shorten(name),
+                format!("a configured class: {}", known.join(", ")),
+            )
+        })
+    }
+
+    async fn deliveries(
+        &self,
+        tenant: &TenantId,
+        to: &Audience<'_>,
+        class: &Class,
+    ) -> Result<Vec<NewDelivery>, Refusal> {
+        match to {
+            Audience::Inline(json) => {
+                let target = self
+                    .target(json)
+                    .map_err(|errors| Refusal::invalid(below("to.address", errors)))?;
+                Ok(vec![self.inline(tenant, Arc::new(target), class)])
+            }
+            Audience::Registered(text) => {
+                let unknown = || {
+                    Refusal::field(
+                        "to.address",
+                        shorten(text),
+                        "the id of a registered address, adr_…",
+                    )
+                };
+                let id: AddressId = text.parse().map_err(|_| unknown())?;
+                let address = self.store.address(tenant, id).await?.ok_or_else(unknown)?;
+                match self.registered(address, class) {
+                    Some(delivery) => Ok(vec![delivery]),
+                    None => Err(Refusal::field(
+                        "to.address",
+                        format!("{id}, which is gone"),
+                        "an active address; register the new subscription",
+                    )),
+                }
+            }
+            Audience::Recipients(names) => self.recipients(tenant, names, class).await,
+        }
+    }
+
+    async fn recipients(
+        &self,
+        tenant: &TenantId,
+        names: &[Cow<'_, str>],
+        class: &Class,
+    ) -> Result<Vec<NewDelivery>, Refusal> {
+        let mut deliveries = Vec::new();
+        for name in names {
+            let mut cursor = None;
+            loop {
+                let page = self.store.addresses(tenant, Some(name), cursor, 1_000).await?;
+                deliveries.extend(page.items.into_iter().filter_map(|a| self.registered(a, class)));
+                if deliveries.len() > ADDRESSES_MAX {
+                    return Err(Refusal::field(
+                        "to.recipients",
+                        "too many addresses",
+                        format!("at most {ADDRESSES_MAX} addresses per message"),
+                    ));
+                }
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        if deliveries.is_empty() {
+            return Err(Refusal::field(
+                "to",
+                "no active address",
+                "recipients with at least one active address; register one first",
+            ));
+        }
+        Ok(deliveries)
+    }
+
+    fn registered(&self, address: Address, class: &Class) -> Option<NewDelivery> {
+        let usable = matches!(address.status, AddressStatus::Active | AddressStatus::Suspect);
+        let target = Arc::new(address.target.filter(|_| usable)?);
+        Some(NewDelivery {
+            lane: self.lane(&address.tenant, &target, class),
+            target,
+            hash: address.hash,
+            recipient: address.recipient,
+            address: Some(address.id),
+            address_since: Some(address.created_at),
+        })
+    }
+
+    fn inline(&self, tenant: &TenantId, target: Arc<Target>, class: &Class) -> NewDelivery {
+        NewDelivery {
+            lane: self.lane(tenant, &target, class),
+            hash: self.hash(target.url()),
+            target,
+            recipient: None,
+            address: None,
+            address_since: None,
+        }
+    }
+
+    fn target(&self, json: &str) -> Result<Target, Vec<FieldError>> {
+        #[derive(Deserialize)]
+        struct Which<'a> {
+            #[serde(borrow)]
+            channel: Option<&'a RawValue>,
+        }
+        let known = || {
+            let mut names: Vec<_> = self.intakes.keys().map(|k| k.name()).collect();
+            names.sort_unstable();
+            format!("one of {}", names.join(", "))
+        };
+        let wrong = |found: &str| vec![FieldError::new("channel", found, known())];
+        let which: Which<'_> = serde_json::from_str(json).map_err(|_| wrong("nothing"))?;
+        let Some(raw) = which.channel else { return Err(wrong("nothing")) };
+        let name = raw.get().trim_matches('"');
+        let intake = ChannelKind::parse(name).and_then(|kind| self.intakes.get(&kind));
+        intake.ok_or_else(|| wrong(&shorten(name)))?.target(json)
+    }
+
+    /// Lanes are few and messages many: the name is allocated once.
+    fn lane(&self, tenant: &TenantId, target: &Target, class: &Class) -> Arc<LaneKey> {
+        let channel = target.channel();
+        let provider =
+            self.intakes.get(&channel).map_or_else(|| "".into(), |intake| intake.provider(target));
+        let key = LaneKey { tenant: tenant.clone(), channel, provider, class: class.name.clone() };
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lane) = lanes.get(&key) {
+            return lane.clone();
+        }
+        if lanes.len() >= LANES_CACHED_MAX {
+            lanes.clear();
+        }
+        let lane = Arc::new(key.clone());
+        lanes.insert(key, lane.clone());
+        lane
+    }
+
+    fn hash(&self, url: &str) -> AddressHash {
+        let tag = hmac::sign(&self.hash_key, url.as_bytes());
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&tag.as_ref()[..16]);
+        AddressHash(hash)
+    }
+
+    fn ttl(
+        &self,
+        request: &Request<'_>,
+        class: &Class,
+        deliveries: &[NewDelivery],
+    ) -> Result<u32, Refusal> {
+        let longest =
+            |d: &NewDelivery| self.intakes.get(&d.lane.channel).map_or(0, |i| i.ttl_s_max());
+        let max = deliveries.iter().map(longest).min().unwrap_or(0);
+        let Some(asked) = request.ttl_s else { return Ok(class.ttl_s.min(max)) };
+        u32::try_from(asked).ok().filter(|ttl| *ttl <= max).ok_or_else(|| {
+            Refusal::field("ttl_s", asked.to_string(), format!("0 to {max}; 0 means now or never"))
+        })
+    }
+
+    fn check_content(
+        &self,
+        content: &Content<'_>,
+        deliveries: &[NewDelivery],
+    ) -> Result<(), Refusal> {
+        let mut checked: Vec<ChannelKind> = Vec::new();
+        for delivery in deliveries {
+            let kind = delivery.lane.channel;
+            if !checked.contains(&kind) {
+                checked.push(kind);
+                if let Some(intake) = self.intakes.get(&kind) {
+                    intake
+                        .check(content)
+                        .map_err(|errors| Refusal::invalid(below("content", errors)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse_content(text: &str) -> Result<Content<'_>, Refusal> {
+    Content::parse(text).map_err(|error| {
+        let wrong = || {
+            FieldError::new(
+                "content",
+                "a field of another type",
+                "title, body and url as strings, data as any JSON; see the API reference",
+            )
+        };
+        Refusal::invalid(vec![unknown_field("content", &error).unwrap_or_else(wrong)])
+    })
+}
+
+/// The caller's key, from the header or the body.
+fn own_key<'a>(
+    request: &'a Request<'_>,
+    submission: &'a Submission,
+) -> Result<Option<String>, Refusal> {
+    let header = submission.idempotency_key.as_deref();
+    match (header, request.idempotency_key.as_deref()) {
+        (Some(a), Some(b)) if a != b => Err(Refusal::field(
+            "idempotency_key",
+            shorten(b),
+            "the same as the Idempotency-Key header, or only one of the two",
+        )),
+        (Some(key), _)
+            if key.is_empty()
+                || key.len() > request::TEXT_MAX
+                || key.chars().any(char::is_control) =>
+        {
+            Err(Refusal::field(
+                "Idempotency-Key",
+                format!("{} bytes", key.len()),
+                "1 to 256 printable characters",
+            ))
+        }
+        (key, other) => Ok(key.or(other).map(str::to_owned)),
+    }
+}
+
+fn below(prefix: &str, errors: Vec<FieldError>) -> Vec<FieldError> {
+    let under = |mut e: FieldError| {
+        e.field =
+            if e.field.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", e.field) };
+        e
+    };
+    errors.into_iter().map(under).collect()
+}
+
+/// W3C trace context: `00-<32 hex>-<16 hex>-<2 hex>`. Anything else is not passed on.
+fn is_traceparent(text: &str) -> bool {
+    let hex =
+        |part: &str, len: usize| part.len() == len && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts: Vec<_> = text.split('-').collect();
+    matches!(parts.as_slice(), [v, trace, span, flags] if hex(v, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2))
+}

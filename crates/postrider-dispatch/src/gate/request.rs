@@ -1,0 +1,294 @@
+//! A message as a caller writes it: JSON, borrowed, every field checked on its own so that an error
+//! names the field, what was found and what is allowed. Resolves no address and knows no channel.
+
+use std::borrow::Cow;
+
+use postrider_core::backoff::RetryPolicy;
+use postrider_core::message::Priority;
+use postrider_core::{FieldError, Timestamp};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::refusal::Refusal;
+
+pub(super) const TEXT_MAX: usize = 256;
+const LABELS_MAX: usize = 16;
+const SEND_AHEAD_DAYS_MAX: i64 = 366;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields<'a> {
+    #[serde(borrow)]
+    to: Option<&'a RawValue>,
+    #[serde(borrow)]
+    class: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    ttl_s: Option<&'a RawValue>,
+    #[serde(borrow)]
+    collapse_key: Option<&'a RawValue>,
+    #[serde(borrow)]
+    send_at: Option<&'a RawValue>,
+    #[serde(borrow)]
+    idempotency_key: Option<&'a RawValue>,
+    #[serde(borrow)]
+    priority: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tags: Option<&'a RawValue>,
+    #[serde(borrow)]
+    campaign: Option<&'a RawValue>,
+    #[serde(borrow)]
+    dedupe: Option<&'a RawValue>,
+    #[serde(borrow)]
+    retry: Option<&'a RawValue>,
+    #[serde(borrow)]
+    compliance: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct To<'a> {
+    #[serde(borrow)]
+    address: Option<&'a RawValue>,
+    #[serde(borrow)]
+    recipient: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    recipients: Option<Vec<Cow<'a, str>>>,
+    #[serde(borrow)]
+    topic: Option<&'a RawValue>,
+}
+
+/// Who a message is for.
+pub(super) enum Audience<'a> {
+    /// An inline address, as JSON.
+    Inline(&'a str),
+    /// A registered address, `adr_…`.
+    Registered(Cow<'a, str>),
+    Recipients(Vec<Cow<'a, str>>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Dedupe {
+    None,
+    Content,
+}
+
+pub(super) struct Request<'a> {
+    pub(super) to: Audience<'a>,
+    pub(super) class: Option<Cow<'a, str>>,
+    /// A JSON object's text.
+    pub(super) content: &'a str,
+    pub(super) ttl_s: Option<i64>,
+    pub(super) send_at: Option<Timestamp>,
+    pub(super) collapse_key: Option<Box<str>>,
+    pub(super) idempotency_key: Option<Box<str>>,
+    pub(super) priority: Option<Priority>,
+    pub(super) tags: Vec<Box<str>>,
+    pub(super) campaign: Option<Box<str>>,
+    pub(super) dedupe: Option<Dedupe>,
+    pub(super) retry: Option<RetryPolicy>,
+    pub(super) compliance: Vec<Box<str>>,
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn parse(body: &'a [u8], now: Timestamp) -> Result<Self, Refusal> {
+        let fields: Fields<'a> =
+            serde_json::from_slice(body).map_err(|e| json_refusal(&e, body))?;
+        let mut read = Read { errors: Vec::new() };
+        let to = read.audience(fields.to);
+        let request = Self {
+            class: read.text("class", fields.class, TEXT_MAX).map(|c| Cow::Owned(c.into())),
+            content: read.object("content", fields.content),
+            ttl_s: read.typed("ttl_s", fields.ttl_s, "a whole number of seconds, 0 or more"),
+            send_at: read.send_at(fields.send_at, now),
+            collapse_key: read.text("collapse_key", fields.collapse_key, TEXT_MAX),
+            idempotency_key: read.text("idempotency_key", fields.idempotency_key, TEXT_MAX),
+            priority: read.typed("priority", fields.priority, "\"low\", \"normal\" or \"high\""),
+            tags: read.labels("tags", fields.tags),
+            campaign: read.text("campaign", fields.campaign, TEXT_MAX),
+            dedupe: read.typed("dedupe", fields.dedupe, "\"content\" or \"none\""),
+            retry: read.retry(fields.retry),
+            compliance: read.labels("compliance", fields.compliance),
+            to: to.unwrap_or(Audience::Recipients(Vec::new())),
+        };
+        if read.errors.is_empty() { Ok(request) } else { Err(Refusal::invalid(read.errors)) }
+    }
+}
+
+/// Reads field by field and collects what is wrong.
+struct Read {
+    errors: Vec<FieldError>,
+}
+
+impl Read {
+    fn wrong(&mut self, field: &str, found: impl Into<String>, allowed: impl Into<String>) {
+        self.errors.push(FieldError::new(field, found, allowed));
+    }
+
+    fn typed<'a, T: Deserialize<'a>>(
+        &mut self,
+        field: &str,
+        raw: Option<&'a RawValue>,
+        allowed: &str,
+    ) -> Option<T> {
+        let raw = raw.filter(|raw| raw.get() != "null")?;
+        serde_json::from_str(raw.get())
+            .map_err(|_| self.wrong(field, shorten(raw.get()), allowed))
+            .ok()
+    }
+
+    fn text(&mut self, field: &str, raw: Option<&RawValue>, max: usize) -> Option<Box<str>> {
+        let allowed = format!("a string of 1 to {max} bytes without control characters");
+        let text: Box<str> = self.typed(field, raw, &allowed)?;
+        if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
+            self.wrong(field, format!("{} bytes: {}", text.len(), shorten(&text)), allowed);
+            return None;
+        }
+        Some(text)
+    }
+
+    fn labels(&mut self, field: &str, raw: Option<&RawValue>) -> Vec<Box<str>> {
+        let allowed = format!("at most {LABELS_MAX} strings of 1 to {TEXT_MAX} bytes");
+        let labels: Vec<Box<str>> = self.typed(field, raw, &allowed).unwrap_or_default();
+        let fits = |label: &str| {
+            !label.is_empty() && label.len() <= TEXT_MAX && !label.chars().any(char::is_control)
+        };
+        if labels.len() > LABELS_MAX || !labels.iter().all(|label| fits(label)) {
+            self.wrong(
+                field,
+                format!("{} strings: {}", labels.len(), shorten(raw.map_or("", RawValue::get))),
+                allowed,
+            );
+        }
+        labels
+    }
+
+    fn object<'a>(&mut self, field: &str, raw: Option<&'a RawValue>) -> &'a str {
+        let text = raw.map(RawValue::get).filter(|text| *text != "null").unwrap_or("{}");
+        if !text.starts_with('{') {
+            self.wrong(
+                field,
+                shorten(text),
+                "an object, e.g. {\"title\": \"Shipped\", \"body\": \"Order 91 is on its way\"}",
+            );
+        }
+        text
+    }
+
+    fn send_at(&mut self, raw: Option<&RawValue>, now: Timestamp) -> Option<Timestamp> {
+        let allowed = format!(
+            "a time such as \"2026-12-01T08:00:00Z\", at most {SEND_AHEAD_DAYS_MAX} days ahead"
+        );
+        let text: Cow<'_, str> = self.typed("send_at", raw, &allowed)?;
+        let at = text.parse::<jiff::Timestamp>().ok().map(|at| Timestamp(at.as_millisecond()));
+        let latest = now.0 + SEND_AHEAD_DAYS_MAX * 86_400_000;
+        if at.is_none_or(|at| at.0 > latest) {
+            self.wrong("send_at", shorten(&text), allowed);
+            return None;
+        }
+        at
+    }
+
+    fn retry(&mut self, raw: Option<&RawValue>) -> Option<RetryPolicy> {
+        let raw = raw.filter(|raw| raw.get() != "null")?;
+        let policy: RetryPolicy = match serde_json::from_str(raw.get()) {
+            Ok(policy) => policy,
+            Err(error) => {
+                self.wrong("retry", shorten(raw.get()), without_position(&error));
+                return None;
+            }
+        };
+        for error in policy.validate().err().unwrap_or_default() {
+            self.wrong(&format!("retry.{}", error.field), error.found, error.allowed);
+        }
+        Some(policy)
+    }
+
+    fn audience<'a>(&mut self, raw: Option<&'a RawValue>) -> Option<Audience<'a>> {
+        const ALLOWED: &str = "one of {\"address\": {…}} or {\"address\": \"adr_…\"}, {\"recipient\": \"…\"}, {\"recipients\": […]}";
+        let Some(raw) = raw else {
+            self.wrong("to", "nothing", ALLOWED);
+            return None;
+        };
+        let to: To<'a> = match serde_json::from_str(raw.get()) {
+            Ok(to) => to,
+            Err(error) => {
+                self.errors.push(
+                    unknown_field("to", &error)
+                        .unwrap_or_else(|| FieldError::new("to", shorten_secret(), ALLOWED)),
+                );
+                return None;
+            }
+        };
+        if to.topic.is_some() {
+            self.wrong(
+                "to.topic",
+                "a topic",
+                "topics are not supported by this version; name the recipients",
+            );
+            return None;
+        }
+        match (to.address, to.recipient, to.recipients) {
+            (Some(address), None, None) => {
+                Some(match serde_json::from_str::<Cow<'a, str>>(address.get()) {
+                    Ok(id) => Audience::Registered(id),
+                    Err(_) => Audience::Inline(address.get()),
+                })
+            }
+            (None, Some(one), None) => Some(Audience::Recipients(vec![one])),
+            (None, None, Some(many)) if !many.is_empty() => Some(Audience::Recipients(many)),
+            _ => {
+                self.wrong("to", "none or several of address, recipient, recipients", ALLOWED);
+                None
+            }
+        }
+    }
+}
+
+/// An address is a secret: what was found of it is not repeated.
+fn shorten_secret() -> &'static str {
+    "something else"
+}
+
+/// What was found, fit to be shown in an error.
+pub(super) fn shorten(text: &str) -> String {
+    const SHOWN: usize = 64;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The name in serde's "unknown field" and "duplicate field" errors, as an error of ours.
+pub(super) fn unknown_field(prefix: &str, error: &serde_json::Error) -> Option<FieldError> {
+    let text = without_position(error);
+    let dot = if prefix.is_empty() { "" } else { "." };
+    if let Some(rest) = text.strip_prefix("unknown field `") {
+        let (name, rest) = rest.split_once('`')?;
+        let allowed = rest.trim_start_matches(", expected ").replace('`', "");
+        return Some(FieldError::new(
+            format!("{prefix}{dot}{}", shorten(name)),
+            "unknown field",
+            allowed,
+        ));
+    }
+    let (name, _) = text.strip_prefix("duplicate field `")?.split_once('`')?;
+    Some(FieldError::new(format!("{prefix}{dot}{name}"), "given twice", "given once"))
+}
+
+fn json_refusal(error: &serde_json::Error, body: &[u8]) -> Refusal {
+    if let Some(field) = unknown_field("", error) {
+        return Refusal::invalid(vec![field]);
+    }
+    if error.is_data() && !body.trim_ascii_start().starts_with(b"{") {
+        return Refusal::field("(body)", "something else", "a JSON object");
+    }
+    Refusal::invalid_json(error.to_string())
+}
+
+fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(" at line ").map_or(text.clone(), |(before, _)| before.to_owned())
+}

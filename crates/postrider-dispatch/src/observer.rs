@@ -1,0 +1,43 @@
+//! What the dispatcher tells whoever keeps metrics and logs. Never sees an endpoint or a payload.
+
+use std::time::Duration;
+
+use postrider_core::store::StoreError;
+use postrider_core::{AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State};
+
+/// Called on the hot path: must be quick and must not block.
+pub trait Observer: Send + Sync + 'static {
+    /// A provider was called.
+    fn attempted(
+        &self,
+        _lane: &LaneKey,
+        _delivery: DeliveryId,
+        _address: AddressHash,
+        _attempt: &AttemptRecord,
+    ) {
+    }
+
+    /// A delivery reached a final state, durably. `age` counts from its acceptance.
+    fn finished(
+        &self,
+        _lane: &LaneKey,
+        _delivery: DeliveryId,
+        _state: State,
+        _reason: Option<DeadReason>,
+        _age: Duration,
+    ) {
+    }
+
+    /// A settlement came too late and was refused: somebody else has the delivery.
+    fn fenced(&self, _delivery: DeliveryId) {}
+
+    /// The number of calls under way has changed.
+    fn in_flight(&self, _now: usize) {}
+
+    /// The store failed; the dispatcher waits and tries again.
+    fn store_trouble(&self, _doing: &'static str, _error: &StoreError) {}
+}
+
+pub struct NoObserver;
+
+impl Observer for NoObserver {}

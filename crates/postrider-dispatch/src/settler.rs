@@ -1,0 +1,127 @@
+//! Writes decisions down, many at a time. Nothing it was handed is dropped while the store can
+//! recover: a failing store is retried, and meanwhile nothing new is leased.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::store::{Change, Settled, Settlement, Store, StoreError};
+use postrider_core::{DeadReason, LaneKey, State, Timestamp};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::flow::Flow;
+use crate::observer::Observer;
+
+/// A settlement on its way, with what the observer wants to know once it is durable.
+pub(crate) struct Pending {
+    pub(crate) settlement: Settlement,
+    pub(crate) lane: Arc<LaneKey>,
+    pub(crate) accepted_at: Timestamp,
+    pub(crate) decided_at: Timestamp,
+}
+
+pub(crate) struct Settler {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) flow: Arc<Flow>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) batch_max: usize,
+    pub(crate) linger: Duration,
+}
+
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+
+impl Settler {
+    /// Runs until every sender is gone and everything is written.
+    pub(crate) async fn run(self, mut queue: mpsc::UnboundedReceiver<Pending>) {
+        let mut batch = Vec::with_capacity(self.batch_max);
+        while let Some(first) = queue.recv().await {
+            batch.push(first);
+            self.collect(&mut queue, &mut batch).await;
+            self.write(&mut batch).await;
+        }
+    }
+
+    /// Takes what waits; if that is little, lingers a moment for more to share the same fsync.
+    async fn collect(
+        &self,
+        queue: &mut mpsc::UnboundedReceiver<Pending>,
+        batch: &mut Vec<Pending>,
+    ) {
+        let room = |batch: &Vec<Pending>| self.batch_max.saturating_sub(batch.len());
+        while room(batch) > 0 {
+            match queue.try_recv() {
+                Ok(next) => batch.push(next),
+                Err(_) => break,
+            }
+        }
+        // With nothing else under way there is nothing to wait for.
+        if self.linger.is_zero() || batch.len() >= self.flow.unsettled() {
+            return;
+        }
+        let _ = timeout(self.linger, async {
+            while room(batch) > 0 {
+                match queue.recv().await {
+                    Some(next) => batch.push(next),
+                    None => break,
+                }
+            }
+        })
+        .await;
+    }
+
+    async fn write(&self, batch: &mut Vec<Pending>) {
+        let mut pause = RETRY_FIRST;
+        let results = loop {
+            let settlements = batch.iter().map(|p| p.settlement.clone()).collect();
+            match self.store.settle(settlements).await {
+                Ok(results) => break results,
+                Err(StoreError::Closed) => {
+                    // Nobody can write any more: what was not written is due again at the next start.
+                    self.flow.settled(batch.len());
+                    batch.clear();
+                    return;
+                }
+                Err(error) => {
+                    self.observer.store_trouble("settle", &error);
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_MAX);
+                }
+            }
+        };
+        self.flow.settled(batch.len());
+        for (pending, result) in batch.drain(..).zip(results) {
+            self.tell(&pending, result);
+        }
+    }
+
+    fn tell(&self, pending: &Pending, result: Settled) {
+        let delivery = pending.settlement.delivery;
+        if result == Settled::Fenced {
+            self.observer.fenced(delivery);
+        } else if let Some((state, reason)) = final_state(&pending.settlement.change) {
+            let age = pending.decided_at.since(pending.accepted_at);
+            self.observer.finished(&pending.lane, delivery, state, reason, age);
+        }
+    }
+}
+
+fn final_state(change: &Change) -> Option<(State, Option<DeadReason>)> {
+    match change {
+        Change::Finish(state) => Some((*state, None)),
+        Change::Gone => Some((State::Gone, None)),
+        Change::DeadLetter(reason) => Some((State::Failed, Some(*reason))),
+        Change::Retry { .. } | Change::Park { .. } | Change::Release => None,
+    }
+}
+
+/// Where attempts hand in what was decided.
+#[derive(Clone)]
+pub(crate) struct Settlements(pub(crate) mpsc::UnboundedSender<Pending>);
+
+impl Settlements {
+    /// Never blocks: the queue is bounded by what may be unsettled at all ([`Flow::room`]).
+    pub(crate) fn push(&self, pending: Pending) {
+        let _: Result<(), mpsc::error::SendError<Pending>> = self.0.send(pending);
+    }
+}
