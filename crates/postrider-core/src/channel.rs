@@ -60,7 +60,11 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    pub fn new(field: impl Into<String>, found: impl Into<String>, allowed: impl Into<String>) -> Self {
+    pub fn new(
+        field: impl Into<String>,
+        found: impl Into<String>,
+        allowed: impl Into<String>,
+    ) -> Self {
         Self { field: field.into(), found: found.into(), allowed: allowed.into() }
     }
 }

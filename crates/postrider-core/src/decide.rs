@@ -1,4 +1,10 @@
-//! Turns an outcome into what happens next. The one place where that is decided.
+//! Turns an outcome into what happens next. The one place where that is decided. Never reads a
+//! clock, and knows no provider.
+//!
+//! A call that was made and answered counts as an attempt, also where the answer was "not now"
+//! (429, or 503 with `Retry-After`): a policy's attempts are a limit on calls. What does not count is
+//! waiting (for a lane's limit, a breaker, a credential) and calls of which the provider says that it
+//! never processed them.
 
 use std::time::Duration;
 
@@ -7,6 +13,18 @@ use crate::class::{OnAmbiguous, OnExpiry};
 use crate::delivery::DeadReason;
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
+use crate::ttl;
+
+/// How long work rests that waits for a credential or a person.
+pub const PARK: Duration = Duration::from_secs(300);
+/// How often a request that was not processed is repeated at once.
+pub const MAX_REPLAYS: u32 = 3;
+/// After that, it rests at least this long: such repeats count nowhere and must not spin.
+pub const REPLAY_PAUSE: Duration = Duration::from_secs(1);
+/// A subscription younger than this may be called gone by a service that does not know it yet.
+pub const YOUNG_ADDRESS: Duration = Duration::from_secs(60);
+const YOUNG_ADDRESS_PAUSE: Duration = Duration::from_secs(2);
+const YOUNG_ADDRESS_RETRIES: u32 = 3;
 
 /// The rules that hold for one delivery.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +39,8 @@ pub struct Rules<'a> {
 /// How far one delivery has come.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
-    /// Attempts that count, this one included.
+    /// Attempts that count, this one included (also where the outcome is that there was no time left
+    /// to make it).
     pub attempts: u32,
     /// The wait before this attempt.
     pub last_delay: Duration,
@@ -71,7 +90,7 @@ impl Decision {
     }
 }
 
-/// `roll` is a random number in `0.0..1.0`.
+/// What follows from an outcome. `roll` is a random number in `0.0..1.0`.
 pub fn decide(
     outcome: &Outcome,
     progress: &Progress,
@@ -79,9 +98,93 @@ pub fn decide(
     now: Timestamp,
     roll: f64,
 ) -> Decision {
-    let _ = (progress, rules, now, roll);
-    match outcome {
+    let by_formula = || rules.retry.delay(progress.attempts, progress.last_delay, roll);
+    let retry = |after: Duration| again_later(progress, rules, now, after);
+    match *outcome {
         Outcome::Accepted => Decision::Done,
-        _ => Decision::DeadLetter(DeadReason::Permanent),
+        Outcome::RetryBackoff { at_least } => retry(by_formula().max(at_least)),
+        Outcome::RetryAfter { after, .. } => retry(after),
+        Outcome::Gone => gone(progress, rules, now),
+        Outcome::DropMessage => Decision::DeadLetter(DeadReason::Permanent),
+        Outcome::Config => park(rules, now),
+        Outcome::ResignOnce if progress.resigned => park(rules, now),
+        Outcome::ResignOnce => at_once(rules, now, true),
+        Outcome::Reconnect if progress.replays < MAX_REPLAYS => at_once(rules, now, false),
+        Outcome::Reconnect => uncounted(rules, now, by_formula().max(REPLAY_PAUSE)),
+        Outcome::Ambiguous => match rules.on_ambiguous {
+            OnAmbiguous::Resend => retry(by_formula()),
+            OnAmbiguous::Park => Decision::DeadLetter(DeadReason::Ambiguous),
+        },
+        Outcome::Expired if progress.attempts <= 1 => Decision::Expire,
+        Outcome::Expired => too_late(rules),
+    }
+}
+
+/// A retry that uses up one of the policy's, if there is one left and time for it.
+fn again_later(
+    progress: &Progress,
+    rules: &Rules<'_>,
+    now: Timestamp,
+    after: Duration,
+) -> Decision {
+    if is_one_shot(rules, now) {
+        too_late(rules)
+    } else if progress.attempts > rules.retry.retries {
+        Decision::DeadLetter(DeadReason::RetriesExhausted)
+    } else if comes_too_late(rules, now, after) {
+        too_late(rules)
+    } else {
+        Decision::Retry { after, counted: true }
+    }
+}
+
+fn uncounted(rules: &Rules<'_>, now: Timestamp, after: Duration) -> Decision {
+    if is_one_shot(rules, now) || comes_too_late(rules, now, after) {
+        too_late(rules)
+    } else {
+        Decision::Retry { after, counted: false }
+    }
+}
+
+/// Allowed even where there is to be one attempt only: the provider has not taken this one.
+fn at_once(rules: &Rules<'_>, now: Timestamp, resign: bool) -> Decision {
+    if comes_too_late(rules, now, Duration::ZERO) {
+        too_late(rules)
+    } else {
+        Decision::Again { resign }
+    }
+}
+
+fn park(rules: &Rules<'_>, now: Timestamp) -> Decision {
+    if is_one_shot(rules, now) || comes_too_late(rules, now, PARK) {
+        too_late(rules)
+    } else {
+        Decision::Park { after: PARK }
+    }
+}
+
+/// Doubt about a young address never erases it: if the policy or the clock forbids to ask again,
+/// the message is lost and the address stays.
+fn gone(progress: &Progress, rules: &Rules<'_>, now: Timestamp) -> Decision {
+    let is_young = progress.address_age.is_some_and(|age| age < YOUNG_ADDRESS);
+    if is_young && progress.attempts <= YOUNG_ADDRESS_RETRIES {
+        again_later(progress, rules, now, YOUNG_ADDRESS_PAUSE)
+    } else {
+        Decision::MarkGone
+    }
+}
+
+fn is_one_shot(rules: &Rules<'_>, now: Timestamp) -> bool {
+    ttl::now_or_never(rules.ttl_s, rules.expires_at, now)
+}
+
+fn comes_too_late(rules: &Rules<'_>, now: Timestamp, after: Duration) -> bool {
+    ttl::is_over(rules.expires_at, now + after)
+}
+
+fn too_late(rules: &Rules<'_>) -> Decision {
+    match rules.on_expiry {
+        OnExpiry::DeadLetter => Decision::DeadLetter(DeadReason::Ttl),
+        OnExpiry::Expire => Decision::Expire,
     }
 }
