@@ -1,0 +1,51 @@
+//! The two clocks: the system's, and one that a test moves by hand.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use postrider_core::{Clock, Timestamp};
+
+/// The system's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+/// A clock that stands still until it is moved; moving it wakes whoever waits for a time.
+#[derive(Default)]
+pub struct ManualClock {
+    now: AtomicI64,
+    wakers: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
+}
+
+impl ManualClock {
+    pub fn at(now: Timestamp) -> Self {
+        Self { now: AtomicI64::new(now.0), wakers: Mutex::default() }
+    }
+
+    pub fn set(&self, now: Timestamp) {
+        self.now.store(now.0, Ordering::SeqCst);
+        let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        wakers.iter().for_each(|wake| wake());
+    }
+
+    pub fn advance(&self, by: Duration) {
+        self.set(self.now() + by);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.now.load(Ordering::SeqCst))
+    }
+
+    fn on_move(&self, wake: Arc<dyn Fn() + Send + Sync>) {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(wake);
+    }
+}

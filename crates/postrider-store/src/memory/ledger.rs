@@ -1,0 +1,292 @@
+//! The model's ledger. Counts by counting: a model may.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use postrider_core::store::{
+    Cancelled, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
+    StoreResult,
+};
+use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp};
+
+use super::MemoryStore;
+use super::rows::{Rows, matches};
+use crate::progress::{may_forget, paced};
+
+const SHOWN: usize = 100;
+const PRUNED_AT_ONCE: usize = 10_000;
+
+#[async_trait]
+impl Ledger for MemoryStore {
+    async fn message(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<MessageView>> {
+        let now = self.clock.now();
+        let rows = self.rows();
+        let Some(row) = rows.messages.get(&id) else { return Ok(None) };
+        let message = &row.message;
+        if tenant.is_some_and(|tenant| *tenant != message.tenant) {
+            return Ok(None);
+        }
+        let mut states = BTreeMap::new();
+        let mut deliveries = Vec::new();
+        for id in &row.deliveries {
+            let Some(state) = rows.deliveries.get(id).map(|row| row.state(now)) else { continue };
+            *states.entry(state).or_default() += 1;
+            if deliveries.len() < SHOWN {
+                deliveries.push((*id, state));
+            }
+        }
+        Ok(Some(MessageView {
+            id,
+            tenant: message.tenant.clone(),
+            class: message.class.clone(),
+            created_at: message.created_at,
+            expires_at: message.expires_at,
+            ttl_s: message.ttl_s,
+            envelope: message.envelope.clone(),
+            states,
+            deliveries,
+            has_content: !row.scrubbed,
+        }))
+    }
+
+    async fn content(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Arc<str>>> {
+        let rows = self.rows();
+        let row = rows.messages.get(&id).filter(|row| !row.scrubbed);
+        let row = row.filter(|row| tenant.is_none_or(|tenant| *tenant == row.message.tenant));
+        Ok(row.map(|row| row.message.content.clone()))
+    }
+
+    async fn delivery(
+        &self,
+        tenant: Option<&TenantId>,
+        id: DeliveryId,
+    ) -> StoreResult<Option<Delivery>> {
+        let now = self.clock.now();
+        let rows = self.rows();
+        let row = rows.deliveries.get(&id).filter(|row| rows.sees(tenant, row));
+        Ok(row.map(|row| rows.view(id, row, now)))
+    }
+
+    async fn deliveries(&self, filter: DeliveryFilter) -> StoreResult<Page<Delivery, DeliveryId>> {
+        Ok(self.rows().page(&filter, false, self.clock.now()))
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeliveryFilter,
+    ) -> StoreResult<Page<Delivery, DeliveryId>> {
+        Ok(self.rows().page(&filter, true, self.clock.now()))
+    }
+
+    async fn replay(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        how: Replay,
+    ) -> StoreResult<u64> {
+        let now = self.clock.now();
+        let replayed = {
+            let mut rows = self.rows();
+            let chosen = rows.choose(tenant, which, now);
+            for (index, id) in chosen.iter().enumerate() {
+                rows.replay(*id, paced(now, index as u64, how.rate_per_s), &how, now);
+            }
+            rows.fresh |= !chosen.is_empty();
+            chosen.len() as u64
+        };
+        self.wake.notify();
+        Ok(replayed)
+    }
+
+    async fn discard(&self, tenant: Option<&TenantId>, which: Selection) -> StoreResult<u64> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        let chosen = rows.choose(tenant, which, now);
+        for id in &chosen {
+            let message = rows.change(*id, |row| {
+                row.discarded = true;
+                row.target = None;
+                row.message
+            });
+            if let Some(message) = message {
+                rows.scrub(message);
+            }
+        }
+        Ok(chosen.len() as u64)
+    }
+
+    async fn cancel(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Cancelled>> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        let Some(row) = rows.messages.get(&id) else { return Ok(None) };
+        if tenant.is_some_and(|tenant| *tenant != row.message.tenant) {
+            return Ok(None);
+        }
+        let mut result = Cancelled::default();
+        for delivery in row.deliveries.clone() {
+            rows.change(delivery, |row| match row.state(now) {
+                State::Sending => result.in_flight += 1,
+                state if state.is_final() => result.already_final += 1,
+                _ => {
+                    row.lease = None;
+                    row.target = None;
+                    row.progress.state = State::Cancelled;
+                    row.progress.changed = now;
+                    result.cancelled += 1;
+                }
+            });
+        }
+        rows.scrub(id);
+        Ok(Some(result))
+    }
+
+    async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
+        let now = self.clock.now();
+        let rows = self.rows();
+        let mut counts = Counts::default();
+        let ours = |t: &TenantId| tenant.is_none_or(|tenant| tenant == t);
+        counts.messages =
+            rows.messages.values().filter(|row| ours(&row.message.tenant)).count() as u64;
+        for row in rows.deliveries.values().filter(|row| rows.sees(tenant, row)) {
+            *counts.states.entry(row.state(now)).or_default() += 1;
+            if let Some(reason) = row.progress.reason.filter(|_| !row.discarded) {
+                *counts.dead.entry(reason).or_default() += 1;
+            }
+        }
+        Ok(counts)
+    }
+
+    async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
+        let now = self.clock.now();
+        let rows = self.rows();
+        let ours = |id| tenant.is_none_or(|tenant| *tenant == rows.lane(id).tenant);
+        let mut lanes: Vec<_> = rows
+            .due
+            .iter()
+            .filter(|(id, _)| ours(**id))
+            .map(|(&id, queue)| {
+                let leased = |d: &DeliveryId| rows.deliveries.get(d).is_some_and(|r| r.is_leased(now));
+                let in_flight = queue.iter().filter(|(_, d)| leased(d)).count() as u64;
+                let next = queue.iter().find(|(_, d)| !leased(d));
+                LaneDepth {
+                    id,
+                    key: rows.lane(id).clone(),
+                    pending: queue.len() as u64 - in_flight,
+                    in_flight,
+                    next_due: next.map(|(due, _)| *due),
+                }
+            })
+            .collect();
+        lanes.sort_by_key(|lane| (std::cmp::Reverse(lane.pending + lane.in_flight), lane.id));
+        lanes.truncate(limit);
+        Ok(lanes)
+    }
+
+    async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>> {
+        let rows = self.rows();
+        let oldest = rows.deliveries.iter().find(|(_, row)| row.progress.state.is_pending());
+        Ok(oldest.map(|(id, _)| id.created_at()))
+    }
+
+    async fn prune(&self, keep: Duration) -> StoreResult<u64> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        rows.dedup.retain(|_, seen| seen.expires > now);
+        let old: Vec<_> = rows
+            .deliveries
+            .iter()
+            .filter(|(_, row)| may_forget(row.progress.state, row.discarded))
+            .filter(|(_, row)| row.progress.changed <= now - keep)
+            .map(|(id, row)| (*id, row.message))
+            .take(PRUNED_AT_ONCE)
+            .collect();
+        for (id, message) in &old {
+            rows.deliveries.remove(id);
+            let gone = |d: &DeliveryId| !rows.deliveries.contains_key(d);
+            if rows.messages.get(message).is_some_and(|m| m.deliveries.iter().all(gone)) {
+                rows.messages.remove(message);
+            }
+        }
+        Ok(old.len() as u64)
+    }
+}
+
+impl Rows {
+    fn page(
+        &self,
+        filter: &DeliveryFilter,
+        dead: bool,
+        now: Timestamp,
+    ) -> Page<Delivery, DeliveryId> {
+        let limit = if filter.limit == 0 { SHOWN } else { filter.limit };
+        let mut items: Vec<_> = self.select(filter, dead, now).take(limit.saturating_add(1)).collect();
+        let more = items.len() > limit;
+        items.truncate(limit);
+        Page { next: items.last().filter(|_| more).map(|d| d.id), items }
+    }
+
+    /// Newest first, from the cursor on.
+    fn select<'a>(
+        &'a self,
+        filter: &'a DeliveryFilter,
+        dead: bool,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Delivery> + 'a {
+        let before = filter.cursor.unwrap_or(DeliveryId(u128::MAX));
+        self.deliveries
+            .range(..before)
+            .rev()
+            .filter(move |(_, row)| {
+                !dead || (row.progress.state == State::Failed && !row.discarded)
+            })
+            .map(move |(id, row)| self.view(*id, row, now))
+            .filter(|delivery| matches(filter, delivery))
+    }
+
+    /// Dead letters to act upon, oldest first.
+    fn choose(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        now: Timestamp,
+    ) -> Vec<DeliveryId> {
+        let filter = match &which {
+            Selection::Filter(filter) => filter.clone(),
+            Selection::Ids(_) => DeliveryFilter::default(),
+        };
+        let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
+        let mut chosen: Vec<_> = self
+            .select(&filter, true, now)
+            .filter(|delivery| tenant.is_none_or(|tenant| *tenant == delivery.tenant))
+            .map(|delivery| delivery.id)
+            .filter(|id| !matches!(&which, Selection::Ids(ids) if !ids.contains(id)))
+            .take(limit)
+            .collect();
+        chosen.reverse();
+        chosen
+    }
+
+    fn replay(&mut self, id: DeliveryId, due: Timestamp, how: &Replay, now: Timestamp) {
+        let message = self.deliveries.get(&id).and_then(|row| self.messages.get(&row.message));
+        let Some(ttl_s) = how.ttl_s.or(message.map(|row| row.message.ttl_s)) else { return };
+        self.change(id, |row| {
+            row.progress = row.progress.replayed(due, now);
+            row.expires = postrider_core::ttl::expires_at(now, Some(due), ttl_s);
+            row.retry = how.retry.clone();
+        });
+    }
+}

@@ -1,0 +1,47 @@
+//! The reference model: everything in ordered maps behind one mutex. Simple enough to be right by
+//! reading; what it does is what every other store must do. Keeps nothing across a restart.
+
+mod ledger;
+mod queue;
+mod registry;
+mod rows;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use postrider_core::Clock;
+
+use crate::ids::Ids;
+use crate::wake::Wake;
+use rows::Rows;
+
+/// A store in memory.
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    wake: Wake,
+    rows: Mutex<Rows>,
+    ids: Mutex<Ids>,
+}
+
+impl MemoryStore {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            wake: Wake::new(clock.clone()),
+            clock,
+            rows: Mutex::default(),
+            ids: Mutex::new(Ids::above(0)),
+        }
+    }
+
+    /// What a crash of a durable store does: every lease is forgotten, all else stays.
+    pub fn forget_leases(&self) {
+        self.rows().forget_leases();
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ids(&self) -> MutexGuard<'_, Ids> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,219 @@
+//! The model's queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use postrider_core::store::{
+    Admission, Change, Halt, Leased, NewMessage, Queue, ReadyLane, Settled, Settlement, StoreResult,
+};
+use postrider_core::ttl::expires_at;
+use postrider_core::{AddressStatus, DeliveryId, LaneId, Message, MessageId, Timestamp};
+
+use super::MemoryStore;
+use super::rows::{Lease, MessageRow, Row, Rows, Seen};
+use crate::ids::Ids;
+use crate::progress::{LOG_MAX, Progress};
+use crate::wake::Work;
+
+#[async_trait]
+impl Queue for MemoryStore {
+    async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
+        let now = self.clock.now();
+        let answers = {
+            let (mut rows, mut ids) = (self.rows(), self.ids());
+            messages.into_iter().map(|new| rows.accept(new, &mut ids, now)).collect()
+        };
+        self.wake.notify();
+        Ok(answers)
+    }
+
+    async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        rows.shown = now;
+        rows.fresh = false;
+        let mut ready: Vec<_> = rows
+            .due
+            .iter()
+            .filter_map(|(&id, queue)| {
+                let (due_at, _) = *queue.first().filter(|(due, _)| *due <= now)?;
+                Some(ReadyLane { id, key: rows.lane(id).clone(), due_at })
+            })
+            .collect();
+        ready.sort_by_key(|lane| (lane.due_at, lane.id));
+        ready.truncate(limit);
+        Ok(ready)
+    }
+
+    async fn lease(
+        &self,
+        lane: LaneId,
+        max: usize,
+        duration: Duration,
+    ) -> StoreResult<Vec<Leased>> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        let due: Vec<_> = rows.due.get(&lane).map_or_else(Vec::new, |queue| {
+            queue.iter().take_while(|(due, _)| *due <= now).take(max).map(|(_, id)| *id).collect()
+        });
+        Ok(due.into_iter().filter_map(|id| rows.lease(id, now + duration)).collect())
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
+        let now = self.clock.now();
+        let answers = {
+            let mut rows = self.rows();
+            settlements.into_iter().map(|settlement| rows.settle(settlement, now)).collect()
+        };
+        self.wake.notify();
+        Ok(answers)
+    }
+
+    async fn wait_for_work(&self, at_most: Duration) {
+        let look = |now| {
+            let rows = self.rows();
+            let unseen = (rows.shown + Duration::from_millis(1), DeliveryId(0));
+            let next = rows.due.values().filter_map(|queue| queue.range(unseen..).next()).min();
+            match next {
+                _ if rows.fresh => Work::Now,
+                Some((due, _)) if *due <= now => Work::Now,
+                next => Work::At(next.map(|(due, _)| *due)),
+            }
+        };
+        self.wake.wait(at_most, look).await;
+    }
+}
+
+impl Rows {
+    fn accept(&mut self, new: NewMessage, ids: &mut Ids, now: Timestamp) -> Admission {
+        if let Some(dedup) = &new.dedup
+            && let Some(seen) = self.dedup.get(&dedup.key).filter(|seen| seen.expires > now)
+        {
+            return match seen.fingerprint == dedup.fingerprint {
+                true => Admission::Duplicate {
+                    message: seen.message,
+                    deliveries: self.still_there(&seen.deliveries),
+                },
+                false => Admission::Conflict { message: seen.message },
+            };
+        }
+        let message = MessageId(ids.next(now));
+        let due = new.send_at.map_or(now, |at| at.max(now));
+        let expires = expires_at(now, new.send_at, new.ttl_s);
+        let mut deliveries = Vec::with_capacity(new.deliveries.len());
+        for delivery in new.deliveries {
+            let id = DeliveryId(ids.next(now));
+            let lane = self.intern(&delivery.lane);
+            let row = Row {
+                message,
+                lane,
+                target: Some(delivery.target),
+                hash: delivery.hash,
+                recipient: delivery.recipient,
+                address: delivery.address,
+                address_since: delivery.address_since,
+                expires,
+                retry: None,
+                progress: Progress::fresh(due, now),
+                discarded: false,
+                log: Vec::new(),
+                lease: None,
+            };
+            self.deliveries.insert(id, row);
+            self.due.entry(lane).or_default().insert((due, id));
+            deliveries.push(id);
+        }
+        if let Some(dedup) = new.dedup {
+            let seen = Seen {
+                message,
+                deliveries: deliveries.clone(),
+                fingerprint: dedup.fingerprint,
+                expires: now + dedup.window,
+            };
+            self.dedup.insert(dedup.key, seen);
+        }
+        let stored = Message {
+            id: message,
+            tenant: new.tenant,
+            class: new.class,
+            created_at: message.created_at(),
+            expires_at: expires,
+            ttl_s: new.ttl_s,
+            envelope: new.envelope,
+            content: new.content,
+        };
+        let row = MessageRow {
+            message: Arc::new(stored),
+            scrubbed: false,
+            deliveries: deliveries.clone(),
+        };
+        self.messages.insert(message, row);
+        self.fresh |= due <= now;
+        Admission::Accepted { message, deliveries }
+    }
+
+    fn still_there(&self, ids: &[DeliveryId]) -> Vec<DeliveryId> {
+        ids.iter().filter(|id| self.deliveries.contains_key(id)).copied().collect()
+    }
+
+    fn lease(&mut self, id: DeliveryId, until: Timestamp) -> Option<Leased> {
+        self.token += 1;
+        let token = self.token;
+        self.change(id, |row| row.lease = Some(Lease { token, until }))?;
+        let row = self.deliveries.get(&id)?;
+        let message = self.messages.get(&row.message)?.message.clone();
+        let gone = self.gone.contains(&(message.tenant.clone(), row.hash));
+        Some(Leased {
+            delivery: id,
+            token,
+            message,
+            target: row.target.clone()?,
+            hash: row.hash,
+            address_since: row.address_since,
+            attempts: row.progress.attempts,
+            tries: row.progress.tries,
+            last_delay: row.progress.last_delay,
+            expires_at: row.expires,
+            retry: row.retry.clone(),
+            halt: gone.then_some(Halt::AddressGone),
+        })
+    }
+
+    fn settle(&mut self, settlement: Settlement, now: Timestamp) -> Settled {
+        let Settlement { delivery, token, attempt, change } = settlement;
+        let held = self.deliveries.get(&delivery).and_then(|row| row.lease);
+        if held.is_none_or(|lease| lease.token != token) {
+            return Settled::Fenced;
+        }
+        let message = self.change(delivery, |row| {
+            row.lease = None;
+            row.progress = row.progress.settled(&change, attempt.as_ref(), now);
+            row.log.extend(attempt);
+            let surplus = row.log.len().saturating_sub(LOG_MAX);
+            row.log.drain(..surplus);
+            if !matches!(change, Change::DeadLetter(_)) && row.progress.state.is_final() {
+                row.target = None;
+            }
+            (row.message, row.lane, row.hash, row.progress)
+        });
+        let Some((message, lane, hash, progress)) = message else { return Settled::Fenced };
+        if change == Change::Gone {
+            let tenant = self.lane(lane).tenant.clone();
+            for address in self.addresses.values_mut() {
+                if address.tenant == tenant
+                    && address.hash == hash
+                    && address.status != AddressStatus::Gone
+                {
+                    address.status = AddressStatus::Gone;
+                    address.gone_at = Some(now);
+                    address.target = None;
+                }
+            }
+            self.gone.insert((tenant, hash));
+        }
+        self.scrub(message);
+        self.fresh |= progress.state.is_pending() && progress.due <= now;
+        Settled::Done
+    }
+}

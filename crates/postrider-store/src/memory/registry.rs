@@ -1,0 +1,115 @@
+//! The model's registry.
+
+use async_trait::async_trait;
+use postrider_core::store::{ApiKey, NewAddress, Page, Registry, SigningKey, StoreResult};
+use postrider_core::{Address, AddressId, AddressStatus, KeyId, TenantId};
+
+use super::MemoryStore;
+
+#[async_trait]
+impl Registry for MemoryStore {
+    async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        rows.gone.remove(&(new.tenant.clone(), new.hash));
+        let known = rows
+            .addresses
+            .values_mut()
+            .find(|address| address.tenant == new.tenant && address.hash == new.hash);
+        if let Some(address) = known {
+            address.recipient = new.recipient;
+            address.channel = new.target.channel();
+            address.target = Some(new.target);
+            address.status = AddressStatus::Active;
+            address.gone_at = None;
+            return Ok((address.clone(), false));
+        }
+        let id = AddressId(self.ids().next(now));
+        let address = Address {
+            id,
+            tenant: new.tenant,
+            recipient: new.recipient,
+            channel: new.target.channel(),
+            hash: new.hash,
+            target: Some(new.target),
+            status: AddressStatus::Active,
+            created_at: id.created_at(),
+            gone_at: None,
+        };
+        rows.addresses.insert(id, address.clone());
+        Ok((address, true))
+    }
+
+    async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>> {
+        Ok(self.rows().addresses.get(&id).filter(|a| a.tenant == *tenant).cloned())
+    }
+
+    async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
+        let mut rows = self.rows();
+        let ours = rows.addresses.get(&id).is_some_and(|a| a.tenant == *tenant);
+        Ok(ours && rows.addresses.remove(&id).is_some())
+    }
+
+    async fn addresses(
+        &self,
+        tenant: &TenantId,
+        recipient: Option<&str>,
+        cursor: Option<AddressId>,
+        limit: usize,
+    ) -> StoreResult<Page<Address, AddressId>> {
+        let rows = self.rows();
+        let limit = limit.max(1);
+        let mut items: Vec<_> = rows
+            .addresses
+            .values()
+            .filter(|a| a.tenant == *tenant && cursor.is_none_or(|cursor| a.id > cursor))
+            .filter(|a| recipient.is_none_or(|r| a.recipient.as_deref() == Some(r)))
+            .take(limit + 1)
+            .cloned()
+            .collect();
+        let more = items.len() > limit;
+        items.truncate(limit);
+        Ok(Page { next: items.last().filter(|_| more).map(|a| a.id), items })
+    }
+
+    async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
+        let mut rows = self.rows();
+        rows.api_keys.retain(|known| known.id != key.id);
+        rows.api_keys.push(key);
+        rows.api_keys.sort_by_key(|key| key.id);
+        Ok(())
+    }
+
+    async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        let key = rows.api_keys.iter_mut().find(|key| key.id == id && key.revoked_at.is_none());
+        Ok(key.map(|key| key.revoked_at = Some(now)).is_some())
+    }
+
+    async fn api_keys(&self) -> StoreResult<Vec<ApiKey>> {
+        Ok(self.rows().api_keys.clone())
+    }
+
+    async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        for known in &mut rows.signing_keys {
+            if known.tenant == key.tenant && known.kind == key.kind && known.retired_at.is_none() {
+                known.retired_at = Some(now);
+            }
+        }
+        rows.signing_keys.retain(|known| known.id != key.id);
+        rows.signing_keys.push(key);
+        rows.signing_keys.sort_by_key(|key| key.id);
+        Ok(())
+    }
+
+    async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>> {
+        Ok(self.rows().signing_keys.clone())
+    }
+
+    fn new_key_id(&self) -> KeyId {
+        KeyId(self.ids().next(self.clock.now()))
+    }
+}

@@ -1,0 +1,180 @@
+//! What the model holds, and the few moves that keep its maps in step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use postrider_core::delivery::{AttemptRecord, Delivery};
+use postrider_core::store::{ApiKey, DeliveryFilter, SigningKey};
+use postrider_core::{
+    Address, AddressHash, AddressId, DeliveryId, LaneId, LaneKey, Message, MessageId, State,
+    Target, TenantId, Timestamp,
+};
+
+use postrider_core::backoff::RetryPolicy;
+
+use crate::progress::{Progress, needs_body};
+
+#[derive(Default)]
+pub(super) struct Rows {
+    pub(super) messages: BTreeMap<MessageId, MessageRow>,
+    pub(super) deliveries: BTreeMap<DeliveryId, Row>,
+    pub(super) lanes: Vec<Arc<LaneKey>>,
+    /// Pending work of each lane by when it is due; what is leased is due when its lease ends.
+    pub(super) due: BTreeMap<LaneId, BTreeSet<(Timestamp, DeliveryId)>>,
+    pub(super) dedup: BTreeMap<[u8; 16], Seen>,
+    pub(super) gone: BTreeSet<(TenantId, AddressHash)>,
+    pub(super) addresses: BTreeMap<AddressId, Address>,
+    pub(super) api_keys: Vec<ApiKey>,
+    pub(super) signing_keys: Vec<SigningKey>,
+    pub(super) token: u64,
+    /// What was due by then was shown by `ready_lanes`.
+    pub(super) shown: Timestamp,
+    /// Something due arrived since.
+    pub(super) fresh: bool,
+}
+
+pub(super) struct MessageRow {
+    pub(super) message: Arc<Message>,
+    pub(super) scrubbed: bool,
+    pub(super) deliveries: Vec<DeliveryId>,
+}
+
+pub(super) struct Row {
+    pub(super) message: MessageId,
+    pub(super) lane: LaneId,
+    pub(super) target: Option<Arc<Target>>,
+    pub(super) hash: AddressHash,
+    pub(super) recipient: Option<Arc<str>>,
+    pub(super) address: Option<AddressId>,
+    pub(super) address_since: Option<Timestamp>,
+    pub(super) expires: Timestamp,
+    pub(super) retry: Option<RetryPolicy>,
+    pub(super) progress: Progress,
+    pub(super) discarded: bool,
+    pub(super) log: Vec<AttemptRecord>,
+    pub(super) lease: Option<Lease>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Lease {
+    pub(super) token: u64,
+    pub(super) until: Timestamp,
+}
+
+pub(super) struct Seen {
+    pub(super) message: MessageId,
+    pub(super) deliveries: Vec<DeliveryId>,
+    pub(super) fingerprint: [u8; 16],
+    pub(super) expires: Timestamp,
+}
+
+impl Row {
+    /// One time serves delay, retry and lease.
+    fn key(&self) -> Timestamp {
+        self.lease.map_or(self.progress.due, |lease| lease.until)
+    }
+
+    pub(super) fn is_leased(&self, now: Timestamp) -> bool {
+        self.lease.is_some_and(|lease| lease.until > now)
+    }
+
+    pub(super) fn state(&self, now: Timestamp) -> State {
+        if self.is_leased(now) { State::Sending } else { self.progress.state }
+    }
+}
+
+impl Rows {
+    pub(super) fn intern(&mut self, key: &Arc<LaneKey>) -> LaneId {
+        let found = self.lanes.iter().position(|lane| lane == key);
+        let index = found.unwrap_or_else(|| {
+            self.lanes.push(key.clone());
+            self.lanes.len() - 1
+        });
+        LaneId(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn lane(&self, id: LaneId) -> &Arc<LaneKey> {
+        &self.lanes[id.0 as usize]
+    }
+
+    /// Changes a delivery and keeps its place in the queue in step.
+    pub(super) fn change<T>(
+        &mut self,
+        id: DeliveryId,
+        change: impl FnOnce(&mut Row) -> T,
+    ) -> Option<T> {
+        let row = self.deliveries.get_mut(&id)?;
+        let queue = self.due.entry(row.lane).or_default();
+        queue.remove(&(row.key(), id));
+        let result = change(row);
+        if row.progress.state.is_pending() {
+            queue.insert((row.key(), id));
+        }
+        if queue.is_empty() {
+            self.due.remove(&row.lane);
+        }
+        Some(result)
+    }
+
+    /// Erases the body once nothing needs it any more.
+    pub(super) fn scrub(&mut self, id: MessageId) {
+        let Some(row) = self.messages.get_mut(&id) else { return };
+        let deliveries = &self.deliveries;
+        let needed = row.deliveries.iter().filter_map(|d| deliveries.get(d));
+        row.scrubbed = !needed.into_iter().any(|d| needs_body(d.progress.state, d.discarded));
+    }
+
+    pub(super) fn forget_leases(&mut self) {
+        let leased: Vec<_> =
+            self.deliveries.iter().filter(|(_, row)| row.lease.is_some()).map(|(id, _)| *id).collect();
+        for id in leased {
+            self.change(id, |row| row.lease = None);
+        }
+        self.fresh = true;
+    }
+
+    pub(super) fn sees(&self, tenant: Option<&TenantId>, row: &Row) -> bool {
+        tenant.is_none_or(|tenant| *tenant == self.lane(row.lane).tenant)
+    }
+
+    pub(super) fn view(&self, id: DeliveryId, row: &Row, now: Timestamp) -> Delivery {
+        let lane = self.lane(row.lane);
+        Delivery {
+            id,
+            message: row.message,
+            tenant: lane.tenant.clone(),
+            channel: lane.channel,
+            provider: lane.provider.clone(),
+            class: lane.class.clone(),
+            recipient: row.recipient.clone(),
+            address: row.address,
+            address_hash: row.hash,
+            state: row.state(now),
+            reason: row.progress.reason,
+            attempts: row.progress.attempts,
+            created_at: id.created_at(),
+            expires_at: row.expires,
+            due_at: row.progress.state.is_pending().then(|| row.key()),
+            changed_at: row.progress.changed,
+            log: row.log.clone(),
+        }
+    }
+}
+
+/// Whether a delivery is one of those asked for. Page, cursor and limit are the caller's business.
+pub(super) fn matches(filter: &DeliveryFilter, delivery: &Delivery) -> bool {
+    let error_matches = |part: &String| {
+        delivery.log.last().is_some_and(|last| {
+            [&last.code, &last.detail].into_iter().flatten().any(|text| text.contains(part))
+        })
+    };
+    filter.tenant.as_ref().is_none_or(|t| *t == delivery.tenant)
+        && filter.state.is_none_or(|s| s == delivery.state)
+        && filter.channel.is_none_or(|c| c == delivery.channel)
+        && filter.recipient.as_ref().is_none_or(|r| Some(r) == delivery.recipient.as_ref())
+        && filter.message.is_none_or(|m| m == delivery.message)
+        && filter.reason.is_none_or(|r| Some(r) == delivery.reason)
+        && filter.error.as_ref().is_none_or(error_matches)
+        && filter.since.is_none_or(|t| delivery.created_at >= t)
+        && filter.until.is_none_or(|t| delivery.created_at < t)
+}
