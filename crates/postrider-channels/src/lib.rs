@@ -1,1 +1,22 @@
-//! placeholder
+//! How Postrider speaks to providers: Web Push, webhooks and plain HTTP, over one connection pool.
+//!
+//! A channel turns an attempt into one call and the answer into an [`postrider_core::Outcome`]. It
+//! does not queue, does not retry and does not decide what follows from an outcome.
+
+mod deliver;
+mod error;
+
+mod scrub;
+
+pub mod http;
+pub mod intake;
+pub mod pool;
+pub mod webhook;
+pub mod webpush;
+
+pub use deliver::Wiring;
+pub use error::Error;
+pub use http::{Credentials, EnvAndFiles, HttpChannel};
+pub use pool::{Pool, PoolConfig, is_public};
+pub use webhook::{Secret, WebhookChannel, WebhookSecrets};
+pub use webpush::{Padding, VapidKey, VapidKeys, WebPushChannel, WebPushConfig};

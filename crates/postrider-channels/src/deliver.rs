@@ -1,0 +1,163 @@
+//! The life of a batch: prepare, call, judge. What differs between channels is a [`Protocol`].
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use postrider_core::classify::{Answer, Table, classify};
+use postrider_core::{Attempt, Clock, Finished, Outcome, Report, Timestamp};
+use tokio::time::Instant;
+
+use crate::pool::{Endpoint, Pool, Request, Response, TransportError};
+use crate::scrub;
+
+/// How many attempts are prepared before those that are ready go out: enough to encrypt in one go,
+/// few enough that the network does not stand still meanwhile.
+const PREPARED_AT_ONCE: usize = 32;
+
+/// What every channel needs from the outside.
+#[derive(Clone)]
+pub struct Wiring {
+    pub pool: Pool,
+    pub clock: Arc<dyn Clock>,
+    pub table: Arc<Table>,
+    /// The hard deadline of one attempt, connecting included.
+    pub attempt_timeout: Duration,
+}
+
+impl Wiring {
+    /// With the built-in classification table and a deadline of 30 s.
+    pub fn new(pool: Pool, clock: Arc<dyn Clock>) -> Self {
+        let table = Arc::new(Table::built_in());
+        Self { pool, clock, table, attempt_timeout: Duration::from_secs(30) }
+    }
+}
+
+/// What one channel adds to the common way of a batch.
+pub(crate) trait Protocol: Send + Sync {
+    /// An attempt that only needs a connection and the present time.
+    type Ready: Send;
+
+    /// One answer per attempt, in order; an error ends the attempt without a call.
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Self::Ready, Report>>;
+
+    fn send(&self, attempt: &Attempt, ready: Self::Ready) -> impl Future<Output = Report> + Send;
+}
+
+pub(crate) async fn deliver<P: Protocol>(
+    protocol: &P,
+    batch: Vec<Attempt>,
+    done: &(dyn Fn(Finished) + Send + Sync),
+) {
+    let mut calls = FuturesUnordered::new();
+    for attempts in batch.chunks(PREPARED_AT_ONCE) {
+        for (attempt, ready) in attempts.iter().zip(protocol.prepare(attempts)) {
+            calls.push(call(protocol, attempt, ready));
+        }
+        std::future::poll_fn(|cx| {
+            while let Poll::Ready(Some(finished)) = calls.poll_next_unpin(cx) {
+                done(finished);
+            }
+            Poll::Ready(())
+        })
+        .await;
+        tokio::task::yield_now().await;
+    }
+    while let Some(finished) = calls.next().await {
+        done(finished);
+    }
+}
+
+async fn call<P: Protocol>(
+    protocol: &P,
+    attempt: &Attempt,
+    ready: Result<P::Ready, Report>,
+) -> Finished {
+    let start = Instant::now();
+    let report = match ready {
+        Ok(ready) => protocol.send(attempt, ready).await,
+        Err(report) => report,
+    };
+    let latency_ms = u32::try_from(start.elapsed().as_millis()).unwrap_or(u32::MAX);
+    Finished { slot: attempt.slot, report, latency_ms }
+}
+
+/// How to read one provider's answer.
+pub(crate) struct Reading<'a> {
+    pub(crate) service: &'a str,
+    pub(crate) code: Option<String>,
+    pub(crate) token_age: Option<Duration>,
+    pub(crate) provider_id: Option<String>,
+    /// What must not be repeated even if the provider says it.
+    pub(crate) hide: &'a [&'a str],
+}
+
+impl Wiring {
+    pub(crate) fn endpoint(&self, url: &str) -> Result<Endpoint, Report> {
+        self.pool.endpoint(url).map_err(unanswered)
+    }
+
+    /// Makes the call. The request is built when it can be written at once, for that very moment.
+    pub(crate) async fn exchange(
+        &self,
+        attempt: &Attempt,
+        endpoint: &Endpoint,
+        request: impl FnOnce(Timestamp) -> Request,
+    ) -> Result<Response, Report> {
+        let deadline = Instant::now() + self.attempt_timeout;
+        let slot = self.pool.acquire(endpoint, deadline).await.map_err(unanswered)?;
+        let now = self.clock.now();
+        if now >= attempt.expires_at {
+            return Err(Report::new(Outcome::Expired).code("ttl"));
+        }
+        slot.send(endpoint, request(now), deadline).await.map_err(unanswered)
+    }
+
+    pub(crate) fn judge(
+        &self,
+        attempt: &Attempt,
+        response: &Response,
+        reading: Reading<'_>,
+    ) -> Report {
+        let retry_after = scrub::header(&response.headers, "retry-after");
+        let answer = Answer {
+            service: reading.service,
+            status: response.status.as_u16(),
+            code: reading.code.as_deref(),
+            retry_after: retry_after.as_deref(),
+            token_age: reading.token_age,
+            retry_all: attempt.class.retry_all,
+        };
+        let outcome = classify(&self.table, &answer, self.clock.now());
+        let accepted = outcome == Outcome::Accepted;
+        Report {
+            outcome,
+            status: Some(response.status.as_u16()),
+            detail: if accepted { None } else { scrub::excerpt(&response.body, reading.hide) },
+            code: reading.code.map(|code| scrub::hide(code, reading.hide)),
+            retry_after: retry_after.filter(|_| !accepted),
+            provider_id: reading.provider_id,
+        }
+    }
+}
+
+/// What it means that no answer came.
+fn unanswered(error: TransportError) -> Report {
+    match error {
+        TransportError::NotSent { code, detail } => {
+            Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO })
+                .code(code)
+                .detail(detail)
+        }
+        TransportError::Replay { code } => Report::new(Outcome::Reconnect).code(code),
+        TransportError::Ambiguous { code } => Report::new(Outcome::Ambiguous).code(code),
+        TransportError::Blocked { code } => Report::new(Outcome::DropMessage)
+            .code(code)
+            .detail("the target is not allowed by the network settings"),
+        TransportError::BadUrl(error) => {
+            Report::new(Outcome::DropMessage).code("bad_url").detail(error.allowed())
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Any HTTP request: method, URL, query, headers and body as the caller wrote them, its credential
+//! put in at the last moment. Adds nothing of webhooks and follows no redirect.
+
+mod body;
+mod credentials;
+
+use std::sync::Arc;
+
+use ::http::header::{CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use async_trait::async_trait;
+use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
+
+pub use credentials::{Credentials, EnvAndFiles};
+
+use crate::deliver::{self, Protocol, Reading, Wiring};
+use crate::pool::{Endpoint, Request};
+use crate::scrub;
+use crate::webhook::{IDEMPOTENCY_KEY, TRACEPARENT};
+
+pub struct HttpChannel {
+    wiring: Wiring,
+    credentials: Arc<dyn Credentials>,
+}
+
+impl HttpChannel {
+    pub fn new(wiring: Wiring, credentials: Arc<dyn Credentials>) -> Self {
+        Self { wiring, credentials }
+    }
+}
+
+#[async_trait]
+impl Channel for HttpChannel {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Http
+    }
+
+    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
+        deliver::deliver(self, batch, done).await;
+    }
+}
+
+/// Headers that belong to the connection and not to the request.
+const NOT_FORWARDED: [HeaderName; 9] = [
+    ::http::header::HOST,
+    ::http::header::CONNECTION,
+    ::http::header::CONTENT_LENGTH,
+    ::http::header::TRANSFER_ENCODING,
+    ::http::header::TE,
+    ::http::header::TRAILER,
+    ::http::header::UPGRADE,
+    ::http::header::EXPECT,
+    HeaderName::from_static("keep-alive"),
+];
+
+pub(crate) struct Call {
+    endpoint: Endpoint,
+    request: Request,
+}
+
+impl Protocol for HttpChannel {
+    type Ready = Call;
+
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Call, Report>> {
+        attempts.iter().map(|attempt| self.call(attempt)).collect()
+    }
+
+    async fn send(&self, attempt: &Attempt, call: Call) -> Report {
+        let body = call.request.body.clone();
+        let response = match self.wiring.exchange(attempt, &call.endpoint, |_| call.request).await {
+            Ok(response) => response,
+            Err(report) => return report,
+        };
+        let sent = std::str::from_utf8(&body).unwrap_or_default();
+        let reading = Reading {
+            service: "http",
+            code: None,
+            token_age: None,
+            provider_id: scrub::header(&response.headers, "x-request-id"),
+            hide: &[attempt.target.url(), sent],
+        };
+        self.wiring.judge(attempt, &response, reading)
+    }
+}
+
+impl HttpChannel {
+    fn call(&self, attempt: &Attempt) -> Result<Call, Report> {
+        let Target::Http { method, url, headers, credential } = &*attempt.target else {
+            return Err(Report::new(Outcome::DropMessage).code("wrong_channel"));
+        };
+        let refuse = |code| Report::new(Outcome::DropMessage).code(code);
+        let endpoint = self.wiring.endpoint(url)?;
+        let method = Method::from_bytes(method.as_bytes()).map_err(|_| refuse("bad_method"))?;
+        let body = body::render(attempt, &method).map_err(|_| refuse("bad_content"))?;
+        let mut sent = HeaderMap::with_capacity(headers.len() + 6);
+        for (name, value) in headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refuse("bad_header"))?;
+            let value = HeaderValue::from_str(value).map_err(|_| refuse("bad_header"))?;
+            if !NOT_FORWARDED.contains(&name) {
+                sent.insert(name, value);
+            }
+        }
+        if let Some(kind) = body.content_type {
+            sent.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));
+        }
+        self.add_ours(attempt, credential.as_deref(), &mut sent)?;
+        Ok(Call { endpoint, request: Request { method, headers: sent, body: body.bytes } })
+    }
+
+    /// Who sends it, under which key it is a repeat, to which trace it belongs, by which right.
+    fn add_ours(
+        &self,
+        attempt: &Attempt,
+        credential: Option<&str>,
+        headers: &mut HeaderMap,
+    ) -> Result<(), Report> {
+        let envelope = &attempt.message.envelope;
+        headers.entry(USER_AGENT).or_insert(crate::webpush::AGENT);
+        if !headers.contains_key(IDEMPOTENCY_KEY) {
+            let own = envelope.idempotency_key.as_deref().map(HeaderValue::from_str);
+            let key = match own {
+                Some(Ok(key)) => Some(key),
+                _ => HeaderValue::try_from(attempt.message.id.to_string()).ok(),
+            };
+            headers.extend(key.map(|key| (IDEMPOTENCY_KEY, key)));
+        }
+        let trace = envelope.traceparent.as_deref().map(HeaderValue::from_str);
+        if let Some(Ok(trace)) = trace {
+            headers.insert(TRACEPARENT, trace);
+        }
+        if let Some(reference) = credential {
+            let (name, mut value) = self.credentials.header(reference).ok_or_else(|| {
+                Report::new(Outcome::Config)
+                    .code("credential_missing")
+                    .detail("the credential that this request refers to is not here")
+            })?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! What each channel knows at the gate: how an address is written, what could never be delivered.
+//! Pure; host names are resolved and checked again when a connection is opened.
+
+mod http;
+mod webhook;
+mod webpush;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use postrider_core::{FieldError, Intake};
+use url::{Host, Url};
+
+pub use http::HttpIntake;
+pub use webhook::WebhookIntake;
+pub use webpush::WebpushIntake;
+
+use crate::pool::is_public;
+
+/// Where messages may be sent at all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NetworkPolicy {
+    /// Loopback, private, link-local and metadata addresses.
+    pub allow_private_targets: bool,
+    /// `http://` beside `https://`.
+    pub allow_plain_http: bool,
+}
+
+/// The intakes of every channel in this crate.
+pub fn all(policy: NetworkPolicy) -> Vec<Arc<dyn Intake>> {
+    vec![
+        Arc::new(WebpushIntake::new(policy)),
+        Arc::new(WebhookIntake::new(policy)),
+        Arc::new(HttpIntake::new(policy)),
+    ]
+}
+
+/// The longest TTL of channels whose provider sets no limit of its own: 28 days.
+const TTL_S_MAX: u32 = 2_419_200;
+const URL_MAX: usize = 2_048;
+
+/// Checks a URL as far as that goes without a name server. Never repeats the URL: it is a secret.
+fn check_url(field: &str, text: &str, policy: NetworkPolicy) -> Result<Url, FieldError> {
+    let wrong = |found: &str, allowed: &str| Err(FieldError::new(field, found, allowed));
+    if text.len() > URL_MAX {
+        return wrong(&format!("{} bytes", text.len()), "at most 2048 bytes");
+    }
+    let Ok(url) = Url::parse(text) else {
+        return wrong("not a URL", "an absolute URL, https://…");
+    };
+    match url.scheme() {
+        "https" => {}
+        "http" if policy.allow_plain_http => {}
+        "http" => {
+            return wrong("http://", "https:// (set network.allow_plain_http to allow http://)");
+        }
+        _ => return wrong("another scheme", "https://…"),
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return wrong(
+            "a user name or password in the URL",
+            "a URL without; name a credential instead",
+        );
+    }
+    if url.fragment().is_some() {
+        return wrong("a fragment (#…)", "a URL without a fragment");
+    }
+    let private = match url.host() {
+        None => return wrong("no host", "an absolute URL with a host"),
+        Some(Host::Ipv4(ip)) => !is_public(IpAddr::V4(ip)),
+        Some(Host::Ipv6(ip)) => !is_public(IpAddr::V6(ip)),
+        Some(Host::Domain(name)) => is_local_name(name),
+    };
+    if private && !policy.allow_private_targets {
+        return wrong(
+            "a private or local address",
+            "a public host (set network.allow_private_targets to allow private ones)",
+        );
+    }
+    Ok(url)
+}
+
+fn is_local_name(name: &str) -> bool {
+    let name = name.trim_end_matches('.');
+    name == "localhost"
+        || name.ends_with(".localhost")
+        || name.ends_with(".local")
+        || name.ends_with(".internal")
+}
+
+/// `scheme://host[:port]`, the port only where it is not the scheme's own. Cheap: the text was
+/// validated when it came in.
+pub fn origin(url: &str) -> Arc<str> {
+    let Some(start) = url.find("://").map(|i| i + 3) else { return url.into() };
+    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |i| start + i);
+    let origin = url[..end].to_ascii_lowercase();
+    let default = if origin.starts_with("https:") { ":443" } else { ":80" };
+    origin.strip_suffix(default).unwrap_or(&origin).into()
+}
+
+/// Turns a deserialisation error into one about the field it names.
+fn shape_error(error: &serde_json::Error, allowed: &str) -> Vec<FieldError> {
+    let text = error.to_string();
+    let quoted = text.split('`').nth(1).unwrap_or_default();
+    let found = if text.starts_with("unknown field") {
+        "unknown field"
+    } else if text.starts_with("missing field") {
+        "nothing"
+    } else {
+        return vec![FieldError::new("", "a field of another type", allowed)];
+    };
+    vec![FieldError::new(quoted, found, allowed)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRICT: NetworkPolicy =
+        NetworkPolicy { allow_private_targets: false, allow_plain_http: false };
+
+    #[test]
+    fn urls_that_could_reach_inside_are_refused() {
+        for bad in [
+            "http://example.com/",
+            "ftp://example.com/",
+            "https://127.0.0.1/",
+            "https://[::1]/",
+            "https://10.0.0.1/",
+            "https://169.254.169.254/latest/meta-data",
+            "https://[::ffff:127.0.0.1]/",
+            "https://0x7f000001/",
+            "https://2130706433/",
+            "https://localhost/",
+            "https://metadata.google.internal/",
+            "https://user:pass@example.com/",
+            "https://example.com/#x",
+            "/relative",
+            "https://",
+        ] {
+            assert!(check_url("url", bad, STRICT).is_err(), "{bad}");
+        }
+        assert!(check_url("url", "https://example.com:8443/a?b=c", STRICT).is_ok());
+    }
+
+    #[test]
+    fn an_origin_has_its_port_unless_it_is_the_default() {
+        assert_eq!(&*origin("https://Example.com/a/b?c"), "https://example.com");
+        assert_eq!(&*origin("https://example.com:443/a"), "https://example.com");
+        assert_eq!(&*origin("https://example.com:8443?x"), "https://example.com:8443");
+        assert_eq!(&*origin("http://example.com:80"), "http://example.com");
+        assert_eq!(&*origin("https://[::1]:444/x"), "https://[::1]:444");
+    }
+}

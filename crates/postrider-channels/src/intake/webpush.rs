@@ -1,0 +1,149 @@
+//! A browser's push subscription, as `PushSubscription.toJSON()` gives it.
+
+use std::sync::Arc;
+
+use aws_lc_rs::agreement::{ECDH_P256, ParsedPublicKey, UnparsedPublicKey};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use postrider_core::content::Content;
+use postrider_core::{ChannelKind, FieldError, Intake, KeyId, Target};
+use serde::Deserialize;
+
+use super::{NetworkPolicy, check_url, origin, shape_error};
+use crate::webpush::{PLAINTEXT_MAX, plaintext_len};
+
+pub struct WebpushIntake {
+    policy: NetworkPolicy,
+}
+
+impl WebpushIntake {
+    pub fn new(policy: NetworkPolicy) -> Self {
+        Self { policy }
+    }
+
+    fn check_endpoint(&self, endpoint: &str) -> Result<(), FieldError> {
+        let url = check_url("endpoint", endpoint, self.policy)?;
+        // A push service listens on its scheme's port; others would let a subscription probe ports.
+        if url.port().is_some() && !self.policy.allow_private_targets {
+            return Err(FieldError::new("endpoint", "a port of its own", "the default port, 443"));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Subscription {
+    #[serde(rename = "channel")]
+    _channel: String,
+    endpoint: String,
+    keys: Keys,
+    /// Browsers send it; it is almost always null and says nothing that we need.
+    #[serde(rename = "expirationTime", default)]
+    _expiration_time: Option<f64>,
+    /// `PushManager.supportedContentEncodings`, where the page passes it on.
+    #[serde(default)]
+    encodings: Option<Vec<String>>,
+    #[serde(default)]
+    vapid_key: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    p256dh: String,
+    auth: String,
+}
+
+const SHAPE: &str =
+    "endpoint, keys {p256dh, auth}, and optionally vapid_key, encodings, expirationTime";
+
+impl Intake for WebpushIntake {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Webpush
+    }
+
+    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
+        let sub: Subscription =
+            serde_json::from_str(address).map_err(|e| shape_error(&e, SHAPE))?;
+        let mut errors = Vec::new();
+        if let Err(error) = self.check_endpoint(&sub.endpoint) {
+            errors.push(error);
+        }
+        let p256dh = decode(&sub.keys.p256dh).filter(|key| is_point(key));
+        if p256dh.is_none() {
+            let allowed = "a point on P-256: 65 bytes, uncompressed, base64url (subscription.toJSON().keys.p256dh)";
+            errors.push(FieldError::new("keys.p256dh", describe(&sub.keys.p256dh), allowed));
+        }
+        let auth = decode(&sub.keys.auth).filter(|auth| auth.len() == 16);
+        if auth.is_none() {
+            let allowed = "16 bytes, base64url (subscription.toJSON().keys.auth)";
+            errors.push(FieldError::new("keys.auth", describe(&sub.keys.auth), allowed));
+        }
+        if sub.encodings.is_some_and(|list| !list.iter().any(|e| e == "aes128gcm")) {
+            let allowed =
+                "a list with aes128gcm; the browser must be updated, aesgcm is no longer sent";
+            errors.push(FieldError::new("encodings", "no aes128gcm", allowed));
+        }
+        let vapid_key =
+            sub.vapid_key.as_deref().map(str::parse::<KeyId>).transpose().unwrap_or_else(|_| {
+                errors.push(FieldError::new(
+                    "vapid_key",
+                    "something else",
+                    "the id of a VAPID key, key_…",
+                ));
+                None
+            });
+        match (p256dh, auth) {
+            (Some(p256dh), Some(auth)) if errors.is_empty() => Ok(Target::Webpush {
+                endpoint: sub.endpoint.into(),
+                p256dh: URL_SAFE_NO_PAD.encode(p256dh).into(),
+                auth: URL_SAFE_NO_PAD.encode(auth).into(),
+                vapid_key,
+            }),
+            _ => Err(errors),
+        }
+    }
+
+    fn provider(&self, target: &Target) -> Arc<str> {
+        origin(target.url())
+    }
+
+    fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
+        let len = plaintext_len(content);
+        if len <= PLAINTEXT_MAX {
+            return Ok(());
+        }
+        let field = if content.webpush.as_ref().is_some_and(|w| w.raw.is_some()) {
+            "webpush.raw"
+        } else {
+            ""
+        };
+        let allowed = format!("at most {PLAINTEXT_MAX} bytes before encryption (4096 after)");
+        Err(vec![FieldError::new(field, format!("{len} bytes"), allowed)])
+    }
+
+    fn ttl_s_max(&self) -> u32 {
+        super::TTL_S_MAX
+    }
+}
+
+/// Base64 in any of its dialects: browsers and their libraries differ.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let text: String = text.trim_end_matches('=').replace('+', "-").replace('/', "_");
+    URL_SAFE_NO_PAD.decode(text).ok()
+}
+
+fn is_point(key: &[u8]) -> bool {
+    key.len() == 65
+        && key[0] == 4
+        && ParsedPublicKey::try_from(UnparsedPublicKey::new(&ECDH_P256, key)).is_ok()
+}
+
+fn describe(text: &str) -> String {
+    match decode(text) {
+        None => "not base64url".to_owned(),
+        Some(bytes) if bytes.len() == 65 => "65 bytes that are not a point on the curve".to_owned(),
+        Some(bytes) => format!("{} bytes", bytes.len()),
+    }
+}

@@ -1,0 +1,205 @@
+//! One connection, and the right to send one request on it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ::http::header::HOST;
+use ::http::{HeaderValue, Uri};
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use tokio::time::{Instant, timeout_at};
+
+use super::connect::Body;
+use super::peer::Peer;
+use super::{Endpoint, Request, Response, TransportError, failure};
+
+/// As much of an answer's body as is ever read.
+const BODY_READ_MAX: usize = 16 * 1024;
+
+pub(super) enum Sender {
+    H2(http2::SendRequest<Body>),
+    /// Taken out while its one request is in flight.
+    H1(Mutex<Option<http1::SendRequest<Body>>>),
+}
+
+/// What the pool, the driver and the requests know about a connection.
+pub(super) struct Meta {
+    pub(super) in_flight: AtomicUsize,
+    /// How many may be in flight: ours or the peer's limit, whichever is lower; 1 for HTTP/1.1.
+    pub(super) max: AtomicUsize,
+    /// Takes no new requests.
+    pub(super) draining: AtomicBool,
+    pub(super) born: Instant,
+    /// Milliseconds after `born` of the last answer or, before the first, 0.
+    last_answer: AtomicU64,
+}
+
+pub(super) struct Conn {
+    pub(super) sender: Sender,
+    pub(super) meta: Arc<Meta>,
+}
+
+impl Meta {
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            in_flight: AtomicUsize::new(0),
+            max: AtomicUsize::new(max),
+            draining: AtomicBool::new(false),
+            born: Instant::now(),
+            last_answer: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn last_answer(&self) -> Instant {
+        self.born + std::time::Duration::from_millis(self.last_answer.load(Ordering::Relaxed))
+    }
+
+    fn answered(&self) {
+        let after = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_answer.store(after, Ordering::Relaxed);
+    }
+
+    /// A request timed out. A connection on which nothing at all came back since it was sent is
+    /// taken for dead.
+    fn timed_out(&self, sent: Instant) {
+        if self.last_answer() < sent {
+            self.draining.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Conn {
+    pub(super) fn is_usable(&self) -> bool {
+        if self.meta.draining.load(Ordering::SeqCst) {
+            return false;
+        }
+        match &self.sender {
+            Sender::H2(sender) => !sender.is_closed(),
+            Sender::H1(sender) => {
+                let sender = sender.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                // One that is taken out is judged when it comes back.
+                sender.as_ref().is_none_or(|sender| !sender.is_closed())
+            }
+        }
+    }
+}
+
+/// The right to send one request. Held until the answer is read, then given back by dropping it.
+pub struct Slot {
+    conn: Arc<Conn>,
+    peer: Arc<Peer>,
+}
+
+impl Slot {
+    /// The caller has counted the request in already.
+    pub(super) fn new(conn: Arc<Conn>, peer: Arc<Peer>) -> Self {
+        Self { conn, peer }
+    }
+
+    /// Sends the request and reads the answer, at most 16 KiB of its body.
+    pub async fn send(
+        self,
+        endpoint: &Endpoint,
+        request: Request,
+        deadline: Instant,
+    ) -> Result<Response, TransportError> {
+        match &self.conn.sender {
+            Sender::H2(sender) => {
+                let request = build(endpoint.uri.clone(), request);
+                let answer = sender.clone().try_send_request(request);
+                self.receive(answer, deadline).await
+            }
+            Sender::H1(home) => self.send_http1(home, endpoint, request, deadline).await,
+        }
+    }
+
+    async fn send_http1(
+        &self,
+        home: &Mutex<Option<http1::SendRequest<Body>>>,
+        endpoint: &Endpoint,
+        mut request: Request,
+        deadline: Instant,
+    ) -> Result<Response, TransportError> {
+        let taken = home.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let Some(mut sender) = taken else {
+            return Err(TransportError::Replay { code: "not_written" });
+        };
+        if sender.ready().await.is_err() {
+            return Err(TransportError::Replay { code: "not_written" });
+        }
+        if let Ok(host) = HeaderValue::from_str(endpoint.origin().authority()) {
+            request.headers.insert(HOST, host);
+        }
+        let path = endpoint.uri.path_and_query().cloned();
+        let request = build(path.map_or_else(Uri::default, Uri::from), request);
+        let answer = self.receive(sender.try_send_request(request), deadline).await;
+        // Only a connection whose answer was read to its end becomes ready again.
+        if answer.is_ok() && timeout_at(deadline, sender.ready()).await.is_ok_and(|r| r.is_ok()) {
+            *home.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(sender);
+        }
+        answer
+    }
+
+    async fn receive<B>(
+        &self,
+        answer: impl Future<
+            Output = Result<::http::Response<Incoming>, hyper::client::conn::TrySendError<B>>,
+        >,
+        deadline: Instant,
+    ) -> Result<Response, TransportError> {
+        let sent = Instant::now();
+        let answer = match timeout_at(deadline, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Err(failure::of_send(error)),
+            Err(_) => {
+                self.conn.meta.timed_out(sent);
+                return Err(TransportError::Ambiguous { code: "timeout" });
+            }
+        };
+        self.conn.meta.answered();
+        let (head, body) = answer.into_parts();
+        let body = read(body, deadline).await;
+        Ok(Response { status: head.status, headers: head.headers, body })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Sender::H1(home) = &self.conn.sender {
+            // Not put back means that it cannot be used again.
+            let home = home.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if home.is_none() {
+                self.conn.meta.draining.store(true, Ordering::SeqCst);
+            }
+        }
+        self.conn.meta.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.peer.freed();
+    }
+}
+
+fn build(uri: Uri, request: Request) -> ::http::Request<Body> {
+    let mut built = ::http::Request::new(Full::new(request.body));
+    *built.method_mut() = request.method;
+    *built.uri_mut() = uri;
+    *built.headers_mut() = request.headers;
+    built
+}
+
+/// The beginning of a body. The status has come: a body that breaks off or dawdles changes nothing.
+async fn read(mut body: Incoming, deadline: Instant) -> Bytes {
+    use hyper::body::Body as _;
+    let mut kept = BytesMut::new();
+    while !body.is_end_stream() && kept.len() < BODY_READ_MAX {
+        match timeout_at(deadline, body.frame()).await {
+            Ok(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    kept.extend_from_slice(&data[..data.len().min(BODY_READ_MAX - kept.len())]);
+                }
+            }
+            _ => break,
+        }
+    }
+    kept.freeze()
+}

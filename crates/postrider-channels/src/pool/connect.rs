@@ -1,0 +1,142 @@
+//! Opens one connection: resolves the name, refuses what is not public, connects to exactly the
+//! address that was checked, and shakes hands.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+
+use super::{Origin, PoolConfig, TransportError, is_public, tls};
+
+pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+pub(super) type Stream = TokioIo<Box<dyn Io>>;
+pub(super) type Body = Full<Bytes>;
+
+pub(super) type H2 = http2::Connection<Stream, Body, TokioExecutor>;
+
+/// A connection that has shaken hands and whose driver has not been started.
+pub(super) enum Opened {
+    H2(http2::SendRequest<Body>, H2),
+    H1(http1::SendRequest<Body>, http1::Connection<Stream, Body>),
+}
+
+/// What the peer may have in flight before it has told its own limit.
+const STREAMS_BEFORE_SETTINGS: usize = 32;
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
+pub(super) async fn open(
+    origin: &Origin,
+    config: &PoolConfig,
+    tls: &Arc<ClientConfig>,
+) -> Result<Opened, TransportError> {
+    let deadline = Instant::now() + config.connect_timeout();
+    let addresses = resolve(origin, config, deadline).await?;
+    let tcp = connect(&addresses, deadline).await?;
+    // Small requests must not wait for the peer's acknowledgements.
+    let _ = tcp.set_nodelay(true);
+    if !origin.is_https() {
+        return handshake_http1(Box::new(tcp)).await;
+    }
+    let (stream, is_h2) = encrypt(tcp, origin, config, tls).await?;
+    if is_h2 { handshake_http2(stream, config).await } else { handshake_http1(stream).await }
+}
+
+async fn resolve(
+    origin: &Origin,
+    config: &PoolConfig,
+    deadline: Instant,
+) -> Result<Vec<SocketAddr>, TransportError> {
+    let found: Vec<SocketAddr> = match origin.ip() {
+        Some(ip) => vec![SocketAddr::new(ip, origin.port())],
+        None => timeout_at(deadline, tokio::net::lookup_host((origin.host(), origin.port())))
+            .await
+            .map_err(|_| TransportError::not_sent("dns", "the name could not be resolved in time"))?
+            .map_err(|_| TransportError::not_sent("dns", "the name could not be resolved"))?
+            .collect(),
+    };
+    if found.is_empty() {
+        return Err(TransportError::not_sent("dns", "the name has no address"));
+    }
+    let allowed: Vec<_> = found
+        .into_iter()
+        .filter(|address| config.allow_private_targets || is_public(address.ip()))
+        .collect();
+    if allowed.is_empty() {
+        return Err(TransportError::Blocked { code: "private_address" });
+    }
+    Ok(allowed)
+}
+
+/// Tries the addresses one after the other; a dead one may use up its share of the time only.
+async fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, TransportError> {
+    let mut last = TransportError::not_sent("connect", "no address answered");
+    for (nth, address) in addresses.iter().enumerate() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(addresses.len() - nth).unwrap_or(1);
+        match timeout(share.max(Duration::from_millis(1)), TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => {
+                last = TransportError::not_sent("connect", error.kind().to_string());
+            }
+            Err(_) => last = TransportError::not_sent("connect", "timed out"),
+        }
+    }
+    Err(last)
+}
+
+async fn encrypt(
+    tcp: TcpStream,
+    origin: &Origin,
+    config: &PoolConfig,
+    tls: &Arc<ClientConfig>,
+) -> Result<(Box<dyn Io>, bool), TransportError> {
+    let host = origin.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(host)
+        .map_err(|_| TransportError::not_sent("tls", "the host is no name for a certificate"))?;
+    let stream = timeout(config.tls_timeout(), TlsConnector::from(tls.clone()).connect(name, tcp))
+        .await
+        .map_err(|_| TransportError::not_sent("tls", "timed out"))?
+        .map_err(|error| TransportError::not_sent("tls", tls::describe(&error)))?;
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    Ok((Box::new(stream), is_h2))
+}
+
+async fn handshake_http1(stream: Box<dyn Io>) -> Result<Opened, TransportError> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| TransportError::not_sent("connect", "HTTP/1.1 could not be set up"))?;
+    Ok(Opened::H1(sender, connection))
+}
+
+async fn handshake_http2(
+    stream: Box<dyn Io>,
+    config: &PoolConfig,
+) -> Result<Opened, TransportError> {
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_max_send_streams(config.streams_max.min(STREAMS_BEFORE_SETTINGS))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .adaptive_window(false)
+        .keep_alive_interval(Duration::from_secs(config.ping_interval_s.max(1)))
+        .keep_alive_timeout(Duration::from_secs(config.ping_timeout_s.max(1)))
+        .keep_alive_while_idle(true)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| TransportError::not_sent("connect", "HTTP/2 could not be set up"))?;
+    Ok(Opened::H2(sender, connection))
+}

@@ -1,0 +1,158 @@
+//! One HTTP pool for all channels: several connections per origin, HTTP/2 where the peer speaks it,
+//! a permit per request, names resolved and checked by us.
+//!
+//! It never follows a redirect, never retries, and never queues more than the callers that wait.
+
+mod config;
+mod conn;
+mod connect;
+mod failure;
+mod guard;
+mod origin;
+mod peer;
+mod tls;
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use ::http::{HeaderMap, Method, StatusCode, Uri};
+use bytes::Bytes;
+use tokio::time::Instant;
+
+pub use config::PoolConfig;
+pub use conn::Slot;
+pub use failure::TransportError;
+pub use guard::is_public;
+pub use origin::{Origin, UrlError};
+
+use crate::Error;
+use peer::Peer;
+
+/// How many origins are remembered before those without a connection are forgotten.
+const ORIGINS_SWEPT_AT: usize = 1024;
+
+/// A cheap handle to the pool. Connections live on the runtime of whoever asks for them.
+#[derive(Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: Arc<PoolConfig>,
+    tls: Arc<rustls::ClientConfig>,
+    /// By the URL's beginning as it was written, so that the hot path compares and builds nothing.
+    peers: RwLock<HashMap<Box<str>, Arc<Peer>>>,
+}
+
+/// A parsed URL and the peer behind it.
+#[derive(Clone)]
+pub struct Endpoint {
+    peer: Arc<Peer>,
+    uri: Uri,
+}
+
+impl Endpoint {
+    pub fn origin(&self) -> &Origin {
+        self.peer.origin()
+    }
+}
+
+/// A request to one endpoint; URL and query go out as they were written.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub method: Method,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// An answer with as much of its body as is ever kept.
+#[derive(Debug, Clone)]
+pub struct Response {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// What the pool holds at this moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    pub origins: usize,
+    pub connections: usize,
+    pub in_flight: usize,
+}
+
+impl Pool {
+    pub fn new(config: PoolConfig) -> Result<Self, Error> {
+        let tls = Arc::new(tls::client_config(&config)?);
+        let config = Arc::new(config);
+        Ok(Self { shared: Arc::new(Shared { config, tls, peers: RwLock::default() }) })
+    }
+
+    pub fn config(&self) -> &PoolConfig {
+        &self.shared.config
+    }
+
+    /// Parses a URL and finds its peer. Opens nothing.
+    pub fn endpoint(&self, url: &str) -> Result<Endpoint, TransportError> {
+        let uri = Uri::from_maybe_shared(Bytes::copy_from_slice(url.as_bytes()))
+            .map_err(|_| TransportError::BadUrl(UrlError::NotAUrl))?;
+        let prefix = origin::prefix(url);
+        if let Some(peer) = self.shared.find(prefix) {
+            return Ok(Endpoint { peer, uri });
+        }
+        let origin = Origin::parse(url).map_err(TransportError::BadUrl)?;
+        if !origin.is_https() && !self.shared.config.allow_plain_http {
+            return Err(TransportError::Blocked { code: "plain_http" });
+        }
+        Ok(Endpoint { peer: self.shared.insert(prefix, origin), uri })
+    }
+
+    /// Waits for the right to send one request: a free stream on a connection, opened if need be.
+    pub async fn acquire(
+        &self,
+        endpoint: &Endpoint,
+        deadline: Instant,
+    ) -> Result<Slot, TransportError> {
+        endpoint.peer.acquire(deadline).await
+    }
+
+    /// [`Pool::acquire`] and [`Slot::send`] in one.
+    pub async fn send(
+        &self,
+        url: &str,
+        request: Request,
+        deadline: Instant,
+    ) -> Result<Response, TransportError> {
+        let endpoint = self.endpoint(url)?;
+        let slot = self.acquire(&endpoint, deadline).await?;
+        slot.send(&endpoint, request, deadline).await
+    }
+
+    pub fn stats(&self) -> PoolStats {
+        let peers = self.shared.peers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        peers.values().fold(PoolStats::default(), |sum, peer| {
+            let (connections, in_flight) = peer.load();
+            PoolStats {
+                origins: sum.origins + 1,
+                connections: sum.connections + connections,
+                in_flight: sum.in_flight + in_flight,
+            }
+        })
+    }
+}
+
+impl Shared {
+    fn find(&self, prefix: &str) -> Option<Arc<Peer>> {
+        let peers = self.peers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        peers.get(prefix).cloned()
+    }
+
+    fn insert(&self, prefix: &str, origin: Origin) -> Arc<Peer> {
+        let mut peers = self.peers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if peers.len() >= ORIGINS_SWEPT_AT {
+            peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.load() != (0, 0));
+        }
+        let new = || Arc::new(Peer::new(origin, self.config.clone(), self.tls.clone()));
+        peers.entry(prefix.into()).or_insert_with(new).clone()
+    }
+}

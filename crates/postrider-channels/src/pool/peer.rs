@@ -1,0 +1,261 @@
+//! Everything that is open to one origin: picks the least loaded connection, opens another when all
+//! are busy, and lets callers wait when no more may be opened.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::conn::{Conn, Meta, Sender, Slot};
+use super::connect::{self, Opened};
+use super::{Origin, PoolConfig, TransportError};
+
+/// Connections of an HTTP/1.1 peer that are opened at the same time.
+const HTTP1_OPENING_MAX: usize = 8;
+const HTTP2_CONNECTIONS_MAX: usize = 8;
+const HTTP1_CONNECTIONS_MAX: usize = 256;
+
+pub(super) struct Peer {
+    origin: Origin,
+    config: Arc<PoolConfig>,
+    tls: Arc<ClientConfig>,
+    state: Mutex<State>,
+    /// Callers that found no free stream.
+    waiting: AtomicUsize,
+    /// Rung when a stream may have become free or an opening has ended.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    conns: Vec<Arc<Conn>>,
+    /// Connections being opened.
+    opening: usize,
+    /// Whether the peer was last seen to speak HTTP/1.1 only.
+    http1: bool,
+    /// How many openings have failed, ever, and why the last one did.
+    failures: u64,
+    failure: Option<TransportError>,
+}
+
+enum Take {
+    Slot(Slot),
+    Failed(TransportError),
+    Wait,
+}
+
+impl Peer {
+    pub(super) fn new(origin: Origin, config: Arc<PoolConfig>, tls: Arc<ClientConfig>) -> Self {
+        let state = Mutex::new(State { http1: !origin.is_https(), ..State::default() });
+        let (waiting, changed) = (AtomicUsize::new(0), Notify::new());
+        Self { origin, config, tls, state, waiting, changed }
+    }
+
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Connections and requests in flight.
+    pub(super) fn load(&self) -> (usize, usize) {
+        let state = self.lock();
+        let in_flight = state.conns.iter().map(|c| c.meta.in_flight.load(Ordering::Relaxed)).sum();
+        (state.conns.len() + state.opening, in_flight)
+    }
+
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<Slot, TransportError> {
+        let mut failures_seen = None;
+        match self.take(&mut failures_seen) {
+            Take::Slot(slot) => return Ok(slot),
+            Take::Failed(error) => return Err(error),
+            Take::Wait => {}
+        }
+        let _waiting = Waiting::new(&self.waiting);
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // From here on no ring is missed, so the second look is not in vain.
+            changed.as_mut().enable();
+            match self.take(&mut failures_seen) {
+                Take::Slot(slot) => return Ok(slot),
+                Take::Failed(error) => return Err(error),
+                Take::Wait => {}
+            }
+            if timeout_at(deadline, changed).await.is_err() {
+                return Err(TransportError::not_sent("busy", "no connection was free in time"));
+            }
+        }
+    }
+
+    /// Takes a stream if there is one, and has another connection opened if that would help.
+    fn take(self: &Arc<Self>, failures_seen: &mut Option<u64>) -> Take {
+        let mut state = self.lock();
+        state.conns.retain(|conn| conn.is_usable());
+        let failures_before = *failures_seen.get_or_insert(state.failures);
+        if state.conns.is_empty() && state.failures != failures_before {
+            if let Some(error) = state.failure.clone() {
+                return Take::Failed(error);
+            }
+        }
+        let (best, all_busy) = least_loaded(&state.conns);
+        if all_busy && self.may_open(&state) {
+            state.opening += 1;
+            tokio::spawn(self.clone().open());
+        }
+        match best {
+            Some(conn) => {
+                conn.meta.in_flight.fetch_add(1, Ordering::SeqCst);
+                Take::Slot(Slot::new(conn, self.clone()))
+            }
+            None => Take::Wait,
+        }
+    }
+
+    fn may_open(&self, state: &State) -> bool {
+        let (max, at_once) = if state.http1 {
+            (self.config.http1_connections_max.clamp(1, HTTP1_CONNECTIONS_MAX), HTTP1_OPENING_MAX)
+        } else {
+            (self.config.connections_max.clamp(1, HTTP2_CONNECTIONS_MAX), 1)
+        };
+        state.opening < at_once && state.conns.len() + state.opening < max
+    }
+
+    /// Runs on its own, so that a caller who gives up does not take the connection along.
+    async fn open(self: Arc<Self>) {
+        let opened = connect::open(&self.origin, &self.config, &self.tls).await;
+        let mut state = self.lock();
+        state.opening -= 1;
+        match opened {
+            Ok(opened) => {
+                state.http1 = matches!(opened, Opened::H1(..));
+                let conn = self.start(opened);
+                state.conns.push(conn);
+            }
+            Err(error) => {
+                state.failures += 1;
+                state.failure = Some(error);
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn start(self: &Arc<Self>, opened: Opened) -> Arc<Conn> {
+        let (sender, meta) = match opened {
+            Opened::H2(sender, connection) => {
+                let limit = self.config.streams_max.max(1);
+                let meta = Meta::new(connection.current_max_send_streams().clamp(1, limit));
+                let publish = move |connection: &connect::H2, meta: &Meta| {
+                    let max = connection.current_max_send_streams().clamp(1, limit);
+                    meta.max.swap(max, Ordering::SeqCst) < max
+                };
+                tokio::spawn(drive(connection, publish, meta.clone(), Arc::downgrade(self)));
+                (Sender::H2(sender), meta)
+            }
+            Opened::H1(sender, connection) => {
+                let meta = Meta::new(1);
+                tokio::spawn(drive(connection, |_, _| false, meta.clone(), Arc::downgrade(self)));
+                (Sender::H1(Mutex::new(Some(sender))), meta)
+            }
+        };
+        Arc::new(Conn { sender, meta })
+    }
+
+    /// A request has ended.
+    pub(super) fn freed(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Forgets a connection. What is in flight on it may still end well.
+    fn remove(&self, meta: &Arc<Meta>) {
+        meta.draining.store(true, Ordering::SeqCst);
+        self.lock().conns.retain(|conn| !Arc::ptr_eq(&conn.meta, meta));
+        self.changed.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The connection with the fewest requests in flight that takes one more, and whether all of them
+/// are at four fifths of what they take.
+fn least_loaded(conns: &[Arc<Conn>]) -> (Option<Arc<Conn>>, bool) {
+    let mut best: Option<(usize, &Arc<Conn>)> = None;
+    let mut all_busy = true;
+    for conn in conns {
+        let in_flight = conn.meta.in_flight.load(Ordering::SeqCst);
+        let max = conn.meta.max.load(Ordering::SeqCst);
+        all_busy &= in_flight * 5 >= max * 4;
+        if in_flight < max && best.is_none_or(|(fewest, _)| in_flight < fewest) {
+            best = Some((in_flight, conn));
+        }
+    }
+    (best.map(|(_, conn)| conn.clone()), all_busy)
+}
+
+/// Polls a connection until it ends, publishes the peer's limit, and retires it when it is old or
+/// unused.
+async fn drive<C: Future + Unpin>(
+    mut connection: C,
+    publish: impl Fn(&C, &Meta) -> bool,
+    meta: Arc<Meta>,
+    peer: Weak<Peer>,
+) {
+    let Some(config) = peer.upgrade().map(|peer| peer.config.clone()) else { return };
+    let pause = (config.idle_timeout() / 2).max(Duration::from_millis(500));
+    let check = sleep(pause);
+    tokio::pin!(check);
+    std::future::poll_fn(|cx| {
+        if std::pin::Pin::new(&mut connection).poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if publish(&connection, &meta) {
+            if let Some(peer) = peer.upgrade() {
+                peer.changed.notify_waiters();
+            }
+        }
+        while check.as_mut().poll(cx).is_ready() {
+            if let Some(peer) = peer.upgrade().filter(|_| is_stale(&meta, &config)) {
+                peer.remove(&meta);
+            }
+            check.as_mut().reset(Instant::now() + pause);
+        }
+        Poll::Pending
+    })
+    .await;
+    // GOAWAY, a lost connection or our own wish: either way it takes no more requests.
+    if let Some(peer) = peer.upgrade() {
+        peer.remove(&meta);
+    }
+}
+
+fn is_stale(meta: &Meta, config: &PoolConfig) -> bool {
+    let idle = meta.in_flight.load(Ordering::SeqCst) == 0
+        && meta.last_answer().elapsed() >= config.idle_timeout();
+    idle || meta.born.elapsed() >= config.age_max()
+}
+
+/// Counts a caller as waiting for as long as it lives.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

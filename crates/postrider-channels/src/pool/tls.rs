@@ -1,0 +1,65 @@
+//! The TLS settings that all connections share, so that sessions are resumed across them.
+
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{CertificateError, ClientConfig, RootCertStore};
+
+use super::PoolConfig;
+use crate::Error;
+
+const SESSIONS_KEPT: usize = 1024;
+
+pub(super) fn client_config(config: &PoolConfig) -> Result<ClientConfig, Error> {
+    let mut tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots(config)?)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    tls.resumption = Resumption::in_memory_sessions(SESSIONS_KEPT);
+    Ok(tls)
+}
+
+fn roots(config: &PoolConfig) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    let system = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(system.certs);
+    if let Some(path) = &config.extra_ca_file {
+        let text =
+            std::fs::read(path).map_err(|source| Error::CaFile { path: path.clone(), source })?;
+        let certs: Vec<_> = CertificateDer::pem_slice_iter(&text).flatten().collect();
+        let (added, _) = roots.add_parsable_certificates(certs);
+        if added == 0 {
+            return Err(Error::CaFileEmpty { path: path.clone() });
+        }
+    }
+    if roots.is_empty() {
+        tracing::warn!("no trusted root certificates found: every HTTPS target will be refused");
+    }
+    Ok(roots)
+}
+
+/// What went wrong, in words that name no host.
+pub(super) fn describe(error: &std::io::Error) -> String {
+    let inner = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+    let text = match inner {
+        Some(rustls::Error::InvalidCertificate(error)) => match error {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the certificate has expired"
+            }
+            CertificateError::UnknownIssuer => "the certificate's issuer is not trusted",
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the certificate is for another name"
+            }
+            CertificateError::Revoked => "the certificate was revoked",
+            _ => "the certificate is not valid",
+        },
+        Some(rustls::Error::AlertReceived(alert)) => return format!("the peer said {alert:?}"),
+        Some(_) => "the TLS handshake failed",
+        None => return error.kind().to_string(),
+    };
+    text.to_owned()
+}

@@ -1,0 +1,142 @@
+//! Webhooks as Standard Webhooks describes them: signed anew for every attempt, with every secret
+//! that is valid. Follows no redirect.
+
+mod body;
+mod sign;
+
+use std::sync::Arc;
+
+use ::http::header::{CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use async_trait::async_trait;
+use bytes::Bytes;
+use postrider_core::{
+    Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, TenantId, Timestamp,
+};
+
+pub(crate) use body::{common, has_overrides};
+pub use sign::{Secret, sign};
+
+use crate::deliver::{self, Protocol, Reading, Wiring};
+use crate::pool::{Endpoint, Request};
+use crate::scrub;
+
+/// Where the secrets of a tenant's webhooks come from.
+pub trait WebhookSecrets: Send + Sync {
+    /// Every secret that receivers may still check with, newest first.
+    fn secrets(&self, tenant: &TenantId) -> Vec<Arc<Secret>>;
+}
+
+pub struct WebhookChannel {
+    wiring: Wiring,
+    secrets: Arc<dyn WebhookSecrets>,
+}
+
+impl WebhookChannel {
+    pub fn new(wiring: Wiring, secrets: Arc<dyn WebhookSecrets>) -> Self {
+        Self { wiring, secrets }
+    }
+}
+
+#[async_trait]
+impl Channel for WebhookChannel {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Webhook
+    }
+
+    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
+        deliver::deliver(self, batch, done).await;
+    }
+}
+
+const ID: HeaderName = HeaderName::from_static("webhook-id");
+const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A webhook that lacks only its timestamp and signature.
+pub(crate) struct Call {
+    endpoint: Endpoint,
+    secrets: Vec<Arc<Secret>>,
+    id: String,
+    body: Bytes,
+}
+
+impl Protocol for WebhookChannel {
+    type Ready = Call;
+
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Call, Report>> {
+        attempts.iter().map(|attempt| self.call(attempt)).collect()
+    }
+
+    async fn send(&self, attempt: &Attempt, call: Call) -> Report {
+        let request = |now| Request {
+            method: Method::POST,
+            headers: headers(attempt, &call, now),
+            body: call.body.clone(),
+        };
+        let response = match self.wiring.exchange(attempt, &call.endpoint, request).await {
+            Ok(response) => response,
+            Err(report) => return report,
+        };
+        let sent = std::str::from_utf8(&call.body).unwrap_or_default();
+        let reading = Reading {
+            service: "webhook",
+            code: None,
+            token_age: None,
+            provider_id: scrub::header(&response.headers, "x-request-id"),
+            hide: &[attempt.target.url(), sent],
+        };
+        self.wiring.judge(attempt, &response, reading)
+    }
+}
+
+impl WebhookChannel {
+    fn call(&self, attempt: &Attempt) -> Result<Call, Report> {
+        let Target::Webhook { url, secrets } = &*attempt.target else {
+            return Err(Report::new(Outcome::DropMessage).code("wrong_channel"));
+        };
+        let endpoint = self.wiring.endpoint(url)?;
+        let secrets = self.secrets_for(&attempt.message.tenant, secrets)?;
+        let body = body::render(attempt)
+            .map_err(|_| Report::new(Outcome::DropMessage).code("bad_content"))?;
+        Ok(Call { endpoint, secrets, id: attempt.delivery.to_string(), body })
+    }
+
+    /// The endpoint's own secrets, else the tenant's. An unsigned webhook is never sent.
+    fn secrets_for(&self, tenant: &TenantId, own: &[Box<str>]) -> Result<Vec<Arc<Secret>>, Report> {
+        let secrets = if own.is_empty() {
+            self.secrets.secrets(tenant)
+        } else {
+            own.iter().filter_map(|text| Secret::parse(text).ok()).map(Arc::new).collect()
+        };
+        if secrets.is_empty() {
+            return Err(Report::new(Outcome::Config)
+                .code("webhook_secret_missing")
+                .detail("there is no secret to sign this webhook with"));
+        }
+        Ok(secrets)
+    }
+}
+
+fn headers(attempt: &Attempt, call: &Call, now: Timestamp) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(12);
+    headers.insert(CONTENT_TYPE, JSON);
+    headers.insert(USER_AGENT, crate::webpush::AGENT);
+    headers.insert(TIMESTAMP, HeaderValue::from(now.as_secs()));
+    let signature = sign(&call.secrets, &call.id, now.as_secs(), &call.body);
+    if let Ok(signature) = HeaderValue::try_from(signature) {
+        headers.insert(SIGNATURE, signature);
+    }
+    if let Ok(id) = HeaderValue::try_from(call.id.as_str()) {
+        headers.insert(ID, id.clone());
+        headers.insert(IDEMPOTENCY_KEY, id);
+    }
+    let trace = attempt.message.envelope.traceparent.as_deref();
+    if let Some(trace) = trace.and_then(|text| HeaderValue::try_from(text).ok()) {
+        headers.insert(TRACEPARENT, trace);
+    }
+    headers
+}

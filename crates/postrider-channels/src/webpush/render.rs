@@ -1,0 +1,89 @@
+//! The plaintext of a push: what the caller wrote byte for byte, or our JSON with a freshness stamp
+//! that a service worker checks before it shows anything.
+
+use std::borrow::Cow;
+
+use postrider_core::content::Content;
+use postrider_core::{Attempt, DeliveryId, Timestamp};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// What fits into the 4096 bytes that every push service takes, after 103 bytes of encryption.
+pub const PLAINTEXT_MAX: usize = 3993;
+
+#[derive(Serialize)]
+struct Push<'a> {
+    id: DeliveryId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<&'a Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawValue>,
+    /// Milliseconds since the epoch, like `expires_at`.
+    sent_at: i64,
+    expires_at: i64,
+}
+
+/// The plaintext of one attempt; empty for a push without a body.
+pub fn render(attempt: &Attempt, now: Timestamp) -> Result<Vec<u8>, serde_json::Error> {
+    let content = Content::parse(&attempt.message.content)?;
+    plaintext(&content, attempt.delivery, now, attempt.expires_at)
+}
+
+/// How long the plaintext of this content will be, for whichever delivery and whenever it is sent.
+pub fn plaintext_len(content: &Content<'_>) -> usize {
+    let stamp = Timestamp(1_000_000_000_000);
+    plaintext(content, DeliveryId(0), stamp, stamp).map_or(usize::MAX, |text| text.len())
+}
+
+fn plaintext(
+    content: &Content<'_>,
+    id: DeliveryId,
+    sent_at: Timestamp,
+    expires_at: Timestamp,
+) -> Result<Vec<u8>, serde_json::Error> {
+    if let Some(raw) = content.webpush.as_ref().and_then(|own| own.raw.as_ref()) {
+        return Ok(raw.as_bytes().to_vec());
+    }
+    serde_json::to_vec(&Push {
+        id,
+        title: content.title.as_ref(),
+        body: content.body.as_ref(),
+        url: content.url.as_ref(),
+        data: content.data,
+        sent_at: sent_at.0,
+        expires_at: expires_at.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+    const THEN: Timestamp = Timestamp(1_800_000_060_000);
+
+    fn text(content: &str) -> String {
+        let content = Content::parse(content).unwrap();
+        let bytes = plaintext(&content, DeliveryId(1), NOW, THEN).unwrap();
+        assert_eq!(bytes.len(), plaintext_len(&content));
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_there_is_rendered_and_stamped() {
+        assert_eq!(
+            text(r#"{"title":"Hi \"you\"","data":{"a": [1]}}"#),
+            r#"{"id":"dlv_00000000000000000000000001","title":"Hi \"you\"","data":{"a": [1]},"sent_at":1800000000000,"expires_at":1800000060000}"#
+        );
+    }
+
+    #[test]
+    fn raw_text_wins_and_goes_byte_for_byte() {
+        assert_eq!(text(r#"{"title":"no","webpush":{"raw":" {\"x\":\u00fc}\n"}}"#), " {\"x\":ü}\n");
+        assert_eq!(text(r#"{"webpush":{"raw":""}}"#), "");
+    }
+}

@@ -1,0 +1,223 @@
+//! VAPID tokens (RFC 8292): made by hand, kept per key and origin, renewed early and rarely.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ::http::HeaderValue;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use postrider_core::{KeyId, Timestamp};
+
+use super::keys::{VapidKey, VapidSubject};
+use crate::Error;
+use crate::pool::Origin;
+
+const VALID_FOR: Duration = Duration::from_secs(12 * 3600);
+const REUSED_FOR: Duration = Duration::from_secs(11 * 3600);
+/// A push service that refuses a token is not given a new one more often than this.
+const RESIGN_PAUSE: Duration = Duration::from_secs(60);
+const KEPT: usize = 256;
+const HEADER: &str = r#"{"typ":"JWT","alg":"ES256"}"#;
+
+/// A signed token as it goes into `Authorization`.
+pub struct Token {
+    authorization: HeaderValue,
+    signed_at: Timestamp,
+}
+
+impl Token {
+    pub fn authorization(&self) -> &HeaderValue {
+        &self.authorization
+    }
+
+    pub fn signed_at(&self) -> Timestamp {
+        self.signed_at
+    }
+
+    /// Old enough tokens are renewed; so are those from a future that the clock has left.
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        now + RESIGN_PAUSE >= self.signed_at && now.since(self.signed_at) < REUSED_FOR
+    }
+}
+
+/// Signed tokens, the least recently used forgotten first.
+pub struct Tokens {
+    subject: VapidSubject,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    by_key: HashMap<KeyId, HashMap<Box<str>, Entry>>,
+    count: usize,
+    uses: u64,
+}
+
+struct Entry {
+    token: Arc<Token>,
+    last_use: u64,
+}
+
+impl Tokens {
+    pub fn new(subject: VapidSubject) -> Self {
+        Self { subject, kept: Mutex::default() }
+    }
+
+    /// The token for this key and origin, signed anew if it is old, or if `resign` asks for it and
+    /// it is not from this very minute.
+    pub fn get(
+        &self,
+        key: &VapidKey,
+        origin: &Origin,
+        now: Timestamp,
+        resign: bool,
+    ) -> Result<Arc<Token>, Error> {
+        let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(token) = kept.find(key.id(), origin.as_str()) {
+            let keep = !resign || now.since(token.signed_at) < RESIGN_PAUSE;
+            if keep && token.is_fresh(now) {
+                return Ok(token);
+            }
+        }
+        let token = Arc::new(sign(key, origin.as_str(), &self.subject, now)?);
+        kept.insert(key.id(), origin.as_str(), token.clone());
+        Ok(token)
+    }
+}
+
+impl Kept {
+    fn find(&mut self, key: KeyId, origin: &str) -> Option<Arc<Token>> {
+        self.uses += 1;
+        let entry = self.by_key.get_mut(&key)?.get_mut(origin)?;
+        entry.last_use = self.uses;
+        Some(entry.token.clone())
+    }
+
+    fn insert(&mut self, key: KeyId, origin: &str, token: Arc<Token>) {
+        let entry = Entry { token, last_use: self.uses };
+        if self.by_key.entry(key).or_default().insert(origin.into(), entry).is_none() {
+            self.count += 1;
+        }
+        if self.count > KEPT {
+            self.forget_one();
+        }
+    }
+
+    fn forget_one(&mut self) {
+        let uses = self.by_key.values().flat_map(HashMap::values).map(|entry| entry.last_use);
+        let Some(oldest) = uses.min() else { return };
+        for origins in self.by_key.values_mut() {
+            origins.retain(|_, entry| entry.last_use != oldest);
+        }
+        self.by_key.retain(|_, origins| !origins.is_empty());
+        self.count = self.by_key.values().map(HashMap::len).sum();
+    }
+}
+
+fn sign(
+    key: &VapidKey,
+    audience: &str,
+    subject: &VapidSubject,
+    now: Timestamp,
+) -> Result<Token, Error> {
+    let expires = (now + VALID_FOR).as_secs();
+    let subject = subject.as_str();
+    // Neither an origin nor a subject can hold a character that JSON would have to escape.
+    let claims = format!(r#"{{"aud":"{audience}","exp":{expires},"sub":"{subject}"}}"#);
+    let mut jwt = URL_SAFE_NO_PAD.encode(HEADER);
+    jwt.push('.');
+    URL_SAFE_NO_PAD.encode_string(claims, &mut jwt);
+    let signature = key.sign(jwt.as_bytes())?;
+    jwt.push('.');
+    URL_SAFE_NO_PAD.encode_string(signature, &mut jwt);
+    let value = format!("vapid t={jwt}, k={}", key.public_key());
+    let mut authorization = HeaderValue::try_from(value).map_err(|_| Error::Crypto)?;
+    authorization.set_sensitive(true);
+    Ok(Token { authorization, signed_at: now })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+
+    fn tokens() -> Tokens {
+        Tokens::new(VapidSubject::parse("mailto:ops@example.com").unwrap())
+    }
+
+    fn origin(url: &str) -> Origin {
+        Origin::parse(url).unwrap()
+    }
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    #[test]
+    fn a_token_names_the_origin_with_its_port_and_verifies() {
+        let key = VapidKey::generate(KeyId(1)).unwrap();
+        let token = tokens().get(&key, &origin("https://push.example:8443/x"), NOW, false).unwrap();
+        let text = token.authorization().to_str().unwrap();
+        let (jwt, public) =
+            text.strip_prefix("vapid t=").and_then(|t| t.split_once(", k=")).unwrap();
+        let (signed, signature) = jwt.rsplit_once('.').unwrap();
+        let (header, claims) = signed.split_once('.').unwrap();
+        let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).unwrap();
+        assert_eq!(decode(header), HEADER.as_bytes());
+        assert_eq!(
+            String::from_utf8(decode(claims)).unwrap(),
+            r#"{"aud":"https://push.example:8443","exp":1800043200,"sub":"mailto:ops@example.com"}"#
+        );
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, decode(public));
+        public.verify(signed.as_bytes(), &decode(signature)).unwrap();
+    }
+
+    #[test]
+    fn a_token_is_reused_for_eleven_hours_per_key_and_origin() {
+        let (tokens, key) = (tokens(), VapidKey::generate(KeyId(1)).unwrap());
+        let a = origin("https://a.example");
+        let first = tokens.get(&key, &a, NOW, false).unwrap();
+        let after = |s: u64| NOW + Duration::from_secs(s);
+        let same = tokens.get(&key, &a, after(11 * 3600 - 1), false).unwrap();
+        assert!(Arc::ptr_eq(&first, &same));
+        let renewed = tokens.get(&key, &a, after(11 * 3600), false).unwrap();
+        assert!(!Arc::ptr_eq(&first, &renewed));
+        let elsewhere = tokens.get(&key, &origin("https://a.example:444"), NOW, false).unwrap();
+        let other_key = VapidKey::generate(KeyId(2)).unwrap();
+        let for_other = tokens.get(&other_key, &a, NOW, false).unwrap();
+        assert_ne!(elsewhere.authorization(), first.authorization());
+        assert_ne!(for_other.authorization(), first.authorization());
+    }
+
+    #[test]
+    fn a_token_is_signed_anew_on_demand_but_at_most_once_a_minute() {
+        let (tokens, key) = (tokens(), VapidKey::generate(KeyId(1)).unwrap());
+        let a = origin("https://a.example");
+        let first = tokens.get(&key, &a, NOW, false).unwrap();
+        let soon = tokens.get(&key, &a, NOW + Duration::from_secs(59), true).unwrap();
+        assert!(Arc::ptr_eq(&first, &soon));
+        let later = tokens.get(&key, &a, NOW + Duration::from_secs(60), true).unwrap();
+        assert!(!Arc::ptr_eq(&first, &later));
+    }
+
+    #[test]
+    fn a_clock_set_back_does_not_leave_a_token_from_the_future() {
+        let (tokens, key) = (tokens(), VapidKey::generate(KeyId(1)).unwrap());
+        let a = origin("https://a.example");
+        tokens.get(&key, &a, NOW, false).unwrap();
+        let back = Timestamp(NOW.0 - 24 * 3_600_000);
+        assert_eq!(tokens.get(&key, &a, back, false).unwrap().signed_at(), back);
+    }
+
+    #[test]
+    fn only_the_last_used_tokens_are_kept() {
+        let (tokens, key) = (tokens(), VapidKey::generate(KeyId(1)).unwrap());
+        let first = tokens.get(&key, &origin("https://h0.example"), NOW, false).unwrap();
+        for n in 1..=KEPT {
+            tokens.get(&key, &origin(&format!("https://h{n}.example")), NOW, false).unwrap();
+            tokens.get(&key, &origin("https://h0.example"), NOW, false).unwrap();
+        }
+        assert_eq!(tokens.kept.lock().unwrap().count, KEPT);
+        let again = tokens.get(&key, &origin("https://h0.example"), NOW, false).unwrap();
+        assert!(Arc::ptr_eq(&first, &again), "the one in use was forgotten");
+    }
+}
