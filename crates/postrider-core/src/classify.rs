@@ -5,7 +5,7 @@
 mod built_in;
 mod row;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::outcome::{Outcome, Scope};
@@ -64,11 +64,10 @@ impl Table {
     pub fn with_overrides(rows: Vec<Row>) -> Self {
         let own = rows.len();
         let rows: Vec<Row> = rows.into_iter().chain(built_in::rows()).collect();
-        let names: Vec<Box<str>> = rows.iter().map(|row| row.service.as_ref().into()).collect();
+        let names: BTreeSet<&str> = rows.iter().map(|row| row.service.as_ref()).collect();
         let index = names.into_iter().map(|name| {
-            let by_status = STATUSES.map(|status| candidates(&rows, own, &name, status));
-            let by_status = by_status.collect();
-            (name, by_status)
+            let by_status = STATUSES.map(|status| candidates(&rows, own, name, status));
+            (name.into(), by_status.collect())
         });
         Self { index: index.collect(), rows }
     }
@@ -95,7 +94,7 @@ impl Table {
 fn candidates(rows: &[Row], own: usize, service: &str, status: u16) -> Box<[u16]> {
     let mut found: Vec<u16> = (0..)
         .zip(rows)
-        .filter(|(_, row)| row.covers(service) && row.status.contains(status))
+        .filter(|(_, row)| row.status.contains(status) && row.covers(service))
         .map(|(i, _)| i)
         .collect();
     found.sort_by_key(|&i| {

@@ -1,0 +1,358 @@
+//! One line per line of the providers' tables: what each answer means. And: a user's row wins.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use postrider_core::classify::{Answer, Row, Table, classify};
+use postrider_core::{Outcome, Scope, Timestamp};
+
+const NOW: Timestamp = Timestamp(784_111_777_000); // Sun, 06 Nov 1994 08:49:37 GMT
+static TABLE: LazyLock<Table> = LazyLock::new(Table::built_in);
+const OLD: Option<Duration> = Some(Duration::from_secs(301));
+const FRESH: Option<Duration> = Some(Duration::from_secs(300));
+const RETRY: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
+
+fn after(secs: u64, scope: Scope) -> Outcome {
+    Outcome::RetryAfter { after: Duration::from_secs(secs), scope }
+}
+
+fn ask(answer: Answer<'_>) -> Outcome {
+    classify(&TABLE, &answer, NOW)
+}
+
+fn answer<'a>(service: &'a str, status: u16, code: &'a str) -> Answer<'a> {
+    let code = (!code.is_empty()).then_some(code);
+    Answer { service, status, code, ..Answer::default() }
+}
+
+#[track_caller]
+fn table(service: &str, lines: &[(u16, &str, Outcome)]) {
+    for (status, code, expected) in lines {
+        let found = classify(&TABLE, &answer(service, *status, code), NOW);
+        assert_eq!(found, *expected, "{service} {status} {code:?}");
+    }
+}
+
+#[test]
+fn any_push_service() {
+    use Outcome::*;
+    let lines = [
+        (200, "", Accepted),
+        (201, "", Accepted),
+        (202, "", Accepted),
+        (301, "", RETRY),
+        (302, "", RETRY),
+        (307, "", RETRY),
+        (308, "", RETRY),
+        (400, "", DropMessage),
+        (401, "", Config),
+        (403, "", Config),
+        (404, "", Gone),
+        (405, "", DropMessage),
+        (406, "", DropMessage),
+        (408, "", RETRY),
+        (410, "", Gone),
+        (413, "", DropMessage),
+        (422, "", DropMessage),
+        (425, "", RETRY),
+        (429, "", after(60, Scope::Target)),
+        (500, "", RETRY),
+        (501, "", RETRY),
+        (502, "", RETRY),
+        (503, "", RETRY),
+        (504, "", RETRY),
+        (520, "", RETRY),
+        (529, "", RETRY),
+        (401, "the token has expired", ResignOnce),
+        (403, "JWT expired", ResignOnce),
+    ];
+    table("webpush", &lines);
+    table("webpush.of-someone-else", &lines);
+}
+
+#[test]
+fn google() {
+    use Outcome::*;
+    let ours = [
+        "exp claim MUST NOT be more than 24 hours in the future",
+        "exp claim is missing",
+        "invalid aud claim",
+        "aud claim in the token MUST include the origin of the push service",
+        "invalid JWT provided",
+        "public key must be 65 bytes long",
+        "the public key must be in uncompressed form",
+        "the public key must be on the P-256 curve",
+        "make sure the public key is base64url-encoded",
+        "authorization header had no token",
+        "authorization header had empty key",
+        "authorization header had invalid key",
+        "sender is not authenticated.",
+        "the VAPID credentials in the authorization header do not correspond to the credentials used \
+         to create the subscriptions",
+        "the key in the authorization header does not correspond to the sender ID used",
+    ];
+    for text in ours {
+        table("webpush.fcm", &[(403, text, Config), (400, text, Config)]);
+    }
+    let not_found = "A valid push subscription endpoint should be specified in the URL as such: x";
+    table(
+        "webpush.fcm",
+        &[
+            (201, "", Accepted),
+            (403, "token has expired", ResignOnce),
+            (403, "invalid push subscription endpoint.", DropMessage),
+            (400, "UnauthorizedRegistration", Config),
+            (400, "InvalidTokenFormat", DropMessage),
+            (404, not_found, Gone),
+            (410, "push subscription has unsubscribed or expired.", Gone),
+            (400, "something new", DropMessage),
+            (403, "something new", Config),
+            (429, "", after(60, Scope::Target)),
+            (503, "", RETRY),
+        ],
+    );
+}
+
+#[test]
+fn mozilla() {
+    use Outcome::*;
+    table(
+        "webpush.mozilla",
+        &[
+            (201, "", Accepted),
+            (400, "101", DropMessage),
+            (400, "108", Gone),
+            (400, "110", DropMessage),
+            (400, "111", DropMessage),
+            (400, "112", DropMessage),
+            (400, "113", DropMessage),
+            (400, "114", DropMessage),
+            (400, "", DropMessage),
+            (401, "109", ResignOnce),
+            (401, "", Config),
+            (404, "102", Gone),
+            (410, "103", Gone),
+            (410, "105", Gone),
+            (410, "106", Gone),
+            (413, "104", DropMessage),
+            (500, "999", RETRY),
+            (500, "", RETRY),
+            (502, "900", RETRY),
+            (502, "901", RETRY),
+            (502, "902", RETRY),
+            (502, "903", RETRY),
+            (502, "", RETRY),
+            (503, "201", after(120, Scope::Target)),
+            (503, "", after(120, Scope::Target)),
+            (503, "202", RETRY),
+        ],
+    );
+}
+
+#[test]
+fn apple() {
+    use Outcome::*;
+    table(
+        "webpush.apple",
+        &[
+            (201, "", Accepted),
+            (400, "BadTtl", DropMessage),
+            (400, "BadUrgency", DropMessage),
+            (400, "BadWebPushRequest", DropMessage),
+            (400, "BadWebPushTopic", DropMessage),
+            (400, "VapidPkHashMismatch", Config),
+            (400, "BadAuthorizationHeader", Config),
+            (400, "BadJwtToken", Config),
+            (400, "BadVapidPublicKey", Config),
+            (403, "BadAuthorizationHeader", Config),
+            (403, "BadJwtToken", Config),
+            (403, "BadVapidPublicKey", Config),
+            (404, "BadPath", Gone),
+            (410, "Unregistered", Gone),
+            (410, "ExpiredToken", Gone),
+            (413, "PayloadTooLarge", DropMessage),
+            (429, "TooManyRequests", after(60, Scope::Target)),
+            (500, "InternalServerError", RETRY),
+            (503, "ServiceUnavailable", RETRY),
+            (503, "Shutdown", RETRY),
+        ],
+    );
+    for (status, code) in [(400, "BadJwtToken"), (403, "BadJwtToken"), (403, "BadVapidPublicKey")] {
+        let old = Answer { token_age: OLD, ..answer("webpush.apple", status, code) };
+        assert_eq!(ask(old), ResignOnce, "{status} {code}");
+    }
+}
+
+#[test]
+fn microsoft() {
+    use Outcome::*;
+    let conflict = "Ttl value conflicts with X-WNS-Cache-Policy.";
+    table(
+        "webpush.wns",
+        &[
+            (200, "received", Accepted),
+            (201, "received", Accepted),
+            (400, conflict, DropMessage),
+            (401, "", Config),
+            (403, "", Config),
+            (404, "", Gone),
+            (410, "", Gone),
+            (406, "", after(900, Scope::Credential)),
+            (406, "appthrottled", after(900, Scope::Credential)),
+            (406, "channelthrottled", after(900, Scope::Target)),
+            (429, "appthrottled", after(900, Scope::Credential)),
+            (429, "channelthrottled", after(900, Scope::Target)),
+            (429, "", after(60, Scope::Target)),
+            (413, "", DropMessage),
+            (500, "", RETRY),
+            (503, "", RETRY),
+        ],
+    );
+    let old = Answer { token_age: OLD, ..answer("webpush.wns", 401, "") };
+    assert_eq!(ask(old), Config, "a new token never helps here");
+}
+
+#[test]
+fn webhooks_and_plain_http() {
+    use Outcome::*;
+    for (service, limited) in [("webhook", Scope::Target), ("http", Scope::Host)] {
+        table(
+            service,
+            &[
+                (200, "", Accepted),
+                (204, "", Accepted),
+                (301, "", RETRY),
+                (307, "", RETRY),
+                (400, "", DropMessage),
+                (401, "", DropMessage),
+                (403, "", DropMessage),
+                (404, "", DropMessage),
+                (413, "", DropMessage),
+                (422, "", DropMessage),
+                (402, "", RETRY),
+                (408, "", RETRY),
+                (409, "", RETRY),
+                (410, "", Gone),
+                (429, "", after(60, limited)),
+                (500, "", RETRY),
+                (501, "", RETRY),
+                (502, "", RETRY),
+                (503, "", RETRY),
+                (504, "", RETRY),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_class_may_retry_what_webhooks_refuse_but_not_what_push_services_refuse() {
+    for status in [400, 401, 403, 404, 413, 422] {
+        for service in ["webhook", "http"] {
+            let refused = Answer { retry_all: true, ..answer(service, status, "") };
+            assert_eq!(ask(refused), RETRY, "{service} {status}");
+        }
+    }
+    let gone = Answer { retry_all: true, ..answer("webhook", 410, "") };
+    assert_eq!(ask(gone), Outcome::Gone);
+    let push = Answer { retry_all: true, ..answer("webpush.apple", 400, "BadTtl") };
+    assert_eq!(ask(push), Outcome::DropMessage);
+}
+
+#[test]
+fn only_an_old_token_is_worth_a_new_one() {
+    for status in [401, 403] {
+        let with = |token_age| ask(Answer { token_age, ..answer("webpush", status, "") });
+        assert_eq!(with(OLD), Outcome::ResignOnce);
+        assert_eq!(with(FRESH), Outcome::Config);
+        assert_eq!(with(None), Outcome::Config);
+    }
+}
+
+#[test]
+fn retry_after_is_obeyed_within_reason() {
+    let told = |service, status, text| {
+        ask(Answer { retry_after: Some(text), ..answer(service, status, "") })
+    };
+    use Scope::*;
+    assert_eq!(told("webpush", 429, "7"), after(7, Target));
+    assert_eq!(told("webpush", 503, "30"), after(30, Target));
+    assert_eq!(told("webpush.mozilla", 503, "90"), after(90, Target));
+    assert_eq!(told("webpush", 503, "Sun, 06 Nov 1994 08:50:37 GMT"), after(60, Target));
+    assert_eq!(told("webpush", 429, "999999999999999999999"), after(3600, Target));
+    assert_eq!(told("http", 429, "86400"), after(900, Host));
+    assert_eq!(told("webpush.wns", 406, "3600"), after(900, Credential));
+    assert_eq!(told("webhook", 502, "3"), after(3, Target));
+    assert_eq!(told("webhook", 429, "0"), after(1, Target), "never at once");
+    assert_eq!(told("webhook", 429, "-5"), after(1, Target));
+    assert_eq!(told("webhook", 429, "later"), after(60, Target), "garbage is as good as nothing");
+    assert_eq!(told("webhook", 503, "later"), RETRY);
+    assert_eq!(told("webhook", 200, "7"), Outcome::Accepted);
+    assert_eq!(told("webhook", 404, "7"), Outcome::DropMessage);
+}
+
+#[test]
+fn what_nobody_ever_heard_of_is_tried_again() {
+    for status in [0, 99, 100, 199, 600, 999, u16::MAX] {
+        for service in ["webpush", "webhook", "", "carrier-pigeon", ".", "webpush..x"] {
+            assert_eq!(ask(answer(service, status, "x")), RETRY, "{service} {status}");
+        }
+    }
+}
+
+fn rows(json: &str) -> Vec<Row> {
+    serde_json::from_str(json).expect("rows")
+}
+
+#[test]
+fn a_users_row_wins() {
+    let table = Table::with_overrides(rows(
+        r#"[
+            {"service": "webhook", "status": 404, "outcome": "retry_backoff", "at_least_s": 5},
+            {"service": "webhook", "status": "500-599", "outcome": "drop_message"},
+            {"service": "webhook", "status": 503, "outcome": "retry_after", "scope": "host"},
+            {"service": "webpush", "status": 410, "code": "105", "outcome": "drop_message"},
+            {"service": "webpush", "status": 403, "code": "quota*", "outcome": "retry_after",
+             "default_s": 30, "scope": "credential"},
+            {"service": "webpush.ntfy", "status": 507, "outcome": "gone"}
+        ]"#,
+    ));
+    let found = |service, status, code| classify(&table, &answer(service, status, code), NOW);
+    let at_least = Duration::from_secs(5);
+    assert_eq!(found("webhook", 404, ""), Outcome::RetryBackoff { at_least });
+    assert_eq!(found("http", 404, ""), Outcome::DropMessage, "another service is not touched");
+    assert_eq!(found("webhook", 500, ""), Outcome::DropMessage);
+    assert_eq!(found("webhook", 503, ""), after(60, Scope::Host), "the more precise one wins");
+    assert_eq!(found("webpush.mozilla", 410, "105"), Outcome::DropMessage, "even over ours");
+    assert_eq!(found("webpush.mozilla", 410, "106"), Outcome::Gone);
+    assert_eq!(found("webpush.fcm", 403, "Quota exceeded"), after(30, Scope::Credential));
+    assert_eq!(found("webpush.ntfy", 507, ""), Outcome::Gone);
+    assert_eq!(
+        found("webpush.ntfy", 404, ""),
+        Outcome::Gone,
+        "a new service has its family's rows"
+    );
+    assert_eq!(found("webpush", 507, ""), RETRY);
+}
+
+#[test]
+fn rows_read_back_as_they_were_written() {
+    let all = Table::built_in().rows().to_vec();
+    assert!(all.len() > 100);
+    let text = serde_json::to_string(&all).expect("json");
+    assert_eq!(rows(&text), all);
+}
+
+#[test]
+fn a_bad_row_says_what_is_allowed() {
+    let error = |json: &str| serde_json::from_str::<Row>(json).unwrap_err().to_string();
+    assert_eq!(
+        error(r#"{"service": "webhook", "status": 700, "outcome": "gone"}"#),
+        "status: found 700, allowed is a number 100…599 or a range such as \"500-599\""
+    );
+    let backwards = error(r#"{"service": "webhook", "status": "599-500", "outcome": "gone"}"#);
+    assert!(backwards.starts_with("status: found \"599-500\""), "{backwards}");
+    let unknown = error(r#"{"service": "webhook", "status": 500, "outcome": "shrug"}"#);
+    assert!(unknown.starts_with("outcome: found \"shrug\", allowed is accepted"), "{unknown}");
+    let extra = error(r#"{"service": "webhook", "status": 500, "outcome": "gone", "why": 1}"#);
+    assert!(extra.contains("unknown field `why`"), "{extra}");
+}

@@ -1,0 +1,223 @@
+//! What follows from each outcome, line by line.
+
+use std::time::Duration;
+
+use postrider_core::backoff::{Jitter, RetryPolicy};
+use postrider_core::class::{OnAmbiguous, OnExpiry};
+use postrider_core::decide::{Decision, MAX_REPLAYS, PARK, Progress, Rules, decide};
+use postrider_core::{DeadReason, Outcome, Scope, Timestamp};
+
+const NOW: Timestamp = Timestamp(1_794_722_400_000);
+const RETRY: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
+const EVERYTHING: [Outcome; 10] = [
+    Outcome::Accepted,
+    RETRY,
+    Outcome::RetryAfter { after: Duration::from_secs(60), scope: Scope::Target },
+    Outcome::Gone,
+    Outcome::DropMessage,
+    Outcome::Config,
+    Outcome::ResignOnce,
+    Outcome::Reconnect,
+    Outcome::Ambiguous,
+    Outcome::Expired,
+];
+
+/// No jitter: 2, 4, 8, 16, 32 s.
+fn policy() -> RetryPolicy {
+    RetryPolicy { jitter: Jitter::None, ..RetryPolicy::default() }
+}
+
+fn rules(retry: &RetryPolicy) -> Rules<'_> {
+    Rules {
+        retry,
+        on_ambiguous: OnAmbiguous::Resend,
+        on_expiry: OnExpiry::DeadLetter,
+        ttl_s: 3600,
+        expires_at: NOW + Duration::from_secs(3600),
+    }
+}
+
+fn with_ttl<'a>(retry: &'a RetryPolicy, ms: u64) -> Rules<'a> {
+    Rules { expires_at: NOW + Duration::from_millis(ms), ..rules(retry) }
+}
+
+fn now_or_never(retry: &RetryPolicy) -> Rules<'_> {
+    Rules { ttl_s: 0, ..with_ttl(retry, 10_000) }
+}
+
+fn after(attempts: u32) -> Progress {
+    Progress { attempts, ..Progress::default() }
+}
+
+fn retry(secs: u64) -> Decision {
+    Decision::Retry { after: Duration::from_secs(secs), counted: true }
+}
+
+fn dead(reason: DeadReason) -> Decision {
+    Decision::DeadLetter(reason)
+}
+
+#[test]
+fn plain_ends_are_ends() {
+    let policy = policy();
+    let of = |outcome| decide(&outcome, &after(1), &rules(&policy), NOW, 0.5);
+    assert_eq!(of(Outcome::Accepted), Decision::Done);
+    assert_eq!(of(Outcome::Gone), Decision::MarkGone);
+    assert_eq!(of(Outcome::DropMessage), dead(DeadReason::Permanent));
+}
+
+#[test]
+fn retries_follow_the_policy_until_it_ends() {
+    let policy = policy();
+    let waits: Vec<_> =
+        (1..=6).map(|n| decide(&RETRY, &after(n), &rules(&policy), NOW, 0.5)).collect();
+    let expected =
+        [retry(2), retry(4), retry(8), retry(16), retry(32), dead(DeadReason::RetriesExhausted)];
+    assert_eq!(waits, expected);
+}
+
+#[test]
+fn a_providers_minimum_wait_is_kept() {
+    let policy = policy();
+    let at_least = |secs| Outcome::RetryBackoff { at_least: Duration::from_secs(secs) };
+    assert_eq!(decide(&at_least(10), &after(1), &rules(&policy), NOW, 0.5), retry(10));
+    assert_eq!(decide(&at_least(10), &after(5), &rules(&policy), NOW, 0.5), retry(32));
+}
+
+#[test]
+fn retry_after_replaces_the_formula_and_counts() {
+    let policy = policy();
+    let told = Outcome::RetryAfter { after: Duration::from_secs(1), scope: Scope::Host };
+    assert_eq!(decide(&told, &after(5), &rules(&policy), NOW, 0.5), retry(1));
+    let exhausted = dead(DeadReason::RetriesExhausted);
+    assert_eq!(decide(&told, &after(6), &rules(&policy), NOW, 0.5), exhausted);
+}
+
+#[test]
+fn a_retry_at_the_deadline_is_too_late_and_before_it_is_not() {
+    let policy = policy();
+    assert_eq!(
+        decide(&RETRY, &after(1), &with_ttl(&policy, 2000), NOW, 0.5),
+        dead(DeadReason::Ttl)
+    );
+    assert_eq!(decide(&RETRY, &after(1), &with_ttl(&policy, 2001), NOW, 0.5), retry(2));
+    let told = Outcome::RetryAfter { after: Duration::from_secs(60), scope: Scope::Target };
+    let short = with_ttl(&policy, 60_000);
+    assert_eq!(decide(&told, &after(1), &short, NOW, 0.5), dead(DeadReason::Ttl));
+    let quiet = Rules { on_expiry: OnExpiry::Expire, ..short };
+    assert_eq!(decide(&told, &after(1), &quiet, NOW, 0.5), Decision::Expire);
+}
+
+#[test]
+fn now_or_never_is_one_attempt_and_free_replays() {
+    let policy = policy();
+    for outcome in [RETRY, EVERYTHING[2].clone(), Outcome::Config, Outcome::Ambiguous] {
+        let found = decide(&outcome, &after(1), &now_or_never(&policy), NOW, 0.5);
+        assert_eq!(found, dead(DeadReason::Ttl), "{}", outcome.name());
+    }
+    let of = |outcome| decide(&outcome, &after(1), &now_or_never(&policy), NOW, 0.5);
+    assert_eq!(of(Outcome::Reconnect), Decision::Again { resign: false });
+    assert_eq!(of(Outcome::ResignOnce), Decision::Again { resign: true });
+    let replayed = Progress { replays: MAX_REPLAYS, ..after(1) };
+    let end = decide(&Outcome::Reconnect, &replayed, &now_or_never(&policy), NOW, 0.5);
+    assert_eq!(end, dead(DeadReason::Ttl));
+}
+
+#[test]
+fn a_replay_gives_now_or_never_the_time_that_it_names() {
+    let policy = policy();
+    let replayed = Rules { ttl_s: 0, ..rules(&policy) };
+    assert_eq!(decide(&RETRY, &after(1), &replayed, NOW, 0.5), retry(2));
+}
+
+#[test]
+fn a_credential_problem_parks_and_burns_nothing() {
+    let policy = policy();
+    let parked = Decision::Park { after: PARK };
+    for attempts in [1, 6, 100] {
+        let found = decide(&Outcome::Config, &after(attempts), &rules(&policy), NOW, 0.5);
+        assert_eq!(found, parked);
+    }
+    let short = with_ttl(&policy, PARK.as_millis() as u64);
+    assert_eq!(decide(&Outcome::Config, &after(1), &short, NOW, 0.5), dead(DeadReason::Ttl));
+}
+
+#[test]
+fn a_stale_token_is_renewed_once() {
+    let policy = policy();
+    let first = decide(&Outcome::ResignOnce, &after(1), &rules(&policy), NOW, 0.5);
+    assert_eq!(first, Decision::Again { resign: true });
+    let resigned = Progress { resigned: true, ..after(1) };
+    let second = decide(&Outcome::ResignOnce, &resigned, &rules(&policy), NOW, 0.5);
+    assert_eq!(second, Decision::Park { after: PARK });
+}
+
+#[test]
+fn what_was_not_processed_is_replayed_free_then_rests() {
+    let policy = policy();
+    for replays in 0..MAX_REPLAYS {
+        let progress = Progress { replays, ..after(6) };
+        let found = decide(&Outcome::Reconnect, &progress, &rules(&policy), NOW, 0.5);
+        assert_eq!(found, Decision::Again { resign: false });
+    }
+    let progress = Progress { replays: MAX_REPLAYS, ..after(6) };
+    let rest = Decision::Retry { after: Duration::from_secs(64), counted: false };
+    assert_eq!(decide(&Outcome::Reconnect, &progress, &rules(&policy), NOW, 0.5), rest);
+    let eager = RetryPolicy::default();
+    let rest = Decision::Retry { after: Duration::from_secs(1), counted: false };
+    let found = decide(&Outcome::Reconnect, &progress, &rules(&eager), NOW, 0.0);
+    assert_eq!(found, rest, "full jitter may roll nothing; a free retry must not spin");
+}
+
+#[test]
+fn doubt_is_resolved_as_the_class_says() {
+    let policy = policy();
+    assert_eq!(decide(&Outcome::Ambiguous, &after(1), &rules(&policy), NOW, 0.5), retry(2));
+    let careful = Rules { on_ambiguous: OnAmbiguous::Park, ..rules(&policy) };
+    let found = decide(&Outcome::Ambiguous, &after(1), &careful, NOW, 0.5);
+    assert_eq!(found, dead(DeadReason::Ambiguous));
+}
+
+#[test]
+fn a_young_address_is_asked_again_before_it_is_called_gone() {
+    let policy = policy();
+    let aged = |attempts, secs| Progress {
+        address_age: Some(Duration::from_secs(secs)),
+        ..after(attempts)
+    };
+    let of = |progress| decide(&Outcome::Gone, &progress, &rules(&policy), NOW, 0.5);
+    for attempts in 1..=3 {
+        assert_eq!(of(aged(attempts, 59)), retry(2));
+    }
+    assert_eq!(of(aged(4, 59)), Decision::MarkGone);
+    assert_eq!(of(aged(1, 60)), Decision::MarkGone);
+    let found = decide(&Outcome::Gone, &aged(1, 1), &now_or_never(&policy), NOW, 0.5);
+    assert_eq!(found, dead(DeadReason::Ttl), "no time to be sure: the address stays");
+}
+
+#[test]
+fn expired_untried_just_expires_and_expired_in_retry_is_a_dead_letter() {
+    let policy = policy();
+    assert_eq!(decide(&Outcome::Expired, &after(1), &rules(&policy), NOW, 0.5), Decision::Expire);
+    let tried = decide(&Outcome::Expired, &after(2), &rules(&policy), NOW, 0.5);
+    assert_eq!(tried, dead(DeadReason::Ttl));
+    let quiet = Rules { on_expiry: OnExpiry::Expire, ..rules(&policy) };
+    assert_eq!(decide(&Outcome::Expired, &after(2), &quiet, NOW, 0.5), Decision::Expire);
+}
+
+#[test]
+fn after_the_deadline_nothing_is_tried_again() {
+    let policy = policy();
+    for outcome in EVERYTHING {
+        for late_ms in [0, 1, 1_000_000] {
+            let now = NOW + Duration::from_millis(late_ms);
+            let over = Rules { expires_at: NOW, ..rules(&policy) };
+            let found = decide(&outcome, &after(1), &over, now, 0.0);
+            let is_end = matches!(
+                found,
+                Decision::Done | Decision::Expire | Decision::DeadLetter(_) | Decision::MarkGone
+            );
+            assert!(is_end, "{} → {found:?}", outcome.name());
+        }
+    }
+}
