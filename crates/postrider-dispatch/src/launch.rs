@@ -59,7 +59,7 @@ pub(crate) fn may_be_sent(
     let change = match leased.halt {
         Some(Halt::AddressGone) => Change::Finish(State::Gone),
         None if now >= leased.expires_at => {
-            let progress = Progress { attempts: leased.attempts, ..Progress::default() };
+            let progress = Progress { attempts: leased.attempts + 1, ..Progress::default() };
             let rules = rules(leased, class);
             change_of(&decide(&Outcome::Expired, &progress, &rules, now, 0.0))
         }
