@@ -1,0 +1,95 @@
+//! The registry of addresses: create, look, delete. Shows no endpoint and no key.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use postrider_core::{AddressId, Target};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Shared;
+use super::auth::{Reader, Sender};
+use super::deliveries::{id, limit, parse};
+use super::extract::{JsonBytes, Params};
+use super::problem::{Answer, Problem};
+use super::schema::NewAddressBody;
+use super::views::{AddressBody, AddressPage};
+
+/// Which addresses to show.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AddressQuery {
+    pub recipient: Option<String>,
+    pub cursor: Option<String>,
+    /// 1 to 1000, 50 if absent.
+    pub limit: Option<usize>,
+}
+
+/// Register an address. The same endpoint keeps its id, takes the new keys and is active again.
+#[utoipa::path(post, path = "/v1/addresses", tag = "addresses", request_body = NewAddressBody,
+    responses((status = 201, body = AddressBody), (status = 200, description = "Known before", body = AddressBody), (status = "4XX", body = Problem)))]
+pub(crate) async fn create(
+    State(app): State<Shared>,
+    sender: Sender,
+    JsonBytes(body): JsonBytes,
+) -> Answer<Response> {
+    app.signing.ensure(&sender.tenant).await?;
+    let mut new = app.gate.check_address(&sender.tenant, &body)?;
+    // A push service binds a subscription to the key that it was made with: remember which.
+    if let Target::Webpush { vapid_key, .. } = &mut new.target
+        && vapid_key.is_none()
+    {
+        *vapid_key = app.signing.active_vapid(&sender.tenant);
+    }
+    let (address, is_new) = app.store.put_address(new).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(AddressBody::from(address))).into_response())
+}
+
+/// Addresses, oldest first.
+#[utoipa::path(get, path = "/v1/addresses", tag = "addresses", params(AddressQuery),
+    responses((status = 200, body = AddressPage), (status = "4XX", body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<Shared>,
+    reader: Reader,
+    Params(query): Params<AddressQuery>,
+) -> Answer<Json<AddressPage>> {
+    let tenant = reader.tenant()?;
+    let (cursor, limit) = (id("cursor", query.cursor)?, limit(query.limit)?);
+    let page = app.store.addresses(&tenant, query.recipient.as_deref(), cursor, limit).await?;
+    Ok(Json(AddressPage {
+        items: page.items.into_iter().map(Into::into).collect(),
+        next: page.next.map(|id| id.to_string()),
+    }))
+}
+
+/// One address.
+#[utoipa::path(get, path = "/v1/addresses/{id}", tag = "addresses", params(("id" = String, Path)),
+    responses((status = 200, body = AddressBody), (status = 404, body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<Shared>,
+    reader: Reader,
+    Path(text): Path<String>,
+) -> Answer<Json<AddressBody>> {
+    let id: AddressId = parse("id", &text)?;
+    let found = app.store.address(&reader.tenant()?, id).await?;
+    Ok(Json(found.ok_or_else(|| Problem::not_found("address", id))?.into()))
+}
+
+/// Forget an address.
+#[utoipa::path(delete, path = "/v1/addresses/{id}", tag = "addresses", params(("id" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub(crate) async fn delete(
+    State(app): State<Shared>,
+    sender: Sender,
+    Path(text): Path<String>,
+) -> Answer<StatusCode> {
+    let id: AddressId = parse("id", &text)?;
+    if !app.store.delete_address(&sender.tenant, id).await? {
+        return Err(Problem::not_found("address", id));
+    }
+    super::audit(&sender.caller, "address.delete", &id, 1);
+    Ok(StatusCode::NO_CONTENT)
+}

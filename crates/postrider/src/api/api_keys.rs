@@ -1,0 +1,109 @@
+//! Administration of API keys. Only an admin key may.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use postrider_core::KeyId;
+use postrider_core::store::{ApiKey, KeyScope};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::auth::{Operator, scope_name, tenant_name};
+use super::deliveries::parse;
+use super::extract::JsonOf;
+use super::problem::{Answer, Problem};
+use super::views::Time;
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewKeyRequest {
+    /// What it is for.
+    pub name: String,
+    /// `admin`, `tenant` (send, look, act), `read` (look) or `content` (look, and read stored bodies).
+    #[schema(value_type = String)]
+    pub scope: KeyScope,
+    /// The tenant it belongs to; that of the `Postrider-Tenant` header if absent, else `default`.
+    pub tenant: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct KeyBody {
+    /// `key_…`
+    pub id: String,
+    pub tenant: String,
+    pub name: String,
+    pub scope: &'static str,
+    pub created_at: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<Time>,
+    /// The key itself: only in the answer to its creation, never again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct KeyList {
+    pub keys: Vec<KeyBody>,
+}
+
+impl From<ApiKey> for KeyBody {
+    fn from(key: ApiKey) -> Self {
+        Self {
+            id: key.id.to_string(),
+            tenant: key.tenant.to_string(),
+            name: key.name.into(),
+            scope: scope_name(key.scope),
+            created_at: key.created_at.into(),
+            revoked_at: key.revoked_at.map(Into::into),
+            key: None,
+        }
+    }
+}
+
+/// All API keys, newest first.
+#[utoipa::path(get, path = "/v1/keys", tag = "administration",
+    responses((status = 200, body = KeyList), (status = 403, body = Problem)))]
+pub(crate) async fn list(State(app): State<Shared>, _: Operator) -> Json<KeyList> {
+    Json(KeyList { keys: app.keys.list().into_iter().map(Into::into).collect() })
+}
+
+/// Make an API key. The answer is the only place where it is ever shown.
+#[utoipa::path(post, path = "/v1/keys", tag = "administration", request_body = NewKeyRequest,
+    responses((status = 201, body = KeyBody), (status = "4XX", body = Problem)))]
+pub(crate) async fn create(
+    State(app): State<Shared>,
+    operator: Operator,
+    JsonOf(request): JsonOf<NewKeyRequest>,
+) -> Answer<Response> {
+    let name = request.name.trim();
+    if name.is_empty() || name.len() > 200 {
+        return Err(Problem::field("name", format!("{} bytes", name.len()), "1 to 200 bytes"));
+    }
+    let tenant = match request.tenant {
+        Some(text) => tenant_name("tenant", &text)?,
+        None => operator.tenant,
+    };
+    app.signing.ensure(&tenant).await?;
+    let made = app.keys.create(tenant, name, request.scope).await?;
+    super::audit(&operator.caller, "key.create", &made.key.id, 1);
+    let body = KeyBody { key: Some(made.text), ..made.key.into() };
+    Ok((StatusCode::CREATED, [("cache-control", "no-store")], Json(body)).into_response())
+}
+
+/// Revoke an API key, at once.
+#[utoipa::path(delete, path = "/v1/keys/{id}", tag = "administration", params(("id" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub(crate) async fn revoke(
+    State(app): State<Shared>,
+    operator: Operator,
+    Path(text): Path<String>,
+) -> Answer<StatusCode> {
+    let id: KeyId = parse("id", &text)?;
+    if !app.keys.revoke(id).await? {
+        return Err(Problem::not_found("usable key", id));
+    }
+    super::audit(&operator.caller, "key.revoke", &id, 1);
+    Ok(StatusCode::NO_CONTENT)
+}

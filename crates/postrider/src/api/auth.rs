@@ -1,0 +1,174 @@
+//! Who may do what: the bearer key of a request, turned into a caller with a tenant and rights.
+
+use axum::extract::FromRequestParts;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use postrider_core::TenantId;
+use postrider_core::store::KeyScope;
+
+use super::problem::Problem;
+use super::Shared;
+use crate::keys::{Caller, Denied};
+
+/// The header by which an admin key acts for another tenant.
+pub(crate) const TENANT_HEADER: &str = "postrider-tenant";
+/// In [`TENANT_HEADER`]: look at all tenants at once.
+const ALL_TENANTS: &str = "*";
+
+/// May look at what is there.
+pub(crate) struct Reader {
+    /// The tenant whose work is seen; `None` sees all.
+    pub view: Option<TenantId>,
+}
+
+/// May send and act, for one tenant.
+pub(crate) struct Sender {
+    pub(crate) caller: Caller,
+    pub tenant: TenantId,
+}
+
+/// May read stored bodies.
+pub(crate) struct BodyReader {
+    pub(crate) caller: Caller,
+    pub view: Option<TenantId>,
+}
+
+/// May administer.
+pub(crate) struct Operator {
+    pub(crate) caller: Caller,
+    /// The tenant that the call is about, where it is about one.
+    pub tenant: TenantId,
+}
+
+impl Reader {
+    /// For calls that are about one tenant only.
+    pub(crate) fn tenant(&self) -> Result<TenantId, Problem> {
+        one_tenant(self.view.clone())
+    }
+}
+
+impl FromRequestParts<Shared> for Reader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
+        let (_, view) = identify(parts, app)?;
+        Ok(Self { view })
+    }
+}
+
+impl FromRequestParts<Shared> for Sender {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
+        let (caller, view) = identify(parts, app)?;
+        allow(&caller, &[KeyScope::Admin, KeyScope::Tenant], "tenant")?;
+        Ok(Self { caller, tenant: one_tenant(view)? })
+    }
+}
+
+impl FromRequestParts<Shared> for BodyReader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
+        let (caller, view) = identify(parts, app)?;
+        allow(&caller, &[KeyScope::Admin, KeyScope::Content], "content")?;
+        Ok(Self { caller, view })
+    }
+}
+
+impl FromRequestParts<Shared> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
+        let (caller, view) = identify(parts, app)?;
+        allow(&caller, &[KeyScope::Admin], "admin")?;
+        let tenant = view.unwrap_or_else(|| caller.tenant.clone());
+        Ok(Self { caller, tenant })
+    }
+}
+
+/// The caller, and the tenant whose work it looks at.
+pub(crate) fn identify(parts: &Parts, app: &Shared) -> Result<(Caller, Option<TenantId>), Problem> {
+    let caller = authenticate(parts, app)?;
+    let Some(header) = parts.headers.get(TENANT_HEADER) else {
+        let view = Some(caller.tenant.clone());
+        return Ok((caller, view));
+    };
+    let asked = header.to_str().unwrap_or_default();
+    if caller.scope != KeyScope::Admin && asked != caller.tenant.as_str() {
+        return Err(forbidden(format!(
+            "this key belongs to the tenant {}; only an admin key can name another in Postrider-Tenant",
+            caller.tenant
+        )));
+    }
+    match asked {
+        ALL_TENANTS => Ok((caller, None)),
+        name => Ok((caller, Some(tenant_name("Postrider-Tenant", name)?))),
+    }
+}
+
+/// A tenant's name as a caller wrote it.
+pub(crate) fn tenant_name(field: &str, name: &str) -> Result<TenantId, Problem> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(allowed) {
+        let found = format!("{:?}", name.chars().take(80).collect::<String>());
+        return Err(Problem::field(field, found, "1 to 64 letters, digits, -, _ or ."));
+    }
+    Ok(TenantId::new(name))
+}
+
+fn authenticate(parts: &Parts, app: &Shared) -> Result<Caller, Problem> {
+    let header = parts.headers.get(AUTHORIZATION).ok_or_else(|| {
+        unauthorized("there is no Authorization header; send `Authorization: Bearer KEY`")
+    })?;
+    let text = header.to_str().unwrap_or_default();
+    let bearer = match text.split_at_checked(7) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer ") => rest.trim(),
+        _ => {
+            return Err(unauthorized(
+                "the Authorization header is of another kind; send `Authorization: Bearer KEY`",
+            ));
+        }
+    };
+    app.keys.authenticate(bearer).map_err(|denied| match denied {
+        Denied::Unknown => unauthorized(
+            "this key is not known here; make one with `postrider keys create`, using the admin key",
+        ),
+        Denied::Revoked(at) => unauthorized(&format!(
+            "this key was revoked at {at}; make a new one with `postrider keys create`"
+        )),
+    })
+}
+
+fn allow(caller: &Caller, scopes: &[KeyScope], needed: &str) -> Result<(), Problem> {
+    if scopes.contains(&caller.scope) {
+        return Ok(());
+    }
+    Err(forbidden(format!(
+        "this key has the scope {}, the call needs {needed}; make a key with `postrider keys create --scope {needed}`",
+        scope_name(caller.scope)
+    )))
+}
+
+fn one_tenant(view: Option<TenantId>) -> Result<TenantId, Problem> {
+    view.ok_or_else(|| {
+        Problem::field("Postrider-Tenant", "\"*\"", "the name of one tenant, for this call")
+    })
+}
+
+pub(crate) fn scope_name(scope: KeyScope) -> &'static str {
+    match scope {
+        KeyScope::Admin => "admin",
+        KeyScope::Tenant => "tenant",
+        KeyScope::Read => "read",
+        KeyScope::Content => "content",
+    }
+}
+
+fn unauthorized(detail: &str) -> Problem {
+    Problem::new(401, "unauthorized", "The key is missing or wrong", detail)
+}
+
+fn forbidden(detail: String) -> Problem {
+    Problem::new(403, "forbidden", "The key may not do this", detail)
+}

@@ -1,0 +1,172 @@
+//! A batch: NDJSON in, NDJSON out, in order, streaming. Several groups of lines are on their way to
+//! the disk while the next are being read; memory is bounded however long the stream is.
+
+mod results;
+mod split;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream};
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesOrdered;
+use postrider_core::TenantId;
+use postrider_dispatch::Submission;
+
+use self::results::Results;
+use self::split::{Line, Splitter};
+use super::auth::Sender;
+use super::extract::require_type;
+use super::problem::{Answer, Problem};
+use super::{Shared, lines};
+
+const NDJSON: &str = "application/x-ndjson";
+const TYPES: [&str; 5] = [
+    NDJSON,
+    "application/ndjson",
+    "application/jsonl",
+    "application/json",
+    "application/octet-stream",
+];
+/// Lines that become durable together.
+const GROUP_LINES: usize = 512;
+/// Groups on their way to the disk.
+const GROUPS_MAX: usize = 4;
+
+/// Accept many messages: one per line in, one result per line out, in order. Blank lines are skipped.
+#[utoipa::path(post, path = "/v1/messages/batch", tag = "messages",
+    request_body(content = String, content_type = "application/x-ndjson", description = "One message per line"),
+    responses((status = 200, description = "One result per line: `{\"index\":0,\"status\":202,\"id\":…,\"deliveries\":…,\"duplicate\":…}` or `{\"index\":1,\"status\":422,\"error\":…}`", body = String, content_type = "application/x-ndjson"),
+        (status = "4XX", body = Problem)))]
+pub(crate) async fn batch(
+    State(app): State<Shared>,
+    sender: Sender,
+    request: Request,
+) -> Answer<Response> {
+    require_type(request.headers(), &TYPES)?;
+    app.signing.ensure(&sender.tenant).await?;
+    let (results, stream) = results::channel(app.config.server.batch_results_bytes_max);
+    let run = Run {
+        idle: Duration::from_secs(app.config.server.batch_idle_timeout_s),
+        splitter: Splitter::new(app.config.server.body_bytes_max),
+        app,
+        tenant: sender.tenant,
+        results,
+        waiting: VecDeque::new(),
+        groups: FuturesOrdered::new(),
+        next_index: 0,
+    };
+    tokio::spawn(run.run(request.into_body().into_data_stream()));
+    Ok(([(CONTENT_TYPE, NDJSON)], Body::from_stream(stream)).into_response())
+}
+
+struct Run {
+    app: Shared,
+    tenant: TenantId,
+    idle: Duration,
+    splitter: Splitter,
+    results: Results,
+    waiting: VecDeque<Line>,
+    groups: FuturesOrdered<BoxFuture<'static, Bytes>>,
+    next_index: u64,
+}
+
+/// What the wait for more ended with.
+enum Event {
+    Written(Bytes),
+    Frame(Option<Result<Bytes, axum::Error>>),
+    Idle,
+}
+
+impl Run {
+    async fn run(mut self, mut body: BodyDataStream) {
+        let mut open = true;
+        loop {
+            if !self.waiting.is_empty() && self.groups.len() < GROUPS_MAX {
+                self.start_group();
+                continue;
+            }
+            if !open && self.groups.is_empty() {
+                return;
+            }
+            match self.next_event(&mut body, open).await {
+                Event::Written(text) => {
+                    if self.results.send(text).await.is_err() {
+                        return;
+                    }
+                }
+                Event::Frame(Some(Ok(frame))) => self.splitter.push(frame, &mut self.waiting),
+                Event::Frame(None) => {
+                    open = false;
+                    self.splitter.finish(&mut self.waiting);
+                }
+                // The caller is gone; what it sent in whole is kept, the rest was never promised.
+                Event::Frame(Some(Err(_))) => open = false,
+                Event::Idle => {
+                    open = false;
+                    self.give_up();
+                }
+            }
+        }
+    }
+
+    async fn next_event(&mut self, body: &mut BodyDataStream, open: bool) -> Event {
+        let wants_more = open && self.waiting.len() < GROUP_LINES;
+        tokio::select! {
+            biased;
+            Some(text) = self.groups.next(), if !self.groups.is_empty() => Event::Written(text),
+            frame = tokio::time::timeout(self.idle, body.next()), if wants_more => match frame {
+                Ok(frame) => Event::Frame(frame),
+                Err(_) => Event::Idle,
+            },
+            else => Event::Frame(None),
+        }
+    }
+
+    fn start_group(&mut self) {
+        let size = self.waiting.len().min(GROUP_LINES);
+        let first = self.next_index;
+        self.next_index += size as u64;
+        let lines: Vec<Line> = self.waiting.drain(..size).collect();
+        let group = admit(self.app.clone(), self.tenant.clone(), first, lines);
+        self.groups.push_back(Box::pin(group));
+    }
+
+    fn give_up(&mut self) {
+        let index = self.next_index;
+        let problem = Problem::timeout("nothing arrived for too long; the lines before were taken");
+        self.groups.push_back(Box::pin(async move {
+            let mut text = Vec::new();
+            lines::refused(&mut text, index, &problem);
+            text.into()
+        }));
+    }
+}
+
+/// Takes a group in and writes its results.
+async fn admit(app: Shared, tenant: TenantId, first: u64, group: Vec<Line>) -> Bytes {
+    let limit = app.config.server.body_bytes_max;
+    let too_long: Vec<bool> = group.iter().map(|line| matches!(line, Line::TooLong)).collect();
+    let submissions = group.into_iter().filter_map(|line| match line {
+        Line::Text(body) => Some(Submission { body, idempotency_key: None, traceparent: None }),
+        Line::TooLong => None,
+    });
+    let gate = Arc::clone(&app.gate);
+    let mut answers = gate.admit(&tenant, submissions.collect()).await.into_iter();
+    let mut text = Vec::with_capacity(too_long.len() * 160);
+    for (index, too_long) in (first..).zip(too_long) {
+        if too_long {
+            lines::refused(&mut text, index, &Problem::too_large(limit));
+        } else if let Some(answer) = answers.next() {
+            app.metrics.admitted(&answer);
+            lines::result(&mut text, index, answer);
+        }
+    }
+    text.into()
+}

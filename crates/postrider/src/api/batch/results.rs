@@ -1,0 +1,59 @@
+//! The way from a batch's results to its caller, bounded in bytes. A caller that sends everything
+//! before it reads anything is served up to that bound.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream;
+use tokio::sync::{Semaphore, mpsc};
+
+pub(super) struct Results {
+    chunks: mpsc::UnboundedSender<Bytes>,
+    room: Arc<Semaphore>,
+    max: usize,
+}
+
+/// The caller does not read any more.
+#[derive(Debug)]
+pub(super) struct Hangup;
+
+struct Reading {
+    chunks: mpsc::UnboundedReceiver<Bytes>,
+    room: Arc<Semaphore>,
+    max: usize,
+}
+
+pub(super) fn channel(
+    max: usize,
+) -> (Results, impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let room = Arc::new(Semaphore::new(max));
+    let reading = Reading { chunks: receiver, room: room.clone(), max };
+    let stream = stream::unfold(reading, |mut reading| async {
+        let chunk = reading.chunks.recv().await?;
+        reading.room.add_permits(cost(&chunk, reading.max));
+        Some((Ok(chunk), reading))
+    });
+    (Results { chunks: sender, room, max }, stream)
+}
+
+impl Results {
+    pub(super) async fn send(&self, chunk: Bytes) -> Result<(), Hangup> {
+        let cost = u32::try_from(cost(&chunk, self.max)).unwrap_or(u32::MAX);
+        self.room.acquire_many(cost).await.map_err(|_| Hangup)?.forget();
+        self.chunks.send(chunk).map_err(|_| Hangup)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.room.close();
+    }
+}
+
+/// A chunk beyond the bound passes alone.
+fn cost(chunk: &Bytes, max: usize) -> usize {
+    chunk.len().min(max)
+}

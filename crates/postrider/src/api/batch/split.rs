@@ -1,0 +1,110 @@
+//! Cuts a stream of frames into lines. A line within one frame is not copied.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Text(Bytes),
+    /// Longer than allowed; its bytes were dropped.
+    TooLong,
+}
+
+pub(super) struct Splitter {
+    max: usize,
+    /// The beginning of a line whose end has not come.
+    begun: BytesMut,
+    /// The line under way is too long already: skip to its end.
+    skipping: bool,
+}
+
+impl Splitter {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, begun: BytesMut::new(), skipping: false }
+    }
+
+    pub(super) fn push(&mut self, frame: Bytes, out: &mut VecDeque<Line>) {
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', &frame) {
+            let piece = frame.slice(start..end);
+            start = end + 1;
+            self.end_line(piece, out);
+        }
+        self.begin(&frame[start..]);
+    }
+
+    /// The last line needs no line feed.
+    pub(super) fn finish(&mut self, out: &mut VecDeque<Line>) {
+        self.end_line(Bytes::new(), out);
+    }
+
+    fn end_line(&mut self, piece: Bytes, out: &mut VecDeque<Line>) {
+        if std::mem::take(&mut self.skipping) {
+            out.push_back(Line::TooLong);
+            return;
+        }
+        let line = if self.begun.is_empty() {
+            piece
+        } else {
+            self.begun.extend_from_slice(&piece);
+            self.begun.split().freeze()
+        };
+        if line.len() > self.max {
+            out.push_back(Line::TooLong);
+        } else if !line.iter().all(u8::is_ascii_whitespace) {
+            out.push_back(Line::Text(line));
+        }
+    }
+
+    fn begin(&mut self, rest: &[u8]) {
+        if self.skipping || self.begun.len() + rest.len() > self.max {
+            self.skipping = true;
+            self.begun.clear();
+        } else {
+            self.begun.extend_from_slice(rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(frames: &[&str], max: usize) -> Vec<String> {
+        let mut splitter = Splitter::new(max);
+        let mut out = VecDeque::new();
+        for frame in frames {
+            splitter.push(Bytes::copy_from_slice(frame.as_bytes()), &mut out);
+        }
+        splitter.finish(&mut out);
+        out.into_iter()
+            .map(|line| match line {
+                Line::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+                Line::TooLong => "too long".to_owned(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn lines_are_the_same_wherever_the_frames_are_cut() {
+        let whole = "{\"a\":1}\n\n  \r\n{\"b\":22}\n{\"c\":3}";
+        let want = vec!["{\"a\":1}", "{\"b\":22}", "{\"c\":3}"];
+        assert_eq!(split(&[whole], 100), want);
+        for cut in 0..=whole.len() {
+            assert_eq!(split(&[&whole[..cut], &whole[cut..]], 100), want, "cut at {cut}");
+        }
+        let bytes: Vec<_> = whole.split("").collect();
+        assert_eq!(split(&bytes, 100), want);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_skipped_and_the_next_is_read() {
+        for frames in [vec!["12345678901\nok\n"], vec!["123456", "78901\nok"], vec!["12345678901"]] {
+            let lines = split(&frames, 10);
+            assert_eq!(lines[0], "too long", "{frames:?}");
+            assert!(lines.len() == 1 || lines[1] == "ok");
+        }
+        assert_eq!(split(&["1234567890\n"], 10), ["1234567890"]);
+    }
+}

@@ -1,0 +1,175 @@
+//! Dead letters: look, replay (paced), discard.
+
+use axum::Json;
+use axum::extract::State;
+use postrider_core::backoff::RetryPolicy;
+use postrider_core::store::{DeliveryFilter, Replay, Selection};
+use postrider_core::{DeadReason, DeliveryId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Shared;
+use super::auth::{Reader, Sender};
+use super::deliveries::{channel, id, limit, named, page, reasons, time};
+use super::extract::{JsonOf, Params};
+use super::problem::{Answer, Problem};
+use super::schema;
+use super::views::DeliveryPage;
+
+const IDS_MAX: usize = 10_000;
+
+/// Which dead letters to show.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DeadQuery {
+    /// `permanent`, `retries_exhausted`, `ttl`, `poison`, `ambiguous` or `refused`.
+    pub reason: Option<String>,
+    /// `webpush`, `webhook` or `http`.
+    pub channel: Option<String>,
+    /// Part of the last attempt's code or detail.
+    pub error: Option<String>,
+    /// Not older than this (RFC 3339).
+    pub since: Option<String>,
+    /// Older than this (RFC 3339).
+    pub until: Option<String>,
+    pub cursor: Option<String>,
+    /// 1 to 1000, 50 if absent.
+    pub limit: Option<usize>,
+}
+
+/// Dead letters, newest first.
+#[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(DeadQuery),
+    responses((status = 200, body = DeliveryPage), (status = "4XX", body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<Shared>,
+    reader: Reader,
+    Params(query): Params<DeadQuery>,
+) -> Answer<Json<DeliveryPage>> {
+    let filter = DeliveryFilter {
+        tenant: reader.view,
+        cursor: id("cursor", query.cursor)?,
+        limit: limit(query.limit)?,
+        ..filter_of(query.reason, query.channel, query.error, query.since, query.until)?
+    };
+    Ok(Json(page(app.store.dead_letters(filter).await?)))
+}
+
+/// Which dead letters to act upon, as a filter; `{}` is all of them.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DeadFilter {
+    pub reason: Option<String>,
+    pub channel: Option<String>,
+    pub error: Option<String>,
+    pub since: Option<String>,
+    pub until: Option<String>,
+}
+
+/// Exactly one of `ids` and `filter`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReplayRequest {
+    pub ids: Option<Vec<String>>,
+    pub filter: Option<DeadFilter>,
+    /// At most this many become due per second; all at once if absent.
+    pub rate_per_s: Option<f64>,
+    /// The new time to live; the message's own if absent.
+    pub ttl_s: Option<u32>,
+    /// A new retry policy for what is replayed.
+    #[schema(value_type = Option<schema::Retry>)]
+    pub retry: Option<RetryPolicy>,
+}
+
+/// Exactly one of `ids` and `filter`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DiscardRequest {
+    pub ids: Option<Vec<String>>,
+    pub filter: Option<DeadFilter>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Replayed {
+    pub replayed: u64,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Discarded {
+    pub discarded: u64,
+}
+
+/// Put dead letters back into the queue, paced if asked.
+#[utoipa::path(post, path = "/v1/dead-letters/replay", tag = "dead letters", request_body = ReplayRequest,
+    responses((status = 200, body = Replayed), (status = "4XX", body = Problem)))]
+pub(crate) async fn replay(
+    State(app): State<Shared>,
+    sender: Sender,
+    JsonOf(request): JsonOf<ReplayRequest>,
+) -> Answer<Json<Replayed>> {
+    if let Some(rate) = request.rate_per_s.filter(|r| !(r.is_finite() && *r > 0.0)) {
+        return Err(Problem::field("rate_per_s", rate.to_string(), "a number above 0"));
+    }
+    if let Some(ttl) = request.ttl_s.filter(|t| *t > 2_419_200) {
+        return Err(Problem::field("ttl_s", ttl.to_string(), "0 to 2419200"));
+    }
+    let which = selection(request.ids, request.filter)?;
+    let how =
+        Replay { ttl_s: request.ttl_s, rate_per_s: request.rate_per_s, retry: request.retry };
+    let replayed = app.store.replay(Some(&sender.tenant), which, how).await?;
+    super::audit(&sender.caller, "dead_letters.replay", &"", replayed);
+    Ok(Json(Replayed { replayed }))
+}
+
+/// Give dead letters up for good: body and address are erased, the history stays.
+#[utoipa::path(post, path = "/v1/dead-letters/discard", tag = "dead letters", request_body = DiscardRequest,
+    responses((status = 200, body = Discarded), (status = "4XX", body = Problem)))]
+pub(crate) async fn discard(
+    State(app): State<Shared>,
+    sender: Sender,
+    JsonOf(request): JsonOf<DiscardRequest>,
+) -> Answer<Json<Discarded>> {
+    let which = selection(request.ids, request.filter)?;
+    let discarded = app.store.discard(Some(&sender.tenant), which).await?;
+    super::audit(&sender.caller, "dead_letters.discard", &"", discarded);
+    Ok(Json(Discarded { discarded }))
+}
+
+fn selection(ids: Option<Vec<String>>, filter: Option<DeadFilter>) -> Answer<Selection> {
+    match (ids, filter) {
+        (Some(ids), None) if ids.len() <= IDS_MAX => {
+            let ids: Answer<Vec<DeliveryId>> =
+                ids.iter().map(|text| super::deliveries::parse("ids", text)).collect();
+            Ok(Selection::Ids(ids?))
+        }
+        (Some(ids), None) => {
+            let allowed = format!("at most {IDS_MAX}; use a filter for more");
+            Err(Problem::field("ids", format!("{} ids", ids.len()), allowed))
+        }
+        (None, Some(f)) => {
+            let filter = filter_of(f.reason, f.channel, f.error, f.since, f.until)?;
+            Ok(Selection::Filter(filter))
+        }
+        (given, _) => {
+            let found = if given.is_some() { "both" } else { "neither" };
+            Err(Problem::field("ids or filter", found, "exactly one of ids and filter"))
+        }
+    }
+}
+
+fn filter_of(
+    reason: Option<String>,
+    channel_name: Option<String>,
+    error: Option<String>,
+    since: Option<String>,
+    until: Option<String>,
+) -> Answer<DeliveryFilter> {
+    Ok(DeliveryFilter {
+        reason: named("reason", reason, DeadReason::parse, reasons)?,
+        channel: channel(channel_name)?,
+        error,
+        since: time("since", since)?,
+        until: time("until", until)?,
+        ..DeliveryFilter::default()
+    })
+}

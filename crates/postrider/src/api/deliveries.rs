@@ -1,0 +1,167 @@
+//! The ledger: deliveries with their attempts, and what is known about why each is where it is.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use postrider_core::store::DeliveryFilter;
+use postrider_core::{ChannelKind, DeadReason, DeliveryId, State as DeliveryState, Timestamp};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Shared;
+use super::auth::Reader;
+use super::explain::{Explanation, explain};
+use super::extract::Params;
+use super::problem::{Answer, Problem};
+use super::views::{DeliveryBody, DeliveryPage};
+
+const LIMIT_DEFAULT: usize = 50;
+const LIMIT_MAX: usize = 1000;
+
+/// Which deliveries to show.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DeliveryQuery {
+    /// A state such as `retrying`.
+    pub state: Option<String>,
+    /// `webpush`, `webhook` or `http`.
+    pub channel: Option<String>,
+    pub recipient: Option<String>,
+    /// `msg_…`
+    pub message: Option<String>,
+    /// Not older than this (RFC 3339).
+    pub since: Option<String>,
+    /// Older than this (RFC 3339).
+    pub until: Option<String>,
+    /// The `next` of the page before.
+    pub cursor: Option<String>,
+    /// 1 to 1000, 50 if absent.
+    pub limit: Option<usize>,
+}
+
+/// Deliveries, newest first.
+#[utoipa::path(get, path = "/v1/deliveries", tag = "deliveries", params(DeliveryQuery),
+    responses((status = 200, body = DeliveryPage), (status = "4XX", body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<Shared>,
+    reader: Reader,
+    Params(query): Params<DeliveryQuery>,
+) -> Answer<Json<DeliveryPage>> {
+    let filter = DeliveryFilter {
+        tenant: reader.view,
+        state: named("state", query.state, DeliveryState::parse, states)?,
+        channel: channel(query.channel)?,
+        recipient: query.recipient.map(Into::into),
+        message: id("message", query.message)?,
+        since: time("since", query.since)?,
+        until: time("until", query.until)?,
+        cursor: id("cursor", query.cursor)?,
+        limit: limit(query.limit)?,
+        ..DeliveryFilter::default()
+    };
+    Ok(Json(page(app.store.deliveries(filter).await?)))
+}
+
+/// One delivery with all its attempts.
+#[utoipa::path(get, path = "/v1/deliveries/{id}", tag = "deliveries", params(("id" = String, Path)),
+    responses((status = 200, body = DeliveryBody), (status = 404, body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<Shared>,
+    reader: Reader,
+    Path(id): Path<String>,
+) -> Answer<Json<DeliveryBody>> {
+    Ok(Json(find(&app, &reader, &id).await?.into()))
+}
+
+/// Why a delivery is where it is, what it waits for, and what can be done.
+#[utoipa::path(get, path = "/v1/deliveries/{id}/explain", tag = "deliveries", params(("id" = String, Path)),
+    responses((status = 200, body = Explanation), (status = 404, body = Problem)))]
+pub(crate) async fn explanation(
+    State(app): State<Shared>,
+    reader: Reader,
+    Path(id): Path<String>,
+) -> Answer<Json<Explanation>> {
+    let delivery = find(&app, &reader, &id).await?;
+    let lanes = app.store.lanes(Some(&delivery.tenant), 1000).await?;
+    let lane = lanes.into_iter().find(|lane| {
+        lane.key.channel == delivery.channel
+            && lane.key.provider == delivery.provider
+            && lane.key.class == delivery.class
+    });
+    let class = app.config.classes.get(&*delivery.class);
+    Ok(Json(explain(delivery, lane, class, app.clock.now())))
+}
+
+async fn find(app: &Shared, reader: &Reader, text: &str) -> Answer<postrider_core::Delivery> {
+    let id: DeliveryId = parse("id", text)?;
+    let found = app.store.delivery(reader.view.as_ref(), id).await?;
+    found.ok_or_else(|| Problem::not_found("delivery", id))
+}
+
+pub(crate) fn page(
+    page: postrider_core::store::Page<postrider_core::Delivery, DeliveryId>,
+) -> DeliveryPage {
+    DeliveryPage {
+        items: page.items.into_iter().map(Into::into).collect(),
+        next: page.next.map(|id| id.to_string()),
+    }
+}
+
+pub(crate) fn states() -> String {
+    DeliveryState::ALL.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) fn reasons() -> String {
+    DeadReason::ALL.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) fn named<T>(
+    field: &str,
+    text: Option<String>,
+    parse: impl Fn(&str) -> Option<T>,
+    allowed: impl Fn() -> String,
+) -> Answer<Option<T>> {
+    let Some(text) = text else { return Ok(None) };
+    let value = parse(&text).ok_or_else(|| Problem::field(field, quoted(&text), allowed()))?;
+    Ok(Some(value))
+}
+
+pub(crate) fn channel(text: Option<String>) -> Answer<Option<ChannelKind>> {
+    named("channel", text, ChannelKind::parse, || "webpush, webhook or http".to_owned())
+}
+
+pub(crate) fn time(field: &str, text: Option<String>) -> Answer<Option<Timestamp>> {
+    let parse = |text: &str| {
+        let instant: jiff::Timestamp = text.parse().ok()?;
+        Some(Timestamp(instant.as_millisecond()))
+    };
+    named(field, text, parse, || "a time such as 2026-11-15T06:00:00Z".to_owned())
+}
+
+pub(crate) fn id<T: std::str::FromStr<Err = postrider_core::id::IdError>>(
+    field: &str,
+    text: Option<String>,
+) -> Answer<Option<T>> {
+    text.map(|text| parse(field, &text)).transpose()
+}
+
+pub(crate) fn parse<T: std::str::FromStr<Err = postrider_core::id::IdError>>(
+    field: &str,
+    text: &str,
+) -> Answer<T> {
+    text.parse().map_err(|e: postrider_core::id::IdError| {
+        Problem::field(field, quoted(text), e.to_string())
+    })
+}
+
+pub(crate) fn limit(limit: Option<usize>) -> Answer<usize> {
+    match limit {
+        None => Ok(LIMIT_DEFAULT),
+        Some(n @ 1..=LIMIT_MAX) => Ok(n),
+        Some(n) => Err(Problem::field("limit", n.to_string(), format!("1 to {LIMIT_MAX}"))),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("{:?}", text.chars().take(80).collect::<String>())
+}

@@ -1,0 +1,99 @@
+//! Bodies and queries, read strictly: limited, timed, of the right kind, with no unknown field.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::request::Parts;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+
+use super::Shared;
+use super::problem::Problem;
+
+/// A query without unknown or malformed parameters.
+pub(crate) struct Params<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequestParts<Shared> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, Problem> {
+        Query::try_from_uri(&parts.uri).map(|Query(value)| Self(value)).map_err(|rejection| {
+            let detail = std::error::Error::source(&rejection)
+                .map_or_else(|| rejection.to_string(), ToString::to_string);
+            Problem::new(400, "invalid_query", "The query cannot be understood", detail)
+        })
+    }
+}
+
+/// The raw bytes of a JSON body.
+pub(crate) struct JsonBytes(pub Bytes);
+
+impl FromRequest<Shared> for JsonBytes {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Shared) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        require_type(&parts.headers, &["application/json"])?;
+        read(&parts.headers, body, app).await.map(Self)
+    }
+}
+
+/// A JSON body as a type; empty stands for `{}`.
+pub(crate) struct JsonOf<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Shared> for JsonOf<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Shared) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let bytes = read(&parts.headers, body, app).await?;
+        if !bytes.is_empty() {
+            require_type(&parts.headers, &["application/json"])?;
+        }
+        parse(if bytes.is_empty() { b"{}" } else { &bytes }).map(Self)
+    }
+}
+
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        if error.is_data() {
+            let title = "The request cannot be accepted";
+            return Problem::new(422, "invalid", title, error.to_string());
+        }
+        Problem::new(400, "invalid_json", "The body is not valid JSON", error.to_string())
+    })
+}
+
+/// A missing content type is taken for the right one: many small clients send none.
+pub(crate) fn require_type(headers: &HeaderMap, allowed: &[&str]) -> Result<(), Problem> {
+    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
+    let text = value.to_str().unwrap_or_default();
+    let kind = text.split(';').next().unwrap_or_default().trim();
+    if allowed.iter().any(|a| a.eq_ignore_ascii_case(kind)) {
+        return Ok(());
+    }
+    let detail = format!("found {kind:?}; send `Content-Type: {}`", allowed[0]);
+    Err(Problem::new(415, "media_type", "The body is of another type", detail))
+}
+
+async fn read(headers: &HeaderMap, body: Body, app: &Shared) -> Result<Bytes, Problem> {
+    let limit = app.config.server.body_bytes_max;
+    let announced = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: u64| length > limit as u64) {
+        return Err(Problem::too_large(limit));
+    }
+    let patience = Duration::from_secs(app.config.server.request_timeout_s);
+    match tokio::time::timeout(patience, Limited::new(body, limit).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::too_large(limit)),
+        Ok(Err(_)) => {
+            let detail = "the connection ended before the body was complete";
+            Err(Problem::new(400, "incomplete", "The body is incomplete", detail))
+        }
+        Err(_) => Err(Problem::timeout("the body did not arrive in time")),
+    }
+}

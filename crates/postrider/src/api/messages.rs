@@ -1,0 +1,135 @@
+//! Messages: accept one, look at it, cancel it, read its body.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use postrider_core::MessageId;
+use postrider_core::store::Admission;
+use postrider_dispatch::Submission;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::auth::{BodyReader, Reader, Sender};
+use super::extract::JsonBytes;
+use super::lines;
+use super::problem::{Answer, Problem};
+use super::schema::NewMessage;
+use super::views::{DeliveryRef, MessageBody};
+
+/// A message taken in: durable, and on its way.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Accepted {
+    /// `msg_…`
+    pub id: String,
+    pub deliveries: Vec<DeliveryRef>,
+    /// True if the same idempotency key was seen before: this is the first answer again.
+    pub duplicate: bool,
+}
+
+/// Accept one message. 202 means: on disk, safe across a crash.
+#[utoipa::path(post, path = "/v1/messages", tag = "messages", request_body = NewMessage,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Makes a repeat harmless")),
+    responses((status = 202, body = Accepted), (status = "4XX", body = Problem), (status = 503, body = Problem)))]
+pub(crate) async fn accept(
+    State(app): State<Shared>,
+    sender: Sender,
+    headers: HeaderMap,
+    JsonBytes(body): JsonBytes,
+) -> Answer<Response> {
+    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let submission = Submission {
+        body,
+        idempotency_key: text("idempotency-key"),
+        traceparent: text("traceparent"),
+    };
+    app.signing.ensure(&sender.tenant).await?;
+    let mut answers = app.gate.admit(&sender.tenant, vec![submission]).await;
+    let answer = answers.pop().ok_or_else(|| {
+        Problem::new(500, "internal", "The gate gave no answer", "please report this")
+    })?;
+    app.metrics.admitted(&answer);
+    let admission = answer?;
+    let mut json = Vec::with_capacity(160);
+    match lines::accepted(&mut json, &admission) {
+        true => Ok((StatusCode::ACCEPTED, [("content-type", "application/json")], json)
+            .into_response()),
+        false => Err(conflict(&admission)),
+    }
+}
+
+/// A message with its counts per state.
+#[utoipa::path(get, path = "/v1/messages/{id}", tag = "messages", params(("id" = String, Path)),
+    responses((status = 200, body = MessageBody), (status = 404, body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<Shared>,
+    reader: Reader,
+    Path(id): Path<String>,
+) -> Answer<Json<MessageBody>> {
+    let id = parse_id(&id)?;
+    let found = app.store.message(reader.view.as_ref(), id).await?;
+    Ok(Json(found.ok_or_else(|| Problem::not_found("message", id))?.into()))
+}
+
+/// What a cancellation reached.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CancelBody {
+    pub cancelled: u64,
+    /// Being sent at this moment, so no longer to be stopped.
+    pub in_flight: u64,
+    pub already_final: u64,
+}
+
+/// Cancel what is not yet sent.
+#[utoipa::path(post, path = "/v1/messages/{id}/cancel", tag = "messages", params(("id" = String, Path)),
+    responses((status = 200, body = CancelBody), (status = 404, body = Problem)))]
+pub(crate) async fn cancel(
+    State(app): State<Shared>,
+    sender: Sender,
+    Path(id): Path<String>,
+) -> Answer<Json<CancelBody>> {
+    let id = parse_id(&id)?;
+    let done = app.store.cancel(Some(&sender.tenant), id).await?;
+    let done = done.ok_or_else(|| Problem::not_found("message", id))?;
+    super::audit(&sender.caller, "message.cancel", &id, done.cancelled);
+    Ok(Json(CancelBody {
+        cancelled: done.cancelled,
+        in_flight: done.in_flight,
+        already_final: done.already_final,
+    }))
+}
+
+/// The stored content of a message. Needs a key with the scope `content`; every call is audited.
+#[utoipa::path(get, path = "/v1/messages/{id}/content", tag = "messages", params(("id" = String, Path)),
+    responses((status = 200, description = "The content as it was sent", content_type = "application/json"),
+        (status = 403, body = Problem), (status = 404, body = Problem)))]
+pub(crate) async fn content(
+    State(app): State<Shared>,
+    reader: BodyReader,
+    Path(id): Path<String>,
+) -> Answer<Response> {
+    let id = parse_id(&id)?;
+    let content = app.store.content(reader.view.as_ref(), id).await?;
+    super::audit(&reader.caller, "message.content", &id, u64::from(content.is_some()));
+    let content = content.ok_or_else(|| {
+        let detail = "there is no such message, this key may not see it, or its body was erased \
+                      because it is final";
+        Problem::new(404, "not_found", "Not found", detail)
+    })?;
+    let headers = [("content-type", "application/json"), ("cache-control", "no-store")];
+    Ok((headers, content.to_string()).into_response())
+}
+
+fn conflict(admission: &Admission) -> Problem {
+    match admission {
+        Admission::Conflict { message } => {
+            postrider_dispatch::Refusal::conflict(&message.to_string()).into()
+        }
+        _ => Problem::new(500, "internal", "An answer without meaning", "please report this"),
+    }
+}
+
+fn parse_id(text: &str) -> Answer<MessageId> {
+    super::deliveries::parse("id", text)
+}

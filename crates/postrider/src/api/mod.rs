@@ -1,0 +1,183 @@
+//! The HTTP API: routes, rights, bodies in and out. Every decision about a message is made behind
+//! it, by the gate and the store.
+
+mod addresses;
+mod api_keys;
+mod auth;
+mod batch;
+mod dead_letters;
+mod deliveries;
+mod explain;
+mod extract;
+mod lines;
+mod messages;
+pub mod openapi;
+mod overview;
+mod page;
+mod problem;
+mod schema;
+mod signing_keys;
+mod views;
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::extract::Request;
+use axum::routing::{MethodRouter, delete, get, post};
+use postrider_channels::pool::Pool;
+use postrider_core::store::Store;
+use postrider_core::{Clock, Timestamp};
+use postrider_dispatch::Gate;
+
+use crate::config::Config;
+use crate::keys::{ApiKeys, Caller, SigningKeys};
+use crate::telemetry::Metrics;
+pub use problem::Problem;
+
+/// All that handlers share.
+pub struct App {
+    pub config: Arc<Config>,
+    pub store: Arc<dyn Store>,
+    pub gate: Arc<Gate>,
+    pub clock: Arc<dyn Clock>,
+    pub keys: ApiKeys,
+    pub signing: Arc<SigningKeys>,
+    pub metrics: Arc<Metrics>,
+    pub pool: Pool,
+    pub started_at: Timestamp,
+    draining: AtomicBool,
+}
+
+pub type Shared = Arc<App>;
+
+/// What [`App`] is made from.
+pub struct Parts {
+    pub config: Arc<Config>,
+    pub store: Arc<dyn Store>,
+    pub gate: Arc<Gate>,
+    pub clock: Arc<dyn Clock>,
+    pub keys: ApiKeys,
+    pub signing: Arc<SigningKeys>,
+    pub metrics: Arc<Metrics>,
+    pub pool: Pool,
+}
+
+impl App {
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            started_at: parts.clock.now(),
+            config: parts.config,
+            store: parts.store,
+            gate: parts.gate,
+            clock: parts.clock,
+            keys: parts.keys,
+            signing: parts.signing,
+            metrics: parts.metrics,
+            pool: parts.pool,
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on `/readyz` says no.
+    pub fn begin_drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
+
+pub fn router(app: Shared) -> Router {
+    let mut router = Router::new();
+    for (path, _, methods) in routes() {
+        router = router.route(path, methods);
+    }
+    router.fallback(unknown_path).method_not_allowed_fallback(wrong_method).with_state(app)
+}
+
+type Route = (&'static str, &'static [&'static str], MethodRouter<Shared>);
+
+/// Every path with its methods, named so that a test can hold them against the description.
+fn routes() -> Vec<Route> {
+    vec![
+        ("/v1/messages", &["post"], post(messages::accept)),
+        ("/v1/messages/batch", &["post"], post(batch::batch)),
+        ("/v1/messages/{id}", &["get"], get(messages::show)),
+        ("/v1/messages/{id}/cancel", &["post"], post(messages::cancel)),
+        ("/v1/messages/{id}/content", &["get"], get(messages::content)),
+        ("/v1/deliveries", &["get"], get(deliveries::list)),
+        ("/v1/deliveries/{id}", &["get"], get(deliveries::show)),
+        ("/v1/deliveries/{id}/explain", &["get"], get(deliveries::explanation)),
+        ("/v1/dead-letters", &["get"], get(dead_letters::list)),
+        ("/v1/dead-letters/replay", &["post"], post(dead_letters::replay)),
+        ("/v1/dead-letters/discard", &["post"], post(dead_letters::discard)),
+        ("/v1/addresses", &["get", "post"], get(addresses::list).post(addresses::create)),
+        ("/v1/addresses/{id}", &["get", "delete"], get(addresses::show).delete(addresses::delete)),
+        ("/v1/vapid", &["get"], get(signing_keys::vapid)),
+        ("/v1/vapid/rotate", &["post"], post(signing_keys::rotate_vapid)),
+        ("/v1/webhook-secrets", &["get"], get(signing_keys::webhook)),
+        ("/v1/webhook-secrets/rotate", &["post"], post(signing_keys::rotate_webhook)),
+        ("/v1/keys", &["get", "post"], get(api_keys::list).post(api_keys::create)),
+        ("/v1/keys/{id}", &["delete"], delete(api_keys::revoke)),
+        ("/v1/stats", &["get"], get(overview::stats)),
+        ("/v1/lanes", &["get"], get(overview::lanes)),
+        ("/v1/classes", &["get"], get(overview::classes)),
+        ("/healthz", &["get"], get(overview::healthz)),
+        ("/readyz", &["get"], get(overview::readyz)),
+        ("/metrics", &["get"], get(overview::metrics)),
+        ("/openapi.json", &["get"], get(openapi::document)),
+        ("/", &[], get(page::index)),
+        ("/assets/page.css", &[], get(page::style)),
+        ("/assets/page.js", &[], get(page::script)),
+    ]
+}
+
+async fn unknown_path(request: Request) -> Problem {
+    let path: String = request.uri().path().chars().take(200).collect();
+    let detail = format!("there is nothing at {path}; /openapi.json lists every call");
+    Problem::new(404, "not_found", "Not found", detail)
+}
+
+async fn wrong_method(request: Request) -> Problem {
+    let detail = format!(
+        "{} is not possible here; the Allow header names what is",
+        request.method().as_str().chars().take(20).collect::<String>()
+    );
+    Problem::new(405, "method", "The method is not allowed", detail)
+}
+
+/// One line in the log for every act that changes or reveals something.
+fn audit(caller: &Caller, action: &'static str, subject: &dyn Display, count: u64) {
+    let key = caller.key.map_or_else(|| "configured admin key".to_owned(), |id| id.to_string());
+    tracing::info!(target: "audit", action, tenant = %caller.tenant, key, subject = %subject, count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_described_and_every_description_is_a_route() {
+        let document: serde_json::Value = serde_json::from_str(&openapi::json()).unwrap();
+        let described: Vec<String> = document["paths"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .flat_map(|(path, item)| {
+                item.as_object().unwrap().keys().map(move |method| format!("{method} {path}"))
+            })
+            .collect();
+        let mut routed = Vec::new();
+        for (path, methods, _) in routes() {
+            routed.extend(methods.iter().map(|method| format!("{method} {path}")));
+        }
+        routed.sort();
+        let mut described_sorted = described;
+        described_sorted.sort();
+        assert_eq!(described_sorted, routed);
+        assert_eq!(document["openapi"], "3.1.0");
+    }
+}

@@ -1,0 +1,78 @@
+//! The OpenAPI 3.1 description, generated from the handlers themselves.
+
+use axum::response::{IntoResponse, Response};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+use super::{
+    addresses, api_keys, batch, dead_letters, deliveries, messages, overview, signing_keys,
+};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Postrider",
+        description = "A patient mail carrier: hand in a message, get 202 when it is on disk, and see what became of it. Errors are RFC 9457 problem details. An admin key acts for the tenant `default`, or for the one in the header `Postrider-Tenant`.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    servers((url = "/")),
+    paths(
+        messages::accept,
+        batch::batch,
+        messages::show,
+        messages::cancel,
+        messages::content,
+        deliveries::list,
+        deliveries::show,
+        deliveries::explanation,
+        dead_letters::list,
+        dead_letters::replay,
+        dead_letters::discard,
+        addresses::create,
+        addresses::list,
+        addresses::show,
+        addresses::delete,
+        signing_keys::vapid,
+        signing_keys::rotate_vapid,
+        signing_keys::webhook,
+        signing_keys::rotate_webhook,
+        api_keys::list,
+        api_keys::create,
+        api_keys::revoke,
+        overview::stats,
+        overview::lanes,
+        overview::classes,
+        overview::healthz,
+        overview::readyz,
+        overview::metrics,
+        document,
+    ),
+    components(schemas(super::schema::NewAddressBody)),
+    security(("key" = [])),
+    modifiers(&Security)
+)]
+struct Description;
+
+struct Security;
+
+impl Modify for Security {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("An API key, `prk_…`, or the admin key."))
+            .build();
+        let components = openapi.components.get_or_insert_default();
+        components.add_security_scheme("key", SecurityScheme::Http(scheme));
+    }
+}
+
+/// The description as pretty JSON.
+pub fn json() -> String {
+    Description::openapi().to_pretty_json().unwrap_or_else(|_| "{}".to_owned())
+}
+
+/// This description.
+#[utoipa::path(get, path = "/openapi.json", tag = "overview", security(()), responses((status = 200, description = "OpenAPI 3.1")))]
+pub(crate) async fn document() -> Response {
+    ([("content-type", "application/json")], json()).into_response()
+}

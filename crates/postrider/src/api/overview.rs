@@ -1,0 +1,138 @@
+//! Numbers: statistics, lanes, classes, health and metrics.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{FromRequestParts as _, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use postrider_core::Class;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Shared;
+use super::auth::Reader;
+use super::deliveries::limit;
+use super::extract::Params;
+use super::problem::{Answer, Problem};
+use super::views::{LaneBody, Time};
+use crate::telemetry::{RatesBody, TotalsBody};
+
+/// The whole picture in a few numbers. Counts are of one tenant; rates are of the whole server.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Stats {
+    pub version: &'static str,
+    pub now: Time,
+    pub uptime_s: u64,
+    /// Messages in the ledger.
+    pub messages: u64,
+    /// Deliveries in each state.
+    pub states: BTreeMap<&'static str, u64>,
+    /// Dead letters by reason.
+    pub dead_letters: BTreeMap<&'static str, u64>,
+    /// Deliveries still to be worked on.
+    pub depth: u64,
+    pub oldest_pending_s: Option<f64>,
+    pub in_flight: u64,
+    pub connections: u64,
+    /// Over the last ten seconds.
+    pub rates: RatesBody,
+    /// Since the start.
+    pub totals: TotalsBody,
+}
+
+/// Statistics.
+#[utoipa::path(get, path = "/v1/stats", tag = "overview", responses((status = 200, body = Stats)))]
+pub(crate) async fn stats(State(app): State<Shared>, reader: Reader) -> Answer<Json<Stats>> {
+    let counts = app.store.counts(reader.view.as_ref()).await?;
+    let oldest = app.store.oldest_pending().await?;
+    let now = app.clock.now();
+    let depth = counts.states.iter().filter(|(s, _)| s.is_pending()).map(|(_, n)| n).sum();
+    Ok(Json(Stats {
+        version: env!("CARGO_PKG_VERSION"),
+        now: now.into(),
+        uptime_s: now.since(app.started_at).as_secs(),
+        messages: counts.messages,
+        states: counts.states.into_iter().map(|(state, n)| (state.name(), n)).collect(),
+        dead_letters: counts.dead.into_iter().map(|(reason, n)| (reason.name(), n)).collect(),
+        depth,
+        oldest_pending_s: oldest.map(|at| now.since(at).as_secs_f64()),
+        in_flight: app.metrics.in_flight(),
+        connections: app.pool.stats().connections as u64,
+        rates: app.metrics.rates(),
+        totals: app.metrics.totals(),
+    }))
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LaneQuery {
+    /// 1 to 1000, 50 if absent.
+    pub limit: Option<usize>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LaneList {
+    /// The deepest first.
+    pub lanes: Vec<LaneBody>,
+}
+
+/// Lanes with something pending, the deepest first.
+#[utoipa::path(get, path = "/v1/lanes", tag = "overview", params(LaneQuery), responses((status = 200, body = LaneList)))]
+pub(crate) async fn lanes(
+    State(app): State<Shared>,
+    reader: Reader,
+    Params(query): Params<LaneQuery>,
+) -> Answer<Json<LaneList>> {
+    let lanes = app.store.lanes(reader.view.as_ref(), limit(query.limit)?).await?;
+    Ok(Json(LaneList { lanes: lanes.into_iter().map(Into::into).collect() }))
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ClassList {
+    /// By name: ttl_s, priority, urgency, retry, on_ambiguous, on_expiry, retry_all.
+    #[schema(value_type = Object)]
+    pub classes: BTreeMap<String, Class>,
+}
+
+/// The configured classes.
+#[utoipa::path(get, path = "/v1/classes", tag = "administration", responses((status = 200, body = ClassList)))]
+pub(crate) async fn classes(State(app): State<Shared>, _: Reader) -> Json<ClassList> {
+    Json(ClassList { classes: app.config.classes.clone() })
+}
+
+/// The process lives.
+#[utoipa::path(get, path = "/healthz", tag = "overview", security(()), responses((status = 200, body = String)))]
+pub(crate) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// The server takes work: the store answers and no shutdown is under way.
+#[utoipa::path(get, path = "/readyz", tag = "overview", security(()), responses((status = 200, body = String), (status = 503, body = Problem)))]
+pub(crate) async fn readyz(State(app): State<Shared>) -> Answer<&'static str> {
+    if app.is_draining() {
+        let detail = "the server is shutting down";
+        return Err(Problem {
+            retry_after_s: Some(5),
+            ..Problem::new(503, "shutting_down", "Not ready", detail)
+        });
+    }
+    app.store.counts(None).await?;
+    Ok("ready\n")
+}
+
+/// Metrics in the Prometheus text format.
+#[utoipa::path(get, path = "/metrics", tag = "overview", responses((status = 200, body = String)))]
+pub(crate) async fn metrics(State(app): State<Shared>, request: Request) -> Answer<Response> {
+    if !app.config.server.metrics_public {
+        let (mut parts, _) = request.into_parts();
+        Reader::from_request_parts(&mut parts, &app).await?;
+    }
+    let counts = app.store.counts(None).await?;
+    let oldest = app.store.oldest_pending().await?;
+    let age = oldest.map(|at| app.clock.now().since(at));
+    let text = app.metrics.render(&counts, age, app.pool.stats().connections);
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok((StatusCode::OK, [("content-type", kind)], text).into_response())
+}

@@ -1,0 +1,135 @@
+//! Errors as RFC 9457 problem details: what was wrong, what was found, what to do.
+
+use axum::http::header::{self, HeaderValue};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use postrider_core::store::StoreError;
+use postrider_dispatch::{FieldError, Refusal};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::keys::KeyError;
+
+/// What is wrong with one field.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct FieldProblem {
+    /// A path such as `to.address.keys.p256dh`.
+    pub field: String,
+    pub found: String,
+    pub allowed: String,
+}
+
+/// RFC 9457 problem details.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Problem {
+    /// `urn:postrider:problem:` and the kind.
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub title: String,
+    pub status: u16,
+    pub detail: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub errors: Vec<FieldProblem>,
+    #[serde(skip)]
+    pub retry_after_s: Option<u32>,
+}
+
+pub(crate) type Answer<T> = Result<T, Problem>;
+
+impl Problem {
+    pub fn new(status: u16, kind: &str, title: &str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("urn:postrider:problem:{kind}"),
+            title: title.to_owned(),
+            status,
+            detail: detail.into(),
+            errors: Vec::new(),
+            retry_after_s: None,
+        }
+    }
+
+    /// One field that cannot be taken.
+    pub fn field(
+        field: impl Into<String>,
+        found: impl Into<String>,
+        allowed: impl Into<String>,
+    ) -> Self {
+        let (field, found, allowed) = (field.into(), found.into(), allowed.into());
+        let detail = format!("{field}: found {found}, allowed is {allowed}");
+        let mut problem = Self::new(422, "invalid", "The request cannot be accepted", detail);
+        problem.errors.push(FieldProblem { field, found, allowed });
+        problem
+    }
+
+    pub fn not_found(what: &str, id: impl std::fmt::Display) -> Self {
+        let detail = format!("there is no {what} {id}, or this key may not see it");
+        Self::new(404, "not_found", "Not found", detail)
+    }
+
+    pub fn too_large(limit: usize) -> Self {
+        let detail = format!("the body is larger than {limit} bytes (server.body_bytes_max)");
+        Self::new(413, "too_large", "The body is too large", detail)
+    }
+
+    pub fn timeout(what: &str) -> Self {
+        Self::new(408, "timeout", "The request took too long to arrive", what)
+    }
+
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned())
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let field = |e: FieldError| FieldProblem {
+            field: e.field,
+            found: e.found,
+            allowed: e.allowed,
+        };
+        Self {
+            errors: refusal.errors.into_iter().map(field).collect(),
+            retry_after_s: refusal.retry_after_s,
+            ..Self::new(refusal.status, refusal.kind, refusal.title, refusal.detail)
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Refusal::from(error).into()
+    }
+}
+
+impl From<KeyError> for Problem {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Store(error) => error.into(),
+            other => Self::new(500, "internal", "A key could not be made", other.to_string()),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, self.to_json()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"postrider\""),
+            );
+        }
+        response
+    }
+}

@@ -1,0 +1,107 @@
+//! The shapes of requests that other crates parse, told to OpenAPI. Parses nothing itself: the gate
+//! does, and its errors are the truth.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// A message.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(example = json!({
+    "to": {"address": {"channel": "webhook", "url": "https://example.com/hooks/orders"}},
+    "content": {"title": "Shipped", "body": "Order 91 is on its way"},
+    "class": "transactional", "ttl_s": 3600, "idempotency_key": "ord-91:shipped"
+}))]
+pub(crate) struct NewMessage {
+    pub to: To,
+    /// A configured class; `transactional` if absent.
+    pub class: Option<String>,
+    pub content: NewContent,
+    /// Seconds; the class's own if absent. 0 means: now or never.
+    pub ttl_s: Option<u32>,
+    pub collapse_key: Option<String>,
+    /// Not before this time (RFC 3339). The TTL counts from here.
+    #[schema(format = DateTime)]
+    pub send_at: Option<String>,
+    /// Makes a repeat harmless for 24 h or the TTL, whichever is longer.
+    pub idempotency_key: Option<String>,
+    /// `low`, `normal` or `high`; the class's own if absent.
+    pub priority: Option<String>,
+    pub tags: Option<Vec<String>>,
+    pub campaign: Option<String>,
+    /// `content`: the same content to the same place within the window is a repeat.
+    pub dedupe: Option<String>,
+    /// A retry policy for this message alone.
+    pub retry: Option<Retry>,
+    pub compliance: Option<Vec<String>>,
+}
+
+/// Exactly one of these.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct To {
+    /// An inline address, or the id of a registered one (`adr_…`).
+    #[schema(value_type = Object)]
+    pub address: Option<Value>,
+    /// All active addresses registered under this name.
+    pub recipient: Option<String>,
+    pub recipients: Option<Vec<String>>,
+}
+
+/// Where a message goes. Which fields are needed depends on the channel: `webpush` takes endpoint
+/// and keys, `webhook` url and secrets, `http` method, url, headers and credential.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct NewAddressBody {
+    /// `webpush`, `webhook` or `http`
+    pub channel: String,
+    /// In the registry only: whose address it is.
+    pub recipient: Option<String>,
+    pub endpoint: Option<String>,
+    pub keys: Option<SubscriptionKeys>,
+    pub url: Option<String>,
+    pub secrets: Option<Vec<String>>,
+    pub method: Option<String>,
+    pub headers: Option<BTreeMap<String, String>>,
+    /// `env:NAME` or `file:PATH`: resolved when it is sent, never stored.
+    pub credential: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SubscriptionKeys {
+    pub p256dh: String,
+    pub auth: String,
+}
+
+/// Common fields, and per channel an override that wins.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct NewContent {
+    pub title: Option<String>,
+    pub body: Option<String>,
+    pub url: Option<String>,
+    #[schema(value_type = Object)]
+    pub data: Option<Value>,
+    /// `{"raw": "…"}`: the plaintext, byte for byte.
+    #[schema(value_type = Object)]
+    pub webpush: Option<Value>,
+    /// `{"payload": …}`: the body, byte for byte.
+    #[schema(value_type = Object)]
+    pub webhook: Option<Value>,
+    /// `{"body": …}`: the body, byte for byte.
+    #[schema(value_type = Object)]
+    pub http: Option<Value>,
+}
+
+/// How often and how patiently to retry.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Retry {
+    pub retries: Option<u32>,
+    pub base_ms: Option<u64>,
+    pub factor: Option<f64>,
+    pub cap_ms: Option<u64>,
+    /// `exponential`, `linear`, `fixed` or `schedule`
+    pub kind: Option<String>,
+    /// `none`, `additive`, `proportional`, `full`, `doubling`, `equal` or `decorrelated`
+    pub jitter: Option<String>,
+    pub schedule_ms: Option<Vec<u64>>,
+}

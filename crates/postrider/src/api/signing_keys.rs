@@ -1,0 +1,108 @@
+//! Our own signing keys: VAPID public keys and webhook secrets, with rotation.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use postrider_core::TenantId;
+use postrider_core::store::SigningKind;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::auth::{Reader, Sender};
+use super::problem::{Answer, Problem};
+use super::views::Time;
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct VapidBody {
+    /// `key_…`
+    pub id: String,
+    /// What a browser wants as `applicationServerKey`.
+    pub public_key: String,
+    pub active: bool,
+    pub created_at: Time,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct VapidList {
+    /// The active one first.
+    pub keys: Vec<VapidBody>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WebhookSecretBody {
+    /// `key_…`
+    pub id: String,
+    /// `whsec_…`: what a receiver verifies signatures with.
+    pub secret: String,
+    pub active: bool,
+    pub created_at: Time,
+    /// A replaced secret goes on signing beside the new one for a while.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retired_at: Option<Time>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WebhookSecretList {
+    /// The active one first.
+    pub secrets: Vec<WebhookSecretBody>,
+}
+
+/// The tenant's VAPID public keys, the active one first.
+#[utoipa::path(get, path = "/v1/vapid", tag = "keys", responses((status = 200, body = VapidList)))]
+pub(crate) async fn vapid(State(app): State<Shared>, reader: Reader) -> Answer<Json<VapidList>> {
+    let tenant = reader.tenant()?;
+    app.signing.ensure(&tenant).await?;
+    Ok(Json(vapid_list(&app, &tenant)))
+}
+
+/// Make a new active VAPID key. Subscriptions made with older keys keep working.
+#[utoipa::path(post, path = "/v1/vapid/rotate", tag = "keys", responses((status = 200, body = VapidList), (status = 403, body = Problem)))]
+pub(crate) async fn rotate_vapid(State(app): State<Shared>, sender: Sender) -> Answer<Json<VapidList>> {
+    app.signing.rotate(&sender.tenant, SigningKind::Vapid).await?;
+    super::audit(&sender.caller, "vapid.rotate", &sender.tenant, 1);
+    Ok(Json(vapid_list(&app, &sender.tenant)))
+}
+
+/// The tenant's webhook secrets that sign at present, the active one first.
+#[utoipa::path(get, path = "/v1/webhook-secrets", tag = "keys", responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
+pub(crate) async fn webhook(State(app): State<Shared>, sender: Sender) -> Answer<Response> {
+    app.signing.ensure(&sender.tenant).await?;
+    super::audit(&sender.caller, "webhook_secrets.read", &sender.tenant, 1);
+    Ok(secret_list(&app, &sender.tenant))
+}
+
+/// Make a new active webhook secret; the old one signs beside it for a while (24 h by default).
+#[utoipa::path(post, path = "/v1/webhook-secrets/rotate", tag = "keys", responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
+pub(crate) async fn rotate_webhook(State(app): State<Shared>, sender: Sender) -> Answer<Response> {
+    app.signing.rotate(&sender.tenant, SigningKind::Webhook).await?;
+    super::audit(&sender.caller, "webhook_secrets.rotate", &sender.tenant, 1);
+    Ok(secret_list(&app, &sender.tenant))
+}
+
+fn vapid_list(app: &Shared, tenant: &TenantId) -> VapidList {
+    let keys = app.signing.list(tenant, SigningKind::Vapid).into_iter();
+    VapidList {
+        keys: keys
+            .map(|key| VapidBody {
+                id: key.id.to_string(),
+                public_key: key.text,
+                active: key.active,
+                created_at: key.created_at.into(),
+            })
+            .collect(),
+    }
+}
+
+fn secret_list(app: &Shared, tenant: &TenantId) -> Response {
+    let secrets = app.signing.list(tenant, SigningKind::Webhook).into_iter();
+    let secrets = secrets.map(|key| WebhookSecretBody {
+        id: key.id.to_string(),
+        secret: key.text,
+        active: key.active,
+        created_at: key.created_at.into(),
+        retired_at: key.retired_at.map(Into::into),
+    });
+    let body = WebhookSecretList { secrets: secrets.collect() };
+    ([("cache-control", "no-store")], Json(body)).into_response()
+}

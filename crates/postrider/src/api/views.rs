@@ -1,0 +1,257 @@
+//! What the ledger holds, as JSON. Shows no endpoint, no token and no payload.
+
+use std::collections::BTreeMap;
+
+use postrider_core::store::{LaneDepth, MessageView};
+use postrider_core::{Address, AddressStatus, AttemptRecord, Delivery, State, Timestamp};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// RFC 3339 in UTC, e.g. `2026-11-15T06:00:00.000Z`.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(value_type = String, format = DateTime)]
+#[serde(transparent)]
+pub(crate) struct Time(pub String);
+
+impl From<Timestamp> for Time {
+    fn from(at: Timestamp) -> Self {
+        Self(at.to_string())
+    }
+}
+
+/// A delivery's id and state.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct DeliveryRef {
+    /// `dlv_…`
+    pub id: String,
+    pub state: &'static str,
+}
+
+/// A message and what became of it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct MessageBody {
+    /// `msg_…`
+    pub id: String,
+    pub tenant: String,
+    pub class: String,
+    pub created_at: Time,
+    pub expires_at: Time,
+    pub ttl_s: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collapse_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub campaign: Option<String>,
+    pub tags: Vec<String>,
+    pub compliance: Vec<String>,
+    /// How many deliveries are in which state.
+    pub states: BTreeMap<&'static str, u64>,
+    /// The first hundred; `GET /v1/deliveries?message=` has all.
+    pub deliveries: Vec<DeliveryRef>,
+    /// Whether the body is still kept.
+    pub has_content: bool,
+}
+
+impl From<MessageView> for MessageBody {
+    fn from(view: MessageView) -> Self {
+        let text = |t: Option<Box<str>>| t.map(String::from);
+        let texts = |list: Vec<Box<str>>| list.into_iter().map(String::from).collect();
+        Self {
+            id: view.id.to_string(),
+            tenant: view.tenant.to_string(),
+            class: view.class.to_string(),
+            created_at: view.created_at.into(),
+            expires_at: view.expires_at.into(),
+            ttl_s: view.ttl_s,
+            collapse_key: text(view.envelope.collapse_key),
+            idempotency_key: text(view.envelope.idempotency_key),
+            campaign: text(view.envelope.campaign),
+            tags: texts(view.envelope.tags),
+            compliance: texts(view.envelope.compliance),
+            states: view.states.into_iter().map(|(state, n)| (state.name(), n)).collect(),
+            deliveries: view
+                .deliveries
+                .into_iter()
+                .map(|(id, state)| DeliveryRef { id: id.to_string(), state: state.name() })
+                .collect(),
+            has_content: view.has_content,
+        }
+    }
+}
+
+/// One call to a provider.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct AttemptBody {
+    pub number: u32,
+    pub at: Time,
+    pub latency_ms: u32,
+    pub outcome: String,
+    pub decision: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<Time>,
+    /// Whether it counts against the policy's attempts.
+    pub counted: bool,
+}
+
+impl From<AttemptRecord> for AttemptBody {
+    fn from(record: AttemptRecord) -> Self {
+        Self {
+            number: record.number,
+            at: record.at.into(),
+            latency_ms: record.latency_ms,
+            outcome: record.outcome.to_string(),
+            decision: record.decision.to_string(),
+            status: record.status,
+            code: record.code,
+            detail: record.detail,
+            retry_after: record.retry_after,
+            provider_id: record.provider_id,
+            next_at: record.next_at.map(Into::into),
+            counted: record.counted,
+        }
+    }
+}
+
+/// One message to one address, with its history.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct DeliveryBody {
+    /// `dlv_…`: the correlation id of all attempts.
+    pub id: String,
+    /// `msg_…`
+    pub message: String,
+    pub tenant: String,
+    pub channel: &'static str,
+    /// The provider's origin.
+    pub provider: String,
+    pub class: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recipient: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// A keyed hash: the endpoint itself is not shown.
+    pub address_hash: String,
+    pub state: &'static str,
+    /// Why it is a dead letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// Attempts that count against the policy.
+    pub attempts: u32,
+    pub created_at: Time,
+    pub changed_at: Time,
+    pub expires_at: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<Time>,
+    pub log: Vec<AttemptBody>,
+}
+
+impl From<Delivery> for DeliveryBody {
+    fn from(delivery: Delivery) -> Self {
+        Self {
+            id: delivery.id.to_string(),
+            message: delivery.message.to_string(),
+            tenant: delivery.tenant.to_string(),
+            channel: delivery.channel.name(),
+            provider: delivery.provider.to_string(),
+            class: delivery.class.to_string(),
+            recipient: delivery.recipient.map(|r| r.to_string()),
+            address: delivery.address.map(|a| a.to_string()),
+            address_hash: delivery.address_hash.to_string(),
+            state: delivery.state.name(),
+            reason: delivery.reason.filter(|_| delivery.state == State::Failed).map(|r| r.name()),
+            attempts: delivery.attempts,
+            created_at: delivery.created_at.into(),
+            changed_at: delivery.changed_at.into(),
+            expires_at: delivery.expires_at.into(),
+            due_at: delivery.due_at.map(Into::into),
+            log: delivery.log.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// A page of deliveries, newest first.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct DeliveryPage {
+    pub items: Vec<DeliveryBody>,
+    /// Where the next page starts: pass it as `cursor`. A short page can have a successor.
+    pub next: Option<String>,
+}
+
+/// A registered address. The endpoint and its keys are not shown.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct AddressBody {
+    /// `adr_…`
+    pub id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recipient: Option<String>,
+    pub channel: &'static str,
+    /// `active`, `suspect`, `gone` or `expired`.
+    pub status: &'static str,
+    pub hash: String,
+    pub created_at: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gone_at: Option<Time>,
+}
+
+impl From<Address> for AddressBody {
+    fn from(address: Address) -> Self {
+        Self {
+            id: address.id.to_string(),
+            recipient: address.recipient.map(|r| r.to_string()),
+            channel: address.channel.name(),
+            status: match address.status {
+                AddressStatus::Active => "active",
+                AddressStatus::Suspect => "suspect",
+                AddressStatus::Gone => "gone",
+                AddressStatus::Expired => "expired",
+            },
+            hash: address.hash.to_string(),
+            created_at: address.created_at.into(),
+            gone_at: address.gone_at.map(Into::into),
+        }
+    }
+}
+
+/// A page of addresses, oldest first.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct AddressPage {
+    pub items: Vec<AddressBody>,
+    pub next: Option<String>,
+}
+
+/// A lane: tenant × provider × class.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct LaneBody {
+    pub tenant: String,
+    pub channel: &'static str,
+    pub provider: String,
+    pub class: String,
+    pub pending: u64,
+    pub in_flight: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_due: Option<Time>,
+}
+
+impl From<LaneDepth> for LaneBody {
+    fn from(lane: LaneDepth) -> Self {
+        Self {
+            tenant: lane.key.tenant.to_string(),
+            channel: lane.key.channel.name(),
+            provider: lane.key.provider.to_string(),
+            class: lane.key.class.to_string(),
+            pending: lane.pending,
+            in_flight: lane.in_flight,
+            next_due: lane.next_due.map(Into::into),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The configuration: `postrider.toml`, then the environment over it. Reads files and variables,
+//! checks every value, and says exactly what is wrong. Opens no socket and no store.
+
+mod environment;
+mod reference;
+mod section;
+pub mod sections;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use postrider_core::Class;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+pub use environment::Environment;
+pub use reference::reference;
+pub use section::Secret;
+use sections::{
+    Admin, Dispatch, HttpChannel, Log, Network, Retention, Server, Store, WebhookChannel,
+    WebpushChannel,
+};
+
+/// Where `serve` looks if it is not told.
+pub const DEFAULT_FILE: &str = "postrider.toml";
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("{origin}: {message}")]
+    Malformed { origin: String, message: String },
+    #[error(
+        "the environment variable {variable} names no setting; `postrider config reference` lists them all"
+    )]
+    UnknownVariable { variable: String },
+    #[error("{field} = {found}: {allowed}")]
+    Invalid { field: &'static str, found: String, allowed: &'static str },
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    pub server: Server,
+    pub admin: Admin,
+    pub store: Store,
+    pub network: Network,
+    pub webpush: WebpushChannel,
+    pub webhook: WebhookChannel,
+    pub http: HttpChannel,
+    pub dispatch: Dispatch,
+    pub retention: Retention,
+    pub log: Log,
+    /// What the built-in classes and the file's own say, by name.
+    pub classes: BTreeMap<String, Class>,
+}
+
+impl Config {
+    /// Reads `file` (or [`DEFAULT_FILE`] if that exists), then the environment over it.
+    pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, ConfigError> {
+        let path = file.map(Path::to_owned).or_else(|| {
+            let default = PathBuf::from(DEFAULT_FILE);
+            default.exists().then_some(default)
+        });
+        let text = match &path {
+            Some(path) => std::fs::read_to_string(path)
+                .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?,
+            None => String::new(),
+        };
+        let origin = path.map_or_else(|| "defaults".to_owned(), |p| p.display().to_string());
+        Self::parse(&text, &origin, environment)
+    }
+
+    /// `origin` is what errors call the text.
+    pub fn parse(
+        text: &str,
+        origin: &str,
+        environment: &Environment,
+    ) -> Result<Self, ConfigError> {
+        // The text is read once by itself: only then do errors carry a line and a column.
+        toml::from_str::<Self>(text).map_err(|e| ConfigError::Malformed {
+            origin: origin.to_owned(),
+            message: e.to_string(),
+        })?;
+        let mut table: Table = toml::from_str(text).map_err(|e| ConfigError::Malformed {
+            origin: origin.to_owned(),
+            message: e.to_string(),
+        })?;
+        environment.apply(&mut table)?;
+        let mut all = built_in_classes();
+        if let Some(classes) = table.remove("classes") {
+            merge_classes(&mut all, classes);
+        }
+        table.insert("classes".into(), Value::Table(all));
+        let mut config: Self = table.try_into().map_err(|e: toml::de::Error| {
+            ConfigError::Malformed {
+                origin: format!("{origin} with the environment over it"),
+                message: e.to_string(),
+            }
+        })?;
+        config.name_classes();
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// The classes, ready for the gate and the dispatcher.
+    pub fn class_list(&self) -> Vec<Class> {
+        self.classes.values().cloned().collect()
+    }
+
+    fn name_classes(&mut self) {
+        for (name, class) in &mut self.classes {
+            class.name = Arc::from(name.as_str());
+        }
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.server.validate()?;
+        self.admin.validate()?;
+        self.store.validate()?;
+        self.webpush.validate()?;
+        self.dispatch.validate()?;
+        self.log.validate()?;
+        let longest =
+            self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
+        if self.dispatch.lease_s <= longest {
+            return Err(ConfigError::Invalid {
+                field: "dispatch.lease_s",
+                found: self.dispatch.lease_s.to_string(),
+                allowed: "more than the longest timeout_s of the channels",
+            });
+        }
+        for (name, class) in &self.classes {
+            let named = !name.is_empty()
+                && name.len() <= 64
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+            if !named {
+                return Err(ConfigError::Invalid {
+                    field: "classes.NAME",
+                    found: format!("{name:?}"),
+                    allowed: "1 to 64 letters, digits, - or _",
+                });
+            }
+            if class.ttl_s > 2_419_200 {
+                return Err(ConfigError::Invalid {
+                    field: "classes.NAME.ttl_s",
+                    found: class.ttl_s.to_string(),
+                    allowed: "0 to 2419200 (28 days)",
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn built_in_classes() -> Table {
+    let mut table = Table::new();
+    for class in Class::built_in() {
+        if let Ok(Value::Table(fields)) = Value::try_from(&class) {
+            table.insert(class.name.to_string(), Value::Table(fields));
+        }
+    }
+    table
+}
+
+/// A class in the file changes only what it names of a built-in class.
+fn merge_classes(all: &mut Table, given: Value) {
+    let Value::Table(given) = given else { return };
+    for (name, fields) in given {
+        merge(all.entry(name).or_insert_with(|| Value::Table(Table::new())), fields);
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Table(into), Value::Table(from)) => {
+            for (key, value) in from {
+                match into.get_mut(&key) {
+                    Some(slot) => merge(slot, value),
+                    None => {
+                        into.insert(key, value);
+                    }
+                }
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, "postrider.toml", &Environment::empty())
+    }
+
+    #[test]
+    fn a_class_keeps_what_the_file_does_not_mention() {
+        let config = parse("[classes.otp]\nttl_s = 60\n[classes.otp.retry]\nretries = 2").unwrap();
+        let otp = &config.classes["otp"];
+        assert_eq!((otp.ttl_s, otp.retry.retries, otp.retry.base_ms), (60, 2, 2_000));
+        assert_eq!(otp.priority, postrider_core::message::Priority::High);
+        assert_eq!(&*otp.name, "otp");
+        assert!(config.classes.contains_key("marketing"));
+    }
+
+    #[test]
+    fn an_unknown_field_is_named_with_its_line() {
+        let error = parse("[server]\nlisten = \"127.0.0.1:1\"\nlissten = 3").unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("line 3") && text.contains("lissten"), "{text}");
+    }
+
+    #[test]
+    fn a_value_out_of_range_says_what_is_allowed() {
+        let error = parse("[webpush]\nsubject = \"mailto:me@localhost\"").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @r#"webpush.subject = "mailto:me@localhost": a mailto: or https: contact that push services can reach, e.g. mailto:ops@example.com"#);
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file() {
+        let environment = Environment::of([
+            ("POSTRIDER_NETWORK__ALLOW_PRIVATE_TARGETS", "true"),
+            ("POSTRIDER_WEBPUSH__CONCURRENCY", "7"),
+            ("POSTRIDER_CLASSES__OTP__TTL_S", "30"),
+            ("POSTRIDER_ADMIN_KEY", "0123456789012345"),
+            ("POSTRIDER_SERVER", "http://127.0.0.1:8080"),
+        ]);
+        let config =
+            Config::parse("[webpush]\nconcurrency = 3", "postrider.toml", &environment).unwrap();
+        assert!(config.network.allow_private_targets);
+        assert_eq!(config.webpush.concurrency, 7);
+        assert_eq!(config.classes["otp"].ttl_s, 30);
+        assert_eq!(config.admin.key.unwrap().reveal(), "0123456789012345");
+    }
+
+    #[test]
+    fn a_variable_that_names_no_setting_is_an_error() {
+        let environment = Environment::of([("POSTRIDER_SERVER__LISSTEN", "1")]);
+        let error = Config::parse("", "x", &environment).unwrap_err().to_string();
+        assert!(error.contains("POSTRIDER_SERVER__LISSTEN"), "{error}");
+    }
+
+    #[test]
+    fn a_secret_is_never_printed() {
+        let config = parse("[admin]\nkey = \"0123456789abcdef0\"").unwrap();
+        assert!(!format!("{config:?}").contains("0123456789abcdef0"));
+    }
+}

@@ -1,0 +1,81 @@
+//! The documented reference of every setting, made from the sections themselves.
+
+use std::fmt::Write as _;
+
+use toml::Value;
+
+use super::sections::ALL;
+use super::{Config, DEFAULT_FILE};
+
+/// A complete `postrider.toml` with every setting at its default, explained. It can be used as it is.
+pub fn reference() -> String {
+    let defaults = Value::try_from(Config::default()).ok();
+    let mut out = format!(
+        "# {DEFAULT_FILE}: every setting of Postrider with its default.\n\
+         # Each can be set by environment: POSTRIDER_SECTION__FIELD, e.g. POSTRIDER_SERVER__LISTEN.\n\
+         # Secrets also as POSTRIDER_SECTION__FIELD_FILE: the path of a file that holds the value.\n"
+    );
+    for section in ALL {
+        out.push('\n');
+        comment(&mut out, section.about);
+        let _ = writeln!(out, "[{}]", section.name);
+        for field in section.fields {
+            comment(&mut out, field.about);
+            let default =
+                defaults.as_ref().and_then(|d| d.get(section.name)).and_then(|s| s.get(field.name));
+            let _ = match default {
+                Some(value) => writeln!(out, "{} = {value}", field.name),
+                None => writeln!(out, "# {} =", field.name),
+            };
+        }
+    }
+    classes(&mut out);
+    out
+}
+
+fn comment(out: &mut String, lines: &[&str]) {
+    for line in lines {
+        let _ = writeln!(out, "#{line}");
+    }
+}
+
+fn classes(out: &mut String) {
+    out.push_str(
+        "\n# Classes. A class named here changes only what it mentions of a built-in class; a new name\n\
+         # starts from the values of `transactional`. Fields: ttl_s, priority (low, normal, high),\n\
+         # urgency (very-low, low, normal, high), on_ambiguous (resend, park), on_expiry (dead_letter,\n\
+         # expire), retry_all, and the table retry: retries, base_ms, factor, cap_ms, kind (exponential,\n\
+         # linear, fixed, schedule), jitter (none, additive, proportional, full, doubling, equal,\n\
+         # decorrelated), schedule_ms.\n",
+    );
+    for class in postrider_core::Class::built_in() {
+        let Ok(Value::Table(fields)) = Value::try_from(&class) else { continue };
+        let _ = writeln!(out, "[classes.{}]", class.name);
+        for (name, value) in fields {
+            let _ = writeln!(out, "{name} = {value}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Environment;
+
+    #[test]
+    fn the_reference_is_itself_a_valid_configuration() {
+        Config::parse(&reference(), "reference", &Environment::empty()).unwrap();
+    }
+
+    #[test]
+    fn every_field_that_has_a_default_is_listed() {
+        let Value::Table(sections) = Value::try_from(Config::default()).unwrap() else { panic!() };
+        let text = reference();
+        for (name, section) in sections.iter().filter(|(name, _)| *name != "classes") {
+            assert!(text.contains(&format!("[{name}]")), "section {name}");
+            for field in section.as_table().unwrap().keys() {
+                assert!(text.contains(&format!("\n{field} = ")), "{name}.{field}");
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Keys: the callers' API keys, and our own keys to sign and to hash with. Caches what the store
+//! keeps, so that no request waits for a read.
+
+mod api;
+mod signing;
+mod text;
+
+pub use api::{ApiKeys, Caller, Denied, DEFAULT_TENANT, NewKey};
+pub use signing::{KeyInfo, SigningKeys};
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    #[error(transparent)]
+    Store(#[from] postrider_core::store::StoreError),
+    #[error("the system gives no random numbers")]
+    NoRandomness,
+    #[error("webpush.vapid_private_key is not a P-256 private key in base64url (32 bytes)")]
+    BadVapidKey,
+    #[error("the stored key {0} cannot be read")]
+    Unreadable(postrider_core::KeyId),
+}

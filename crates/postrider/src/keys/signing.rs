@@ -1,0 +1,231 @@
+//! Our own keys: VAPID key pairs and webhook secrets per tenant, and the key that endpoints are
+//! hashed under. Made on first use, rotated with overlap, served from memory.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use postrider_channels::webhook::{Secret, WebhookSecrets};
+use postrider_channels::webpush::{VapidKey, VapidKeys};
+use postrider_core::store::{SigningKey, SigningKind, Store};
+use postrider_core::{Clock, KeyId, TenantId, Timestamp};
+
+use super::{DEFAULT_TENANT, KeyError, text};
+
+/// One key as a listing shows it.
+#[derive(Debug, Clone)]
+pub struct KeyInfo {
+    pub id: KeyId,
+    /// The VAPID public key, or the webhook secret as a receiver needs it.
+    pub text: String,
+    pub active: bool,
+    pub created_at: Timestamp,
+    pub retired_at: Option<Timestamp>,
+}
+
+#[derive(Default)]
+struct Cached {
+    tenants: HashMap<TenantId, TenantKeys>,
+    hash: Vec<u8>,
+}
+
+/// Newest first: the first of each is the active one.
+#[derive(Default)]
+struct TenantKeys {
+    vapid: Vec<(Arc<VapidKey>, SigningKey)>,
+    webhook: Vec<(Arc<Secret>, SigningKey)>,
+}
+
+pub struct SigningKeys {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    /// How long a replaced webhook secret goes on signing.
+    overlap: Duration,
+    cache: RwLock<Arc<Cached>>,
+    /// Only one caller at a time makes keys.
+    making: tokio::sync::Mutex<()>,
+}
+
+impl SigningKeys {
+    /// Reads what is there and makes what is missing for the default tenant. `vapid_private_key`
+    /// becomes the default tenant's active key if it is not already.
+    pub async fn load(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        overlap: Duration,
+        vapid_private_key: Option<&str>,
+    ) -> Result<Self, KeyError> {
+        let keys = Self {
+            store,
+            clock,
+            overlap,
+            cache: RwLock::default(),
+            making: tokio::sync::Mutex::default(),
+        };
+        keys.refresh().await?;
+        if keys.cached().hash.is_empty() {
+            keys.put(TenantId::new(""), SigningKind::Hash, text::random::<32>()?.to_vec()).await?;
+        }
+        let tenant = TenantId::new(DEFAULT_TENANT);
+        if let Some(given) = vapid_private_key {
+            keys.adopt(&tenant, given).await?;
+        }
+        keys.ensure(&tenant).await?;
+        Ok(keys)
+    }
+
+    /// The key under which endpoints are hashed.
+    pub fn hash_key(&self) -> Vec<u8> {
+        self.cached().hash.clone()
+    }
+
+    /// Makes a tenant's keys if it has none. Costs a look into memory if it has.
+    pub async fn ensure(&self, tenant: &TenantId) -> Result<(), KeyError> {
+        if self.is_complete(tenant) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.making.lock().await;
+        if self.is_complete(tenant) {
+            return Ok(());
+        }
+        let lacks = |kind| self.list(tenant, kind).is_empty();
+        if lacks(SigningKind::Vapid) {
+            self.put(tenant.clone(), SigningKind::Vapid, self.new_vapid()?).await?;
+        }
+        if lacks(SigningKind::Webhook) {
+            let secret = text::random::<32>()?.to_vec();
+            self.put(tenant.clone(), SigningKind::Webhook, secret).await?;
+        }
+        Ok(())
+    }
+
+    /// A new active key; the one before stays usable for what was made with it.
+    pub async fn rotate(&self, tenant: &TenantId, kind: SigningKind) -> Result<(), KeyError> {
+        self.ensure(tenant).await?;
+        let _one_at_a_time = self.making.lock().await;
+        let secret = match kind {
+            SigningKind::Vapid => self.new_vapid()?,
+            SigningKind::Webhook | SigningKind::Hash => text::random::<32>()?.to_vec(),
+        };
+        self.put(tenant.clone(), kind, secret).await
+    }
+
+    /// The active key first.
+    pub fn list(&self, tenant: &TenantId, kind: SigningKind) -> Vec<KeyInfo> {
+        let cached = self.cached();
+        let Some(keys) = cached.tenants.get(tenant) else { return Vec::new() };
+        let info = |text: String, key: &SigningKey| KeyInfo {
+            id: key.id,
+            text,
+            active: key.retired_at.is_none(),
+            created_at: key.created_at,
+            retired_at: key.retired_at,
+        };
+        match kind {
+            SigningKind::Vapid => {
+                keys.vapid.iter().map(|(v, key)| info(v.public_key().to_owned(), key)).collect()
+            }
+            SigningKind::Webhook => keys
+                .webhook
+                .iter()
+                .filter(|(_, key)| self.still_signs(key))
+                .map(|(_, key)| info(Secret::show(&key.secret), key))
+                .collect(),
+            SigningKind::Hash => Vec::new(),
+        }
+    }
+
+    /// The id of the tenant's active VAPID key: what a subscription made now was made with.
+    pub fn active_vapid(&self, tenant: &TenantId) -> Option<KeyId> {
+        Some(self.cached().tenants.get(tenant)?.vapid.first()?.1.id)
+    }
+
+    async fn adopt(&self, tenant: &TenantId, given: &str) -> Result<(), KeyError> {
+        let id = self.store.new_key_id();
+        let key = VapidKey::from_raw_private(id, given).map_err(|_| KeyError::BadVapidKey)?;
+        let active = self.list(tenant, SigningKind::Vapid).into_iter().find(|k| k.active);
+        if active.is_some_and(|k| k.text == key.public_key()) {
+            return Ok(());
+        }
+        let secret = key.to_pkcs8().map_err(|_| KeyError::BadVapidKey)?;
+        self.put(tenant.clone(), SigningKind::Vapid, secret).await
+    }
+
+    fn new_vapid(&self) -> Result<Vec<u8>, KeyError> {
+        let made = VapidKey::generate(self.store.new_key_id()).and_then(|key| key.to_pkcs8());
+        made.map_err(|_| KeyError::NoRandomness)
+    }
+
+    async fn put(
+        &self,
+        tenant: TenantId,
+        kind: SigningKind,
+        secret: Vec<u8>,
+    ) -> Result<(), KeyError> {
+        let id = self.store.new_key_id();
+        let created_at = self.clock.now();
+        let key = SigningKey { id, tenant, kind, secret, created_at, retired_at: None };
+        self.store.put_signing_key(key).await?;
+        self.refresh().await
+    }
+
+    async fn refresh(&self) -> Result<(), KeyError> {
+        let mut all = self.store.signing_keys().await?;
+        all.sort_unstable_by_key(|k| (k.retired_at.is_some(), std::cmp::Reverse(k.id)));
+        let mut cached = Cached::default();
+        for key in all {
+            let unreadable = KeyError::Unreadable(key.id);
+            match key.kind {
+                SigningKind::Hash if cached.hash.is_empty() => cached.hash = key.secret,
+                SigningKind::Hash => {}
+                SigningKind::Vapid => {
+                    let vapid = VapidKey::from_pkcs8(key.id, &key.secret).map_err(|_| unreadable)?;
+                    let keys = cached.tenants.entry(key.tenant.clone()).or_default();
+                    keys.vapid.push((Arc::new(vapid), key));
+                }
+                SigningKind::Webhook => {
+                    let secret = Secret::from_raw(&key.secret).map_err(|_| unreadable)?;
+                    let keys = cached.tenants.entry(key.tenant.clone()).or_default();
+                    keys.webhook.push((Arc::new(secret), key));
+                }
+            }
+        }
+        *self.cache.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(cached);
+        Ok(())
+    }
+
+    fn is_complete(&self, tenant: &TenantId) -> bool {
+        let cached = self.cached();
+        let keys = cached.tenants.get(tenant);
+        keys.is_some_and(|keys| !keys.vapid.is_empty() && !keys.webhook.is_empty())
+    }
+
+    fn still_signs(&self, key: &SigningKey) -> bool {
+        key.retired_at.is_none_or(|at| self.clock.now() < at + self.overlap)
+    }
+
+    fn cached(&self) -> Arc<Cached> {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl VapidKeys for SigningKeys {
+    fn key(&self, tenant: &TenantId, id: Option<KeyId>) -> Option<Arc<VapidKey>> {
+        let cached = self.cached();
+        let keys = &cached.tenants.get(tenant)?.vapid;
+        let found = match id {
+            Some(id) => keys.iter().find(|(_, key)| key.id == id),
+            None => keys.first(),
+        };
+        found.map(|(vapid, _)| vapid.clone())
+    }
+}
+
+impl WebhookSecrets for SigningKeys {
+    fn secrets(&self, tenant: &TenantId) -> Vec<Arc<Secret>> {
+        let cached = self.cached();
+        let Some(keys) = cached.tenants.get(tenant) else { return Vec::new() };
+        let signing = keys.webhook.iter().filter(|(_, key)| self.still_signs(key));
+        signing.map(|(secret, _)| secret.clone()).collect()
+    }
+}

@@ -1,0 +1,65 @@
+//! An API key as text: `prk_` + the id + `_` + the secret in base64url.
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use postrider_core::KeyId;
+
+use super::KeyError;
+
+const PREFIX: &str = "prk_";
+const ID_LEN: usize = 26;
+const SECRET_BYTES: usize = 24;
+
+/// A new secret, shown once and then forgotten.
+pub(super) fn new_secret() -> Result<String, KeyError> {
+    Ok(URL_SAFE_NO_PAD.encode(random::<SECRET_BYTES>()?))
+}
+
+pub(super) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+    let mut bytes = [0; N];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| KeyError::NoRandomness)?;
+    Ok(bytes)
+}
+
+pub(super) fn compose(id: KeyId, secret: &str) -> String {
+    let id = id.to_string();
+    format!("{PREFIX}{}_{secret}", id.trim_start_matches("key_"))
+}
+
+/// The id and the secret of a key's text; `None` if it has not that form.
+pub(super) fn parse(text: &str) -> Option<(KeyId, &str)> {
+    let rest = text.strip_prefix(PREFIX)?;
+    let (id, secret) = (rest.get(..ID_LEN)?, rest.get(ID_LEN..)?);
+    let mut full = [0u8; ID_LEN + 4];
+    full[..4].copy_from_slice(b"key_");
+    full[4..].copy_from_slice(id.as_bytes());
+    Some((std::str::from_utf8(&full).ok()?.parse().ok()?, secret.strip_prefix('_')?))
+}
+
+pub(super) fn hash(secret: &str) -> [u8; 32] {
+    let digest = digest::digest(&digest::SHA256, secret.as_bytes());
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest.as_ref());
+    hash
+}
+
+/// Takes as long for a near miss as for a far one.
+pub(super) fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    aws_lc_rs::constant_time::verify_slices_are_equal(a, b).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_the_way_through_its_text_even_with_underscores_in_the_secret() {
+        let id = KeyId(0x0190_0000_0000_7000_8000_0000_0000_0001);
+        let text = compose(id, "a_b_c");
+        assert_eq!(parse(&text), Some((id, "a_b_c")));
+        assert_eq!(parse(&text[1..]), None);
+        assert_eq!(parse("prk_short"), None);
+        assert_eq!(parse("prk_üüüüüüüüüüüüü_x"), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! A whole server: store, keys, gate, dispatcher and API put together, and taken apart in order.
+
+mod listen;
+mod parts;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use postrider_core::Clock;
+use postrider_core::store::Store;
+use postrider_dispatch::{Dispatcher, Gate};
+use postrider_store::SystemClock;
+use tokio::task::JoinHandle;
+
+use crate::api::{self, App, Shared};
+use crate::config::Config;
+use crate::keys::{ApiKeys, SigningKeys};
+use crate::telemetry::Metrics;
+use listen::Listening;
+
+const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+/// How long requests under way may hold up the end.
+const REQUESTS_AT_END: Duration = Duration::from_secs(5);
+
+/// A server that runs. Dropping it stops it without order; use [`Running::shutdown`].
+pub struct Running {
+    pub addr: SocketAddr,
+    /// The admin key, if this start had to make one. It is shown nowhere else.
+    pub new_admin_key: Option<String>,
+    pub app: Shared,
+    drain: Duration,
+    listening: Listening,
+    dispatcher: Dispatcher,
+    chores: Vec<JoinHandle<()>>,
+}
+
+/// Starts everything. On return the API answers.
+pub async fn start(config: Config) -> anyhow::Result<Running> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let store = parts::open_store(&config, clock.clone()).await?;
+    start_with(config, store, clock).await
+}
+
+/// The same over a store and a clock of the caller's choice.
+pub async fn start_with(
+    config: Config,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Running> {
+    let config = Arc::new(config);
+    let keys = ApiKeys::load(
+        store.clone(),
+        clock.clone(),
+        config.admin.key.as_ref().map(|key| key.reveal()),
+    )
+    .await?;
+    let new_admin_key = keys.ensure_admin().await?;
+    let signing = SigningKeys::load(
+        store.clone(),
+        clock.clone(),
+        Duration::from_secs(config.webhook.secret_overlap_s),
+        config.webpush.vapid_private_key.as_ref().map(|key| key.reveal()),
+    )
+    .await?;
+    let signing = Arc::new(signing);
+    let metrics = Metrics::new();
+    let pool = parts::pool(&config)?;
+    let classes: Vec<_> = config.class_list().into_iter().map(Arc::new).collect();
+    let gate = Gate::new(
+        store.clone(),
+        parts::intakes(&config),
+        &classes,
+        &signing.hash_key(),
+        clock.clone(),
+    );
+    let channels = parts::channels(&config, &pool, &clock, &signing)?;
+    let app = Arc::new(App::new(api::Parts {
+        config: config.clone(),
+        store: store.clone(),
+        gate: Arc::new(gate),
+        clock: clock.clone(),
+        keys,
+        signing,
+        metrics: metrics.clone(),
+        pool,
+    }));
+    let listening = Listening::start(api::router(app.clone()), &config.server)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.server.listen))?;
+    let dispatcher = Dispatcher::start(parts::dispatcher(
+        &config,
+        store.clone(),
+        channels,
+        classes,
+        clock,
+        metrics.clone(),
+    )?);
+    Ok(Running {
+        addr: listening.addr,
+        new_admin_key,
+        drain: Duration::from_secs(config.dispatch.drain_s),
+        chores: vec![
+            tokio::spawn(sample_rates(app.clone())),
+            tokio::spawn(prune(store, config.retention.days)),
+        ],
+        app,
+        listening,
+        dispatcher,
+    })
+}
+
+impl Running {
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Takes nothing new, lets what is under way end within the configured time, gives back the
+    /// rest and writes everything down. True if every attempt ended by itself.
+    pub async fn shutdown(self) -> bool {
+        self.app.begin_drain();
+        self.listening.stop(REQUESTS_AT_END).await;
+        let in_time = self.dispatcher.drain(self.drain).await;
+        for chore in self.chores {
+            chore.abort();
+            // Only when it has ended has it let go of the store.
+            let _ = chore.await;
+        }
+        in_time
+    }
+}
+
+async fn sample_rates(app: Shared) {
+    let mut every_second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        every_second.tick().await;
+        app.metrics.sample(app.clock.now());
+    }
+}
+
+async fn prune(store: Arc<dyn Store>, days: u32) {
+    let keep = Duration::from_secs(u64::from(days) * 86_400);
+    let mut every_hour = tokio::time::interval(PRUNE_EVERY);
+    loop {
+        every_hour.tick().await;
+        let mut forgotten = 0;
+        loop {
+            match store.prune(keep).await {
+                Ok(0) => break,
+                Ok(n) => forgotten += n,
+                Err(error) => {
+                    tracing::error!(%error, "old deliveries could not be forgotten");
+                    break;
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        if forgotten > 0 {
+            tracing::info!(forgotten, "old deliveries forgotten");
+        }
+    }
+}

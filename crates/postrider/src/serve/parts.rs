@@ -1,0 +1,111 @@
+//! The parts of a server, each made from its section of the configuration.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use postrider_channels::intake::{self, NetworkPolicy};
+use postrider_channels::{
+    EnvAndFiles, HttpChannel, Pool, PoolConfig, WebPushChannel, WebPushConfig, WebhookChannel,
+    Wiring,
+};
+use postrider_core::store::Store;
+use postrider_core::{Channel, ChannelKind, Class, Clock, Intake};
+use postrider_dispatch::{DispatcherConfig, Limits, Observer};
+use postrider_store::{EmbeddedStore, MemoryStore, Options};
+
+use crate::config::Config;
+use crate::keys::SigningKeys;
+
+pub(super) async fn open_store(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Arc<dyn Store>> {
+    if config.store.url == "memory:" {
+        tracing::warn!("the store is in memory: nothing survives the end of this process");
+        return Ok(Arc::new(MemoryStore::new(clock)));
+    }
+    let data = config.store.data.clone();
+    let opened = tokio::task::spawn_blocking({
+        let data = data.clone();
+        move || EmbeddedStore::open(&data, clock, Options::default())
+    });
+    let store =
+        opened.await?.with_context(|| format!("cannot open the store in {}", data.display()))?;
+    Ok(Arc::new(store))
+}
+
+pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
+    let network = &config.network;
+    Ok(Pool::new(PoolConfig {
+        allow_private_targets: network.allow_private_targets,
+        allow_plain_http: network.allow_plain_http,
+        extra_ca_file: network.extra_ca_file.clone(),
+        connections_max: network.connections_max,
+        http1_connections_max: network.http1_connections_max,
+        streams_max: network.streams_max,
+        ..PoolConfig::default()
+    })?)
+}
+
+pub(super) fn intakes(config: &Config) -> Vec<Arc<dyn Intake>> {
+    intake::all(NetworkPolicy {
+        allow_private_targets: config.network.allow_private_targets,
+        allow_plain_http: config.network.allow_plain_http,
+    })
+}
+
+pub(super) fn channels(
+    config: &Config,
+    pool: &Pool,
+    clock: &Arc<dyn Clock>,
+    signing: &Arc<SigningKeys>,
+) -> anyhow::Result<Vec<Arc<dyn Channel>>> {
+    let wiring = |timeout_s| Wiring {
+        attempt_timeout: Duration::from_secs(timeout_s),
+        ..Wiring::new(pool.clone(), clock.clone())
+    };
+    let webpush =
+        WebPushConfig { subject: config.webpush.subject.clone(), ..WebPushConfig::default() };
+    Ok(vec![
+        Arc::new(WebPushChannel::new(
+            wiring(config.webpush.timeout_s),
+            signing.clone(),
+            &webpush,
+        )?),
+        Arc::new(WebhookChannel::new(wiring(config.webhook.timeout_s), signing.clone())),
+        Arc::new(HttpChannel::new(wiring(config.http.timeout_s), Arc::new(EnvAndFiles))),
+    ])
+}
+
+pub(super) fn dispatcher(
+    config: &Config,
+    store: Arc<dyn Store>,
+    channels: Vec<Arc<dyn Channel>>,
+    classes: Vec<Arc<Class>>,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+) -> anyhow::Result<DispatcherConfig> {
+    let mut seed = [0; 8];
+    aws_lc_rs::rand::fill(&mut seed).ok().context("the system gives no random numbers")?;
+    Ok(DispatcherConfig {
+        store,
+        channels,
+        classes,
+        limits: Limits {
+            per_origin: HashMap::from([
+                (ChannelKind::Webpush, config.webpush.concurrency),
+                (ChannelKind::Webhook, config.webhook.concurrency),
+                (ChannelKind::Http, config.http.concurrency),
+            ]),
+            concurrency: config.dispatch.concurrency,
+            lease: Duration::from_secs(config.dispatch.lease_s),
+            settle_batch: config.dispatch.settle_batch,
+            settle_linger: Duration::from_millis(config.dispatch.settle_linger_ms),
+        },
+        clock,
+        observer,
+        seed: u64::from_le_bytes(seed),
+    })
+}

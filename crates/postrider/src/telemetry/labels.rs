@@ -1,0 +1,92 @@
+//! Metric labels with a bounded number of values: beyond it, a provider is `other`.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use postrider_core::{ChannelKind, LaneKey};
+use prometheus_client::encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder};
+
+/// Distinct providers that get a label of their own.
+const PROVIDERS_MAX: usize = 100;
+const OTHER: &str = "other";
+
+/// The labels of a lane's metrics; the tenant is left out.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct LaneLabels {
+    pub(super) channel: ChannelKind,
+    pub(super) provider: Arc<str>,
+    pub(super) class: Arc<str>,
+    pub(super) outcome: Option<Arc<str>>,
+}
+
+impl EncodeLabelSet for LaneLabels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        ("channel", self.channel.name()).encode(encoder.encode_label())?;
+        ("provider", &*self.provider).encode(encoder.encode_label())?;
+        ("class", &*self.class).encode(encoder.encode_label())?;
+        match &self.outcome {
+            Some(outcome) => ("outcome", &**outcome).encode(encoder.encode_label()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One label from a closed set.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct OutcomeLabel(pub(super) &'static str);
+
+impl EncodeLabelSet for OutcomeLabel {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        ("outcome", self.0).encode(encoder.encode_label())
+    }
+}
+
+/// The providers seen so far, up to the bound.
+#[derive(Default)]
+pub(super) struct Providers(RwLock<HashSet<Arc<str>>>);
+
+impl Providers {
+    pub(super) fn labels(&self, lane: &LaneKey, outcome: Option<Arc<str>>) -> LaneLabels {
+        LaneLabels {
+            channel: lane.channel,
+            provider: self.bounded(&lane.provider),
+            class: lane.class.clone(),
+            outcome,
+        }
+    }
+
+    fn bounded(&self, provider: &Arc<str>) -> Arc<str> {
+        if self.0.read().unwrap_or_else(PoisonError::into_inner).contains(provider) {
+            return provider.clone();
+        }
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= PROVIDERS_MAX {
+            return OTHER.into();
+        }
+        known.insert(provider.clone());
+        provider.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider_core::TenantId;
+
+    #[test]
+    fn a_provider_beyond_the_bound_is_other() {
+        let providers = Providers::default();
+        let lane = |n: usize| LaneKey {
+            tenant: TenantId::new("t"),
+            channel: ChannelKind::Webhook,
+            provider: format!("https://h{n}").into(),
+            class: "otp".into(),
+        };
+        for n in 0..PROVIDERS_MAX {
+            assert_eq!(&*providers.labels(&lane(n), None).provider, &*format!("https://h{n}"));
+        }
+        assert_eq!(&*providers.labels(&lane(PROVIDERS_MAX), None).provider, OTHER);
+        assert_eq!(&*providers.labels(&lane(3), None).provider, "https://h3");
+    }
+}

@@ -1,0 +1,162 @@
+//! Prometheus metrics, named `postrider_` + what + unit. Labels are bounded; tenants are none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use postrider_core::Timestamp;
+use postrider_core::store::{Admission, Counts};
+use postrider_dispatch::Refusal;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::labels::{LaneLabels, OutcomeLabel, Providers};
+use super::rates::{RatesBody, Totals, TotalsBody, count};
+
+type Histograms = Family<LaneLabels, Histogram, fn() -> Histogram>;
+
+pub struct Metrics {
+    registry: Registry,
+    pub(super) providers: Providers,
+    pub(super) totals: Totals,
+    in_flight_now: AtomicU64,
+    messages: Family<OutcomeLabel, Counter>,
+    refused: Family<OutcomeLabel, Counter>,
+    pub(super) attempts: Family<LaneLabels, Counter>,
+    pub(super) finished: Family<LaneLabels, Counter>,
+    pub(super) dead_lettered: Family<LaneLabels, Counter>,
+    pub(super) attempt_seconds: Histograms,
+    pub(super) age_seconds: Histograms,
+    pub(super) fenced: Counter,
+    pub(super) store_errors: Family<OutcomeLabel, Counter>,
+    deliveries: Family<OutcomeLabel, Gauge>,
+    dead_letters: Family<OutcomeLabel, Gauge>,
+    oldest_seconds: Gauge<f64, AtomicU64>,
+    in_flight: Gauge,
+    connections: Gauge,
+}
+
+impl Metrics {
+    pub fn new() -> Arc<Self> {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("postrider"),
+            providers: Providers::default(),
+            totals: Totals::default(),
+            in_flight_now: AtomicU64::new(0),
+            messages: Family::default(),
+            refused: Family::default(),
+            attempts: Family::default(),
+            finished: Family::default(),
+            dead_lettered: Family::default(),
+            attempt_seconds: Family::new_with_constructor(latencies),
+            age_seconds: Family::new_with_constructor(ages),
+            fenced: Counter::default(),
+            store_errors: Family::default(),
+            deliveries: Family::default(),
+            dead_letters: Family::default(),
+            oldest_seconds: Gauge::default(),
+            in_flight: Gauge::default(),
+            connections: Gauge::default(),
+        };
+        metrics.register();
+        Arc::new(metrics)
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("messages", "Messages taken in", self.messages.clone());
+        registry.register("refused", "Messages refused at the gate", self.refused.clone());
+        registry.register("attempts", "Calls to providers", self.attempts.clone());
+        registry.register("finished", "Deliveries that became final", self.finished.clone());
+        registry.register(
+            "dead_lettered",
+            "Deliveries that became dead letters, by reason",
+            self.dead_lettered.clone(),
+        );
+        registry.register(
+            "attempt_duration_seconds",
+            "Time from a call to its answer",
+            self.attempt_seconds.clone(),
+        );
+        registry.register(
+            "delivery_age_seconds",
+            "Time from acceptance to the final state",
+            self.age_seconds.clone(),
+        );
+        registry.register("fenced", "Settlements refused as too late", self.fenced.clone());
+        registry.register("store_errors", "Failures of the store", self.store_errors.clone());
+        registry.register("deliveries", "Deliveries in each state", self.deliveries.clone());
+        registry.register("dead_letters", "Dead letters by reason", self.dead_letters.clone());
+        registry.register(
+            "oldest_pending_seconds",
+            "Age of the oldest pending delivery",
+            self.oldest_seconds.clone(),
+        );
+        registry.register("in_flight", "Calls under way", self.in_flight.clone());
+        registry.register("connections", "Connections to providers", self.connections.clone());
+    }
+
+    /// Counts one answer of the gate.
+    pub fn admitted(&self, answer: &Result<Admission, Refusal>) {
+        let (family, label, total) = match answer {
+            Ok(Admission::Accepted { .. }) => (&self.messages, "accepted", &self.totals.accepted),
+            Ok(Admission::Duplicate { .. }) => {
+                (&self.messages, "duplicate", &self.totals.duplicates)
+            }
+            Ok(Admission::Conflict { .. }) => (&self.refused, "conflict", &self.totals.refused),
+            Err(refusal) => (&self.refused, refusal.kind, &self.totals.refused),
+        };
+        family.get_or_create(&OutcomeLabel(label)).inc();
+        count(total);
+    }
+
+    pub(super) fn set_in_flight(&self, now: usize) {
+        self.in_flight_now.store(now as u64, Ordering::Relaxed);
+    }
+
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight_now.load(Ordering::Relaxed)
+    }
+
+    /// To be called once a second.
+    pub fn sample(&self, now: Timestamp) {
+        self.totals.sample(now);
+    }
+
+    pub fn rates(&self) -> RatesBody {
+        self.totals.rates()
+    }
+
+    pub fn totals(&self) -> TotalsBody {
+        self.totals.body()
+    }
+
+    /// The text that a scrape gets, with what the store and the pool say at this moment.
+    pub fn render(&self, counts: &Counts, oldest: Option<Duration>, connections: usize) -> String {
+        let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        for (state, n) in &counts.states {
+            self.deliveries.get_or_create(&OutcomeLabel(state.name())).set(gauge(*n));
+        }
+        for (reason, n) in &counts.dead {
+            self.dead_letters.get_or_create(&OutcomeLabel(reason.name())).set(gauge(*n));
+        }
+        self.oldest_seconds.set(oldest.unwrap_or_default().as_secs_f64());
+        self.in_flight.set(gauge(self.in_flight()));
+        self.connections.set(gauge(connections as u64));
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+fn latencies() -> Histogram {
+    Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
+}
+
+fn ages() -> Histogram {
+    Histogram::new([0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0, 86_400.0])
+}

@@ -1,0 +1,11 @@
+//! What can be seen from outside while it runs: logs, metrics and rates. Never shows an endpoint, a
+//! token or a payload.
+
+mod labels;
+pub mod log;
+mod metrics;
+mod observer;
+mod rates;
+
+pub use metrics::Metrics;
+pub use rates::{RatesBody, TotalsBody};

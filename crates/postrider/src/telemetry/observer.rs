@@ -1,0 +1,91 @@
+//! Turns what the dispatcher tells into metrics and log lines.
+
+use std::time::Duration;
+
+use postrider_core::store::StoreError;
+use postrider_core::{AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State};
+use postrider_dispatch::Observer;
+
+use super::Metrics;
+use super::labels::OutcomeLabel;
+use super::rates::count;
+
+impl Observer for Metrics {
+    fn attempted(
+        &self,
+        lane: &LaneKey,
+        delivery: DeliveryId,
+        address: AddressHash,
+        attempt: &AttemptRecord,
+    ) {
+        count(&self.totals.attempts);
+        if matches!(&*attempt.decision, "retry" | "again") {
+            count(&self.totals.retried);
+        }
+        let labels = self.providers.labels(lane, Some(attempt.outcome.clone()));
+        self.attempts.get_or_create(&labels).inc();
+        let seconds = f64::from(attempt.latency_ms) / 1000.0;
+        let labels = super::labels::LaneLabels { outcome: None, ..labels };
+        self.attempt_seconds.get_or_create(&labels).observe(seconds);
+        log_attempt(lane, delivery, address, attempt);
+    }
+
+    fn finished(
+        &self,
+        lane: &LaneKey,
+        delivery: DeliveryId,
+        state: State,
+        reason: Option<DeadReason>,
+        age: Duration,
+    ) {
+        match state {
+            State::Sent => count(&self.totals.sent),
+            State::Gone => count(&self.totals.gone),
+            State::Expired => count(&self.totals.expired),
+            State::Failed => count(&self.totals.dead_lettered),
+            _ => {}
+        }
+        let labels = self.providers.labels(lane, Some(state.name().into()));
+        self.finished.get_or_create(&labels).inc();
+        self.age_seconds.get_or_create(&labels).observe(age.as_secs_f64());
+        if let Some(reason) = reason {
+            let labels = super::labels::LaneLabels { outcome: Some(reason.name().into()), ..labels };
+            self.dead_lettered.get_or_create(&labels).inc();
+            tracing::warn!(%delivery, %lane, reason = reason.name(), "dead letter");
+        } else {
+            tracing::debug!(%delivery, %lane, state = state.name(), "finished");
+        }
+    }
+
+    fn fenced(&self, delivery: DeliveryId) {
+        count(&self.totals.fenced);
+        self.fenced.inc();
+        tracing::info!(%delivery, "a late answer was refused: the lease had ended");
+    }
+
+    fn in_flight(&self, now: usize) {
+        self.set_in_flight(now);
+    }
+
+    fn store_trouble(&self, doing: &'static str, error: &StoreError) {
+        self.store_errors.get_or_create(&OutcomeLabel(doing)).inc();
+        tracing::error!(doing, %error, "the store failed; trying again");
+    }
+}
+
+/// Success is the common case and stays out of the log unless it is asked for.
+fn log_attempt(lane: &LaneKey, delivery: DeliveryId, address: AddressHash, a: &AttemptRecord) {
+    if &*a.outcome == "accepted" {
+        tracing::debug!(
+            %delivery, %address, %lane, attempt = a.number, status = a.status,
+            latency_ms = a.latency_ms, "sent"
+        );
+        return;
+    }
+    tracing::info!(
+        %delivery, %address, %lane, attempt = a.number, status = a.status,
+        code = a.code.as_deref(), retry_after = a.retry_after.as_deref(),
+        latency_ms = a.latency_ms, outcome = &*a.outcome, decision = &*a.decision,
+        next_at = a.next_at.map(tracing::field::display), "attempt failed"
+    );
+}

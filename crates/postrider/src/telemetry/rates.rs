@@ -1,0 +1,122 @@
+//! What happened since the start, and how fast it happens now.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use postrider_core::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Samples kept: one a second.
+const SAMPLES: usize = 11;
+
+/// Counted since the start.
+#[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
+pub struct TotalsBody {
+    /// Messages taken in, without duplicates.
+    pub accepted: u64,
+    pub duplicates: u64,
+    pub refused: u64,
+    /// Calls to providers.
+    pub attempts: u64,
+    /// Attempts that lead to another.
+    pub retried: u64,
+    /// Deliveries that a provider accepted.
+    pub sent: u64,
+    pub gone: u64,
+    pub expired: u64,
+    pub dead_lettered: u64,
+    /// Late answers that were refused.
+    pub fenced: u64,
+}
+
+/// Per second.
+#[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
+pub struct RatesBody {
+    pub accepted_per_s: f64,
+    pub attempts_per_s: f64,
+    pub retried_per_s: f64,
+    pub sent_per_s: f64,
+    pub dead_lettered_per_s: f64,
+}
+
+#[derive(Default)]
+pub(super) struct Totals {
+    pub(super) accepted: AtomicU64,
+    pub(super) duplicates: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) attempts: AtomicU64,
+    pub(super) retried: AtomicU64,
+    pub(super) sent: AtomicU64,
+    pub(super) gone: AtomicU64,
+    pub(super) expired: AtomicU64,
+    pub(super) dead_lettered: AtomicU64,
+    pub(super) fenced: AtomicU64,
+    samples: Mutex<VecDeque<(Timestamp, TotalsBody)>>,
+}
+
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Totals {
+    pub(super) fn body(&self) -> TotalsBody {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        TotalsBody {
+            accepted: read(&self.accepted),
+            duplicates: read(&self.duplicates),
+            refused: read(&self.refused),
+            attempts: read(&self.attempts),
+            retried: read(&self.retried),
+            sent: read(&self.sent),
+            gone: read(&self.gone),
+            expired: read(&self.expired),
+            dead_lettered: read(&self.dead_lettered),
+            fenced: read(&self.fenced),
+        }
+    }
+
+    pub(super) fn sample(&self, now: Timestamp) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        if samples.len() == SAMPLES {
+            samples.pop_front();
+        }
+        samples.push_back((now, self.body()));
+    }
+
+    /// Over the samples that are there, at most the last ten seconds.
+    pub(super) fn rates(&self) -> RatesBody {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some((from, old)), Some((to, new))) = (samples.front(), samples.back()) else {
+            return RatesBody::default();
+        };
+        let seconds = to.since(*from).as_secs_f64();
+        let per_s = |a: u64, b: u64| {
+            if seconds > 0.0 { (b.saturating_sub(a) as f64 / seconds * 10.0).round() / 10.0 } else { 0.0 }
+        };
+        RatesBody {
+            accepted_per_s: per_s(old.accepted, new.accepted),
+            attempts_per_s: per_s(old.attempts, new.attempts),
+            retried_per_s: per_s(old.retried, new.retried),
+            sent_per_s: per_s(old.sent, new.sent),
+            dead_lettered_per_s: per_s(old.dead_lettered, new.dead_lettered),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_taken_over_the_last_ten_seconds_only() {
+        let totals = Totals::default();
+        for second in 0..30 {
+            totals.sample(Timestamp::from_secs(second));
+            let burst = if second < 15 { 1000 } else { 5 };
+            totals.accepted.fetch_add(burst, Ordering::Relaxed);
+        }
+        assert_eq!(totals.rates().accepted_per_s, 5.0);
+    }
+}
