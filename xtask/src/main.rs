@@ -1,1 +1,43 @@
-fn main() {}
+//! Postrider's own chores: `cargo xtask test`, `deny`, `prove`, `fresh`. Builds nothing that ships.
+
+mod deny;
+mod fresh;
+mod prove;
+mod shell;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask test             formatting, lints and every test: what CI runs
+cargo xtask deny             licences, sources, bans and known vulnerabilities of the dependencies
+cargo xtask prove NAME       one of the longer proofs; `cargo xtask prove list` names them
+cargo xtask fresh            clone into an empty folder and run the README's two commands
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args.as_slice() {
+        ["test"] => test::run(),
+        ["deny"] => deny::run(),
+        ["prove", name, rest @ ..] => prove::run(name, rest),
+        ["fresh"] => fresh::run(),
+        ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nxtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

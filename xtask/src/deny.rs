@@ -1,0 +1,29 @@
+//! `cargo xtask deny`: what the dependencies may be. Not part of the tests: the answer can change
+//! without a change of ours, when somebody finds a vulnerability.
+
+use anyhow::{Context, Result};
+
+use crate::shell;
+
+pub(crate) fn run() -> Result<()> {
+    let root = shell::root();
+    if !shell::exists("cargo-deny") {
+        shell::step(&root, &["cargo", "install", "--locked", "cargo-deny"])
+            .context("cargo-deny is missing and cannot be installed")?;
+    }
+    shell::step(&root, &["cargo", "deny", "check", "licenses", "bans", "sources"])?;
+    if !can_fetch_advisories(&root)? {
+        eprintln!(
+            "\nLicences, bans and sources are in order. Known vulnerabilities were NOT checked: the \
+             advisory database cannot be reached from here."
+        );
+        return Ok(());
+    }
+    shell::step(&root, &["cargo", "deny", "check", "--disable-fetch", "advisories"])
+}
+
+fn can_fetch_advisories(root: &std::path::Path) -> Result<bool> {
+    shell::heading("cargo deny fetch db");
+    let mut fetch = shell::command(&["cargo", "deny", "fetch", "db"])?;
+    Ok(shell::run(fetch.current_dir(root)).is_ok())
+}

@@ -1,0 +1,34 @@
+//! `cargo xtask prove NAME`: claims that take too long, or too much of a machine, to be proven on
+//! every change. One file per proof; a proof ends in a sentence with its numbers, or fails.
+
+mod demo;
+
+use anyhow::{Result, bail};
+
+struct Proof {
+    name: &'static str,
+    claim: &'static str,
+    run: fn(&[&str]) -> Result<()>,
+}
+
+const PROOFS: &[Proof] = &[Proof {
+    name: "demo",
+    claim: "the demo's whole story holds, and is told within a minute",
+    run: demo::run,
+}];
+
+pub(crate) fn run(name: &str, args: &[&str]) -> Result<()> {
+    if name == "list" {
+        for Proof { name, claim, .. } in PROOFS {
+            println!("{name:<10} {claim}");
+        }
+        return Ok(());
+    }
+    match PROOFS.iter().find(|proof| proof.name == name) {
+        Some(proof) => (proof.run)(args),
+        None => {
+            let names: Vec<&str> = PROOFS.iter().map(|proof| proof.name).collect();
+            bail!("no proof is called {name:?}; there are: {}", names.join(", "))
+        }
+    }
+}

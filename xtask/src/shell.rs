@@ -1,0 +1,62 @@
+//! Runs commands where a person can watch them. Hides no output and swallows no failure.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// The folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A command line under a heading, in `folder`; fails if it does.
+pub(crate) fn step(folder: &Path, line: &[&str]) -> Result<()> {
+    heading(&line.join(" "));
+    let started = Instant::now();
+    let mut command = command(line)?;
+    run(command.current_dir(folder)).with_context(|| line.join(" "))?;
+    eprintln!("-- {}", in_words(started.elapsed()));
+    Ok(())
+}
+
+pub(crate) fn heading(text: &str) {
+    eprintln!("\n== {text}");
+}
+
+/// The parts of a command line as a command, ready to be changed and run.
+pub(crate) fn command(line: &[&str]) -> Result<Command> {
+    let [program, args @ ..] = line else { bail!("an empty command line") };
+    // Cargo names itself to what it runs; the same one is to be used for what that runs.
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut command = Command::new(if *program == "cargo" { &cargo } else { *program });
+    command.args(args);
+    Ok(command)
+}
+
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))?;
+    if !status.success() {
+        bail!("ended with {status}");
+    }
+    Ok(())
+}
+
+/// Whether a program of that name can be found.
+pub(crate) fn exists(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+pub(crate) fn in_words(time: Duration) -> String {
+    let secs = time.as_secs();
+    if secs < 60 {
+        format!("{:.1} s", time.as_secs_f64())
+    } else {
+        format!("{} min {} s", secs / 60, secs % 60)
+    }
+}

@@ -1,0 +1,23 @@
+//! `cargo xtask test`: everything that must hold before a change is taken, in one command.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::{shell, tools};
+
+const STEPS: [&[&str]; 3] = [
+    &["cargo", "fmt", "--all", "--check"],
+    &["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    &["cargo", "test", "--workspace"],
+];
+
+pub(crate) fn run() -> Result<()> {
+    let started = Instant::now();
+    tools::provide(tools::FOR_TESTS)?;
+    for step in STEPS {
+        shell::step(&shell::root(), step)?;
+    }
+    eprintln!("\nAll of it passed, in {}.", shell::in_words(started.elapsed()));
+    Ok(())
+}
