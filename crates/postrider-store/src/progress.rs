@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_core::delivery::{AttemptRecord, DeadReason};
-use postrider_core::store::Change;
+use postrider_core::delivery::{AttemptRecord, DeadReason, Delivery};
+use postrider_core::store::{Change, DeliveryFilter};
 use postrider_core::{State, Timestamp};
 
 /// Attempts kept in a delivery's history; the oldest make room.
@@ -91,4 +91,22 @@ pub(crate) fn paced(now: Timestamp, index: u64, rate_per_s: Option<f64>) -> Time
         }
         _ => now,
     }
+}
+
+/// Whether a delivery is one of those asked for. Page, cursor and limit are the caller's business.
+pub(crate) fn matches(filter: &DeliveryFilter, delivery: &Delivery) -> bool {
+    let error_matches = |part: &String| {
+        delivery.log.last().is_some_and(|last| {
+            [&last.code, &last.detail].into_iter().flatten().any(|text| text.contains(part))
+        })
+    };
+    filter.tenant.as_ref().is_none_or(|t| *t == delivery.tenant)
+        && filter.state.is_none_or(|s| s == delivery.state)
+        && filter.channel.is_none_or(|c| c == delivery.channel)
+        && filter.recipient.as_ref().is_none_or(|r| Some(r) == delivery.recipient.as_ref())
+        && filter.message.is_none_or(|m| m == delivery.message)
+        && filter.reason.is_none_or(|r| Some(r) == delivery.reason)
+        && filter.error.as_ref().is_none_or(error_matches)
+        && filter.since.is_none_or(|t| delivery.created_at >= t)
+        && filter.until.is_none_or(|t| delivery.created_at < t)
 }

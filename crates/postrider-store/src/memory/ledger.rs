@@ -12,8 +12,8 @@ use postrider_core::store::{
 use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp};
 
 use super::MemoryStore;
-use super::rows::{Rows, matches};
-use crate::progress::{may_forget, paced};
+use super::rows::Rows;
+use crate::progress::{matches, may_forget, paced};
 
 const SHOWN: usize = 100;
 const PRUNED_AT_ONCE: usize = 10_000;
@@ -179,7 +179,8 @@ impl Ledger for MemoryStore {
             .iter()
             .filter(|(id, _)| ours(**id))
             .map(|(&id, queue)| {
-                let leased = |d: &DeliveryId| rows.deliveries.get(d).is_some_and(|r| r.is_leased(now));
+                let leased =
+                    |d: &DeliveryId| rows.deliveries.get(d).is_some_and(|r| r.is_leased(now));
                 let in_flight = queue.iter().filter(|(_, d)| leased(d)).count() as u64;
                 let next = queue.iter().find(|(_, d)| !leased(d));
                 LaneDepth {
@@ -233,7 +234,8 @@ impl Rows {
         now: Timestamp,
     ) -> Page<Delivery, DeliveryId> {
         let limit = if filter.limit == 0 { SHOWN } else { filter.limit };
-        let mut items: Vec<_> = self.select(filter, dead, now).take(limit.saturating_add(1)).collect();
+        let mut items: Vec<_> =
+            self.select(filter, dead, now).take(limit.saturating_add(1)).collect();
         let more = items.len() > limit;
         items.truncate(limit);
         Page { next: items.last().filter(|_| more).map(|d| d.id), items }

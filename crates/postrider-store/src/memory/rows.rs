@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use postrider_core::delivery::{AttemptRecord, Delivery};
-use postrider_core::store::{ApiKey, DeliveryFilter, SigningKey};
+use postrider_core::store::{ApiKey, SigningKey};
 use postrider_core::{
     Address, AddressHash, AddressId, DeliveryId, LaneId, LaneKey, Message, MessageId, State,
     Target, TenantId, Timestamp,
@@ -125,8 +125,12 @@ impl Rows {
     }
 
     pub(super) fn forget_leases(&mut self) {
-        let leased: Vec<_> =
-            self.deliveries.iter().filter(|(_, row)| row.lease.is_some()).map(|(id, _)| *id).collect();
+        let leased: Vec<_> = self
+            .deliveries
+            .iter()
+            .filter(|(_, row)| row.lease.is_some())
+            .map(|(id, _)| *id)
+            .collect();
         for id in leased {
             self.change(id, |row| row.lease = None);
         }
@@ -159,22 +163,4 @@ impl Rows {
             log: row.log.clone(),
         }
     }
-}
-
-/// Whether a delivery is one of those asked for. Page, cursor and limit are the caller's business.
-pub(super) fn matches(filter: &DeliveryFilter, delivery: &Delivery) -> bool {
-    let error_matches = |part: &String| {
-        delivery.log.last().is_some_and(|last| {
-            [&last.code, &last.detail].into_iter().flatten().any(|text| text.contains(part))
-        })
-    };
-    filter.tenant.as_ref().is_none_or(|t| *t == delivery.tenant)
-        && filter.state.is_none_or(|s| s == delivery.state)
-        && filter.channel.is_none_or(|c| c == delivery.channel)
-        && filter.recipient.as_ref().is_none_or(|r| Some(r) == delivery.recipient.as_ref())
-        && filter.message.is_none_or(|m| m == delivery.message)
-        && filter.reason.is_none_or(|r| Some(r) == delivery.reason)
-        && filter.error.as_ref().is_none_or(error_matches)
-        && filter.since.is_none_or(|t| delivery.created_at >= t)
-        && filter.until.is_none_or(|t| delivery.created_at < t)
 }

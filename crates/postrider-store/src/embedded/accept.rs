@@ -1,0 +1,230 @@
+//! Taking messages in.
+
+use std::sync::Arc;
+
+use postrider_core::id::{from_order_key, order_key, random_tail};
+use postrider_core::store::{Admission, NewMessage, StoreResult};
+use postrider_core::ttl::expires_at;
+use postrider_core::{DeliveryId, LaneKey, Message, MessageId, State, TenantId, Timestamp};
+use rusqlite::params;
+
+use super::dedup::Seen;
+use super::draft::Draft;
+use super::error::sql;
+use super::job::Job;
+use super::rows::to_json;
+use super::tally::Numbers;
+use super::writer::Writer;
+use crate::progress::Progress;
+
+/// A message with its texts made: that is done by the caller's thread, not by the writer.
+pub(super) struct NewRows {
+    new: NewMessage,
+    envelope: Option<String>,
+    targets: Vec<String>,
+}
+
+impl NewRows {
+    pub(super) fn prepare(new: NewMessage) -> StoreResult<Self> {
+        let plain = new.envelope == Default::default();
+        let envelope = if plain { None } else { Some(to_json(&new.envelope)?) };
+        let targets =
+            new.deliveries.iter().map(|d| to_json(&*d.target)).collect::<Result<_, _>>()?;
+        Ok(Self { new, envelope, targets })
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        1 + self.targets.len()
+    }
+}
+
+impl Writer {
+    pub(super) fn accept(&mut self, rows: &NewRows, draft: &mut Draft) -> StoreResult<Admission> {
+        let now = self.shared.now();
+        let new = &rows.new;
+        if let Some(dedup) = &new.dedup
+            && let Some(seen) = self.dedup.find(&self.conn, &draft.dedup, &dedup.key, now)?
+        {
+            return self.repeated(seen, seen.fingerprint == dedup.fingerprint);
+        }
+        let (message, tails) = self.make_ids(new.deliveries.len(), now);
+        self.insert_message(rows, message, now)?;
+        let tenant = self.tenant(&new.tenant, draft)?;
+        let stored = Arc::new(Message {
+            id: message,
+            tenant: new.tenant.clone(),
+            class: new.class.clone(),
+            created_at: message.created_at(),
+            expires_at: expires_at(now, new.send_at, new.ttl_s),
+            ttl_s: new.ttl_s,
+            envelope: new.envelope.clone(),
+            content: new.content.clone(),
+        });
+        for (index, tail) in tails.iter().enumerate() {
+            self.insert_delivery(rows, &stored, index, *tail, now, draft)?;
+        }
+        if let Some(dedup) = &new.dedup {
+            self.dedup.append(&self.conn, &mut draft.dedup, dedup, message, now)?;
+            draft.rows += 1;
+        }
+        let count = draft.count(tenant);
+        count.messages += 1;
+        count.add(State::Queued, tails.len() as i64);
+        draft.rows += 1 + tails.len() as u64;
+        let first = order_key(message.0) + 1;
+        let ids = (first..).zip(&tails).map(|(seq, tail)| DeliveryId(from_order_key(seq, *tail)));
+        Ok(Admission::Accepted { message, deliveries: ids.collect() })
+    }
+
+    /// The deliveries of a message follow it without a gap, so that they need no index.
+    fn make_ids(&self, deliveries: usize, now: Timestamp) -> (MessageId, Vec<u64>) {
+        let mut ids = self.shared.ids();
+        let message = MessageId(ids.next(now));
+        let tails = (0..deliveries).map(|_| random_tail(ids.next(now))).collect();
+        (message, tails)
+    }
+
+    fn insert_message(&self, rows: &NewRows, id: MessageId, now: Timestamp) -> StoreResult<()> {
+        let new = &rows.new;
+        let count = new.deliveries.len() as i64;
+        let content = if count == 1 { None } else { Some(&*new.content) };
+        let mut insert = self
+            .conn
+            .prepare_cached(
+                "INSERT INTO message (seq, tail, tenant, class, expires, ttl_s, deliveries, holds, \
+                 envelope, content) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9)",
+            )
+            .map_err(sql)?;
+        insert
+            .execute(params![
+                order_key(id.0) as i64,
+                random_tail(id.0) as i64,
+                new.tenant.as_str(),
+                &*new.class,
+                expires_at(now, new.send_at, new.ttl_s).0,
+                new.ttl_s,
+                count,
+                rows.envelope,
+                content,
+            ])
+            .map_err(sql)?;
+        Ok(())
+    }
+
+    fn insert_delivery(
+        &mut self,
+        rows: &NewRows,
+        message: &Arc<Message>,
+        index: usize,
+        tail: u64,
+        now: Timestamp,
+        draft: &mut Draft,
+    ) -> StoreResult<()> {
+        let new = &rows.new;
+        let delivery = &new.deliveries[index];
+        let lane = self.lane(&delivery.lane, draft)?;
+        let message_seq = order_key(message.id.0);
+        let seq = message_seq + 1 + index as u64;
+        let due = new.send_at.map_or(now, |at| at.max(now));
+        let body = if new.deliveries.len() == 1 { Some(&*new.content) } else { None };
+        let mut insert = self
+            .conn
+            .prepare_cached(
+                "INSERT INTO delivery (seq, tail, message, lane, state, due, attempts, tries, \
+                 last_delay_ms, expires, changed, hash, address, address_since, recipient, target, \
+                 body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            )
+            .map_err(sql)?;
+        insert
+            .execute(params![
+                seq as i64,
+                tail as i64,
+                message_seq as i64,
+                lane,
+                State::Queued.code(),
+                due.0,
+                message.expires_at.0,
+                now.0,
+                delivery.hash.0,
+                delivery.address.map(|id| id.0.to_be_bytes()),
+                delivery.address_since.map(|at| at.0),
+                delivery.recipient.as_deref(),
+                rows.targets[index],
+                body,
+            ])
+            .map_err(sql)?;
+        draft.arrivals.push(Arc::new(Job {
+            seq,
+            tail,
+            lane,
+            message: message.clone(),
+            siblings: u32::try_from(new.deliveries.len()).unwrap_or(u32::MAX),
+            target: delivery.target.clone(),
+            hash: delivery.hash,
+            address_since: delivery.address_since,
+            expires: message.expires_at,
+            retry: None,
+            progress: Progress::fresh(due, now),
+            log: None,
+        }));
+        Ok(())
+    }
+
+    fn repeated(&self, seen: Seen, same: bool) -> StoreResult<Admission> {
+        let message = seen.message;
+        if !same {
+            return Ok(Admission::Conflict { message });
+        }
+        let seq = order_key(message.0);
+        let mut select = self
+            .conn
+            .prepare_cached(
+                "SELECT d.seq, d.tail FROM message m JOIN delivery d \
+                 ON d.seq > m.seq AND d.seq <= m.seq + m.deliveries WHERE m.seq = ?1 ORDER BY d.seq",
+            )
+            .map_err(sql)?;
+        let id = |row: &rusqlite::Row<'_>| {
+            let (seq, tail): (i64, i64) = (row.get(0)?, row.get(1)?);
+            Ok(DeliveryId(from_order_key(seq as u64, tail as u64)))
+        };
+        let ids = select.query_map([seq as i64], id).map_err(sql)?;
+        let deliveries = ids.collect::<Result<_, _>>().map_err(sql)?;
+        Ok(Admission::Duplicate { message, deliveries })
+    }
+
+    fn lane(&mut self, key: &Arc<LaneKey>, draft: &mut Draft) -> StoreResult<u32> {
+        if let Some(lane) = self.lanes.get(key) {
+            return Ok(*lane);
+        }
+        let tenant = self.tenant(&key.tenant, draft)?;
+        let lane = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
+        self.conn
+            .prepare_cached(
+                "INSERT INTO lane (id, tenant, channel, provider, class) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )
+            .and_then(|mut insert| {
+                let channel = key.channel.name();
+                insert.execute(params![lane, key.tenant.as_str(), channel, &*key.provider, &*key.class])
+            })
+            .map_err(sql)?;
+        self.lanes.insert(key.clone(), lane);
+        draft.new_lanes.push((key.clone(), tenant));
+        Ok(lane)
+    }
+
+    fn tenant(&mut self, name: &TenantId, draft: &mut Draft) -> StoreResult<u32> {
+        if let Some(tenant) = self.tenants.get(name) {
+            return Ok(*tenant);
+        }
+        let tenant = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
+        self.conn
+            .execute(
+                "INSERT INTO tenant (id, name, counts) VALUES (?1, ?2, ?3)",
+                params![tenant, name.as_str(), to_json(&Numbers::default())?],
+            )
+            .map_err(sql)?;
+        self.tenants.insert(name.clone(), tenant);
+        draft.new_tenants.push(name.clone());
+        Ok(tenant)
+    }
+}

@@ -1,0 +1,429 @@
+//! What a person does to deliveries: cancel, replay, discard; and what time does: prune. All in
+//! chunks, so that commits never wait for long.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use postrider_core::id::{order_key, order_key_at};
+use postrider_core::store::{Cancelled, DeliveryFilter, Replay, Selection, StoreResult};
+use postrider_core::ttl::expires_at;
+use postrider_core::{DeliveryId, MessageId, State, TenantId, Timestamp};
+use rusqlite::params;
+
+use super::EmbeddedStore;
+use super::draft::Draft;
+use super::error::{damaged, sql};
+use super::ledger::page;
+use super::rows::{self, get, to_json};
+use super::writer::Writer;
+use crate::progress::paced;
+
+/// Rows of one transaction.
+const CHUNK: usize = 1_000;
+/// Rows that one step of a prune looks at.
+const PRUNE_LOOK: i64 = 4_000;
+/// Rows that one call of prune deletes.
+const PRUNE_CALL: u64 = 10_000;
+
+impl EmbeddedStore {
+    pub(super) async fn replay_in_chunks(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        how: Replay,
+    ) -> StoreResult<u64> {
+        let mut replayed = 0;
+        for chunk in self.choose(tenant, which).await?.chunks(CHUNK) {
+            let (chunk, how, from) = (chunk.to_vec(), how.clone(), replayed);
+            replayed += self.errand(move |writer| writer.replay(&chunk, &how, from)).await?;
+        }
+        Ok(replayed)
+    }
+
+    pub(super) async fn discard_in_chunks(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+    ) -> StoreResult<u64> {
+        let mut discarded = 0;
+        for chunk in self.choose(tenant, which).await?.chunks(CHUNK) {
+            let chunk = chunk.to_vec();
+            discarded += self.errand(move |writer| writer.discard(&chunk)).await?;
+        }
+        Ok(discarded)
+    }
+
+    /// Dead letters to act upon, oldest first.
+    async fn choose(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+    ) -> StoreResult<Vec<DeliveryId>> {
+        let mut chosen = match which {
+            Selection::Ids(ids) => self.choose_ids(tenant, ids).await?,
+            Selection::Filter(filter) => self.choose_matching(tenant, filter).await?,
+        };
+        chosen.sort_unstable();
+        chosen.dedup();
+        Ok(chosen)
+    }
+
+    async fn choose_ids(
+        &self,
+        tenant: Option<&TenantId>,
+        ids: Vec<DeliveryId>,
+    ) -> StoreResult<Vec<DeliveryId>> {
+        let mut chosen = Vec::with_capacity(ids.len());
+        for id in ids {
+            use postrider_core::store::Ledger;
+            chosen.extend(self.delivery(tenant, id).await?.map(|delivery| delivery.id));
+        }
+        Ok(chosen)
+    }
+
+    async fn choose_matching(
+        &self,
+        tenant: Option<&TenantId>,
+        mut filter: DeliveryFilter,
+    ) -> StoreResult<Vec<DeliveryId>> {
+        match (tenant, &filter.tenant) {
+            (Some(ours), Some(asked)) if ours != asked => return Ok(Vec::new()),
+            (Some(ours), _) => filter.tenant = Some(ours.clone()),
+            (None, _) => {}
+        }
+        let most = if filter.limit == 0 { usize::MAX } else { filter.limit };
+        let mut chosen = Vec::new();
+        loop {
+            filter.limit = CHUNK.min(most - chosen.len());
+            let asked = filter.clone();
+            let page =
+                self.shared.read(move |conn, shared| page(conn, shared, &asked, true)).await?;
+            chosen.extend(page.items.iter().map(|delivery| delivery.id));
+            filter.cursor = page.next;
+            if page.next.is_none() || chosen.len() >= most {
+                return Ok(chosen);
+            }
+        }
+    }
+
+    pub(super) async fn cancel_in_chunks(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Cancelled>> {
+        self.shared.board().expire(self.shared.now().0);
+        let seq = order_key(id.0);
+        let found = self.shared.read(move |conn, _| rows::message(conn, seq)).await?;
+        let found = found.filter(|row| row.message.id == id);
+        let Some(row) = found.filter(|r| tenant.is_none_or(|t| *t == r.message.tenant)) else {
+            return Ok(None);
+        };
+        let lone = row.deliveries == 1;
+        let mut sum = Cancelled::default();
+        let last = seq + u64::from(row.deliveries);
+        let mut from = seq + 1;
+        while from <= last {
+            let to = last.min(from + CHUNK as u64 - 1);
+            let part = self.errand(move |writer| writer.cancel(seq, from, to, lone)).await?;
+            sum.cancelled += part.cancelled;
+            sum.in_flight += part.in_flight;
+            sum.already_final += part.already_final;
+            from = to + 1;
+        }
+        Ok(Some(sum))
+    }
+
+    pub(super) async fn prune_in_chunks(&self, keep: Duration) -> StoreResult<u64> {
+        self.errand(|writer| writer.prune_keys()).await?;
+        let mut pruned = 0;
+        loop {
+            let (some, more) = self.errand(move |writer| writer.prune(keep)).await?;
+            pruned += some;
+            if !more || pruned >= PRUNE_CALL {
+                return Ok(pruned);
+            }
+        }
+    }
+}
+
+impl Writer {
+    fn tenant_of(&self, lane: u32) -> StoreResult<u32> {
+        let board = self.shared.board();
+        let named = board.names.get(lane as usize);
+        named.map(|(_, tenant)| *tenant).ok_or_else(|| damaged("a delivery's lane"))
+    }
+
+    fn replay(&mut self, ids: &[DeliveryId], how: &Replay, from: u64) -> StoreResult<u64> {
+        let retry = how.retry.as_ref().map(to_json).transpose()?;
+        self.transact(|writer, draft| {
+            let mut replayed = 0;
+            for id in ids {
+                let due = paced(writer.shared.now(), from + replayed, how.rate_per_s);
+                let done = writer.replay_one(order_key(id.0), due, how, retry.as_deref(), draft)?;
+                replayed += u64::from(done);
+            }
+            Ok(replayed)
+        })
+    }
+
+    fn replay_one(
+        &mut self,
+        seq: u64,
+        due: Timestamp,
+        how: &Replay,
+        retry: Option<&str>,
+        draft: &mut Draft,
+    ) -> StoreResult<bool> {
+        let now = self.shared.now();
+        let Some(dead) = self.exhume(seq, draft)? else { return Ok(false) };
+        let expires = expires_at(now, Some(due), how.ttl_s.unwrap_or(dead.ttl_s));
+        self.conn
+            .prepare_cached(
+                "UPDATE delivery SET state = ?2, reason = NULL, due = ?3, attempts = 0, \
+                 last_delay_ms = 0, expires = ?4, changed = ?5, retry = ?6 WHERE seq = ?1",
+            )
+            .and_then(|mut update| {
+                let state = State::Queued.code();
+                update.execute(params![seq as i64, state, due.0, expires.0, now.0, retry])
+            })
+            .map_err(sql)?;
+        let count = draft.count(dead.tenant);
+        count.add(State::Failed, -1);
+        count.add(State::Queued, 1);
+        draft.replayed.push((dead.lane, due.0, seq));
+        self.shared.oldest.fetch_min(seq, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    fn discard(&mut self, ids: &[DeliveryId]) -> StoreResult<u64> {
+        self.transact(|writer, draft| {
+            let mut discarded = 0;
+            for id in ids {
+                let seq = order_key(id.0);
+                let Some(dead) = writer.exhume(seq, draft)? else { continue };
+                writer
+                    .conn
+                    .prepare_cached("UPDATE delivery SET target = NULL, body = NULL WHERE seq = ?1")
+                    .and_then(|mut update| update.execute([seq as i64]))
+                    .map_err(sql)?;
+                if dead.siblings > 1 {
+                    *draft.released.entry(dead.message).or_default() += 1;
+                }
+                discarded += 1;
+            }
+            Ok(discarded)
+        })
+    }
+
+    /// Takes a delivery from the dead letters; `None` if it is not among them.
+    fn exhume(&self, seq: u64, draft: &mut Draft) -> StoreResult<Option<Dead>> {
+        let taken = self
+            .conn
+            .prepare_cached("DELETE FROM dead_letter WHERE seq = ?1")
+            .and_then(|mut delete| delete.execute([seq as i64]))
+            .map_err(sql)?;
+        if taken == 0 {
+            return Ok(None);
+        }
+        let mut select = self
+            .conn
+            .prepare_cached(
+                "SELECT d.lane, d.reason, d.message, m.ttl_s, m.deliveries FROM delivery d \
+                 JOIN message m ON m.seq = d.message WHERE d.seq = ?1",
+            )
+            .map_err(sql)?;
+        let mut rows = select.query([seq as i64]).map_err(sql)?;
+        let Some(row) = rows.next().map_err(sql)? else { return Ok(None) };
+        let lane: u32 = get(row, "lane")?;
+        let tenant = self.tenant_of(lane)?;
+        let reason: Option<u8> = get(row, "reason")?;
+        if let Some(reason) = reason.and_then(postrider_core::DeadReason::from_code) {
+            draft.count(tenant).add_dead(reason, -1);
+        }
+        draft.rows += 2;
+        Ok(Some(Dead {
+            lane,
+            tenant,
+            message: get::<i64>(row, "message")? as u64,
+            ttl_s: get(row, "ttl_s")?,
+            siblings: get(row, "deliveries")?,
+        }))
+    }
+
+    /// Cancels the deliveries of a message in a range of sequences, save those in flight.
+    fn cancel(&mut self, message: u64, from: u64, to: u64, lone: bool) -> StoreResult<Cancelled> {
+        self.transact(|writer, draft| {
+            let now = writer.shared.now();
+            let mut result = Cancelled::default();
+            let mut waiting = Vec::new();
+            {
+                let mut select = writer
+                    .conn
+                    .prepare_cached(
+                        "SELECT seq, lane, state, due FROM delivery WHERE seq >= ?1 AND seq <= ?2",
+                    )
+                    .map_err(sql)?;
+                let mut found = select.query([from as i64, to as i64]).map_err(sql)?;
+                while let Some(row) = found.next().map_err(sql)? {
+                    match get::<Option<i64>>(row, "due")? {
+                        None => result.already_final += 1,
+                        Some(due) => {
+                            let (lane, seq): (u32, i64) = (get(row, "lane")?, get(row, "seq")?);
+                            waiting.push((lane, due, seq as u64, rows::state(row)?));
+                        }
+                    }
+                }
+            }
+            for (lane, due, seq, state) in waiting {
+                if !writer.shared.board().withdraw(lane, due, seq) {
+                    result.in_flight += 1;
+                    continue;
+                }
+                draft.withdrawn.push((lane, due, seq));
+                writer.cancel_one(lane, seq, state, now, draft)?;
+                result.cancelled += 1;
+            }
+            if !lone && result.cancelled > 0 {
+                *draft.released.entry(message).or_default() += result.cancelled as i64;
+            }
+            Ok(result)
+        })
+    }
+
+    fn cancel_one(
+        &self,
+        lane: u32,
+        seq: u64,
+        state: State,
+        now: Timestamp,
+        draft: &mut Draft,
+    ) -> StoreResult<()> {
+        self.conn
+            .prepare_cached(
+                "UPDATE delivery SET state = ?2, due = NULL, changed = ?3, target = NULL, \
+                 body = NULL WHERE seq = ?1",
+            )
+            .and_then(|mut update| {
+                update.execute(params![seq as i64, State::Cancelled.code(), now.0])
+            })
+            .map_err(sql)?;
+        let tenant = self.tenant_of(lane)?;
+        let count = draft.count(tenant);
+        count.add(state, -1);
+        count.add(State::Cancelled, 1);
+        draft.rows += 1;
+        Ok(())
+    }
+
+    pub(super) fn remember_ids(&mut self) -> StoreResult<()> {
+        let last = self.shared.ids().last();
+        self.conn
+            .prepare_cached(
+                "INSERT INTO meta (key, value) VALUES ('last_id', ?1) \
+                 ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
+            )
+            .and_then(|mut insert| insert.execute([last as i64]))
+            .map_err(sql)?;
+        Ok(())
+    }
+
+    fn prune_keys(&mut self) -> StoreResult<()> {
+        let now = self.shared.now();
+        self.dedup.prune(&self.conn, now)
+    }
+
+    /// One step through what is old. Answers how many went and whether there is more to look at.
+    fn prune(&mut self, keep: Duration) -> StoreResult<(u64, bool)> {
+        let limit = self.shared.now() - keep;
+        let before = order_key_at(limit + Duration::from_millis(1));
+        let from = self.prune_from;
+        let (pruned, next) = self.transact(|writer, draft| {
+            let step = writer.prune_step(from, before, limit, draft)?;
+            writer.remember_ids()?;
+            Ok(step)
+        })?;
+        self.prune_from = next.unwrap_or(0);
+        Ok((pruned, next.is_some()))
+    }
+
+    fn prune_step(
+        &self,
+        from: u64,
+        before: u64,
+        limit: Timestamp,
+        draft: &mut Draft,
+    ) -> StoreResult<(u64, Option<u64>)> {
+        let (old, next) = self.old_rows(from, before, limit)?;
+        let mut messages: Vec<(u64, u32)> = Vec::new();
+        for row in &old {
+            self.conn
+                .prepare_cached("DELETE FROM delivery WHERE seq = ?1")
+                .and_then(|mut delete| delete.execute([row.seq as i64]))
+                .map_err(sql)?;
+            let tenant = self.tenant_of(row.lane)?;
+            draft.count(tenant).add(row.state, -1);
+            messages.push((row.message, tenant));
+        }
+        messages.dedup();
+        for (message, tenant) in messages {
+            let gone = self
+                .conn
+                .prepare_cached(
+                    "DELETE FROM message WHERE seq = ?1 AND NOT EXISTS (SELECT 1 FROM delivery d \
+                     WHERE d.seq > message.seq AND d.seq <= message.seq + message.deliveries)",
+                )
+                .and_then(|mut delete| delete.execute([message as i64]))
+                .map_err(sql)?;
+            draft.count(tenant).messages -= gone as i64;
+        }
+        draft.rows += old.len() as u64 * 2;
+        Ok((old.len() as u64, next))
+    }
+
+    fn old_rows(
+        &self,
+        from: u64,
+        before: u64,
+        limit: Timestamp,
+    ) -> StoreResult<(Vec<Old>, Option<u64>)> {
+        let mut select = self
+            .conn
+            .prepare_cached(
+                "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq AS dead \
+                 FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
+                 WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq LIMIT ?3",
+            )
+            .map_err(sql)?;
+        let mut found =
+            select.query(params![from as i64, before as i64, PRUNE_LOOK]).map_err(sql)?;
+        let (mut old, mut looked_at, mut last) = (Vec::new(), 0, 0);
+        while let Some(row) = found.next().map_err(sql)? {
+            looked_at += 1;
+            last = get::<i64>(row, "seq")? as u64;
+            let waiting = get::<Option<i64>>(row, "due")?.is_some();
+            let dead = get::<Option<i64>>(row, "dead")?.is_some();
+            if !waiting && !dead && get::<i64>(row, "changed")? <= limit.0 {
+                let (lane, message) = (get(row, "lane")?, get::<i64>(row, "message")? as u64);
+                old.push(Old { seq: last, lane, message, state: rows::state(row)? });
+            }
+        }
+        Ok((old, (looked_at == PRUNE_LOOK).then_some(last + 1)))
+    }
+}
+
+/// A dead letter on its way out.
+struct Dead {
+    lane: u32,
+    tenant: u32,
+    message: u64,
+    ttl_s: u32,
+    siblings: u32,
+}
+
+/// A delivery to be forgotten.
+struct Old {
+    seq: u64,
+    lane: u32,
+    message: u64,
+    state: State,
+}

@@ -1,0 +1,271 @@
+//! One line of buckets: an open one in memory, at most one that is being closed, and closed ones.
+
+use std::collections::HashMap;
+
+use postrider_core::MessageId;
+use postrider_core::id::{from_order_key, order_key, random_tail};
+use postrider_core::store::StoreResult;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::Seen;
+use super::filter::Filter;
+use crate::embedded::error::{damaged, sql};
+
+/// An open bucket is closed when it is this old, so that it can be dropped in time.
+const OPEN_FOR_MS: i64 = 3_600_000;
+/// Rows moved at once: commits wait for no more than this.
+const CHUNK: usize = 8_192;
+
+type Key = [u8; 16];
+
+pub(super) struct Line {
+    long: bool,
+    bucket_keys: usize,
+    open: HashMap<Key, Seen>,
+    opened: i64,
+    closing: Option<Closing>,
+    closed: Vec<Closed>,
+}
+
+struct Closed {
+    id: i64,
+    latest: i64,
+    filter: Filter,
+}
+
+/// A bucket on its way from the appended rows to its own table.
+struct Closing {
+    id: i64,
+    keys: Vec<(Key, Seen)>,
+    written: usize,
+    /// Once written: the appended rows from here to there are to be deleted.
+    rows: Option<(i64, i64)>,
+    last_row: i64,
+}
+
+/// Removes what a crash left half closed; its rows are still among the open ones.
+pub(super) fn drop_unfinished(conn: &Connection) -> StoreResult<()> {
+    let mut statement = conn
+        .prepare(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'dedup_bucket_*' \
+             AND CAST(substr(name, 14) AS INTEGER) NOT IN (SELECT id FROM dedup_bucket)",
+        )
+        .map_err(sql)?;
+    let names = statement.query_map([], |row| row.get::<_, String>(0)).map_err(sql)?;
+    let names: Vec<_> = names.collect::<Result<_, _>>().map_err(sql)?;
+    for name in names {
+        conn.execute_batch(&format!("DROP TABLE {name}")).map_err(sql)?;
+    }
+    Ok(())
+}
+
+impl Line {
+    pub(super) fn load(
+        conn: &Connection,
+        long: bool,
+        bucket_keys: usize,
+        now: i64,
+    ) -> StoreResult<Self> {
+        let mut line = Self {
+            long,
+            bucket_keys,
+            open: HashMap::new(),
+            opened: now,
+            closing: None,
+            closed: Vec::new(),
+        };
+        let query =
+            format!("SELECT key, fingerprint, message, tail, expires FROM {}", line.table());
+        let mut statement = conn.prepare(&query).map_err(sql)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, seen(row, 1)?))).map_err(sql)?;
+        line.open = rows.collect::<Result<_, _>>().map_err(sql)?;
+        let mut statement = conn
+            .prepare("SELECT id, latest, filter FROM dedup_bucket WHERE long = ?1 ORDER BY id")
+            .map_err(sql)?;
+        let mut rows = statement.query([long]).map_err(sql)?;
+        while let Some(row) = rows.next().map_err(sql)? {
+            let bytes: Vec<u8> = row.get(2).map_err(sql)?;
+            let filter = Filter::from_bytes(&bytes)
+                .ok_or_else(|| damaged("the filter of a bucket of idempotency keys"))?;
+            let (id, latest) = (row.get(0).map_err(sql)?, row.get(1).map_err(sql)?);
+            line.closed.push(Closed { id, latest, filter });
+        }
+        Ok(line)
+    }
+
+    fn table(&self) -> &'static str {
+        if self.long { "dedup_open_long" } else { "dedup_open_short" }
+    }
+
+    pub(super) fn find(&self, conn: &Connection, key: &Key, now: i64) -> StoreResult<Option<Seen>> {
+        let live = |seen: &&Seen| seen.expires > now;
+        if let Some(seen) = self.open.get(key).filter(live) {
+            return Ok(Some(*seen));
+        }
+        if let Some(closing) = &self.closing
+            && let Ok(at) = closing.keys.binary_search_by_key(key, |(key, _)| *key)
+            && let Some((_, seen)) = closing.keys.get(at).filter(|(_, seen)| seen.expires > now)
+        {
+            return Ok(Some(*seen));
+        }
+        for bucket in self.closed.iter().rev() {
+            if bucket.latest > now && bucket.filter.may_contain(key) {
+                let query = format!(
+                    "SELECT fingerprint, message, tail, expires FROM dedup_bucket_{} WHERE key = ?1",
+                    bucket.id
+                );
+                let mut statement = conn.prepare_cached(&query).map_err(sql)?;
+                let found = statement.query_row([key], |row| seen(row, 0)).optional();
+                if let Some(seen) = found.map_err(sql)?.filter(|seen| seen.expires > now) {
+                    return Ok(Some(seen));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn append(&self, conn: &Connection, key: &Key, seen: &Seen) -> StoreResult<()> {
+        let insert = match self.long {
+            false => {
+                "INSERT INTO dedup_open_short (key, fingerprint, message, tail, expires) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)"
+            }
+            true => {
+                "INSERT INTO dedup_open_long (key, fingerprint, message, tail, expires) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)"
+            }
+        };
+        let mut statement = conn.prepare_cached(insert).map_err(sql)?;
+        let (message, tail) = split(seen.message);
+        statement
+            .execute(params![key, seen.fingerprint, message, tail, seen.expires])
+            .map_err(sql)?;
+        Ok(())
+    }
+
+    pub(super) fn remember(&mut self, key: Key, seen: Seen, now: i64) {
+        if self.open.is_empty() {
+            self.opened = now;
+        }
+        self.open.insert(key, seen);
+    }
+
+    pub(super) fn work(&mut self, conn: &Connection, now: i64) -> StoreResult<bool> {
+        let old = !self.open.is_empty() && self.opened.saturating_add(OPEN_FOR_MS) <= now;
+        if self.closing.is_none() && (self.open.len() >= self.bucket_keys || old) {
+            self.start_closing(conn)?;
+        }
+        let table = self.table();
+        let Some(closing) = &mut self.closing else { return Ok(false) };
+        match closing.rows {
+            None if closing.written < closing.keys.len() => closing.write_chunk(conn)?,
+            None => {
+                let closed = closing.finish(conn, self.long)?;
+                let from = smallest_row(conn, table)?;
+                closing.rows = Some((from, closing.last_row));
+                self.closed.push(closed);
+            }
+            Some((from, to)) if from <= to => {
+                let end = from.saturating_add(CHUNK as i64).min(to.saturating_add(1));
+                let delete = format!("DELETE FROM {table} WHERE id >= ?1 AND id < ?2");
+                conn.execute(&delete, [from, end]).map_err(sql)?;
+                closing.rows = Some((end, to));
+            }
+            Some(_) => self.closing = None,
+        }
+        Ok(self.closing.is_some())
+    }
+
+    fn start_closing(&mut self, conn: &Connection) -> StoreResult<()> {
+        let last: Option<i64> = conn
+            .query_row(&format!("SELECT max(id) FROM {}", self.table()), [], |row| row.get(0))
+            .map_err(sql)?;
+        let id: i64 = conn
+            .query_row(
+                "SELECT coalesce(max(n), 0) + 1 FROM (SELECT max(id) AS n FROM dedup_bucket UNION \
+                 ALL SELECT max(CAST(substr(name, 14) AS INTEGER)) FROM sqlite_master \
+                 WHERE name GLOB 'dedup_bucket_*')",
+                [],
+                |row| row.get(0),
+            )
+            .map_err(sql)?;
+        conn.execute_batch(&format!(
+            "CREATE TABLE dedup_bucket_{id} (key BLOB PRIMARY KEY, fingerprint BLOB NOT NULL, \
+             message INTEGER NOT NULL, tail INTEGER NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID"
+        ))
+        .map_err(sql)?;
+        let mut keys: Vec<_> = std::mem::take(&mut self.open).into_iter().collect();
+        keys.sort_unstable_by_key(|(key, _)| *key);
+        let last_row = last.unwrap_or(0);
+        self.closing = Some(Closing { id, keys, written: 0, rows: None, last_row });
+        Ok(())
+    }
+
+    pub(super) fn prune(&mut self, conn: &Connection, now: i64) -> StoreResult<()> {
+        while let Some(at) = self.closed.iter().position(|bucket| bucket.latest <= now) {
+            let id = self.closed[at].id;
+            conn.execute_batch(&format!(
+                "BEGIN IMMEDIATE; DROP TABLE dedup_bucket_{id}; \
+                 DELETE FROM dedup_bucket WHERE id = {id}; COMMIT"
+            ))
+            .map_err(|error| {
+                let _ = conn.execute_batch("ROLLBACK");
+                sql(error)
+            })?;
+            self.closed.remove(at);
+        }
+        Ok(())
+    }
+}
+
+impl Closing {
+    fn write_chunk(&mut self, conn: &Connection) -> StoreResult<()> {
+        let end = (self.written + CHUNK).min(self.keys.len());
+        let transaction = conn.unchecked_transaction().map_err(sql)?;
+        {
+            let insert =
+                format!("INSERT INTO dedup_bucket_{} VALUES (?1, ?2, ?3, ?4, ?5)", self.id);
+            let mut statement = transaction.prepare(&insert).map_err(sql)?;
+            for (key, seen) in &self.keys[self.written..end] {
+                let (message, tail) = split(seen.message);
+                statement
+                    .execute(params![key, seen.fingerprint, message, tail, seen.expires])
+                    .map_err(sql)?;
+            }
+        }
+        transaction.commit().map_err(sql)?;
+        self.written = end;
+        Ok(())
+    }
+
+    fn finish(&self, conn: &Connection, long: bool) -> StoreResult<Closed> {
+        let mut filter = Filter::sized_for(self.keys.len());
+        self.keys.iter().for_each(|(key, _)| filter.insert(key));
+        let latest = self.keys.iter().map(|(_, seen)| seen.expires).max().unwrap_or(0);
+        conn.execute(
+            "INSERT INTO dedup_bucket (id, long, latest, filter) VALUES (?1, ?2, ?3, ?4)",
+            params![self.id, long, latest, filter.to_bytes()],
+        )
+        .map_err(sql)?;
+        Ok(Closed { id: self.id, latest, filter })
+    }
+}
+
+fn smallest_row(conn: &Connection, table: &str) -> StoreResult<i64> {
+    let query = format!("SELECT min(id) FROM {table}");
+    let first: Option<i64> = conn.query_row(&query, [], |row| row.get(0)).map_err(sql)?;
+    Ok(first.unwrap_or(i64::MAX))
+}
+
+fn split(message: MessageId) -> (i64, i64) {
+    (order_key(message.0) as i64, random_tail(message.0) as i64)
+}
+
+fn seen(row: &Row<'_>, first: usize) -> rusqlite::Result<Seen> {
+    let (seq, tail): (i64, i64) = (row.get(first + 1)?, row.get(first + 2)?);
+    Ok(Seen {
+        message: MessageId(from_order_key(seq as u64, tail as u64)),
+        fingerprint: row.get(first)?,
+        expires: row.get(first + 3)?,
+    })
+}

@@ -1,0 +1,69 @@
+//! The data folder: made private, and held by one process at a time.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use postrider_core::store::{StoreError, StoreResult};
+
+const DATABASE: &str = "postrider.db";
+const LOCK: &str = "postrider.lock";
+
+/// A folder that is ours until this is dropped.
+pub(super) struct Folder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Folder {
+    pub(super) fn hold(path: &Path) -> StoreResult<Self> {
+        make_private_folder(path).map_err(|e| io_error("make", path, &e))?;
+        let lock_path = path.join(LOCK);
+        let lock = private_file(&lock_path).map_err(|e| io_error("open", &lock_path, &e))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Locked(format!(
+                    "{} is in use by a running server; stop it, or choose another folder with --data",
+                    path.display()
+                )));
+            }
+            Err(TryLockError::Error(e)) => return Err(io_error("lock", &lock_path, &e)),
+        }
+        let folder = Self { path: path.to_owned(), _lock: lock };
+        // SQLite gives its side files the rights of the database, so that one is made first.
+        private_file(&folder.database()).map_err(|e| io_error("open", &folder.database(), &e))?;
+        Ok(folder)
+    }
+
+    pub(super) fn database(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+}
+
+fn io_error(verb: &str, path: &Path, error: &io::Error) -> StoreError {
+    let text = format!("cannot {verb} {}: {error}", path.display());
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(text),
+        _ => StoreError::Io(text),
+    }
+}
+
+fn make_private_folder(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}

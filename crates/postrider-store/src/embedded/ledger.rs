@@ -1,0 +1,327 @@
+//! The ledger: reads on connections of their own, with what is in flight merged in from memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use postrider_core::id::{from_order_key, order_key, order_key_at};
+use postrider_core::store::{
+    Cancelled, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
+    StoreResult,
+};
+use postrider_core::{Delivery, DeliveryId, LaneId, MessageId, State, TenantId, Timestamp};
+use rusqlite::{Connection, params};
+
+use super::EmbeddedStore;
+use super::error::{damaged, sql};
+use super::rows::{self, DELIVERY, get};
+use super::shared::Shared;
+
+/// Deliveries that a message's view lists, and a page's size where none was asked for.
+const SHOWN: usize = 100;
+/// Rows that one call looks at: a rare match costs several short reads, never one long one.
+const LOOKED_AT: usize = 20_000;
+
+#[async_trait]
+impl Ledger for EmbeddedStore {
+    async fn message(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<MessageView>> {
+        self.shared.board().expire(self.shared.now().0);
+        let tenant = tenant.cloned();
+        self.shared.read(move |conn, shared| message_view(conn, shared, tenant, id)).await
+    }
+
+    async fn content(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Arc<str>>> {
+        let tenant = tenant.cloned();
+        self.shared
+            .read(move |conn, _| {
+                let found =
+                    rows::message(conn, order_key(id.0))?.filter(|row| row.message.id == id);
+                let seen = found.filter(|row| tenant.is_none_or(|t| t == row.message.tenant));
+                let Some(row) = seen else { return Ok(None) };
+                Ok(row.content.or(lone_body(conn, id, row.deliveries)?).map(Arc::from))
+            })
+            .await
+    }
+
+    async fn delivery(
+        &self,
+        tenant: Option<&TenantId>,
+        id: DeliveryId,
+    ) -> StoreResult<Option<Delivery>> {
+        self.shared.board().expire(self.shared.now().0);
+        let tenant = tenant.cloned();
+        self.shared
+            .read(move |conn, shared| {
+                let query = format!("{DELIVERY} WHERE d.seq = ?1");
+                let mut select = conn.prepare_cached(&query).map_err(sql)?;
+                let mut found = select.query([order_key(id.0) as i64]).map_err(sql)?;
+                let Some(row) = found.next().map_err(sql)? else { return Ok(None) };
+                let delivery = view(row, shared)?;
+                let seen = delivery.id == id && tenant.is_none_or(|t| t == delivery.tenant);
+                Ok(seen.then_some(delivery))
+            })
+            .await
+    }
+
+    async fn deliveries(&self, filter: DeliveryFilter) -> StoreResult<Page<Delivery, DeliveryId>> {
+        self.shared.board().expire(self.shared.now().0);
+        self.shared.read(move |conn, shared| page(conn, shared, &filter, false)).await
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeliveryFilter,
+    ) -> StoreResult<Page<Delivery, DeliveryId>> {
+        self.shared.read(move |conn, shared| page(conn, shared, &filter, true)).await
+    }
+
+    async fn replay(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        how: Replay,
+    ) -> StoreResult<u64> {
+        self.replay_in_chunks(tenant, which, how).await
+    }
+
+    async fn discard(&self, tenant: Option<&TenantId>, which: Selection) -> StoreResult<u64> {
+        self.discard_in_chunks(tenant, which).await
+    }
+
+    async fn cancel(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Cancelled>> {
+        self.cancel_in_chunks(tenant, id).await
+    }
+
+    async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
+        let mut board = self.shared.board();
+        board.expire(self.shared.now().0);
+        let mut counts = Counts::default();
+        let ours = board.tenants.iter().filter(|t| tenant.is_none_or(|name| *name == t.name));
+        ours.for_each(|tenant| tenant.add_to(&mut counts));
+        Ok(counts)
+    }
+
+    async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
+        let mut board = self.shared.board();
+        board.expire(self.shared.now().0);
+        let named = board.lanes.depths().filter_map(|depth| {
+            let key = board.lane_key(depth.lane)?;
+            Some(LaneDepth {
+                id: LaneId(depth.lane),
+                key: key.clone(),
+                pending: depth.waiting,
+                in_flight: depth.in_flight,
+                next_due: depth.next_due.map(Timestamp),
+            })
+        });
+        let ours = |lane: &LaneDepth| tenant.is_none_or(|tenant| *tenant == lane.key.tenant);
+        let mut lanes: Vec<_> = named.filter(ours).collect();
+        lanes.sort_by_key(|lane| (std::cmp::Reverse(lane.pending + lane.in_flight), lane.id));
+        lanes.truncate(limit);
+        Ok(lanes)
+    }
+
+    async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>> {
+        self.shared.read(oldest_pending).await
+    }
+
+    async fn prune(&self, keep: Duration) -> StoreResult<u64> {
+        self.prune_in_chunks(keep).await
+    }
+}
+
+/// A delivery as stored, with its lease merged in.
+fn view(row: &rusqlite::Row<'_>, shared: &Shared) -> StoreResult<Delivery> {
+    let board = shared.board();
+    let lane: u32 = get(row, "lane")?;
+    let key = board.lane_key(lane).ok_or_else(|| damaged("a delivery's lane"))?.clone();
+    let seq = get::<i64>(row, "seq")? as u64;
+    let leased_until = board.leased_until(seq);
+    let ended_at = board.ended_at(seq);
+    drop(board);
+    let mut delivery = rows::delivery(row, &key)?;
+    if delivery.state.is_pending() {
+        if let Some(until) = leased_until {
+            delivery.state = State::Sending;
+            delivery.due_at = Some(Timestamp(until));
+        } else if let Some(until) = ended_at {
+            delivery.due_at = Some(Timestamp(until));
+        }
+    }
+    Ok(delivery)
+}
+
+fn message_view(
+    conn: &Connection,
+    shared: &Shared,
+    tenant: Option<TenantId>,
+    id: MessageId,
+) -> StoreResult<Option<MessageView>> {
+    let seq = order_key(id.0);
+    let found = rows::message(conn, seq)?.filter(|row| row.message.id == id);
+    let seen = found.filter(|row| tenant.is_none_or(|tenant| tenant == row.message.tenant));
+    let Some(found) = seen else { return Ok(None) };
+    let mut states = BTreeMap::new();
+    let mut deliveries = Vec::new();
+    let mut select = conn
+        .prepare_cached(
+            "SELECT seq, tail, state FROM delivery WHERE seq > ?1 AND seq <= ?2 ORDER BY seq",
+        )
+        .map_err(sql)?;
+    let last = seq + u64::from(found.deliveries);
+    let mut rows = select.query([seq as i64, last as i64]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        let seq = get::<i64>(row, "seq")? as u64;
+        let mut state = rows::state(row)?;
+        if state.is_pending() && shared.board().leased_until(seq).is_some() {
+            state = State::Sending;
+        }
+        *states.entry(state).or_default() += 1;
+        if deliveries.len() < SHOWN {
+            let id = from_order_key(seq, get::<i64>(row, "tail")? as u64);
+            deliveries.push((DeliveryId(id), state));
+        }
+    }
+    let body = found.content.or(lone_body(conn, id, found.deliveries)?);
+    let message = found.message;
+    Ok(Some(MessageView {
+        id,
+        tenant: message.tenant,
+        class: message.class,
+        created_at: message.created_at,
+        expires_at: message.expires_at,
+        ttl_s: message.ttl_s,
+        envelope: message.envelope,
+        states,
+        deliveries,
+        has_content: body.is_some(),
+    }))
+}
+
+/// The body of a message with a single delivery, which keeps it.
+fn lone_body(conn: &Connection, id: MessageId, deliveries: u32) -> StoreResult<Option<String>> {
+    if deliveries != 1 {
+        return Ok(None);
+    }
+    let mut select =
+        conn.prepare_cached("SELECT body FROM delivery WHERE seq = ?1").map_err(sql)?;
+    let mut rows = select.query([order_key(id.0) as i64 + 1]).map_err(sql)?;
+    match rows.next().map_err(sql)? {
+        Some(row) => row.get(0).map_err(sql),
+        None => Ok(None),
+    }
+}
+
+/// Newest first. Reads no more than a bounded number of rows, matching or not.
+pub(super) fn page(
+    conn: &Connection,
+    shared: &Shared,
+    filter: &DeliveryFilter,
+    dead: bool,
+) -> StoreResult<Page<Delivery, DeliveryId>> {
+    let limit = if filter.limit == 0 { SHOWN } else { filter.limit };
+    let (from, before) = range(conn, filter)?;
+    let query = match dead {
+        false => {
+            format!("{DELIVERY} WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq DESC LIMIT ?3")
+        }
+        true => format!(
+            "{DELIVERY} JOIN dead_letter x ON x.seq = d.seq \
+             WHERE x.seq >= ?1 AND x.seq < ?2 ORDER BY x.seq DESC LIMIT ?3"
+        ),
+    };
+    let mut select = conn.prepare_cached(&query).map_err(sql)?;
+    let mut rows =
+        select.query(params![from as i64, before as i64, LOOKED_AT as i64]).map_err(sql)?;
+    let mut page = Page { items: Vec::new(), next: None };
+    let (mut looked_at, mut last) = (0, None);
+    while let Some(row) = rows.next().map_err(sql)? {
+        if page.items.len() == limit {
+            page.next = last;
+            return Ok(page);
+        }
+        looked_at += 1;
+        let seq = get::<i64>(row, "seq")? as u64;
+        last = Some(DeliveryId(from_order_key(seq, get::<i64>(row, "tail")? as u64)));
+        if !worth_reading(row, shared, filter)? {
+            continue;
+        }
+        let delivery = view(row, shared)?;
+        if crate::progress::matches(filter, &delivery) {
+            page.items.push(delivery);
+        }
+    }
+    page.next = last.filter(|_| looked_at == LOOKED_AT);
+    Ok(page)
+}
+
+/// The sequences among which a filter's matches lie.
+fn range(conn: &Connection, filter: &DeliveryFilter) -> StoreResult<(u64, u64)> {
+    let mut from = filter.since.map_or(0, order_key_at);
+    let mut before = filter.until.map_or(i64::MAX as u64, order_key_at);
+    if let Some(cursor) = filter.cursor {
+        before = before.min(order_key(cursor.0));
+    }
+    if let Some(message) = filter.message {
+        let seq = order_key(message.0);
+        let deliveries = rows::message(conn, seq)?.map_or(0, |row| row.deliveries);
+        from = from.max(seq + 1);
+        before = before.min(seq + 1 + u64::from(deliveries));
+    }
+    Ok((from, before))
+}
+
+/// Rules most rows out by their numbers alone.
+fn worth_reading(
+    row: &rusqlite::Row<'_>,
+    shared: &Shared,
+    filter: &DeliveryFilter,
+) -> StoreResult<bool> {
+    let state = rows::state(row)?;
+    let state_fits = match filter.state {
+        None => true,
+        Some(wanted) if state.is_pending() => wanted.is_pending(),
+        Some(wanted) => wanted == state,
+    };
+    let lane: u32 = get(row, "lane")?;
+    let board = shared.board();
+    let key = board.lane_key(lane).ok_or_else(|| damaged("a delivery's lane"))?;
+    Ok(state_fits
+        && filter.channel.is_none_or(|channel| channel == key.channel)
+        && filter.tenant.as_ref().is_none_or(|tenant| *tenant == key.tenant))
+}
+
+/// Goes on from where it last stopped: nothing before that is pending.
+fn oldest_pending(conn: &Connection, shared: &Shared) -> StoreResult<Option<Timestamp>> {
+    let from = shared.oldest.load(Ordering::Relaxed);
+    let before = shared.ids().last();
+    let mut select = conn
+        .prepare_cached(
+            "SELECT seq FROM delivery WHERE seq >= ?1 AND due IS NOT NULL ORDER BY seq LIMIT 1",
+        )
+        .map_err(sql)?;
+    let from_row = i64::try_from(from).unwrap_or(i64::MAX);
+    let mut rows = select.query([from_row]).map_err(sql)?;
+    let found = match rows.next().map_err(sql)? {
+        Some(row) => Some(row.get::<_, i64>(0).map_err(sql)? as u64),
+        None => None,
+    };
+    // A replay may have lowered it meanwhile; then that holds.
+    let reached = found.unwrap_or(before.saturating_sub(1));
+    let _ = shared.oldest.compare_exchange(from, reached, Ordering::Relaxed, Ordering::Relaxed);
+    Ok(found.map(|seq| DeliveryId(from_order_key(seq, 0)).created_at()))
+}

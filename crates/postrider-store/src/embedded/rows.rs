@@ -1,0 +1,191 @@
+//! Rows of the tables as the core's types, and back.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::delivery::{DeadReason, Delivery};
+use postrider_core::id::from_order_key;
+use postrider_core::message::Envelope;
+use postrider_core::store::{StoreError, StoreResult};
+use postrider_core::{
+    AddressHash, AddressId, DeliveryId, LaneKey, Message, MessageId, State, TenantId, Timestamp,
+};
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, OptionalExtension, Row};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::error::{damaged, sql};
+use super::job::Job;
+use crate::progress::{LOG_MAX, Progress};
+
+pub(super) fn get<T: FromSql>(row: &Row<'_>, column: &str) -> StoreResult<T> {
+    row.get(column).map_err(sql)
+}
+
+pub(super) fn parse<T: DeserializeOwned>(text: &str, what: &str) -> StoreResult<T> {
+    serde_json::from_str(text).map_err(|_| damaged(format!("{what} is not readable")))
+}
+
+pub(super) fn to_json(value: &impl serde::Serialize) -> StoreResult<String> {
+    serde_json::to_string(value).map_err(|error| StoreError::Io(error.to_string()))
+}
+
+pub(super) fn state(row: &Row<'_>) -> StoreResult<State> {
+    State::from_code(get(row, "state")?).ok_or_else(|| damaged("a delivery's state"))
+}
+
+/// Due is absent once it is final; then it means nothing.
+pub(super) fn progress(row: &Row<'_>) -> StoreResult<Progress> {
+    let reason: Option<u8> = get(row, "reason")?;
+    Ok(Progress {
+        state: state(row)?,
+        reason: reason.and_then(DeadReason::from_code),
+        due: Timestamp(get::<Option<i64>>(row, "due")?.unwrap_or_default()),
+        attempts: get(row, "attempts")?,
+        tries: get(row, "tries")?,
+        last_delay: Duration::from_millis(get::<i64>(row, "last_delay_ms")?.unsigned_abs()),
+        changed: Timestamp(get(row, "changed")?),
+    })
+}
+
+/// A whole delivery as the ledger shows it, by the disk alone.
+pub(super) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
+    let seq: i64 = get(row, "seq")?;
+    let message: i64 = get(row, "message")?;
+    let progress = progress(row)?;
+    let log: Option<String> = get(row, "log")?;
+    let id = DeliveryId(from_order_key(seq as u64, get::<i64>(row, "tail")? as u64));
+    let address: Option<[u8; 16]> = get(row, "address")?;
+    Ok(Delivery {
+        id,
+        message: MessageId(from_order_key(message as u64, get::<i64>(row, "message_tail")? as u64)),
+        tenant: lane.tenant.clone(),
+        channel: lane.channel,
+        provider: lane.provider.clone(),
+        class: lane.class.clone(),
+        recipient: get::<Option<String>>(row, "recipient")?.map(Arc::from),
+        address: address.map(|id| AddressId(u128::from_be_bytes(id))),
+        address_hash: AddressHash(get(row, "hash")?),
+        state: progress.state,
+        reason: progress.reason,
+        attempts: progress.attempts,
+        created_at: id.created_at(),
+        expires_at: Timestamp(get(row, "expires")?),
+        due_at: progress.state.is_pending().then_some(progress.due),
+        changed_at: progress.changed,
+        log: log.map_or(Ok(Vec::new()), |log| parse(&log, "a delivery's history"))?,
+    })
+}
+
+pub(super) const DELIVERY: &str = "SELECT d.*, m.tail AS message_tail FROM delivery d \
+                                   JOIN message m ON m.seq = d.message";
+
+/// Reads jobs; messages that several of them share are read once.
+pub(super) struct JobReader<'a> {
+    conn: &'a Connection,
+    messages: HashMap<u64, (Arc<Message>, u32)>,
+}
+
+impl<'a> JobReader<'a> {
+    pub(super) fn new(conn: &'a Connection) -> Self {
+        Self { conn, messages: HashMap::new() }
+    }
+
+    /// `None` if the delivery is not waiting any more.
+    pub(super) fn read(&mut self, seq: u64) -> StoreResult<Option<Job>> {
+        let mut statement = self
+            .conn
+            .prepare_cached("SELECT * FROM delivery WHERE seq = ?1 AND due IS NOT NULL")
+            .map_err(sql)?;
+        let mut rows = statement.query([seq as i64]).map_err(sql)?;
+        let Some(row) = rows.next().map_err(sql)? else { return Ok(None) };
+        let body: Option<String> = get(row, "body")?;
+        let (message, siblings) = self.message(get::<i64>(row, "message")? as u64, body)?;
+        let target: Option<Cow<'_, str>> =
+            row.get_ref("target").map_err(sql)?.as_str_or_null().map_err(damaged)?.map(Cow::from);
+        let target = target.ok_or_else(|| damaged("a waiting delivery has no address"))?;
+        let retry: Option<String> = get(row, "retry")?;
+        Ok(Some(Job {
+            seq,
+            tail: get::<i64>(row, "tail")? as u64,
+            lane: get(row, "lane")?,
+            message,
+            siblings,
+            target: Arc::new(parse(&target, "a delivery's address")?),
+            hash: AddressHash(get(row, "hash")?),
+            address_since: get::<Option<i64>>(row, "address_since")?.map(Timestamp),
+            expires: Timestamp(get(row, "expires")?),
+            retry: retry.map(|retry| parse(&retry, "a delivery's retry policy")).transpose()?,
+            progress: progress(row)?,
+            log: get::<Option<String>>(row, "log")?.map(Into::into),
+        }))
+    }
+
+    fn message(&mut self, seq: u64, body: Option<String>) -> StoreResult<(Arc<Message>, u32)> {
+        if let Some(known) = self.messages.get(&seq) {
+            return Ok(known.clone());
+        }
+        let found = message(self.conn, seq)?.ok_or_else(|| damaged("a delivery has no message"))?;
+        let mut message = found.message;
+        if let Some(body) = body.or(found.content) {
+            message.content = body.into();
+        } else {
+            return Err(damaged("a waiting delivery has no content"));
+        }
+        let read = (Arc::new(message), found.deliveries);
+        if found.deliveries > 1 {
+            self.messages.insert(seq, read.clone());
+        }
+        Ok(read)
+    }
+}
+
+pub(super) struct MessageRow {
+    /// With empty content.
+    pub(super) message: Message,
+    pub(super) deliveries: u32,
+    pub(super) content: Option<String>,
+}
+
+pub(super) fn message(conn: &Connection, seq: u64) -> StoreResult<Option<MessageRow>> {
+    let mut statement = conn.prepare_cached("SELECT * FROM message WHERE seq = ?1").map_err(sql)?;
+    let read = |row: &Row<'_>| Ok(message_row(row, seq));
+    statement.query_row([seq as i64], read).optional().map_err(sql)?.transpose()
+}
+
+fn message_row(row: &Row<'_>, seq: u64) -> StoreResult<MessageRow> {
+    let id = MessageId(from_order_key(seq, get::<i64>(row, "tail")? as u64));
+    let envelope: Option<String> = get(row, "envelope")?;
+    let message = Message {
+        id,
+        tenant: TenantId(get::<String>(row, "tenant")?.into()),
+        class: get::<String>(row, "class")?.into(),
+        created_at: id.created_at(),
+        expires_at: Timestamp(get(row, "expires")?),
+        ttl_s: get(row, "ttl_s")?,
+        envelope: envelope
+            .map_or(Ok(Envelope::default()), |text| parse(&text, "a message's envelope"))?,
+        content: "".into(),
+    };
+    Ok(MessageRow { message, deliveries: get(row, "deliveries")?, content: get(row, "content")? })
+}
+
+/// A history with one more attempt, without reading the old ones unless there are too many.
+pub(super) fn appended(log: Option<&str>, tries: u32, attempt: &str) -> StoreResult<String> {
+    let old = match log {
+        None => return Ok(format!("[{attempt}]")),
+        Some(log) => log,
+    };
+    if tries as usize > LOG_MAX {
+        let mut kept: Vec<Box<RawValue>> = parse(old, "a delivery's history")?;
+        let surplus = (kept.len() + 1).saturating_sub(LOG_MAX);
+        kept.drain(..surplus);
+        let mut texts: Vec<&str> = kept.iter().map(|raw| raw.get()).collect();
+        texts.push(attempt);
+        return Ok(format!("[{}]", texts.join(",")));
+    }
+    Ok(format!("{},{attempt}]", old.strip_suffix(']').unwrap_or(old)))
+}

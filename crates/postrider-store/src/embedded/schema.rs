@@ -1,0 +1,112 @@
+//! The tables, and how a connection is opened. Readable with any SQLite tool: states are small
+//! numbers, everything structured is JSON text.
+
+use std::path::Path;
+use std::time::Duration;
+
+use postrider_core::store::{StoreError, StoreResult};
+use rusqlite::{Connection, OpenFlags};
+
+use super::error::sql;
+
+/// The layout that this program writes.
+pub(super) const VERSION: i64 = 1;
+
+/// What a delivery alone needs of its message is kept with the delivery (`body`), so that most
+/// deliveries end with the write of a single row.
+const TABLES: &str = "
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE tenant (id INTEGER PRIMARY KEY, name TEXT NOT NULL, counts TEXT NOT NULL);
+CREATE TABLE lane (
+  id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, channel TEXT NOT NULL, provider TEXT NOT NULL,
+  class TEXT NOT NULL);
+CREATE TABLE message (
+  seq INTEGER PRIMARY KEY, tail INTEGER NOT NULL, tenant TEXT NOT NULL, class TEXT NOT NULL,
+  expires INTEGER NOT NULL, ttl_s INTEGER NOT NULL, deliveries INTEGER NOT NULL,
+  holds INTEGER NOT NULL, envelope TEXT, content TEXT);
+CREATE TABLE delivery (
+  seq INTEGER PRIMARY KEY, tail INTEGER NOT NULL, message INTEGER NOT NULL, lane INTEGER NOT NULL,
+  state INTEGER NOT NULL, reason INTEGER, due INTEGER, attempts INTEGER NOT NULL,
+  tries INTEGER NOT NULL, last_delay_ms INTEGER NOT NULL, expires INTEGER NOT NULL,
+  changed INTEGER NOT NULL, hash BLOB NOT NULL, address BLOB, address_since INTEGER,
+  recipient TEXT, retry TEXT, log TEXT, target TEXT, body TEXT);
+CREATE INDEX pending ON delivery (lane, due) WHERE due IS NOT NULL;
+CREATE TABLE dead_letter (seq INTEGER PRIMARY KEY);
+CREATE TABLE gone (tenant TEXT NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (tenant, hash))
+  WITHOUT ROWID;
+CREATE TABLE address (
+  seq INTEGER PRIMARY KEY, tail INTEGER NOT NULL, tenant TEXT NOT NULL, recipient TEXT,
+  channel TEXT NOT NULL, hash BLOB NOT NULL, target TEXT, status TEXT NOT NULL, gone_at INTEGER);
+CREATE UNIQUE INDEX address_hash ON address (tenant, hash);
+CREATE INDEX address_recipient ON address (tenant, recipient);
+CREATE TABLE api_key (
+  id BLOB PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL, scope TEXT NOT NULL,
+  secret_hash BLOB NOT NULL, created INTEGER NOT NULL, revoked INTEGER) WITHOUT ROWID;
+CREATE TABLE signing_key (
+  id BLOB PRIMARY KEY, tenant TEXT NOT NULL, kind TEXT NOT NULL, secret BLOB NOT NULL,
+  created INTEGER NOT NULL, retired INTEGER) WITHOUT ROWID;
+CREATE TABLE dedup_bucket (
+  id INTEGER PRIMARY KEY, long INTEGER NOT NULL, latest INTEGER NOT NULL, filter BLOB NOT NULL);
+CREATE TABLE dedup_open_short (
+  id INTEGER PRIMARY KEY, key BLOB NOT NULL, fingerprint BLOB NOT NULL, message INTEGER NOT NULL,
+  tail INTEGER NOT NULL, expires INTEGER NOT NULL);
+CREATE TABLE dedup_open_long (
+  id INTEGER PRIMARY KEY, key BLOB NOT NULL, fingerprint BLOB NOT NULL, message INTEGER NOT NULL,
+  tail INTEGER NOT NULL, expires INTEGER NOT NULL);
+";
+
+/// A connection that may write; makes the tables if the file is new.
+pub(super) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
+    let conn = Connection::open(file).map_err(sql)?;
+    conn.pragma_update(None, "page_size", 4096).map_err(sql)?;
+    conn.pragma_update(None, "journal_mode", "WAL").map_err(sql)?;
+    conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
+    conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
+    conn.pragma_update(None, "secure_delete", "OFF").map_err(sql)?;
+    tune(&conn, cache_kib)?;
+    match version(&conn)? {
+        0 => create(&conn)?,
+        VERSION => {}
+        other => {
+            return Err(StoreError::Corrupt(format!(
+                "the store has layout {other}, this program knows up to {VERSION}; \
+                 it was written by a newer Postrider: use that one"
+            )));
+        }
+    }
+    Ok(conn)
+}
+
+/// A connection that only reads.
+pub(super) fn open_reader(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(file, flags).map_err(sql)?;
+    conn.pragma_update(None, "query_only", "ON").map_err(sql)?;
+    tune(&conn, cache_kib)?;
+    Ok(conn)
+}
+
+/// A connection for checkpoints alone.
+pub(super) fn open_checkpointer(file: &Path) -> StoreResult<Connection> {
+    let conn = Connection::open(file).map_err(sql)?;
+    conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
+    tune(&conn, 256)?;
+    Ok(conn)
+}
+
+fn tune(conn: &Connection, cache_kib: u32) -> StoreResult<()> {
+    conn.busy_timeout(Duration::from_secs(10)).map_err(sql)?;
+    conn.pragma_update(None, "cache_size", -i64::from(cache_kib)).map_err(sql)?;
+    conn.pragma_update(None, "temp_store", "MEMORY").map_err(sql)?;
+    conn.set_prepared_statement_cache_capacity(128);
+    Ok(())
+}
+
+fn version(conn: &Connection) -> StoreResult<i64> {
+    conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql)
+}
+
+fn create(conn: &Connection) -> StoreResult<()> {
+    let script = format!("BEGIN IMMEDIATE;{TABLES}PRAGMA user_version = {VERSION};COMMIT;");
+    conn.execute_batch(&script).map_err(sql)
+}

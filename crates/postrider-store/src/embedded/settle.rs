@@ -1,0 +1,190 @@
+//! Writing decisions down. A success is the write of one row.
+
+use std::sync::Arc;
+
+use postrider_core::id::order_key;
+use postrider_core::store::{Change, Settled, Settlement, StoreResult};
+use postrider_core::{AddressStatus, DeliveryId, Timestamp};
+use rusqlite::params;
+
+use super::board::Landing;
+use super::draft::Draft;
+use super::error::sql;
+use super::job::Job;
+use super::rows::{appended, to_json};
+use super::writer::Writer;
+use crate::progress::Progress;
+
+/// A settlement with its text made: that is done by the caller's thread, not by the writer.
+pub(super) struct Verdict {
+    pub(super) settlement: Settlement,
+    attempt: Option<String>,
+}
+
+impl Verdict {
+    pub(super) fn prepare(settlement: Settlement) -> StoreResult<Self> {
+        let attempt = settlement.attempt.as_ref().map(to_json).transpose()?;
+        Ok(Self { settlement, attempt })
+    }
+
+    pub(super) fn seq(&self) -> u64 {
+        order_key(self.settlement.delivery.0)
+    }
+}
+
+impl Writer {
+    pub(super) fn settle(
+        &mut self,
+        verdicts: &[Verdict],
+        draft: &mut Draft,
+    ) -> StoreResult<Vec<Settled>> {
+        let now = self.shared.now();
+        let held = self.hold(verdicts, draft);
+        let mut answers = Vec::with_capacity(verdicts.len());
+        for (verdict, held) in verdicts.iter().zip(held) {
+            let Some((job, slot)) = held else {
+                answers.push(Settled::Fenced);
+                continue;
+            };
+            let landing = self.write(verdict, &job, now, draft)?;
+            draft.settling[slot].1 = Some(landing);
+            answers.push(Settled::Done);
+        }
+        Ok(answers)
+    }
+
+    /// Checks the tokens, and keeps what passes from being leased by anyone until the commit.
+    fn hold(&self, verdicts: &[Verdict], draft: &mut Draft) -> Vec<Option<(Arc<Job>, usize)>> {
+        let mut board = self.shared.board();
+        let mut hold = |verdict: &Verdict| {
+            let (seq, id): (_, DeliveryId) = (verdict.seq(), verdict.settlement.delivery);
+            let job = board.begin_settling(seq, verdict.settlement.token)?;
+            draft.settling.push((seq, None));
+            let slot = draft.settling.len() - 1;
+            (job.id() == id).then_some((job, slot))
+        };
+        verdicts.iter().map(&mut hold).collect()
+    }
+
+    fn write(
+        &mut self,
+        verdict: &Verdict,
+        job: &Job,
+        now: Timestamp,
+        draft: &mut Draft,
+    ) -> StoreResult<Landing> {
+        let settlement = &verdict.settlement;
+        let old = job.progress;
+        let new = old.settled(&settlement.change, settlement.attempt.as_ref(), now);
+        let log = match &verdict.attempt {
+            Some(attempt) => Some(appended(job.log.as_deref(), new.tries, attempt)?),
+            None => job.log.as_deref().map(str::to_owned),
+        };
+        draft.rows += 1;
+        match &settlement.change {
+            Change::Finish(_) | Change::Gone => self.finish(job.seq, &new, log.as_deref())?,
+            Change::DeadLetter(_) => self.bury(job.seq, &new, log.as_deref())?,
+            _ => self.postpone(job.seq, &new, log.as_deref())?,
+        }
+        let tenant = self.tenants.get(&job.message.tenant).copied().unwrap_or_default();
+        let count = draft.count(tenant);
+        count.add(old.state, -1);
+        count.add(new.state, 1);
+        if let Some(reason) = new.reason {
+            count.add_dead(reason, 1);
+        }
+        if settlement.change == Change::Gone {
+            self.mark_gone(job, now, draft)?;
+        }
+        if new.state.is_pending() {
+            return Ok(Landing::Due(new.due.0));
+        }
+        if new.reason.is_none() && job.siblings > 1 {
+            *draft.released.entry(job.message_seq()).or_default() += 1;
+        }
+        Ok(Landing::Final)
+    }
+
+    fn finish(&self, seq: u64, new: &Progress, log: Option<&str>) -> StoreResult<()> {
+        let mut update = self
+            .conn
+            .prepare_cached(
+                "UPDATE delivery SET state = ?2, due = NULL, attempts = ?3, tries = ?4, \
+                 changed = ?5, log = ?6, target = NULL, body = NULL WHERE seq = ?1",
+            )
+            .map_err(sql)?;
+        let row =
+            params![seq as i64, new.state.code(), new.attempts, new.tries, new.changed.0, log];
+        update.execute(row).map_err(sql)?;
+        Ok(())
+    }
+
+    fn bury(&self, seq: u64, new: &Progress, log: Option<&str>) -> StoreResult<()> {
+        let mut update = self
+            .conn
+            .prepare_cached(
+                "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, attempts = ?4, \
+                 tries = ?5, changed = ?6, log = ?7 WHERE seq = ?1",
+            )
+            .map_err(sql)?;
+        let reason = new.reason.map(|reason| reason.code());
+        let row = params![
+            seq as i64,
+            new.state.code(),
+            reason,
+            new.attempts,
+            new.tries,
+            new.changed.0,
+            log
+        ];
+        update.execute(row).map_err(sql)?;
+        self.conn
+            .prepare_cached("INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)")
+            .and_then(|mut insert| insert.execute([seq as i64]))
+            .map_err(sql)?;
+        Ok(())
+    }
+
+    fn postpone(&self, seq: u64, new: &Progress, log: Option<&str>) -> StoreResult<()> {
+        let mut update = self
+            .conn
+            .prepare_cached(
+                "UPDATE delivery SET state = ?2, due = ?3, attempts = ?4, tries = ?5, \
+                 last_delay_ms = ?6, changed = ?7, log = ?8 WHERE seq = ?1",
+            )
+            .map_err(sql)?;
+        let delay = i64::try_from(new.last_delay.as_millis()).unwrap_or(i64::MAX);
+        let row = params![
+            seq as i64,
+            new.state.code(),
+            new.due.0,
+            new.attempts,
+            new.tries,
+            delay,
+            new.changed.0,
+            log
+        ];
+        update.execute(row).map_err(sql)?;
+        Ok(())
+    }
+
+    fn mark_gone(&self, job: &Job, now: Timestamp, draft: &mut Draft) -> StoreResult<()> {
+        let tenant = &job.message.tenant;
+        let hash = job.hash;
+        self.conn
+            .prepare_cached("INSERT OR IGNORE INTO gone (tenant, hash) VALUES (?1, ?2)")
+            .and_then(|mut insert| insert.execute(params![tenant.as_str(), hash.0]))
+            .map_err(sql)?;
+        let gone = to_json(&AddressStatus::Gone)?;
+        self.conn
+            .prepare_cached(
+                "UPDATE address SET status = ?3, gone_at = ?4, target = NULL \
+                 WHERE tenant = ?1 AND hash = ?2 AND status <> ?3",
+            )
+            .and_then(|mut update| update.execute(params![tenant.as_str(), hash.0, gone, now.0]))
+            .map_err(sql)?;
+        draft.gone.push((tenant.clone(), hash));
+        draft.rows += 2;
+        Ok(())
+    }
+}
