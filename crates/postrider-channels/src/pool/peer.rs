@@ -16,6 +16,9 @@ use super::{Origin, PoolConfig, TransportError};
 
 /// Connections of an HTTP/1.1 peer that are opened at the same time.
 const HTTP1_OPENING_MAX: usize = 8;
+/// For so long after a failed opening nobody else tries: whoever comes in the same burst is told the
+/// same.
+const CLOSED_DOOR: Duration = Duration::from_millis(50);
 const HTTP2_CONNECTIONS_MAX: usize = 8;
 const HTTP1_CONNECTIONS_MAX: usize = 256;
 
@@ -37,9 +40,9 @@ struct State {
     opening: usize,
     /// Whether the peer was last seen to speak HTTP/1.1 only.
     http1: bool,
-    /// How many openings have failed, ever, and why the last one did.
+    /// How many openings have failed, ever, and when and why the last one did.
     failures: u64,
-    failure: Option<TransportError>,
+    failure: Option<(Instant, TransportError)>,
 }
 
 enum Take {
@@ -98,13 +101,16 @@ impl Peer {
         let mut state = self.lock();
         state.conns.retain(|conn| conn.is_usable());
         let failures_before = *failures_seen.get_or_insert(state.failures);
-        if state.conns.is_empty() && state.failures != failures_before {
-            if let Some(error) = state.failure.clone() {
-                return Take::Failed(error);
+        if let Some((at, error)) = state.failure.as_ref().filter(|_| state.conns.is_empty()) {
+            if state.failures != failures_before || at.elapsed() < CLOSED_DOOR {
+                return Take::Failed(error.clone());
             }
         }
         let (best, all_busy) = least_loaded(&state.conns);
-        if all_busy && self.may_open(&state) {
+        // Whoever is served only wishes for more room; whoever waits needs a connection, and one
+        // each is enough.
+        let wanted = best.is_some() || state.opening < self.waiting.load(Ordering::SeqCst);
+        if all_busy && wanted && self.may_open(&state) {
             state.opening += 1;
             tokio::spawn(self.clone().open());
         }
@@ -134,12 +140,13 @@ impl Peer {
         match opened {
             Ok(opened) => {
                 state.http1 = matches!(opened, Opened::H1(..));
+                state.failure = None;
                 let conn = self.start(opened);
                 state.conns.push(conn);
             }
             Err(error) => {
                 state.failures += 1;
-                state.failure = Some(error);
+                state.failure = Some((Instant::now(), error));
             }
         }
         drop(state);

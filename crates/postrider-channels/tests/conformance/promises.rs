@@ -1,0 +1,300 @@
+//! What every channel promises, whatever it speaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_channels::PoolConfig;
+use postrider_core::{ChannelKind, Class, Outcome, Scope, Timestamp};
+
+use crate::provider::{Answer, Line, OnConnect, Provider};
+use crate::rig::{Rig, network};
+
+const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
+const PATH: &str = "/send/c2VjcmV0LXN1YnNjcmlwdGlvbi1pZA?x=1%20y";
+const NO_ERROR: u32 = 0;
+const ENHANCE_YOUR_CALM: u32 = 11;
+const REFUSED_STREAM: u32 = 7;
+const INTERNAL_ERROR: u32 = 2;
+
+/// One attempt against one scripted answer.
+async fn answered(kind: ChannelKind, answer: Answer) -> postrider_core::Report {
+    let provider = Provider::start(Line::Http2).await;
+    provider.answers([answer]);
+    Rig::new(kind).send(&provider.url(PATH)).await
+}
+
+pub(crate) async fn an_acceptance_is_an_acceptance(kind: ChannelKind) {
+    for status in [200, 201, 202, 204] {
+        let report = answered(kind, Answer::status(status).header("retry-after", "5")).await;
+        assert_eq!((report.outcome, report.status), (Outcome::Accepted, Some(status)));
+        assert_eq!(report.retry_after, None);
+    }
+}
+
+pub(crate) async fn the_url_goes_out_as_it_was_written(kind: ChannelKind) {
+    for line in [Line::Http2, Line::Http1] {
+        let provider = Provider::start(line).await;
+        Rig::new(kind).send(&provider.url(PATH)).await;
+        let received = provider.received().remove(0);
+        assert_eq!(received.uri.path_and_query().unwrap().as_str(), PATH);
+    }
+}
+
+pub(crate) async fn a_429_waits_as_long_as_it_says(kind: ChannelKind) {
+    let report = answered(kind, Answer::status(429).header("retry-after", "7")).await;
+    let scope = if kind == ChannelKind::Http { Scope::Host } else { Scope::Target };
+    assert_eq!(report.outcome, Outcome::RetryAfter { after: Duration::from_secs(7), scope });
+    assert_eq!(report.retry_after.as_deref(), Some("7"));
+}
+
+pub(crate) async fn a_429_that_names_no_time_waits_a_minute(kind: ChannelKind) {
+    let report = answered(kind, Answer::status(429)).await;
+    assert!(
+        matches!(report.outcome, Outcome::RetryAfter { after, .. } if after.as_secs() == 60),
+        "{report:?}"
+    );
+}
+
+pub(crate) async fn gone_is_gone(kind: ChannelKind) {
+    assert_eq!(answered(kind, Answer::status(410)).await.outcome, Outcome::Gone);
+}
+
+pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_endpoint(
+    kind: ChannelKind,
+) {
+    let echo = format!("bad thing about {PATH} and c2VjcmV0LXN1YnNjcmlwdGlvbi1pZA");
+    let report = answered(kind, Answer::status(400).body(echo)).await;
+    assert_eq!(report.outcome, Outcome::DropMessage);
+    let told = format!("{:?} {:?}", report.detail, report.code);
+    assert!(told.contains("bad thing about"), "{told}");
+    assert!(!told.contains("c2VjcmV0"), "{told}");
+}
+
+pub(crate) async fn a_503_is_tried_again(kind: ChannelKind) {
+    assert_eq!(answered(kind, Answer::status(503)).await.outcome, BACKOFF);
+    let waits = answered(kind, Answer::status(503).header("retry-after", "3")).await;
+    assert!(matches!(waits.outcome, Outcome::RetryAfter { after, .. } if after.as_secs() == 3));
+}
+
+pub(crate) async fn a_redirect_is_not_followed(kind: ChannelKind) {
+    let (provider, elsewhere) =
+        tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
+    provider.answers([Answer::status(307).header("location", elsewhere.url("/"))]);
+    assert_eq!(Rig::new(kind).send(&provider.url(PATH)).await.outcome, BACKOFF);
+    assert_eq!((provider.received().len(), elsewhere.connected()), (1, 0));
+}
+
+pub(crate) async fn silence_is_ambiguous(kind: ChannelKind) {
+    for line in [Line::Http2, Line::Http1] {
+        let provider = Provider::start(line).await;
+        provider.answers([Answer::silent()]);
+        let rig = Rig::with(kind, network(), Duration::from_millis(400));
+        let report = rig.send(&provider.url(PATH)).await;
+        assert_eq!(report.outcome, Outcome::Ambiguous);
+        assert_eq!(report.code.as_deref(), Some("timeout"));
+        // A connection on which nothing came back is not used again.
+        assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+        assert_eq!(provider.connected(), 2);
+    }
+}
+
+pub(crate) async fn a_connection_that_never_came_to_be_is_tried_again(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http2).await;
+    provider.connects([OnConnect::HangUp]);
+    let report = Rig::new(kind).send(&provider.url(PATH)).await;
+    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("tls")));
+    assert_eq!(provider.received().len(), 0);
+
+    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/", nobody.local_addr().unwrap().port());
+    drop(nobody);
+    let report = Rig::new(kind).send(&url).await;
+    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connect")));
+}
+
+pub(crate) async fn a_name_that_does_not_resolve_is_tried_again(kind: ChannelKind) {
+    let report = Rig::new(kind).send("https://no-such-host.localdomain.test/x").await;
+    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("dns")));
+}
+
+pub(crate) async fn a_stranger_s_certificate_is_refused(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http2).await;
+    let rig =
+        Rig::with(kind, PoolConfig { extra_ca_file: None, ..network() }, Duration::from_secs(5));
+    let report = rig.send(&provider.url(PATH)).await;
+    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("tls")));
+    assert_eq!(report.detail.as_deref(), Some("the certificate's issuer is not trusted"));
+}
+
+pub(crate) async fn a_connection_lost_after_the_request_is_ambiguous(kind: ChannelKind) {
+    for line in [Line::Http2, Line::Http1] {
+        let provider = Provider::start(line).await;
+        provider.connects([OnConnect::HangUpAfterRequest]);
+        let report = Rig::new(kind).send(&provider.url(PATH)).await;
+        assert_eq!(report.outcome, Outcome::Ambiguous, "{line:?} {report:?}");
+    }
+    let provider = Provider::start(Line::Http2).await;
+    provider.connects([OnConnect::ResetStream(INTERNAL_ERROR)]);
+    let report = Rig::new(kind).send(&provider.url(PATH)).await;
+    assert_eq!(report.outcome, Outcome::Ambiguous);
+}
+
+pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http2).await;
+    provider.connects([OnConnect::Goaway(NO_ERROR)]);
+    let rig = Rig::new(kind);
+    let ends = rig.deliver(vec![rig.attempt(&provider.url(PATH)); 5]).await;
+    let accepted = ends.iter().filter(|end| end.outcome == Outcome::Accepted).count();
+    let replayed = ends.iter().filter(|end| end.outcome == Outcome::Reconnect).count();
+    // Who comes after the GOAWAY finds the new connection already.
+    assert!(replayed > 0 && accepted + replayed == 5, "{ends:?}");
+    assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+    assert_eq!((provider.received().len(), provider.connected()), (accepted + 1, 2));
+}
+
+pub(crate) async fn a_goaway_in_anger_is_not_answered_at_once(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http2).await;
+    provider.connects([OnConnect::Goaway(ENHANCE_YOUR_CALM)]);
+    let report = Rig::new(kind).send(&provider.url(PATH)).await;
+    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("goaway")));
+}
+
+pub(crate) async fn a_refused_stream_costs_nothing(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http2).await;
+    provider.connects([OnConnect::ResetStream(REFUSED_STREAM)]);
+    let report = Rig::new(kind).send(&provider.url(PATH)).await;
+    assert_eq!(report.outcome, Outcome::Reconnect);
+}
+
+pub(crate) async fn a_huge_answer_is_cut_short(kind: ChannelKind) {
+    for line in [Line::Http2, Line::Http1] {
+        let provider = Provider::start(line).await;
+        provider.answers([Answer::status(500).body("x".repeat(4 << 20))]);
+        let rig = Rig::new(kind);
+        let report = rig.send(&provider.url(PATH)).await;
+        assert_eq!(report.outcome, BACKOFF);
+        assert!(report.detail.unwrap().len() <= 1024);
+        assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+    }
+}
+
+pub(crate) async fn http_1_1_is_spoken_where_the_peer_knows_nothing_newer(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http1).await;
+    let rig = Rig::new(kind);
+    for _ in 0..3 {
+        assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+    }
+    assert_eq!(provider.connected(), 1, "kept alive and used again");
+    let batch = vec![rig.attempt(&provider.url(PATH)); 200];
+    for report in rig.deliver(batch).await {
+        assert_eq!(report.outcome, Outcome::Accepted);
+    }
+    assert_eq!(provider.received().len(), 203);
+    assert!(provider.connected() <= 32, "{} connections", provider.connected());
+}
+
+pub(crate) async fn plain_http_is_refused_unless_allowed(kind: ChannelKind) {
+    let provider = Provider::start(Line::PlainHttp1).await;
+    let report = Rig::new(kind).send(&provider.url(PATH)).await;
+    assert_eq!(
+        (report.outcome, report.code.as_deref()),
+        (Outcome::DropMessage, Some("plain_http"))
+    );
+    assert_eq!(provider.connected(), 0);
+    let network = PoolConfig { allow_plain_http: true, ..network() };
+    let rig = Rig::with(kind, network, Duration::from_secs(5));
+    assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+}
+
+pub(crate) async fn a_private_address_is_refused_after_its_name_was_resolved(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http2).await;
+    let network = PoolConfig { allow_private_targets: false, ..network() };
+    let rig = Rig::with(kind, network, Duration::from_secs(5));
+    let by_number = provider.url(PATH).replace("localhost", "127.0.0.1");
+    let mapped = provider.url(PATH).replace("localhost", "[::ffff:127.0.0.1]");
+    for url in [provider.url(PATH), by_number, mapped] {
+        let report = rig.send(&url).await;
+        assert_eq!(report.outcome, Outcome::DropMessage);
+        assert_eq!(report.code.as_deref(), Some("private_address"));
+    }
+    assert_eq!(provider.connected(), 0);
+}
+
+pub(crate) async fn nothing_is_sent_at_or_after_its_expiry(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http2).await;
+    let rig = Rig::new(kind);
+    let attempt = rig.attempt(&provider.url(PATH));
+    rig.clock.advance(Duration::from_secs(3600));
+    assert_eq!(rig.one(attempt.clone()).await.outcome, Outcome::Expired);
+    assert_eq!(provider.received().len(), 0);
+    let later =
+        postrider_core::Attempt { expires_at: Timestamp(attempt.expires_at.0 + 1), ..attempt };
+    assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
+}
+
+pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http2).await;
+    let rig = Rig::new(kind);
+    let urls: Vec<_> = (0..500).map(|n| provider.url(&format!("/{n}"))).collect();
+    let batch = urls.iter().map(|url| rig.attempt(url)).collect();
+    for report in rig.deliver(batch).await {
+        assert_eq!(report.outcome, Outcome::Accepted);
+    }
+    let mut paths: Vec<_> = provider.received().iter().map(|r| r.uri.path().to_owned()).collect();
+    paths.sort();
+    paths.dedup();
+    assert_eq!((paths.len(), provider.received().len()), (500, 500));
+    assert!(provider.connected() <= 4, "{} connections", provider.connected());
+    assert_eq!(rig.pool.stats().in_flight, 0);
+}
+
+pub(crate) async fn the_peer_s_stream_limit_is_kept(kind: ChannelKind) {
+    let provider = Provider::with_streams(Line::Http2, Some(5)).await;
+    let rig = Rig::new(kind);
+    let batch = vec![rig.attempt(&provider.url(PATH)); 200];
+    for report in rig.deliver(batch).await {
+        assert!(matches!(report.outcome, Outcome::Accepted | Outcome::Reconnect), "{report:?}");
+    }
+    assert!(provider.in_flight_most() <= 5 * provider.connected());
+    assert!(provider.connected() <= 4);
+}
+
+pub(crate) async fn a_storm_of_attempts_knocks_once_at_a_closed_door(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http2).await;
+    provider.connects([OnConnect::HangUp; 100]);
+    let rig = Rig::new(kind);
+    // Fewer than are prepared at once, so that all of them wait for the same connection.
+    let batch = vec![rig.attempt(&provider.url(PATH)); 30];
+    for report in rig.deliver(batch).await {
+        assert_eq!(report.outcome, BACKOFF);
+    }
+    assert_eq!(provider.connected(), 1);
+}
+
+pub(crate) async fn one_bad_attempt_does_not_harm_the_others(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http2).await;
+    let rig = Rig::new(kind);
+    let batch = ["/a", "\u{0}", "/b"].map(|path| rig.attempt(&provider.url(path)));
+    let ends = rig.deliver(batch.into()).await;
+    let outcomes: Vec<_> = ends.iter().map(|r| r.outcome.name()).collect();
+    assert_eq!(outcomes, ["accepted", "drop_message", "accepted"]);
+}
+
+pub(crate) async fn refusals_of_webhooks_and_http_are_retried_where_the_class_asks(
+    kind: ChannelKind,
+) {
+    for status in [400, 401, 403, 404, 413, 422] {
+        let provider = Provider::start(Line::Http2).await;
+        provider.answers([Answer::status(status), Answer::status(status)]);
+        let rig = Rig::new(kind);
+        let attempt = rig.attempt(&provider.url(PATH));
+        let class = Arc::new(Class { retry_all: true, ..Class::default() });
+        let patient = postrider_core::Attempt { class, ..attempt.clone() };
+        let (plain, patient) = (rig.one(attempt).await.outcome, rig.one(patient).await.outcome);
+        if kind == ChannelKind::Webpush {
+            assert_eq!(plain, patient, "{status}");
+        } else {
+            assert_eq!((plain, patient), (Outcome::DropMessage, BACKOFF), "{status}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The three channels in one hand: what it takes to build one and to make it attempt something.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use postrider_channels::{
+    Credentials, HttpChannel, Pool, PoolConfig, Secret, VapidKey, VapidKeys, WebPushChannel,
+    WebPushConfig, WebhookChannel, WebhookSecrets, Wiring,
+};
+use postrider_core::message::Envelope;
+use postrider_core::{
+    Attempt, Channel, ChannelKind, Class, Clock, DeliveryId, Finished, KeyId, Message, MessageId,
+    Report, Target, TenantId, Timestamp,
+};
+
+use crate::provider::authority;
+
+pub(crate) const START: Timestamp = Timestamp(1_800_000_000_000);
+pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+pub(crate) const UA_PRIVATE: &str = "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94";
+pub(crate) const P256DH: &str =
+    "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
+pub(crate) const AUTH: &str = "BTBZMqHH6r4Tts7J_aSIgg";
+
+/// A clock that is moved by hand.
+#[derive(Clone)]
+pub(crate) struct HandClock(Arc<AtomicI64>);
+
+impl HandClock {
+    pub(crate) fn advance(&self, by: Duration) {
+        self.0.fetch_add(by.as_millis() as i64, Ordering::SeqCst);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+pub(crate) struct Keys(pub(crate) Arc<VapidKey>);
+
+impl VapidKeys for Keys {
+    fn key(&self, _tenant: &TenantId, id: Option<KeyId>) -> Option<Arc<VapidKey>> {
+        id.is_none_or(|id| id == self.0.id()).then(|| self.0.clone())
+    }
+}
+
+struct Secrets;
+
+impl WebhookSecrets for Secrets {
+    fn secrets(&self, _tenant: &TenantId) -> Vec<Arc<Secret>> {
+        vec![Arc::new(Secret::parse(SECRET).unwrap())]
+    }
+}
+
+struct OneCredential;
+
+impl Credentials for OneCredential {
+    fn header(&self, reference: &str) -> Option<(http::HeaderName, http::HeaderValue)> {
+        let header = (http::header::AUTHORIZATION, http::HeaderValue::from_static("Bearer t0ken"));
+        (reference == "env:TOKEN").then_some(header)
+    }
+}
+
+pub(crate) struct Rig {
+    pub(crate) kind: ChannelKind,
+    pub(crate) clock: HandClock,
+    pub(crate) pool: Pool,
+    channel: Box<dyn Channel>,
+}
+
+/// Private targets allowed, our own authority trusted.
+pub(crate) fn network() -> PoolConfig {
+    PoolConfig {
+        allow_private_targets: true,
+        extra_ca_file: Some(authority().file().to_owned()),
+        ..PoolConfig::default()
+    }
+}
+
+impl Rig {
+    pub(crate) fn new(kind: ChannelKind) -> Self {
+        Self::with(kind, network(), Duration::from_secs(10))
+    }
+
+    pub(crate) fn with(kind: ChannelKind, network: PoolConfig, attempt_timeout: Duration) -> Self {
+        let clock = HandClock(Arc::new(AtomicI64::new(START.0)));
+        let pool = Pool::new(network).unwrap();
+        let wiring =
+            Wiring { attempt_timeout, ..Wiring::new(pool.clone(), Arc::new(clock.clone())) };
+        let channel: Box<dyn Channel> = match kind {
+            ChannelKind::Webpush => {
+                let keys = Arc::new(Keys(Arc::new(VapidKey::generate(KeyId(1)).unwrap())));
+                let config = WebPushConfig {
+                    subject: "mailto:ops@example.com".to_owned(),
+                    ..WebPushConfig::default()
+                };
+                Box::new(WebPushChannel::new(wiring, keys, &config).unwrap())
+            }
+            ChannelKind::Webhook => Box::new(WebhookChannel::new(wiring, Arc::new(Secrets))),
+            ChannelKind::Http => Box::new(HttpChannel::new(wiring, Arc::new(OneCredential))),
+        };
+        Self { kind, clock, pool, channel }
+    }
+
+    pub(crate) fn target(&self, url: &str) -> Target {
+        match self.kind {
+            ChannelKind::Webpush => Target::Webpush {
+                endpoint: url.into(),
+                p256dh: P256DH.into(),
+                auth: AUTH.into(),
+                vapid_key: None,
+            },
+            ChannelKind::Webhook => Target::Webhook { url: url.into(), secrets: Vec::new() },
+            ChannelKind::Http => Target::Http {
+                method: "POST".into(),
+                url: url.into(),
+                headers: BTreeMap::new(),
+                credential: None,
+            },
+        }
+    }
+
+    /// An attempt with an hour to live.
+    pub(crate) fn attempt(&self, url: &str) -> Attempt {
+        let now = self.clock.now();
+        let expires_at = now + Duration::from_secs(3600);
+        let message = Message {
+            id: MessageId(7),
+            tenant: TenantId::new("acme"),
+            class: "transactional".into(),
+            created_at: now,
+            expires_at,
+            ttl_s: 3600,
+            envelope: Envelope::default(),
+            content: r#"{"title":"Shipped","body":"Order 91 is on its way"}"#.into(),
+        };
+        Attempt {
+            delivery: DeliveryId(9),
+            message: Arc::new(message),
+            class: Arc::new(Class::default()),
+            target: Arc::new(self.target(url)),
+            number: 1,
+            now,
+            expires_at,
+            resign: false,
+            slot: 0,
+        }
+    }
+
+    /// All the ends of a batch, by slot. Fails if one is missing or comes twice.
+    pub(crate) async fn deliver(&self, mut batch: Vec<Attempt>) -> Vec<Report> {
+        for (slot, attempt) in batch.iter_mut().enumerate() {
+            attempt.slot = slot;
+        }
+        let ends: Mutex<Vec<Option<Report>>> = Mutex::new(vec![None; batch.len()]);
+        let done = |finished: Finished| {
+            let before = ends.lock().unwrap()[finished.slot].replace(finished.report);
+            assert!(before.is_none(), "slot {} ended twice", finished.slot);
+        };
+        self.channel.deliver(batch, &done).await;
+        let ends = ends.into_inner().unwrap().into_iter();
+        ends.map(|end| end.expect("every attempt has an end")).collect()
+    }
+
+    pub(crate) async fn one(&self, attempt: Attempt) -> Report {
+        self.deliver(vec![attempt]).await.remove(0)
+    }
+
+    pub(crate) async fn send(&self, url: &str) -> Report {
+        self.one(self.attempt(url)).await
+    }
+}

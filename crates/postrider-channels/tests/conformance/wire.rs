@@ -1,0 +1,304 @@
+//! What each channel alone promises about what it puts on the wire.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::agreement::{ECDH_P256, PrivateKey, UnparsedPublicKey, agree};
+use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use postrider_channels::webpush::topic;
+use postrider_core::message::{Envelope, Message, Priority};
+use postrider_core::{Attempt, ChannelKind, KeyId, Outcome, Target, TenantId};
+
+use crate::provider::{Answer, Line, Provider, Received};
+use crate::rig::{AUTH, P256DH, Rig, SECRET, UA_PRIVATE};
+
+fn with_message(attempt: &Attempt, change: impl FnOnce(&mut Message)) -> Attempt {
+    let mut message = (*attempt.message).clone();
+    change(&mut message);
+    Attempt { message: Arc::new(message), ..attempt.clone() }
+}
+
+/// Sends one attempt and looks at what arrived.
+async fn arrived(kind: ChannelKind, change: impl FnOnce(Attempt) -> Attempt) -> Received {
+    let provider = Provider::start(Line::Http2).await;
+    let rig = Rig::new(kind);
+    let report = rig.one(change(rig.attempt(&provider.url("/x?y=z")))).await;
+    assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
+    provider.received().remove(0)
+}
+
+fn header<'a>(received: &'a Received, name: &str) -> Option<&'a str> {
+    received.headers.get(name).map(|value| value.to_str().unwrap())
+}
+
+/// HKDF written a second time, from its definition: extract, then one block of expand.
+fn hkdf(salt: &[u8], ikm: &[u8], info: &[&[u8]], len: usize) -> Vec<u8> {
+    let mac = |key: &[u8], parts: &[&[u8]]| {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        hmac::sign(&key, &parts.concat()).as_ref().to_vec()
+    };
+    let prk = mac(salt, &[ikm]);
+    mac(&prk, &[info, &[&[1]]].concat())[..len].to_vec()
+}
+
+/// What the browser would read.
+fn decrypt(body: &[u8]) -> String {
+    let b64 = |text: &str| URL_SAFE_NO_PAD.decode(text).unwrap();
+    let private = PrivateKey::from_private_key(&ECDH_P256, &b64(UA_PRIVATE)).unwrap();
+    let (salt, sender, record) = (&body[..16], &body[21..86], &body[86..]);
+    let ikm = agree(&private, UnparsedPublicKey::new(&ECDH_P256, sender), (), |shared| {
+        Ok(hkdf(&b64(AUTH), shared, &[b"WebPush: info\0", &b64(P256DH), sender], 32))
+    })
+    .unwrap();
+    let key = hkdf(salt, &ikm, &[b"Content-Encoding: aes128gcm\0"], 16);
+    let nonce = hkdf(salt, &ikm, &[b"Content-Encoding: nonce\0"], 12);
+    let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &key).unwrap());
+    let nonce = Nonce::try_assume_unique_for_key(&nonce).unwrap();
+    let mut record = record.to_vec();
+    let plain = key.open_in_place(nonce, Aad::empty(), &mut record).unwrap();
+    let end = plain.iter().rposition(|b| *b == 2).unwrap();
+    String::from_utf8(plain[..end].to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_push_has_its_headers_and_can_be_read_by_its_browser() {
+    let received = arrived(ChannelKind::Webpush, |attempt| attempt).await;
+    assert_eq!(header(&received, "ttl"), Some("3600"));
+    assert_eq!(header(&received, "urgency"), Some("normal"));
+    assert_eq!(header(&received, "content-encoding"), Some("aes128gcm"));
+    assert_eq!(header(&received, "content-type"), Some("application/octet-stream"));
+    assert_eq!(header(&received, "topic"), None);
+    assert!(header(&received, "authorization").unwrap().starts_with("vapid t=ey"));
+    assert_eq!(
+        decrypt(&received.body),
+        r#"{"id":"dlv_00000000000000000000000009","title":"Shipped","body":"Order 91 is on its way","sent_at":1800000000000,"expires_at":1800003600000}"#
+    );
+}
+
+#[tokio::test]
+async fn a_push_says_how_long_it_has_left_and_how_urgent_it_is() {
+    let received = arrived(ChannelKind::Webpush, |attempt| {
+        let attempt = with_message(&attempt, |message| {
+            message.envelope = Envelope {
+                priority: Some(Priority::High),
+                collapse_key: Some("ord-91".into()),
+                ..Envelope::default()
+            };
+        });
+        Attempt { expires_at: attempt.now + Duration::from_millis(90_500), ..attempt }
+    })
+    .await;
+    assert_eq!(header(&received, "ttl"), Some("90"));
+    assert_eq!(header(&received, "urgency"), Some("high"));
+    assert_eq!(header(&received, "topic"), Some(&*topic(&TenantId::new("acme"), "ord-91")));
+}
+
+#[tokio::test]
+async fn now_or_never_stays_zero_and_an_empty_push_has_no_coding() {
+    let received = arrived(ChannelKind::Webpush, |attempt| {
+        with_message(&attempt, |message| {
+            message.ttl_s = 0;
+            message.content = r#"{"webpush":{"raw":""}}"#.into();
+        })
+    })
+    .await;
+    assert_eq!(header(&received, "ttl"), Some("0"));
+    assert_eq!(header(&received, "content-encoding"), None);
+    assert!(received.body.is_empty() && header(&received, "authorization").is_some());
+}
+
+#[tokio::test]
+async fn a_dead_sentinel_is_gone_without_a_call() {
+    let rig = Rig::new(ChannelKind::Webpush);
+    let report = rig.send("https://permanently-removed.invalid/fcm/send/x").await;
+    assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Gone, Some("dead_endpoint")));
+}
+
+#[tokio::test]
+async fn a_stale_token_is_signed_anew_once_and_a_fresh_one_that_is_refused_is_our_fault() {
+    let provider = Provider::start(Line::Http2).await;
+    let rig = Rig::new(ChannelKind::Webpush);
+    let url = provider.url("/x");
+    rig.send(&url).await;
+    rig.clock.advance(Duration::from_secs(600));
+    provider.answers([Answer::status(401), Answer::status(403)]);
+    assert_eq!(rig.send(&url).await.outcome, Outcome::ResignOnce);
+    let again = Attempt { resign: true, ..rig.attempt(&url) };
+    assert_eq!(rig.one(again).await.outcome, Outcome::Config);
+    let tokens: Vec<_> = provider.received();
+    let token = |n: usize| header(&tokens[n], "authorization").unwrap();
+    assert!(token(0) == token(1) && token(1) != token(2));
+}
+
+#[tokio::test]
+async fn an_expired_token_is_signed_anew_however_young_it_is() {
+    let provider = Provider::start(Line::Http2).await;
+    let rig = Rig::new(ChannelKind::Webpush);
+    provider.answers([Answer::status(403).body("token has expired")]);
+    assert_eq!(rig.send(&provider.url("/x")).await.outcome, Outcome::ResignOnce);
+}
+
+#[tokio::test]
+async fn a_missing_vapid_key_parks_the_push() {
+    let rig = Rig::new(ChannelKind::Webpush);
+    let mut attempt = rig.attempt("https://push.example.com/x");
+    let mut target = rig.target("https://push.example.com/x");
+    if let Target::Webpush { vapid_key, .. } = &mut target {
+        *vapid_key = Some(KeyId(404));
+    }
+    attempt.target = Arc::new(target);
+    let report = rig.one(attempt).await;
+    assert_eq!(
+        (report.outcome, report.code.as_deref()),
+        (Outcome::Config, Some("vapid_key_missing"))
+    );
+}
+
+/// What a receiver does, written from the specification.
+fn verify(received: &Received, secret: &str) -> bool {
+    let raw = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
+    let (id, time) =
+        (header(received, "webhook-id").unwrap(), header(received, "webhook-timestamp").unwrap());
+    let mut content = format!("{id}.{time}.").into_bytes();
+    content.extend_from_slice(&received.body);
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &raw), &content);
+    let expected = format!("v1,{}", STANDARD.encode(tag));
+    header(received, "webhook-signature").unwrap().split(' ').any(|one| one == expected)
+}
+
+#[tokio::test]
+async fn a_webhook_is_signed_and_carries_its_delivery_as_key() {
+    let received = arrived(ChannelKind::Webhook, |attempt| {
+        with_message(&attempt, |message| {
+            message.envelope.traceparent =
+                Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
+        })
+    })
+    .await;
+    assert!(verify(&received, SECRET));
+    assert_eq!(header(&received, "webhook-id"), Some("dlv_00000000000000000000000009"));
+    assert_eq!(header(&received, "idempotency-key"), Some("dlv_00000000000000000000000009"));
+    assert_eq!(header(&received, "webhook-timestamp"), Some("1800000000"));
+    assert!(header(&received, "traceparent").unwrap().starts_with("00-0af7"));
+    assert_eq!(
+        received.body,
+        r#"{"type":"message","id":"msg_00000000000000000000000007","delivery":"dlv_00000000000000000000000009","content":{"title":"Shipped","body":"Order 91 is on its way"}}"#
+    );
+}
+
+#[tokio::test]
+async fn every_attempt_of_a_webhook_is_signed_anew_under_the_same_id() {
+    let provider = Provider::start(Line::Http2).await;
+    let rig = Rig::new(ChannelKind::Webhook);
+    let attempt = rig.attempt(&provider.url("/x"));
+    rig.one(attempt.clone()).await;
+    rig.clock.advance(Duration::from_secs(600));
+    rig.one(attempt).await;
+    let received = provider.received();
+    assert!(received.iter().all(|r| verify(r, SECRET)));
+    assert_eq!(header(&received[0], "webhook-id"), header(&received[1], "webhook-id"));
+    assert_eq!(header(&received[1], "webhook-timestamp"), Some("1800000600"));
+}
+
+#[tokio::test]
+async fn an_endpoint_s_own_secrets_win_and_all_of_them_sign() {
+    let own = [
+        "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+        "whsec_//////////////////////////////////////////8=",
+    ];
+    let received = arrived(ChannelKind::Webhook, |attempt| {
+        let url = attempt.target.url().into();
+        let secrets = own.map(Box::from).into();
+        Attempt { target: Arc::new(Target::Webhook { url, secrets }), ..attempt }
+    })
+    .await;
+    assert!(own.iter().all(|secret| verify(&received, secret)));
+    assert!(!verify(&received, SECRET));
+}
+
+#[tokio::test]
+async fn a_webhook_s_own_payload_replaces_the_body_byte_for_byte() {
+    let received = arrived(ChannelKind::Webhook, |attempt| {
+        with_message(&attempt, |message| {
+            message.content = r#"{"title":"x","webhook":{"payload":{"a":  [1, 2]}}}"#.into();
+        })
+    })
+    .await;
+    assert_eq!(received.body, r#"{"a":  [1, 2]}"#);
+    assert!(verify(&received, SECRET));
+}
+
+#[tokio::test]
+async fn what_other_channels_say_does_not_reach_a_webhook() {
+    let received = arrived(ChannelKind::Webhook, |attempt| {
+        with_message(&attempt, |message| {
+            message.content = r#"{"title":"x","webpush":{"raw":"only for browsers"}}"#.into();
+        })
+    })
+    .await;
+    let body = std::str::from_utf8(&received.body).unwrap();
+    assert!(body.ends_with(r#""content":{"title":"x"}}"#), "{body}");
+}
+
+fn http_target(
+    attempt: Attempt,
+    method: &str,
+    headers: &[(&str, &str)],
+    credential: Option<&str>,
+) -> Attempt {
+    let target = Target::Http {
+        method: method.into(),
+        url: attempt.target.url().into(),
+        headers: headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect(),
+        credential: credential.map(Into::into),
+    };
+    Attempt { target: Arc::new(target), ..attempt }
+}
+
+#[tokio::test]
+async fn a_plain_request_goes_out_as_written_with_its_credential() {
+    let received = arrived(ChannelKind::Http, |attempt| {
+        let attempt = with_message(&attempt, |message| {
+            message.content = r#"{"http":{"body":"a=1&b=2"}}"#.into();
+            message.envelope.idempotency_key = Some("order-91".into());
+        });
+        let headers = [
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("x-own", "1"),
+            ("connection", "close"),
+        ];
+        http_target(attempt, "PATCH", &headers, Some("env:TOKEN"))
+    })
+    .await;
+    assert_eq!((received.method.as_str(), received.uri.query()), ("PATCH", Some("y=z")));
+    assert_eq!(received.body, "a=1&b=2");
+    assert_eq!(header(&received, "content-type"), Some("application/x-www-form-urlencoded"));
+    assert_eq!(header(&received, "x-own"), Some("1"));
+    assert_eq!(header(&received, "authorization"), Some("Bearer t0ken"));
+    assert_eq!(header(&received, "idempotency-key"), Some("order-91"));
+    assert!(received.headers.keys().all(|name| !name.as_str().starts_with("webhook-")));
+}
+
+#[tokio::test]
+async fn a_plain_request_without_a_key_of_its_own_carries_the_message_s_id() {
+    let received =
+        arrived(ChannelKind::Http, |attempt| http_target(attempt, "GET", &[], None)).await;
+    assert_eq!(header(&received, "idempotency-key"), Some("msg_00000000000000000000000007"));
+    assert!(received.body.is_empty());
+}
+
+#[tokio::test]
+async fn a_missing_credential_parks_the_request() {
+    let provider = Provider::start(Line::Http2).await;
+    let rig = Rig::new(ChannelKind::Http);
+    let attempt = http_target(rig.attempt(&provider.url("/x")), "POST", &[], Some("env:GONE"));
+    let report = rig.one(attempt).await;
+    assert_eq!(
+        (report.outcome, report.code.as_deref()),
+        (Outcome::Config, Some("credential_missing"))
+    );
+    assert_eq!(provider.connected(), 0);
+}
