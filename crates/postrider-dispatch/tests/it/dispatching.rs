@@ -1,0 +1,161 @@
+use std::time::Duration;
+
+use postrider_core::{ChannelKind, DeadReason, Outcome, Scope, State};
+use postrider_dispatch::Limits;
+
+use crate::scripted::{Event, World};
+
+fn busy() -> Option<Outcome> {
+    Some(Outcome::RetryBackoff { at_least: Duration::ZERO })
+}
+
+#[tokio::test]
+async fn an_accepted_message_is_sent_once_and_recorded() {
+    let mut world = World::new(vec![]);
+    world.start();
+    let id = world.webhook("").await;
+    assert_eq!(world.finished().await, (State::Sent, None));
+    let delivery = world.delivery(id).await;
+    assert_eq!((delivery.state, delivery.attempts, delivery.log.len()), (State::Sent, 1, 1));
+    assert_eq!(&*delivery.log[0].outcome, "accepted");
+    assert_eq!(world.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_retry_comes_at_its_due_time_and_not_before() {
+    let after = Duration::from_secs(30);
+    let mut world = World::new(vec![Some(Outcome::RetryAfter { after, scope: Scope::Target })]);
+    world.start();
+    let id = world.webhook("").await;
+    let waiting = world.becomes(id, State::Retrying).await;
+    assert_eq!(waiting.due_at, Some(world.now() + after));
+    world.clock.advance(after - Duration::from_millis(1));
+    tokio::task::yield_now().await;
+    assert_eq!(world.calls(), 1);
+    world.clock.advance(Duration::from_millis(1));
+    assert_eq!(world.finished().await, (State::Sent, None));
+    assert_eq!(world.calls(), 2);
+}
+
+#[tokio::test]
+async fn a_delivery_past_its_ttl_is_never_sent() {
+    let mut world = World::new(vec![]);
+    let id = world.webhook(r#","ttl_s":60"#).await;
+    world.clock.advance(Duration::from_secs(60));
+    world.start();
+    assert_eq!(world.finished().await, (State::Expired, None));
+    assert_eq!(world.calls(), 0);
+    assert!(world.delivery(id).await.log.is_empty());
+}
+
+#[tokio::test]
+async fn a_retry_that_would_come_after_the_ttl_is_a_dead_letter() {
+    let after = Duration::from_secs(600);
+    let mut world = World::new(vec![Some(Outcome::RetryAfter { after, scope: Scope::Target })]);
+    world.start();
+    world.webhook(r#","ttl_s":60"#).await;
+    assert_eq!(world.finished().await, (State::Failed, Some(DeadReason::Ttl)));
+    assert_eq!(world.calls(), 1);
+}
+
+#[tokio::test]
+async fn retries_end_when_the_policy_says_so() {
+    let mut world = World::new(vec![busy(), busy(), busy(), busy()]);
+    world.start();
+    let id = world.webhook(r#","retry":{"retries":2,"jitter":"none","base_ms":1000}"#).await;
+    for _ in 0..2 {
+        while !matches!(world.event().await, Event::Attempted(..)) {}
+        let waiting = world.becomes(id, State::Retrying).await;
+        world.clock.set(waiting.due_at.unwrap());
+    }
+    assert_eq!(world.finished().await, (State::Failed, Some(DeadReason::RetriesExhausted)));
+    assert_eq!(world.delivery(id).await.attempts, 3);
+}
+
+#[tokio::test]
+async fn a_stale_token_is_renewed_once_and_then_the_work_is_parked_without_burning_attempts() {
+    let mut world = World::new(vec![Some(Outcome::ResignOnce), Some(Outcome::ResignOnce)]);
+    world.start();
+    let id = world.webhook("").await;
+    let parked = world.becomes(id, State::Parked).await;
+    assert_eq!(parked.attempts, 0);
+    let resigns: Vec<_> = world.channel.calls.lock().unwrap().iter().map(|a| a.resign).collect();
+    assert_eq!(resigns, [false, true]);
+    world.clock.set(parked.due_at.unwrap());
+    assert_eq!(world.finished().await, (State::Sent, None));
+}
+
+#[tokio::test]
+async fn what_the_provider_did_not_process_is_replayed_at_once_and_free() {
+    let mut world = World::new(vec![Some(Outcome::Reconnect), Some(Outcome::Reconnect)]);
+    world.start();
+    let id = world.webhook("").await;
+    assert_eq!(world.finished().await, (State::Sent, None));
+    let delivery = world.delivery(id).await;
+    assert_eq!((world.calls(), delivery.attempts), (3, 1));
+}
+
+#[tokio::test]
+async fn what_is_queued_for_a_gone_address_is_not_sent() {
+    let mut world = World::new(vec![Some(Outcome::Gone)]);
+    world.webhook("").await;
+    let second = world.webhook(r#","send_at":"2027-01-15T09:00:00Z""#).await;
+    world.start();
+    assert_eq!(world.finished().await, (State::Gone, None));
+    world.clock.advance(Duration::from_secs(86_400));
+    assert_eq!(world.finished().await, (State::Gone, None));
+    assert_eq!(world.delivery(second).await.state, State::Gone);
+    assert_eq!(world.calls(), 1);
+}
+
+#[tokio::test]
+async fn draining_finishes_what_can_finish_and_gives_the_rest_back() {
+    let mut world = World::new(vec![None]);
+    world.start();
+    let id = world.webhook("").await;
+    world.becomes(id, State::Sending).await;
+    assert!(!world.drain(Duration::ZERO).await);
+    let delivery = world.delivery(id).await;
+    assert_eq!((delivery.state, delivery.attempts), (State::Queued, 0));
+    world.start();
+    assert_eq!(world.finished().await, (State::Sent, None));
+}
+
+#[tokio::test]
+async fn a_hanging_origin_does_not_hold_up_another() {
+    let mut world = World::new(vec![None]);
+    let limits = Limits { per_origin: [(ChannelKind::Webhook, 1)].into(), ..Limits::default() };
+    world.start_with(limits);
+    let stuck = world.webhook("").await;
+    world.becomes(stuck, State::Sending).await;
+    let behind = world.webhook("").await;
+    world
+        .submit(r#"{"to":{"address":{"channel":"webhook","url":"https://other.example/"}}}"#)
+        .await;
+    assert_eq!(world.finished().await, (State::Sent, None));
+    assert_eq!(world.delivery(behind).await.state, State::Queued);
+    assert_eq!(world.calls(), 2);
+}
+
+#[tokio::test]
+async fn an_attempt_that_its_channel_never_reports_is_ambiguous_and_sent_again() {
+    let mut world = World::new(vec![None]);
+    world.start();
+    let id = world.webhook("").await;
+    world.becomes(id, State::Sending).await;
+    world.channel.hang.notify_one();
+    let waiting = world.becomes(id, State::Retrying).await;
+    assert_eq!(waiting.log[0].code.as_deref(), Some("no_report"));
+    world.clock.set(waiting.due_at.unwrap());
+    assert_eq!(world.finished().await, (State::Sent, None));
+}
+
+#[tokio::test]
+async fn ttl_zero_is_one_attempt_now_or_never() {
+    let mut world = World::new(vec![busy()]);
+    world.start();
+    world.webhook(r#","ttl_s":0"#).await;
+    let (state, _) = world.finished().await;
+    assert_ne!(state, State::Sent);
+    assert_eq!(world.calls(), 1);
+}

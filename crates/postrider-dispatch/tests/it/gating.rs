@@ -1,0 +1,125 @@
+use postrider_core::store::Admission;
+use postrider_dispatch::{Refusal, Submission};
+
+use crate::scripted::World;
+
+async fn admit(world: &World, bodies: &[&str]) -> Vec<Result<Admission, Refusal>> {
+    let submit = |body: &&str| Submission {
+        body: (*body).to_owned().into(),
+        idempotency_key: None,
+        traceparent: None,
+    };
+    world.gate.admit(&world.tenant, bodies.iter().map(submit).collect()).await
+}
+
+async fn refusal(body: &str) -> Refusal {
+    admit(&World::new(vec![]), &[body]).await.pop().unwrap().expect_err(body)
+}
+
+const HOOK: &str = r#""to":{"address":{"channel":"webhook","url":"https://hooks.example/a"}}"#;
+
+#[tokio::test]
+async fn a_repeat_gets_the_first_answer_whatever_the_order_of_its_fields() {
+    let world = World::new(vec![]);
+    let first = format!(r#"{{{HOOK},"content":{{"title":"a"}},"idempotency_key":"k"}}"#);
+    let again = format!(r#"{{"idempotency_key": "k", "content": {{"title": "a"}}, {HOOK}}}"#);
+    let other = format!(r#"{{{HOOK},"content":{{"title":"b"}},"idempotency_key":"k"}}"#);
+    let answers = admit(&world, &[&first, &again, &other]).await;
+    let Ok(Admission::Accepted { message, deliveries }) = &answers[0] else {
+        panic!("{answers:?}")
+    };
+    let expected = Admission::Duplicate { message: *message, deliveries: deliveries.clone() };
+    assert_eq!(answers[1], Ok(expected));
+    assert_eq!(answers[2].as_ref().unwrap_err().status, 409);
+}
+
+#[tokio::test]
+async fn keys_belong_to_their_tenant() {
+    let world = World::new(vec![]);
+    let body = format!(r#"{{{HOOK},"idempotency_key":"k"}}"#);
+    assert!(matches!(admit(&world, &[&body]).await[0], Ok(Admission::Accepted { .. })));
+    let other = postrider_core::TenantId::new("other");
+    let submission = Submission { body: body.into(), idempotency_key: None, traceparent: None };
+    assert!(matches!(
+        world.gate.admit(&other, vec![submission]).await[0],
+        Ok(Admission::Accepted { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_campaign_reaches_an_address_once() {
+    let world = World::new(vec![]);
+    let first = format!(r#"{{{HOOK},"campaign":"spring","content":{{"title":"a"}}}}"#);
+    let second = format!(r#"{{{HOOK},"campaign":"spring","content":{{"title":"b"}}}}"#);
+    let answers = admit(&world, &[&first, &second]).await;
+    assert!(matches!(answers[1], Ok(Admission::Duplicate { .. })), "{answers:?}");
+}
+
+#[tokio::test]
+async fn http_requests_are_deduplicated_by_content_unless_told_otherwise() {
+    let world = World::new(vec![]);
+    let request = |url: &str, more: &str| {
+        format!(
+            r#"{{"to":{{"address":{{"channel":"http","method":"PUT","url":"{url}"}}}},"content":{{"http":{{"body":{{"a":1}}}}}}{more}}}"#
+        )
+    };
+    let same = request("https://api.example/x?y=1", "");
+    let other = request("https://api.example/x?y=2", "");
+    let forced = request("https://api.example/x?y=1", r#","dedupe":"none""#);
+    let answers = admit(&world, &[&same, &same, &other, &forced]).await;
+    assert!(matches!(answers[0], Ok(Admission::Accepted { .. })));
+    assert!(matches!(answers[1], Ok(Admission::Duplicate { .. })));
+    assert!(matches!(answers[2], Ok(Admission::Accepted { .. })));
+    assert!(matches!(answers[3], Ok(Admission::Accepted { .. })));
+}
+
+#[tokio::test]
+async fn one_bad_message_does_not_spoil_the_batch() {
+    let world = World::new(vec![]);
+    let good = format!("{{{HOOK}}}");
+    let answers = admit(&world, &[&good, "{", &good]).await;
+    assert!(answers[0].is_ok() && answers[2].is_ok());
+    assert_eq!(answers[1].as_ref().unwrap_err().kind, "invalid_json");
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_field_what_was_found_and_what_is_allowed() {
+    let table = [
+        (format!(r#"{{{HOOK},"ttl_s":-1}}"#), "ttl_s", "-1"),
+        (format!(r#"{{{HOOK},"ttl_s":"soon"}}"#), "ttl_s", "\"soon\""),
+        (format!(r#"{{{HOOK},"ttl":1}}"#), "ttl", "unknown field"),
+        (format!(r#"{{{HOOK},"class":"urgent"}}"#), "class", "urgent"),
+        (format!(r#"{{{HOOK},"content":{{"titel":"x"}}}}"#), "content.titel", "unknown field"),
+        (format!(r#"{{{HOOK},"content":[]}}"#), "content", "[]"),
+        (format!(r#"{{{HOOK},"priority":"asap"}}"#), "priority", "\"asap\""),
+        (format!(r#"{{{HOOK},"send_at":"tomorrow"}}"#), "send_at", "tomorrow"),
+        (format!(r#"{{{HOOK},"retry":{{"retries":1000000}}}}"#), "retry.retries", "1000000"),
+        (r#"{"content":{}}"#.to_owned(), "to", "nothing"),
+        (r#"{"to":{"topic":"news"}}"#.to_owned(), "to.topic", "a topic"),
+        (r#"{"to":{"recipient":"nobody"}}"#.to_owned(), "to", "no active address"),
+        (r#"{"to":{"address":{"channel":"pigeon"}}}"#.to_owned(), "to.address.channel", "pigeon"),
+        (
+            r#"{"to":{"address":{"channel":"webhook","url":"http://a.example"}}}"#.to_owned(),
+            "to.address.url",
+            "http://",
+        ),
+        (
+            r#"{"to":{"address":{"channel":"http","url":"https://a.example","headers":{"Authorization":"x"}}}}"#.to_owned(),
+            "to.address.headers.authorization",
+            "a credential",
+        ),
+    ];
+    for (body, field, found) in table {
+        let refusal = refusal(&body).await;
+        assert_eq!(refusal.status, 422, "{body}");
+        let error = &refusal.errors[0];
+        assert_eq!((error.field.as_str(), error.found.as_str()), (field, found), "{body}");
+        assert!(!error.allowed.is_empty(), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_never_appears_in_a_refusal() {
+    let body = r#"{"to":{"address":{"channel":"webhook","url":"http://secret.example/token"}}}"#;
+    assert!(!format!("{:?}", refusal(body).await).contains("secret.example"));
+}

@@ -1,0 +1,183 @@
+//! A world of one: reference store, hand-set clock, a channel that answers as told.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use postrider_channels::intake::{self, NetworkPolicy};
+use postrider_core::store::{Admission, Ledger, Store};
+use postrider_core::{
+    AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
+    DeliveryId, Finished, LaneKey, Outcome, Report, State, TenantId, Timestamp,
+};
+use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Limits, Observer, Submission};
+use postrider_store::{ManualClock, MemoryStore};
+use tokio::sync::{Notify, mpsc};
+
+/// What happened, as the observer heard it.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Event {
+    Attempted(Arc<str>, Arc<str>),
+    Finished(State, Option<DeadReason>),
+}
+
+struct Ear(mpsc::UnboundedSender<Event>);
+
+impl Observer for Ear {
+    fn attempted(&self, _: &LaneKey, _: DeliveryId, _: AddressHash, attempt: &AttemptRecord) {
+        let _ = self.0.send(Event::Attempted(attempt.outcome.clone(), attempt.decision.clone()));
+    }
+
+    fn finished(
+        &self,
+        _: &LaneKey,
+        _: DeliveryId,
+        state: State,
+        reason: Option<DeadReason>,
+        _: Duration,
+    ) {
+        let _ = self.0.send(Event::Finished(state, reason));
+    }
+}
+
+/// Answers in the order told, then accepts everything.
+#[derive(Default)]
+pub(crate) struct Scripted {
+    script: Mutex<VecDeque<Option<Outcome>>>,
+    pub(crate) calls: Mutex<Vec<Attempt>>,
+    /// A `None` in the script waits for this.
+    pub(crate) hang: Notify,
+}
+
+#[async_trait::async_trait]
+impl Channel for Scripted {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Webhook
+    }
+
+    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
+        for attempt in batch {
+            let slot = attempt.slot;
+            self.calls.lock().unwrap().push(attempt);
+            let next = self.script.lock().unwrap().pop_front().unwrap_or(Some(Outcome::Accepted));
+            match next {
+                Some(outcome) => {
+                    done(Finished { slot, report: Report::new(outcome), latency_ms: 1 })
+                }
+                None => self.hang.notified().await,
+            }
+        }
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) gate: Gate,
+    pub(crate) channel: Arc<Scripted>,
+    pub(crate) tenant: TenantId,
+    events: mpsc::UnboundedReceiver<Event>,
+    ear: mpsc::UnboundedSender<Event>,
+    dispatcher: Option<Dispatcher>,
+    classes: Vec<Arc<Class>>,
+}
+
+impl World {
+    pub(crate) fn new(script: Vec<Option<Outcome>>) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let classes: Vec<_> = Class::built_in().into_iter().map(Arc::new).collect();
+        let policy = NetworkPolicy::default();
+        let gate =
+            Gate::new(store.clone(), intake::all(policy), &classes, b"hash key", clock.clone());
+        let channel =
+            Arc::new(Scripted { script: Mutex::new(script.into()), ..Scripted::default() });
+        let (ear, events) = mpsc::unbounded_channel();
+        Self {
+            store,
+            clock,
+            gate,
+            channel,
+            tenant: TenantId::new("acme"),
+            events,
+            ear,
+            dispatcher: None,
+            classes,
+        }
+    }
+
+    pub(crate) fn start(&mut self) {
+        self.start_with(Limits::default());
+    }
+
+    pub(crate) fn start_with(&mut self, limits: Limits) {
+        let store: Arc<dyn Store> = self.store.clone();
+        self.dispatcher = Some(Dispatcher::start(DispatcherConfig {
+            store,
+            channels: vec![self.channel.clone()],
+            classes: self.classes.clone(),
+            limits,
+            clock: self.clock.clone(),
+            observer: Arc::new(Ear(self.ear.clone())),
+            seed: 7,
+        }));
+    }
+
+    pub(crate) async fn drain(&mut self, deadline: Duration) -> bool {
+        self.dispatcher.take().unwrap().drain(deadline).await
+    }
+
+    pub(crate) async fn submit(&self, json: &str) -> DeliveryId {
+        let body = json.to_owned().into();
+        let submission = Submission { body, idempotency_key: None, traceparent: None };
+        match self.gate.admit(&self.tenant, vec![submission]).await.pop().unwrap() {
+            Ok(Admission::Accepted { deliveries, .. }) => deliveries[0],
+            other => panic!("not accepted: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn webhook(&self, more: &str) -> DeliveryId {
+        self.submit(&format!(
+            r#"{{"to":{{"address":{{"channel":"webhook","url":"https://hooks.example/a"}}}}{more}}}"#
+        ))
+        .await
+    }
+
+    pub(crate) async fn event(&mut self) -> Event {
+        let next = tokio::time::timeout(Duration::from_secs(10), self.events.recv());
+        next.await.expect("an event within ten seconds").unwrap()
+    }
+
+    /// Waits for the end of a delivery, whatever happens before.
+    pub(crate) async fn finished(&mut self) -> (State, Option<DeadReason>) {
+        loop {
+            if let Event::Finished(state, reason) = self.event().await {
+                return (state, reason);
+            }
+        }
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.channel.calls.lock().unwrap().len()
+    }
+
+    pub(crate) async fn delivery(&self, id: DeliveryId) -> Delivery {
+        self.store.delivery(None, id).await.unwrap().unwrap()
+    }
+
+    /// Waits until a delivery is in a state that no event announces.
+    pub(crate) async fn becomes(&self, id: DeliveryId, state: State) -> Delivery {
+        for _ in 0..10_000 {
+            let delivery = self.delivery(id).await;
+            if delivery.state == state {
+                return delivery;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("{:?} never became {state}", self.delivery(id).await);
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
