@@ -73,13 +73,13 @@ impl From<Answer> for Response<Outgoing> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadError {
+pub(super) enum ReadError {
     TooLarge,
     /// The peer went away in the middle.
     Broken,
 }
 
-pub async fn read(body: Incoming, max: usize) -> Result<Bytes, ReadError> {
+pub(super) async fn read(body: Incoming, max: usize) -> Result<Bytes, ReadError> {
     match Limited::new(body, max).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(ReadError::TooLarge),

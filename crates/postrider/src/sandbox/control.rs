@@ -55,7 +55,7 @@ struct FaultsWish {
     profile: String,
 }
 
-pub async fn handle(app: &App, parts: &Parts, body: Incoming) -> Response<Outgoing> {
+pub(super) async fn handle(app: &App, parts: &Parts, body: Incoming) -> Response<Outgoing> {
     let Ok(content) = body::read(body, BODY_MAX).await else {
         return Answer::text(413, "larger than 1 MiB\n").into();
     };
@@ -160,7 +160,10 @@ fn subscriptions(app: &App, parts: &Parts, content: &Bytes) -> anyhow::Result<Re
 }
 
 /// Makes the subscriptions that are wished for.
-pub fn subscribe(app: &App, wish: &SubscriptionWish) -> anyhow::Result<Vec<SubscriptionInfo>> {
+pub(super) fn subscribe(
+    app: &App,
+    wish: &SubscriptionWish,
+) -> anyhow::Result<Vec<SubscriptionInfo>> {
     let count = wish.count.unwrap_or(1);
     anyhow::ensure!(count <= SUBSCRIPTIONS_MAX, "at most {SUBSCRIPTIONS_MAX} at a time");
     let setup = setup(wish.faults.as_deref(), &wish.script)?;
@@ -204,9 +207,9 @@ fn put_receiver(
         if content.is_empty() { ReceiverWish::default() } else { serde_json::from_slice(content)? };
     let setup = setup(wish.faults.as_deref(), &wish.script)?;
     let detail = match kind {
-        Kind::Hook => {
-            Detail::Hook { secret: wish.secret.as_deref().map(parse_secret).transpose()? }
-        }
+        Kind::Hook => Detail::Hook {
+            secret: wish.secret.as_deref().map(parse_secret).transpose()?.map(Box::new),
+        },
         Kind::Http | Kind::Push => Detail::Http,
     };
     app.targets.put(kind, name, setup, detail);

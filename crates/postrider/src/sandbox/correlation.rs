@@ -61,7 +61,7 @@ impl fmt::Display for Correlation {
 }
 
 /// A seeded hash that never changes between versions, unlike the standard library's. Not secret.
-pub fn hash(seed: u64, bytes: &[u8]) -> u64 {
+pub(super) fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let mut state = mix(seed ^ bytes.len() as u64);
     for chunk in bytes.chunks(8) {
         let mut word = [0u8; 8];
@@ -72,7 +72,7 @@ pub fn hash(seed: u64, bytes: &[u8]) -> u64 {
 }
 
 /// The finaliser of SplitMix64.
-pub fn mix(value: u64) -> u64 {
+pub(super) fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -80,7 +80,7 @@ pub fn mix(value: u64) -> u64 {
 }
 
 /// A hash as a number in `[0, 1)`.
-pub fn unit(hash: u64) -> f64 {
+pub(super) fn unit(hash: u64) -> f64 {
     (hash >> 11) as f64 / (1u64 << 53) as f64
 }
 

@@ -14,7 +14,7 @@ const RECORD_LEN_MIN: usize = 17;
 
 /// Why a body cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DecryptError {
+pub(super) enum DecryptError {
     #[error("the body is shorter than one aes128gcm record")]
     Short,
     #[error("the key id of an aes128gcm body must be a 65-byte P-256 point")]
@@ -27,7 +27,11 @@ pub enum DecryptError {
     Padding,
 }
 
-pub fn decrypt(keys: &KeyPair, auth: &[u8; 16], body: &[u8]) -> Result<Vec<u8>, DecryptError> {
+pub(super) fn decrypt(
+    keys: &KeyPair,
+    auth: &[u8; 16],
+    body: &[u8],
+) -> Result<Vec<u8>, DecryptError> {
     if body.len() < HEADER_LEN + RECORD_LEN_MIN {
         return Err(DecryptError::Short);
     }

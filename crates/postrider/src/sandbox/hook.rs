@@ -23,7 +23,7 @@ const TOLERANCE_S: i64 = 5 * 60;
 const NAME_MAX: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SignatureError {
+pub(super) enum SignatureError {
     #[error("webhook-id, webhook-timestamp or webhook-signature is missing")]
     Missing,
     #[error("webhook-timestamp is not within five minutes of now")]
@@ -34,7 +34,7 @@ pub enum SignatureError {
     Secret,
 }
 
-pub async fn receive(
+pub(super) async fn receive(
     app: &App,
     parts: Parts,
     body: Incoming,
@@ -52,7 +52,7 @@ pub async fn receive(
         }
         Err(error) => return Err(error),
     };
-    let own = if let Detail::Hook { secret } = &target.detail { secret.as_ref() } else { None };
+    let own = if let Detail::Hook { secret } = &target.detail { secret.as_deref() } else { None };
     match own.or(app.default_secret.as_ref()) {
         Some(key) => {
             if verify(key, &parts.headers, &content, now_s()).is_err() {
@@ -64,7 +64,7 @@ pub async fn receive(
     Ok(Ok(arrive(target, "webhook-id", parts, content)))
 }
 
-pub async fn receive_plain(
+pub(super) async fn receive_plain(
     app: &App,
     parts: Parts,
     body: Incoming,
@@ -108,7 +108,7 @@ fn find_or_make(app: &App, kind: Kind, path: &str) -> Option<Arc<Target>> {
 }
 
 /// `whsec_` + base64, as Standard Webhooks writes secrets.
-pub fn parse_secret(text: &str) -> Result<hmac::Key, SignatureError> {
+pub(super) fn parse_secret(text: &str) -> Result<hmac::Key, SignatureError> {
     let encoded = text.strip_prefix("whsec_").ok_or(SignatureError::Secret)?;
     let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| SignatureError::Secret)?;
     Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes))

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 #[derive(Debug, Default)]
-pub struct Limits {
+pub(super) struct Limits {
     rate_per_s: Option<u32>,
     concurrency_max: Option<u32>,
     bucket: Mutex<Bucket>,
@@ -21,15 +21,15 @@ struct Bucket {
 
 /// One request inside the concurrency limit; leaving scope gives its place back.
 #[derive(Debug)]
-pub struct Place<'a>(&'a AtomicU32);
+pub(super) struct Place<'a>(&'a AtomicU32);
 
 impl Limits {
-    pub fn new(rate_per_s: Option<u32>, concurrency_max: Option<u32>) -> Self {
+    pub(super) fn new(rate_per_s: Option<u32>, concurrency_max: Option<u32>) -> Self {
         Self { rate_per_s, concurrency_max, ..Self::default() }
     }
 
     /// A place for this request, or `None` if it is one too many.
-    pub fn enter(&self, since_start_ms: u64) -> Option<Place<'_>> {
+    pub(super) fn enter(&self, since_start_ms: u64) -> Option<Place<'_>> {
         let before = self.in_flight.fetch_add(1, Relaxed);
         let place = Place(&self.in_flight);
         let room = self.concurrency_max.is_none_or(|max| before < max);

@@ -26,7 +26,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// How a request acts on the connection that it came by.
 #[derive(Debug)]
-pub struct Line {
+pub(super) struct Line {
     pub scheme: &'static str,
     cut: AtomicBool,
     go_away: AtomicBool,
@@ -40,22 +40,22 @@ impl Line {
     }
 
     /// From here on nothing that arrives on this connection is processed.
-    pub fn cut(&self) {
+    pub(super) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
         self.changed.notify_one();
     }
 
-    pub fn is_cut(&self) -> bool {
+    pub(super) fn is_cut(&self) -> bool {
         self.cut.load(Ordering::SeqCst)
     }
 
-    pub fn go_away(&self) {
+    pub(super) fn go_away(&self) {
         self.go_away.store(true, Ordering::SeqCst);
         self.changed.notify_one();
     }
 }
 
-pub async fn accept_loop(
+pub(super) async fn accept_loop(
     app: Arc<App>,
     listener: TcpListener,
     tls: Option<TlsAcceptor>,

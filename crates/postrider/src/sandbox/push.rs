@@ -19,7 +19,7 @@ const BODY_MAX: usize = 4096;
 const TTL_MAX_S: u64 = 30 * 24 * 3600;
 const TOPIC_MAX: usize = 32;
 
-pub async fn receive(
+pub(super) async fn receive(
     app: &App,
     scheme: &str,
     mut parts: Parts,

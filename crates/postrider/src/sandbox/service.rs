@@ -28,7 +28,7 @@ const HANG: Duration = Duration::from_secs(60);
 const HUGE_LEN: usize = 32 << 20;
 
 /// Everything that the requests share.
-pub struct App {
+pub(super) struct App {
     pub seed: u64,
     pub streams_max: u32,
     pub targets: Arc<Targets>,
@@ -44,14 +44,14 @@ pub struct App {
 }
 
 /// A request that passed its receiver's checks.
-pub struct Arrival {
+pub(super) struct Arrival {
     pub target: Arc<Target>,
     pub id: Correlation,
     pub ttl_s: u32,
 }
 
 /// A request that did not pass.
-pub struct Refused {
+pub(super) struct Refused {
     pub kind: Kind,
     pub flaw: Flaw,
     pub answer: Answer,
@@ -60,7 +60,7 @@ pub struct Refused {
 /// No answer: the stream is reset, or over HTTP/1.1 the connection closed.
 #[derive(Debug, thiserror::Error)]
 #[error("cut by the sandbox")]
-pub struct Cut(#[source] h2::Error);
+pub(super) struct Cut(#[source] h2::Error);
 
 impl Cut {
     fn unprocessed() -> Self {
@@ -72,7 +72,7 @@ impl Cut {
     }
 }
 
-pub async fn handle(
+pub(super) async fn handle(
     app: Arc<App>,
     line: Arc<Line>,
     request: Request<Incoming>,
@@ -162,7 +162,7 @@ async fn settle(app: &App, line: &Line, arrival: Arrival) -> Result<Response<Out
 }
 
 impl App {
-    pub fn profile(&self) -> Arc<Profile> {
+    pub(super) fn profile(&self) -> Arc<Profile> {
         Arc::clone(&self.profile.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -249,11 +249,11 @@ impl Arrival {
     }
 }
 
-pub fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(super) fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-pub fn now_s() -> i64 {
+pub(super) fn now_s() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }

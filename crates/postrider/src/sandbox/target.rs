@@ -62,7 +62,7 @@ pub struct Setup {
 
 pub enum Detail {
     Push(Box<Subscription>),
-    Hook { secret: Option<hmac::Key> },
+    Hook { secret: Option<Box<hmac::Key>> },
     Http,
 }
 

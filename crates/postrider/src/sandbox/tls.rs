@@ -12,13 +12,13 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
 
-pub struct Identity {
+pub(super) struct Identity {
     pub ca_pem: String,
     pub server: Arc<ServerConfig>,
 }
 
 /// `listen` is named in the certificate beside localhost and the loopback addresses.
-pub fn make_identity(listen: IpAddr, host: &str) -> anyhow::Result<Identity> {
+pub(super) fn make_identity(listen: IpAddr, host: &str) -> anyhow::Result<Identity> {
     let ca = CertifiedIssuer::self_signed(ca_params(), KeyPair::generate()?)?;
     let key = KeyPair::generate()?;
     let leaf = leaf_params(listen, host)?.signed_by(&key, &ca)?;

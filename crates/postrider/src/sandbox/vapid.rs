@@ -35,7 +35,7 @@ pub enum VapidError {
 
 /// A token whose signature is in order.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Token {
+pub(super) struct Token {
     pub key: [u8; 65],
     pub audience: String,
     pub expires_at_s: i64,
@@ -43,12 +43,12 @@ pub struct Token {
 }
 
 #[derive(Default)]
-pub struct Verifier {
+pub(super) struct Verifier {
     verified: RwLock<HashMap<Box<str>, Arc<Token>>>,
 }
 
 impl Verifier {
-    pub fn check(
+    pub(super) fn check(
         &self,
         header: Option<&str>,
         origin: &str,
@@ -152,7 +152,7 @@ fn read_claims(key: [u8; 65], claims: &str) -> Result<Token, VapidError> {
 }
 
 /// Apple's rule for `sub`: present, `mailto:` or `https:`, and not on this very machine.
-pub fn subject_suits_apple(subject: Option<&str>) -> bool {
+pub(super) fn subject_suits_apple(subject: Option<&str>) -> bool {
     let Some(subject) = subject else { return false };
     let host = match (subject.strip_prefix("mailto:"), subject.strip_prefix("https://")) {
         (Some(mail), _) => mail.rsplit_once('@').map(|(_, host)| host),
