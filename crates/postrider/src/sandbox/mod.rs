@@ -1,1 +1,184 @@
 //! Fake providers that check what the real ones check, and fail on request.
+//!
+//! A Web Push service that decrypts, a webhook receiver that verifies, a plain HTTP receiver; each
+//! over real sockets, and each counted by correlation id, so that a test can say how many were
+//! lost or came twice. It keeps no message, delivers nothing on, and is no model of any provider's
+//! inside: only of what a sender sees.
+
+mod args;
+mod body;
+mod control;
+mod correlation;
+mod counts;
+mod ece;
+mod fault;
+mod flavour;
+mod hook;
+mod limit;
+mod listener;
+mod profile;
+mod push;
+mod received;
+mod service;
+mod target;
+mod tls;
+mod vapid;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, RwLock};
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+pub use args::{SandboxArgs, run};
+pub use control::SubscriptionWish;
+pub use fault::{Fault, UnknownFault};
+pub use flavour::Flavour;
+pub use profile::{BUILT_IN, Per, Profile, Rule, Window};
+pub use target::{Kind, SubscriptionInfo, SubscriptionKeys};
+
+use limit::Limits;
+use received::Received;
+use service::App;
+use target::Targets;
+use vapid::Verifier;
+
+/// How a sandbox is set up. The default is faultless, on free ports of this machine only.
+#[derive(Debug, Clone)]
+pub struct SandboxConfig {
+    /// TLS, HTTP/2 and HTTP/1.1.
+    pub listen: SocketAddr,
+    /// Plain HTTP/1.1, and HTTP/2 with prior knowledge.
+    pub listen_http: SocketAddr,
+    /// The host in the endpoints that are handed out; the listening address if not given.
+    pub host: Option<String>,
+    pub profile: Profile,
+    pub seed: u64,
+    /// Where the certificate of the authority is written, for clients to trust.
+    pub ca_out: Option<PathBuf>,
+    /// `whsec_…`, for every webhook receiver without a secret of its own.
+    pub webhook_secret: Option<String>,
+    /// Beyond so many requests per second the answer is 429.
+    pub rate_per_s: Option<u32>,
+    /// Beyond so many requests at once the answer is 429.
+    pub concurrency_max: Option<u32>,
+    /// What the HTTP/2 settings allow on one connection.
+    pub streams_max: u32,
+}
+
+impl Default for SandboxConfig {
+    fn default() -> Self {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            listen: free,
+            listen_http: free,
+            host: None,
+            profile: Profile::default(),
+            seed: 1,
+            ca_out: None,
+            webhook_secret: None,
+            rate_per_s: None,
+            concurrency_max: None,
+            streams_max: 200,
+        }
+    }
+}
+
+/// A running sandbox. Dropping it closes its sockets.
+pub struct Sandbox {
+    pub https: SocketAddr,
+    pub http: SocketAddr,
+    /// The authority that signed the certificate of the TLS socket.
+    pub ca_pem: String,
+    app: Arc<App>,
+    stop: watch::Sender<()>,
+    accepting: [JoinHandle<()>; 2],
+}
+
+pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
+    let https = bind(config.listen).await?;
+    let http = bind(config.listen_http).await?;
+    let (https_addr, http_addr) = (https.local_addr()?, http.local_addr()?);
+    let host = config.host.clone().unwrap_or_else(|| host_of(https_addr.ip()));
+    let identity = tls::make_identity(https_addr.ip(), &host)?;
+    if let Some(path) = &config.ca_out {
+        tokio::fs::write(path, &identity.ca_pem)
+            .await
+            .with_context(|| format!("writing the CA certificate to {}", path.display()))?;
+    }
+    let app = Arc::new(make_app(&config, &identity.ca_pem)?);
+    let _ = app.origins.set((
+        format!("https://{host}:{}", https_addr.port()),
+        format!("http://{host}:{}", http_addr.port()),
+    ));
+    let (stop, stopped) = watch::channel(());
+    let tls = TlsAcceptor::from(identity.server);
+    let accepting = [
+        tokio::spawn(listener::accept_loop(Arc::clone(&app), https, Some(tls), stopped.clone())),
+        tokio::spawn(listener::accept_loop(Arc::clone(&app), http, None, stopped)),
+    ];
+    let ca_pem = identity.ca_pem;
+    Ok(Sandbox { https: https_addr, http: http_addr, ca_pem, app, stop, accepting })
+}
+
+impl Sandbox {
+    /// `https://host:port`, as in the endpoints of its subscriptions.
+    pub fn https_origin(&self) -> &str {
+        self.app.origins.get().map_or("", |(https, _)| https)
+    }
+
+    pub fn http_origin(&self) -> &str {
+        self.app.origins.get().map_or("", |(_, http)| http)
+    }
+
+    /// The same as `POST /sandbox/subscriptions`.
+    pub fn subscribe(&self, wish: &SubscriptionWish) -> anyhow::Result<Vec<SubscriptionInfo>> {
+        control::subscribe(&self.app, wish)
+    }
+
+    /// The same as `GET /sandbox/received`.
+    pub fn received(&self) -> serde_json::Value {
+        self.app.received.summary()
+    }
+
+    /// Takes no new connection and ends those that are open.
+    pub async fn shutdown(self) {
+        drop(self.stop);
+        for task in self.accepting {
+            let _ = task.await;
+        }
+    }
+}
+
+fn make_app(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<App> {
+    let targets = Arc::new(Targets::new(config.seed));
+    let secret = config.webhook_secret.as_deref().map(hook::parse_secret).transpose();
+    Ok(App {
+        seed: config.seed,
+        streams_max: config.streams_max,
+        targets: Arc::clone(&targets),
+        received: Arc::new(Received::new(targets)),
+        verifier: Verifier::default(),
+        limits: Limits::new(config.rate_per_s, config.concurrency_max),
+        profile: RwLock::new(Arc::new(config.profile.clone())),
+        default_secret: secret.context("the webhook secret")?,
+        ca_pem: ca_pem.to_owned(),
+        origins: OnceLock::new(),
+    })
+}
+
+async fn bind(addr: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(addr).await.with_context(|| format!("listening on {addr}"))
+}
+
+fn host_of(ip: IpAddr) -> String {
+    match ip {
+        ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}

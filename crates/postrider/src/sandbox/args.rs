@@ -1,0 +1,114 @@
+//! `postrider sandbox` on the command line: runs until it is told to stop.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::{Profile, Sandbox, SandboxConfig, start};
+
+/// Fake providers for tests and demos: a Web Push service that decrypts, and receivers of
+/// webhooks and plain HTTP that count what they get.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  postrider sandbox --faults storm --ca-out ca.pem
+  curl --cacert ca.pem -X POST 'https://127.0.0.1:9443/sandbox/subscriptions?count=3'
+  curl http://127.0.0.1:9080/sandbox/received")]
+pub struct SandboxArgs {
+    /// Address of the TLS socket (HTTP/2 and HTTP/1.1)
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9443")]
+    pub listen: SocketAddr,
+    /// Address of the plain HTTP socket
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9080")]
+    pub listen_http: SocketAddr,
+    /// Host name in the endpoints that are handed out
+    #[arg(long)]
+    pub host: Option<String>,
+    /// none, mild, demo, storm, gone, slow, resets, chaos, or a TOML or JSON file
+    #[arg(long, value_name = "PROFILE|FILE", default_value = "none")]
+    pub faults: String,
+    /// The same seed meets the same requests with the same faults
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write the certificate of the sandbox's authority here
+    #[arg(long, value_name = "FILE")]
+    pub ca_out: Option<PathBuf>,
+    /// whsec_… for webhook receivers that were given no secret of their own
+    #[arg(
+        long,
+        value_name = "SECRET",
+        env = "POSTRIDER_SANDBOX_WEBHOOK_SECRET",
+        hide_env_values = true
+    )]
+    pub webhook_secret: Option<String>,
+    /// Answer 429 beyond so many requests per second
+    #[arg(long, value_name = "N")]
+    pub rate: Option<u32>,
+    /// Answer 429 beyond so many requests at once
+    #[arg(long, value_name = "N")]
+    pub concurrency: Option<u32>,
+    /// Streams allowed on one HTTP/2 connection
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub streams: u32,
+    /// Print the addresses as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl SandboxArgs {
+    pub fn into_config(self) -> anyhow::Result<SandboxConfig> {
+        Ok(SandboxConfig {
+            listen: self.listen,
+            listen_http: self.listen_http,
+            host: self.host,
+            profile: Profile::load(&self.faults)?,
+            seed: self.seed,
+            ca_out: self.ca_out,
+            webhook_secret: self.webhook_secret,
+            rate_per_s: self.rate,
+            concurrency_max: self.concurrency,
+            streams_max: self.streams,
+        })
+    }
+}
+
+/// Starts the sandbox, says where it is, and runs until SIGINT or SIGTERM.
+pub async fn run(args: SandboxArgs) -> anyhow::Result<()> {
+    let as_json = args.json;
+    let (faults, seed) = (args.faults.clone(), args.seed);
+    let ca_out = args.ca_out.clone();
+    let sandbox = start(args.into_config()?).await?;
+    if as_json {
+        println!("{}", ready_json(&sandbox, ca_out));
+    } else {
+        println!(
+            "sandbox ready: {} and {} (faults {faults}, seed {seed})",
+            sandbox.https_origin(),
+            sandbox.http_origin()
+        );
+    }
+    told_to_stop().await?;
+    sandbox.shutdown().await;
+    Ok(())
+}
+
+fn ready_json(sandbox: &Sandbox, ca_out: Option<PathBuf>) -> serde_json::Value {
+    json!({
+        "ready": true,
+        "https": sandbox.https_origin(),
+        "http": sandbox.http_origin(),
+        "ca_file": ca_out,
+        "pid": std::process::id(),
+    })
+}
+
+async fn told_to_stop() -> anyhow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut term = signal(SignalKind::terminate())?;
+    tokio::select! {
+        done = tokio::signal::ctrl_c() => done?,
+        _ = term.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Running totals of what arrived; reading them costs nothing that grows with the number of ids.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde_json::{Value, json};
+
+use super::received::Ending;
+use super::target::Kind;
+
+const STATUSES: usize = 600;
+
+/// A check of the sandbox that a request did not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    Signature,
+    Vapid,
+    Undecryptable,
+    /// Headers, size, encoding: anything that has no count of its own.
+    Request,
+}
+
+pub struct Counts {
+    total: AtomicU64,
+    by_kind: [AtomicU64; 3],
+    accepted: AtomicU64,
+    accepted_unanswered: AtomicU64,
+    duplicates: AtomicU64,
+    duplicates_after_reset: AtomicU64,
+    unprocessed: AtomicU64,
+    retry_after_violations: AtomicU64,
+    flaws: [AtomicU64; 4],
+    unverified: AtomicU64,
+    /// Milliseconds since the start, plus one; zero means never.
+    first_ms: AtomicU64,
+    last_ms: AtomicU64,
+    refused: Box<[AtomicU64]>,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            total: AtomicU64::default(),
+            by_kind: Default::default(),
+            accepted: AtomicU64::default(),
+            accepted_unanswered: AtomicU64::default(),
+            duplicates: AtomicU64::default(),
+            duplicates_after_reset: AtomicU64::default(),
+            unprocessed: AtomicU64::default(),
+            retry_after_violations: AtomicU64::default(),
+            flaws: Default::default(),
+            unverified: AtomicU64::default(),
+            first_ms: AtomicU64::default(),
+            last_ms: AtomicU64::default(),
+            refused: (0..STATUSES).map(|_| AtomicU64::default()).collect(),
+        }
+    }
+}
+
+impl Counts {
+    pub fn arrived(&self, kind: Kind, since_start_ms: u64, early: bool) {
+        self.total.fetch_add(1, Relaxed);
+        self.by_kind[kind as usize].fetch_add(1, Relaxed);
+        if early {
+            self.retry_after_violations.fetch_add(1, Relaxed);
+        }
+        if self.first_ms.load(Relaxed) == 0 {
+            let _ = self.first_ms.compare_exchange(0, since_start_ms + 1, Relaxed, Relaxed);
+        }
+        self.last_ms.fetch_max(since_start_ms + 1, Relaxed);
+    }
+
+    /// A request that was refused before it could be told which delivery it belongs to.
+    pub fn flawed(&self, kind: Kind, since_start_ms: u64, flaw: Flaw, status: u16) {
+        self.arrived(kind, since_start_ms, false);
+        self.flaws[flaw as usize].fetch_add(1, Relaxed);
+        self.refuse(status);
+    }
+
+    pub fn unverified(&self) {
+        self.unverified.fetch_add(1, Relaxed);
+    }
+
+    /// `earlier` says whether the same id was accepted before, and if so, whether that
+    /// acceptance stayed unanswered.
+    pub fn ended(&self, ending: Ending, earlier: Option<bool>) {
+        match ending {
+            Ending::Refused { status, .. } => return self.refuse(status),
+            Ending::Unprocessed => {
+                self.unprocessed.fetch_add(1, Relaxed);
+                return;
+            }
+            Ending::AcceptedUnanswered => {
+                self.accepted_unanswered.fetch_add(1, Relaxed);
+            }
+            Ending::Accepted { .. } => {}
+        }
+        self.accepted.fetch_add(1, Relaxed);
+        match earlier {
+            None => {}
+            Some(true) => {
+                self.duplicates_after_reset.fetch_add(1, Relaxed);
+            }
+            Some(false) => {
+                self.duplicates.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    pub fn clear(&self) {
+        let single = [
+            &self.total,
+            &self.accepted,
+            &self.accepted_unanswered,
+            &self.duplicates,
+            &self.duplicates_after_reset,
+            &self.unprocessed,
+            &self.retry_after_violations,
+            &self.unverified,
+            &self.first_ms,
+            &self.last_ms,
+        ];
+        let many = self.by_kind.iter().chain(&self.flaws).chain(self.refused.iter());
+        for counter in single.into_iter().chain(many) {
+            counter.store(0, Relaxed);
+        }
+    }
+
+    pub fn summary(&self, ids: usize, started_at_ms: i64) -> Value {
+        let n = |c: &AtomicU64| c.load(Relaxed);
+        let at = |c: &AtomicU64| match n(c) {
+            0 => Value::Null,
+            ms => (started_at_ms + ms as i64 - 1).into(),
+        };
+        let (duplicates, after_reset) = (n(&self.duplicates), n(&self.duplicates_after_reset));
+        let accepted = n(&self.accepted);
+        json!({
+            "total": n(&self.total),
+            "ids": ids,
+            "accepted": accepted,
+            "distinct": accepted.saturating_sub(duplicates + after_reset),
+            "duplicates": duplicates,
+            "duplicates_after_reset": after_reset,
+            "accepted_unanswered": n(&self.accepted_unanswered),
+            "unprocessed": n(&self.unprocessed),
+            "refused": self.refused_by_status(),
+            "retry_after_violations": n(&self.retry_after_violations),
+            "bad_signature": n(&self.flaws[Flaw::Signature as usize]),
+            "bad_vapid": n(&self.flaws[Flaw::Vapid as usize]),
+            "undecryptable": n(&self.flaws[Flaw::Undecryptable as usize]),
+            "bad_request": n(&self.flaws[Flaw::Request as usize]),
+            "unverified": n(&self.unverified),
+            "first_at": at(&self.first_ms),
+            "last_at": at(&self.last_ms),
+            "by_kind": Kind::ALL
+                .map(|k| (k.name(), n(&self.by_kind[k as usize])))
+                .into_iter()
+                .collect::<BTreeMap<_, _>>(),
+        })
+    }
+
+    fn refused_by_status(&self) -> BTreeMap<String, u64> {
+        let counted = self.refused.iter().map(|c| c.load(Relaxed)).enumerate();
+        counted.filter(|(_, n)| *n > 0).map(|(status, n)| (status.to_string(), n)).collect()
+    }
+
+    fn refuse(&self, status: u16) {
+        if let Some(counter) = self.refused.get(usize::from(status)) {
+            counter.fetch_add(1, Relaxed);
+        }
+    }
+}

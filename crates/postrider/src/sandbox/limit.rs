@@ -1,0 +1,77 @@
+//! Limits that the sandbox keeps over all its targets: requests per second and requests at once.
+//! Beyond them the answer is 429.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    rate_per_s: Option<u32>,
+    concurrency_max: Option<u32>,
+    bucket: Mutex<Bucket>,
+    in_flight: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Bucket {
+    second: u64,
+    used: u32,
+}
+
+/// One request inside the concurrency limit; leaving scope gives its place back.
+#[derive(Debug)]
+pub(super) struct Place<'a>(&'a AtomicU32);
+
+impl Limits {
+    pub(super) fn new(rate_per_s: Option<u32>, concurrency_max: Option<u32>) -> Self {
+        Self { rate_per_s, concurrency_max, ..Self::default() }
+    }
+
+    /// A place for this request, or `None` if it is one too many.
+    pub(super) fn enter(&self, since_start_ms: u64) -> Option<Place<'_>> {
+        let before = self.in_flight.fetch_add(1, Relaxed);
+        let place = Place(&self.in_flight);
+        let room = self.concurrency_max.is_none_or(|max| before < max);
+        (room && self.within_rate(since_start_ms)).then_some(place)
+    }
+
+    fn within_rate(&self, since_start_ms: u64) -> bool {
+        let Some(rate) = self.rate_per_s else { return true };
+        let second = since_start_ms / 1000;
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        if bucket.second != second {
+            *bucket = Bucket { second, used: 0 };
+        }
+        bucket.used += 1;
+        bucket.used <= rate
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_the_rate_nothing_enters_until_the_next_second() {
+        let limits = Limits::new(Some(2), None);
+        let entered = [0, 10, 20, 1000].map(|t| limits.enter(t).is_some());
+        assert_eq!(entered, [true, true, false, true]);
+    }
+
+    #[test]
+    fn a_place_is_given_back() {
+        let limits = Limits::new(None, Some(1));
+        let first = limits.enter(0);
+        assert!(first.is_some());
+        assert!(limits.enter(0).is_none());
+        drop(first);
+        assert!(limits.enter(0).is_some());
+    }
+}

@@ -1,0 +1,221 @@
+//! Sockets: TLS with HTTP/2 or HTTP/1.1 by ALPN, and plain HTTP/1.1 or HTTP/2 with prior
+//! knowledge. Cuts and closes connections when a fault asks for it; knows nothing of requests.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio_rustls::TlsAcceptor;
+
+use super::service::{self, App};
+
+/// What was answered on a connection gets this long to leave before the connection is cut, so
+/// that a cut takes only the request it is meant for.
+const CUT_DELAY: Duration = Duration::from_millis(50);
+const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// How a request acts on the connection that it came by.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub scheme: &'static str,
+    cut: AtomicBool,
+    go_away: AtomicBool,
+    changed: Notify,
+}
+
+impl Line {
+    fn new(scheme: &'static str) -> Self {
+        let (cut, go_away) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { scheme, cut, go_away, changed: Notify::new() }
+    }
+
+    /// From here on nothing that arrives on this connection is processed.
+    pub(super) fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
+        self.changed.notify_one();
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn go_away(&self) {
+        self.go_away.store(true, Ordering::SeqCst);
+        self.changed.notify_one();
+    }
+}
+
+pub(super) async fn accept_loop(
+    app: Arc<App>,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    mut stop: watch::Receiver<()>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.changed() => return,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors, most likely: give connections the time to end.
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        tokio::spawn(connection(Arc::clone(&app), stream, tls.clone(), stop.clone()));
+    }
+}
+
+async fn connection(
+    app: Arc<App>,
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    stop: watch::Receiver<()>,
+) {
+    let _ = stream.set_nodelay(true);
+    let line = Arc::new(Line::new(if tls.is_some() { "https" } else { "http" }));
+    match tls {
+        Some(acceptor) => {
+            let socket = Socket { stream, line: Arc::clone(&line) };
+            let Ok(stream) = acceptor.accept(socket).await else { return };
+            let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            serve(app, stream, line, h2, stop).await;
+        }
+        None => {
+            let h2 = speaks_http2(&stream).await;
+            let socket = Socket { stream, line: Arc::clone(&line) };
+            serve(app, socket, line, h2, stop).await;
+        }
+    }
+}
+
+async fn serve<I>(app: Arc<App>, io: I, line: Arc<Line>, h2: bool, stop: watch::Receiver<()>)
+where
+    I: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let streams_max = app.streams_max;
+    let to_service = Arc::clone(&line);
+    let service = service_fn(move |request| {
+        service::handle(Arc::clone(&app), Arc::clone(&to_service), request)
+    });
+    let io = TokioIo::new(io);
+    if h2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .max_concurrent_streams(streams_max)
+            .initial_connection_window_size(4 << 20)
+            .max_pending_accept_reset_streams(1024)
+            .max_local_error_reset_streams(None);
+        let connection = pin!(builder.serve_connection(io, service));
+        drive(connection, |c| c.graceful_shutdown(), &line, stop).await;
+    } else {
+        let connection = pin!(http1::Builder::new().serve_connection(io, service));
+        drive(connection, |c| c.graceful_shutdown(), &line, stop).await;
+    }
+}
+
+/// Polls a connection to its end: its own, the one a fault asks for, or the sandbox's.
+async fn drive<C: Future>(
+    mut connection: Pin<&mut C>,
+    close: impl Fn(Pin<&mut C>),
+    line: &Line,
+    mut stop: watch::Receiver<()>,
+) {
+    loop {
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = line.changed.notified() => {
+                if line.is_cut() {
+                    let _ = tokio::time::timeout(CUT_DELAY, connection).await;
+                    return;
+                }
+                if line.go_away.load(Ordering::SeqCst) {
+                    close(connection.as_mut());
+                }
+            }
+            _ = stop.changed() => {
+                close(connection.as_mut());
+                let _ = tokio::time::timeout(CLOSE_DEADLINE, connection).await;
+                return;
+            }
+        }
+    }
+}
+
+/// Looks at the first bytes without taking them.
+async fn speaks_http2(stream: &TcpStream) -> bool {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+    let mut seen = [0u8; PREFACE.len()];
+    loop {
+        match stream.peek(&mut seen).await {
+            Ok(len) if len == PREFACE.len() => return seen == PREFACE,
+            Ok(len) if len > 0 && PREFACE.starts_with(&seen[..len]) => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// A TCP stream that ends with a reset instead of a farewell once its line is cut.
+struct Socket {
+    stream: TcpStream,
+    line: Arc<Line>,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.line.is_cut() {
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,212 @@
+//! Fault profiles: which fault meets which request. The answer depends only on the seed, the
+//! correlation id, the target and the number of the attempt (and, for storms, on the time since
+//! the start), so a run can be repeated. Holds no state.
+
+use std::path::Path;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use super::correlation::{mix, unit};
+use super::fault::Fault;
+use super::target::Kind;
+
+pub const BUILT_IN: [&str; 8] =
+    ["none", "mild", "demo", "storm", "gone", "slow", "resets", "chaos"];
+
+/// Rules in order; the first that matches decides, and without a match the request is accepted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    pub fault: Fault,
+    /// Share of what `per` counts, 0 to 1.
+    #[serde(default = "whole")]
+    pub share: f64,
+    #[serde(default)]
+    pub per: Per,
+    /// Only the first so many attempts of each id; without it, all.
+    #[serde(default)]
+    pub attempts: Option<u32>,
+    /// Only these receivers; empty means all.
+    #[serde(default)]
+    pub kinds: Vec<Kind>,
+    #[serde(default)]
+    pub window: Option<Window>,
+}
+
+/// What a share is a share of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Per {
+    /// Each attempt draws anew.
+    #[default]
+    Attempt,
+    /// An id that is hit is hit at every attempt.
+    Id,
+    /// A target that is hit is hit by everything sent to it.
+    Target,
+}
+
+/// A storm that comes back: active for `for_ms` out of every `every_ms`, the first after `after_ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    pub every_ms: u64,
+    pub for_ms: u64,
+    #[serde(default)]
+    pub after_ms: u64,
+}
+
+/// What a profile looks at. The hashes already contain the seed.
+#[derive(Debug, Clone, Copy)]
+pub struct Draw {
+    pub kind: Kind,
+    pub id_hash: u64,
+    pub target_hash: u64,
+    /// Counted from 1.
+    pub attempt: u32,
+    pub since_start_ms: u64,
+}
+
+impl Profile {
+    /// A built-in name, or a TOML or JSON file.
+    pub fn load(name_or_path: &str) -> anyhow::Result<Self> {
+        if let Some(profile) = Self::built_in(name_or_path) {
+            return Ok(profile);
+        }
+        let path = Path::new(name_or_path);
+        let text = std::fs::read_to_string(path).with_context(|| {
+            format!(
+                "{name_or_path:?} is neither a fault profile ({}) nor a readable file",
+                BUILT_IN.join(", ")
+            )
+        })?;
+        let parsed = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
+            serde_json::from_str(&text).map_err(anyhow::Error::from)
+        } else {
+            toml::from_str(&text).map_err(anyhow::Error::from)
+        };
+        parsed.with_context(|| format!("fault profile {name_or_path:?}"))
+    }
+
+    pub fn built_in(name: &str) -> Option<Self> {
+        let text = match name {
+            "none" => "",
+            "mild" => include_str!("profiles/mild.toml"),
+            "demo" => include_str!("profiles/demo.toml"),
+            "storm" => include_str!("profiles/storm.toml"),
+            "gone" => include_str!("profiles/gone.toml"),
+            "slow" => include_str!("profiles/slow.toml"),
+            "resets" => include_str!("profiles/resets.toml"),
+            "chaos" => include_str!("profiles/chaos.toml"),
+            _ => return None,
+        };
+        // The built-in texts are checked by a test.
+        toml::from_str(text).ok()
+    }
+
+    pub fn fault_for(&self, draw: &Draw) -> Fault {
+        self.rules
+            .iter()
+            .enumerate()
+            .find(|(index, rule)| rule.matches(*index, draw))
+            .map_or(Fault::Accept, |(_, rule)| rule.fault)
+    }
+}
+
+impl Rule {
+    fn matches(&self, index: usize, draw: &Draw) -> bool {
+        (self.kinds.is_empty() || self.kinds.contains(&draw.kind))
+            && self.attempts.is_none_or(|max| draw.attempt <= max)
+            && self.window.is_none_or(|w| w.is_open(draw.since_start_ms))
+            && (self.share >= 1.0 || self.drawn(index, draw))
+    }
+
+    fn drawn(&self, index: usize, draw: &Draw) -> bool {
+        let salt = mix(index as u64 + 1);
+        let of = match self.per {
+            Per::Attempt => draw.id_hash ^ mix(u64::from(draw.attempt)),
+            Per::Id => draw.id_hash,
+            Per::Target => draw.target_hash,
+        };
+        unit(mix(of ^ salt)) < self.share
+    }
+}
+
+impl Window {
+    fn is_open(self, since_start_ms: u64) -> bool {
+        since_start_ms
+            .checked_sub(self.after_ms)
+            .is_some_and(|t| t % self.every_ms.max(1) < self.for_ms)
+    }
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::correlation::hash;
+    use super::*;
+
+    fn draw(id: u64, attempt: u32) -> Draw {
+        Draw {
+            kind: Kind::Push,
+            id_hash: hash(1, &id.to_be_bytes()),
+            target_hash: hash(2, &(id % 100).to_be_bytes()),
+            attempt,
+            since_start_ms: 0,
+        }
+    }
+
+    #[test]
+    fn every_built_in_profile_is_valid() {
+        for name in BUILT_IN {
+            let profile = Profile::built_in(name);
+            assert!(profile.is_some(), "{name}");
+            assert_eq!(profile.is_some_and(|p| p.rules.is_empty()), name == "none", "{name}");
+        }
+    }
+
+    #[test]
+    fn shares_are_kept_and_repeatable() {
+        let profile: Profile = toml::from_str("[[rule]]\nfault='503'\nshare=0.25").unwrap();
+        let hits = || (0..8000).map(|i| profile.fault_for(&draw(i, 1))).collect::<Vec<_>>();
+        let first = hits();
+        assert_eq!(first, hits());
+        let count = first.iter().filter(|f| **f != Fault::Accept).count();
+        assert!((1_850..2_150).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn a_target_that_is_hit_is_hit_every_time() {
+        let profile: Profile =
+            toml::from_str("[[rule]]\nfault='410'\nshare=0.3\nper='target'").unwrap();
+        for id in 0..1000 {
+            let now = profile.fault_for(&draw(id, 1));
+            assert_eq!(now, profile.fault_for(&draw(id + 100, 4)));
+        }
+    }
+
+    #[test]
+    fn a_storm_opens_and_closes() {
+        let window = Window { every_ms: 1000, for_ms: 300, after_ms: 500 };
+        let open = [0, 499, 500, 799, 800, 1500].map(|t| window.is_open(t));
+        assert_eq!(open, [false, false, true, true, false, true]);
+    }
+
+    #[test]
+    fn later_attempts_are_spared_when_the_rule_says_so() {
+        let profile: Profile = toml::from_str("[[rule]]\nfault='429:1'\nattempts=2").unwrap();
+        let seen = [1, 2, 3].map(|n| profile.fault_for(&draw(9, n)) == Fault::Accept);
+        assert_eq!(seen, [false, false, true]);
+    }
+}

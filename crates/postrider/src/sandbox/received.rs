@@ -1,0 +1,312 @@
+//! What arrived, counted by correlation id, so that loss and duplication are numbers and not
+//! opinions. In memory only; holds ids, times and statuses, never content.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::correlation::Correlation;
+use super::counts::Counts;
+use super::target::{Target, Targets};
+
+pub(super) const SHARDS: usize = 64;
+
+/// How one attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Taken, and the answer went out.
+    Accepted {
+        status: u16,
+    },
+    /// Taken, and then the connection was cut on purpose, so that the sender cannot know.
+    AcceptedUnanswered,
+    Refused {
+        status: u16,
+        retry_after_s: Option<u32>,
+    },
+    /// Cut or refused before it was processed.
+    Unprocessed,
+}
+
+/// One attempt under way; ended by [`Received::end`].
+#[derive(Debug)]
+pub struct Attempt {
+    /// Counted from 1, per id and target.
+    pub number: u32,
+    pub since_start_ms: u64,
+    key: Key,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    id: Correlation,
+    /// The target, where the id is not unique over all of them.
+    scope: u32,
+}
+
+/// Kept to 24 bytes, since most ids see one attempt only.
+#[derive(Debug)]
+struct Record {
+    first: Trace,
+    #[expect(clippy::box_collection, reason = "8 bytes instead of 24 in a million records")]
+    more: Option<Box<Vec<Trace>>>,
+    not_before_ms: u32,
+    target: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Trace {
+    at_ms: u32,
+    status: u16,
+    taken: bool,
+    early: bool,
+}
+
+const UNDER_WAY: u16 = 0;
+const UNANSWERED: u16 = 1;
+const UNPROCESSED: u16 = 2;
+
+pub struct Received {
+    started: Instant,
+    started_at_ms: i64,
+    targets: Arc<Targets>,
+    shards: Box<[Mutex<HashMap<Key, Record>>]>,
+    pub counts: Counts,
+}
+
+impl Received {
+    pub fn new(targets: Arc<Targets>) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            started: Instant::now(),
+            started_at_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
+            targets,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Notes that an attempt arrived, and whether it came before it was allowed to.
+    pub fn begin(&self, id: Correlation, target: &Target) -> Attempt {
+        let since_start_ms = self.since_start_ms();
+        let scope = if matches!(id, Correlation::Delivery(_)) { 0 } else { target.index };
+        let key = Key { id, scope };
+        let at_ms = since_start_ms as u32;
+        let mut shard = self.shard(&key.id);
+        let (number, early) = match shard.get_mut(&key) {
+            Some(record) => record.again(at_ms),
+            None => {
+                shard.insert(key.clone(), Record::new(at_ms, target.index));
+                (1, false)
+            }
+        };
+        drop(shard);
+        self.counts.arrived(target.kind, since_start_ms, early);
+        Attempt { number, since_start_ms, key }
+    }
+
+    /// Notes how it ended. Call it before the answer goes out, so that a client which has its
+    /// answer finds it counted.
+    pub fn end(&self, attempt: &Attempt, ending: Ending) {
+        let mut shard = self.shard(&attempt.key.id);
+        let Some(record) = shard.get_mut(&attempt.key) else { return };
+        if let Ending::Refused { retry_after_s: Some(seconds), .. } = ending {
+            let until = self.since_start_ms() + u64::from(seconds) * 1000;
+            record.not_before_ms = record.not_before_ms.max(until.min(u64::from(u32::MAX)) as u32);
+        }
+        let earlier = record.traces().filter(|t| t.taken).last();
+        if let Some(trace) = record.trace_mut(attempt.number) {
+            trace.status = ending.code();
+            trace.taken = ending.is_taken();
+        }
+        drop(shard);
+        self.counts.ended(ending, earlier.map(|t| t.status == UNANSWERED));
+    }
+
+    pub fn since_start_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    pub fn started_at_ms(&self) -> i64 {
+        self.started_at_ms
+    }
+
+    /// Forgets everything, but not the targets.
+    pub fn clear(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            *shard = HashMap::new();
+        }
+        self.counts.clear();
+    }
+
+    pub fn summary(&self) -> Value {
+        let ids: usize = self
+            .shards
+            .iter()
+            .map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len())
+            .sum();
+        self.counts.summary(ids, self.started_at_ms)
+    }
+
+    /// Everything known of one id, at each target that it came to.
+    pub fn find(&self, id: &Correlation) -> Vec<Value> {
+        let shard = self.shard(id);
+        shard.iter().filter(|(k, _)| k.id == *id).map(|(k, r)| self.describe(k, r)).collect()
+    }
+
+    /// One shard as NDJSON, so that a million ids need not be in memory as text at once.
+    pub fn shard_as_ndjson(&self, index: usize) -> Bytes {
+        let Some(shard) = self.shards.get(index) else { return Bytes::new() };
+        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::with_capacity(shard.len() * 200);
+        for (key, record) in shard.iter() {
+            let _ = writeln!(text, "{}", self.describe(key, record));
+        }
+        text.into()
+    }
+
+    fn describe(&self, key: &Key, record: &Record) -> Value {
+        let target = self.targets.by_index(record.target);
+        let at = |ms: u32| self.started_at_ms + i64::from(ms);
+        let taken: Vec<_> = record.traces().filter(|t| t.taken).collect();
+        let history: Vec<_> =
+            record.traces().map(|t| json!({ "at": at(t.at_ms), "result": t.result() })).collect();
+        json!({
+            "id": key.id.to_string(),
+            "kind": target.as_ref().map(|t| t.kind),
+            "target": target.as_ref().map(|t| &t.name),
+            "attempts": history.len(),
+            "accepted": taken.len(),
+            "accepted_unanswered": taken.iter().filter(|t| t.status == UNANSWERED).count(),
+            "retry_after_violations": record.traces().filter(|t| t.early).count(),
+            "first_at": at(record.first.at_ms),
+            "last_at": record.traces().last().map(|t| at(t.at_ms)),
+            "history": history,
+        })
+    }
+
+    fn shard(&self, id: &Correlation) -> MutexGuard<'_, HashMap<Key, Record>> {
+        let index = id.stable_hash(0) as usize % SHARDS;
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ending {
+    fn code(self) -> u16 {
+        match self {
+            Self::Accepted { status } | Self::Refused { status, .. } => status,
+            Self::AcceptedUnanswered => UNANSWERED,
+            Self::Unprocessed => UNPROCESSED,
+        }
+    }
+
+    pub fn is_taken(self) -> bool {
+        matches!(self, Self::Accepted { .. } | Self::AcceptedUnanswered)
+    }
+}
+
+impl Record {
+    fn new(at_ms: u32, target: u32) -> Self {
+        Self { first: Trace::new(at_ms, false), more: None, not_before_ms: 0, target }
+    }
+
+    fn again(&mut self, at_ms: u32) -> (u32, bool) {
+        let early = at_ms < self.not_before_ms;
+        let more = self.more.get_or_insert_default();
+        more.push(Trace::new(at_ms, early));
+        (more.len() as u32 + 1, early)
+    }
+
+    fn traces(&self) -> impl Iterator<Item = Trace> {
+        std::iter::once(self.first).chain(self.more.iter().flat_map(|m| m.iter().copied()))
+    }
+
+    fn trace_mut(&mut self, number: u32) -> Option<&mut Trace> {
+        match number {
+            1 => Some(&mut self.first),
+            n => self.more.as_mut()?.get_mut(n as usize - 2),
+        }
+    }
+}
+
+impl Trace {
+    fn new(at_ms: u32, early: bool) -> Self {
+        Self { at_ms, status: UNDER_WAY, taken: false, early }
+    }
+
+    fn result(self) -> Value {
+        match self.status {
+            UNDER_WAY => "under way".into(),
+            UNANSWERED => "accepted, unanswered".into(),
+            UNPROCESSED => "not processed".into(),
+            status => status.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target::{Detail, Kind, Setup};
+    use super::*;
+
+    fn fixture() -> (Received, Arc<Target>) {
+        let targets = Arc::new(Targets::new(1));
+        let target = targets.put(Kind::Http, "a", Setup::default(), Detail::Http);
+        (Received::new(targets), target)
+    }
+
+    fn take(received: &Received, target: &Target, ending: Ending) {
+        let attempt = received.begin(Correlation::from_text("k1"), target);
+        received.end(&attempt, ending);
+    }
+
+    #[test]
+    fn a_record_stays_small() {
+        assert_eq!(std::mem::size_of::<Record>(), 24);
+        assert!(std::mem::size_of::<(Key, Record)>() <= 56);
+    }
+
+    #[test]
+    fn a_second_acceptance_is_a_duplicate() {
+        let (received, target) = fixture();
+        take(&received, &target, Ending::Accepted { status: 200 });
+        take(&received, &target, Ending::Accepted { status: 200 });
+        let sum = received.summary();
+        assert_eq!((&sum["accepted"], &sum["distinct"]), (&json!(2), &json!(1)));
+        assert_eq!((&sum["duplicates"], &sum["duplicates_after_reset"]), (&json!(1), &json!(0)));
+    }
+
+    #[test]
+    fn a_repeat_after_our_own_reset_is_told_apart() {
+        let (received, target) = fixture();
+        take(&received, &target, Ending::AcceptedUnanswered);
+        take(&received, &target, Ending::Accepted { status: 200 });
+        let sum = received.summary();
+        assert_eq!((&sum["duplicates"], &sum["duplicates_after_reset"]), (&json!(0), &json!(1)));
+        assert_eq!(sum["accepted_unanswered"], json!(1));
+    }
+
+    #[test]
+    fn an_attempt_before_its_retry_after_is_a_violation() {
+        let (received, target) = fixture();
+        take(&received, &target, Ending::Refused { status: 429, retry_after_s: Some(60) });
+        take(&received, &target, Ending::Accepted { status: 200 });
+        let sum = received.summary();
+        assert_eq!(sum["retry_after_violations"], json!(1));
+        assert_eq!(sum["refused"], json!({ "429": 1 }));
+    }
+
+    #[test]
+    fn clearing_forgets_attempts_under_way() {
+        let (received, target) = fixture();
+        let attempt = received.begin(Correlation::from_text("k1"), &target);
+        received.clear();
+        received.end(&attempt, Ending::Accepted { status: 200 });
+        assert_eq!(received.summary()["accepted"], json!(0));
+    }
+}

@@ -1,0 +1,259 @@
+//! One request from its arrival to its answer: checked by its receiver, counted, then met by the
+//! fault that is its lot, if any. Knows no service's manners and no socket.
+
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::hmac;
+use http::request::Parts;
+use http::{HeaderMap, Request, Response, header};
+use hyper::body::Incoming;
+
+use super::body::{Outgoing, ReadError};
+use super::control;
+use super::correlation::Correlation;
+use super::counts::Flaw;
+use super::fault::Fault;
+use super::flavour::{Answer, Refusal};
+use super::hook;
+use super::limit::Limits;
+use super::listener::Line;
+use super::profile::{Draw, Profile};
+use super::push;
+use super::received::{Attempt, Ending, Received};
+use super::target::{Detail, Kind, Target, Targets};
+use super::vapid::Verifier;
+
+const HANG: Duration = Duration::from_secs(60);
+const HUGE_LEN: usize = 32 << 20;
+
+/// Everything that the requests share.
+pub(super) struct App {
+    pub seed: u64,
+    pub streams_max: u32,
+    pub targets: Arc<Targets>,
+    pub received: Arc<Received>,
+    pub verifier: Verifier,
+    pub limits: Limits,
+    pub profile: RwLock<Arc<Profile>>,
+    /// For webhook receivers that have no secret of their own.
+    pub default_secret: Option<hmac::Key>,
+    pub ca_pem: String,
+    /// `https://host:port` and `http://host:port`, once the sockets are open.
+    pub origins: OnceLock<(String, String)>,
+}
+
+/// A request that passed its receiver's checks.
+pub(super) struct Arrival {
+    pub target: Arc<Target>,
+    pub id: Correlation,
+    pub ttl_s: u32,
+}
+
+/// A request that did not pass.
+pub(super) struct Refused {
+    pub kind: Kind,
+    pub flaw: Flaw,
+    pub answer: Answer,
+}
+
+/// No answer: the stream is reset, or over HTTP/1.1 the connection closed.
+#[derive(Debug, thiserror::Error)]
+#[error("cut by the sandbox")]
+pub(super) struct Cut(#[source] h2::Error);
+
+impl Cut {
+    fn unprocessed() -> Self {
+        Self(h2::Reason::REFUSED_STREAM.into())
+    }
+
+    fn abrupt() -> Self {
+        Self(h2::Reason::INTERNAL_ERROR.into())
+    }
+}
+
+pub(super) async fn handle(
+    app: Arc<App>,
+    line: Arc<Line>,
+    request: Request<Incoming>,
+) -> Result<Response<Outgoing>, Cut> {
+    let (parts, body) = request.into_parts();
+    if parts.uri.path().starts_with("/sandbox") {
+        return Ok(control::handle(&app, &parts, body).await);
+    }
+    if line.is_cut() {
+        return Err(Cut::unprocessed());
+    }
+    match receive(&app, &line, parts, body).await {
+        Ok(Ok(arrival)) => settle(&app, &line, arrival).await,
+        Ok(Err(refused)) => {
+            let status = refused.answer.status.as_u16();
+            let now = app.received.since_start_ms();
+            app.received.counts.flawed(refused.kind, now, refused.flaw, status);
+            Ok(refused.answer.into())
+        }
+        Err(_) => Err(Cut::abrupt()),
+    }
+}
+
+/// The outer error: the request broke off while it was read.
+async fn receive(
+    app: &App,
+    line: &Line,
+    parts: Parts,
+    body: Incoming,
+) -> Result<Result<Arrival, Refused>, ReadError> {
+    let path = parts.uri.path();
+    if path.starts_with("/push/") {
+        push::receive(app, line.scheme, parts, body).await
+    } else if path.starts_with("/hook/") {
+        hook::receive(app, parts, body).await
+    } else if path.starts_with("/http/") {
+        hook::receive_plain(app, parts, body).await
+    } else {
+        let answer = Answer::text(404, "the sandbox has /push/, /hook/, /http/ and /sandbox/\n");
+        Ok(Err(Refused { kind: Kind::Http, flaw: Flaw::Request, answer }))
+    }
+}
+
+async fn settle(app: &App, line: &Line, arrival: Arrival) -> Result<Response<Outgoing>, Cut> {
+    let attempt = app.received.begin(arrival.id.clone(), &arrival.target);
+    let place = app.limits.enter(attempt.since_start_ms);
+    let fault = match place {
+        Some(_) => app.fault_for(&arrival, &attempt),
+        None => Fault::Status { code: 429, retry_after_s: Some(1) },
+    };
+    match fault {
+        Fault::Accept => app.accept(line, &arrival, &attempt),
+        Fault::Slow { delay_ms } => {
+            tokio::time::sleep(Duration::from_millis(delay_ms.into())).await;
+            app.accept(line, &arrival, &attempt)
+        }
+        Fault::GoAway => {
+            let answer = app.accept(line, &arrival, &attempt);
+            line.go_away();
+            answer
+        }
+        Fault::Status { code, retry_after_s } => {
+            Ok(app.refuse(&attempt, arrival.refusal(code, retry_after_s)).into())
+        }
+        Fault::Redirect => {
+            let mut answer = Answer::empty(307);
+            answer.set(header::LOCATION, "/sandbox/elsewhere");
+            Ok(app.refuse(&attempt, answer).into())
+        }
+        Fault::HugeBody => {
+            let mut response: Response<_> = app.refuse(&attempt, Answer::empty(500)).into();
+            *response.body_mut() = Outgoing::Noise(HUGE_LEN);
+            Ok(response)
+        }
+        Fault::Refused => {
+            app.received.end(&attempt, Ending::Unprocessed);
+            Err(Cut::unprocessed())
+        }
+        Fault::Hang => {
+            app.received.end(&attempt, Ending::Unprocessed);
+            tokio::time::sleep(HANG).await;
+            Err(Cut::abrupt())
+        }
+        Fault::ResetBefore => app.cut(line, &attempt, Ending::Unprocessed).await,
+        Fault::ResetAfter => app.cut(line, &attempt, Ending::AcceptedUnanswered).await,
+    }
+}
+
+impl App {
+    pub(super) fn profile(&self) -> Arc<Profile> {
+        Arc::clone(&self.profile.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn fault_for(&self, arrival: &Arrival, attempt: &Attempt) -> Fault {
+        let target = &arrival.target;
+        if let Some(fault) = target.scripted(attempt.number) {
+            return fault;
+        }
+        let draw = Draw {
+            kind: target.kind,
+            id_hash: arrival.id.stable_hash(self.seed),
+            target_hash: target.hash,
+            attempt: attempt.number,
+            since_start_ms: attempt.since_start_ms,
+        };
+        match &target.setup.profile {
+            Some(own) => own.fault_for(&draw),
+            None => self.profile().fault_for(&draw),
+        }
+    }
+
+    fn accept(
+        &self,
+        line: &Line,
+        arrival: &Arrival,
+        attempt: &Attempt,
+    ) -> Result<Response<Outgoing>, Cut> {
+        if line.is_cut() {
+            self.received.end(attempt, Ending::Unprocessed);
+            return Err(Cut::unprocessed());
+        }
+        let answer = arrival.acceptance(self, attempt);
+        self.received.end(attempt, Ending::Accepted { status: answer.status.as_u16() });
+        Ok(answer.into())
+    }
+
+    fn refuse(&self, attempt: &Attempt, answer: Answer) -> Answer {
+        let (status, retry_after_s) = (answer.status.as_u16(), answer.retry_after_s());
+        self.received.end(attempt, Ending::Refused { status, retry_after_s });
+        answer
+    }
+
+    async fn cut(
+        &self,
+        line: &Line,
+        attempt: &Attempt,
+        ending: Ending,
+    ) -> Result<Response<Outgoing>, Cut> {
+        // Another request may have cut the line already; then nobody knows what this one was.
+        let ending = if line.is_cut() { Ending::Unprocessed } else { ending };
+        self.received.end(attempt, ending);
+        line.cut();
+        // The connection dies under this request; the error is for one that outlives it.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Err(Cut::abrupt())
+    }
+}
+
+impl Arrival {
+    fn acceptance(&self, app: &App, attempt: &Attempt) -> Answer {
+        match &self.target.detail {
+            Detail::Push(subscription) => {
+                let origin = app.origins.get().map_or("", |(https, _)| https);
+                let id = self.id.stable_hash(u64::from(attempt.number));
+                subscription.flavour.accept(&format!("{origin}/m/{id:016x}"), self.ttl_s)
+            }
+            Detail::Hook { .. } | Detail::Http => Answer::empty(200),
+        }
+    }
+
+    fn refusal(&self, code: u16, retry_after_s: Option<u32>) -> Answer {
+        if let Detail::Push(subscription) = &self.target.detail {
+            return subscription.flavour.refuse(match code {
+                404 => Refusal::NotFound,
+                410 => Refusal::Gone,
+                code => Refusal::Status { code, retry_after_s },
+            });
+        }
+        let mut answer = Answer::text(code, "refused by the sandbox's fault profile\n");
+        if let Some(seconds) = retry_after_s {
+            answer.headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        answer
+    }
+}
+
+pub(super) fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+pub(super) fn now_s() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+}
