@@ -35,13 +35,16 @@ impl Wiring {
     }
 }
 
+/// The end of an attempt that no answer came to.
+pub(crate) type Ended = Box<Report>;
+
 /// What one channel adds to the common way of a batch.
 pub(crate) trait Protocol: Send + Sync {
     /// An attempt that only needs a connection and the present time.
     type Ready: Send;
 
     /// One answer per attempt, in order; an error ends the attempt without a call.
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Self::Ready, Report>>;
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Self::Ready, Ended>>;
 
     fn send(&self, attempt: &Attempt, ready: Self::Ready) -> impl Future<Output = Report> + Send;
 }
@@ -73,12 +76,12 @@ pub(crate) async fn deliver<P: Protocol>(
 async fn call<P: Protocol>(
     protocol: &P,
     attempt: &Attempt,
-    ready: Result<P::Ready, Report>,
+    ready: Result<P::Ready, Ended>,
 ) -> Finished {
     let start = Instant::now();
     let report = match ready {
         Ok(ready) => protocol.send(attempt, ready).await,
-        Err(report) => report,
+        Err(ended) => *ended,
     };
     let latency_ms = u32::try_from(start.elapsed().as_millis()).unwrap_or(u32::MAX);
     Finished { slot: attempt.slot, report, latency_ms }
@@ -95,7 +98,7 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Wiring {
-    pub(crate) fn endpoint(&self, url: &str) -> Result<Endpoint, Report> {
+    pub(crate) fn endpoint(&self, url: &str) -> Result<Endpoint, Ended> {
         self.pool.endpoint(url).map_err(unanswered)
     }
 
@@ -105,12 +108,12 @@ impl Wiring {
         attempt: &Attempt,
         endpoint: &Endpoint,
         request: impl FnOnce(Timestamp) -> Request,
-    ) -> Result<Response, Report> {
+    ) -> Result<Response, Ended> {
         let deadline = Instant::now() + self.attempt_timeout;
         let slot = self.pool.acquire(endpoint, deadline).await.map_err(unanswered)?;
         let now = self.clock.now();
         if now >= attempt.expires_at {
-            return Err(Report::new(Outcome::Expired).code("ttl"));
+            return Err(ended(Outcome::Expired, "ttl"));
         }
         slot.send(endpoint, request(now), deadline).await.map_err(unanswered)
     }
@@ -144,8 +147,8 @@ impl Wiring {
 }
 
 /// What it means that no answer came.
-fn unanswered(error: TransportError) -> Report {
-    match error {
+fn unanswered(error: TransportError) -> Ended {
+    Box::new(match error {
         TransportError::NotSent { code, detail } => {
             Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO })
                 .code(code)
@@ -159,5 +162,15 @@ fn unanswered(error: TransportError) -> Report {
         TransportError::BadUrl(error) => {
             Report::new(Outcome::DropMessage).code("bad_url").detail(error.allowed())
         }
-    }
+    })
+}
+
+/// An end for a reason of our own.
+pub(crate) fn ended(outcome: Outcome, code: &str) -> Ended {
+    Box::new(Report::new(outcome).code(code))
+}
+
+/// An end that waits for a person, who is told why.
+pub(crate) fn misconfigured(code: &str, detail: &str) -> Ended {
+    Box::new(Report::new(Outcome::Config).code(code).detail(detail))
 }

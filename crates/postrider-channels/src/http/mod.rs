@@ -13,7 +13,7 @@ use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, T
 
 pub use credentials::{Credentials, EnvAndFiles};
 
-use crate::deliver::{self, Protocol, Reading, Wiring};
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};
 use crate::scrub;
 use crate::webhook::{IDEMPOTENCY_KEY, TRACEPARENT};
@@ -61,7 +61,7 @@ pub(crate) struct Call {
 impl Protocol for HttpChannel {
     type Ready = Call;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Call, Report>> {
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Call, Ended>> {
         attempts.iter().map(|attempt| self.call(attempt)).collect()
     }
 
@@ -69,7 +69,7 @@ impl Protocol for HttpChannel {
         let body = call.request.body.clone();
         let response = match self.wiring.exchange(attempt, &call.endpoint, |_| call.request).await {
             Ok(response) => response,
-            Err(report) => return report,
+            Err(ended) => return *ended,
         };
         let sent = std::str::from_utf8(&body).unwrap_or_default();
         let reading = Reading {
@@ -84,11 +84,11 @@ impl Protocol for HttpChannel {
 }
 
 impl HttpChannel {
-    fn call(&self, attempt: &Attempt) -> Result<Call, Report> {
+    fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
         let Target::Http { method, url, headers, credential } = &*attempt.target else {
-            return Err(Report::new(Outcome::DropMessage).code("wrong_channel"));
+            return Err(ended(Outcome::DropMessage, "wrong_channel"));
         };
-        let refuse = |code| Report::new(Outcome::DropMessage).code(code);
+        let refuse = |code| ended(Outcome::DropMessage, code);
         let endpoint = self.wiring.endpoint(url)?;
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| refuse("bad_method"))?;
         let body = body::render(attempt, &method).map_err(|_| refuse("bad_content"))?;
@@ -113,7 +113,7 @@ impl HttpChannel {
         attempt: &Attempt,
         credential: Option<&str>,
         headers: &mut HeaderMap,
-    ) -> Result<(), Report> {
+    ) -> Result<(), Ended> {
         let envelope = &attempt.message.envelope;
         headers.entry(USER_AGENT).or_insert(crate::webpush::AGENT);
         if !headers.contains_key(IDEMPOTENCY_KEY) {
@@ -130,9 +130,8 @@ impl HttpChannel {
         }
         if let Some(reference) = credential {
             let (name, mut value) = self.credentials.header(reference).ok_or_else(|| {
-                Report::new(Outcome::Config)
-                    .code("credential_missing")
-                    .detail("the credential that this request refers to is not here")
+                let detail = "the credential that this request refers to is not here";
+                misconfigured("credential_missing", detail)
             })?;
             value.set_sensitive(true);
             headers.insert(name, value);

@@ -30,7 +30,7 @@ pub(super) type H2 = http2::Connection<Stream, Body, TokioExecutor>;
 /// A connection that has shaken hands and whose driver has not been started.
 pub(super) enum Opened {
     H2(http2::SendRequest<Body>, H2),
-    H1(http1::SendRequest<Body>, http1::Connection<Stream, Body>),
+    H1(http1::SendRequest<Body>, Box<http1::Connection<Stream, Body>>),
 }
 
 /// What the peer may have in flight before it has told its own limit.
@@ -119,7 +119,7 @@ async fn handshake_http1(stream: Box<dyn Io>) -> Result<Opened, TransportError> 
     let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|_| TransportError::not_sent("connect", "HTTP/1.1 could not be set up"))?;
-    Ok(Opened::H1(sender, connection))
+    Ok(Opened::H1(sender, Box::new(connection)))
 }
 
 async fn handshake_http2(

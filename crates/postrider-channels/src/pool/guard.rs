@@ -14,17 +14,17 @@ pub fn is_public(ip: IpAddr) -> bool {
 
 fn is_public_v4(ip: Ipv4Addr) -> bool {
     let [a, b, c, _] = ip.octets();
-    let special = match (a, b, c) {
-        (0, ..) | (10, ..) | (127, ..) => true,
-        (100, 64..=127, _) => true,
-        (169, 254, _) => true,
-        (172, 16..=31, _) => true,
-        (192, 0, 0 | 2) | (192, 168, _) | (192, 88, 99) => true,
-        (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113) => true,
-        (168, 63, 129) => true,
-        (224.., ..) => true,
-        _ => false,
-    };
+    let special = matches!(
+        (a, b, c),
+        // This network, private networks, loopback.
+        (0 | 10 | 127, ..) | (172, 16..=31, _) | (192, 168, _)
+        // Shared by carriers; link-local with the metadata services, and the one outside of it.
+        | (100, 64..=127, _) | (169, 254, _) | (168, 63, 129)
+        // Protocol assignments, documentation, relays, benchmarks.
+        | (192, 0, 0 | 2) | (192, 88, 99) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113)
+        // Multicast, reserved, broadcast.
+        | (224.., ..)
+    );
     !special
 }
 
@@ -33,10 +33,9 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
         return is_public_v4(v4);
     }
     let [a, b, ..] = ip.segments();
-    let special = match (a, b) {
-        (0x2001, 0x0db8) | (0x2001, 0..=0x01ff) | (0x3fff, 0..=0x0fff) | (0x2002, _) => true,
-        _ => false,
-    };
+    // Assignments for protocols, documentation, and the tunnels of 6to4.
+    let special =
+        matches!((a, b), (0x2001, 0..=0x01ff | 0x0db8) | (0x3fff, 0..=0x0fff) | (0x2002, _));
     // Only 2000::/3 is given out; everything else is loopback, local, multicast or reserved.
     (a & 0xe000) == 0x2000 && !special
 }
@@ -50,7 +49,6 @@ fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     match ip.segments() {
         [0, 0, 0, 0, 0, 0xffff, h, l] | [0, 0, 0, 0, 0xffff, 0, h, l] => Some(from(h, l)),
         [0x0064, 0xff9b, 0, 0, 0, 0, h, l] => Some(from(h, l)),
-        [0x2002, h, l, ..] => Some(from(h, l)),
         _ => None,
     }
 }

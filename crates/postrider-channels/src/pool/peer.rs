@@ -101,10 +101,10 @@ impl Peer {
         let mut state = self.lock();
         state.conns.retain(|conn| conn.is_usable());
         let failures_before = *failures_seen.get_or_insert(state.failures);
-        if let Some((at, error)) = state.failure.as_ref().filter(|_| state.conns.is_empty()) {
-            if state.failures != failures_before || at.elapsed() < CLOSED_DOOR {
-                return Take::Failed(error.clone());
-            }
+        if let Some((at, error)) = state.failure.as_ref().filter(|_| state.conns.is_empty())
+            && (state.failures != failures_before || at.elapsed() < CLOSED_DOOR)
+        {
+            return Take::Failed(error.clone());
         }
         let (best, all_busy) = least_loaded(&state.conns);
         // Whoever is served only wishes for more room; whoever waits needs a connection, and one
@@ -225,10 +225,10 @@ async fn drive<C: Future + Unpin>(
         if std::pin::Pin::new(&mut connection).poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        if publish(&connection, &meta) {
-            if let Some(peer) = peer.upgrade() {
-                peer.changed.notify_waiters();
-            }
+        if publish(&connection, &meta)
+            && let Some(peer) = peer.upgrade()
+        {
+            peer.changed.notify_waiters();
         }
         while check.as_mut().poll(cx).is_ready() {
             if let Some(peer) = peer.upgrade().filter(|_| is_stale(&meta, &config)) {

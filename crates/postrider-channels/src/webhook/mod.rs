@@ -17,7 +17,7 @@ use postrider_core::{
 pub(crate) use body::{common, has_overrides};
 pub use sign::{Secret, sign};
 
-use crate::deliver::{self, Protocol, Reading, Wiring};
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};
 use crate::scrub;
 
@@ -67,7 +67,7 @@ pub(crate) struct Call {
 impl Protocol for WebhookChannel {
     type Ready = Call;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Call, Report>> {
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Call, Ended>> {
         attempts.iter().map(|attempt| self.call(attempt)).collect()
     }
 
@@ -79,7 +79,7 @@ impl Protocol for WebhookChannel {
         };
         let response = match self.wiring.exchange(attempt, &call.endpoint, request).await {
             Ok(response) => response,
-            Err(report) => return report,
+            Err(ended) => return *ended,
         };
         let sent = std::str::from_utf8(&call.body).unwrap_or_default();
         let reading = Reading {
@@ -94,28 +94,26 @@ impl Protocol for WebhookChannel {
 }
 
 impl WebhookChannel {
-    fn call(&self, attempt: &Attempt) -> Result<Call, Report> {
+    fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
         let Target::Webhook { url, secrets } = &*attempt.target else {
-            return Err(Report::new(Outcome::DropMessage).code("wrong_channel"));
+            return Err(ended(Outcome::DropMessage, "wrong_channel"));
         };
         let endpoint = self.wiring.endpoint(url)?;
         let secrets = self.secrets_for(&attempt.message.tenant, secrets)?;
-        let body = body::render(attempt)
-            .map_err(|_| Report::new(Outcome::DropMessage).code("bad_content"))?;
+        let body = body::render(attempt).map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
         Ok(Call { endpoint, secrets, id: attempt.delivery.to_string(), body })
     }
 
     /// The endpoint's own secrets, else the tenant's. An unsigned webhook is never sent.
-    fn secrets_for(&self, tenant: &TenantId, own: &[Box<str>]) -> Result<Vec<Arc<Secret>>, Report> {
+    fn secrets_for(&self, tenant: &TenantId, own: &[Box<str>]) -> Result<Vec<Arc<Secret>>, Ended> {
         let secrets = if own.is_empty() {
             self.secrets.secrets(tenant)
         } else {
             own.iter().filter_map(|text| Secret::parse(text).ok()).map(Arc::new).collect()
         };
         if secrets.is_empty() {
-            return Err(Report::new(Outcome::Config)
-                .code("webhook_secret_missing")
-                .detail("there is no secret to sign this webhook with"));
+            let detail = "there is no secret to sign this webhook with";
+            return Err(misconfigured("webhook_secret_missing", detail));
         }
         Ok(secrets)
     }

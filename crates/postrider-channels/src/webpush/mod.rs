@@ -25,7 +25,7 @@ pub use vapid::{Token, Tokens};
 pub(crate) use wire::AGENT;
 pub use wire::topic;
 
-use crate::deliver::{self, Protocol, Reading, Wiring};
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};
 use crate::{Error, scrub};
 use service::Service;
@@ -87,34 +87,28 @@ pub(crate) struct Push {
     body: Bytes,
 }
 
-/// An attempt of which all is known but the ciphertext.
-struct Addressed {
-    endpoint: Endpoint,
-    service: Service,
-    token: Arc<Token>,
-    plain: Option<Plain>,
-}
-
 impl Protocol for WebPushChannel {
     type Ready = Push;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Push, Report>> {
-        let mut addressed: Vec<_> = attempts.iter().map(|a| self.address(a)).collect();
-        let plain: Vec<Plain> =
-            addressed.iter_mut().flatten().filter_map(|push| push.plain.clone()).collect();
-        let mut bodies = encrypt_batch(&plain, self.padding).into_iter();
-        let finish = |push: Addressed| {
-            let body = match push.plain {
-                None => Bytes::new(),
-                Some(_) => {
-                    bodies.next().unwrap_or(Err(EncryptError::Crypto)).map_err(unencrypted)?
-                }
-            };
-            let Addressed { endpoint, service, token, .. } = push;
-            Ok(Push { endpoint, service, token, body })
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Push, Ended>> {
+        let mut plain = Vec::with_capacity(attempts.len());
+        let mut address = |attempt| {
+            let (push, text) = self.address(attempt)?;
+            let has_body = text.is_some();
+            plain.extend(text);
+            Ok((push, has_body))
         };
-        let mut finish = finish;
-        addressed.into_iter().map(|push| push.and_then(&mut finish)).collect()
+        let pushes: Vec<Result<_, Ended>> = attempts.iter().map(&mut address).collect();
+        let mut bodies = encrypt_batch(&plain, self.padding).into_iter();
+        let mut encrypt = |push: Result<(Push, bool), Ended>| {
+            let (mut push, has_body) = push?;
+            if has_body {
+                let body = bodies.next().unwrap_or(Err(EncryptError::Crypto));
+                push.body = body.map_err(|error| ended(Outcome::DropMessage, error.code()))?;
+            }
+            Ok(push)
+        };
+        pushes.into_iter().map(&mut encrypt).collect()
     }
 
     async fn send(&self, attempt: &Attempt, push: Push) -> Report {
@@ -126,7 +120,7 @@ impl Protocol for WebPushChannel {
         };
         let response = match self.wiring.exchange(attempt, &push.endpoint, request).await {
             Ok(response) => response,
-            Err(report) => return report,
+            Err(ended) => return *ended,
         };
         let reading = Reading {
             service: push.service.name(),
@@ -140,43 +134,31 @@ impl Protocol for WebPushChannel {
 }
 
 impl WebPushChannel {
-    fn address(&self, attempt: &Attempt) -> Result<Addressed, Report> {
+    /// All of a push but its ciphertext, and what is to be encrypted, if anything is.
+    fn address(&self, attempt: &Attempt) -> Result<(Push, Option<Plain>), Ended> {
         let Target::Webpush { endpoint: url, p256dh, auth, vapid_key } = &*attempt.target else {
-            return Err(Report::new(Outcome::DropMessage).code("wrong_channel"));
+            return Err(ended(Outcome::DropMessage, "wrong_channel"));
         };
         if service::is_dead(url) {
-            return Err(Report::new(Outcome::Gone).code("dead_endpoint"));
+            return Err(ended(Outcome::Gone, "dead_endpoint"));
         }
         let endpoint = self.wiring.endpoint(url)?;
-        let message = &attempt.message;
-        let key = self.keys.key(&message.tenant, *vapid_key).ok_or_else(|| {
-            Report::new(Outcome::Config)
-                .code("vapid_key_missing")
-                .detail("the VAPID key that this subscription was made with is not here")
+        let now = self.wiring.clock.now();
+        let key = self.keys.key(&attempt.message.tenant, *vapid_key).ok_or_else(|| {
+            let detail = "the VAPID key that this subscription was made with is not here";
+            misconfigured("vapid_key_missing", detail)
         })?;
         let token = self
             .tokens
-            .get(&key, endpoint.origin(), self.wiring.clock.now(), attempt.resign)
-            .map_err(|_| Report::new(Outcome::Config).code("vapid_sign"))?;
-        let plaintext = render(attempt, self.wiring.clock.now())
-            .map_err(|_| Report::new(Outcome::DropMessage).code("bad_content"))?;
-        let plain = if plaintext.is_empty() {
-            None
-        } else {
-            let keys = SubscriptionKeys::parse(p256dh, auth)
-                .map_err(|_| Report::new(Outcome::DropMessage).code("bad_keys"))?;
-            Some(Plain { ua_public: keys.p256dh, auth: keys.auth, plaintext })
-        };
+            .get(&key, endpoint.origin(), now, attempt.resign)
+            .map_err(|_| misconfigured("vapid_sign", "no VAPID token could be signed"))?;
+        let plaintext =
+            render(attempt, now).map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
+        let keys = SubscriptionKeys::parse(p256dh, auth)
+            .map_err(|_| ended(Outcome::DropMessage, "bad_keys"))?;
         let service = Service::of(endpoint.origin().host());
-        Ok(Addressed { endpoint, service, token, plain })
+        let push = Push { endpoint, service, token, body: Bytes::new() };
+        let plain = Plain { ua_public: keys.p256dh, auth: keys.auth, plaintext };
+        Ok((push, (!plain.plaintext.is_empty()).then_some(plain)))
     }
-}
-
-fn unencrypted(error: EncryptError) -> Report {
-    let code = match error {
-        EncryptError::TooLong => "payload_too_large",
-        EncryptError::BadKey => "bad_keys",
-        EncryptError::Crypto => "crypto",
-    };
-    Report::new(Outcome::DropMessage).code(code)
 }

@@ -1,6 +1,8 @@
 //! One suite that every channel passes, against a scripted provider on real sockets, and what each
 //! channel alone promises about its wire.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod promises;
 mod provider;
 mod rig;
