@@ -1,1 +1,112 @@
-//! The suite.
+//! The one suite that every store passes. A store's own tests cover only what is its own: files,
+//! locks, crashes. Each promise is one function; a store runs them all with [`promises!`].
+//!
+//! [`promises!`]: crate::promises
+
+#![expect(clippy::unwrap_used, reason = "a suite fails by panicking")]
+
+mod acts;
+mod dedup;
+mod kit;
+mod ledger;
+mod queue;
+mod registry;
+mod waiting;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use postrider_core::store::Store;
+
+use crate::ManualClock;
+
+pub use acts::*;
+pub use dedup::*;
+pub use kit::{Bench, batch, delivery_to, lane, message, success, webhook};
+pub use ledger::*;
+pub use queue::*;
+pub use registry::*;
+pub use waiting::*;
+
+/// Makes the stores that the suite examines.
+#[async_trait]
+pub trait Factory: Send + Sync {
+    /// An empty store on a clock that the suite moves.
+    async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store>;
+
+    /// The same store again after it went away without a word, or `None` if it keeps nothing.
+    async fn reopen(&self, store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>>;
+}
+
+/// Makes one test of each promise, on the stores of a factory.
+#[macro_export]
+macro_rules! promises {
+    ($factory:expr) => {
+        $crate::promises! { @each $factory;
+            accepted_work_is_leased_in_order_of_due_time
+            a_message_is_stored_once_for_many_deliveries
+            work_for_later_is_not_leased_before
+            lanes_are_ready_longest_due_first
+            a_lease_keeps_others_away_until_it_ends
+            expired_lease_is_leased_again
+            an_old_token_is_refused
+            a_late_settlement_counts_if_nobody_leased_since
+            a_settlement_counts_once
+            a_retry_is_due_after_its_delay
+            parked_work_keeps_its_attempts
+            released_work_is_due_at_once_and_unchanged
+            a_finished_delivery_is_never_leased_again
+            many_lanes_are_served_each_by_its_own
+            more_work_than_fits_in_memory_is_served_in_order
+            a_repeated_key_gets_the_first_answer
+            a_key_with_another_body_is_a_conflict
+            a_key_repeated_within_a_batch_counts
+            a_key_is_free_again_when_its_window_ends
+            keys_survive_a_restart
+            many_keys_are_told_apart
+            a_duplicate_of_forgotten_work_still_names_its_message
+            a_dead_letter_can_be_found_and_replayed
+            a_replay_is_paced
+            a_replay_sets_its_own_ttl_and_policy
+            discarded_dead_letters_leave_the_list_and_lose_their_body
+            a_filter_chooses_dead_letters
+            one_tenant_does_not_act_on_anothers
+            cancel_stops_what_is_not_yet_sent
+            cancel_reaches_work_whose_lease_ended
+            gone_halts_what_is_queued_for_the_address
+            gone_reaches_only_its_tenant
+            counts_are_exact
+            pages_cover_everything_once
+            filters_find_what_they_name
+            bodies_go_when_nothing_needs_them
+            a_fan_out_keeps_its_body_until_the_last_is_final
+            prune_forgets_only_what_is_old_and_final
+            lanes_show_their_depth
+            the_oldest_pending_is_known
+            what_is_in_flight_shows_as_sending
+            history_is_kept_and_bounded
+            an_address_keeps_its_id
+            a_returning_address_is_no_longer_gone
+            addresses_are_listed_by_page_and_recipient
+            api_keys_are_kept_and_revoked
+            a_new_signing_key_retires_the_old
+            everything_survives_a_restart
+            leases_do_not_survive_a_restart
+            ids_grow_even_if_the_clock_goes_back
+            waiting_ends_when_work_arrives
+            waiting_ends_when_work_becomes_due
+            waiting_ends_when_a_lease_ends
+            what_was_already_shown_does_not_wake
+            waiting_ends_in_time
+        }
+    };
+    (@each $factory:expr; $($name:ident)*) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                let factory = $factory;
+                $crate::conformance::$name(&$crate::conformance::Bench::new(&factory).await).await;
+            }
+        )*
+    };
+}

@@ -1,0 +1,287 @@
+//! Measures the embedded store alone: `cargo run --release -p postrider-store --example store_bench`.
+//! Prints rates and the processor time that one job costs; nothing is timed by the tests.
+//! Arguments choose what to run: `accept`, `life`, `deep`, `reopen`; all of it without any.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use postrider_core::message::Envelope;
+use postrider_core::store::{
+    Change, DedupKey, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
+};
+use postrider_core::{
+    AddressHash, AttemptRecord, ChannelKind, LaneKey, State, Target, TenantId, Timestamp,
+};
+use postrider_store::{EmbeddedStore, Options, SystemClock};
+
+const BODY: &str = r#"{"title":"Shipped","body":"Order 91 is on its way to you and will arrive tomorrow between nine and noon. Leave a note for the driver if you are out.","url":"https://shop.example/orders/91","data":{"order":91,"items":[1,2,3]}}"#;
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+struct Load {
+    lanes: Vec<Arc<LaneKey>>,
+    dedup: bool,
+}
+
+impl Load {
+    fn new(lanes: u32, dedup: bool) -> Self {
+        let lane = |n| LaneKey {
+            tenant: TenantId::new("bench"),
+            channel: ChannelKind::Webpush,
+            provider: format!("https://push-{n}.example").into(),
+            class: "transactional".into(),
+        };
+        Self { lanes: (0..lanes).map(|n| Arc::new(lane(n))).collect(), dedup }
+    }
+
+    fn message(&self) -> NewMessage {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let spread = u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        let lane = &self.lanes[(spread >> 64) as usize % self.lanes.len()];
+        let target = Target::Webpush {
+            endpoint: format!("{}/wpush/v2/{spread:032x}{spread:032x}{spread:032x}", lane.provider).into(),
+            p256dh: "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4".into(),
+            auth: "BTBZMqHH6r4Tts7J_aSIgg".into(),
+            vapid_key: None,
+        };
+        NewMessage {
+            tenant: lane.tenant.clone(),
+            class: lane.class.clone(),
+            ttl_s: 86_400,
+            send_at: None,
+            envelope: Envelope::default(),
+            content: BODY.into(),
+            dedup: self.dedup.then(|| DedupKey {
+                key: spread.to_le_bytes(),
+                fingerprint: [1; 16],
+                window: Duration::from_secs(86_400),
+            }),
+            deliveries: vec![NewDelivery {
+                lane: lane.clone(),
+                target: Arc::new(target),
+                hash: AddressHash(spread.to_le_bytes()),
+                recipient: None,
+                address: None,
+                address_since: None,
+            }],
+        }
+    }
+
+    fn batch(&self, size: usize) -> Vec<NewMessage> {
+        (0..size).map(|_| self.message()).collect()
+    }
+}
+
+struct Meter {
+    start: Instant,
+    cpu: Duration,
+}
+
+impl Meter {
+    fn start() -> Self {
+        Self { start: Instant::now(), cpu: cpu() }
+    }
+
+    fn print(&self, what: &str, jobs: u64) {
+        let took = self.start.elapsed().as_secs_f64();
+        let cpu = (cpu() - self.cpu).as_secs_f64();
+        let per_job = cpu * 1e6 / jobs as f64;
+        println!(
+            "{what:<58} {:>9.0}/s  {per_job:>6.1} µs CPU  RSS {} MB",
+            jobs as f64 / took,
+            rss_mb()
+        );
+    }
+}
+
+/// Processor time of this process, from the kernel's own count.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
+    Duration::from_millis((ticks(11) + ticks(12)) * 10)
+}
+
+fn rss_mb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or("");
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0) / 1024
+}
+
+fn open(dir: &Path) -> StoreResult<Arc<EmbeddedStore>> {
+    Ok(Arc::new(EmbeddedStore::open(dir, Arc::new(SystemClock), Options::default())?))
+}
+
+async fn accept(callers: usize, size: usize, jobs: u64) -> StoreResult<()> {
+    let dir = tempfile::tempdir().map_err(io)?;
+    let store = open(dir.path())?;
+    let load = Arc::new(Load::new(50, true));
+    let meter = Meter::start();
+    let each = jobs / callers as u64 / size as u64;
+    let tasks: Vec<_> = (0..callers)
+        .map(|_| {
+            let (store, load) = (store.clone(), load.clone());
+            tokio::spawn(async move {
+                for _ in 0..each {
+                    store.accept(load.batch(size)).await?;
+                }
+                StoreResult::Ok(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.map_err(io)??;
+    }
+    let done = each * callers as u64 * size as u64;
+    meter.print(&format!("accept, {callers} callers, batches of {size}"), done);
+    Ok(())
+}
+
+fn io(error: impl std::fmt::Display) -> postrider_core::store::StoreError {
+    postrider_core::store::StoreError::Io(error.to_string())
+}
+
+async fn preload(store: &Arc<EmbeddedStore>, load: &Load, jobs: u64) -> StoreResult<()> {
+    for _ in 0..jobs.div_ceil(1024) {
+        store.accept(load.batch(1024)).await?;
+    }
+    Ok(())
+}
+
+/// Takes what is due, as a dispatcher does, until `jobs` are done.
+async fn drain(store: Arc<EmbeddedStore>, jobs: u64) -> StoreResult<()> {
+    let mut done = 0;
+    let (settled, mut answers) = tokio::sync::mpsc::channel::<u64>(4);
+    let mut open = 0;
+    while done < jobs {
+        let mut batch = Vec::new();
+        for lane in store.ready_lanes(256).await? {
+            for leased in store.lease(lane.id, 128, Duration::from_secs(60)).await? {
+                batch.push(Settlement {
+                    delivery: leased.delivery,
+                    token: leased.token,
+                    attempt: Some(record(leased.tries + 1)),
+                    change: Change::Finish(State::Sent),
+                });
+            }
+            if batch.len() >= 512 {
+                break;
+            }
+        }
+        if batch.is_empty() {
+            if open > 0 {
+                done += answers.recv().await.unwrap_or(0);
+                open -= 1;
+            } else {
+                store.wait_for_work(Duration::from_secs(1)).await;
+            }
+            continue;
+        }
+        let (store, settled) = (store.clone(), settled.clone());
+        tokio::spawn(async move {
+            let size = batch.len() as u64;
+            match store.settle(batch).await {
+                Ok(_) => drop(settled.send(size).await),
+                Err(error) => eprintln!("settle: {error}"),
+            }
+        });
+        open += 1;
+        while open >= 3 {
+            done += answers.recv().await.unwrap_or(0);
+            open -= 1;
+        }
+    }
+    Ok(())
+}
+
+fn record(number: u32) -> AttemptRecord {
+    AttemptRecord {
+        number,
+        at: Timestamp(1_794_722_400_123),
+        latency_ms: 12,
+        outcome: "accepted".into(),
+        decision: "done".into(),
+        status: Some(201),
+        code: None,
+        detail: None,
+        retry_after: None,
+        provider_id: None,
+        next_at: None,
+        counted: true,
+    }
+}
+
+/// Accept, lease and settle, all at once, over a backlog that stays.
+async fn life(lanes: u32, backlog: u64, jobs: u64) -> StoreResult<()> {
+    let dir = tempfile::tempdir().map_err(io)?;
+    let store = open(dir.path())?;
+    let load = Arc::new(Load::new(lanes, true));
+    preload(&store, &load, backlog).await?;
+    let meter = Meter::start();
+    let feeder = {
+        let (store, load) = (store.clone(), load.clone());
+        tokio::spawn(async move {
+            for _ in 0..jobs / 256 {
+                store.accept(load.batch(256)).await?;
+            }
+            StoreResult::Ok(())
+        })
+    };
+    drain(store.clone(), jobs / 256 * 256).await?;
+    feeder.await.map_err(io)??;
+    meter.print(&format!("whole life, {lanes} lanes, {backlog} pending"), jobs);
+    Ok(())
+}
+
+async fn reopen(backlog: u64, lanes: u32) -> StoreResult<()> {
+    let dir = tempfile::tempdir().map_err(io)?;
+    let load = Load::new(lanes, true);
+    {
+        let store = open(dir.path())?;
+        preload(&store, &load, backlog).await?;
+        let before = rss_mb();
+        store.close().await;
+        println!("{:<58} RSS {before} MB", format!("{backlog} pending in {lanes} lanes"));
+    }
+    let start = Instant::now();
+    let store = open(dir.path())?;
+    let opened = start.elapsed();
+    let lane = store.ready_lanes(1).await?.remove(0);
+    let leased = store.lease(lane.id, 100, Duration::from_secs(60)).await?;
+    println!(
+        "{:<58} opened in {opened:.0?}, first {} leased after {:.0?}",
+        format!("reopen with {backlog} pending in {lanes} lanes"),
+        leased.len(),
+        start.elapsed()
+    );
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> StoreResult<()> {
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let runs = |what: &str| asked.is_empty() || asked.iter().any(|a| a == what);
+    if runs("accept") {
+        accept(1, 1, 2_000).await?;
+        accept(64, 1, 100_000).await?;
+        accept(8, 64, 300_000).await?;
+        accept(8, 1024, 500_000).await?;
+    }
+    if runs("life") {
+        for lanes in [1, 1_000, 100_000] {
+            life(lanes, 1_000, 200_000).await?;
+        }
+    }
+    if runs("deep") {
+        for lanes in [1, 1_000, 100_000] {
+            life(lanes, 1_000_000, 200_000).await?;
+        }
+    }
+    if runs("reopen") {
+        reopen(1_000_000, 50).await?;
+        reopen(1_000_000, 100_000).await?;
+    }
+    Ok(())
+}

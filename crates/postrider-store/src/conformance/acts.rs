@@ -1,0 +1,177 @@
+//! Promises about dead letters, cancelling and addresses that are gone.
+
+use postrider_core::delivery::DeadReason;
+use postrider_core::store::{
+    Cancelled, Change, DeliveryFilter, Halt, NewMessage, Replay, Selection, Settled,
+};
+use postrider_core::{AttemptRecord, DeliveryId, State, TenantId};
+
+use super::kit::{Bench, LEASE, batch, message, secs, success};
+
+async fn bury(bench: &Bench<'_>, new: NewMessage, reason: DeadReason, code: &str) -> DeliveryId {
+    let id = bench.accept(new).await.1[0];
+    let leased = bench.lease_one().await;
+    let attempt = AttemptRecord { code: Some(code.into()), ..success(1, bench.now()) };
+    bench.settle_with(&leased, Change::DeadLetter(reason), Some(attempt)).await;
+    id
+}
+
+async fn bury_plain(bench: &Bench<'_>) -> DeliveryId {
+    bury(bench, message("acme", 1), DeadReason::Permanent, "bad").await
+}
+
+pub async fn a_dead_letter_can_be_found_and_replayed(bench: &Bench<'_>) {
+    let id = bury_plain(bench).await;
+    let view = bench.delivery(id).await;
+    assert_eq!((view.state, view.reason), (State::Failed, Some(DeadReason::Permanent)));
+    assert_eq!(bench.dead().await, [id]);
+    bench.clock.advance(secs(10_000));
+    let replayed = bench.store.replay(None, Selection::Ids(vec![id]), Replay::default()).await;
+    assert_eq!(replayed.unwrap(), 1);
+    assert!(bench.dead().await.is_empty());
+    let again = bench.lease_one().await;
+    assert_eq!((again.delivery, again.attempts, again.tries), (id, 0, 1));
+    assert_eq!(again.expires_at, bench.now() + secs(3600), "a new TTL of the message's length");
+    assert_eq!(&*again.message.content, r#"{"title":"hello"}"#);
+    bench.settle(&again, Change::Finish(State::Sent)).await;
+    let view = bench.delivery(id).await;
+    assert_eq!((view.state, view.reason, view.log.len()), (State::Sent, None, 2));
+    let replayed = bench.store.replay(None, Selection::Ids(vec![id]), Replay::default()).await;
+    assert_eq!(replayed.unwrap(), 0, "what was sent is not replayed");
+}
+
+pub async fn a_replay_is_paced(bench: &Bench<'_>) {
+    let mut ids = Vec::new();
+    for _ in 0..10 {
+        ids.push(bury_plain(bench).await);
+    }
+    let how = Replay { rate_per_s: Some(2.0), ..Replay::default() };
+    let all = Selection::Filter(DeliveryFilter::default());
+    assert_eq!(bench.store.replay(None, all, how).await.unwrap(), 10);
+    let mut seen = Vec::new();
+    for _ in 0..10 {
+        let leased = bench.lease(100).await;
+        assert_eq!(leased.len(), 1, "one every half second");
+        seen.push(leased[0].delivery);
+        bench.clock.advance(std::time::Duration::from_millis(500));
+    }
+    assert_eq!(seen, ids, "oldest first");
+}
+
+pub async fn a_replay_sets_its_own_ttl_and_policy(bench: &Bench<'_>) {
+    let id = bury_plain(bench).await;
+    let retry = postrider_core::backoff::RetryPolicy { retries: 1, ..Default::default() };
+    let how = Replay { ttl_s: Some(60), retry: Some(retry.clone()), ..Replay::default() };
+    bench.store.replay(None, Selection::Ids(vec![id]), how).await.unwrap();
+    let again = bench.lease_one().await;
+    assert_eq!(again.expires_at, bench.now() + secs(60));
+    assert_eq!(again.retry, Some(retry));
+}
+
+pub async fn discarded_dead_letters_leave_the_list_and_lose_their_body(bench: &Bench<'_>) {
+    let id = bury_plain(bench).await;
+    let message = bench.delivery(id).await.message;
+    assert!(bench.store.content(None, message).await.unwrap().is_some());
+    assert_eq!(bench.store.discard(None, Selection::Ids(vec![id])).await.unwrap(), 1);
+    assert_eq!(bench.store.discard(None, Selection::Ids(vec![id])).await.unwrap(), 0);
+    assert!(bench.dead().await.is_empty());
+    assert!(bench.store.content(None, message).await.unwrap().is_none());
+    let view = bench.delivery(id).await;
+    assert_eq!((view.state, view.log.len()), (State::Failed, 1), "the history stays");
+    let counts = bench.store.counts(None).await.unwrap();
+    assert_eq!(counts.states.get(&State::Failed), Some(&1));
+    assert!(counts.dead.is_empty());
+    let replayed = bench.store.replay(None, Selection::Ids(vec![id]), Replay::default()).await;
+    assert_eq!(replayed.unwrap(), 0);
+}
+
+pub async fn a_filter_chooses_dead_letters(bench: &Bench<'_>) {
+    let a = bury(bench, message("acme", 1), DeadReason::Permanent, "bad_request").await;
+    bench.clock.advance(secs(10));
+    let b = bury(bench, message("acme", 2), DeadReason::RetriesExhausted, "timeout").await;
+    let c = bury(bench, message("other", 3), DeadReason::Permanent, "timeout").await;
+    let list = |filter: DeliveryFilter| bench.all(DeliveryFilter { limit: 1, ..filter }, true);
+    let none = DeliveryFilter::default;
+    let reason = Some(DeadReason::Permanent);
+    assert_eq!(list(DeliveryFilter { reason, ..none() }).await, [c, a]);
+    assert_eq!(list(DeliveryFilter { error: Some("timeo".into()), ..none() }).await, [c, b]);
+    let tenant = Some(TenantId::new("acme"));
+    assert_eq!(list(DeliveryFilter { tenant: tenant.clone(), ..none() }).await, [b, a]);
+    assert_eq!(list(DeliveryFilter { until: Some(bench.now()), ..none() }).await, [a]);
+    assert_eq!(list(DeliveryFilter { since: Some(bench.now()), ..none() }).await, [c, b]);
+    let chosen = Selection::Filter(DeliveryFilter { reason, tenant, ..none() });
+    assert_eq!(bench.store.discard(None, chosen).await.unwrap(), 1);
+    assert_eq!(bench.dead().await, [c, b]);
+}
+
+pub async fn one_tenant_does_not_act_on_anothers(bench: &Bench<'_>) {
+    let id = bury_plain(bench).await;
+    let message = bench.delivery(id).await.message;
+    let other = TenantId::new("other");
+    let all = || Selection::Filter(DeliveryFilter::default());
+    let store = &bench.store;
+    assert_eq!(store.discard(Some(&other), Selection::Ids(vec![id])).await.unwrap(), 0);
+    assert_eq!(store.discard(Some(&other), all()).await.unwrap(), 0);
+    assert_eq!(store.replay(Some(&other), all(), Replay::default()).await.unwrap(), 0);
+    assert_eq!(store.cancel(Some(&other), message).await.unwrap(), None);
+    assert_eq!(store.delivery(Some(&other), id).await.unwrap(), None);
+    assert_eq!(store.message(Some(&other), message).await.unwrap(), None);
+    assert_eq!(store.content(Some(&other), message).await.unwrap(), None);
+    assert_eq!(bench.dead().await, [id]);
+}
+
+pub async fn cancel_stops_what_is_not_yet_sent(bench: &Bench<'_>) {
+    let (id, deliveries) = bench.accept(batch("acme", &[1, 2, 3, 4])).await;
+    let leased = bench.lease(1).await;
+    let find = |d| leased.iter().find(|l| l.delivery == d).expect("leased");
+    bench.settle(find(deliveries[0]), Change::Finish(State::Sent)).await;
+    bench.settle(find(deliveries[1]), Change::Retry { after: secs(5) }).await;
+    bench.settle(find(deliveries[2]), Change::Release).await;
+    let result = bench.store.cancel(None, id).await.unwrap();
+    assert_eq!(result, Some(Cancelled { cancelled: 2, in_flight: 1, already_final: 1 }));
+    bench.clock.advance(secs(10));
+    assert!(bench.lease(10).await.is_empty());
+    assert_eq!(bench.state(deliveries[1]).await, State::Cancelled);
+    assert_eq!(bench.state(deliveries[3]).await, State::Sending);
+    let last = bench.settle(find(deliveries[3]), Change::Finish(State::Sent)).await;
+    assert_eq!(last, Settled::Done);
+    assert_eq!(bench.store.content(None, id).await.unwrap(), None);
+    let unknown = postrider_core::MessageId(1);
+    assert_eq!(bench.store.cancel(None, unknown).await.unwrap(), None);
+}
+
+pub async fn cancel_reaches_work_whose_lease_ended(bench: &Bench<'_>) {
+    let (id, _) = bench.accept(message("acme", 1)).await;
+    let leased = bench.lease_one().await;
+    bench.clock.advance(LEASE);
+    let result = bench.store.cancel(None, id).await.unwrap();
+    assert_eq!(result, Some(Cancelled { cancelled: 1, ..Cancelled::default() }));
+    assert!(bench.ready().await.is_empty());
+    let late = bench.settle(&leased, Change::Finish(State::Sent)).await;
+    assert_eq!(late, Settled::Fenced);
+}
+
+pub async fn gone_halts_what_is_queued_for_the_address(bench: &Bench<'_>) {
+    let first = bench.accept(message("acme", 1)).await.1[0];
+    let leased = bench.lease_one().await;
+    assert_eq!(leased.halt, None);
+    let queued = bench.accept(message("acme", 1)).await.1[0];
+    assert_eq!(bench.settle(&leased, Change::Gone).await, Settled::Done);
+    assert_eq!(bench.state(first).await, State::Gone);
+    let later = bench.accept(message("acme", 1)).await.1[0];
+    let halted = bench.lease(10).await;
+    let halts: Vec<_> = halted.iter().map(|l| (l.delivery, l.halt)).collect();
+    assert_eq!(halts, [(queued, Some(Halt::AddressGone)), (later, Some(Halt::AddressGone))]);
+    let Some(bench) = bench.reopened().await else { return };
+    let halted = bench.lease(10).await;
+    assert!(halted.iter().all(|l| l.halt == Some(Halt::AddressGone)), "also after a restart");
+}
+
+pub async fn gone_reaches_only_its_tenant(bench: &Bench<'_>) {
+    bench.accept(message("acme", 1)).await;
+    let leased = bench.lease_one().await;
+    bench.settle(&leased, Change::Gone).await;
+    bench.accept(message("other", 1)).await;
+    bench.accept(message("acme", 2)).await;
+    assert!(bench.lease(10).await.iter().all(|l| l.halt.is_none()));
+}

@@ -1,0 +1,198 @@
+//! What the promises are written with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::delivery::{AttemptRecord, Delivery};
+use postrider_core::message::Envelope;
+use postrider_core::store::{
+    Admission, Change, DedupKey, DeliveryFilter, Leased, NewDelivery, NewMessage, Settled,
+    Settlement, Store,
+};
+use postrider_core::{
+    AddressHash, ChannelKind, Clock, DeliveryId, LaneId, LaneKey, MessageId, State, Target,
+    TenantId, Timestamp,
+};
+
+use super::Factory;
+use crate::ManualClock;
+
+/// A store under examination and the clock it lives by.
+pub struct Bench<'a> {
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<ManualClock>,
+    factory: &'a dyn Factory,
+}
+
+pub(super) const LEASE: Duration = Duration::from_secs(60);
+
+pub(super) fn secs(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+impl<'a> Bench<'a> {
+    pub async fn new(factory: &'a dyn Factory) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
+        Self { store: factory.open(clock.clone()).await, clock, factory }
+    }
+
+    /// The store after it went away without a word; `None` if it keeps nothing.
+    pub async fn reopened(&self) -> Option<Bench<'a>> {
+        let store = self.factory.reopen(self.store.clone(), self.clock.clone()).await?;
+        Some(Bench { store, clock: self.clock.clone(), factory: self.factory })
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub async fn accept(&self, new: NewMessage) -> (MessageId, Vec<DeliveryId>) {
+        match self.store.accept(vec![new]).await.unwrap().remove(0) {
+            Admission::Accepted { message, deliveries } => (message, deliveries),
+            other => panic!("not accepted: {other:?}"),
+        }
+    }
+
+    /// Accepts one message with one delivery to the first webhook lane.
+    pub async fn accept_one(&self) -> DeliveryId {
+        self.accept(message("acme", 1)).await.1[0]
+    }
+
+    pub async fn ready(&self) -> Vec<LaneId> {
+        self.store.ready_lanes(1000).await.unwrap().into_iter().map(|lane| lane.id).collect()
+    }
+
+    /// Leases up to `max` from every ready lane.
+    pub async fn lease(&self, max: usize) -> Vec<Leased> {
+        let mut leased = Vec::new();
+        for lane in self.ready().await {
+            leased.extend(self.store.lease(lane, max, LEASE).await.unwrap());
+        }
+        leased
+    }
+
+    pub async fn lease_one(&self) -> Leased {
+        let mut leased = self.lease(1).await;
+        assert_eq!(leased.len(), 1, "one delivery should be due");
+        leased.remove(0)
+    }
+
+    pub async fn settle(&self, leased: &Leased, change: Change) -> Settled {
+        let attempt = (change != Change::Release).then(|| success(leased.tries + 1, self.now()));
+        self.settle_with(leased, change, attempt).await
+    }
+
+    pub async fn settle_with(
+        &self,
+        leased: &Leased,
+        change: Change,
+        attempt: Option<AttemptRecord>,
+    ) -> Settled {
+        let settlement =
+            Settlement { delivery: leased.delivery, token: leased.token, attempt, change };
+        self.store.settle(vec![settlement]).await.unwrap()[0]
+    }
+
+    pub async fn delivery(&self, id: DeliveryId) -> Delivery {
+        self.store.delivery(None, id).await.unwrap().expect("the delivery is there")
+    }
+
+    pub async fn state(&self, id: DeliveryId) -> State {
+        self.delivery(id).await.state
+    }
+
+    /// Every page of a listing, newest first.
+    pub async fn all(&self, filter: DeliveryFilter, dead: bool) -> Vec<DeliveryId> {
+        let mut filter = filter;
+        let mut ids = Vec::new();
+        loop {
+            let page = match dead {
+                true => self.store.dead_letters(filter.clone()).await.unwrap(),
+                false => self.store.deliveries(filter.clone()).await.unwrap(),
+            };
+            ids.extend(page.items.iter().map(|delivery| delivery.id));
+            match page.next {
+                Some(next) => filter.cursor = Some(next),
+                None => return ids,
+            }
+        }
+    }
+
+    pub async fn dead(&self) -> Vec<DeliveryId> {
+        self.all(DeliveryFilter { limit: 10, ..DeliveryFilter::default() }, true).await
+    }
+}
+
+pub fn lane(tenant: &str, number: u32) -> Arc<LaneKey> {
+    Arc::new(LaneKey {
+        tenant: TenantId::new(tenant),
+        channel: ChannelKind::Webhook,
+        provider: format!("https://host-{number}.example").into(),
+        class: "transactional".into(),
+    })
+}
+
+pub fn webhook(number: u32) -> Target {
+    let url = format!("https://host-{number}.example/hook").into();
+    Target::Webhook { url, secrets: Vec::new() }
+}
+
+pub(super) fn hash(number: u32) -> AddressHash {
+    AddressHash(u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes())
+}
+
+pub fn delivery_to(tenant: &str, number: u32) -> NewDelivery {
+    NewDelivery {
+        lane: lane(tenant, number),
+        target: Arc::new(webhook(number)),
+        hash: hash(number),
+        recipient: Some(format!("user-{number}").into()),
+        address: None,
+        address_since: None,
+    }
+}
+
+/// A message with one delivery, to the lane and host of that number.
+pub fn message(tenant: &str, number: u32) -> NewMessage {
+    batch(tenant, &[number])
+}
+
+pub fn batch(tenant: &str, numbers: &[u32]) -> NewMessage {
+    NewMessage {
+        tenant: TenantId::new(tenant),
+        class: "transactional".into(),
+        ttl_s: 3600,
+        send_at: None,
+        envelope: Envelope::default(),
+        content: r#"{"title":"hello"}"#.into(),
+        dedup: None,
+        deliveries: numbers.iter().map(|number| delivery_to(tenant, *number)).collect(),
+    }
+}
+
+pub(super) fn keyed(key: u64, fingerprint: u8, window: Duration) -> NewMessage {
+    let spread = |x: u64| {
+        let x = (x ^ (x >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    };
+    let key = u128::from(spread(key + 1)) << 64 | u128::from(spread(key + 77));
+    let dedup = DedupKey { key: key.to_le_bytes(), fingerprint: [fingerprint; 16], window };
+    NewMessage { dedup: Some(dedup), ..message("acme", 1) }
+}
+
+pub fn success(number: u32, at: Timestamp) -> AttemptRecord {
+    AttemptRecord {
+        number,
+        at,
+        latency_ms: 12,
+        outcome: "accepted".into(),
+        decision: "done".into(),
+        status: Some(201),
+        code: None,
+        detail: None,
+        retry_after: None,
+        provider_id: None,
+        next_at: None,
+        counted: true,
+    }
+}

@@ -1,0 +1,229 @@
+//! Promises about what can be seen, how long it is kept, and what survives a restart.
+
+use std::collections::BTreeMap;
+
+use postrider_core::delivery::DeadReason;
+use postrider_core::store::{Change, Counts, DeliveryFilter, NewMessage, Selection, Settled};
+use postrider_core::{ChannelKind, State, TenantId};
+
+use super::kit::{Bench, LEASE, batch, message, secs};
+
+pub async fn counts_are_exact(bench: &Bench<'_>) {
+    bench.accept(batch("acme", &[1, 2, 3, 4, 5, 6])).await;
+    bench.accept(message("other", 9)).await;
+    let leased = bench.lease(1).await;
+    let mut ours = leased.iter().filter(|l| l.message.tenant.as_str() == "acme");
+    let mut next = || ours.next().expect("six are leased");
+    bench.settle(next(), Change::Finish(State::Sent)).await;
+    bench.settle(next(), Change::Gone).await;
+    bench.settle(next(), Change::DeadLetter(DeadReason::Poison)).await;
+    bench.settle(next(), Change::Retry { after: secs(900) }).await;
+    bench.settle(next(), Change::Park { after: secs(900) }).await;
+    let acme = TenantId::new("acme");
+    let states = [State::Sending, State::Retrying, State::Parked, State::Sent, State::Gone]
+        .into_iter()
+        .chain([State::Failed]);
+    let expected = Counts {
+        messages: 1,
+        states: states.map(|state| (state, 1)).collect(),
+        dead: BTreeMap::from([(DeadReason::Poison, 1)]),
+    };
+    assert_eq!(bench.store.counts(Some(&acme)).await.unwrap(), expected);
+    let all = bench.store.counts(None).await.unwrap();
+    assert_eq!((all.messages, all.states[&State::Sending]), (2, 2));
+    bench.clock.advance(LEASE);
+    let later = bench.store.counts(None).await.unwrap();
+    assert_eq!(later.states.get(&State::Sending), None, "their leases ended");
+    assert_eq!(later.states[&State::Queued], 2);
+    let Some(bench) = bench.reopened().await else { return };
+    assert_eq!(bench.store.counts(None).await.unwrap(), later);
+}
+
+pub async fn pages_cover_everything_once(bench: &Bench<'_>) {
+    let mut accepted = Vec::new();
+    for _ in 0..5 {
+        accepted.extend(bench.accept(batch("acme", &[1, 2, 3])).await.1);
+        bench.clock.advance(secs(1));
+    }
+    accepted.reverse();
+    for limit in [1, 4, 15, 100] {
+        let filter = DeliveryFilter { limit, ..DeliveryFilter::default() };
+        assert_eq!(bench.all(filter, false).await, accepted, "limit {limit}");
+    }
+}
+
+pub async fn filters_find_what_they_name(bench: &Bench<'_>) {
+    let (first, one) = bench.accept(batch("acme", &[1, 2])).await;
+    bench.clock.advance(secs(10));
+    let (_, two) = bench.accept(message("other", 3)).await;
+    let leased = bench.lease(1).await;
+    let sent = leased.iter().find(|l| l.delivery == one[0]).expect("leased");
+    bench.settle(sent, Change::Finish(State::Sent)).await;
+    let list = |filter: DeliveryFilter| bench.all(DeliveryFilter { limit: 1, ..filter }, false);
+    let none = DeliveryFilter::default;
+    assert_eq!(list(DeliveryFilter { state: Some(State::Sent), ..none() }).await, [one[0]]);
+    let sending = list(DeliveryFilter { state: Some(State::Sending), ..none() }).await;
+    assert_eq!(sending, [two[0], one[1]]);
+    assert!(list(DeliveryFilter { state: Some(State::Queued), ..none() }).await.is_empty());
+    let tenant = Some(TenantId::new("other"));
+    assert_eq!(list(DeliveryFilter { tenant, ..none() }).await, two);
+    assert_eq!(list(DeliveryFilter { message: Some(first), ..none() }).await, [one[1], one[0]]);
+    let recipient = Some("user-2".into());
+    assert_eq!(list(DeliveryFilter { recipient, ..none() }).await, [one[1]]);
+    assert_eq!(list(DeliveryFilter { since: Some(bench.now()), ..none() }).await, two);
+    assert_eq!(list(DeliveryFilter { until: Some(bench.now()), ..none() }).await, [one[1], one[0]]);
+    let channel = Some(ChannelKind::Webpush);
+    assert!(list(DeliveryFilter { channel, ..none() }).await.is_empty());
+}
+
+pub async fn bodies_go_when_nothing_needs_them(bench: &Bench<'_>) {
+    let (id, _) = bench.accept(message("acme", 1)).await;
+    assert!(bench.store.content(None, id).await.unwrap().is_some());
+    let leased = bench.lease_one().await;
+    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    assert_eq!(bench.store.content(None, id).await.unwrap(), None);
+    let view = bench.store.message(None, id).await.unwrap().unwrap();
+    assert!(!view.has_content);
+    assert_eq!(view.states, BTreeMap::from([(State::Sent, 1)]));
+}
+
+pub async fn a_fan_out_keeps_its_body_until_the_last_is_final(bench: &Bench<'_>) {
+    let (id, deliveries) = bench.accept(batch("acme", &[1, 2, 3])).await;
+    let leased = bench.lease(1).await;
+    bench.settle(&leased[0], Change::Finish(State::Sent)).await;
+    bench.settle(&leased[1], Change::DeadLetter(DeadReason::Permanent)).await;
+    bench.settle(&leased[2], Change::Gone).await;
+    assert!(bench.store.content(None, id).await.unwrap().is_some(), "a dead letter needs it");
+    let dead = leased[1].delivery;
+    assert!(deliveries.contains(&dead));
+    bench.store.discard(None, Selection::Ids(vec![dead])).await.unwrap();
+    assert_eq!(bench.store.content(None, id).await.unwrap(), None);
+}
+
+pub async fn prune_forgets_only_what_is_old_and_final(bench: &Bench<'_>) {
+    let (sent, _) = bench.accept(message("acme", 1)).await;
+    let leased = bench.lease_one().await;
+    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    let (dead, dead_delivery) = bench.accept(message("acme", 1)).await;
+    let leased = bench.lease_one().await;
+    bench.settle(&leased, Change::DeadLetter(DeadReason::Permanent)).await;
+    let send_at = Some(bench.now() + secs(500));
+    let (waiting, _) = bench.accept(NewMessage { send_at, ..message("acme", 1) }).await;
+    bench.clock.advance(secs(99));
+    assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 0);
+    let (young, _) = bench.accept(message("acme", 1)).await;
+    let leased = bench.lease_one().await;
+    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    bench.clock.advance(secs(1));
+    assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 1);
+    assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 0);
+    assert_eq!(bench.store.message(None, sent).await.unwrap(), None);
+    for kept in [dead, waiting, young] {
+        assert!(bench.store.message(None, kept).await.unwrap().is_some());
+    }
+    let counts = bench.store.counts(None).await.unwrap();
+    assert_eq!((counts.messages, counts.states[&State::Sent]), (3, 1));
+    bench.store.discard(None, Selection::Ids(dead_delivery)).await.unwrap();
+    assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 1, "discarded, so it may go");
+}
+
+pub async fn lanes_show_their_depth(bench: &Bench<'_>) {
+    bench.accept(batch("acme", &[1, 2, 2, 2])).await;
+    bench.accept(batch("other", &[7, 7])).await;
+    let lanes = bench.store.lanes(None, 2).await.unwrap();
+    let depths: Vec<_> = lanes.iter().map(|lane| (lane.pending, lane.in_flight)).collect();
+    assert_eq!(depths, [(3, 0), (2, 0)]);
+    assert_eq!(lanes[0].next_due, Some(bench.now()));
+    bench.store.lease(lanes[0].id, 2, LEASE).await.unwrap();
+    let ours = bench.store.lanes(Some(&TenantId::new("acme")), 10).await.unwrap();
+    let depths: Vec<_> = ours.iter().map(|lane| (lane.pending, lane.in_flight)).collect();
+    assert_eq!(depths, [(1, 2), (1, 0)]);
+}
+
+pub async fn the_oldest_pending_is_known(bench: &Bench<'_>) {
+    assert_eq!(bench.store.oldest_pending().await.unwrap(), None);
+    let start = bench.now();
+    bench.accept_one().await;
+    bench.clock.advance(secs(10));
+    bench.accept_one().await;
+    assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(start));
+    let leased = bench.lease(1).await;
+    assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(start), "in flight is pending");
+    bench.settle(&leased[0], Change::DeadLetter(DeadReason::Permanent)).await;
+    assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(bench.now()));
+    let all = Selection::Filter(DeliveryFilter::default());
+    bench.store.replay(None, all, Default::default()).await.unwrap();
+    assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(start), "it is pending again");
+}
+
+pub async fn what_is_in_flight_shows_as_sending(bench: &Bench<'_>) {
+    let (message, ids) = bench.accept(message("acme", 1)).await;
+    bench.lease_one().await;
+    let view = bench.delivery(ids[0]).await;
+    assert_eq!((view.state, view.due_at), (State::Sending, Some(bench.now() + LEASE)));
+    let of_message = bench.store.message(None, message).await.unwrap().unwrap();
+    assert_eq!(of_message.states, BTreeMap::from([(State::Sending, 1)]));
+    bench.clock.advance(LEASE);
+    let view = bench.delivery(ids[0]).await;
+    assert_eq!((view.state, view.due_at), (State::Queued, Some(bench.now())));
+}
+
+pub async fn history_is_kept_and_bounded(bench: &Bench<'_>) {
+    let id = bench.accept_one().await;
+    for _ in 0..70 {
+        let leased = bench.lease_one().await;
+        bench.settle(&leased, Change::Retry { after: secs(1) }).await;
+        bench.clock.advance(secs(1));
+    }
+    let log = bench.delivery(id).await.log;
+    let numbers: Vec<_> = log.iter().map(|attempt| attempt.number).collect();
+    assert_eq!(numbers, (7..=70).collect::<Vec<_>>(), "the oldest make room");
+}
+
+pub async fn everything_survives_a_restart(bench: &Bench<'_>) {
+    let (id, ids) = bench.accept(batch("acme", &[1, 2, 3, 4])).await;
+    let leased = bench.lease(1).await;
+    bench.settle(&leased[0], Change::Finish(State::Sent)).await;
+    bench.settle(&leased[1], Change::Retry { after: secs(30) }).await;
+    bench.settle(&leased[2], Change::DeadLetter(DeadReason::Ttl)).await;
+    bench.settle(&leased[3], Change::Release).await;
+    let mut before = Vec::new();
+    for id in &ids {
+        before.push(bench.delivery(*id).await);
+    }
+    let view = bench.store.message(None, id).await.unwrap();
+    let Some(bench) = bench.reopened().await else { return };
+    for (id, before) in ids.iter().zip(before) {
+        assert_eq!(bench.delivery(*id).await, before);
+    }
+    assert_eq!(bench.store.message(None, id).await.unwrap(), view);
+    assert_eq!(bench.lease(10).await.len(), 1, "only the released one is due");
+    bench.clock.advance(secs(30));
+    let again = bench.lease_one().await;
+    assert_eq!((again.attempts, again.last_delay), (1, secs(30)));
+}
+
+pub async fn leases_do_not_survive_a_restart(bench: &Bench<'_>) {
+    let id = bench.accept_one().await;
+    let old = bench.lease_one().await;
+    let Some(bench) = bench.reopened().await else { return };
+    assert_eq!(bench.state(id).await, State::Queued);
+    assert_eq!(bench.settle(&old, Change::Finish(State::Sent)).await, Settled::Fenced);
+    let new = bench.lease_one().await;
+    assert!(new.token > old.token, "tokens are never used twice");
+    assert_eq!(bench.settle(&old, Change::Finish(State::Sent)).await, Settled::Fenced);
+    assert_eq!(bench.settle(&new, Change::Finish(State::Sent)).await, Settled::Done);
+}
+
+pub async fn ids_grow_even_if_the_clock_goes_back(bench: &Bench<'_>) {
+    let first = bench.accept_one().await;
+    let leased = bench.lease_one().await;
+    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    bench.clock.advance(secs(10));
+    bench.store.prune(secs(1)).await.unwrap();
+    bench.clock.set(bench.now() - secs(1000));
+    let reopened = bench.reopened().await;
+    let bench = reopened.as_ref().unwrap_or(bench);
+    let second = bench.accept_one().await;
+    assert!(second > first, "also when the first is forgotten");
+}

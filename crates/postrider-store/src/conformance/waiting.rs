@@ -1,0 +1,65 @@
+//! Promises about waking. Real time only bounds how long a broken store is waited for.
+
+use std::time::Duration;
+
+use postrider_core::store::Change;
+
+use super::kit::{Bench, LEASE, message, secs};
+
+const FOREVER: Duration = Duration::from_secs(1_000_000);
+
+/// Runs `act` while somebody waits, and tells whether that wakes them.
+async fn wakes(bench: &Bench<'_>, act: impl AsyncFnOnce()) -> bool {
+    let waiting = bench.store.wait_for_work(FOREVER);
+    tokio::pin!(waiting);
+    let asleep = tokio::select! {
+        biased;
+        () = &mut waiting => false,
+        () = yields() => true,
+    };
+    assert!(asleep, "there was nothing to wake for yet");
+    act().await;
+    tokio::time::timeout(Duration::from_millis(1500), waiting).await.is_ok()
+}
+
+async fn yields() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+pub async fn waiting_ends_when_work_arrives(bench: &Bench<'_>) {
+    bench.ready().await;
+    assert!(wakes(bench, async || _ = bench.accept_one().await).await);
+    let leased = bench.lease_one().await;
+    let release = async || _ = bench.settle(&leased, Change::Release).await;
+    assert!(wakes(bench, release).await, "a release is work too");
+}
+
+pub async fn waiting_ends_when_work_becomes_due(bench: &Bench<'_>) {
+    bench.accept_one().await;
+    let leased = bench.lease_one().await;
+    bench.settle(&leased, Change::Retry { after: secs(30) }).await;
+    bench.ready().await;
+    assert!(wakes(bench, async || bench.clock.advance(secs(30))).await);
+}
+
+pub async fn waiting_ends_when_a_lease_ends(bench: &Bench<'_>) {
+    bench.accept_one().await;
+    bench.lease_one().await;
+    bench.ready().await;
+    assert!(wakes(bench, async || bench.clock.advance(LEASE)).await);
+}
+
+pub async fn what_was_already_shown_does_not_wake(bench: &Bench<'_>) {
+    bench.accept_one().await;
+    bench.ready().await;
+    let waiting = bench.store.wait_for_work(FOREVER);
+    assert!(tokio::time::timeout(Duration::from_millis(50), waiting).await.is_err());
+    assert!(wakes(bench, async || _ = bench.accept(message("acme", 2)).await).await);
+}
+
+pub async fn waiting_ends_in_time(bench: &Bench<'_>) {
+    bench.ready().await;
+    bench.store.wait_for_work(Duration::from_millis(5)).await;
+}

@@ -1,0 +1,87 @@
+//! Both stores keep the same promises.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use postrider_core::store::Store;
+use postrider_store::conformance::Factory;
+use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, Options};
+
+struct Memory;
+
+#[async_trait]
+impl Factory for Memory {
+    async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
+        Arc::new(MemoryStore::new(clock))
+    }
+
+    async fn reopen(&self, _: Arc<dyn Store>, _: Arc<ManualClock>) -> Option<Arc<dyn Store>> {
+        None
+    }
+}
+
+/// Reopens a copy of the files as a crash would leave them: nothing was closed or folded in.
+struct Embedded {
+    options: Options,
+    folders: Mutex<Vec<tempfile::TempDir>>,
+}
+
+impl Embedded {
+    fn new(options: Options) -> Self {
+        Self { options, folders: Mutex::default() }
+    }
+
+    fn folder(&self) -> PathBuf {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        self.folders.lock().unwrap().push(folder);
+        path
+    }
+}
+
+pub fn copy_files(from: &Path, to: &Path) {
+    for name in ["postrider.db", "postrider.db-wal"] {
+        if from.join(name).exists() {
+            std::fs::copy(from.join(name), to.join(name)).unwrap();
+        }
+    }
+}
+
+#[async_trait]
+impl Factory for Embedded {
+    async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
+        Arc::new(EmbeddedStore::open(&self.folder(), clock, self.options).unwrap())
+    }
+
+    async fn reopen(&self, _: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>> {
+        let last = self.folders.lock().unwrap().last().unwrap().path().to_owned();
+        let copy = self.folder();
+        copy_files(&last, &copy);
+        Some(Arc::new(EmbeddedStore::open(&copy, clock, self.options).unwrap()))
+    }
+}
+
+mod memory {
+    use super::*;
+    postrider_store::promises!(Memory);
+}
+
+mod embedded {
+    use super::*;
+    postrider_store::promises!(Embedded::new(Options::default()));
+}
+
+/// With so little memory that everything is read again and again.
+mod embedded_small {
+    use super::*;
+
+    const SMALL: Options = Options {
+        lane_window: 3,
+        window_total: 10,
+        job_cache_bytes: 3_000,
+        page_cache_kib: 256,
+        dedup_bucket_keys: 100,
+    };
+    postrider_store::promises!(Embedded::new(SMALL));
+}
