@@ -2,7 +2,11 @@
 //! and the wiring of store, gate, dispatcher and channels. Decides nothing about deliveries.
 
 pub mod api;
+pub mod bench;
+pub mod cli;
+pub mod client;
 pub mod config;
+pub mod demo;
 pub mod keys;
 pub mod sandbox;
 pub mod serve;

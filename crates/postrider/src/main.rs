@@ -1,1 +1,8 @@
-fn main() {}
+//! The `postrider` binary. See [`postrider::cli`].
+
+use std::process::ExitCode;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    postrider::cli::main().await
+}

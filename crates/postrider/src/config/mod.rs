@@ -100,7 +100,7 @@ impl Config {
             }
         })?;
         config.name_classes();
-        config.validate()?;
+        config.check()?;
         Ok(config)
     }
 
@@ -115,7 +115,8 @@ impl Config {
         }
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
+    /// Checks every value; needed again only if something was changed after loading.
+    pub fn check(&self) -> Result<(), ConfigError> {
         self.server.validate()?;
         self.admin.validate()?;
         self.store.validate()?;

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 /// One field, as the reference page shows it.
 #[derive(Debug, Clone, Copy)]
-pub struct Field {
+pub(crate) struct Field {
     pub name: &'static str,
     pub about: &'static [&'static str],
 }
 
 /// A section, as the reference page shows it.
 #[derive(Debug, Clone, Copy)]
-pub struct SectionInfo {
+pub(crate) struct SectionInfo {
     pub name: &'static str,
     pub about: &'static [&'static str],
     pub fields: &'static [Field],

@@ -37,6 +37,8 @@ section! {
         batch_idle_timeout_s: u64 = 60,
         /// Connections beyond this many wait to be taken.
         connections_max: usize = 4096,
+        /// "all", or "api": accept and show, but dispatch nothing until the next start as "all".
+        role: String = "all".to_owned(),
         /// Serve /metrics without a key. It names the providers' hosts.
         metrics_public: bool = true,
     }
@@ -165,6 +167,12 @@ impl Server {
             "server.batch_results_bytes_max",
             self.batch_results_bytes_max,
             "65536 to 1073741824",
+        )?;
+        check(
+            matches!(self.role.as_str(), "all" | "api"),
+            "server.role",
+            format!("{:?}", self.role),
+            "\"all\" or \"api\"; \"worker\" needs an engine that several processes share, which this version has not",
         )?;
         check(
             self.connections_max > 0,

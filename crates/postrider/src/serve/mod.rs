@@ -32,7 +32,8 @@ pub struct Running {
     pub app: Shared,
     drain: Duration,
     listening: Listening,
-    dispatcher: Dispatcher,
+    /// None in a server that only accepts.
+    dispatcher: Option<Dispatcher>,
     chores: Vec<JoinHandle<()>>,
 }
 
@@ -89,14 +90,10 @@ pub async fn start_with(
     let listening = Listening::start(api::router(app.clone()), &config.server)
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
-    let dispatcher = Dispatcher::start(parts::dispatcher(
-        &config,
-        store.clone(),
-        channels,
-        classes,
-        clock,
-        metrics.clone(),
-    )?);
+    let dispatching = config.server.role == "all";
+    let parts =
+        parts::dispatcher(&config, store.clone(), channels, classes, clock, metrics.clone())?;
+    let dispatcher = dispatching.then(|| Dispatcher::start(parts));
     Ok(Running {
         addr: listening.addr,
         new_admin_key,
@@ -121,7 +118,10 @@ impl Running {
     pub async fn shutdown(self) -> bool {
         self.app.begin_drain();
         self.listening.stop(REQUESTS_AT_END).await;
-        let in_time = self.dispatcher.drain(self.drain).await;
+        let in_time = match self.dispatcher {
+            Some(dispatcher) => dispatcher.drain(self.drain).await,
+            None => true,
+        };
         for chore in self.chores {
             chore.abort();
             // Only when it has ended has it let go of the store.

@@ -1,0 +1,287 @@
+//! `postrider bench`: what this machine can do, end to end. Server, sandbox and load are separate
+//! processes over real sockets and TLS, every accept is fsynced, the sandbox decrypts. The machine's
+//! own limits are measured in the same run, so that ratios can be read off.
+
+mod limits;
+mod load;
+mod process;
+mod raw;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use load::Addressee;
+use report::Report;
+
+/// End-to-end benchmark on this machine: prints a table and JSON.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  postrider bench\n  postrider bench --messages 20000 --json\n  postrider bench --only webpush"
+)]
+pub struct BenchArgs {
+    /// Messages per delivery measurement
+    #[arg(long, default_value_t = 100_000)]
+    messages: usize,
+    /// Measure only this: accept, webpush, webhook or latency
+    #[arg(long, value_parser = ["accept", "webpush", "webhook", "latency"])]
+    only: Option<String>,
+    /// Where to put the data folder; on the disk that you want to measure
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Print JSON only
+    #[arg(long)]
+    json: bool,
+}
+
+const SUBSCRIPTIONS: usize = 1_000;
+
+pub async fn run(args: BenchArgs) -> Result<()> {
+    let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = base.join(format!("postrider-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let outcome = measure(&args, &dir).await;
+    if outcome.is_ok() {
+        std::fs::remove_dir_all(&dir)?;
+    }
+    let report = outcome.with_context(|| format!("logs are in {}", dir.display()))?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report.json())?);
+    } else {
+        println!("{}", report.table());
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    args: &'a BenchArgs,
+    dir: &'a std::path::Path,
+    sandbox: process::Sandbox,
+    report: Report,
+}
+
+async fn measure(args: &BenchArgs, dir: &std::path::Path) -> Result<Report> {
+    let wants = |what: &str| args.only.as_deref().is_none_or(|only| only == what);
+    let sandbox = process::sandbox(dir).await?;
+    let mut bench = Bench { args, dir, sandbox, report: Report::default() };
+    bench.limits().await?;
+    if wants("accept") {
+        bench.accept().await?;
+    }
+    if wants("webhook") {
+        let to = bench.webhook();
+        bench.deliver("webhook", to).await?;
+    }
+    if wants("webpush") {
+        let to = bench.webpush().await?;
+        bench.deliver("webpush", to).await?;
+    }
+    if wants("latency") {
+        bench.latency().await?;
+    }
+    Ok(bench.report)
+}
+
+impl Bench<'_> {
+    fn say(&self, text: &str) {
+        if !self.args.json {
+            eprintln!("· {text}");
+        }
+    }
+
+    fn webhook(&self) -> Addressee {
+        Addressee::Webhook {
+            url: format!("https://localhost:{}/hook/bench", self.sandbox.https.port()),
+        }
+    }
+
+    async fn webpush(&self) -> Result<Addressee> {
+        let path = format!("/sandbox/subscriptions?count={SUBSCRIPTIONS}");
+        let given = load::ask(self.sandbox.http, "POST", &path).await?;
+        let list = given.as_array().context("the sandbox gave no list of subscriptions")?;
+        let inner = |s: &serde_json::Value| {
+            let text =
+                serde_json::json!({"endpoint": s["endpoint"], "keys": s["keys"]}).to_string();
+            text.trim_start_matches('{').trim_end_matches('}').to_owned() + "}"
+        };
+        Ok(Addressee::Webpush { subscriptions: Arc::new(list.iter().map(inner).collect()) })
+    }
+
+    async fn limits(&mut self) -> Result<()> {
+        self.say("this machine's own limits: fsync, encryption, loopback HTTP/2");
+        self.report.add(
+            "raw.fsync",
+            limits::fsyncs_per_s(self.dir)?,
+            "fsyncs/s of 4 KiB appended",
+            None,
+        );
+        self.report.add("raw.encrypt", limits::encrypt_us()?, "µs per Web Push encryption", None);
+        let (per_s, cpu_us) = limits::loopback(&self.sandbox).await?;
+        self.report.add("raw.http2", per_s, "POSTs/s over TLS and HTTP/2 to the sandbox", None);
+        self.report.add("raw.http2.cpu", cpu_us, "µs of client CPU per POST", None);
+        Ok(())
+    }
+
+    /// Without a dispatcher beside it: the door alone.
+    async fn accept(&mut self) -> Result<()> {
+        let (server, address) =
+            process::server(&self.dir.join("accept"), "api", &self.sandbox).await?;
+        let to = self.webhook();
+        self.say("accept: single POSTs over 64 connections");
+        let single = load::singles(address, &to, 64, self.args.messages / 2, "single").await?;
+        self.report.add(
+            "accept.single",
+            single.per_s,
+            "accepted/s, 64 connections, one POST each",
+            Some(5_000.0),
+        );
+        self.report.add("accept.single.p50", single.p50_ms, "ms until the 202, median", None);
+        self.report.add(
+            "accept.single.p99",
+            single.p99_ms,
+            "ms until the 202, 99th percentile",
+            None,
+        );
+        self.say("accept: NDJSON over 8 connections");
+        let before = server.cpu()?;
+        let batch = load::batches(address, &to, 8, self.args.messages, Some("batch")).await?;
+        let cpu = per_message_us(server.cpu()? - before, self.args.messages);
+        self.report.add(
+            "accept.ndjson",
+            batch,
+            "accepted/s, 8 connections, NDJSON",
+            Some(20_000.0),
+        );
+        self.report.add("accept.ndjson.cpu", cpu, "µs of server CPU per message accepted", None);
+        server.stop()
+    }
+
+    /// Queues everything first, then starts a server on that folder and measures it alone.
+    async fn deliver(&mut self, name: &str, to: Addressee) -> Result<()> {
+        let n = self.args.messages;
+        let dir = self.dir.join(name);
+        self.say(&format!("{name}: {n} messages queued, then delivered"));
+        let (server, address) = process::server(&dir, "api", &self.sandbox).await?;
+        load::batches(address, &to, 8, n, None).await?;
+        server.stop()?;
+        load::ask(self.sandbox.http, "DELETE", "/sandbox/received").await?;
+        let sandbox_before = self.sandbox.process.cpu()?;
+        let (server, address) = process::server(&dir, "all", &self.sandbox).await?;
+        let received = self.await_received(n).await?;
+        let (cpu, sandbox_cpu) = (server.cpu()?, self.sandbox.process.cpu()? - sandbox_before);
+        let took = received.seconds;
+        let aim = if name == "webpush" { 6_000.0 } else { 12_000.0 };
+        self.report.add(
+            &format!("{name}.delivered"),
+            n as f64 / took,
+            "delivered/s, server and sandbox sharing this machine",
+            Some(aim),
+        );
+        self.report.add(
+            &format!("{name}.cpu"),
+            per_message_us(cpu, n),
+            "µs of server CPU per delivery, all in",
+            None,
+        );
+        self.report.add(
+            &format!("{name}.sandbox_cpu"),
+            per_message_us(sandbox_cpu, n),
+            "µs of sandbox CPU per delivery",
+            None,
+        );
+        self.report.add(
+            &format!("{name}.duplicates"),
+            received.duplicates as f64,
+            "delivered twice",
+            None,
+        );
+        self.report.add(
+            &format!("{name}.memory"),
+            server.peak_memory()? as f64 / 1e6,
+            "MB at the most",
+            None,
+        );
+        self.await_settled(address, n).await?;
+        server.stop()
+    }
+
+    async fn latency(&mut self) -> Result<()> {
+        let dir = self.dir.join("latency");
+        self.say("latency: 2 000 webhooks/s for 10 s");
+        let (server, address) = process::server(&dir, "all", &self.sandbox).await?;
+        load::ask(self.sandbox.http, "DELETE", "/sandbox/received").await?;
+        let sent = load::steady(address, &self.webhook(), 2_000.0, Duration::from_secs(10)).await?;
+        self.await_received(sent).await?;
+        let ages =
+            accept_to_provider_ms(&load::text(self.sandbox.http, "/sandbox/received/ids").await?)?;
+        self.report.add(
+            "latency.p50",
+            load::quantile(&ages, 0.5),
+            "ms from accept to provider, median",
+            None,
+        );
+        self.report.add(
+            "latency.p99",
+            load::quantile(&ages, 0.99),
+            "ms from accept to provider, 99th percentile",
+            None,
+        );
+        server.stop()
+    }
+
+    async fn await_received(&self, n: usize) -> Result<Received> {
+        let deadline = Instant::now() + Duration::from_secs(300);
+        loop {
+            let summary = load::ask(self.sandbox.http, "GET", "/sandbox/received").await?;
+            let number = |name: &str| summary[name].as_i64().unwrap_or(0);
+            if number("distinct") >= n as i64 {
+                let seconds = (number("last_at") - number("first_at")).max(1) as f64 / 1e3;
+                return Ok(Received { seconds, duplicates: number("duplicates") });
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "only {} of {n} messages arrived within five minutes: {summary}",
+                    number("distinct")
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn await_settled(&self, server: std::net::SocketAddr, n: usize) -> Result<()> {
+        for _ in 0..200 {
+            let stats = load::ask(server, "GET", "/v1/stats").await?;
+            if stats["states"]["sent"].as_u64() == Some(n as u64) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        bail!("not every delivery was settled as sent")
+    }
+}
+
+struct Received {
+    seconds: f64,
+    duplicates: i64,
+}
+
+fn per_message_us(cpu: Duration, messages: usize) -> f64 {
+    cpu.as_secs_f64() * 1e6 / messages as f64
+}
+
+/// A delivery id tells when it was accepted, the sandbox when it arrived: one machine, one clock.
+fn accept_to_provider_ms(ids: &str) -> Result<Vec<Duration>> {
+    let mut ages = Vec::new();
+    for line in ids.lines() {
+        let entry: serde_json::Value = serde_json::from_str(line)?;
+        let id: postrider_core::DeliveryId =
+            entry["id"].as_str().context("an entry without id")?.parse()?;
+        let arrived = entry["first_at"].as_i64().context("an entry without time")?;
+        ages.push(Duration::from_millis((arrived - id.created_at().0).max(0) as u64));
+    }
+    ages.sort_unstable();
+    Ok(ages)
+}

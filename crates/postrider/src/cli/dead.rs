@@ -1,0 +1,203 @@
+//! `dead`: dead letters listed, replayed, discarded, exported.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value, json};
+
+use super::messages::delivery_table;
+use super::output::items;
+use super::{Connection, Failure, Outcome};
+use crate::client::{Client, with_query};
+
+const PAGE: usize = 500;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  postrider dead list --reason ttl
+  postrider dead replay dlv_… dlv_…
+  postrider dead replay --reason retries_exhausted --rate 50 --ttl 3600
+  postrider dead discard --error 'payload too large'
+  postrider dead export --out dead.ndjson")]
+pub(super) struct DeadArgs {
+    #[command(subcommand)]
+    what: DeadCommand,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum DeadCommand {
+    /// Dead letters, newest first.
+    List {
+        #[command(flatten)]
+        filter: DeadFilter,
+        #[arg(long)]
+        cursor: Option<String>,
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// Put dead letters back into the queue.
+    Replay {
+        #[command(flatten)]
+        which: Which,
+        /// At most this many per second; all at once if absent.
+        #[arg(long, value_name = "PER_SECOND")]
+        rate: Option<f64>,
+        /// A new time to live in seconds; the message's own if absent.
+        #[arg(long, value_name = "SECONDS")]
+        ttl: Option<u32>,
+        /// A new retry policy as JSON, e.g. '{"retries":2,"base_ms":500}'.
+        #[arg(long, value_name = "JSON")]
+        retry: Option<String>,
+    },
+    /// Give dead letters up for good: body and address are erased, the history stays.
+    Discard {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Write dead letters as NDJSON, without endpoints and payloads.
+    Export {
+        #[command(flatten)]
+        filter: DeadFilter,
+        /// A file [default: standard output].
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+struct DeadFilter {
+    /// permanent, retries_exhausted, ttl, poison, ambiguous or refused
+    #[arg(long)]
+    reason: Option<String>,
+    /// webpush, webhook or http
+    #[arg(long)]
+    channel: Option<String>,
+    /// Part of the last attempt's code or detail.
+    #[arg(long)]
+    error: Option<String>,
+    /// Not older than this, e.g. 2026-11-15T06:00:00Z
+    #[arg(long)]
+    since: Option<String>,
+    /// Older than this.
+    #[arg(long)]
+    until: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// dlv_…; none: by filter
+    ids: Vec<String>,
+    /// All dead letters.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    filter: DeadFilter,
+}
+
+impl DeadFilter {
+    fn fields(&self) -> [(&'static str, Option<String>); 5] {
+        [
+            ("reason", self.reason.clone()),
+            ("channel", self.channel.clone()),
+            ("error", self.error.clone()),
+            ("since", self.since.clone()),
+            ("until", self.until.clone()),
+        ]
+    }
+
+    fn path(&self, cursor: Option<String>, limit: usize) -> String {
+        let mut query = self.fields().to_vec();
+        query.extend([("cursor", cursor), ("limit", Some(limit.to_string()))]);
+        with_query("/v1/dead-letters", &query)
+    }
+}
+
+impl Which {
+    /// The part of a request's body that says which. Everything must be asked for by name.
+    fn body(&self) -> Result<Map<String, Value>, Failure> {
+        let mut filter = Map::new();
+        for (name, value) in self.filter.fields() {
+            filter.extend(value.map(|value| (name.to_owned(), Value::from(value))));
+        }
+        let entry = match (self.ids.is_empty(), filter.is_empty(), self.all) {
+            (false, true, false) => ("ids".to_owned(), json!(self.ids)),
+            (true, false, false) | (true, true, true) => ("filter".to_owned(), Value::Object(filter)),
+            (true, true, false) => {
+                return Err(Failure::Usage("say which: ids, a filter, or --all".to_owned()));
+            }
+            _ => return Err(Failure::Usage("only one of ids, a filter and --all".to_owned())),
+        };
+        Ok(Map::from_iter([entry]))
+    }
+}
+
+pub(super) async fn run(args: DeadArgs) -> Outcome {
+    let (client, out) = (args.connection.client()?, args.connection.output());
+    match args.what {
+        DeadCommand::List { filter, cursor, limit } => {
+            out.show(&client.get(&filter.path(cursor, limit)).await?, delivery_table)
+        }
+        DeadCommand::Replay { which, rate, ttl, retry } => {
+            let mut body = which.body()?;
+            body.extend(rate.map(|rate| ("rate_per_s".to_owned(), json!(rate))));
+            body.extend(ttl.map(|ttl| ("ttl_s".to_owned(), json!(ttl))));
+            if let Some(text) = retry {
+                let policy: Value = serde_json::from_str(&text)
+                    .map_err(|e| Failure::Usage(format!("--retry is not JSON: {e}")))?;
+                body.insert("retry".to_owned(), policy);
+            }
+            let done = spin("replaying", client.post("/v1/dead-letters/replay", &body.into())).await?;
+            out.show(&done, |done| format!("{} replayed", done["replayed"]))
+        }
+        DeadCommand::Discard { which } => {
+            let body = which.body()?.into();
+            let done = spin("discarding", client.post("/v1/dead-letters/discard", &body)).await?;
+            out.show(&done, |done| format!("{} discarded", done["discarded"]))
+        }
+        DeadCommand::Export { filter, out } => export(&client, &filter, out).await,
+    }
+}
+
+async fn export(client: &Client, filter: &DeadFilter, file: Option<PathBuf>) -> Outcome {
+    let mut sink: Box<dyn std::io::Write> = match &file {
+        Some(path) => Box::new(std::io::BufWriter::new(std::fs::File::create(path)?)),
+        None => Box::new(std::io::stdout().lock()),
+    };
+    let bar = spinner("exported");
+    let mut cursor = None;
+    loop {
+        let page = client.get(&filter.path(cursor, PAGE)).await?;
+        for item in items(&page, "items") {
+            writeln!(sink, "{item}")?;
+            bar.inc(1);
+        }
+        cursor = page["next"].as_str().map(str::to_owned);
+        if cursor.is_none() {
+            break;
+        }
+    }
+    sink.flush()?;
+    bar.finish();
+    Ok(())
+}
+
+fn spinner(what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {pos} {msg} ({per_sec})");
+    let bar = ProgressBar::new_spinner().with_message(what);
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+async fn spin<T>(what: &'static str, work: impl Future<Output = T>) -> T {
+    let bar = ProgressBar::new_spinner().with_message(what);
+    bar.enable_steady_tick(std::time::Duration::from_millis(100));
+    let result = work.await;
+    bar.finish_and_clear();
+    result
+}

@@ -1,0 +1,218 @@
+//! `addresses`, `keys`, `vapid` and `lanes`.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::messages::clean;
+use super::output::{cell, items, table};
+use super::{Connection, Failure, Outcome};
+use crate::client::with_query;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  postrider addresses add --recipient u-42 '{\"channel\":\"webhook\",\"url\":\"https://example.com/hook\"}'
+  postrider addresses list --recipient u-42")]
+pub(super) struct AddressesArgs {
+    #[command(subcommand)]
+    what: AddressesCommand,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum AddressesCommand {
+    /// Addresses, oldest first.
+    List {
+        #[arg(long)]
+        recipient: Option<String>,
+        #[arg(long)]
+        cursor: Option<String>,
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    Show {
+        /// adr_…
+        id: String,
+    },
+    /// Register an address.
+    Add {
+        /// {"channel":"webpush","endpoint":…,"keys":…} or {"channel":"webhook","url":…}
+        address: String,
+        /// Whose address it is.
+        #[arg(long)]
+        recipient: Option<String>,
+    },
+    /// Forget an address.
+    Delete {
+        /// adr_…
+        id: String,
+    },
+}
+
+pub(super) async fn addresses(args: AddressesArgs) -> Outcome {
+    let (client, out) = (args.connection.client()?, args.connection.output());
+    const COLUMNS: [(&str, &str); 5] = [
+        ("ADDRESS", "/id"),
+        ("RECIPIENT", "/recipient"),
+        ("CHANNEL", "/channel"),
+        ("STATUS", "/status"),
+        ("CREATED", "/created_at"),
+    ];
+    let one = |address: &Value| table(std::slice::from_ref(address), &COLUMNS);
+    match args.what {
+        AddressesCommand::List { recipient, cursor, limit } => {
+            let query =
+                [("recipient", recipient), ("cursor", cursor), ("limit", Some(limit.to_string()))];
+            let page = client.get(&with_query("/v1/addresses", &query)).await?;
+            out.show(&page, |page| table(items(page, "items"), &COLUMNS))
+        }
+        AddressesCommand::Show { id } => {
+            out.show(&client.get(&format!("/v1/addresses/{}", clean(&id)?)).await?, one)
+        }
+        AddressesCommand::Add { address, recipient } => {
+            let mut body: Value = serde_json::from_str(&address)
+                .map_err(|e| Failure::Usage(format!("the address is not JSON: {e}")))?;
+            if let (Some(name), Some(object)) = (recipient, body.as_object_mut()) {
+                object.insert("recipient".to_owned(), name.into());
+            }
+            out.show(&client.post("/v1/addresses", &body).await?, one)
+        }
+        AddressesCommand::Delete { id } => {
+            client.delete(&format!("/v1/addresses/{}", clean(&id)?)).await?;
+            out.show(&json!({"deleted": id}), |done| format!("{} deleted", cell(done, "/deleted")))
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  postrider keys create --name shop --scope tenant
+  postrider keys create --name acme --scope tenant --for acme
+  postrider keys revoke key_…")]
+pub(super) struct KeysArgs {
+    #[command(subcommand)]
+    what: KeysCommand,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeysCommand {
+    /// All API keys, newest first.
+    List,
+    /// Make an API key. It is shown this once.
+    Create {
+        /// What it is for.
+        #[arg(long)]
+        name: String,
+        /// admin, tenant (send, look, act), read (look) or content (look, and read stored bodies)
+        #[arg(long, default_value = "tenant")]
+        scope: String,
+        /// The tenant it belongs to [default: default].
+        #[arg(long = "for", value_name = "TENANT")]
+        owner: Option<String>,
+    },
+    /// Revoke an API key, at once.
+    Revoke {
+        /// key_…
+        id: String,
+    },
+}
+
+pub(super) async fn keys(args: KeysArgs) -> Outcome {
+    let (client, out) = (args.connection.client()?, args.connection.output());
+    match args.what {
+        KeysCommand::List => out.show(&client.get("/v1/keys").await?, |list| {
+            let columns = [
+                ("KEY", "/id"),
+                ("NAME", "/name"),
+                ("TENANT", "/tenant"),
+                ("SCOPE", "/scope"),
+                ("CREATED", "/created_at"),
+                ("REVOKED", "/revoked_at"),
+            ];
+            table(items(list, "keys"), &columns)
+        }),
+        KeysCommand::Create { name, scope, owner } => {
+            let mut body = json!({"name": name, "scope": scope});
+            if let Some(owner) = owner {
+                body["tenant"] = owner.into();
+            }
+            let made = client.post("/v1/keys", &body).await?;
+            out.show(&made, |key| {
+                format!("{}\n{} (shown this once)", cell(key, "/key"), cell(key, "/id"))
+            })
+        }
+        KeysCommand::Revoke { id } => {
+            client.delete(&format!("/v1/keys/{}", clean(&id)?)).await?;
+            out.show(&json!({"revoked": id}), |done| format!("{} revoked", cell(done, "/revoked")))
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VapidArgs {
+    #[command(subcommand)]
+    what: VapidCommand,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum VapidCommand {
+    /// VAPID public keys, the active one first.
+    List,
+    /// Make a new active key; subscriptions made with older ones keep working.
+    Rotate,
+}
+
+pub(super) async fn vapid(args: VapidArgs) -> Outcome {
+    let client = args.connection.client()?;
+    let list = match args.what {
+        VapidCommand::List => client.get("/v1/vapid").await?,
+        VapidCommand::Rotate => client.post("/v1/vapid/rotate", &Value::Null).await?,
+    };
+    args.connection.output().show(&list, |list| {
+        let columns = [
+            ("KEY", "/id"),
+            ("ACTIVE", "/active"),
+            ("CREATED", "/created_at"),
+            ("PUBLIC KEY", "/public_key"),
+        ];
+        table(items(list, "keys"), &columns)
+    })
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LanesArgs {
+    #[command(subcommand)]
+    what: LanesCommand,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum LanesCommand {
+    /// Lanes with something pending, the deepest first.
+    List {
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+}
+
+pub(super) async fn lanes(args: LanesArgs) -> Outcome {
+    let LanesCommand::List { limit } = args.what;
+    let path = with_query("/v1/lanes", &[("limit", Some(limit.to_string()))]);
+    let list = args.connection.client()?.get(&path).await?;
+    args.connection.output().show(&list, |list| table(items(list, "lanes"), &LANE_COLUMNS))
+}
+
+pub(super) const LANE_COLUMNS: [(&str, &str); 7] = [
+    ("TENANT", "/tenant"),
+    ("CHANNEL", "/channel"),
+    ("PROVIDER", "/provider"),
+    ("CLASS", "/class"),
+    ("PENDING", "/pending"),
+    ("IN FLIGHT", "/in_flight"),
+    ("NEXT DUE", "/next_due"),
+];

@@ -1,0 +1,251 @@
+//! `messages`, `deliveries` and `explain`.
+
+use clap::{Args, Subcommand};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+
+use super::output::{cell, items, table};
+use super::{Connection, Failure, Outcome, output};
+use crate::client::{ClientError, Refused, whole, with_query};
+
+#[derive(Debug, Args)]
+pub(super) struct MessagesArgs {
+    #[command(subcommand)]
+    what: MessagesCommand,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum MessagesCommand {
+    /// The latest deliveries, by message.
+    List {
+        /// How many deliveries to look at, at most 1000.
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// A message with its counts per state.
+    Show { id: String },
+    /// Cancel what is not yet sent.
+    Cancel { id: String },
+    /// The stored content (needs a key with the scope `content`; audited).
+    Content { id: String },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DeliveriesArgs {
+    #[command(subcommand)]
+    what: DeliveriesCommand,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum DeliveriesCommand {
+    /// Deliveries, newest first.
+    List(DeliveryFilter),
+    /// One delivery with all its attempts.
+    Show { id: String },
+}
+
+#[derive(Debug, Args)]
+struct DeliveryFilter {
+    /// queued, sending, retrying, parked, sent, gone, expired, failed, cancelled, …
+    #[arg(long)]
+    state: Option<String>,
+    /// webpush, webhook or http
+    #[arg(long)]
+    channel: Option<String>,
+    #[arg(long)]
+    recipient: Option<String>,
+    /// msg_…
+    #[arg(long)]
+    message: Option<String>,
+    /// Not older than this, e.g. 2026-11-15T06:00:00Z
+    #[arg(long)]
+    since: Option<String>,
+    /// Older than this.
+    #[arg(long)]
+    until: Option<String>,
+    /// The `next` of the page before.
+    #[arg(long)]
+    cursor: Option<String>,
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  postrider explain dlv_06f1w8v0m5qk3t9xz2c4b7d8ea")]
+pub(super) struct ExplainArgs {
+    /// dlv_…
+    id: String,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) async fn messages(args: MessagesArgs) -> Outcome {
+    let (client, out) = (args.connection.client()?, args.connection.output());
+    match args.what {
+        MessagesCommand::List { limit } => {
+            let path = with_query("/v1/deliveries", &[("limit", Some(limit.to_string()))]);
+            out.show(&client.get(&path).await?, |page| {
+                let columns =
+                    [("MESSAGE", "/message"), ("DELIVERY", "/id"), ("STATE", "/state"), ("CLASS", "/class"), ("CREATED", "/created_at")];
+                table(items(page, "items"), &columns)
+            })
+        }
+        MessagesCommand::Show { id } => {
+            out.show(&client.get(&format!("/v1/messages/{}", clean(&id)?)).await?, message)
+        }
+        MessagesCommand::Cancel { id } => {
+            let path = format!("/v1/messages/{}/cancel", clean(&id)?);
+            out.show(&client.post(&path, &Value::Null).await?, |done| {
+                format!(
+                    "{} cancelled, {} being sent, {} already final",
+                    done["cancelled"], done["in_flight"], done["already_final"]
+                )
+            })
+        }
+        MessagesCommand::Content { id } => {
+            let path = format!("/v1/messages/{}/content", clean(&id)?);
+            let response =
+                client.send(http::Method::GET, &path, "application/json", whole(bytes::Bytes::new()));
+            let (parts, body) = response.await?.into_parts();
+            let body = body.collect().await.map_err(|e| ClientError::Broken(e.to_string()))?;
+            let bytes = body.to_bytes();
+            if !parts.status.is_success() {
+                let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+                let refused = Refused { status: parts.status.as_u16(), problem };
+                return Err(ClientError::Refused(Box::new(refused)).into());
+            }
+            output::print(&String::from_utf8_lossy(&bytes))
+        }
+    }
+}
+
+pub(super) async fn deliveries(args: DeliveriesArgs) -> Outcome {
+    let (client, out) = (args.connection.client()?, args.connection.output());
+    match args.what {
+        DeliveriesCommand::List(filter) => {
+            let path = with_query(
+                "/v1/deliveries",
+                &[
+                    ("state", filter.state),
+                    ("channel", filter.channel),
+                    ("recipient", filter.recipient),
+                    ("message", filter.message),
+                    ("since", filter.since),
+                    ("until", filter.until),
+                    ("cursor", filter.cursor),
+                    ("limit", Some(filter.limit.to_string())),
+                ],
+            );
+            out.show(&client.get(&path).await?, delivery_table)
+        }
+        DeliveriesCommand::Show { id } => {
+            let value = client.get(&format!("/v1/deliveries/{}", clean(&id)?)).await?;
+            out.show(&value, |delivery| format!("{}\n{}", facts(delivery), attempts(delivery)))
+        }
+    }
+}
+
+pub(super) async fn explain(args: ExplainArgs) -> Outcome {
+    let client = args.connection.client()?;
+    let value = client.get(&format!("/v1/deliveries/{}/explain", clean(&args.id)?)).await?;
+    args.connection.output().show(&value, |why| {
+        let mut text = format!("{}\n\n{}\n", cell(why, "/summary"), facts(&why["delivery"]));
+        if why["waits_for"].is_string() {
+            text += &format!("\nIt waits for {}.\n", cell(why, "/waits_for"));
+        }
+        let gates = [("GATE", "/gate"), ("VERDICT", "/verdict"), ("", "/detail")];
+        text += &format!("\n{}\n{}", table(items(why, "gates"), &gates), attempts(&why["delivery"]));
+        for step in items(why, "can_do") {
+            text += &format!("\nYou can: {}", step.as_str().unwrap_or_default());
+        }
+        text
+    })
+}
+
+pub(super) fn delivery_table(page: &Value) -> String {
+    let columns = [
+        ("DELIVERY", "/id"),
+        ("STATE", "/state"),
+        ("REASON", "/reason"),
+        ("CHANNEL", "/channel"),
+        ("CLASS", "/class"),
+        ("ATTEMPTS", "/attempts"),
+        ("CHANGED", "/changed_at"),
+        ("DUE", "/due_at"),
+    ];
+    let mut text = table(items(page, "items"), &columns);
+    if let Some(next) = page["next"].as_str() {
+        text += &format!("\nmore: --cursor {next}");
+    }
+    text
+}
+
+/// An id goes into a path: nothing in it may lead elsewhere.
+pub(super) fn clean(id: &str) -> Result<&str, Failure> {
+    if !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Ok(id);
+    }
+    Err(Failure::Usage(format!("{id:?} is not an id; ids look like msg_…, dlv_…, adr_… or key_…")))
+}
+
+fn message(message: &Value) -> String {
+    let states = message["states"].as_object();
+    let states: Vec<String> =
+        states.into_iter().flatten().map(|(state, n)| format!("{n} {state}")).collect();
+    format!(
+        "{}  class {}, tenant {}\naccepted {}, expires {}\n{}\n\n{}",
+        cell(message, "/id"),
+        cell(message, "/class"),
+        cell(message, "/tenant"),
+        cell(message, "/created_at"),
+        cell(message, "/expires_at"),
+        states.join(", "),
+        table(items(message, "deliveries"), &[("DELIVERY", "/id"), ("STATE", "/state")])
+    )
+}
+
+fn facts(delivery: &Value) -> String {
+    let mut text = String::new();
+    for (name, field) in [
+        ("delivery", "/id"),
+        ("message", "/message"),
+        ("state", "/state"),
+        ("reason", "/reason"),
+        ("channel", "/channel"),
+        ("provider", "/provider"),
+        ("class", "/class"),
+        ("recipient", "/recipient"),
+        ("attempts", "/attempts"),
+        ("accepted", "/created_at"),
+        ("changed", "/changed_at"),
+        ("due", "/due_at"),
+        ("expires", "/expires_at"),
+    ] {
+        if delivery.pointer(field).is_some_and(|v| !v.is_null()) {
+            text += &format!("{name:<10} {}\n", cell(delivery, field));
+        }
+    }
+    text
+}
+
+fn attempts(delivery: &Value) -> String {
+    let columns = [
+        ("#", "/number"),
+        ("AT", "/at"),
+        ("STATUS", "/status"),
+        ("CODE", "/code"),
+        ("OUTCOME", "/outcome"),
+        ("DECISION", "/decision"),
+        ("MS", "/latency_ms"),
+        ("RETRY-AFTER", "/retry_after"),
+        ("NEXT", "/next_at"),
+    ];
+    match items(delivery, "log") {
+        [] => "not attempted yet".to_owned(),
+        log => table(log, &columns),
+    }
+}

@@ -1,0 +1,181 @@
+//! The command line: what each command takes, and the exit code it ends with. The work is done by
+//! the modules that the commands name.
+
+mod dead;
+mod lists;
+mod messages;
+mod output;
+mod send;
+mod serve;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+
+use crate::client::{Client, ClientError};
+use output::Output;
+
+/// A patient mail carrier: hands your notifications to push services and webhooks, retries, and can
+/// prove what happened.
+#[derive(Debug, Parser)]
+#[command(name = "postrider", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "Examples:
+  postrider serve                                  start a server in ./postrider-data
+  postrider send --webhook https://example.com/hook --title Shipped --body 'Order 91'
+  postrider status --watch                         one screen of what is going on
+  postrider explain dlv_…                          why a delivery is where it is
+  postrider dead replay --reason retries_exhausted --rate 50
+
+Client commands find the server by --server and --key, or POSTRIDER_SERVER and POSTRIDER_KEY.
+Exit codes: 0 done, 1 the thing failed, 2 wrong usage, 3 could not reach the server.")]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// How a client command finds its server, and how it prints.
+#[derive(Debug, Clone, Args)]
+pub struct Connection {
+    /// The server's address.
+    #[arg(long, global = true, env = "POSTRIDER_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    server: String,
+    /// An API key.
+    #[arg(long, global = true, env = "POSTRIDER_KEY", hide_env_values = true)]
+    key: Option<String>,
+    /// With an admin key: act for this tenant.
+    #[arg(long, global = true, env = "POSTRIDER_TENANT")]
+    tenant: Option<String>,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server: API, dispatcher, status page.
+    Serve(serve::ServeArgs),
+    /// Send one message, or a file of messages.
+    Send(send::SendArgs),
+    /// Depth, rates, lanes and dead letters on one screen.
+    Status(status::StatusArgs),
+    /// Why a delivery is where it is, what it waits for and what can be done.
+    Explain(messages::ExplainArgs),
+    /// Messages: show, cancel, read the stored content.
+    Messages(messages::MessagesArgs),
+    /// Deliveries: list and show.
+    Deliveries(messages::DeliveriesArgs),
+    /// Dead letters: list, replay, discard, export.
+    Dead(dead::DeadArgs),
+    /// Addresses: list, show, add, delete.
+    Addresses(lists::AddressesArgs),
+    /// API keys: list, create, revoke.
+    Keys(lists::KeysArgs),
+    /// VAPID keys: list, rotate.
+    Vapid(lists::VapidArgs),
+    /// Lanes: list, the deepest first.
+    Lanes(lists::LanesArgs),
+    Demo(crate::demo::DemoArgs),
+    Bench(crate::bench::BenchArgs),
+    /// Fake providers for tests and demos.
+    Sandbox(crate::sandbox::SandboxArgs),
+    /// Print the OpenAPI description of the API.
+    Openapi,
+    /// Check or explain the configuration.
+    Config(serve::ConfigArgs),
+    /// Print completions for a shell.
+    Completions {
+        shell: clap_complete::Shell,
+    },
+    /// Print the version.
+    Version,
+}
+
+/// Why a command did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{0:#}")]
+    Other(#[from] anyhow::Error),
+    /// Everything was said already.
+    #[error("")]
+    Silent,
+}
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Client(ClientError::BadServer(_)) => 2,
+            Self::Client(ClientError::Unreachable { .. } | ClientError::Broken(_)) => 3,
+            _ => 1,
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+pub type Outcome = Result<(), Failure>;
+
+/// Runs the command that the process was started with.
+pub async fn main() -> ExitCode {
+    match Cli::parse().command.run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let text = failure.to_string();
+            if !text.is_empty() {
+                eprintln!("postrider: {text}");
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+impl Command {
+    async fn run(self) -> Outcome {
+        match self {
+            Self::Serve(args) => serve::run(args).await,
+            Self::Send(args) => send::run(args).await,
+            Self::Status(args) => status::run(args).await,
+            Self::Explain(args) => messages::explain(args).await,
+            Self::Messages(args) => messages::messages(args).await,
+            Self::Deliveries(args) => messages::deliveries(args).await,
+            Self::Dead(args) => dead::run(args).await,
+            Self::Addresses(args) => lists::addresses(args).await,
+            Self::Keys(args) => lists::keys(args).await,
+            Self::Vapid(args) => lists::vapid(args).await,
+            Self::Lanes(args) => lists::lanes(args).await,
+            Self::Demo(args) => match crate::demo::run(args).await? {
+                true => Ok(()),
+                false => Err(Failure::Other(anyhow::anyhow!("a promise did not hold"))),
+            },
+            Self::Bench(args) => Ok(crate::bench::run(args).await?),
+            Self::Sandbox(args) => Ok(crate::sandbox::run(args).await?),
+            Self::Openapi => output::print(&crate::api::openapi::json()),
+            Self::Config(args) => serve::config(args),
+            Self::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Cli::command(), "postrider", &mut script);
+                output::print(&String::from_utf8_lossy(&script))
+            }
+            Self::Version => output::print(concat!("postrider ", env!("CARGO_PKG_VERSION"))),
+        }
+    }
+}
+
+impl Connection {
+    fn client(&self) -> Result<Client, Failure> {
+        let client = Client::new(&self.server, self.key.as_deref())?;
+        Ok(client.for_tenant(self.tenant.clone()))
+    }
+
+    fn output(&self) -> Output {
+        Output { json: self.json }
+    }
+}

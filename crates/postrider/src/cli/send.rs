@@ -1,0 +1,212 @@
+//! `send`: one message from options, or a file of messages as a batch.
+
+use std::path::{Path, PathBuf};
+
+use bytes::BytesMut;
+use clap::Args;
+use futures_util::StreamExt as _;
+use http_body_util::{BodyExt as _, StreamBody};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value, json};
+use tokio::io::AsyncReadExt as _;
+
+use super::output::{cell, items};
+use super::{Connection, Failure, Outcome, output};
+use crate::client::{Client, ClientError, Refused};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  postrider send --webhook https://example.com/hook --title Shipped --body 'Order 91'
+  postrider send --recipient u-42 --class otp --body 'Your code is 123456' --ttl 120
+  postrider send --address adr_… --data '{\"order\":91}' --idempotency-key ord-91:shipped
+  postrider send --json-message '{\"to\":…,\"content\":…}'
+  postrider send --file messages.ndjson")]
+pub(super) struct SendArgs {
+    /// To a webhook's URL.
+    #[arg(long, value_name = "URL", group = "to")]
+    webhook: Option<String>,
+    /// To a registered address, adr_…, or an inline one as JSON.
+    #[arg(long, value_name = "ADDRESS", group = "to")]
+    address: Option<String>,
+    /// To all addresses of a recipient.
+    #[arg(long, group = "to")]
+    recipient: Option<String>,
+    /// The whole message as JSON.
+    #[arg(long, value_name = "JSON", group = "to")]
+    json_message: Option<String>,
+    /// Many messages: a file of NDJSON, or - for standard input.
+    #[arg(long, value_name = "FILE", group = "to")]
+    file: Option<PathBuf>,
+    #[arg(long)]
+    title: Option<String>,
+    #[arg(long)]
+    body: Option<String>,
+    #[arg(long)]
+    url: Option<String>,
+    /// Any JSON.
+    #[arg(long, value_name = "JSON")]
+    data: Option<String>,
+    #[arg(long)]
+    class: Option<String>,
+    /// Seconds; 0 means now or never.
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u32>,
+    /// Not before this, e.g. 2026-11-15T06:00:00Z
+    #[arg(long, value_name = "TIME")]
+    send_at: Option<String>,
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    #[arg(long, value_name = "KEY")]
+    collapse_key: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) async fn run(args: SendArgs) -> Outcome {
+    let client = args.connection.client()?;
+    if let Some(file) = &args.file {
+        return batch(&client, file, args.connection.json).await;
+    }
+    let answer = client.post("/v1/messages", &message(&args)?).await?;
+    args.connection.output().show(&answer, |answer| {
+        let known = if answer["duplicate"] == true { " (seen before)" } else { "" };
+        let mut text = format!("{}{known}", cell(answer, "/id"));
+        for delivery in items(answer, "deliveries") {
+            text += &format!("\n{} {}", cell(delivery, "/id"), cell(delivery, "/state"));
+        }
+        text
+    })
+}
+
+fn message(args: &SendArgs) -> Result<Value, Failure> {
+    if let Some(text) = &args.json_message {
+        return from_json("--json-message", text);
+    }
+    let to = if let Some(url) = &args.webhook {
+        json!({"address": {"channel": "webhook", "url": url}})
+    } else if let Some(address) = &args.address {
+        let inline = address.trim_start().starts_with('{');
+        json!({"address": if inline { from_json("--address", address)? } else { json!(address) }})
+    } else if let Some(recipient) = &args.recipient {
+        json!({"recipient": recipient})
+    } else {
+        let whom = "say to whom: --webhook, --address, --recipient, --json-message or --file";
+        return Err(Failure::Usage(whom.to_owned()));
+    };
+    let mut content = Map::new();
+    for (name, value) in [("title", &args.title), ("body", &args.body), ("url", &args.url)] {
+        content.extend(value.clone().map(|v| (name.to_owned(), v.into())));
+    }
+    if let Some(data) = &args.data {
+        content.insert("data".to_owned(), from_json("--data", data)?);
+    }
+    let mut message = json!({"to": to, "content": content});
+    let texts = [
+        ("class", &args.class),
+        ("send_at", &args.send_at),
+        ("idempotency_key", &args.idempotency_key),
+        ("collapse_key", &args.collapse_key),
+    ];
+    for (name, value) in texts {
+        if let Some(value) = value {
+            message[name] = value.clone().into();
+        }
+    }
+    if let Some(ttl) = args.ttl {
+        message["ttl_s"] = ttl.into();
+    }
+    Ok(message)
+}
+
+fn from_json(option: &str, text: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text).map_err(|e| Failure::Usage(format!("{option} is not JSON: {e}")))
+}
+
+/// Streams a file to the batch call; prints refused lines, or with `json` every result.
+async fn batch(client: &Client, file: &Path, json: bool) -> Outcome {
+    let from_stdin = file == Path::new("-");
+    let size = if from_stdin { 0 } else { std::fs::metadata(file)?.len() };
+    let bar = ProgressBar::new(size);
+    if let Ok(style) = ProgressStyle::with_template(
+        "{spinner} {bar:30} {bytes}/{total_bytes} {msg} ({elapsed})",
+    ) {
+        bar.set_style(style);
+    }
+    let path = if from_stdin { Path::new("/dev/stdin") } else { file };
+    let source = tokio::fs::File::open(path).await?;
+    let chunks = futures_util::stream::unfold((source, bar.clone()), |(mut source, bar)| async {
+        let mut buffer = BytesMut::with_capacity(64 * 1024);
+        match source.read_buf(&mut buffer).await {
+            Ok(0) => None,
+            Ok(n) => {
+                bar.inc(n as u64);
+                Some((Ok(hyper::body::Frame::data(buffer.freeze())), (source, bar)))
+            }
+            Err(error) => Some((Err(error), (source, bar))),
+        }
+    });
+    let body = http_body_util::BodyExt::boxed(StreamBody::new(chunks));
+    let path = "/v1/messages/batch";
+    let response = client.send(http::Method::POST, path, "application/x-ndjson", body).await?;
+    let (parts, body) = response.into_parts();
+    if !parts.status.is_success() {
+        let bytes = body.collect().await.map_err(broken)?.to_bytes();
+        let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        let refused = Refused { status: parts.status.as_u16(), problem };
+        return Err(ClientError::Refused(Box::new(refused)).into());
+    }
+    let tally = read_results(body, &bar, json).await?;
+    bar.finish_and_clear();
+    if !json {
+        output::print(&format!("{} accepted, {} refused", tally.accepted, tally.refused))?;
+    }
+    if tally.refused > 0 { Err(Failure::Silent) } else { Ok(()) }
+}
+
+#[derive(Default)]
+struct Tally {
+    accepted: u64,
+    refused: u64,
+}
+
+async fn read_results(
+    body: hyper::body::Incoming,
+    bar: &ProgressBar,
+    json: bool,
+) -> Result<Tally, Failure> {
+    let mut tally = Tally::default();
+    let mut stream = body.into_data_stream();
+    let mut begun = Vec::new();
+    while let Some(chunk) = stream.next().await {
+        begun.extend_from_slice(&chunk.map_err(broken)?);
+        let Some(end) = memchr::memrchr(b'\n', &begun) else { continue };
+        let rest = begun.split_off(end + 1);
+        for line in begun.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+            result(line, &mut tally, bar, json)?;
+        }
+        begun = rest;
+        bar.set_message(format!("{} accepted, {} refused", tally.accepted, tally.refused));
+    }
+    Ok(tally)
+}
+
+fn result(line: &[u8], tally: &mut Tally, bar: &ProgressBar, json: bool) -> Outcome {
+    let text = String::from_utf8_lossy(line);
+    let value: Value =
+        serde_json::from_slice(line).map_err(|e| ClientError::Unexpected(e.to_string()))?;
+    let accepted = value["status"] == 202;
+    tally.accepted += u64::from(accepted);
+    tally.refused += u64::from(!accepted);
+    if json {
+        return output::print(&text);
+    }
+    if !accepted {
+        let why = cell(&value, "/error/detail");
+        bar.suspend(|| eprintln!("line {}: {} {why}", value["index"], value["status"]));
+    }
+    Ok(())
+}
+
+fn broken(error: hyper::Error) -> ClientError {
+    ClientError::Broken(error.to_string())
+}

@@ -1,0 +1,92 @@
+//! `status`: one screen of what is going on.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::lists::LANE_COLUMNS;
+use super::output::{self, cell, items, table};
+use super::{Connection, Outcome};
+use crate::client::Client;
+
+const LANES: usize = 10;
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArgs {
+    /// Draw anew every second until interrupted.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) async fn run(args: StatusArgs) -> Outcome {
+    let client = args.connection.client()?;
+    let out = args.connection.output();
+    loop {
+        let now = look(&client).await?;
+        if args.watch && !args.connection.json && std::io::stdout().is_terminal() {
+            // Clear the screen and go home.
+            output::print("\x1b[2J\x1b[H")?;
+        }
+        out.show(&now, screen)?;
+        if !args.watch {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+async fn look(client: &Client) -> Result<Value, super::Failure> {
+    let stats = client.get("/v1/stats").await?;
+    let lanes = client.get(&format!("/v1/lanes?limit={LANES}")).await?;
+    Ok(json!({"stats": stats, "lanes": lanes["lanes"]}))
+}
+
+fn screen(now: &Value) -> String {
+    let stats = &now["stats"];
+    let number = |field: &str| cell(stats, field);
+    let mut text = format!(
+        "Postrider {}, up {} s\n\n\
+         depth      {} pending, oldest {} s, {} in flight, {} connections\n\
+         per second {} accepted, {} attempts, {} retried, {} sent, {} dead\n\
+         since start {} accepted, {} attempts, {} sent, {} gone, {} expired, {} dead\n",
+        number("/version"),
+        number("/uptime_s"),
+        number("/depth"),
+        number("/oldest_pending_s"),
+        number("/in_flight"),
+        number("/connections"),
+        number("/rates/accepted_per_s"),
+        number("/rates/attempts_per_s"),
+        number("/rates/retried_per_s"),
+        number("/rates/sent_per_s"),
+        number("/rates/dead_lettered_per_s"),
+        number("/totals/accepted"),
+        number("/totals/attempts"),
+        number("/totals/sent"),
+        number("/totals/gone"),
+        number("/totals/expired"),
+        number("/totals/dead_lettered"),
+    );
+    text += &format!("\nstates       {}", counts(&stats["states"]));
+    text += &format!("\ndead letters {}\n\n", counts(&stats["dead_letters"]));
+    text += &match items(now, "lanes") {
+        [] => "no lane has anything pending".to_owned(),
+        lanes => table(lanes, &LANE_COLUMNS),
+    };
+    text
+}
+
+fn counts(map: &Value) -> String {
+    let parts: Vec<String> = map
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, n)| n.as_u64() != Some(0))
+        .map(|(name, n)| format!("{name} {n}"))
+        .collect();
+    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+}

@@ -1,0 +1,247 @@
+//! A small HTTP client for the server's own API: one kept connection, JSON in and out, problems as
+//! errors. Used by the command line, the demo and the benchmark. Does not retry.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use http_body_util::combinators::BoxBody;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use url::Url;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("{0:?} is not a server's address; give one such as http://127.0.0.1:8080")]
+    BadServer(String),
+    #[error("cannot reach {server}: {reason}")]
+    Unreachable { server: String, reason: String },
+    #[error("the connection broke before the answer was complete: {0}")]
+    Broken(String),
+    #[error("{}", describe(.0))]
+    Refused(Box<Refused>),
+    #[error("the answer is not what was expected: {0}")]
+    Unexpected(String),
+}
+
+/// The server said no.
+#[derive(Debug)]
+pub struct Refused {
+    pub status: u16,
+    /// The problem as it came.
+    pub problem: Value,
+}
+
+fn describe(refused: &Refused) -> String {
+    let text = |name: &str| refused.problem[name].as_str().unwrap_or_default().to_owned();
+    let mut out = format!("{} ({})", text("title"), refused.status);
+    if !text("detail").is_empty() {
+        out = format!("{out}: {}", text("detail"));
+    }
+    let errors = refused.problem["errors"].as_array();
+    for error in errors.filter(|list| list.len() > 1).into_iter().flatten() {
+        let part = |name: &str| error[name].as_str().unwrap_or_default();
+        out += &format!("\n  {}: found {}, allowed: {}", part("field"), part("found"), part("allowed"));
+    }
+    out
+}
+
+pub type ClientResult<T> = Result<T, ClientError>;
+/// A request's body: whole or streaming.
+pub type OutBody = BoxBody<Bytes, std::io::Error>;
+
+pub struct Client {
+    server: Url,
+    authorization: Option<String>,
+    tenant: Option<String>,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    kept: Mutex<Option<SendRequest<OutBody>>>,
+}
+
+impl Client {
+    pub fn new(server: &str, key: Option<&str>) -> ClientResult<Self> {
+        let bad = || ClientError::BadServer(server.to_owned());
+        let url = Url::parse(server).map_err(|_| bad())?;
+        let tls = match url.scheme() {
+            "http" => None,
+            "https" => Some(tls_config().map_err(|e| ClientError::Unexpected(e.to_string()))?),
+            _ => return Err(bad()),
+        };
+        if url.host().is_none() {
+            return Err(bad());
+        }
+        Ok(Self {
+            server: url,
+            authorization: key.map(|key| format!("Bearer {key}")),
+            tenant: None,
+            tls,
+            kept: Mutex::new(None),
+        })
+    }
+
+    /// Acts for another tenant; needs an admin key.
+    pub fn for_tenant(mut self, tenant: Option<String>) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    pub async fn get(&self, path: &str) -> ClientResult<Value> {
+        self.json(Method::GET, path, None).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> ClientResult<Value> {
+        self.json(Method::POST, path, Some(body)).await
+    }
+
+    pub async fn delete(&self, path: &str) -> ClientResult<Value> {
+        self.json(Method::DELETE, path, None).await
+    }
+
+    /// One call; an empty answer is `null`, a refusal an error.
+    pub async fn json(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> ClientResult<Value> {
+        let bytes = body.map(|b| Bytes::from(b.to_string())).unwrap_or_default();
+        let response = self.send(method, path, "application/json", whole(bytes)).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await;
+        let bytes = body.map_err(|e| ClientError::Broken(e.to_string()))?.to_bytes();
+        let value = || serde_json::from_slice(&bytes);
+        if !status.is_success() {
+            let problem = value().unwrap_or(Value::Null);
+            return Err(ClientError::Refused(Box::new(Refused { status: status.as_u16(), problem })));
+        }
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        value().map_err(|e| ClientError::Unexpected(e.to_string()))
+    }
+
+    /// One call with the answer as it comes, whatever its status. The connection is used again once
+    /// the answer has been read.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: OutBody,
+    ) -> ClientResult<Response<Incoming>> {
+        let request = self.request(method, path, content_type, body)?;
+        let mut kept = self.kept.lock().await;
+        let mut connection = match open_still(kept.take()).await {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let response = connection.send_request(request).await;
+        let response = response.map_err(|e| ClientError::Broken(e.to_string()))?;
+        *kept = Some(connection);
+        Ok(response)
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: OutBody,
+    ) -> ClientResult<Request<OutBody>> {
+        let prefix = self.server.path().trim_end_matches('/');
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{prefix}{path}"))
+            .header(HOST, self.authority())
+            .header(CONTENT_TYPE, content_type);
+        if let Some(key) = &self.authorization {
+            request = request.header(AUTHORIZATION, key);
+        }
+        if let Some(tenant) = &self.tenant {
+            request = request.header("postrider-tenant", tenant);
+        }
+        request.body(body).map_err(|e| ClientError::Unexpected(e.to_string()))
+    }
+
+    fn authority(&self) -> String {
+        let host = self.server.host_str().unwrap_or_default();
+        self.server.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
+
+    async fn connect(&self) -> ClientResult<SendRequest<OutBody>> {
+        let unreachable = |reason: String| ClientError::Unreachable {
+            server: format!("{}://{}", self.server.scheme(), self.authority()),
+            reason,
+        };
+        let host = self.server.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let port = self.server.port_or_known_default().unwrap_or(80);
+        let stream =
+            TcpStream::connect((host, port)).await.map_err(|e| unreachable(e.to_string()))?;
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else {
+            return handshake(stream).await.map_err(|e| unreachable(e.to_string()));
+        };
+        let name = rustls::pki_types::ServerName::try_from(host.to_owned())
+            .map_err(|e| unreachable(e.to_string()))?;
+        let stream = tokio_rustls::TlsConnector::from(tls.clone())
+            .connect(name, stream)
+            .await
+            .map_err(|e| unreachable(e.to_string()))?;
+        handshake(stream).await.map_err(|e| unreachable(e.to_string()))
+    }
+}
+
+/// The connection, if it can take another request.
+async fn open_still(kept: Option<SendRequest<OutBody>>) -> Option<SendRequest<OutBody>> {
+    let mut connection = kept?;
+    connection.ready().await.ok()?;
+    Some(connection)
+}
+
+/// A body that is there in whole.
+pub fn whole(bytes: Bytes) -> OutBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed()
+}
+
+/// A path with query parameters, those without a value left out.
+pub fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            query.append_pair(name, value);
+        }
+    }
+    match query.finish() {
+        query if query.is_empty() => path.to_owned(),
+        query => format!("{path}?{query}"),
+    }
+}
+
+async fn handshake<S>(stream: S) -> hyper::Result<SendRequest<OutBody>>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(async move {
+        // A broken connection shows as an error of the request that it breaks.
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+fn tls_config() -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,140 @@
+//! The stage: a sandbox and a server in this process, over real sockets, in a folder of their own.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use super::DemoArgs;
+use super::cases::{self, Channel};
+use crate::client::{Client, whole};
+use crate::config::{Config, Environment};
+use crate::sandbox::{self, Fault, Profile, Sandbox, SandboxConfig, SubscriptionWish};
+use crate::serve::{self, Running};
+
+pub(super) struct Stage {
+    sandbox: Sandbox,
+    server: Running,
+    api: Client,
+    sandbox_api: Client,
+    key: String,
+    webhook_secret: String,
+    receivers: AtomicUsize,
+    folder: std::path::PathBuf,
+}
+
+impl Stage {
+    pub(super) async fn set(args: &DemoArgs) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("postrider-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        let ca = folder.join("sandbox-ca.pem");
+        let sandbox = sandbox::start(SandboxConfig {
+            profile: Profile::load(&args.faults)?,
+            seed: args.seed,
+            ca_out: Some(ca.clone()),
+            ..SandboxConfig::default()
+        })
+        .await?;
+        let mut config =
+            Config::parse(cases::CLASSES, "the demo's classes", &Environment::empty())?;
+        config.store.data = folder.join("data");
+        config.server.listen = args.listen;
+        config.network.allow_private_targets = true;
+        config.network.allow_plain_http = true;
+        config.network.extra_ca_file = Some(ca);
+        let server = match serve::start(config.clone()).await {
+            Ok(server) => server,
+            // Somebody else has the usual port: any other will do for a demo.
+            Err(_) if args.listen.port() != 0 => {
+                config.server.listen.set_port(0);
+                serve::start(config).await?
+            }
+            Err(error) => return Err(error),
+        };
+        let key = server.new_admin_key.clone().context("a first start makes an admin key")?;
+        let api = Client::new(&server.url(), Some(&key))?;
+        let secrets = api.get("/v1/webhook-secrets").await?;
+        let webhook_secret =
+            secrets["secrets"][0]["secret"].as_str().context("a webhook secret")?.to_owned();
+        let sandbox_api = Client::new(sandbox.http_origin(), None)?;
+        let receivers = AtomicUsize::new(0);
+        Ok(Self { sandbox, server, api, sandbox_api, key, webhook_secret, receivers, folder })
+    }
+
+    pub(super) fn dashboard(&self) -> String {
+        format!("{}/#key={}", self.server.url(), self.key)
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Result<Value> {
+        Ok(self.api.get(path).await?)
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        Ok(self.api.post(path, body).await?)
+    }
+
+    pub(super) async fn batch(&self, lines: String) -> Result<String> {
+        let body = whole(lines.into());
+        let answer = self
+            .api
+            .send(http::Method::POST, "/v1/messages/batch", "application/x-ndjson", body)
+            .await?;
+        let bytes = answer.into_body().collect().await?.to_bytes();
+        Ok(String::from_utf8(bytes.into())?)
+    }
+
+    /// A new receiver in the sandbox, as an address. Without a script it fails by the profile.
+    pub(super) async fn receiver(
+        &self,
+        channel: Channel,
+        name: Option<&str>,
+        script: &[&str],
+    ) -> Result<Value> {
+        let script: Vec<Fault> =
+            script.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
+        let number = self.receivers.fetch_add(1, Ordering::Relaxed);
+        let name = name.map_or_else(|| format!("crowd-{number}"), str::to_owned);
+        let (kind, wish) = match channel {
+            Channel::Webpush => {
+                let wish = SubscriptionWish { script, ..SubscriptionWish::default() };
+                let made = self.sandbox.subscribe(&wish)?.pop().context("a subscription")?;
+                return Ok(
+                    json!({"channel": "webpush", "endpoint": made.endpoint, "keys": made.keys}),
+                );
+            }
+            Channel::Webhook => ("hook", json!({"script": script, "secret": self.webhook_secret})),
+            Channel::Http => ("http", json!({"script": script})),
+        };
+        let path = if kind == "hook" {
+            format!("/sandbox/hooks/{name}")
+        } else {
+            format!("/sandbox/http/{name}")
+        };
+        let made = self.sandbox_api.json(http::Method::PUT, &path, Some(&wish)).await?;
+        let channel = if kind == "hook" { "webhook" } else { "http" };
+        Ok(json!({"channel": channel, "url": made["https"]}))
+    }
+
+    pub(super) async fn sandbox_summary(&self) -> Result<Value> {
+        Ok(self.sandbox_api.get("/sandbox/received").await?)
+    }
+
+    pub(super) async fn sandbox_ids(&self) -> Result<String> {
+        let body = whole(Default::default());
+        let answer = self
+            .sandbox_api
+            .send(http::Method::GET, "/sandbox/received/ids", "application/json", body)
+            .await?;
+        let bytes = answer.into_body().collect().await?.to_bytes();
+        Ok(String::from_utf8(bytes.into())?)
+    }
+
+    /// Ends both and removes the folder.
+    pub(super) async fn strike(self) {
+        self.server.shutdown().await;
+        self.sandbox.shutdown().await;
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

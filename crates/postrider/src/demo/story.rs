@@ -1,0 +1,172 @@
+//! What happens: the scripted cases, a crowd, a cancellation, a replay. Shows it live.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::DemoArgs;
+use super::cases::{self, Case, Channel};
+use super::stage::Stage;
+
+pub(super) struct Told {
+    pub(super) case: Case,
+    pub(super) delivery: String,
+}
+
+pub(super) struct Story<'a> {
+    pub(super) stage: &'a Stage,
+    pub(super) told: Vec<Told>,
+    /// Every delivery id that a 202 named, and under which id its provider knows it.
+    pub(super) accepted: HashMap<String, String>,
+    pub(super) cancelled: Option<String>,
+    pub(super) replayed: Option<String>,
+    deadline: Instant,
+}
+
+impl<'a> Story<'a> {
+    pub(super) fn new(stage: &'a Stage, deadline: Instant) -> Self {
+        Self {
+            stage,
+            told: Vec::new(),
+            accepted: HashMap::new(),
+            cancelled: None,
+            replayed: None,
+            deadline,
+        }
+    }
+
+    pub(super) async fn tell(&mut self, args: &DemoArgs) -> Result<()> {
+        for case in cases::all() {
+            let delivery = self.send_case(&case).await?;
+            self.told.push(Told { case, delivery });
+        }
+        self.cancel_tomorrow().await?;
+        self.crowd(args).await?;
+        self.watch().await?;
+        self.replay().await?;
+        self.watch().await
+    }
+
+    async fn send_case(&mut self, case: &Case) -> Result<String> {
+        let address = self.stage.receiver(case.channel, Some(case.name), case.script).await?;
+        let message = json!({
+            "to": {"address": address},
+            "class": case.class,
+            "ttl_s": case.ttl_s,
+            "content": {"title": case.name, "body": case.what},
+            "idempotency_key": format!("case-{}", case.name),
+            "tags": ["case", case.name],
+        });
+        self.send(&message).await
+    }
+
+    async fn send(&mut self, message: &Value) -> Result<String> {
+        let answer = self.stage.post("/v1/messages", message).await?;
+        self.remember(&answer, message)
+    }
+
+    /// Notes a 202. A plain HTTP request is known by its caller's key, everything else by delivery id.
+    fn remember(&mut self, answer: &Value, message: &Value) -> Result<String> {
+        let delivery =
+            answer["deliveries"][0]["id"].as_str().context("a 202 names its delivery")?;
+        let own_key = message["idempotency_key"]
+            .as_str()
+            .filter(|_| message["to"]["address"]["channel"] == "http");
+        self.accepted.insert(delivery.to_owned(), own_key.unwrap_or(delivery).to_owned());
+        Ok(delivery.to_owned())
+    }
+
+    /// Scheduled for later, and called off before that.
+    async fn cancel_tomorrow(&mut self) -> Result<()> {
+        let address = self.stage.receiver(Channel::Webhook, Some("tomorrow"), &["200"]).await?;
+        let message = json!({
+            "to": {"address": address},
+            "class": "demo",
+            "send_at": (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24)).to_string(),
+            "content": {"title": "tomorrow"},
+        });
+        let answer = self.stage.post("/v1/messages", &message).await?;
+        let delivery = self.remember(&answer, &message)?;
+        let id = answer["id"].as_str().context("a 202 names its message")?;
+        self.stage.post(&format!("/v1/messages/{id}/cancel"), &json!({})).await?;
+        self.cancelled = Some(delivery);
+        Ok(())
+    }
+
+    /// Many messages at once, to receivers that fail by the profile.
+    async fn crowd(&mut self, args: &DemoArgs) -> Result<()> {
+        let mut addresses = Vec::new();
+        for n in 0..(args.messages / 8).clamp(1, 200) {
+            let channel = if n % 4 == 3 { Channel::Webhook } else { Channel::Webpush };
+            addresses.push(self.stage.receiver(channel, None, &[]).await?);
+        }
+        let mut lines = String::new();
+        for n in 0..args.messages {
+            let message = json!({
+                "to": {"address": addresses[n % addresses.len()]},
+                "class": "demo",
+                "content": {"title": format!("Order {n}"), "body": "is on its way", "data": {"order": n}},
+                "idempotency_key": format!("crowd-{n}"),
+            });
+            lines.push_str(&message.to_string());
+            lines.push('\n');
+        }
+        let answers = self.stage.batch(lines).await?;
+        for line in answers.lines() {
+            let answer: Value = serde_json::from_str(line)?;
+            ensure!(answer["status"] == 202, "a message of the crowd was refused: {line}");
+            self.remember(&answer, &Value::Null)?;
+        }
+        ensure!(
+            answers.lines().count() == args.messages,
+            "the batch has {} answers for {} lines",
+            answers.lines().count(),
+            args.messages
+        );
+        Ok(())
+    }
+
+    /// Shows the states live until nothing is open any more.
+    async fn watch(&self) -> Result<()> {
+        let style = ProgressStyle::with_template("{spinner} [{bar:32}] {pos}/{len} done   {msg}")?
+            .progress_chars("━╸ ");
+        let bar = ProgressBar::new(self.accepted.len() as u64).with_style(style);
+        loop {
+            let states = self.stage.get("/v1/stats").await?["states"].clone();
+            let n = |name: &str| states[name].as_u64().unwrap_or(0);
+            let open = n("queued") + n("sending") + n("retrying") + n("parked");
+            bar.set_position((self.accepted.len() as u64).saturating_sub(open));
+            bar.set_message(format!(
+                "sent {}  retrying {}  gone {}  expired {}  dead {}",
+                n("sent"),
+                n("retrying"),
+                n("gone"),
+                n("expired"),
+                n("failed")
+            ));
+            if open == 0 {
+                bar.finish();
+                return Ok(());
+            }
+            if Instant::now() > self.deadline {
+                bar.abandon();
+                bail!("{open} deliveries have no end in time: {states}");
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// A person has repaired the receiver: its dead letter goes out once more.
+    async fn replay(&mut self) -> Result<()> {
+        let told =
+            self.told.iter().find(|t| t.case.name == "malformed").context("the case to replay")?;
+        let body = json!({"ids": [told.delivery], "ttl_s": 600});
+        let answer = self.stage.post("/v1/dead-letters/replay", &body).await?;
+        ensure!(answer["replayed"] == 1, "one dead letter was to be replayed: {answer}");
+        self.replayed = Some(told.delivery.clone());
+        Ok(())
+    }
+}

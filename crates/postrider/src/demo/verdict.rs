@@ -1,0 +1,149 @@
+//! Whether every promise held: what the server says against what the sandbox counted.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::story::{Story, Told};
+
+struct Checks {
+    held: bool,
+}
+
+impl Checks {
+    fn check(&mut self, held: bool, what: &str, evidence: &str) {
+        println!("  {} {what:<72} {evidence}", if held { "✓" } else { "✗" });
+        self.held &= held;
+    }
+}
+
+pub(super) async fn pronounce(story: &Story<'_>) -> Result<bool> {
+    let received = received(story).await?;
+    let mut checks = Checks { held: true };
+    println!("\nOne delivery for everything that can happen to one:");
+    for told in &story.told {
+        case(story, told, &received, &mut checks).await?;
+    }
+    others(story, &received, &mut checks).await?;
+    println!("\nAll of them:");
+    totals(story, &received, &mut checks).await?;
+    Ok(checks.held)
+}
+
+async fn case(
+    story: &Story<'_>,
+    told: &Told,
+    received: &HashMap<String, Value>,
+    checks: &mut Checks,
+) -> Result<()> {
+    let delivery = story.stage.get(&format!("/v1/deliveries/{}", told.delivery)).await?;
+    let replayed = story.replayed.as_deref() == Some(&*told.delivery);
+    let (state, reason) = (&delivery["state"], &delivery["reason"]);
+    let known_as = story.accepted.get(&told.delivery).unwrap_or(&told.delivery);
+    let calls = received.get(known_as).and_then(|r| r["attempts"].as_u64()).unwrap_or(0);
+    // The replayed one has moved on; its first end is told by its log.
+    let ended = if replayed {
+        state == "sent" && delivery["attempts"][0]["decision"] == "dead_letter"
+    } else {
+        state == told.case.end.state.name()
+            && reason.as_str() == told.case.end.reason.map(|r| r.name())
+    };
+    let shown = match (replayed, reason.as_str()) {
+        (true, _) => "dead letter permanent, replayed, sent".to_owned(),
+        (false, Some(reason)) => format!("dead letter {reason}"),
+        (false, None) => state.as_str().unwrap_or_default().to_owned(),
+    };
+    let enough = calls >= told.case.calls_min;
+    checks.check(ended && enough, told.case.what, &format!("{shown}, {calls} calls"));
+    Ok(())
+}
+
+async fn others(
+    story: &Story<'_>,
+    received: &HashMap<String, Value>,
+    checks: &mut Checks,
+) -> Result<()> {
+    let cancelled = story.cancelled.as_deref().context("a cancelled delivery")?;
+    let state = story.stage.get(&format!("/v1/deliveries/{cancelled}")).await?["state"].clone();
+    checks.check(
+        state == "cancelled" && !received.contains_key(cancelled),
+        "scheduled for tomorrow, cancelled today",
+        state.as_str().unwrap_or_default(),
+    );
+    Ok(())
+}
+
+async fn totals(
+    story: &Story<'_>,
+    received: &HashMap<String, Value>,
+    checks: &mut Checks,
+) -> Result<()> {
+    let states = story.stage.get("/v1/stats").await?["states"].clone();
+    let n = |name: &str| states[name].as_u64().unwrap_or(0);
+    let accepted = story.accepted.len() as u64;
+    let sum = n("sent") + n("gone") + n("expired") + n("failed") + n("cancelled");
+    let shown = format!(
+        "{} sent + {} gone + {} expired + {} failed + {} cancelled = {sum} of {accepted}",
+        n("sent"),
+        n("gone"),
+        n("expired"),
+        n("failed"),
+        n("cancelled")
+    );
+    checks.check(sum == accepted, "every message is accounted for", &shown);
+
+    let mut lost = 0;
+    for (id, known_as) in &story.accepted {
+        let arrived = received.get(known_as).and_then(|r| r["accepted"].as_u64()).unwrap_or(0) > 0;
+        if !arrived && story.stage.get(&format!("/v1/deliveries/{id}")).await?["state"] == "sent" {
+            lost += 1;
+        }
+    }
+    checks.check(
+        lost == 0,
+        "nothing is lost: what is `sent`, a provider has",
+        &format!("lost = {lost}"),
+    );
+
+    let summary = story.stage.sandbox_summary().await?;
+    let count = |name: &str| summary[name].as_u64().unwrap_or(0);
+    checks.check(
+        count("duplicates") == 0,
+        "nothing is sent twice that was answered once",
+        &format!(
+            "duplicates = {} ({} more after a provider that took it and hung up)",
+            count("duplicates"),
+            count("duplicates_after_reset")
+        ),
+    );
+    checks.check(
+        count("retry_after_violations") == 0,
+        "no provider was called before its Retry-After",
+        &format!("violations = {} by the sandbox's own clock", count("retry_after_violations")),
+    );
+    let flaws =
+        count("bad_signature") + count("bad_vapid") + count("undecryptable") + count("bad_request");
+    checks.check(
+        flaws == 0,
+        "every push decrypted, every signature and VAPID token verified",
+        &format!("{} calls checked", count("total")),
+    );
+    println!(
+        "\n  Dead letters by reason: permanent, retries_exhausted, ttl and ambiguous are shown above; poison and refused"
+    );
+    println!("  cannot be reached by this version.");
+    Ok(())
+}
+
+/// By delivery id, what the sandbox saw.
+async fn received(story: &Story<'_>) -> Result<HashMap<String, Value>> {
+    let text = story.stage.sandbox_ids().await?;
+    let mut received = HashMap::new();
+    for line in text.lines() {
+        let entry: Value = serde_json::from_str(line)?;
+        let id = entry["id"].as_str().context("an entry without id")?.to_owned();
+        received.insert(id, entry);
+    }
+    Ok(received)
+}
