@@ -170,6 +170,9 @@ mod tests {
         assert_eq!(wait("Sunday, 15-Nov-77 06:00:00 GMT"), Some(0), "1977");
         let in_1994 = parsed("Thursday, 06-Nov-03 08:49:37 GMT").unwrap();
         assert_eq!(in_1994, 9 * 365 * 86_400 + 2 * 86_400, "2003");
+        let years = |text| parsed(text).map(|secs| (secs + 86_400) / 31_556_952);
+        assert_eq!(years("Sunday, 06-Nov-44 08:49:37 GMT"), Some(50), "2044");
+        assert_eq!(years("Sunday, 06-Nov-45 08:49:37 GMT"), Some(0), "1945");
     }
 
     #[test]

@@ -319,6 +319,8 @@ fn a_users_row_wins() {
     let found = |service, status, code| classify(&table, &answer(service, status, code), NOW);
     let at_least = Duration::from_secs(5);
     assert_eq!(found("webhook", 404, ""), Outcome::RetryBackoff { at_least });
+    let told = Answer { retry_after: Some("1"), ..answer("webhook", 404, "") };
+    assert_eq!(classify(&table, &told, NOW), after(5, Scope::Target), "not before at_least");
     assert_eq!(found("http", 404, ""), Outcome::DropMessage, "another service is not touched");
     assert_eq!(found("webhook", 500, ""), Outcome::DropMessage);
     assert_eq!(found("webhook", 503, ""), after(60, Scope::Host), "the more precise one wins");

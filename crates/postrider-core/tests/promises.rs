@@ -274,6 +274,21 @@ proptest! {
 }
 
 #[test]
+fn what_a_provider_accepted_is_never_queued_again() {
+    let mut reached = vec![State::Sent];
+    let mut next = 0;
+    while let Some(&from) = reached.get(next) {
+        for &to in State::ALL.iter().filter(|to| from.can_become(**to)) {
+            assert!(to.is_final(), "sent → … → {from} → {to}");
+            if !reached.contains(&to) {
+                reached.push(to);
+            }
+        }
+        next += 1;
+    }
+}
+
+#[test]
 fn states_only_move_forward_save_by_replay() {
     let states = State::ALL;
     for &a in states {
