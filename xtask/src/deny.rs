@@ -5,13 +5,16 @@ use anyhow::{Context, Result};
 
 use crate::shell;
 
+const CHECK: [&str; 7] =
+    ["cargo", "deny", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"];
+
 pub(crate) fn run() -> Result<()> {
     let root = shell::root();
     if !shell::exists("cargo-deny") {
         shell::step(&root, &["cargo", "install", "--locked", "cargo-deny"])
             .context("cargo-deny is missing and cannot be installed")?;
     }
-    shell::step(&root, &["cargo", "deny", "check", "licenses", "bans", "sources"])?;
+    shell::step(&root, &CHECK)?;
     if !can_fetch_advisories(&root)? {
         eprintln!(
             "\nLicences, bans and sources are in order. Known vulnerabilities were NOT checked: the \
