@@ -138,7 +138,9 @@ pub fn webhook(number: u32) -> Target {
 }
 
 pub(super) fn hash(number: u32) -> AddressHash {
-    AddressHash(u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes())
+    AddressHash(
+        u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes(),
+    )
 }
 
 pub fn delivery_to(tenant: &str, number: u32) -> NewDelivery {

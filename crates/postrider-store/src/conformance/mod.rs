@@ -35,7 +35,11 @@ pub trait Factory: Send + Sync {
     async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store>;
 
     /// The same store again after it went away without a word, or `None` if it keeps nothing.
-    async fn reopen(&self, store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>>;
+    async fn reopen(
+        &self,
+        store: Arc<dyn Store>,
+        clock: Arc<ManualClock>,
+    ) -> Option<Arc<dyn Store>>;
 }
 
 /// Makes one test of each promise, on the stores of a factory.

@@ -1,7 +1,6 @@
 //! What a person does to deliveries: cancel, replay, discard; and what time does: prune. All in
 //! chunks, so that commits never wait for long.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use postrider_core::id::{order_key, order_key_at};
@@ -191,7 +190,6 @@ impl Writer {
         count.add(State::Failed, -1);
         count.add(State::Queued, 1);
         draft.replayed.push((dead.lane, due.0, seq));
-        self.shared.oldest.fetch_min(seq, Ordering::Relaxed);
         Ok(true)
     }
 

@@ -28,6 +28,22 @@ pub(super) struct Board {
     hasher: RandomState,
     shown: i64,
     fresh: bool,
+    pub(super) oldest: Oldest,
+}
+
+/// No pending delivery is older than this one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Oldest {
+    pub(super) seq: u64,
+    /// How often older work came back: a search that began before that does not count.
+    returns: u64,
+}
+
+impl Oldest {
+    pub(super) fn returned(&mut self, seq: u64) {
+        self.seq = self.seq.min(seq);
+        self.returns += 1;
+    }
 }
 
 struct Lease {
@@ -85,6 +101,7 @@ impl Board {
             hasher: RandomState::new(),
             shown: i64::MIN,
             fresh: true,
+            oldest: Oldest::default(),
         }
     }
 

@@ -245,6 +245,10 @@ impl Lanes {
 
     fn relist(&mut self, lane: u32) {
         let Some(entry) = self.active.get_mut(&lane) else { return };
+        if entry.waiting == 0 {
+            // What the horizon stood for is done or cancelled.
+            entry.horizon = None;
+        }
         let next = entry.next();
         if entry.listed != next {
             if let Some(due) = entry.listed {

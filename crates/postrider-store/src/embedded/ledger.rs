@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -307,21 +306,21 @@ fn worth_reading(
 
 /// Goes on from where it last stopped: nothing before that is pending.
 fn oldest_pending(conn: &Connection, shared: &Shared) -> StoreResult<Option<Timestamp>> {
-    let from = shared.oldest.load(Ordering::Relaxed);
-    let before = shared.ids().last();
-    let mut select = conn
-        .prepare_cached(
-            "SELECT seq FROM delivery WHERE seq >= ?1 AND due IS NOT NULL ORDER BY seq LIMIT 1",
-        )
-        .map_err(sql)?;
-    let from_row = i64::try_from(from).unwrap_or(i64::MAX);
-    let mut rows = select.query([from_row]).map_err(sql)?;
-    let found = match rows.next().map_err(sql)? {
-        Some(row) => Some(row.get::<_, i64>(0).map_err(sql)? as u64),
-        None => None,
+    let known = shared.board().oldest;
+    let first = |query: &str, from: u64| -> StoreResult<Option<u64>> {
+        let mut select = conn.prepare_cached(query).map_err(sql)?;
+        let seq: Option<i64> = select.query_row([from as i64], |row| row.get(0)).map_err(sql)?;
+        Ok(seq.map(|seq| seq as u64))
     };
-    // A replay may have lowered it meanwhile; then that holds.
-    let reached = found.unwrap_or(before.saturating_sub(1));
-    let _ = shared.oldest.compare_exchange(from, reached, Ordering::Relaxed, Ordering::Relaxed);
+    // Ids grow from commit to commit: whatever is not visible yet comes after the last that is.
+    let last = first("SELECT max(seq) FROM delivery WHERE seq >= ?1", known.seq)?;
+    let found = first(
+        "SELECT (SELECT seq FROM delivery WHERE seq >= ?1 AND due IS NOT NULL ORDER BY seq LIMIT 1)",
+        known.seq,
+    )?;
+    let mut board = shared.board();
+    if board.oldest == known {
+        board.oldest.seq = found.or(last).unwrap_or(known.seq);
+    }
     Ok(found.map(|seq| DeliveryId(from_order_key(seq, 0)).created_at()))
 }

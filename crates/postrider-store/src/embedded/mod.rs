@@ -98,6 +98,18 @@ impl EmbeddedStore {
         let _ = joined.await;
     }
 
+    /// Sets the size that the database may grow to; beyond it new work is refused as on a full disk.
+    /// No limit if absent. What is there stays, also if it is more.
+    pub async fn limit_size(&self, bytes: Option<u64>) -> StoreResult<()> {
+        self.errand(move |writer| {
+            let pages =
+                bytes.map_or(u32::MAX - 1, |b| u32::try_from(b / 4096).unwrap_or(u32::MAX - 1));
+            let set = format!("PRAGMA max_page_count = {}", pages.max(1));
+            writer.conn.query_row(&set, [], |_| Ok(())).map_err(error::sql)
+        })
+        .await
+    }
+
     fn take_threads(&self) -> Vec<JoinHandle<()>> {
         std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner))
     }

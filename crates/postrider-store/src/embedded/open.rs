@@ -1,7 +1,6 @@
 //! From the files to a store that works. Reads the index of what is waiting, never the rows.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -45,11 +44,11 @@ pub(super) fn open(
     load_tenants(&conn, &mut board)?;
     load_lanes(&conn, &mut board)?;
     load_gone(&conn, &mut board)?;
-    let oldest = load_pending(&conn, &mut board)?;
+    let last_id = last_id(&conn)?;
+    board.oldest.seq = load_pending(&conn, &mut board)?.min(last_id);
     let dedup = Dedup::load(&conn, options.dedup_bucket_keys, clock.now())?;
-    let ids = Ids::above(last_id(&conn)?);
+    let ids = Ids::above(last_id);
     let shared = Arc::new(Shared::new(clock, board, ids, database.clone()));
-    shared.oldest.store(oldest, Ordering::Relaxed);
     let (pressure, checkpoints) = Pressure::start(&database)?;
     let writer = Writer::new(conn, shared.clone(), dedup, pressure);
     Ok(Opened { shared, writer, checkpoints })

@@ -1,7 +1,6 @@
 //! What the store's callers and its writer share.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::store::{StoreError, StoreResult};
@@ -16,8 +15,6 @@ use crate::wake::Wake;
 pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) wake: Wake,
-    /// No pending delivery is older than this one.
-    pub(super) oldest: AtomicU64,
     board: Mutex<Board>,
     ids: Mutex<Ids>,
     readers: Mutex<Vec<Connection>>,
@@ -32,7 +29,6 @@ impl Shared {
         Self {
             wake: Wake::new(clock.clone()),
             clock,
-            oldest: AtomicU64::new(0),
             board: Mutex::new(board),
             ids: Mutex::new(ids),
             readers: Mutex::default(),

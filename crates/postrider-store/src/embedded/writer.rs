@@ -277,6 +277,7 @@ impl Writer {
                 board.cache.put(job, now.0);
             }
             for (lane, due, seq) in draft.replayed {
+                board.oldest.returned(seq);
                 board.arrive(lane, (due, seq), now.0);
             }
             for (seq, landing) in draft.settling {

@@ -1,0 +1,184 @@
+//! What is the embedded store's own: files, locks, full disks and damage.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use postrider_core::store::{
+    Admission, Change, DeliveryFilter, Ledger, Queue, Settled, Settlement, StoreError,
+};
+use postrider_core::{Clock, DeadReason, State, Timestamp};
+use postrider_store::conformance::{batch, message};
+use postrider_store::{EmbeddedStore, ManualClock, Options};
+
+const LEASE: std::time::Duration = std::time::Duration::from_secs(60);
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)))
+}
+
+fn open(dir: &Path) -> EmbeddedStore {
+    EmbeddedStore::open(dir, clock(), Options::default()).unwrap()
+}
+
+fn database(dir: &Path) -> rusqlite::Connection {
+    rusqlite::Connection::open(dir.join("postrider.db")).unwrap()
+}
+
+#[tokio::test]
+async fn a_folder_is_held_by_one_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let second = EmbeddedStore::open(dir.path(), clock(), Options::default());
+    let error = second.err().expect("the folder is in use");
+    assert!(matches!(error, StoreError::Locked(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&dir.path().display().to_string()), "{text}");
+    assert!(text.contains("--data"), "{text}");
+    store.close().await;
+    open(dir.path());
+}
+
+#[tokio::test]
+async fn a_closed_store_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+    store.close().await;
+    let refused = store.accept(vec![message("acme", 1)]).await;
+    assert!(matches!(refused, Err(StoreError::Closed)));
+    let journal = dir.path().join("postrider.db-wal");
+    assert!(journal.metadata().map_or(0, |meta| meta.len()) == 0, "the journal is folded in");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn files_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("a/data");
+    let store = open(&data);
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&data), 0o700);
+    for entry in std::fs::read_dir(&data).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+#[tokio::test]
+async fn a_newer_layout_is_refused_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).close().await;
+    database(dir.path()).pragma_update(None, "user_version", 99).unwrap();
+    let error = EmbeddedStore::open(dir.path(), clock(), Options::default()).err().unwrap();
+    assert!(error.to_string().contains("newer Postrider"), "{error}");
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_new_work_keeps_the_old_and_heals() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let first = store.accept(vec![batch("acme", &[1; 20])]).await.unwrap();
+    store.limit_size(Some(0)).await.unwrap();
+    let mut accepted = 0;
+    let refused = loop {
+        match store.accept(vec![batch("acme", &[1; 20])]).await {
+            Ok(_) => accepted += 1,
+            Err(error) => break error,
+        }
+        assert!(accepted < 100, "the limit is never felt");
+    };
+    assert!(matches!(refused, StoreError::Full(_)), "{refused}");
+    let counts = store.counts(None).await.unwrap();
+    assert_eq!(counts.messages, 1 + accepted, "nothing is half accepted");
+
+    let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+    let leased = store.lease(lane, 20, LEASE).await.unwrap();
+    assert_eq!(leased.len(), 20);
+    let settlements = leased.iter().map(|l| Settlement {
+        delivery: l.delivery,
+        token: l.token,
+        attempt: None,
+        change: Change::Finish(State::Sent),
+    });
+    let settled = store.settle(settlements.collect()).await.unwrap();
+    assert!(settled.iter().all(|s| *s == Settled::Done), "what is there can be finished");
+    let Admission::Accepted { message, .. } = first[0] else { panic!() };
+    let view = store.message(None, message).await.unwrap().unwrap();
+    assert_eq!(view.states[&State::Sent], 20);
+
+    store.limit_size(None).await.unwrap();
+    store.accept(vec![batch("acme", &[1; 500])]).await.unwrap();
+    let counts = store.counts(None).await.unwrap();
+    assert_eq!(counts.states[&State::Queued], 500 + 20 * accepted);
+}
+
+#[tokio::test]
+async fn one_refused_order_does_not_fail_those_it_was_grouped_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(dir.path()));
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+    let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+    let leased = store.lease(lane, 1, LEASE).await.unwrap().remove(0);
+    store.limit_size(Some(0)).await.unwrap();
+    let settlement = Settlement {
+        delivery: leased.delivery,
+        token: leased.token,
+        attempt: None,
+        change: Change::Finish(State::Sent),
+    };
+    let (accepted, settled) =
+        tokio::join!(store.accept(vec![batch("acme", &[1; 3000])]), store.settle(vec![settlement]));
+    assert!(matches!(accepted, Err(StoreError::Full(_))));
+    assert_eq!(settled.unwrap(), [Settled::Done]);
+}
+
+#[tokio::test]
+async fn a_damaged_delivery_does_not_stop_the_rest_of_its_lane() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let store = EmbeddedStore::open(dir.path(), clock.clone(), Options::default()).unwrap();
+    let accepted = store.accept(vec![batch("acme", &[1, 1, 1])]).await.unwrap();
+    let Admission::Accepted { deliveries, .. } = &accepted[0] else { panic!() };
+    store.close().await;
+    let damage = "UPDATE delivery SET target = '{' WHERE seq = (SELECT min(seq) FROM delivery)";
+    database(dir.path()).execute(damage, []).unwrap();
+
+    let store = EmbeddedStore::open(dir.path(), clock.clone(), Options::default()).unwrap();
+    let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+    let leased = store.lease(lane, 10, LEASE).await.unwrap();
+    let ids: Vec<_> = leased.iter().map(|l| l.delivery).collect();
+    assert_eq!(ids, deliveries[1..]);
+    let dead = store.dead_letters(DeliveryFilter::default()).await.unwrap().items;
+    assert_eq!(dead.len(), 1);
+    assert_eq!((dead[0].id, dead[0].reason), (deliveries[0], Some(DeadReason::Poison)));
+    let counts = store.counts(None).await.unwrap();
+    assert_eq!((counts.states[&State::Failed], counts.states[&State::Sending]), (1, 2));
+    clock.set(clock.now() + LEASE);
+    assert_eq!(store.lease(lane, 10, LEASE).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn concurrent_callers_share_commits_and_each_gets_its_own_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(dir.path()));
+    let callers = (0..200).map(|n| {
+        let store = store.clone();
+        tokio::spawn(async move { store.accept(vec![message("acme", n % 7)]).await })
+    });
+    let mut ids = Vec::new();
+    for caller in callers.collect::<Vec<_>>() {
+        let mut answers = caller.await.unwrap().unwrap();
+        assert_eq!(answers.len(), 1);
+        let Admission::Accepted { message, deliveries } = answers.remove(0) else { panic!() };
+        assert_eq!(
+            store.message(None, message).await.unwrap().unwrap().deliveries[0].0,
+            deliveries[0]
+        );
+        ids.push(message);
+    }
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 200);
+}

@@ -1,0 +1,355 @@
+//! Random lives, with crashes, of the embedded store beside the reference model: whatever can be
+//! seen of the one can be seen of the other.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::delivery::{AttemptRecord, DeadReason, Delivery};
+use postrider_core::store::{
+    Admission, Change, DedupKey, DeliveryFilter, Leased, Ledger, NewAddress, NewMessage, Queue,
+    Registry, Replay, Selection, Settlement,
+};
+use postrider_core::{AddressHash, Clock, DeliveryId, MessageId, State, TenantId, Timestamp};
+use postrider_store::conformance::{batch, success, webhook};
+use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, Options};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Act {
+    Accept { tenant: bool, to: Vec<u32>, key: Option<(u8, u8)>, delay_s: u64 },
+    Lease { lane: usize, max: usize, for_s: u64 },
+    Settle { lease: usize, change: Change, attempt: bool },
+    SettleTogether { changes: Vec<Change> },
+    Advance { ms: u64 },
+    Cancel { message: usize },
+    Replay { which: Option<usize>, rate: Option<f64>, ttl_s: Option<u32> },
+    Discard { which: Option<usize> },
+    Register { tenant: bool, number: u32 },
+    Prune { keep_s: u64 },
+    Crash,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        4 => Just(Change::Finish(State::Sent)),
+        1 => Just(Change::Finish(State::Expired)),
+        1 => Just(Change::Gone),
+        2 => Just(Change::DeadLetter(DeadReason::Permanent)),
+        1 => Just(Change::DeadLetter(DeadReason::Ttl)),
+        3 => (0..20_000u64).prop_map(|ms| Change::Retry { after: Duration::from_millis(ms) }),
+        1 => (0..60_000u64).prop_map(|ms| Change::Park { after: Duration::from_millis(ms) }),
+        2 => Just(Change::Release),
+    ]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let to = prop::collection::vec(0..4u32, 1..5);
+    let key = prop::option::of((0..6u8, 0..2u8));
+    prop_oneof![
+        8 => (any::<bool>(), to, key, prop_oneof![3 => Just(0u64), 1 => 0..30u64])
+            .prop_map(|(tenant, to, key, delay_s)| Act::Accept { tenant, to, key, delay_s }),
+        8 => (0..8usize, 1..6usize, 1..40u64)
+            .prop_map(|(lane, max, for_s)| Act::Lease { lane, max, for_s }),
+        8 => (any::<usize>(), change(), any::<bool>())
+            .prop_map(|(lease, change, attempt)| Act::Settle { lease, change, attempt }),
+        2 => prop::collection::vec(change(), 1..6)
+            .prop_map(|changes| Act::SettleTogether { changes }),
+        4 => (0..20_000u64).prop_map(|ms| Act::Advance { ms }),
+        1 => any::<usize>().prop_map(|message| Act::Cancel { message }),
+        1 => (prop::option::of(any::<usize>()), prop::option::of(0.5..50.0f64), prop::option::of(1..5000u32))
+            .prop_map(|(which, rate, ttl_s)| Act::Replay { which, rate, ttl_s }),
+        1 => prop::option::of(any::<usize>()).prop_map(|which| Act::Discard { which }),
+        1 => (any::<bool>(), 0..4u32).prop_map(|(tenant, number)| Act::Register { tenant, number }),
+        1 => (0..60u64).prop_map(|keep_s| Act::Prune { keep_s }),
+        1 => Just(Act::Crash),
+    ]
+}
+
+/// The two stores, and what is called the same in both.
+struct Pair {
+    clock: Arc<ManualClock>,
+    model: MemoryStore,
+    store: EmbeddedStore,
+    folder: tempfile::TempDir,
+    options: Options,
+    messages: Vec<(MessageId, MessageId)>,
+    deliveries: Vec<(DeliveryId, DeliveryId)>,
+    leases: Vec<(Leased, Leased)>,
+}
+
+fn tenant(first: bool) -> &'static str {
+    if first { "acme" } else { "other" }
+}
+
+fn hash_of(number: u32) -> AddressHash {
+    batch("acme", &[number]).deliveries[0].hash
+}
+
+impl Pair {
+    fn new(options: Options) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
+        let folder = tempfile::tempdir().unwrap();
+        Self {
+            model: MemoryStore::new(clock.clone()),
+            store: EmbeddedStore::open(folder.path(), clock.clone(), options).unwrap(),
+            clock,
+            folder,
+            options,
+            messages: Vec::new(),
+            deliveries: Vec::new(),
+            leases: Vec::new(),
+        }
+    }
+
+    async fn act(&mut self, act: Act) {
+        match act {
+            Act::Accept { tenant: t, to, key, delay_s } => {
+                self.accept(tenant(t), &to, key, delay_s).await
+            }
+            Act::Lease { lane, max, for_s } => self.lease(lane, max, for_s).await,
+            Act::Settle { lease, change, attempt } if !self.leases.is_empty() => {
+                let lease = lease % self.leases.len();
+                self.settle(vec![(lease, change, attempt)]).await;
+            }
+            Act::SettleTogether { changes } => {
+                let picked =
+                    changes.into_iter().enumerate().filter(|(i, _)| *i < self.leases.len());
+                let picked = picked.map(|(i, change)| (i, change, true)).collect::<Vec<_>>();
+                self.settle(picked).await;
+            }
+            Act::Advance { ms } => self.clock.advance(Duration::from_millis(ms)),
+            Act::Cancel { message } if !self.messages.is_empty() => {
+                let (a, b) = self.messages[message % self.messages.len()];
+                let ours = self.model.cancel(None, a).await.unwrap();
+                assert_eq!(self.store.cancel(None, b).await.unwrap(), ours);
+            }
+            Act::Replay { which, rate, ttl_s } => {
+                let how = Replay { ttl_s, rate_per_s: rate, retry: None };
+                let (a, b) = self.selection(which);
+                let ours = self.model.replay(None, a, how.clone()).await.unwrap();
+                assert_eq!(self.store.replay(None, b, how).await.unwrap(), ours);
+            }
+            Act::Discard { which } => {
+                let (a, b) = self.selection(which);
+                let ours = self.model.discard(None, a).await.unwrap();
+                assert_eq!(self.store.discard(None, b).await.unwrap(), ours);
+            }
+            Act::Register { tenant: t, number } => {
+                let new = NewAddress {
+                    tenant: TenantId::new(tenant(t)),
+                    recipient: None,
+                    target: webhook(number),
+                    hash: hash_of(number),
+                };
+                let ours = self.model.put_address(new.clone()).await.unwrap();
+                let theirs = self.store.put_address(new).await.unwrap();
+                assert_eq!((ours.1, ours.0.status), (theirs.1, theirs.0.status));
+            }
+            Act::Prune { keep_s } => {
+                let keep = Duration::from_secs(keep_s);
+                let ours = self.model.prune(keep).await.unwrap();
+                assert_eq!(self.store.prune(keep).await.unwrap(), ours);
+            }
+            Act::Crash => self.crash(),
+            Act::Settle { .. } | Act::Cancel { .. } => {}
+        }
+    }
+
+    async fn accept(&mut self, tenant: &str, to: &[u32], key: Option<(u8, u8)>, delay_s: u64) {
+        let delay = Duration::from_secs(delay_s);
+        let dedup = key.map(|(key, body)| DedupKey {
+            key: [key; 16],
+            fingerprint: [body; 16],
+            window: Duration::from_secs(if key % 2 == 0 { 20 } else { 100_000 }),
+        });
+        let new = NewMessage {
+            send_at: (delay_s > 0).then(|| self.clock.now() + delay),
+            dedup,
+            ..batch(tenant, to)
+        };
+        let ours = self.model.accept(vec![new.clone()]).await.unwrap().remove(0);
+        let theirs = self.store.accept(vec![new]).await.unwrap().remove(0);
+        match (ours, theirs) {
+            (
+                Admission::Accepted { message: a, deliveries: ours },
+                Admission::Accepted { message: b, deliveries: theirs },
+            ) => {
+                assert_eq!(ours.len(), theirs.len());
+                self.messages.push((a, b));
+                self.deliveries.extend(ours.into_iter().zip(theirs));
+            }
+            (
+                Admission::Duplicate { message: a, deliveries: ours },
+                Admission::Duplicate { message: b, deliveries: theirs },
+            ) => {
+                assert!(self.messages.contains(&(a, b)));
+                assert_eq!(self.names(&ours), theirs);
+            }
+            (Admission::Conflict { message: a }, Admission::Conflict { message: b }) => {
+                assert!(self.messages.contains(&(a, b)));
+            }
+            (ours, theirs) => panic!("{ours:?} but {theirs:?}"),
+        }
+    }
+
+    /// What the embedded store calls the model's deliveries.
+    fn names(&self, ours: &[DeliveryId]) -> Vec<DeliveryId> {
+        let name = |id: &DeliveryId| self.deliveries.iter().find(|(a, _)| a == id).unwrap().1;
+        ours.iter().map(name).collect()
+    }
+
+    fn selection(&self, which: Option<usize>) -> (Selection, Selection) {
+        match which {
+            Some(index) if !self.deliveries.is_empty() => {
+                let (a, b) = self.deliveries[index % self.deliveries.len()];
+                (Selection::Ids(vec![a]), Selection::Ids(vec![b]))
+            }
+            _ => {
+                let all = Selection::Filter(DeliveryFilter::default());
+                (all.clone(), all)
+            }
+        }
+    }
+
+    async fn lease(&mut self, lane: usize, max: usize, for_s: u64) {
+        let ours = self.model.ready_lanes(100).await.unwrap();
+        let theirs = self.store.ready_lanes(100).await.unwrap();
+        assert_eq!(ours, theirs);
+        if ours.is_empty() {
+            return;
+        }
+        let lane = ours[lane % ours.len()].id;
+        let duration = Duration::from_secs(for_s);
+        let ours = self.model.lease(lane, max, duration).await.unwrap();
+        // A store may give less than asked for at once, never nothing of what is due.
+        let mut theirs = Vec::new();
+        while theirs.len() < ours.len() {
+            let more = self.store.lease(lane, max - theirs.len(), duration).await.unwrap();
+            assert!(
+                !more.is_empty(),
+                "{} of {} are missing",
+                ours.len() - theirs.len(),
+                ours.len()
+            );
+            theirs.extend(more);
+        }
+        assert_eq!(ours.len(), theirs.len());
+        for (a, b) in ours.into_iter().zip(theirs) {
+            assert_eq!(self.names(&[a.delivery]), [b.delivery]);
+            assert_eq!((a.attempts, a.tries, a.last_delay), (b.attempts, b.tries, b.last_delay));
+            assert_eq!((a.expires_at, a.halt, &a.retry), (b.expires_at, b.halt, &b.retry));
+            assert_eq!((&a.target, a.hash), (&b.target, b.hash));
+            assert_eq!(a.message.content, b.message.content);
+            self.leases.push((a, b));
+        }
+    }
+
+    async fn settle(&mut self, picked: Vec<(usize, Change, bool)>) {
+        let now = self.clock.now();
+        let both = picked.into_iter().map(|(lease, change, attempt)| {
+            let (a, b) = &self.leases[lease];
+            let attempt: Option<AttemptRecord> = attempt.then(|| success(a.tries + 1, now));
+            let of = |leased: &Leased| Settlement {
+                delivery: leased.delivery,
+                token: leased.token,
+                attempt: attempt.clone(),
+                change: change.clone(),
+            };
+            (of(a), of(b))
+        });
+        let (ours, theirs): (Vec<_>, Vec<_>) = both.unzip();
+        let ours = self.model.settle(ours).await.unwrap();
+        assert_eq!(self.store.settle(theirs).await.unwrap(), ours);
+    }
+
+    /// The files as they are at this moment, without any goodbye, are all that the next one gets.
+    fn crash(&mut self) {
+        let copy = tempfile::tempdir().unwrap();
+        copy_files(self.folder.path(), copy.path());
+        self.store = EmbeddedStore::open(copy.path(), self.clock.clone(), self.options).unwrap();
+        self.folder = copy;
+        self.model.forget_leases();
+    }
+
+    async fn compare(&self) {
+        for name in [None, Some(TenantId::new("acme")), Some(TenantId::new("other"))] {
+            let ours = self.model.counts(name.as_ref()).await.unwrap();
+            assert_eq!(self.store.counts(name.as_ref()).await.unwrap(), ours, "{name:?}");
+        }
+        let lanes = self.model.lanes(None, 100).await.unwrap();
+        let theirs = self.store.lanes(None, 100).await.unwrap();
+        let depth = |lanes: &[postrider_core::store::LaneDepth]| {
+            lanes.iter().map(|l| (l.id, l.key.clone(), l.pending, l.in_flight)).collect::<Vec<_>>()
+        };
+        assert_eq!(depth(&theirs), depth(&lanes));
+        let ours = self.model.oldest_pending().await.unwrap();
+        assert_eq!(self.store.oldest_pending().await.unwrap(), ours);
+        for (a, b) in &self.deliveries {
+            let ours = self.model.delivery(None, *a).await.unwrap();
+            let theirs = self.store.delivery(None, *b).await.unwrap();
+            assert_eq!(theirs.map(|d| self.plain(d)), ours.map(|d| self.plain(d)));
+        }
+        for (a, b) in &self.messages {
+            let ours = self.model.message(None, *a).await.unwrap();
+            let theirs = self.store.message(None, *b).await.unwrap();
+            assert_eq!(
+                theirs.map(|m| (m.states, m.has_content, m.expires_at)),
+                ours.map(|m| (m.states, m.has_content, m.expires_at))
+            );
+        }
+        let filter = DeliveryFilter { limit: 1000, ..DeliveryFilter::default() };
+        let ours = self.model.dead_letters(filter.clone()).await.unwrap().items;
+        let theirs = self.store.dead_letters(filter).await.unwrap().items;
+        let ids = |items: Vec<Delivery>| items.into_iter().map(|d| d.id).collect::<Vec<_>>();
+        assert_eq!(ids(theirs), self.names(&ids(ours)));
+    }
+
+    /// Without the parts of ids that are random.
+    fn plain(&self, delivery: Delivery) -> Delivery {
+        Delivery { id: DeliveryId(0), message: MessageId(0), ..delivery }
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    for name in ["postrider.db", "postrider.db-wal"] {
+        if from.join(name).exists() {
+            std::fs::copy(from.join(name), to.join(name)).unwrap();
+        }
+    }
+}
+
+const SMALL: Options = Options {
+    lane_window: 2,
+    window_total: 6,
+    job_cache_bytes: 4_000,
+    page_cache_kib: 256,
+    dedup_bucket_keys: 3,
+};
+
+fn live(acts: Vec<Act>, options: Options) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut pair = Pair::new(options);
+        for act in acts {
+            pair.act(act).await;
+            pair.compare().await;
+        }
+        pair.crash();
+        pair.compare().await;
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_random_life_with_crashes_is_the_models_life(acts in prop::collection::vec(act(), 1..60)) {
+        live(acts, Options::default());
+    }
+
+    #[test]
+    fn so_it_is_when_nothing_fits_in_memory(acts in prop::collection::vec(act(), 1..60)) {
+        live(acts, SMALL);
+    }
+}
