@@ -1,5 +1,7 @@
 //! Both stores keep the same promises.
 
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -40,7 +42,7 @@ impl Embedded {
     }
 }
 
-pub fn copy_files(from: &Path, to: &Path) {
+fn copy_files(from: &Path, to: &Path) {
     for name in ["postrider.db", "postrider.db-wal"] {
         if from.join(name).exists() {
             std::fs::copy(from.join(name), to.join(name)).unwrap();

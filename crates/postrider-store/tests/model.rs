@@ -1,6 +1,8 @@
 //! Random lives, with crashes, of the embedded store beside the reference model: whatever can be
 //! seen of the one can be seen of the other.
 
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

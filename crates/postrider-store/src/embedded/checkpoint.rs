@@ -74,6 +74,8 @@ fn work(conn: &Connection, asked: &Receiver<()>, flags: &Flags) {
                 flags.nearly_done.store(true, Ordering::Relaxed);
             }
             Err(RecvTimeoutError::Timeout) if flags.dirty.swap(false, Ordering::Relaxed) => {
+                // Most of it without keeping anyone waiting; only then the cut.
+                run(conn, "PRAGMA wal_checkpoint(PASSIVE)");
                 run(conn, "PRAGMA wal_checkpoint(TRUNCATE)");
             }
             Err(RecvTimeoutError::Timeout) => {}

@@ -1,6 +1,5 @@
 //! Rows of the tables as the core's types, and back.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,8 +79,15 @@ pub(super) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
     })
 }
 
-pub(super) const DELIVERY: &str = "SELECT d.*, m.tail AS message_tail FROM delivery d \
-                                   JOIN message m ON m.seq = d.message";
+/// What the ledger shows: neither address nor body.
+pub(super) const DELIVERY: &str = "SELECT d.seq, d.tail, d.message, m.tail AS message_tail, d.lane, d.state, d.reason, d.due, \
+     d.attempts, d.tries, d.last_delay_ms, d.expires, d.changed, d.hash, d.address, d.recipient, \
+     d.log FROM delivery d JOIN message m ON m.seq = d.message";
+
+/// What a job needs, in the order in which [`JobReader`] takes it.
+const JOB: &str = "SELECT tail, message, lane, state, due, attempts, tries, last_delay_ms, expires, \
+                   changed, hash, address_since, retry, log, target, body FROM delivery \
+                   WHERE seq = ?1 AND due IS NOT NULL";
 
 /// Reads jobs; messages that several of them share are read once.
 pub(super) struct JobReader<'a> {
@@ -96,31 +102,38 @@ impl<'a> JobReader<'a> {
 
     /// `None` if the delivery is not waiting any more.
     pub(super) fn read(&mut self, seq: u64) -> StoreResult<Option<Job>> {
-        let mut statement = self
-            .conn
-            .prepare_cached("SELECT * FROM delivery WHERE seq = ?1 AND due IS NOT NULL")
-            .map_err(sql)?;
+        let mut statement = self.conn.prepare_cached(JOB).map_err(sql)?;
         let mut rows = statement.query([seq as i64]).map_err(sql)?;
         let Some(row) = rows.next().map_err(sql)? else { return Ok(None) };
-        let body: Option<String> = get(row, "body")?;
-        let (message, siblings) = self.message(get::<i64>(row, "message")? as u64, body)?;
-        let target: Option<Cow<'_, str>> =
-            row.get_ref("target").map_err(sql)?.as_str_or_null().map_err(damaged)?.map(Cow::from);
+        let text = |column| row.get::<_, Option<String>>(column).map_err(sql);
+        let number = |column| row.get::<_, i64>(column).map_err(sql);
+        let (message, siblings) = self.message(number(1)? as u64, text(15)?)?;
+        let target = row.get_ref(14).map_err(sql)?.as_str_or_null().map_err(damaged)?;
         let target = target.ok_or_else(|| damaged("a waiting delivery has no address"))?;
-        let retry: Option<String> = get(row, "retry")?;
+        let since = row.get::<_, Option<i64>>(11).map_err(sql)?;
+        let state = State::from_code(row.get(3).map_err(sql)?);
+        let progress = Progress {
+            state: state.ok_or_else(|| damaged("a delivery's state"))?,
+            reason: None,
+            due: Timestamp(number(4)?),
+            attempts: row.get(5).map_err(sql)?,
+            tries: row.get(6).map_err(sql)?,
+            last_delay: Duration::from_millis(number(7)?.unsigned_abs()),
+            changed: Timestamp(number(9)?),
+        };
         Ok(Some(Job {
             seq,
-            tail: get::<i64>(row, "tail")? as u64,
-            lane: get(row, "lane")?,
+            tail: number(0)? as u64,
+            lane: row.get(2).map_err(sql)?,
             message,
             siblings,
-            target: Arc::new(parse(&target, "a delivery's address")?),
-            hash: AddressHash(get(row, "hash")?),
-            address_since: get::<Option<i64>>(row, "address_since")?.map(Timestamp),
-            expires: Timestamp(get(row, "expires")?),
-            retry: retry.map(|retry| parse(&retry, "a delivery's retry policy")).transpose()?,
-            progress: progress(row)?,
-            log: get::<Option<String>>(row, "log")?.map(Into::into),
+            target: Arc::new(parse(target, "a delivery's address")?),
+            hash: AddressHash(row.get(10).map_err(sql)?),
+            address_since: since.map(Timestamp),
+            expires: Timestamp(number(8)?),
+            retry: text(12)?.map(|retry| parse(&retry, "a delivery's retry policy")).transpose()?,
+            progress,
+            log: text(13)?.map(Into::into),
         }))
     }
 
