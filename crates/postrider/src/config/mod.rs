@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use postrider_core::Class;
+use postrider_core::classify::Row;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -54,6 +55,9 @@ pub struct Config {
     pub log: Log,
     /// What the built-in classes and the file's own say, by name.
     pub classes: BTreeMap<String, Class>,
+    /// What answers of providers mean, where the built-in tables are not to be believed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classify: Vec<Row>,
 }
 
 impl Config {
@@ -148,6 +152,12 @@ impl Config {
                     field: "classes.NAME.ttl_s",
                     found: class.ttl_s.to_string(),
                     allowed: "0 to 2419200 (28 days)",
+                });
+            }
+            if let Some(wrong) = class.retry.validate().err().and_then(|e| e.into_iter().next()) {
+                return Err(ConfigError::Malformed {
+                    origin: format!("classes.{name}.retry.{}", wrong.field),
+                    message: format!("found {}, allowed is {}", wrong.found, wrong.allowed),
                 });
             }
         }

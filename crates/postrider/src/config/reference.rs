@@ -30,8 +30,23 @@ pub fn reference() -> String {
         }
     }
     classes(&mut out);
+    out.push_str(CLASSIFY);
     out
 }
+
+const CLASSIFY: &str = "
+# What an answer means, where you know better than the built-in tables; your row wins. service is
+# webhook, http, webpush (any push service), webpush.fcm, webpush.mozilla, webpush.apple or
+# webpush.wns; code is optional, a* matches by its start, *a* by a part of it; outcome is accepted,
+# retry_backoff, retry_after, gone, drop_message, config, resign_once or resign_if_stale. For the
+# two retries also: scope (target, credential, host), default_s (the wait where the provider names
+# none), at_least_s.
+# [[classify]]
+# service = \"webhook\"
+# status = 404                   # or \"500-599\"
+# code = \"not_yet*\"
+# outcome = \"retry_backoff\"
+";
 
 fn comment(out: &mut String, lines: &[&str]) {
     for line in lines {

@@ -10,6 +10,7 @@ use postrider_channels::{
     EnvAndFiles, HttpChannel, Pool, PoolConfig, WebPushChannel, WebPushConfig, WebhookChannel,
     Wiring,
 };
+use postrider_core::classify::Table;
 use postrider_core::store::Store;
 use postrider_core::{Channel, ChannelKind, Class, Clock, Intake};
 use postrider_dispatch::{DispatcherConfig, Limits, Observer};
@@ -62,7 +63,9 @@ pub(super) fn channels(
     clock: &Arc<dyn Clock>,
     signing: &Arc<SigningKeys>,
 ) -> anyhow::Result<Vec<Arc<dyn Channel>>> {
+    let table = Arc::new(Table::with_overrides(config.classify.clone()));
     let wiring = |timeout_s| Wiring {
+        table: table.clone(),
         attempt_timeout: Duration::from_secs(timeout_s),
         ..Wiring::new(pool.clone(), clock.clone())
     };
