@@ -1,3 +1,5 @@
+//! What becomes of a delivery once it is leased, outcome by outcome.
+
 use std::time::Duration;
 
 use postrider_core::{ChannelKind, DeadReason, Outcome, Scope, State};

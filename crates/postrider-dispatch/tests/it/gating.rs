@@ -1,3 +1,5 @@
+//! What the gate takes, and what it answers to the rest.
+
 use postrider_core::store::Admission;
 use postrider_dispatch::{Refusal, Submission};
 
