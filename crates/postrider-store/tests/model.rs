@@ -342,8 +342,14 @@ fn live(acts: Vec<Act>, options: Options) {
     });
 }
 
+/// More with `PROPTEST_CASES`.
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|cases| cases.parse().ok()).unwrap_or(40)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_random_life_with_crashes_is_the_models_life(acts in prop::collection::vec(act(), 1..60)) {

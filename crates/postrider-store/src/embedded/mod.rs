@@ -16,6 +16,7 @@ mod job;
 mod lanes;
 mod ledger;
 mod open;
+mod prune;
 mod queue;
 mod registry;
 mod rows;

@@ -110,3 +110,17 @@ fn create(conn: &Connection) -> StoreResult<()> {
     let script = format!("BEGIN IMMEDIATE;{TABLES}PRAGMA user_version = {VERSION};COMMIT;");
     conn.execute_batch(&script).map_err(sql)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_is_synced_before_it_returns() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open_writer(&dir.path().join("test.db"), 256).unwrap();
+        let synchronous: i64 = conn.pragma_query_value(None, "synchronous", |r| r.get(0)).unwrap();
+        let journal: String = conn.pragma_query_value(None, "journal_mode", |r| r.get(0)).unwrap();
+        assert_eq!((synchronous, journal.as_str()), (2, "wal"), "2 is FULL");
+    }
+}

@@ -1,0 +1,138 @@
+//! Forgetting what is old and final, a stretch at a time, so that commits never wait for long.
+
+use std::time::Duration;
+
+use postrider_core::id::order_key_at;
+use postrider_core::store::StoreResult;
+use postrider_core::{State, Timestamp};
+use rusqlite::params;
+
+use super::EmbeddedStore;
+use super::draft::Draft;
+use super::error::sql;
+use super::rows::{self, get};
+use super::writer::Writer;
+
+/// Rows that one step of a prune looks at.
+const PRUNE_LOOK: i64 = 4_000;
+/// Rows that one call of prune deletes.
+const PRUNE_CALL: u64 = 10_000;
+
+impl EmbeddedStore {
+    pub(super) async fn prune_in_chunks(&self, keep: Duration) -> StoreResult<u64> {
+        self.errand(|writer| writer.prune_keys()).await?;
+        let mut pruned = 0;
+        loop {
+            let (some, more) = self.errand(move |writer| writer.prune(keep)).await?;
+            pruned += some;
+            if !more || pruned >= PRUNE_CALL {
+                return Ok(pruned);
+            }
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn remember_ids(&mut self) -> StoreResult<()> {
+        let last = self.shared.ids().last();
+        self.conn
+            .prepare_cached(
+                "INSERT INTO meta (key, value) VALUES ('last_id', ?1) \
+                 ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
+            )
+            .and_then(|mut insert| insert.execute([last as i64]))
+            .map_err(sql)?;
+        Ok(())
+    }
+
+    fn prune_keys(&mut self) -> StoreResult<()> {
+        let now = self.shared.now();
+        self.dedup.prune(&self.conn, now)
+    }
+
+    /// One step through what is old. Answers how many went and whether there is more to look at.
+    fn prune(&mut self, keep: Duration) -> StoreResult<(u64, bool)> {
+        let limit = self.shared.now() - keep;
+        let before = order_key_at(limit + Duration::from_millis(1));
+        let from = self.prune_from;
+        let (pruned, next) = self.transact(|writer, draft| {
+            let step = writer.prune_step(from, before, limit, draft)?;
+            writer.remember_ids()?;
+            Ok(step)
+        })?;
+        self.prune_from = next.unwrap_or(0);
+        Ok((pruned, next.is_some()))
+    }
+
+    fn prune_step(
+        &self,
+        from: u64,
+        before: u64,
+        limit: Timestamp,
+        draft: &mut Draft,
+    ) -> StoreResult<(u64, Option<u64>)> {
+        let (old, next) = self.old_rows(from, before, limit)?;
+        let mut messages: Vec<(u64, u32)> = Vec::new();
+        for row in &old {
+            self.conn
+                .prepare_cached("DELETE FROM delivery WHERE seq = ?1")
+                .and_then(|mut delete| delete.execute([row.seq as i64]))
+                .map_err(sql)?;
+            let tenant = self.tenant_of(row.lane)?;
+            draft.count(tenant).add(row.state, -1);
+            messages.push((row.message, tenant));
+        }
+        messages.dedup();
+        for (message, tenant) in messages {
+            let gone = self
+                .conn
+                .prepare_cached(
+                    "DELETE FROM message WHERE seq = ?1 AND NOT EXISTS (SELECT 1 FROM delivery d \
+                     WHERE d.seq > message.seq AND d.seq <= message.seq + message.deliveries)",
+                )
+                .and_then(|mut delete| delete.execute([message as i64]))
+                .map_err(sql)?;
+            draft.count(tenant).messages -= gone as i64;
+        }
+        draft.rows += old.len() as u64 * 2;
+        Ok((old.len() as u64, next))
+    }
+
+    fn old_rows(
+        &self,
+        from: u64,
+        before: u64,
+        limit: Timestamp,
+    ) -> StoreResult<(Vec<Old>, Option<u64>)> {
+        let mut select = self
+            .conn
+            .prepare_cached(
+                "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq AS dead \
+                 FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
+                 WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq LIMIT ?3",
+            )
+            .map_err(sql)?;
+        let mut found =
+            select.query(params![from as i64, before as i64, PRUNE_LOOK]).map_err(sql)?;
+        let (mut old, mut looked_at, mut last) = (Vec::new(), 0, 0);
+        while let Some(row) = found.next().map_err(sql)? {
+            looked_at += 1;
+            last = get::<i64>(row, "seq")? as u64;
+            let waiting = get::<Option<i64>>(row, "due")?.is_some();
+            let dead = get::<Option<i64>>(row, "dead")?.is_some();
+            if !waiting && !dead && get::<i64>(row, "changed")? <= limit.0 {
+                let (lane, message) = (get(row, "lane")?, get::<i64>(row, "message")? as u64);
+                old.push(Old { seq: last, lane, message, state: rows::state(row)? });
+            }
+        }
+        Ok((old, (looked_at == PRUNE_LOOK).then_some(last + 1)))
+    }
+}
+
+/// A delivery to be forgotten.
+struct Old {
+    seq: u64,
+    lane: u32,
+    message: u64,
+    state: State,
+}
