@@ -19,6 +19,8 @@ pub struct PoolConfig {
     pub connections_max: usize,
     /// HTTP/1.1 connections per origin, 1 to 256.
     pub http1_connections_max: usize,
+    /// Connections to all origins together; unused ones make room when it is reached.
+    pub connections_total_max: usize,
     /// Requests in flight on one HTTP/2 connection; the peer's own limit applies, too.
     pub streams_max: usize,
     pub connect_timeout_ms: u64,
@@ -41,6 +43,7 @@ impl Default for PoolConfig {
             extra_ca_file: None,
             connections_max: 4,
             http1_connections_max: 32,
+            connections_total_max: 768,
             streams_max: 100,
             connect_timeout_ms: 5_000,
             tls_timeout_ms: 5_000,

@@ -126,7 +126,7 @@ impl Slot {
         let Some(mut sender) = taken else {
             return Err(TransportError::Replay { code: "not_written" });
         };
-        if sender.ready().await.is_err() {
+        if !matches!(timeout_at(deadline, sender.ready()).await, Ok(Ok(()))) {
             return Err(TransportError::Replay { code: "not_written" });
         }
         if let Ok(host) = HeaderValue::from_str(endpoint.origin().authority()) {
@@ -136,7 +136,7 @@ impl Slot {
         let request = build(path.map_or_else(Uri::default, Uri::from), request);
         let answer = self.receive(sender.try_send_request(request), deadline).await;
         // Only a connection whose answer was read to its end becomes ready again.
-        if answer.is_ok() && timeout_at(deadline, sender.ready()).await.is_ok_and(|r| r.is_ok()) {
+        if answer.is_ok() && matches!(timeout_at(deadline, sender.ready()).await, Ok(Ok(()))) {
             *home.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(sender);
         }
         answer

@@ -6,6 +6,7 @@
 mod config;
 mod conn;
 mod connect;
+mod driver;
 mod failure;
 mod guard;
 mod origin;
@@ -13,6 +14,7 @@ mod peer;
 mod tls;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
 use ::http::{HeaderMap, Method, StatusCode, Uri};
@@ -42,6 +44,8 @@ struct Shared {
     tls: Arc<rustls::ClientConfig>,
     /// By the URL's beginning as it was written, so that the hot path compares and builds nothing.
     peers: RwLock<HashMap<Box<str>, Arc<Peer>>>,
+    /// Connections to all of them.
+    open: Arc<AtomicUsize>,
 }
 
 /// A parsed URL and the peer behind it.
@@ -85,7 +89,14 @@ impl Pool {
     pub fn new(config: PoolConfig) -> Result<Self, Error> {
         let tls = Arc::new(tls::client_config(&config)?);
         let config = Arc::new(config);
-        Ok(Self { shared: Arc::new(Shared { config, tls, peers: RwLock::default() }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                config,
+                tls,
+                peers: RwLock::default(),
+                open: Arc::default(),
+            }),
+        })
     }
 
     pub fn config(&self) -> &PoolConfig {
@@ -113,6 +124,9 @@ impl Pool {
         endpoint: &Endpoint,
         deadline: Instant,
     ) -> Result<Slot, TransportError> {
+        if self.shared.open.load(Ordering::SeqCst) >= self.shared.config.connections_total_max {
+            self.shared.close_idle();
+        }
         endpoint.peer.acquire(deadline).await
     }
 
@@ -147,12 +161,19 @@ impl Shared {
         peers.get(prefix).cloned()
     }
 
+    fn close_idle(&self) {
+        let peers = self.peers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        peers.values().for_each(|peer| peer.close_idle());
+    }
+
     fn insert(&self, prefix: &str, origin: Origin) -> Arc<Peer> {
         let mut peers = self.peers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         if peers.len() >= ORIGINS_SWEPT_AT {
             peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.load() != (0, 0));
         }
-        let new = || Arc::new(Peer::new(origin, self.config.clone(), self.tls.clone()));
+        let new = || {
+            Arc::new(Peer::new(origin, self.config.clone(), self.tls.clone(), self.open.clone()))
+        };
         peers.entry(prefix.into()).or_insert_with(new).clone()
     }
 }

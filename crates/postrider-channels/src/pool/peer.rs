@@ -2,16 +2,16 @@
 //! are busy, and lets callers wait when no more may be opened.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::Poll;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustls::ClientConfig;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::conn::{Conn, Meta, Sender, Slot};
 use super::connect::{self, Opened};
+use super::driver::Driver;
 use super::{Origin, PoolConfig, TransportError};
 
 /// Connections of an HTTP/1.1 peer that are opened at the same time.
@@ -26,6 +26,8 @@ pub(super) struct Peer {
     origin: Origin,
     config: Arc<PoolConfig>,
     tls: Arc<ClientConfig>,
+    /// Connections of the whole pool.
+    open: Arc<AtomicUsize>,
     state: Mutex<State>,
     /// Callers that found no free stream.
     waiting: AtomicUsize,
@@ -52,10 +54,15 @@ enum Take {
 }
 
 impl Peer {
-    pub(super) fn new(origin: Origin, config: Arc<PoolConfig>, tls: Arc<ClientConfig>) -> Self {
+    pub(super) fn new(
+        origin: Origin,
+        config: Arc<PoolConfig>,
+        tls: Arc<ClientConfig>,
+        open: Arc<AtomicUsize>,
+    ) -> Self {
         let state = Mutex::new(State { http1: !origin.is_https(), ..State::default() });
         let (waiting, changed) = (AtomicUsize::new(0), Notify::new());
-        Self { origin, config, tls, state, waiting, changed }
+        Self { origin, config, tls, open, state, waiting, changed }
     }
 
     pub(super) fn origin(&self) -> &Origin {
@@ -134,7 +141,11 @@ impl Peer {
 
     /// Runs on its own, so that a caller who gives up does not take the connection along.
     async fn open(self: Arc<Self>) {
-        let opened = connect::open(&self.origin, &self.config, &self.tls).await;
+        let opened = if self.open.load(Ordering::SeqCst) < self.config.connections_total_max {
+            connect::open(&self.origin, &self.config, &self.tls).await
+        } else {
+            Err(TransportError::not_sent("connections", "too many connections are open"))
+        };
         let mut state = self.lock();
         state.opening -= 1;
         match opened {
@@ -150,7 +161,7 @@ impl Peer {
             }
         }
         drop(state);
-        self.changed.notify_waiters();
+        self.ring();
     }
 
     fn start(self: &Arc<Self>, opened: Opened) -> Arc<Conn> {
@@ -162,12 +173,12 @@ impl Peer {
                     let max = connection.current_max_send_streams().clamp(1, limit);
                     meta.max.swap(max, Ordering::SeqCst) < max
                 };
-                tokio::spawn(drive(connection, publish, meta.clone(), Arc::downgrade(self)));
+                tokio::spawn(Driver::new(self, &meta).drive(connection, publish));
                 (Sender::H2(sender), meta)
             }
             Opened::H1(sender, connection) => {
                 let meta = Meta::new(1);
-                tokio::spawn(drive(connection, |_, _| false, meta.clone(), Arc::downgrade(self)));
+                tokio::spawn(Driver::new(self, &meta).drive(connection, |_, _| false));
                 (Sender::H1(Mutex::new(Some(sender))), meta)
             }
         };
@@ -181,11 +192,29 @@ impl Peer {
         }
     }
 
+    /// Something has changed that those who wait want to know.
+    pub(super) fn ring(&self) {
+        self.changed.notify_waiters();
+    }
+
     /// Forgets a connection. What is in flight on it may still end well.
-    fn remove(&self, meta: &Arc<Meta>) {
+    pub(super) fn remove(&self, meta: &Arc<Meta>) {
         meta.draining.store(true, Ordering::SeqCst);
         self.lock().conns.retain(|conn| !Arc::ptr_eq(&conn.meta, meta));
-        self.changed.notify_waiters();
+        self.ring();
+    }
+
+    /// Closes what nobody uses at the moment, to make room for others.
+    pub(super) fn close_idle(&self) {
+        self.lock().conns.retain(|conn| conn.meta.in_flight.load(Ordering::SeqCst) > 0);
+    }
+
+    pub(super) fn config(&self) -> &Arc<PoolConfig> {
+        &self.config
+    }
+
+    pub(super) fn open_count(&self) -> &Arc<AtomicUsize> {
+        &self.open
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -207,48 +236,6 @@ fn least_loaded(conns: &[Arc<Conn>]) -> (Option<Arc<Conn>>, bool) {
         }
     }
     (best.map(|(_, conn)| conn.clone()), all_busy)
-}
-
-/// Polls a connection until it ends, publishes the peer's limit, and retires it when it is old or
-/// unused.
-async fn drive<C: Future + Unpin>(
-    mut connection: C,
-    publish: impl Fn(&C, &Meta) -> bool,
-    meta: Arc<Meta>,
-    peer: Weak<Peer>,
-) {
-    let Some(config) = peer.upgrade().map(|peer| peer.config.clone()) else { return };
-    let pause = (config.idle_timeout() / 2).max(Duration::from_millis(500));
-    let check = sleep(pause);
-    tokio::pin!(check);
-    std::future::poll_fn(|cx| {
-        if std::pin::Pin::new(&mut connection).poll(cx).is_ready() {
-            return Poll::Ready(());
-        }
-        if publish(&connection, &meta)
-            && let Some(peer) = peer.upgrade()
-        {
-            peer.changed.notify_waiters();
-        }
-        while check.as_mut().poll(cx).is_ready() {
-            if let Some(peer) = peer.upgrade().filter(|_| is_stale(&meta, &config)) {
-                peer.remove(&meta);
-            }
-            check.as_mut().reset(Instant::now() + pause);
-        }
-        Poll::Pending
-    })
-    .await;
-    // GOAWAY, a lost connection or our own wish: either way it takes no more requests.
-    if let Some(peer) = peer.upgrade() {
-        peer.remove(&meta);
-    }
-}
-
-fn is_stale(meta: &Meta, config: &PoolConfig) -> bool {
-    let idle = meta.in_flight.load(Ordering::SeqCst) == 0
-        && meta.last_answer().elapsed() >= config.idle_timeout();
-    idle || meta.born.elapsed() >= config.age_max()
 }
 
 /// Counts a caller as waiting for as long as it lives.

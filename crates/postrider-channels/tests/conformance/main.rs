@@ -51,6 +51,7 @@ every_channel!(
     a_large_batch_ends_exactly_once_each_over_few_connections,
     the_peer_s_stream_limit_is_kept,
     a_storm_of_attempts_knocks_once_at_a_closed_door,
+    unused_connections_make_room_for_others,
     one_bad_attempt_does_not_harm_the_others,
     refusals_of_webhooks_and_http_are_retried_where_the_class_asks,
 );

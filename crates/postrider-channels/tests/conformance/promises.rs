@@ -271,6 +271,25 @@ pub(crate) async fn a_storm_of_attempts_knocks_once_at_a_closed_door(kind: Chann
     assert_eq!(provider.connected(), 1);
 }
 
+pub(crate) async fn unused_connections_make_room_for_others(kind: ChannelKind) {
+    let network = PoolConfig { connections_total_max: 1, ..network() };
+    let rig = Rig::with(kind, network, Duration::from_secs(5));
+    let (one, other) = tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
+    assert_eq!(rig.send(&one.url(PATH)).await.outcome, Outcome::Accepted);
+    // Closing takes a moment; until then the answer is to come back later.
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+    loop {
+        let report = rig.send(&other.url(PATH)).await;
+        if report.outcome == Outcome::Accepted {
+            break;
+        }
+        assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connections")));
+        assert!(tokio::time::Instant::now() < deadline, "no room was made");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(rig.pool.stats().connections, 1);
+}
+
 pub(crate) async fn one_bad_attempt_does_not_harm_the_others(kind: ChannelKind) {
     let provider = Provider::start(Line::Http2).await;
     let rig = Rig::new(kind);
