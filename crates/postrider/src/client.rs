@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Full};
 use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -47,7 +47,12 @@ fn describe(refused: &Refused) -> String {
     let errors = refused.problem["errors"].as_array();
     for error in errors.filter(|list| list.len() > 1).into_iter().flatten() {
         let part = |name: &str| error[name].as_str().unwrap_or_default();
-        out += &format!("\n  {}: found {}, allowed: {}", part("field"), part("found"), part("allowed"));
+        out += &format!(
+            "\n  {}: found {}, allowed: {}",
+            part("field"),
+            part("found"),
+            part("allowed")
+        );
     }
     out
 }
@@ -118,7 +123,10 @@ impl Client {
         let value = || serde_json::from_slice(&bytes);
         if !status.is_success() {
             let problem = value().unwrap_or(Value::Null);
-            return Err(ClientError::Refused(Box::new(Refused { status: status.as_u16(), problem })));
+            return Err(ClientError::Refused(Box::new(Refused {
+                status: status.as_u16(),
+                problem,
+            })));
         }
         if bytes.is_empty() {
             return Ok(Value::Null);

@@ -6,8 +6,8 @@ use axum::http::request::Parts;
 use postrider_core::TenantId;
 use postrider_core::store::KeyScope;
 
-use super::problem::Problem;
 use super::Shared;
+use super::problem::Problem;
 use crate::keys::{Caller, Denied};
 
 /// The header by which an admin key acts for another tenant.

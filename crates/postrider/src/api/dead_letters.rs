@@ -114,8 +114,7 @@ pub(crate) async fn replay(
         return Err(Problem::field("ttl_s", ttl.to_string(), "0 to 2419200"));
     }
     let which = selection(request.ids, request.filter)?;
-    let how =
-        Replay { ttl_s: request.ttl_s, rate_per_s: request.rate_per_s, retry: request.retry };
+    let how = Replay { ttl_s: request.ttl_s, rate_per_s: request.rate_per_s, retry: request.retry };
     let replayed = app.store.replay(Some(&sender.tenant), which, how).await?;
     super::audit(&sender.caller, "dead_letters.replay", &"", replayed);
     Ok(Json(Replayed { replayed }))

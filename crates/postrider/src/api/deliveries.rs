@@ -150,7 +150,8 @@ pub(crate) fn parse<T: std::str::FromStr<Err = postrider_core::id::IdError>>(
     text: &str,
 ) -> Answer<T> {
     text.parse().map_err(|e: postrider_core::id::IdError| {
-        Problem::field(field, quoted(text), e.to_string())
+        let allowed = format!("{}_ and 26 characters of base32", e.prefix);
+        Problem::field(field, quoted(text), allowed)
     })
 }
 

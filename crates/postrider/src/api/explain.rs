@@ -76,7 +76,10 @@ fn summary(delivery: &Delivery, class: Option<&Class>, now: Timestamp) -> String
         State::Sending => "It is being sent at this moment.".to_owned(),
         State::Retrying => {
             let allowed = class.map_or(String::new(), |c| format!(" of {}", c.retry.retries + 1));
-            format!("Attempt {}{allowed} failed ({last}); it will be tried again.", delivery.attempts)
+            format!(
+                "Attempt {}{allowed} failed ({last}); it will be tried again.",
+                delivery.attempts
+            )
         }
         State::Parked => format!(
             "It waits without using up attempts, because something on our side or at the provider needs attention ({last})."
@@ -173,10 +176,9 @@ fn gates(
 fn can_do(delivery: &Delivery) -> Vec<String> {
     let id = delivery.id;
     match delivery.state {
-        State::Failed => vec![
-            format!("postrider dead replay {id}"),
-            format!("postrider dead discard {id}"),
-        ],
+        State::Failed => {
+            vec![format!("postrider dead replay {id}"), format!("postrider dead discard {id}")]
+        }
         State::Parked => vec![
             "check the credential or the VAPID key that the last attempt used".to_owned(),
             format!("postrider messages cancel {}", delivery.message),

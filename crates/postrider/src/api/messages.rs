@@ -53,8 +53,9 @@ pub(crate) async fn accept(
     let admission = answer?;
     let mut json = Vec::with_capacity(160);
     match lines::accepted(&mut json, &admission) {
-        true => Ok((StatusCode::ACCEPTED, [("content-type", "application/json")], json)
-            .into_response()),
+        true => {
+            Ok((StatusCode::ACCEPTED, [("content-type", "application/json")], json).into_response())
+        }
         false => Err(conflict(&admission)),
     }
 }

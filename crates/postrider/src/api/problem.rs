@@ -1,7 +1,7 @@
 //! Errors as RFC 9457 problem details: what was wrong, what was found, what to do.
 
-use axum::http::header::{self, HeaderValue};
 use axum::http::StatusCode;
+use axum::http::header::{self, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use postrider_core::store::StoreError;
 use postrider_dispatch::{FieldError, Refusal};
@@ -56,7 +56,7 @@ impl Problem {
         allowed: impl Into<String>,
     ) -> Self {
         let (field, found, allowed) = (field.into(), found.into(), allowed.into());
-        let detail = format!("{field}: found {found}, allowed is {allowed}");
+        let detail = format!("{field}: found {found}, allowed: {allowed}");
         let mut problem = Self::new(422, "invalid", "The request cannot be accepted", detail);
         problem.errors.push(FieldProblem { field, found, allowed });
         problem
@@ -83,11 +83,8 @@ impl Problem {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        let field = |e: FieldError| FieldProblem {
-            field: e.field,
-            found: e.found,
-            allowed: e.allowed,
-        };
+        let field =
+            |e: FieldError| FieldProblem { field: e.field, found: e.found, allowed: e.allowed };
         Self {
             errors: refusal.errors.into_iter().map(field).collect(),
             retry_after_s: refusal.retry_after_s,
@@ -113,14 +110,10 @@ impl From<KeyError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, self.to_json()).into_response();
         let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = self.retry_after_s {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -58,7 +58,10 @@ pub(crate) async fn vapid(State(app): State<Shared>, reader: Reader) -> Answer<J
 
 /// Make a new active VAPID key. Subscriptions made with older keys keep working.
 #[utoipa::path(post, path = "/v1/vapid/rotate", tag = "keys", responses((status = 200, body = VapidList), (status = 403, body = Problem)))]
-pub(crate) async fn rotate_vapid(State(app): State<Shared>, sender: Sender) -> Answer<Json<VapidList>> {
+pub(crate) async fn rotate_vapid(
+    State(app): State<Shared>,
+    sender: Sender,
+) -> Answer<Json<VapidList>> {
     app.signing.rotate(&sender.tenant, SigningKind::Vapid).await?;
     super::audit(&sender.caller, "vapid.rotate", &sender.tenant, 1);
     Ok(Json(vapid_list(&app, &sender.tenant)))

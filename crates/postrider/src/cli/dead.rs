@@ -125,7 +125,9 @@ impl Which {
         }
         let entry = match (self.ids.is_empty(), filter.is_empty(), self.all) {
             (false, true, false) => ("ids".to_owned(), json!(self.ids)),
-            (true, false, false) | (true, true, true) => ("filter".to_owned(), Value::Object(filter)),
+            (true, false, false) | (true, true, true) => {
+                ("filter".to_owned(), Value::Object(filter))
+            }
             (true, true, false) => {
                 return Err(Failure::Usage("say which: ids, a filter, or --all".to_owned()));
             }
@@ -150,7 +152,8 @@ pub(super) async fn run(args: DeadArgs) -> Outcome {
                     .map_err(|e| Failure::Usage(format!("--retry is not JSON: {e}")))?;
                 body.insert("retry".to_owned(), policy);
             }
-            let done = spin("replaying", client.post("/v1/dead-letters/replay", &body.into())).await?;
+            let done =
+                spin("replaying", client.post("/v1/dead-letters/replay", &body.into())).await?;
             out.show(&done, |done| format!("{} replayed", done["replayed"]))
         }
         DeadCommand::Discard { which } => {

@@ -89,8 +89,13 @@ pub(super) async fn messages(args: MessagesArgs) -> Outcome {
         MessagesCommand::List { limit } => {
             let path = with_query("/v1/deliveries", &[("limit", Some(limit.to_string()))]);
             out.show(&client.get(&path).await?, |page| {
-                let columns =
-                    [("MESSAGE", "/message"), ("DELIVERY", "/id"), ("STATE", "/state"), ("CLASS", "/class"), ("CREATED", "/created_at")];
+                let columns = [
+                    ("MESSAGE", "/message"),
+                    ("DELIVERY", "/id"),
+                    ("STATE", "/state"),
+                    ("CLASS", "/class"),
+                    ("CREATED", "/created_at"),
+                ];
                 table(items(page, "items"), &columns)
             })
         }
@@ -108,8 +113,12 @@ pub(super) async fn messages(args: MessagesArgs) -> Outcome {
         }
         MessagesCommand::Content { id } => {
             let path = format!("/v1/messages/{}/content", clean(&id)?);
-            let response =
-                client.send(http::Method::GET, &path, "application/json", whole(bytes::Bytes::new()));
+            let response = client.send(
+                http::Method::GET,
+                &path,
+                "application/json",
+                whole(bytes::Bytes::new()),
+            );
             let (parts, body) = response.await?.into_parts();
             let body = body.collect().await.map_err(|e| ClientError::Broken(e.to_string()))?;
             let bytes = body.to_bytes();
@@ -158,7 +167,8 @@ pub(super) async fn explain(args: ExplainArgs) -> Outcome {
             text += &format!("\nIt waits for {}.\n", cell(why, "/waits_for"));
         }
         let gates = [("GATE", "/gate"), ("VERDICT", "/verdict"), ("", "/detail")];
-        text += &format!("\n{}\n{}", table(items(why, "gates"), &gates), attempts(&why["delivery"]));
+        text +=
+            &format!("\n{}\n{}", table(items(why, "gates"), &gates), attempts(&why["delivery"]));
         for step in items(why, "can_do") {
             text += &format!("\nYou can: {}", step.as_str().unwrap_or_default());
         }

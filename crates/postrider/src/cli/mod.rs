@@ -38,7 +38,13 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 pub struct Connection {
     /// The server's address.
-    #[arg(long, global = true, env = "POSTRIDER_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        env = "POSTRIDER_SERVER",
+        default_value = "http://127.0.0.1:8080",
+        value_name = "URL"
+    )]
     server: String,
     /// An API key.
     #[arg(long, global = true, env = "POSTRIDER_KEY", hide_env_values = true)]

@@ -127,9 +127,9 @@ async fn batch(client: &Client, file: &Path, json: bool) -> Outcome {
     let from_stdin = file == Path::new("-");
     let size = if from_stdin { 0 } else { std::fs::metadata(file)?.len() };
     let bar = ProgressBar::new(size);
-    if let Ok(style) = ProgressStyle::with_template(
-        "{spinner} {bar:30} {bytes}/{total_bytes} {msg} ({elapsed})",
-    ) {
+    if let Ok(style) =
+        ProgressStyle::with_template("{spinner} {bar:30} {bytes}/{total_bytes} {msg} ({elapsed})")
+    {
         bar.set_style(style);
     }
     let path = if from_stdin { Path::new("/dev/stdin") } else { file };

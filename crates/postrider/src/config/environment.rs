@@ -127,8 +127,7 @@ fn set(table: &mut Table, path: &[String], value: Value) {
             table.insert(last.clone(), value);
         }
         [first, rest @ ..] => {
-            let slot =
-                table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new()));
+            let slot = table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new()));
             if let Value::Table(inner) = slot {
                 set(inner, rest, value);
             }

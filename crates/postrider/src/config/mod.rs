@@ -77,11 +77,7 @@ impl Config {
     }
 
     /// `origin` is what errors call the text.
-    pub fn parse(
-        text: &str,
-        origin: &str,
-        environment: &Environment,
-    ) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str, origin: &str, environment: &Environment) -> Result<Self, ConfigError> {
         // The text is read once by itself: only then do errors carry a line and a column.
         toml::from_str::<Self>(text).map_err(|e| ConfigError::Malformed {
             origin: origin.to_owned(),
@@ -97,12 +93,11 @@ impl Config {
             merge_classes(&mut all, classes);
         }
         table.insert("classes".into(), Value::Table(all));
-        let mut config: Self = table.try_into().map_err(|e: toml::de::Error| {
-            ConfigError::Malformed {
+        let mut config: Self =
+            table.try_into().map_err(|e: toml::de::Error| ConfigError::Malformed {
                 origin: format!("{origin} with the environment over it"),
                 message: e.to_string(),
-            }
-        })?;
+            })?;
         config.name_classes();
         config.check()?;
         Ok(config)
@@ -127,8 +122,7 @@ impl Config {
         self.webpush.validate()?;
         self.dispatch.validate()?;
         self.log.validate()?;
-        let longest =
-            self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
+        let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
         if self.dispatch.lease_s <= longest {
             return Err(ConfigError::Invalid {
                 field: "dispatch.lease_s",

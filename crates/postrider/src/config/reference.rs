@@ -83,6 +83,25 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_an_overridden_answer_can_be_used_as_it_is() {
+        let example: Vec<_> = CLASSIFY
+            .lines()
+            .skip_while(|line| !line.contains("[[classify]]"))
+            .map(|line| line.trim_start_matches("# "))
+            .collect();
+        let config = Config::parse(&example.join("\n"), "test", &Environment::empty()).unwrap();
+        assert_eq!(config.classify.len(), 1);
+        assert_eq!(config.classify[0].service, "webhook");
+    }
+
+    #[test]
+    fn a_retry_policy_that_cannot_work_is_refused_by_name() {
+        let text = "[classes.otp.retry]\nfactor = 0.5\n";
+        let error = Config::parse(text, "test", &Environment::empty()).unwrap_err();
+        assert_eq!(error.to_string(), "classes.otp.retry.factor: found 0.5, allowed is 1…100");
+    }
+
+    #[test]
     fn every_field_that_has_a_default_is_listed() {
         let Value::Table(sections) = Value::try_from(Config::default()).unwrap() else { panic!() };
         let text = reference();

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::section::{Secret, SectionInfo, section};
 use super::ConfigError;
+use super::section::{Secret, SectionInfo, section};
 
 pub(super) const ALL: [SectionInfo; 10] = [
     Server::INFO,
@@ -181,7 +181,9 @@ impl Server {
             "at least 1",
         )?;
         check(
-            self.header_timeout_s > 0 && self.request_timeout_s > 0 && self.batch_idle_timeout_s > 0,
+            self.header_timeout_s > 0
+                && self.request_timeout_s > 0
+                && self.batch_idle_timeout_s > 0,
             "server.…_timeout_s",
             0,
             "at least 1",

@@ -5,7 +5,7 @@ mod api;
 mod signing;
 mod text;
 
-pub use api::{ApiKeys, Caller, Denied, DEFAULT_TENANT, NewKey};
+pub use api::{ApiKeys, Caller, DEFAULT_TENANT, Denied, NewKey};
 pub use signing::{KeyInfo, SigningKeys};
 
 #[derive(Debug, thiserror::Error)]

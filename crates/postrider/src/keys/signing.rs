@@ -179,7 +179,8 @@ impl SigningKeys {
                 SigningKind::Hash if cached.hash.is_empty() => cached.hash = key.secret,
                 SigningKind::Hash => {}
                 SigningKind::Vapid => {
-                    let vapid = VapidKey::from_pkcs8(key.id, &key.secret).map_err(|_| unreadable)?;
+                    let vapid =
+                        VapidKey::from_pkcs8(key.id, &key.secret).map_err(|_| unreadable)?;
                     let keys = cached.tenants.entry(key.tenant.clone()).or_default();
                     keys.vapid.push((Arc::new(vapid), key));
                 }

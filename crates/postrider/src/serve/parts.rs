@@ -72,11 +72,7 @@ pub(super) fn channels(
     let webpush =
         WebPushConfig { subject: config.webpush.subject.clone(), ..WebPushConfig::default() };
     Ok(vec![
-        Arc::new(WebPushChannel::new(
-            wiring(config.webpush.timeout_s),
-            signing.clone(),
-            &webpush,
-        )?),
+        Arc::new(WebPushChannel::new(wiring(config.webpush.timeout_s), signing.clone(), &webpush)?),
         Arc::new(WebhookChannel::new(wiring(config.webhook.timeout_s), signing.clone())),
         Arc::new(HttpChannel::new(wiring(config.http.timeout_s), Arc::new(EnvAndFiles))),
     ])

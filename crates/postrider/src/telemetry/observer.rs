@@ -49,7 +49,8 @@ impl Observer for Metrics {
         self.finished.get_or_create(&labels).inc();
         self.age_seconds.get_or_create(&labels).observe(age.as_secs_f64());
         if let Some(reason) = reason {
-            let labels = super::labels::LaneLabels { outcome: Some(reason.name().into()), ..labels };
+            let labels =
+                super::labels::LaneLabels { outcome: Some(reason.name().into()), ..labels };
             self.dead_lettered.get_or_create(&labels).inc();
             tracing::warn!(%delivery, %lane, reason = reason.name(), "dead letter");
         } else {

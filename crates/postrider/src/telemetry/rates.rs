@@ -93,7 +93,11 @@ impl Totals {
         };
         let seconds = to.since(*from).as_secs_f64();
         let per_s = |a: u64, b: u64| {
-            if seconds > 0.0 { (b.saturating_sub(a) as f64 / seconds * 10.0).round() / 10.0 } else { 0.0 }
+            if seconds > 0.0 {
+                (b.saturating_sub(a) as f64 / seconds * 10.0).round() / 10.0
+            } else {
+                0.0
+            }
         };
         RatesBody {
             accepted_per_s: per_s(old.accepted, new.accepted),

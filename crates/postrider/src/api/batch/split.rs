@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_skipped_and_the_next_is_read() {
-        for frames in [vec!["12345678901\nok\n"], vec!["123456", "78901\nok"], vec!["12345678901"]] {
+        for frames in [vec!["12345678901\nok\n"], vec!["123456", "78901\nok"], vec!["12345678901"]]
+        {
             let lines = split(&frames, 10);
             assert_eq!(lines[0], "too long", "{frames:?}");
             assert!(lines.len() == 1 || lines[1] == "ok");

@@ -1,0 +1,53 @@
+//! Batches: in order, line by line, errors in their place.
+
+use http::Method;
+use http_body_util::BodyExt as _;
+use postrider::client::whole;
+use serde_json::Value;
+
+use crate::server::{Server, message};
+
+async fn batch(server: &Server, body: String) -> Vec<Value> {
+    let client = server.admin();
+    let path = "/v1/messages/batch";
+    let sent = client.send(Method::POST, path, "application/x-ndjson", whole(body.into()));
+    let bytes = sent.await.unwrap().into_body().collect().await.unwrap().to_bytes();
+    let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn results_come_in_order_with_errors_in_their_place() {
+    let server = Server::start().await;
+    let good = message().to_string();
+    let huge = format!("{{\"x\":\"{}\"}}", "y".repeat(1 << 20));
+    let body = format!("{good}\n\nnot json\n{good}\n{huge}\n{{}}\n{good}");
+    let results = batch(&server, body).await;
+    let statuses: Vec<_> = results.iter().map(|r| r["status"].as_u64().unwrap()).collect();
+    assert_eq!(statuses, [202, 400, 202, 413, 422, 202]);
+    let indexes: Vec<_> = results.iter().map(|r| r["index"].as_u64().unwrap()).collect();
+    assert_eq!(indexes, [0, 1, 2, 3, 4, 5]);
+    assert!(results[0]["deliveries"][0]["id"].as_str().unwrap().starts_with("dlv_"));
+    assert!(results[1]["error"]["detail"].is_string());
+}
+
+#[tokio::test]
+async fn thousands_of_lines_are_answered_one_by_one() {
+    let server = Server::start().await;
+    let mut body = String::new();
+    for n in 0..3000 {
+        let mut line = message();
+        line["idempotency_key"] = format!("k-{}", n % 1500).into();
+        body += &format!("{line}\n");
+    }
+    let results = batch(&server, body).await;
+    assert_eq!(results.len(), 3000);
+    for (n, result) in results.iter().enumerate() {
+        assert_eq!((result["index"].as_u64(), &result["status"]), (Some(n as u64), &202.into()));
+        assert_eq!(result["id"], results[n % 1500]["id"], "line {n}");
+    }
+    let duplicates = results.iter().filter(|r| r["duplicate"] == true).count();
+    assert_eq!(duplicates, 1500);
+    let stats = server.admin().get("/v1/stats").await.unwrap();
+    assert_eq!((&stats["messages"], &stats["totals"]["accepted"]), (&1500.into(), &1500.into()));
+}

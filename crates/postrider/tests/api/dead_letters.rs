@@ -1,0 +1,53 @@
+//! Dead letters: seen, replayed, discarded.
+
+use serde_json::{Value, json};
+
+use crate::server::{Server, eventually, message};
+
+/// A message to a place where nobody listens, without retries.
+fn doomed() -> Value {
+    let mut message = message();
+    message["send_at"] = Value::Null;
+    message["to"]["address"]["url"] = "http://127.0.0.1:1/hook".into();
+    message["retry"] = json!({"retries": 0});
+    message
+}
+
+fn count(page: &Value) -> usize {
+    page["items"].as_array().unwrap().len()
+}
+
+#[tokio::test]
+async fn an_exhausted_delivery_is_listed_replayed_and_discarded() {
+    let server = Server::with_local_targets().await;
+    let admin = server.admin();
+    let sent = admin.post("/v1/messages", &doomed()).await.unwrap();
+    let id = sent["deliveries"][0]["id"].clone();
+    let path = "/v1/dead-letters?reason=retries_exhausted&channel=webhook";
+    let page = eventually(&admin, path, |page| count(page) == 1).await;
+    assert_eq!(page["items"][0]["id"], id);
+    assert_eq!(page["items"][0]["log"].as_array().unwrap().len(), 1);
+    assert_eq!(count(&admin.get("/v1/dead-letters?reason=ttl").await.unwrap()), 0);
+    let how = json!({"ids": [id], "ttl_s": 60, "retry": {"retries": 0}});
+    let done = admin.post("/v1/dead-letters/replay", &how).await.unwrap();
+    assert_eq!(done, json!({"replayed": 1}));
+    let tried_twice =
+        |page: &Value| count(page) == 1 && page["items"][0]["log"].as_array().unwrap().len() == 2;
+    eventually(&admin, "/v1/dead-letters", tried_twice).await;
+    let done = admin.post("/v1/dead-letters/discard", &json!({"filter": {}})).await.unwrap();
+    assert_eq!(done, json!({"discarded": 1}));
+    assert_eq!(count(&admin.get("/v1/dead-letters").await.unwrap()), 0);
+}
+
+#[tokio::test]
+async fn an_explanation_says_what_can_be_done() {
+    let server = Server::with_local_targets().await;
+    let admin = server.admin();
+    let sent = admin.post("/v1/messages", &doomed()).await.unwrap();
+    let id = sent["deliveries"][0]["id"].as_str().unwrap();
+    let path = format!("/v1/deliveries/{id}/explain");
+    let why = eventually(&admin, &path, |why| why["state"] == "failed").await;
+    assert_eq!(why["can_do"][0], format!("postrider dead replay {id}"));
+    assert!(why["summary"].as_str().unwrap().contains("retries_exhausted"));
+    assert!(!why.to_string().contains("/hook"), "an endpoint was shown");
+}

@@ -1,0 +1,9 @@
+//! The API as a caller meets it: a whole server in process, real sockets, the store in memory.
+#![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
+
+mod bad_input;
+mod batch;
+mod dead_letters;
+mod messages;
+mod rights;
+mod server;

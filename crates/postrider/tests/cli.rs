@@ -1,0 +1,174 @@
+//! The command line as a script meets it: the real binary, its output and its exit codes.
+#![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+const KEY: &str = "an-admin-key-for-tests";
+
+fn postrider(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_postrider"));
+    command.args(args).env_remove("POSTRIDER_SERVER").env("POSTRIDER_KEY", KEY);
+    command.output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn help_names_every_command_and_shows_examples() {
+    let help = text(&postrider(&["--help"]));
+    for name in [
+        "serve",
+        "demo",
+        "sandbox",
+        "send",
+        "status",
+        "explain",
+        "messages",
+        "deliveries",
+        "dead",
+        "addresses",
+        "keys",
+        "vapid",
+        "lanes",
+        "bench",
+        "openapi",
+        "config",
+        "completions",
+        "version",
+        "Examples:",
+    ] {
+        assert!(help.contains(name), "{name} is missing in\n{help}");
+    }
+    for command in ["serve", "send", "dead", "keys", "addresses", "explain"] {
+        let help = text(&postrider(&[command, "--help"]));
+        assert!(help.contains("Example"), "{command} shows no example");
+    }
+}
+
+#[test]
+fn exit_codes_tell_wrong_usage_from_an_unreachable_server() {
+    assert_eq!(postrider(&["version"]).status.code(), Some(0));
+    assert_eq!(postrider(&["no-such-command"]).status.code(), Some(2));
+    assert_eq!(postrider(&["dead", "replay"]).status.code(), Some(2));
+    assert_eq!(postrider(&["explain", "../keys"]).status.code(), Some(2));
+    assert_eq!(postrider(&["status", "--server", "ftp://x"]).status.code(), Some(2));
+    let unreachable = postrider(&["status", "--server", "http://127.0.0.1:1"]);
+    assert_eq!(unreachable.status.code(), Some(3));
+    assert!(errors(&unreachable).contains("cannot reach http://127.0.0.1:1"));
+}
+
+#[test]
+fn a_broken_configuration_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("postrider.toml");
+    std::fs::write(&file, "[server]\nlisten = \"127.0.0.1:0\"\nlissten = 1\n").unwrap();
+    let check = postrider(&["config", "check", "--config", file.to_str().unwrap()]);
+    assert_eq!(check.status.code(), Some(2));
+    assert!(errors(&check).contains("lissten"), "{}", errors(&check));
+    std::fs::write(&file, text(&postrider(&["config", "reference"]))).unwrap();
+    let check = postrider(&["config", "check", "--config", file.to_str().unwrap()]);
+    assert_eq!(check.status.code(), Some(0), "{}", errors(&check));
+}
+
+#[test]
+fn tools_get_what_they_parse() {
+    let openapi: serde_json::Value = serde_json::from_str(&text(&postrider(&["openapi"]))).unwrap();
+    assert_eq!(openapi["openapi"], "3.1.0");
+    assert!(text(&postrider(&["completions", "bash"])).contains("postrider"));
+}
+
+/// Waits for tomorrow, so that nothing is sent.
+fn message() -> String {
+    let tomorrow = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24);
+    serde_json::json!({
+        "to": {"address": {"channel": "webhook", "url": "https://example.com/h"}},
+        "content": {"title": "x"},
+        "send_at": tomorrow.to_string(),
+    })
+    .to_string()
+}
+
+struct Served {
+    child: Child,
+    url: String,
+}
+
+impl Served {
+    fn start(data: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_postrider"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data)
+            .env("POSTRIDER_ADMIN_KEY", KEY)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line.split_whitespace().last().unwrap_or_default().to_owned();
+        Self { child, url }
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut all = args.to_vec();
+        all.extend(["--server", &self.url]);
+        postrider(&all)
+    }
+
+    /// SIGTERM, and the exit code that it leads to.
+    fn stop(mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_message_survives_a_restart_and_the_folder_is_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let server = Served::start(&data);
+    let sent = server.run(&["send", "--json-message", &message(), "--json"]);
+    assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+    let sent: serde_json::Value = serde_json::from_str(&text(&sent)).unwrap();
+    let delivery = sent["deliveries"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(server.run(&["explain", "dlv_00000000000000000000000000"]).status.code(), Some(1));
+    assert_eq!(server.stop(), Some(0), "SIGTERM ends it in order");
+
+    let server = Served::start(&data);
+    let why = server.run(&["explain", &delivery]);
+    assert_eq!(why.status.code(), Some(0), "{}", errors(&why));
+    assert!(text(&why).contains("It is scheduled for later."), "{}", text(&why));
+    let status = text(&server.run(&["status"]));
+    assert!(status.contains("1 pending"), "{status}");
+}
+
+#[test]
+fn a_file_of_messages_is_sent_as_a_batch_and_refused_lines_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Served::start(&dir.path().join("data"));
+    let good = message();
+    let file = dir.path().join("messages.ndjson");
+    std::fs::write(&file, format!("{good}\n{{\"to\":1}}\n{good}\n")).unwrap();
+    let sent = server.run(&["send", "--file", file.to_str().unwrap()]);
+    assert_eq!(sent.status.code(), Some(1));
+    assert!(text(&sent).contains("2 accepted, 1 refused"), "{}", text(&sent));
+    assert!(errors(&sent).contains("line 1:"), "{}", errors(&sent));
+}
