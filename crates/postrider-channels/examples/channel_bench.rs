@@ -1,5 +1,5 @@
-//! What the parts of one delivery cost on this machine: encrypting a push, and a POST of 400 bytes
-//! over TLS and HTTP/2 on loopback.
+//! What the parts of one delivery cost on this machine: encrypting a push, a POST of 400 bytes over
+//! TLS and HTTP/2 on loopback, and whole channels from attempt to report.
 //!
 //! ```text
 //! cargo run --release -p postrider-channels --example channel_bench
@@ -10,6 +10,9 @@
 #[path = "../tests/conformance/provider.rs"]
 #[expect(dead_code, reason = "a benchmark needs only the provider's good manners")]
 mod provider;
+#[path = "../tests/conformance/rig.rs"]
+#[expect(dead_code, reason = "what only tests look at")]
+mod rig;
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +24,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use postrider_channels::pool::Request;
 use postrider_channels::webpush::{Plain, encrypt_batch};
 use postrider_channels::{Padding, Pool, PoolConfig};
+use postrider_core::{ChannelKind, Outcome};
 use provider::{Line, Provider, authority};
 
 const P256DH: &str =
@@ -31,6 +35,9 @@ fn main() {
     encryption();
     for in_flight in [1, 100, 200] {
         requests(in_flight);
+    }
+    for kind in ChannelKind::ALL {
+        deliveries(kind);
     }
 }
 
@@ -69,6 +76,25 @@ fn requests(in_flight: usize) {
             micros(wall) / count as f64,
             pool.stats().connections,
         );
+    });
+    drop(provider);
+}
+
+/// Batches of 100, one after the other: what the dispatcher would see.
+fn deliveries(kind: ChannelKind) {
+    let (url, provider) = spawn_provider();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let rig = rig::Rig::new(kind);
+        let batch = vec![rig.attempt(&url); 100];
+        rig.deliver(batch.clone()).await;
+        let (rounds, cpu) = (50, thread_cpu());
+        for _ in 0..rounds {
+            let ends = rig.deliver(batch.clone()).await;
+            assert!(ends.iter().all(|end| end.outcome == Outcome::Accepted));
+        }
+        let each = (thread_cpu() - cpu) / (rounds * batch.len() as u32);
+        println!("{kind}, attempt to report: {:.1} µs CPU of the sender", micros(each));
     });
     drop(provider);
 }
