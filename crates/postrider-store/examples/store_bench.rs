@@ -259,6 +259,12 @@ async fn reopen(backlog: u64, lanes: u32) -> StoreResult<()> {
     Ok(())
 }
 
+/// Numbers among the arguments, or the usual three.
+fn lane_counts(asked: &[String]) -> Vec<u32> {
+    let given: Vec<u32> = asked.iter().filter_map(|a| a.parse().ok()).collect();
+    if given.is_empty() { vec![1, 1_000, 100_000] } else { given }
+}
+
 #[tokio::main]
 async fn main() -> StoreResult<()> {
     let asked: Vec<String> = std::env::args().skip(1).collect();
@@ -270,12 +276,12 @@ async fn main() -> StoreResult<()> {
         accept(8, 1024, 500_000).await?;
     }
     if runs("life") {
-        for lanes in [1, 1_000, 100_000] {
+        for lanes in lane_counts(&asked) {
             life(lanes, 1_000, 200_000).await?;
         }
     }
     if runs("deep") {
-        for lanes in [1, 1_000, 100_000] {
+        for lanes in lane_counts(&asked) {
             life(lanes, 1_000_000, 200_000).await?;
         }
     }

@@ -92,6 +92,7 @@ impl Lanes {
     /// Takes what is due, in order.
     pub(super) fn take(&mut self, lane: u32, now: i64, max: usize) -> Taken {
         let mut taken = Taken::default();
+        let limit = self.lane_limit();
         let Some(entry) = self.active.get_mut(&lane) else { return taken };
         while taken.keys.len() < max {
             if entry.dry(now) {
@@ -113,9 +114,7 @@ impl Lanes {
         }
         entry.waiting = entry.waiting.saturating_sub(taken.keys.len() as u64);
         entry.in_flight += taken.keys.len() as u64;
-        taken.low = entry.horizon.is_some()
-            && !entry.refilling
-            && entry.window.len() < self.limits.lane / 4;
+        taken.low = entry.horizon.is_some() && !entry.refilling && entry.window.len() < limit / 4;
         entry.refilling |= taken.low;
         self.relist(lane);
         taken

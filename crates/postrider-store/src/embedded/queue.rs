@@ -31,7 +31,8 @@ const DAMAGED_REST: Duration = Duration::from_secs(3600);
 impl Queue for EmbeddedStore {
     async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
         let rows = messages.into_iter().map(NewRows::prepare).collect::<Result<_, _>>()?;
-        self.order(|answer| Order::Accept(rows, answer)).await
+        let (answers, _) = self.order(|answer| Order::Accept(rows, answer)).await?;
+        Ok(answers)
     }
 
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
@@ -78,7 +79,8 @@ impl Queue for EmbeddedStore {
             return Ok(self.release(&settlements));
         }
         let verdicts = settlements.into_iter().map(Verdict::prepare).collect::<Result<_, _>>()?;
-        self.order(|answer| Order::Settle(verdicts, answer)).await
+        let (answers, _) = self.order(|answer| Order::Settle(verdicts, answer)).await?;
+        Ok(answers)
     }
 
     async fn wait_for_work(&self, at_most: Duration) {

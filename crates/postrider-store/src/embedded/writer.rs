@@ -20,12 +20,14 @@ use super::shared::Shared;
 use super::tally::{Numbers, Tenant};
 
 pub(super) type Answer<T> = oneshot::Sender<StoreResult<T>>;
+/// Answers, and what was asked: whoever asked also clears it away, so that the writer need not.
+pub(super) type Spent<Asked, Told> = (Vec<Told>, Vec<Asked>);
 type Errand = Box<dyn FnOnce(&mut Writer) + Send>;
 
 /// What the writer is asked to do.
 pub(super) enum Order {
-    Accept(Vec<NewRows>, Answer<Vec<Admission>>),
-    Settle(Vec<Verdict>, Answer<Vec<Settled>>),
+    Accept(Vec<NewRows>, Answer<Spent<NewRows, Admission>>),
+    Settle(Vec<Verdict>, Answer<Spent<Verdict, Settled>>),
     /// Anything rarer; makes transactions of its own.
     Errand(Errand),
     Close,
@@ -46,8 +48,8 @@ pub(super) struct Writer {
 }
 
 enum Hot {
-    Accept(Vec<NewRows>, Answer<Vec<Admission>>),
-    Settle(Vec<Verdict>, Answer<Vec<Settled>>),
+    Accept(Vec<NewRows>, Answer<Spent<NewRows, Admission>>),
+    Settle(Vec<Verdict>, Answer<Spent<Verdict, Settled>>),
 }
 
 enum Done {
@@ -75,8 +77,12 @@ impl Hot {
     fn answer(self, done: StoreResult<Done>) {
         // Whoever asked may have gone away; what was written stays written.
         match (self, done) {
-            (Self::Accept(_, answer), Ok(Done::Admissions(done))) => drop(answer.send(Ok(done))),
-            (Self::Settle(_, answer), Ok(Done::Settled(done))) => drop(answer.send(Ok(done))),
+            (Self::Accept(asked, answer), Ok(Done::Admissions(done))) => {
+                drop(answer.send(Ok((done, asked))));
+            }
+            (Self::Settle(asked, answer), Ok(Done::Settled(done))) => {
+                drop(answer.send(Ok((done, asked))));
+            }
             (Self::Accept(_, answer), Err(error)) => drop(answer.send(Err(error))),
             (Self::Settle(_, answer), Err(error)) => drop(answer.send(Err(error))),
             (_, Ok(_)) => {}
