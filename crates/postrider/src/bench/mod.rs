@@ -50,8 +50,6 @@ pub async fn run(args: BenchArgs) -> Result<()> {
     let report = outcome.with_context(|| format!("logs are in {}", dir.display()))?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report.json())?);
-    } else {
-        println!("{}", report.table());
     }
     Ok(())
 }
@@ -66,7 +64,7 @@ struct Bench<'a> {
 async fn measure(args: &BenchArgs, dir: &std::path::Path) -> Result<Report> {
     let wants = |what: &str| args.only.as_deref().is_none_or(|only| only == what);
     let sandbox = process::sandbox(dir).await?;
-    let mut bench = Bench { args, dir, sandbox, report: Report::default() };
+    let mut bench = Bench { args, dir, sandbox, report: Report::new(!args.json) };
     bench.limits().await?;
     if wants("accept") {
         bench.accept().await?;

@@ -73,6 +73,7 @@ fn complete(buffer: &[u8]) -> Result<Option<Answer>> {
         .split("\r\n")
         .find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
     let body = match length {
+        None if status == 204 => Vec::new(),
         Some(length) if body.len() >= length => body[..length].to_vec(),
         None if body.ends_with(b"0\r\n\r\n") => dechunk(body),
         _ => return Ok(None),

@@ -1,10 +1,11 @@
 //! Figures with their aims, as a table for people and as JSON for tools.
 
-use std::fmt::Write;
+use std::fmt;
 
-#[derive(Default)]
 pub(super) struct Report {
     rows: Vec<Row>,
+    /// Rows are printed as they come.
+    live: bool,
 }
 
 struct Row {
@@ -15,26 +16,28 @@ struct Row {
 }
 
 impl Report {
-    pub(super) fn add(&mut self, name: &str, value: f64, what: &'static str, aim: Option<f64>) {
-        self.rows.push(Row { name: name.to_owned(), value, what, aim });
+    pub(super) fn new(live: bool) -> Self {
+        Self { rows: Vec::new(), live }
     }
 
-    pub(super) fn table(&self) -> String {
-        let mut text = String::new();
-        for row in &self.rows {
-            let ratio = row
-                .aim
-                .map(|aim| format!("  {:.2} × the aim of {aim}", row.value / aim))
-                .unwrap_or_default();
-            let _ =
-                writeln!(text, "{:<20} {:>12}  {}{ratio}", row.name, number(row.value), row.what);
+    pub(super) fn add(&mut self, name: &str, value: f64, what: &'static str, aim: Option<f64>) {
+        let row = Row { name: name.to_owned(), value, what, aim };
+        if self.live {
+            println!("{row}");
         }
-        text
+        self.rows.push(row);
     }
 
     pub(super) fn json(&self) -> serde_json::Value {
         let row = |row: &Row| serde_json::json!({"name": row.name, "value": row.value, "what": row.what, "aim": row.aim});
         self.rows.iter().map(row).collect()
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<20} {:>12}  {}", self.name, number(self.value), self.what)?;
+        self.aim.map_or(Ok(()), |aim| write!(f, "  ({:.2} × the aim of {aim})", self.value / aim))
     }
 }
 
