@@ -40,13 +40,16 @@ pub struct SubscriptionWish {
     pub application_server_key: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// How a webhook or plain HTTP receiver is to be set up.
+#[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReceiverWish {
-    secret: Option<String>,
-    faults: Option<String>,
+pub struct ReceiverWish {
+    /// `whsec_…`; only webhook receivers have one.
+    pub secret: Option<String>,
+    /// A fault profile for this receiver alone.
+    pub faults: Option<String>,
     #[serde(default)]
-    script: Vec<Fault>,
+    pub script: Vec<Fault>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -203,19 +206,26 @@ fn put_receiver(
     name: &str,
     content: &Bytes,
 ) -> anyhow::Result<Response<Outgoing>> {
-    let wish: ReceiverWish =
+    let wish =
         if content.is_empty() { ReceiverWish::default() } else { serde_json::from_slice(content)? };
-    let setup = setup(wish.faults.as_deref(), &wish.script)?;
-    let detail = match kind {
-        Kind::Hook => Detail::Hook {
-            secret: wish.secret.as_deref().map(parse_secret).transpose()?.map(Box::new),
-        },
-        Kind::Http | Kind::Push => Detail::Http,
-    };
-    app.targets.put(kind, name, setup, detail);
+    set_up(app, kind, name, &wish)?;
     let (https, http) = app.origins.get().cloned().unwrap_or_default();
     let path = format!("/{}/{name}", kind.name());
     Ok(ok(&json!({ "https": format!("{https}{path}"), "http": format!("{http}{path}") })))
+}
+
+/// Makes a webhook or plain HTTP receiver, or sets it up anew.
+pub(super) fn set_up(app: &App, kind: Kind, name: &str, wish: &ReceiverWish) -> anyhow::Result<()> {
+    let setup = setup(wish.faults.as_deref(), &wish.script)?;
+    let secret = wish.secret.as_deref().map(parse_secret).transpose()?.map(Box::new);
+    let detail = match kind {
+        Kind::Hook => Detail::Hook { secret },
+        Kind::Http if secret.is_none() => Detail::Http,
+        Kind::Http => anyhow::bail!("a plain HTTP receiver verifies nothing and takes no secret"),
+        Kind::Push => anyhow::bail!("subscriptions are made by POST /sandbox/subscriptions"),
+    };
+    app.targets.put(kind, name, setup, detail);
+    Ok(())
 }
 
 fn put_faults(app: &App, content: &Bytes) -> anyhow::Result<Response<Outgoing>> {

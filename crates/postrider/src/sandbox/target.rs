@@ -20,6 +20,9 @@ use super::profile::Profile;
 /// So many different key pairs are made; subscriptions beyond them share, each with its own `auth`.
 const KEY_PAIRS_MAX: u32 = 1024;
 
+/// Only so many targets remember their last request, so that a million of them stay affordable.
+const REMEMBERING_MAX: u32 = 1024;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -107,6 +110,9 @@ impl Target {
     }
 
     pub fn remember(&self, last: Last) {
+        if self.index >= REMEMBERING_MAX {
+            return;
+        }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
     }
 
