@@ -17,6 +17,8 @@ const ALL_TENANTS: &str = "*";
 
 /// May look at what is there.
 pub(crate) struct Reader {
+    /// Numbers of the whole server are for its operator alone.
+    pub is_admin: bool,
     /// The tenant whose work is seen; `None` sees all.
     pub view: Option<TenantId>,
 }
@@ -51,8 +53,8 @@ impl FromRequestParts<Shared> for Reader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
-        let (_, view) = identify(parts, app)?;
-        Ok(Self { view })
+        let (caller, view) = identify(parts, app)?;
+        Ok(Self { is_admin: caller.scope == KeyScope::Admin, view })
     }
 }
 

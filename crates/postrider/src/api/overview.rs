@@ -18,7 +18,7 @@ use super::problem::{Answer, Problem};
 use super::views::{LaneBody, Time};
 use crate::telemetry::{RatesBody, TotalsBody};
 
-/// The whole picture in a few numbers. Counts are of one tenant; rates are of the whole server.
+/// The whole picture in a few numbers, of one tenant.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Stats {
     pub version: &'static str,
@@ -32,7 +32,16 @@ pub(crate) struct Stats {
     pub dead_letters: BTreeMap<&'static str, u64>,
     /// Deliveries still to be worked on.
     pub depth: u64,
+    /// Of the whole server, all tenants together: with an admin key only.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerStats>,
+}
+
+/// Numbers of the whole server.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ServerStats {
     pub oldest_pending_s: Option<f64>,
+    /// Calls under way.
     pub in_flight: u64,
     pub connections: u64,
     /// Over the last ten seconds.
@@ -45,9 +54,9 @@ pub(crate) struct Stats {
 #[utoipa::path(get, path = "/v1/stats", tag = "overview", responses((status = 200, body = Stats)))]
 pub(crate) async fn stats(State(app): State<Shared>, reader: Reader) -> Answer<Json<Stats>> {
     let counts = app.store.counts(reader.view.as_ref()).await?;
-    let oldest = app.store.oldest_pending().await?;
     let now = app.clock.now();
     let depth = counts.states.iter().filter(|(s, _)| s.is_pending()).map(|(_, n)| n).sum();
+    let server = if reader.is_admin { Some(server_stats(&app).await?) } else { None };
     Ok(Json(Stats {
         version: env!("CARGO_PKG_VERSION"),
         now: now.into(),
@@ -56,12 +65,20 @@ pub(crate) async fn stats(State(app): State<Shared>, reader: Reader) -> Answer<J
         states: counts.states.into_iter().map(|(state, n)| (state.name(), n)).collect(),
         dead_letters: counts.dead.into_iter().map(|(reason, n)| (reason.name(), n)).collect(),
         depth,
-        oldest_pending_s: oldest.map(|at| now.since(at).as_secs_f64()),
-        in_flight: app.metrics.in_flight(),
-        connections: app.pool.stats().connections as u64,
+        server,
+    }))
+}
+
+async fn server_stats(app: &Shared) -> Answer<ServerStats> {
+    let oldest = app.store.oldest_pending().await?;
+    let pool = app.pool.stats();
+    Ok(ServerStats {
+        oldest_pending_s: oldest.map(|at| app.clock.now().since(at).as_secs_f64()),
+        in_flight: pool.in_flight as u64,
+        connections: pool.connections as u64,
         rates: app.metrics.rates(),
         totals: app.metrics.totals(),
-    }))
+    })
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -132,7 +149,7 @@ pub(crate) async fn metrics(State(app): State<Shared>, request: Request) -> Answ
     let counts = app.store.counts(None).await?;
     let oldest = app.store.oldest_pending().await?;
     let age = oldest.map(|at| app.clock.now().since(at));
-    let text = app.metrics.render(&counts, age, app.pool.stats().connections);
+    let text = app.metrics.render(&counts, age, app.pool.stats());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok((StatusCode::OK, [("content-type", kind)], text).into_response())
 }

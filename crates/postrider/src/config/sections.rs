@@ -29,8 +29,9 @@ section! {
         /// How many results of one batch wait for a caller that sends without reading, in bytes;
         /// then its body is no longer read.
         batch_results_bytes_max: usize = 32 << 20,
-        /// A client has this long to send its request head.
-        header_timeout_s: u64 = 10,
+        /// A client has this long to send the head of its (next) request; then the connection is
+        /// closed.
+        header_timeout_s: u64 = 30,
         /// A request other than a batch has this long to be read and answered.
         request_timeout_s: u64 = 30,
         /// A batch ends when nothing arrives for this long.

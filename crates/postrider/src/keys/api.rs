@@ -19,6 +19,8 @@ pub struct ApiKeys {
     /// Hash of the admin key from the configuration, which no store keeps.
     configured_admin: Option<[u8; 32]>,
     cache: Cache,
+    /// Held over a change and the look that follows, so that no look overwrites a later one.
+    changing: tokio::sync::Mutex<()>,
 }
 
 /// Who is calling.
@@ -55,6 +57,7 @@ impl ApiKeys {
             clock,
             configured_admin: configured_admin.map(text::hash),
             cache: Cache::default(),
+            changing: tokio::sync::Mutex::default(),
         };
         keys.refresh().await?;
         Ok(keys)
@@ -87,6 +90,7 @@ impl ApiKeys {
             created_at: self.clock.now(),
             revoked_at: None,
         };
+        let _one_at_a_time = self.changing.lock().await;
         self.store.put_api_key(key.clone()).await?;
         self.refresh().await?;
         Ok(NewKey { text: text::compose(key.id, &secret), key })
@@ -94,6 +98,7 @@ impl ApiKeys {
 
     /// False if there is no such key, or it was revoked before.
     pub async fn revoke(&self, id: KeyId) -> Result<bool, KeyError> {
+        let _one_at_a_time = self.changing.lock().await;
         let revoked = self.store.revoke_api_key(id).await?;
         self.refresh().await?;
         Ok(revoked)

@@ -230,3 +230,74 @@ impl WebhookSecrets for SigningKeys {
         signing.map(|(secret, _)| secret.clone()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider_store::{ManualClock, MemoryStore};
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    async fn keys(
+        store: &Arc<MemoryStore>,
+        clock: &Arc<ManualClock>,
+        vapid: Option<&str>,
+    ) -> SigningKeys {
+        SigningKeys::load(store.clone(), clock.clone(), DAY, vapid).await.unwrap()
+    }
+
+    fn home() -> (Arc<MemoryStore>, Arc<ManualClock>, TenantId) {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        (store, clock, TenantId::new(DEFAULT_TENANT))
+    }
+
+    #[tokio::test]
+    async fn a_replaced_webhook_secret_signs_for_one_more_day() {
+        let (store, clock, tenant) = home();
+        let keys = keys(&store, &clock, None).await;
+        keys.rotate(&tenant, SigningKind::Webhook).await.unwrap();
+        assert_eq!(keys.secrets(&tenant).len(), 2);
+        clock.advance(DAY);
+        assert_eq!(keys.secrets(&tenant).len(), 1);
+        assert_eq!(keys.list(&tenant, SigningKind::Webhook).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_replaced_vapid_key_stays_usable_for_its_subscriptions() {
+        let (store, clock, tenant) = home();
+        let keys = keys(&store, &clock, None).await;
+        let old = keys.active_vapid(&tenant).unwrap();
+        keys.rotate(&tenant, SigningKind::Vapid).await.unwrap();
+        clock.advance(DAY * 400);
+        assert_ne!(keys.active_vapid(&tenant), Some(old));
+        assert_eq!(keys.key(&tenant, Some(old)).unwrap().id(), old);
+        assert_eq!(keys.key(&tenant, None).unwrap().id(), keys.active_vapid(&tenant).unwrap());
+        assert!(keys.key(&TenantId::new("stranger"), Some(old)).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_given_vapid_key_becomes_the_active_one_and_only_once() {
+        let given = "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94";
+        let (store, clock, tenant) = home();
+        keys(&store, &clock, None).await;
+        for _ in 0..2 {
+            let keys = keys(&store, &clock, Some(given)).await;
+            let list = keys.list(&tenant, SigningKind::Vapid);
+            assert_eq!(list.len(), 2, "the generated and the given one");
+            assert!(list[0].active && list[0].text.starts_with("BCVxsr7N"));
+        }
+        let wrong = SigningKeys::load(store, clock, DAY, Some("AAAA")).await;
+        assert!(matches!(wrong, Err(KeyError::BadVapidKey)));
+    }
+
+    #[tokio::test]
+    async fn keys_are_the_same_after_a_restart() {
+        let (store, clock, tenant) = home();
+        let first = keys(&store, &clock, None).await;
+        let second = keys(&store, &clock, None).await;
+        assert_eq!(first.hash_key(), second.hash_key());
+        assert_eq!(first.active_vapid(&tenant), second.active_vapid(&tenant));
+        assert_eq!(first.hash_key().len(), 32);
+    }
+}

@@ -52,9 +52,11 @@ function fill(id, rows, columns) {
 }
 
 function drawStats(stats) {
-  const show = { accepted: stats.rates.accepted_per_s, sent: stats.rates.sent_per_s, retried: stats.rates.retried_per_s,
+  // Rates are the operator's: a tenant's key does not see them.
+  const rates = stats.rates || { accepted_per_s: null, sent_per_s: null, retried_per_s: null };
+  const show = { accepted: rates.accepted_per_s, sent: rates.sent_per_s, retried: rates.retried_per_s,
     depth: stats.depth, "in-flight": stats.in_flight };
-  for (const [id, value] of Object.entries(show)) at(id).textContent = number(value);
+  for (const [id, value] of Object.entries(show)) at(id).textContent = value == null ? "–" : number(value);
   at("oldest").textContent = span(stats.oldest_pending_s);
   const dead = Object.values(stats.dead_letters).reduce((a, b) => a + b, 0);
   at("dead-count").textContent = number(dead);
@@ -69,7 +71,7 @@ function drawStats(stats) {
     part.style.flexGrow = String(Math.max(n / total, 0.004));
     return part;
   }));
-  history_.push(stats.rates);
+  history_.push(rates);
   if (history_.length > HISTORY) history_.shift();
   drawChart();
 }

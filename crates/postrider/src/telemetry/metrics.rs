@@ -1,11 +1,12 @@
 //! Prometheus metrics, named `postrider_` + what + unit. Labels are bounded; tenants are none.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use postrider_core::Timestamp;
+use postrider_channels::pool::PoolStats;
 use postrider_core::store::{Admission, Counts};
+use postrider_core::{DeadReason, State, Timestamp};
 use postrider_dispatch::Refusal;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -22,7 +23,6 @@ pub struct Metrics {
     registry: Registry,
     pub(super) providers: Providers,
     pub(super) totals: Totals,
-    in_flight_now: AtomicU64,
     messages: Family<OutcomeLabel, Counter>,
     refused: Family<OutcomeLabel, Counter>,
     pub(super) attempts: Family<LaneLabels, Counter>,
@@ -45,7 +45,6 @@ impl Metrics {
             registry: Registry::with_prefix("postrider"),
             providers: Providers::default(),
             totals: Totals::default(),
-            in_flight_now: AtomicU64::new(0),
             messages: Family::default(),
             refused: Family::default(),
             attempts: Family::default(),
@@ -113,14 +112,6 @@ impl Metrics {
         count(total);
     }
 
-    pub(super) fn set_in_flight(&self, now: usize) {
-        self.in_flight_now.store(now as u64, Ordering::Relaxed);
-    }
-
-    pub fn in_flight(&self) -> u64 {
-        self.in_flight_now.load(Ordering::Relaxed)
-    }
-
     /// To be called once a second.
     pub fn sample(&self, now: Timestamp) {
         self.totals.sample(now);
@@ -135,17 +126,20 @@ impl Metrics {
     }
 
     /// The text that a scrape gets, with what the store and the pool say at this moment.
-    pub fn render(&self, counts: &Counts, oldest: Option<Duration>, connections: usize) -> String {
+    pub fn render(&self, counts: &Counts, oldest: Option<Duration>, pool: PoolStats) -> String {
         let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        for (state, n) in &counts.states {
-            self.deliveries.get_or_create(&OutcomeLabel(state.name())).set(gauge(*n));
+        // All of them, so that a state which emptied does not keep its last number.
+        for state in State::ALL {
+            let n = counts.states.get(state).copied().unwrap_or_default();
+            self.deliveries.get_or_create(&OutcomeLabel(state.name())).set(gauge(n));
         }
-        for (reason, n) in &counts.dead {
-            self.dead_letters.get_or_create(&OutcomeLabel(reason.name())).set(gauge(*n));
+        for reason in DeadReason::ALL {
+            let n = counts.dead.get(reason).copied().unwrap_or_default();
+            self.dead_letters.get_or_create(&OutcomeLabel(reason.name())).set(gauge(n));
         }
         self.oldest_seconds.set(oldest.unwrap_or_default().as_secs_f64());
-        self.in_flight.set(gauge(self.in_flight()));
-        self.connections.set(gauge(connections as u64));
+        self.in_flight.set(gauge(pool.in_flight as u64));
+        self.connections.set(gauge(pool.connections as u64));
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

@@ -64,10 +64,6 @@ impl Observer for Metrics {
         tracing::info!(%delivery, "a late answer was refused: the lease had ended");
     }
 
-    fn in_flight(&self, now: usize) {
-        self.set_in_flight(now);
-    }
-
     fn store_trouble(&self, doing: &'static str, error: &StoreError) {
         self.store_errors.get_or_create(&OutcomeLabel(doing)).inc();
         tracing::error!(doing, %error, "the store failed; trying again");

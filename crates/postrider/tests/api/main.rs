@@ -7,3 +7,4 @@ mod dead_letters;
 mod messages;
 mod rights;
 mod server;
+mod trouble;

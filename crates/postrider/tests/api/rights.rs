@@ -76,3 +76,15 @@ async fn an_admin_acts_for_the_tenant_it_names_and_sees_all_on_request() {
     let everyone = reply(&all, Method::POST, "/v1/messages", message().to_string()).await;
     assert_eq!(everyone.status, 422);
 }
+
+#[tokio::test]
+async fn numbers_of_the_whole_server_are_for_its_operator() {
+    let server = Server::start().await;
+    let tenant = server.client(&server.key("tenant", "a").await);
+    let (own, all) =
+        (tenant.get("/v1/stats").await.unwrap(), server.admin().get("/v1/stats").await.unwrap());
+    for field in ["rates", "totals", "oldest_pending_s", "in_flight", "connections"] {
+        assert!(own.get(field).is_none(), "{field} is shown to a tenant");
+        assert!(all.get(field).is_some(), "{field} is not shown to the operator");
+    }
+}

@@ -9,6 +9,7 @@ use http_body_util::BodyExt as _;
 use postrider::client::{Client, whole};
 use postrider::config::{Config, Environment};
 use postrider::serve::{Running, start_with};
+use postrider_core::store::Store;
 use postrider_store::{MemoryStore, SystemClock};
 use serde_json::{Value, json};
 
@@ -34,13 +35,20 @@ impl Server {
         Self::with("[network]\nallow_private_targets = true\nallow_plain_http = true\n").await
     }
 
+    /// One over a store of the test's own.
+    pub(crate) async fn over(store: Arc<dyn Store>) -> Self {
+        Self::build("", store).await
+    }
+
     async fn with(text: &str) -> Self {
+        Self::build(text, Arc::new(MemoryStore::new(Arc::new(SystemClock)))).await
+    }
+
+    async fn build(text: &str, store: Arc<dyn Store>) -> Self {
         let mut config = Config::parse(text, "test", &Environment::empty()).unwrap();
         config.server.listen = ([127, 0, 0, 1], 0).into();
         config.admin.key = Some(postrider::config::Secret::new(ADMIN));
-        let clock = Arc::new(SystemClock);
-        let store = Arc::new(MemoryStore::new(clock.clone()));
-        Self { running: start_with(config, store, clock).await.unwrap() }
+        Self { running: start_with(config, store, Arc::new(SystemClock)).await.unwrap() }
     }
 
     pub(crate) fn client(&self, key: &str) -> Client {

@@ -1,0 +1,34 @@
+//! When the disk is full: nothing is half-accepted, the caller is told when to come back, and it
+//! heals without a restart.
+
+use std::sync::Arc;
+
+use http::Method;
+use postrider::client::whole;
+use postrider_store::{EmbeddedStore, Options, SystemClock};
+
+use crate::server::{Server, message, reply};
+
+#[tokio::test]
+async fn a_full_store_answers_503_with_retry_after_and_heals() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(SystemClock);
+    let store = EmbeddedStore::open(dir.path(), clock, Options::default()).unwrap();
+    let store = Arc::new(store);
+    let server = Server::over(store.clone()).await;
+    assert_eq!(server.post(message().to_string()).await.status, 202);
+
+    store.limit_size(Some(1)).await.unwrap();
+    let mut large = message();
+    large["content"]["body"] = "x".repeat(200_000).into();
+    let body = whole(large.to_string().into());
+    let admin = server.admin();
+    let full = admin.send(Method::POST, "/v1/messages", "application/json", body).await.unwrap();
+    assert_eq!(full.status(), 503);
+    assert_eq!(full.headers()["retry-after"], "5");
+    let stats = reply(&server.admin(), Method::GET, "/v1/stats", "").await;
+    assert_eq!(stats.body["messages"], 1, "nothing is half-accepted");
+
+    store.limit_size(None).await.unwrap();
+    assert_eq!(server.post(large.to_string()).await.status, 202);
+}
