@@ -45,6 +45,7 @@ every_channel!(
     a_refused_stream_costs_nothing,
     a_huge_answer_is_cut_short,
     http_1_1_is_spoken_where_the_peer_knows_nothing_newer,
+    a_connection_that_the_peer_closes_is_not_used_again,
     plain_http_is_refused_unless_allowed,
     a_private_address_is_refused_after_its_name_was_resolved,
     nothing_is_sent_at_or_after_its_expiry,

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{HeaderMap, Method};
 use postrider_channels::PoolConfig;
+use postrider_channels::pool::Request;
 use postrider_core::{ChannelKind, Class, Outcome, Scope, Timestamp};
 
 use crate::provider::{Answer, Line, OnConnect, Provider};
@@ -169,8 +172,14 @@ pub(crate) async fn a_refused_stream_costs_nothing(kind: ChannelKind) {
 pub(crate) async fn a_huge_answer_is_cut_short(kind: ChannelKind) {
     for line in [Line::Http2, Line::Http1] {
         let provider = Provider::start(line).await;
-        provider.answers([Answer::status(500).body("x".repeat(4 << 20))]);
+        let huge = Answer::status(500).body("x".repeat(4 << 20));
+        provider.answers([huge.clone(), huge]);
         let rig = Rig::new(kind);
+        let request =
+            Request { method: Method::POST, headers: HeaderMap::new(), body: Bytes::new() };
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let answer = rig.pool.send(&provider.url(PATH), request, deadline).await.unwrap();
+        assert_eq!(answer.body.len(), 16 * 1024);
         let report = rig.send(&provider.url(PATH)).await;
         assert_eq!(report.outcome, BACKOFF);
         assert!(report.detail.unwrap().len() <= 1024);
@@ -191,6 +200,16 @@ pub(crate) async fn http_1_1_is_spoken_where_the_peer_knows_nothing_newer(kind: 
     }
     assert_eq!(provider.received().len(), 203);
     assert!(provider.connected() <= 32, "{} connections", provider.connected());
+}
+
+pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again(kind: ChannelKind) {
+    let provider = Provider::start(Line::Http1).await;
+    provider.answers([Answer::status(200).header("connection", "close")]);
+    let rig = Rig::new(kind);
+    for _ in 0..3 {
+        assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+    }
+    assert_eq!(provider.connected(), 2);
 }
 
 pub(crate) async fn plain_http_is_refused_unless_allowed(kind: ChannelKind) {
