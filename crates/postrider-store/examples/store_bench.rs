@@ -151,14 +151,14 @@ async fn preload(store: &Arc<EmbeddedStore>, load: &Load, jobs: u64) -> StoreRes
 }
 
 /// Takes what is due, as a dispatcher does, until `jobs` are done.
-async fn drain(store: Arc<EmbeddedStore>, jobs: u64) -> StoreResult<()> {
+async fn drain(store: Arc<EmbeddedStore>, jobs: u64, at_once: usize) -> StoreResult<()> {
     let mut done = 0;
     let (settled, mut answers) = tokio::sync::mpsc::channel::<u64>(4);
     let mut open = 0;
     while done < jobs {
         let mut batch = Vec::new();
         for lane in store.ready_lanes(256).await? {
-            for leased in store.lease(lane.id, 128, Duration::from_secs(60)).await? {
+            for leased in store.lease(lane.id, at_once, Duration::from_secs(60)).await? {
                 batch.push(Settlement {
                     delivery: leased.delivery,
                     token: leased.token,
@@ -229,7 +229,8 @@ async fn life(lanes: u32, backlog: u64, jobs: u64) -> StoreResult<()> {
             StoreResult::Ok(())
         })
     };
-    drain(store.clone(), jobs / 256 * 256).await?;
+    let at_once = if lanes == 1 { 256 } else { 16 };
+    drain(store.clone(), jobs / 256 * 256, at_once).await?;
     feeder.await.map_err(io)??;
     meter.print(&format!("whole life, {lanes} lanes, {backlog} pending"), jobs);
     Ok(())
