@@ -7,6 +7,7 @@ mod auth;
 mod batch;
 mod dead_letters;
 mod deliveries;
+mod events;
 mod explain;
 mod extract;
 mod lines;
@@ -21,7 +22,6 @@ mod views;
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::extract::Request;
@@ -30,6 +30,7 @@ use postrider_channels::pool::Pool;
 use postrider_core::store::Store;
 use postrider_core::{Clock, Timestamp};
 use postrider_dispatch::Gate;
+use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
@@ -47,7 +48,7 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     pub pool: Pool,
     pub started_at: Timestamp,
-    draining: AtomicBool,
+    draining: watch::Sender<bool>,
 }
 
 pub type Shared = Arc<App>;
@@ -76,17 +77,17 @@ impl App {
             signing: parts.signing,
             metrics: parts.metrics,
             pool: parts.pool,
-            draining: AtomicBool::new(false),
+            draining: watch::Sender::new(false),
         }
     }
 
-    /// From now on `/readyz` says no.
+    /// From now on `/readyz` says no, and streams of events end.
     pub fn begin_drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+        self.draining.send_replace(true);
     }
 
     fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+        *self.draining.borrow()
     }
 }
 
@@ -124,6 +125,7 @@ fn routes() -> Vec<Route> {
         ("/v1/keys/{id}", &["delete"], delete(api_keys::revoke)),
         ("/v1/stats", &["get"], get(overview::stats)),
         ("/v1/lanes", &["get"], get(overview::lanes)),
+        ("/v1/events", &["get"], get(events::events)),
         ("/v1/classes", &["get"], get(overview::classes)),
         ("/healthz", &["get"], get(overview::healthz)),
         ("/readyz", &["get"], get(overview::readyz)),
@@ -179,5 +181,29 @@ mod tests {
         described_sorted.sort();
         assert_eq!(described_sorted, routed);
         assert_eq!(document["openapi"], "3.1.0");
+    }
+
+    #[test]
+    fn every_reference_in_the_description_leads_somewhere() {
+        fn follow(value: &serde_json::Value, document: &serde_json::Value) {
+            if let Some(target) = value.get("$ref").and_then(|r| r.as_str()) {
+                let pointer = target.trim_start_matches('#');
+                assert!(document.pointer(pointer).is_some(), "{target} leads nowhere");
+            }
+            let inside: Vec<_> = match value {
+                serde_json::Value::Object(map) => map.values().collect(),
+                serde_json::Value::Array(list) => list.iter().collect(),
+                _ => Vec::new(),
+            };
+            inside.into_iter().for_each(|value| follow(value, document));
+        }
+        let document: serde_json::Value = serde_json::from_str(&openapi::json()).unwrap();
+        follow(&document, &document);
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, call) in item.as_object().unwrap() {
+                let described = call["summary"].is_string() && call["responses"].is_object();
+                assert!(described, "{method} {path} says nothing");
+            }
+        }
     }
 }

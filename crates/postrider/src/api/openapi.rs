@@ -5,7 +5,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::{
-    addresses, api_keys, batch, dead_letters, deliveries, messages, overview, signing_keys,
+    addresses, api_keys, batch, dead_letters, deliveries, events, messages, overview, signing_keys,
 };
 
 #[derive(OpenApi)]
@@ -41,6 +41,7 @@ use super::{
         api_keys::revoke,
         overview::stats,
         overview::lanes,
+        events::events,
         overview::classes,
         overview::healthz,
         overview::readyz,

@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::events::Events;
 use super::labels::{LaneLabels, OutcomeLabel, Providers};
 use super::rates::{RatesBody, Totals, TotalsBody, count};
 
@@ -21,6 +22,8 @@ type Histograms = Family<LaneLabels, Histogram, fn() -> Histogram>;
 
 pub struct Metrics {
     registry: Registry,
+    /// Told beside what is counted.
+    pub events: Events,
     pub(super) providers: Providers,
     pub(super) totals: Totals,
     messages: Family<OutcomeLabel, Counter>,
@@ -43,6 +46,7 @@ impl Metrics {
     pub fn new() -> Arc<Self> {
         let mut metrics = Self {
             registry: Registry::with_prefix("postrider"),
+            events: Events::default(),
             providers: Providers::default(),
             totals: Totals::default(),
             messages: Family::default(),

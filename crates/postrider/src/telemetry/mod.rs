@@ -1,11 +1,13 @@
 //! What can be seen from outside while it runs: logs, metrics and rates. Never shows an endpoint, a
 //! token or a payload.
 
+mod events;
 mod labels;
 pub mod log;
 mod metrics;
 mod observer;
 mod rates;
 
+pub use events::{EventBody, Events};
 pub use metrics::Metrics;
 pub use rates::{RatesBody, TotalsBody};

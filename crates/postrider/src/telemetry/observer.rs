@@ -18,6 +18,7 @@ impl Observer for Metrics {
         address: AddressHash,
         attempt: &AttemptRecord,
     ) {
+        self.events.attempted(lane, delivery, attempt);
         count(&self.totals.attempts);
         if matches!(&*attempt.decision, "retry" | "again") {
             count(&self.totals.retried);
@@ -38,6 +39,7 @@ impl Observer for Metrics {
         reason: Option<DeadReason>,
         age: Duration,
     ) {
+        self.events.finished(lane, delivery, state, reason);
         match state {
             State::Sent => count(&self.totals.sent),
             State::Gone => count(&self.totals.gone),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::server::{Server, eventually, message};
 
 /// A message to a place where nobody listens, without retries.
-fn doomed() -> Value {
+pub(crate) fn doomed() -> Value {
     let mut message = message();
     message["send_at"] = Value::Null;
     message["to"]["address"]["url"] = "http://127.0.0.1:1/hook".into();

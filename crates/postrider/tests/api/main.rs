@@ -4,6 +4,7 @@
 mod bad_input;
 mod batch;
 mod dead_letters;
+mod events;
 mod messages;
 mod rights;
 mod server;
