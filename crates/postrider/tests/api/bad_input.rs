@@ -138,6 +138,11 @@ async fn wrong_paths_methods_types_and_queries_are_problems_too() {
     let typed = send(&admin, Method::POST, "/v1/messages", form, "a=b").await;
     refused("wrong_type", &typed);
     refused("unknown_query", &reply(&admin, Method::GET, "/v1/deliveries?stat=x", "").await);
+    refused("needless_query", &reply(&admin, Method::GET, "/v1/stats?a=b", "").await);
+    let unknown = json!({"name": "x", "scope": "read", "tennant": "y"}).to_string();
+    refused("unknown_key_field", &reply(&admin, Method::POST, "/v1/keys", unknown).await);
+    let nameless = json!({"scope": "read"}).to_string();
+    refused("missing_key_field", &reply(&admin, Method::POST, "/v1/keys", nameless).await);
     refused("bad_state", &reply(&admin, Method::GET, "/v1/deliveries?state=lost", "").await);
     refused("bad_id", &reply(&admin, Method::GET, "/v1/messages/dlv_x", "").await);
     let both = json!({"ids": [], "filter": {}}).to_string();

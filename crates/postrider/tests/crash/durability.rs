@@ -1,13 +1,12 @@
 //! The order that `kill -9` cannot show, because the page cache survives it: the kernel is asked to
 //! put the message on disk, and has answered, before the caller reads its 202.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-const KEY: &str = "durability-test-key-0123456789";
+use super::http::call;
+use super::process::{KEY, await_ok, free_port};
 
 struct Traced(Child);
 
@@ -15,7 +14,8 @@ impl Drop for Traced {
     fn drop(&mut self) {
         // strace blocks signals to itself and ends with what it traces.
         let pid = self.0.id();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let children =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         let _ = Command::new("kill").arg("-TERM").args(children.split_whitespace()).status();
         let _ = self.0.wait();
     }
@@ -23,7 +23,15 @@ impl Drop for Traced {
 
 fn serve_under_strace(dir: &Path, at: SocketAddr) -> Traced {
     let child = Command::new("strace")
-        .args(["-f", "-y", "-s", "64", "-e", "trace=fdatasync,fsync,pwrite64,write,writev,sendto,sendmsg", "-o"])
+        .args([
+            "-f",
+            "-y",
+            "-s",
+            "64",
+            "-e",
+            "trace=fdatasync,fsync,pwrite64,write,writev,sendto,sendmsg",
+            "-o",
+        ])
         .arg(dir.join("trace"))
         .arg(env!("CARGO_BIN_EXE_postrider"))
         .args(["serve", "--listen", &at.to_string(), "--role", "api", "--data"])
@@ -35,27 +43,6 @@ fn serve_under_strace(dir: &Path, at: SocketAddr) -> Traced {
         .spawn()
         .expect("strace must be installed: `cargo xtask test` does that");
     Traced(child)
-}
-
-fn exchange(at: SocketAddr, method: &str, path: &str, body: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(at)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-fn await_ready(at: SocketAddr) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !exchange(at, "GET", "/readyz", "").is_ok_and(|a| a.starts_with("HTTP/1.1 200")) {
-        assert!(Instant::now() < deadline, "the server did not become ready");
-        std::thread::yield_now();
-    }
 }
 
 /// What the trace says, in order, about the write-ahead log and the answer.
@@ -81,7 +68,8 @@ fn steps(trace: &str) -> Vec<Step> {
             syncing.push(pid);
         } else if is_sync && call.contains("-wal>") && call.ends_with("= 0") {
             steps.push(Step::LogSynced);
-        } else if call.contains("sync resumed>") && call.ends_with("= 0") && syncing.contains(&pid) {
+        } else if call.contains("sync resumed>") && call.ends_with("= 0") && syncing.contains(&pid)
+        {
             syncing.retain(|p| *p != pid);
             steps.push(Step::LogSynced);
         }
@@ -92,14 +80,14 @@ fn steps(trace: &str) -> Vec<Step> {
 #[test]
 fn the_202_is_written_only_after_the_disk_has_confirmed() {
     let dir = tempfile::tempdir().unwrap();
-    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let at = free_port();
     let server = serve_under_strace(dir.path(), at);
-    await_ready(at);
+    await_ok(at, "/readyz");
     let message = r#"{"to":{"address":{"channel":"webhook","url":"https://hooks.example/a"}}}"#;
     let answers = 3;
     for _ in 0..answers {
-        let answer = exchange(at, "POST", "/v1/messages", message).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+        let answer = call(at, "POST", "/v1/messages", KEY, message).unwrap();
+        assert_eq!(answer.status, 202, "{}", answer.body);
     }
     drop(server);
     let steps = steps(&std::fs::read_to_string(dir.path().join("trace")).unwrap());
@@ -107,8 +95,14 @@ fn the_202_is_written_only_after_the_disk_has_confirmed() {
     for n in 1..=answers {
         let at = rest.iter().position(|s| *s == Step::Answered202).expect("an answer in the trace");
         let before = &rest[..at];
-        let written = before.iter().rposition(|s| *s == Step::LogWritten).expect("the log is written before the answer");
-        assert!(before[written..].contains(&Step::LogSynced), "answer {n} came before its sync: {before:?}");
+        let written = before
+            .iter()
+            .rposition(|s| *s == Step::LogWritten)
+            .expect("the log is written before the answer");
+        assert!(
+            before[written..].contains(&Step::LogSynced),
+            "answer {n} came before its sync: {before:?}"
+        );
         rest = &rest[at + 1..];
     }
 }
