@@ -7,6 +7,8 @@ use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -26,6 +28,18 @@ impl<T: DeserializeOwned> FromRequestParts<Shared> for Params<T> {
                 .map_or_else(|| rejection.to_string(), ToString::to_string);
             Problem::new(400, "invalid_query", "The query cannot be understood", detail)
         })
+    }
+}
+
+/// Refuses a query where a call takes none: a parameter that does nothing is a mistake.
+pub(crate) async fn no_query(request: Request, next: Next) -> Response {
+    match request.uri().query() {
+        None | Some("") => next.run(request).await,
+        Some(_) => {
+            let detail = "this call takes no query parameters";
+            let title = "The query cannot be understood";
+            Problem::new(400, "invalid_query", title, detail).into_response()
+        }
     }
 }
 
@@ -61,11 +75,24 @@ impl<T: DeserializeOwned> FromRequest<Shared> for JsonOf<T> {
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
         if error.is_data() {
-            let title = "The request cannot be accepted";
-            return Problem::new(422, "invalid", title, error.to_string());
+            return misfit(&error.to_string());
         }
         Problem::new(400, "invalid_json", "The body is not valid JSON", error.to_string())
     })
+}
+
+/// What does not fit a type, told by field where the parser names one.
+fn misfit(text: &str) -> Problem {
+    let named = |prefix: &str| text.strip_prefix(prefix)?.split('`').next();
+    let plain = text.split(" at line ").next().unwrap_or(text);
+    if let Some(field) = named("unknown field `") {
+        let allowed = plain.split_once("expected ").map_or("no such field", |(_, rest)| rest);
+        return Problem::field(field, "unknown field", allowed.replace('`', ""));
+    }
+    if let Some(field) = named("missing field `") {
+        return Problem::field(field, "nothing", "a value: the field is required");
+    }
+    Problem::new(422, "invalid", "The request cannot be accepted", text)
 }
 
 /// A missing content type is taken for the right one: many small clients send none.

@@ -38,11 +38,11 @@ pub(crate) async fn accept(
     headers: HeaderMap,
     JsonBytes(body): JsonBytes,
 ) -> Answer<Response> {
-    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let traceparent = headers.get("traceparent").and_then(|v| v.to_str().ok());
     let submission = Submission {
         body,
-        idempotency_key: text("idempotency-key"),
-        traceparent: text("traceparent"),
+        idempotency_key: idempotency_key(&headers)?,
+        traceparent: traceparent.map(str::to_owned),
     };
     app.signing.ensure(&sender.tenant).await?;
     let mut answers = app.gate.admit(&sender.tenant, vec![submission]).await;
@@ -120,6 +120,16 @@ pub(crate) async fn content(
     })?;
     let headers = [("content-type", "application/json"), ("cache-control", "no-store")];
     Ok((headers, content.to_string()).into_response())
+}
+
+/// A key that cannot be read must not pass for no key: the repeat would be sent twice.
+fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let text = value.to_str().map_err(|_| {
+        let found = "bytes that are not printable ASCII";
+        Problem::field("Idempotency-Key", found, "1 to 256 printable characters")
+    })?;
+    Ok(Some(text.to_owned()))
 }
 
 fn conflict(admission: &Admission) -> Problem {

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
+use axum::middleware::from_fn;
 use axum::routing::{MethodRouter, delete, get, post};
 use postrider_channels::pool::Pool;
 use postrider_core::store::Store;
@@ -94,10 +95,16 @@ impl App {
 pub fn router(app: Shared) -> Router {
     let mut router = Router::new();
     for (path, _, methods) in routes() {
+        let strict = path.starts_with("/v1/") && !QUERY_PATHS.contains(&path);
+        let methods =
+            if strict { methods.route_layer(from_fn(extract::no_query)) } else { methods };
         router = router.route(path, methods);
     }
     router.fallback(unknown_path).method_not_allowed_fallback(wrong_method).with_state(app)
 }
+
+/// Calls that take query parameters; each reads its own, strictly.
+const QUERY_PATHS: [&str; 4] = ["/v1/deliveries", "/v1/dead-letters", "/v1/addresses", "/v1/lanes"];
 
 type Route = (&'static str, &'static [&'static str], MethodRouter<Shared>);
 
