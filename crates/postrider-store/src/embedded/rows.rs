@@ -163,27 +163,35 @@ pub(super) struct MessageRow {
     pub(super) content: Option<String>,
 }
 
+const MESSAGE: &str = "SELECT tail, tenant, class, expires, ttl_s, envelope, deliveries, content \
+                       FROM message WHERE seq = ?1";
+
 pub(super) fn message(conn: &Connection, seq: u64) -> StoreResult<Option<MessageRow>> {
-    let mut statement = conn.prepare_cached("SELECT * FROM message WHERE seq = ?1").map_err(sql)?;
+    let mut statement = conn.prepare_cached(MESSAGE).map_err(sql)?;
     let read = |row: &Row<'_>| Ok(message_row(row, seq));
     statement.query_row([seq as i64], read).optional().map_err(sql)?.transpose()
 }
 
 fn message_row(row: &Row<'_>, seq: u64) -> StoreResult<MessageRow> {
-    let id = MessageId(from_order_key(seq, get::<i64>(row, "tail")? as u64));
-    let envelope: Option<String> = get(row, "envelope")?;
+    let text = |column| -> StoreResult<&str> {
+        row.get_ref(column).map_err(sql)?.as_str().map_err(damaged)
+    };
+    let number = |column| row.get::<_, i64>(column).map_err(sql);
+    let id = MessageId(from_order_key(seq, number(0)? as u64));
+    let envelope = row.get_ref(5).map_err(sql)?.as_str_or_null().map_err(damaged)?;
     let message = Message {
         id,
-        tenant: TenantId(get::<String>(row, "tenant")?.into()),
-        class: get::<String>(row, "class")?.into(),
+        tenant: TenantId(text(1)?.into()),
+        class: text(2)?.into(),
         created_at: id.created_at(),
-        expires_at: Timestamp(get(row, "expires")?),
-        ttl_s: get(row, "ttl_s")?,
+        expires_at: Timestamp(number(3)?),
+        ttl_s: row.get(4).map_err(sql)?,
         envelope: envelope
-            .map_or(Ok(Envelope::default()), |text| parse(&text, "a message's envelope"))?,
+            .map_or(Ok(Envelope::default()), |text| parse(text, "a message's envelope"))?,
         content: "".into(),
     };
-    Ok(MessageRow { message, deliveries: get(row, "deliveries")?, content: get(row, "content")? })
+    let (deliveries, content) = (row.get(6).map_err(sql)?, row.get(7).map_err(sql)?);
+    Ok(MessageRow { message, deliveries, content })
 }
 
 /// A history with one more attempt, without reading the old ones unless there are too many.
