@@ -3,6 +3,7 @@
 
 mod demo;
 mod kill;
+mod mutants;
 
 use anyhow::{Result, bail};
 
@@ -22,6 +23,11 @@ const PROOFS: &[Proof] = &[
         name: "kill",
         claim: "ten times kill -9 among 100 000 messages: nothing lost, repeats bounded and recognisable",
         run: kill::run,
+    },
+    Proof {
+        name: "mutants",
+        claim: "each promise, broken on purpose, makes a test fail",
+        run: mutants::run,
     },
 ];
 
