@@ -4,6 +4,7 @@
 
 pub mod address;
 pub mod backoff;
+pub mod breaker;
 pub mod channel;
 pub mod class;
 pub mod classify;
@@ -15,9 +16,12 @@ pub mod lane;
 pub mod message;
 pub mod outcome;
 pub mod retry_after;
+pub mod signal;
 pub mod store;
+pub mod throttle;
 pub mod time;
 pub mod ttl;
+pub mod window;
 
 pub use address::{Address, AddressHash, AddressStatus, ChannelKind, Target};
 pub use channel::{Attempt, Channel, FieldError, Finished, Intake};
