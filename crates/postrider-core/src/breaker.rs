@@ -130,6 +130,11 @@ impl Breaker {
         }
     }
 
+    /// The same with nothing known; what is under way no longer counts.
+    pub fn fresh(&self) -> Self {
+        Self { epoch: self.epoch.wrapping_add(1), ..Self::new(self.policy) }
+    }
+
     /// Asks for `want` calls. What is not used is to be [handed back](Self::hand_back).
     pub fn admit(&mut self, want: usize, now: Timestamp) -> Result<Permit, Barred> {
         self.may_pass(now)?;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::ChannelKind;
 use crate::message::TenantId;
+use crate::time::Timestamp;
 
 /// A lane's name, interned by its store. Means nothing outside that store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -26,5 +27,57 @@ pub struct LaneKey {
 impl fmt::Display for LaneKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}/{}", self.tenant, self.channel, self.provider, self.class)
+    }
+}
+
+/// What can keep a lane from being worked on, in the order in which it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hold {
+    /// An operator paused the lane.
+    Paused,
+    /// The provider asked to be left alone.
+    RetryAfter,
+    /// The provider's breaker is open.
+    Breaker,
+    /// The provider refuses the tenant's credential.
+    Credential,
+    /// As many calls as allowed are under way to the provider.
+    Concurrency,
+}
+
+impl Hold {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paused => "lane not paused",
+            Self::RetryAfter => "provider takes calls",
+            Self::Breaker => "breaker",
+            Self::Credential => "credential",
+            Self::Concurrency => "concurrency",
+        }
+    }
+}
+
+/// Whether a lane can be worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneState {
+    Ready,
+    /// Until a known time.
+    Waiting {
+        on: Hold,
+        until: Timestamp,
+    },
+    /// Until something happens.
+    Blocked {
+        on: Hold,
+    },
+}
+
+impl LaneState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Waiting { .. } => "waiting",
+            Self::Blocked { .. } => "blocked",
+        }
     }
 }

@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_core::breaker::BreakerPolicy;
 use postrider_core::store::{Leased, ReadyLane, Store, StoreError};
-use postrider_core::{Channel, ChannelKind, Class, Clock};
+use postrider_core::{Channel, ChannelKind, Class, Clock, LaneState};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::flow::Flow;
+use crate::lanes::{Lanes, Resting};
 use crate::launch::{Batch, Bench, Job, may_be_sent};
 use crate::observer::Observer;
 use crate::roll::Roll;
@@ -28,6 +30,8 @@ pub struct Limits {
     pub settle_batch: usize,
     /// How long a settlement may wait for others to share its fsync.
     pub settle_linger: Duration,
+    /// When a provider counts as failing.
+    pub breaker: BreakerPolicy,
 }
 
 impl Default for Limits {
@@ -38,11 +42,11 @@ impl Default for Limits {
             lease: Duration::from_secs(90),
             settle_batch: 512,
             settle_linger: Duration::from_millis(2),
+            breaker: BreakerPolicy::default(),
         }
     }
 }
 
-const PER_ORIGIN_DEFAULT: usize = 64;
 /// What one turn of the round robin takes from a lane.
 const QUANTUM: usize = 64;
 /// What one task sends: large enough to encrypt in one go, small enough to spread over cores.
@@ -58,7 +62,8 @@ pub struct DispatcherConfig {
     pub store: Arc<dyn Store>,
     pub channels: Vec<Arc<dyn Channel>>,
     pub classes: Vec<Arc<Class>>,
-    pub limits: Limits,
+    /// Also carries the limits.
+    pub lanes: Arc<Lanes>,
     pub clock: Arc<dyn Clock>,
     pub observer: Arc<dyn Observer>,
     /// For jitter.
@@ -76,30 +81,32 @@ pub struct Dispatcher {
 impl Dispatcher {
     pub fn start(config: DispatcherConfig) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let flow =
-            Arc::new(Flow::new(config.limits.concurrency.max(1) + config.limits.settle_batch));
+        let limits = config.lanes.limits().clone();
+        let flow = Arc::new(Flow::new(limits.concurrency.max(1) + limits.settle_batch));
         let (sender, receiver) = mpsc::unbounded_channel();
         let settler = Settler {
             store: config.store.clone(),
             flow: flow.clone(),
             observer: config.observer.clone(),
-            batch_max: config.limits.settle_batch.max(1),
-            linger: config.limits.settle_linger,
+            batch_max: limits.settle_batch.max(1),
+            linger: limits.settle_linger,
         };
         let leaser = Leaser {
             store: config.store,
             channels: config.channels.into_iter().map(|c| (c.kind(), c)).collect(),
             classes: config.classes.into_iter().map(|c| (c.name.clone(), c)).collect(),
             fallback: Arc::new(Class::default()),
-            limits: config.limits,
+            lease: limits.lease,
             bench: Arc::new(Bench {
                 clock: config.clock,
                 flow: flow.clone(),
+                lanes: config.lanes,
                 observer: config.observer,
                 settlements: Settlements(sender),
                 roll: Roll::new(config.seed),
             }),
             tasks: JoinSet::new(),
+            resting: Resting::default(),
             lanes_asked: LANES_FIRST,
         };
         Self {
@@ -134,9 +141,10 @@ struct Leaser {
     channels: HashMap<ChannelKind, Arc<dyn Channel>>,
     classes: HashMap<Arc<str>, Arc<Class>>,
     fallback: Arc<Class>,
-    limits: Limits,
+    lease: Duration,
     bench: Arc<Bench>,
     tasks: JoinSet<()>,
+    resting: Resting,
     lanes_asked: usize,
 }
 
@@ -157,8 +165,10 @@ impl Leaser {
                 }
             };
             if launched == 0 {
+                let waking = self.resting.next(self.bench.clock.now());
                 tokio::select! {
-                    () = self.store.wait_for_work(WAIT_MAX) => {}
+                    () = self.store.wait_for_work(waking.unwrap_or(WAIT_MAX).min(WAIT_MAX)) => {}
+                    () = self.bench.lanes.changed() => {}
                     () = self.bench.flow.freed() => {}
                     _ = stopped.changed() => {}
                 }
@@ -172,37 +182,43 @@ impl Leaser {
         if self.bench.flow.room() == 0 {
             return Ok(0);
         }
-        let lanes = self.store.ready_lanes(self.lanes_asked).await?;
+        self.resting.wake(self.bench.clock.now(), self.bench.lanes.acts());
+        // Lanes that wait must not hide those behind them.
+        let asked = self.lanes_asked + self.resting.len();
+        let lanes = self.store.ready_lanes(asked).await?;
         let mut launched = 0;
         for lane in &lanes {
-            launched += self.serve(lane).await?;
+            if !self.resting.holds(lane.id) {
+                launched += self.serve(lane).await?;
+            }
         }
-        // Lanes that wait for a full origin must not hide those behind them.
-        self.lanes_asked = if launched == 0 && lanes.len() == self.lanes_asked {
-            (self.lanes_asked * 4).min(LANES_MAX)
-        } else {
-            LANES_FIRST
-        };
-        let retry_wider =
-            launched == 0 && self.lanes_asked > lanes.len() && lanes.len() >= LANES_FIRST;
-        Ok(if retry_wider { 1 } else { launched })
+        let look_further = launched == 0 && lanes.len() >= asked && asked < LANES_MAX;
+        self.lanes_asked = if look_further { self.lanes_asked * 4 } else { LANES_FIRST };
+        Ok(if look_further { 1 } else { launched })
     }
 
+    /// Asks the lane's gates, leases what they let through and sends it.
     async fn serve(&mut self, lane: &ReadyLane) -> Result<usize, StoreError> {
         let Some(channel) = self.channels.get(&lane.key.channel).cloned() else { return Ok(0) };
-        let per_origin = &self.limits.per_origin;
-        let limit = |kind| per_origin.get(&kind).copied().unwrap_or(PER_ORIGIN_DEFAULT);
-        let origin = self.bench.flow.origin(&lane.key, limit);
-        let max = origin.free().min(self.bench.flow.room()).min(QUANTUM);
-        if max == 0 {
+        let want = self.bench.flow.room().min(QUANTUM);
+        if want == 0 {
             return Ok(0);
         }
-        let leased = self.store.lease(lane.id, max, self.limits.lease).await?;
+        let pass = match self.bench.lanes.admit(&lane.key, want) {
+            Ok(pass) => pass,
+            Err(held) => {
+                if let LaneState::Waiting { until, .. } = held {
+                    self.resting.rest(lane.id, until);
+                }
+                return Ok(0);
+            }
+        };
+        let leased = self.store.lease(lane.id, pass.calls(), self.lease).await?;
         let count = leased.len();
         self.bench.flow.leased(count);
         let class = self.classes.get(&lane.key.class).unwrap_or(&self.fallback).clone();
         let mut jobs = self.sendable(lane, leased, &class);
-        origin.take(jobs.len());
+        let ticket = pass.begin(jobs.len());
         self.bench.observer.in_flight(self.bench.flow.unsettled());
         while !jobs.is_empty() {
             let rest = jobs.split_off(jobs.len().min(TASK_JOBS));
@@ -210,7 +226,7 @@ impl Leaser {
                 lane: lane.key.clone(),
                 class: class.clone(),
                 channel: channel.clone(),
-                origin: origin.clone(),
+                ticket: ticket.clone(),
                 jobs: std::mem::replace(&mut jobs, rest),
             };
             self.tasks.spawn(batch.run(self.bench.clone()));

@@ -1,35 +1,10 @@
-//! How much may be under way: per origin and in all. Counts only; decides nothing about order.
+//! How much may be under way in all. Counts only; what each lane may do is said in [`crate::lanes`].
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use postrider_core::{ChannelKind, LaneKey};
 use tokio::sync::Notify;
 
-/// Idle origins are forgotten beyond this many.
-const ORIGINS_MAX: usize = 10_000;
-
-/// The calls under way to one origin.
-pub(crate) struct Origin {
-    limit: usize,
-    in_flight: AtomicUsize,
-}
-
-impl Origin {
-    pub(crate) fn free(&self) -> usize {
-        self.limit.saturating_sub(self.in_flight.load(Ordering::Acquire))
-    }
-
-    pub(crate) fn take(&self, n: usize) {
-        self.in_flight.fetch_add(n, Ordering::AcqRel);
-    }
-}
-
-type OriginKey = (ChannelKind, Arc<str>);
-
 pub(crate) struct Flow {
-    origins: Mutex<HashMap<OriginKey, Arc<Origin>>>,
     /// Leased and not yet durably settled: what a crash now would send again.
     unsettled: AtomicUsize,
     unsettled_max: usize,
@@ -38,31 +13,7 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn new(unsettled_max: usize) -> Self {
-        Self {
-            origins: Mutex::default(),
-            unsettled: AtomicUsize::new(0),
-            unsettled_max,
-            freed: Notify::new(),
-        }
-    }
-
-    pub(crate) fn origin(
-        &self,
-        lane: &LaneKey,
-        limit: impl Fn(ChannelKind) -> usize,
-    ) -> Arc<Origin> {
-        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (lane.channel, lane.provider.clone());
-        if let Some(origin) = origins.get(&key) {
-            return origin.clone();
-        }
-        if origins.len() >= ORIGINS_MAX {
-            origins.retain(|_, o| o.in_flight.load(Ordering::Acquire) > 0);
-        }
-        let origin =
-            Arc::new(Origin { limit: limit(lane.channel).max(1), in_flight: AtomicUsize::new(0) });
-        origins.insert(key, origin.clone());
-        origin
+        Self { unsettled: AtomicUsize::new(0), unsettled_max, freed: Notify::new() }
     }
 
     /// How many more may be leased.
@@ -86,42 +37,7 @@ impl Flow {
         }
     }
 
-    /// A call has ended. Wakes the dispatcher when a quarter of the origin is free again, not for
-    /// every single call: leasing in batches is what keeps a delivery cheap.
-    pub(crate) fn call_ended(&self, origin: &Origin) {
-        let left = origin.in_flight.fetch_sub(1, Ordering::AcqRel) - 1;
-        if left == 0 || left == origin.limit - origin.limit.div_ceil(4) {
-            self.freed.notify_one();
-        }
-    }
-
     pub(crate) async fn freed(&self) {
         self.freed.notified().await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use postrider_core::TenantId;
-
-    use super::*;
-
-    #[test]
-    fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() {
-        let flow = Flow::new(100);
-        let lane = |tenant: &str| LaneKey {
-            tenant: TenantId::new(tenant),
-            channel: ChannelKind::Webhook,
-            provider: "https://a.example".into(),
-            class: "otp".into(),
-        };
-        let first = flow.origin(&lane("a"), |_| 4);
-        let second = flow.origin(&lane("b"), |_| 4);
-        first.take(3);
-        assert_eq!(second.free(), 1);
-        second.take(1);
-        assert_eq!(first.free(), 0);
-        flow.call_ended(&first);
-        assert_eq!(first.free(), 1);
     }
 }

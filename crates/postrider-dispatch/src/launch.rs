@@ -6,11 +6,12 @@ use std::time::Duration;
 use postrider_core::decide::{Decision, Progress, Rules, decide};
 use postrider_core::store::{Change, Halt, Leased, Settlement};
 use postrider_core::{
-    Attempt, AttemptRecord, Channel, Class, Clock, Finished, LaneKey, Outcome, Report, State,
-    Timestamp,
+    Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, Finished, LaneKey, Outcome, Report,
+    Signal, State, Timestamp,
 };
 
-use crate::flow::{Flow, Origin};
+use crate::flow::Flow;
+use crate::lanes::{Lanes, Lesson, Ticket};
 use crate::observer::Observer;
 use crate::roll::Roll;
 use crate::settler::{Pending, Settlements};
@@ -19,6 +20,7 @@ use crate::settler::{Pending, Settlements};
 pub(crate) struct Bench {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) flow: Arc<Flow>,
+    pub(crate) lanes: Arc<Lanes>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) settlements: Settlements,
     pub(crate) roll: Roll,
@@ -29,7 +31,7 @@ pub(crate) struct Batch {
     pub(crate) lane: Arc<LaneKey>,
     pub(crate) class: Arc<Class>,
     pub(crate) channel: Arc<dyn Channel>,
-    pub(crate) origin: Arc<Origin>,
+    pub(crate) ticket: Ticket,
     pub(crate) jobs: Vec<Job>,
 }
 
@@ -85,7 +87,7 @@ impl Batch {
         let running = Running {
             lane: self.lane,
             class: self.class,
-            origin: self.origin,
+            ticket: self.ticket,
             bench,
             jobs: self.jobs.into(),
         };
@@ -108,7 +110,7 @@ impl Batch {
 struct Running {
     lane: Arc<LaneKey>,
     class: Arc<Class>,
-    origin: Arc<Origin>,
+    ticket: Ticket,
     bench: Arc<Bench>,
     jobs: Mutex<Vec<Job>>,
 }
@@ -139,9 +141,12 @@ impl Running {
     fn end(&self, finished: Finished) {
         let mut jobs = self.jobs();
         let Some(job) = jobs.get_mut(finished.slot).filter(|job| !job.ended) else { return };
+        let lesson = lesson(&self.lane, &job.leased, &finished.report);
         if conclude(&self.bench, &self.lane, &self.class, job, finished) {
             job.ended = true;
-            self.bench.flow.call_ended(&self.origin);
+            if let Some(event) = self.bench.lanes.ended(&self.ticket, Some(lesson)) {
+                self.bench.observer.lane_event(&self.lane, event);
+            }
         }
     }
 
@@ -163,7 +168,7 @@ impl Drop for Running {
         let now = self.bench.clock.now();
         let jobs = self.jobs();
         for Job { leased, .. } in jobs.iter().filter(|job| !job.ended) {
-            self.bench.flow.call_ended(&self.origin);
+            self.bench.lanes.ended(&self.ticket, None);
             self.bench.settlements.push(Pending {
                 settlement: Settlement {
                     delivery: leased.delivery,
@@ -176,6 +181,21 @@ impl Drop for Running {
                 decided_at: now,
             });
         }
+    }
+}
+
+/// What an answer says about the provider.
+fn lesson(lane: &LaneKey, leased: &Leased, report: &Report) -> Lesson {
+    let [a, b, c, d, e, f, g, h, ..] = leased.hash.0;
+    Lesson {
+        signal: Signal::of(&report.outcome, report.status),
+        wait: match report.outcome {
+            Outcome::RetryAfter { after, scope } => Some((scope, after)),
+            _ => None,
+        },
+        target: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        // A plain HTTP request names a credential of its own.
+        tenant_credential: lane.channel != ChannelKind::Http,
     }
 }
 

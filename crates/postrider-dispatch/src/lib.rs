@@ -5,6 +5,7 @@
 mod dispatcher;
 mod flow;
 pub mod gate;
+pub mod lanes;
 mod launch;
 mod observer;
 mod roll;
@@ -12,5 +13,6 @@ mod settler;
 
 pub use dispatcher::{Dispatcher, DispatcherConfig, Limits};
 pub use gate::{Gate, Refusal, Submission};
+pub use lanes::{LaneEvent, Lanes};
 pub use observer::{NoObserver, Observer};
 pub use postrider_core::FieldError;

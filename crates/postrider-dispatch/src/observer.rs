@@ -5,6 +5,8 @@ use std::time::Duration;
 use postrider_core::store::StoreError;
 use postrider_core::{AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State};
 
+use crate::lanes::LaneEvent;
+
 /// Called on the hot path: must be quick and must not block.
 pub trait Observer: Send + Sync + 'static {
     /// A provider was called.
@@ -30,6 +32,9 @@ pub trait Observer: Send + Sync + 'static {
 
     /// A settlement came too late and was refused: somebody else has the delivery.
     fn fenced(&self, _delivery: DeliveryId) {}
+
+    /// A lane's provider opened up or shut down for a while.
+    fn lane_event(&self, _lane: &LaneKey, _event: LaneEvent) {}
 
     /// The number of calls under way has changed.
     fn in_flight(&self, _now: usize) {}

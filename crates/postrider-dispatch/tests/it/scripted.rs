@@ -10,7 +10,7 @@ use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
     DeliveryId, Finished, LaneKey, Outcome, Report, State, TenantId, Timestamp,
 };
-use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Limits, Observer, Submission};
+use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Lanes, Limits, Observer, Submission};
 use postrider_store::{ManualClock, MemoryStore};
 use tokio::sync::{Notify, mpsc};
 
@@ -79,6 +79,7 @@ pub(crate) struct World {
     events: mpsc::UnboundedReceiver<Event>,
     ear: mpsc::UnboundedSender<Event>,
     dispatcher: Option<Dispatcher>,
+    pub(crate) lanes: Arc<Lanes>,
     classes: Vec<Arc<Class>>,
 }
 
@@ -93,6 +94,7 @@ impl World {
         let channel =
             Arc::new(Scripted { script: Mutex::new(script.into()), ..Scripted::default() });
         let (ear, events) = mpsc::unbounded_channel();
+        let lanes = Lanes::new(Limits::default(), clock.clone(), 11);
         Self {
             store,
             clock,
@@ -102,6 +104,7 @@ impl World {
             events,
             ear,
             dispatcher: None,
+            lanes,
             classes,
         }
     }
@@ -112,11 +115,12 @@ impl World {
 
     pub(crate) fn start_with(&mut self, limits: Limits) {
         let store: Arc<dyn Store> = self.store.clone();
+        self.lanes = Lanes::new(limits, self.clock.clone(), 11);
         self.dispatcher = Some(Dispatcher::start(DispatcherConfig {
             store,
             channels: vec![self.channel.clone()],
             classes: self.classes.clone(),
-            limits,
+            lanes: self.lanes.clone(),
             clock: self.clock.clone(),
             observer: Arc::new(Ear(self.ear.clone())),
             seed: 7,

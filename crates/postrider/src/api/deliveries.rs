@@ -3,7 +3,9 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use postrider_core::store::DeliveryFilter;
-use postrider_core::{ChannelKind, DeadReason, DeliveryId, State as DeliveryState, Timestamp};
+use postrider_core::{
+    ChannelKind, DeadReason, DeliveryId, LaneKey, State as DeliveryState, Timestamp,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -88,8 +90,14 @@ pub(crate) async fn explanation(
             && lane.key.provider == delivery.provider
             && lane.key.class == delivery.class
     });
+    let standing = app.lanes.standing(&LaneKey {
+        tenant: delivery.tenant.clone(),
+        channel: delivery.channel,
+        provider: delivery.provider.clone(),
+        class: delivery.class.clone(),
+    });
     let class = app.config.classes.get(&*delivery.class);
-    Ok(Json(explain(delivery, lane, class, app.clock.now())))
+    Ok(Json(explain(delivery, lane, &standing, class, app.clock.now())))
 }
 
 async fn find(app: &Shared, reader: &Reader, text: &str) -> Answer<postrider_core::Delivery> {

@@ -3,10 +3,12 @@
 
 use postrider_core::store::LaneDepth;
 use postrider_core::{Class, Delivery, State, Timestamp};
+use postrider_dispatch::lanes::Standing;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::views::{DeliveryBody, LaneBody, Time};
+use super::lanes::{self, LaneBody};
+use super::views::{DeliveryBody, Time};
 
 /// What is known about a delivery's position.
 #[derive(Debug, Serialize, ToSchema)]
@@ -44,24 +46,40 @@ pub(crate) struct GateVerdict {
 pub(crate) fn explain(
     delivery: Delivery,
     lane: Option<LaneDepth>,
+    standing: &Standing,
     class: Option<&Class>,
     now: Timestamp,
 ) -> Explanation {
     let pending = delivery.state.is_pending();
     let left = if pending { delivery.expires_at.since(now).as_secs() } else { 0 };
-    let waiting = delivery.due_at.filter(|due| pending && *due > now);
+    let due = delivery.due_at.filter(|due| pending && *due > now);
+    // What holds its lane up matters once it is due; before that, it is due later anyway.
+    let held = standing.held_by().filter(|_| is_due(&delivery, now));
+    let waiting = due.max(held.and_then(|verdict| verdict.until));
+    let mut can_do = can_do(&delivery);
+    if let (Some(lane), true) = (&lane, held.is_some()) {
+        can_do.extend(lanes::can_do(lane.id, standing));
+    }
     Explanation {
         id: delivery.id.to_string(),
         state: delivery.state.name(),
         summary: summary(&delivery, class, now),
-        waits_for: waits_for(&delivery, lane.as_ref(), now),
+        waits_for: match held {
+            Some(verdict) => Some(format!("its lane; {}: {}", verdict.gate.name(), verdict.detail)),
+            None => waits_for(&delivery, lane.as_ref(), now),
+        },
         until: waiting.map(Into::into),
         ttl_left_s: left,
-        gates: gates(&delivery, lane.as_ref(), class, now),
-        can_do: can_do(&delivery),
-        lane: lane.map(Into::into),
+        gates: gates(&delivery, lane.as_ref(), standing, class, now),
+        can_do,
+        lane: lane.map(|lane| LaneBody::new(lane, standing)),
         delivery: delivery.into(),
     }
+}
+
+fn is_due(delivery: &Delivery, now: Timestamp) -> bool {
+    let waits = delivery.state.is_pending() && delivery.state != State::Sending;
+    waits && delivery.due_at.is_none_or(|due| due <= now)
 }
 
 fn summary(delivery: &Delivery, class: Option<&Class>, now: Timestamp) -> String {
@@ -128,6 +146,7 @@ fn waits_for(delivery: &Delivery, lane: Option<&LaneDepth>, now: Timestamp) -> O
 fn gates(
     delivery: &Delivery,
     lane: Option<&LaneDepth>,
+    standing: &Standing,
     class: Option<&Class>,
     now: Timestamp,
 ) -> Vec<GateVerdict> {
@@ -169,6 +188,9 @@ fn gates(
     if let Some(lane) = lane.filter(|_| pending) {
         let detail = format!("{} pending, {} in flight", lane.pending, lane.in_flight);
         gates.push(GateVerdict { gate: "lane", verdict: "open", detail });
+    }
+    if pending {
+        gates.extend(standing.gates.iter().map(Into::into));
     }
     gates
 }

@@ -10,6 +10,7 @@ mod deliveries;
 mod events;
 mod explain;
 mod extract;
+mod lanes;
 mod lines;
 mod messages;
 pub mod openapi;
@@ -30,7 +31,7 @@ use axum::routing::{MethodRouter, delete, get, post};
 use postrider_channels::pool::Pool;
 use postrider_core::store::Store;
 use postrider_core::{Clock, Timestamp};
-use postrider_dispatch::Gate;
+use postrider_dispatch::{Gate, Lanes};
 use tokio::sync::watch;
 
 use crate::config::Config;
@@ -43,6 +44,7 @@ pub struct App {
     pub config: Arc<Config>,
     pub store: Arc<dyn Store>,
     pub gate: Arc<Gate>,
+    pub lanes: Arc<Lanes>,
     pub clock: Arc<dyn Clock>,
     pub keys: ApiKeys,
     pub signing: Arc<SigningKeys>,
@@ -59,6 +61,7 @@ pub struct Parts {
     pub config: Arc<Config>,
     pub store: Arc<dyn Store>,
     pub gate: Arc<Gate>,
+    pub lanes: Arc<Lanes>,
     pub clock: Arc<dyn Clock>,
     pub keys: ApiKeys,
     pub signing: Arc<SigningKeys>,
@@ -73,6 +76,7 @@ impl App {
             config: parts.config,
             store: parts.store,
             gate: parts.gate,
+            lanes: parts.lanes,
             clock: parts.clock,
             keys: parts.keys,
             signing: parts.signing,
@@ -131,7 +135,11 @@ fn routes() -> Vec<Route> {
         ("/v1/keys", &["get", "post"], get(api_keys::list).post(api_keys::create)),
         ("/v1/keys/{id}", &["delete"], delete(api_keys::revoke)),
         ("/v1/stats", &["get"], get(overview::stats)),
-        ("/v1/lanes", &["get"], get(overview::lanes)),
+        ("/v1/lanes", &["get"], get(lanes::list)),
+        ("/v1/lanes/{id}", &["get"], get(lanes::show)),
+        ("/v1/lanes/{id}/pause", &["post"], post(lanes::pause)),
+        ("/v1/lanes/{id}/resume", &["post"], post(lanes::resume)),
+        ("/v1/lanes/{id}/breaker", &["post"], post(lanes::breaker)),
         ("/v1/events", &["get"], get(events::events)),
         ("/v1/classes", &["get"], get(overview::classes)),
         ("/healthz", &["get"], get(overview::healthz)),

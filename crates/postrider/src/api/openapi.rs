@@ -5,7 +5,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::{
-    addresses, api_keys, batch, dead_letters, deliveries, events, messages, overview, signing_keys,
+    addresses, api_keys, batch, dead_letters, deliveries, events, lanes, messages, overview,
+    signing_keys,
 };
 
 #[derive(OpenApi)]
@@ -40,7 +41,11 @@ use super::{
         api_keys::create,
         api_keys::revoke,
         overview::stats,
-        overview::lanes,
+        lanes::list,
+        lanes::show,
+        lanes::pause,
+        lanes::resume,
+        lanes::breaker,
         events::events,
         overview::classes,
         overview::healthz,

@@ -1,4 +1,4 @@
-//! Numbers: statistics, lanes, classes, health and metrics.
+//! Numbers: statistics, classes, health and metrics.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,13 @@ use axum::extract::{FromRequestParts as _, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use postrider_core::Class;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Shared;
 use super::auth::Reader;
-use super::deliveries::limit;
-use super::extract::Params;
 use super::problem::{Answer, Problem};
-use super::views::{LaneBody, Time};
+use super::views::Time;
 use crate::telemetry::{RatesBody, TotalsBody};
 
 /// The whole picture in a few numbers, of one tenant.
@@ -79,31 +77,6 @@ async fn server_stats(app: &Shared) -> Answer<ServerStats> {
         rates: app.metrics.rates(),
         totals: app.metrics.totals(),
     })
-}
-
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, default)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct LaneQuery {
-    /// 1 to 1000, 50 if absent.
-    pub limit: Option<usize>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct LaneList {
-    /// The deepest first.
-    pub lanes: Vec<LaneBody>,
-}
-
-/// Lanes with something pending, the deepest first.
-#[utoipa::path(get, path = "/v1/lanes", tag = "overview", params(LaneQuery), responses((status = 200, body = LaneList)))]
-pub(crate) async fn lanes(
-    State(app): State<Shared>,
-    reader: Reader,
-    Params(query): Params<LaneQuery>,
-) -> Answer<Json<LaneList>> {
-    let lanes = app.store.lanes(reader.view.as_ref(), limit(query.limit)?).await?;
-    Ok(Json(LaneList { lanes: lanes.into_iter().map(Into::into).collect() }))
 }
 
 #[derive(Debug, Serialize, ToSchema)]

@@ -63,6 +63,7 @@ pub(crate) async fn rotate_vapid(
     sender: Sender,
 ) -> Answer<Json<VapidList>> {
     app.signing.rotate(&sender.tenant, SigningKind::Vapid).await?;
+    app.lanes.credential_renewed(&sender.tenant);
     super::audit(&sender.caller, "vapid.rotate", &sender.tenant, 1);
     Ok(Json(vapid_list(&app, &sender.tenant)))
 }
@@ -79,6 +80,7 @@ pub(crate) async fn webhook(State(app): State<Shared>, sender: Sender) -> Answer
 #[utoipa::path(post, path = "/v1/webhook-secrets/rotate", tag = "keys", responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
 pub(crate) async fn rotate_webhook(State(app): State<Shared>, sender: Sender) -> Answer<Response> {
     app.signing.rotate(&sender.tenant, SigningKind::Webhook).await?;
+    app.lanes.credential_renewed(&sender.tenant);
     super::audit(&sender.caller, "webhook_secrets.rotate", &sender.tenant, 1);
     Ok(secret_list(&app, &sender.tenant))
 }

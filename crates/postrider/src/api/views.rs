@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use postrider_core::store::{LaneDepth, MessageView};
+use postrider_core::store::MessageView;
 use postrider_core::{Address, AddressStatus, AttemptRecord, Delivery, State, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -227,31 +227,4 @@ impl From<Address> for AddressBody {
 pub(crate) struct AddressPage {
     pub items: Vec<AddressBody>,
     pub next: Option<String>,
-}
-
-/// A lane: tenant × provider × class.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct LaneBody {
-    pub tenant: String,
-    pub channel: &'static str,
-    pub provider: String,
-    pub class: String,
-    pub pending: u64,
-    pub in_flight: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_due: Option<Time>,
-}
-
-impl From<LaneDepth> for LaneBody {
-    fn from(lane: LaneDepth) -> Self {
-        Self {
-            tenant: lane.key.tenant.to_string(),
-            channel: lane.key.channel.name(),
-            provider: lane.key.provider.to_string(),
-            class: lane.key.class.to_string(),
-            pending: lane.pending,
-            in_flight: lane.in_flight,
-            next_due: lane.next_due.map(Into::into),
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! `addresses`, `keys`, `vapid` and `lanes`.
+//! `addresses`, `keys` and `vapid`.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -182,37 +182,3 @@ pub(super) async fn vapid(args: VapidArgs) -> Outcome {
         table(items(list, "keys"), &columns)
     })
 }
-
-#[derive(Debug, Args)]
-pub(super) struct LanesArgs {
-    #[command(subcommand)]
-    what: LanesCommand,
-    #[command(flatten)]
-    connection: Connection,
-}
-
-#[derive(Debug, Subcommand)]
-enum LanesCommand {
-    /// Lanes with something pending, the deepest first.
-    List {
-        #[arg(long, default_value_t = 50)]
-        limit: usize,
-    },
-}
-
-pub(super) async fn lanes(args: LanesArgs) -> Outcome {
-    let LanesCommand::List { limit } = args.what;
-    let path = with_query("/v1/lanes", &[("limit", Some(limit.to_string()))]);
-    let list = args.connection.client()?.get(&path).await?;
-    args.connection.output().show(&list, |list| table(items(list, "lanes"), &LANE_COLUMNS))
-}
-
-pub(super) const LANE_COLUMNS: [(&str, &str); 7] = [
-    ("TENANT", "/tenant"),
-    ("CHANNEL", "/channel"),
-    ("PROVIDER", "/provider"),
-    ("CLASS", "/class"),
-    ("PENDING", "/pending"),
-    ("IN FLIGHT", "/in_flight"),
-    ("NEXT DUE", "/next_due"),
-];

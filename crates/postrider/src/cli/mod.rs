@@ -2,6 +2,7 @@
 //! the modules that the commands name.
 
 mod dead;
+mod lanes;
 mod lists;
 mod messages;
 mod output;
@@ -79,8 +80,8 @@ enum Command {
     Keys(lists::KeysArgs),
     /// VAPID keys: list, rotate.
     Vapid(lists::VapidArgs),
-    /// Lanes: list, the deepest first.
-    Lanes(lists::LanesArgs),
+    /// Lanes: list, show, pause, resume, and the breakers of their providers.
+    Lanes(lanes::LanesArgs),
     Demo(crate::demo::DemoArgs),
     Bench(crate::bench::BenchArgs),
     /// Fake providers for tests and demos.
@@ -156,7 +157,7 @@ impl Command {
             Self::Addresses(args) => lists::addresses(args).await,
             Self::Keys(args) => lists::keys(args).await,
             Self::Vapid(args) => lists::vapid(args).await,
-            Self::Lanes(args) => lists::lanes(args).await,
+            Self::Lanes(args) => lanes::run(args).await,
             Self::Demo(args) => match crate::demo::run(args).await? {
                 true => Ok(()),
                 false => Err(Failure::Other(anyhow::anyhow!("a promise did not hold"))),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::lists::LANE_COLUMNS;
+use super::lanes::COLUMNS;
 use super::output::{self, cell, items, table};
 use super::{Connection, Outcome};
 use crate::client::Client;
@@ -75,7 +75,7 @@ fn screen(now: &Value) -> String {
     text += &format!("\ndead letters {}\n\n", counts(&stats["dead_letters"]));
     text += &match items(now, "lanes") {
         [] => "no lane has anything pending".to_owned(),
-        lanes => table(lanes, &LANE_COLUMNS),
+        lanes => table(lanes, &COLUMNS),
     };
     text
 }

@@ -19,7 +19,7 @@ pub use environment::Environment;
 pub use reference::reference;
 pub use section::Secret;
 use sections::{
-    Admin, Dispatch, HttpChannel, Log, Network, Retention, Server, Store, WebhookChannel,
+    Admin, Breaker, Dispatch, HttpChannel, Log, Network, Retention, Server, Store, WebhookChannel,
     WebpushChannel,
 };
 
@@ -51,6 +51,7 @@ pub struct Config {
     pub webhook: WebhookChannel,
     pub http: HttpChannel,
     pub dispatch: Dispatch,
+    pub breaker: Breaker,
     pub retention: Retention,
     pub log: Log,
     /// What the built-in classes and the file's own say, by name.
@@ -121,6 +122,7 @@ impl Config {
         self.store.validate()?;
         self.webpush.validate()?;
         self.dispatch.validate()?;
+        self.breaker.validate()?;
         self.log.validate()?;
         let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
         if self.dispatch.lease_s <= longest {

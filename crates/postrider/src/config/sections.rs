@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use postrider_core::breaker::BreakerPolicy;
+
 use super::ConfigError;
 use super::section::{Secret, SectionInfo, section};
 
-pub(super) const ALL: [SectionInfo; 10] = [
+pub(super) const ALL: [SectionInfo; 11] = [
     Server::INFO,
     Admin::INFO,
     Store::INFO,
@@ -15,6 +17,7 @@ pub(super) const ALL: [SectionInfo; 10] = [
     WebhookChannel::INFO,
     HttpChannel::INFO,
     Dispatch::INFO,
+    Breaker::INFO,
     Retention::INFO,
     Log::INFO,
 ];
@@ -137,6 +140,29 @@ section! {
 }
 
 section! {
+    /// When a provider counts as failing, so that its lanes wait without using up attempts. Answers
+    /// about one message or one address never count as a failure, nor does being asked for less.
+    Breaker as "breaker" {
+        /// Opens when more than this share of the calls failed within the window ...
+        share: f64 = 0.2,
+        /// ... of this length ...
+        window_s: u32 = 300,
+        /// ... out of at least this many calls,
+        calls_min: u32 = 100,
+        /// or when at least this share of them failed within the window ...
+        burst_share: f64 = 0.5,
+        /// ... of this length ...
+        burst_window_s: u32 = 10,
+        /// ... out of at least this many.
+        burst_calls_min: u32 = 20,
+        /// It stays open for this long, then one call tries; each failure doubles it ...
+        open_s: u32 = 5,
+        /// ... up to this.
+        open_s_max: u32 = 300,
+    }
+}
+
+section! {
     /// How long the ledger remembers.
     Retention as "retention" {
         /// Final deliveries and their messages are forgotten after this many days. Dead letters stay
@@ -236,6 +262,47 @@ impl Dispatch {
         )?;
         check(self.settle_batch > 0, "dispatch.settle_batch", self.settle_batch, "at least 1")?;
         check(self.concurrency > 0, "dispatch.concurrency", self.concurrency, "at least 1")
+    }
+}
+
+impl Breaker {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let is_share = |share: f64| share > 0.0 && share <= 1.0;
+        check(is_share(self.share), "breaker.share", self.share, "above 0, up to 1")?;
+        check(
+            is_share(self.burst_share),
+            "breaker.burst_share",
+            self.burst_share,
+            "above 0, up to 1",
+        )?;
+        for (field, found) in [
+            ("breaker.window_s", self.window_s),
+            ("breaker.burst_window_s", self.burst_window_s),
+            ("breaker.calls_min", self.calls_min),
+            ("breaker.burst_calls_min", self.burst_calls_min),
+            ("breaker.open_s", self.open_s),
+        ] {
+            check((1..=86_400).contains(&found), field, found, "1 to 86400")?;
+        }
+        check(
+            (self.open_s..=86_400).contains(&self.open_s_max),
+            "breaker.open_s_max",
+            self.open_s_max,
+            "open_s to 86400",
+        )
+    }
+
+    pub(crate) fn policy(&self) -> BreakerPolicy {
+        BreakerPolicy {
+            window_s: self.window_s,
+            share: self.share,
+            calls_min: self.calls_min,
+            burst_window_s: self.burst_window_s,
+            burst_share: self.burst_share,
+            burst_calls_min: self.burst_calls_min,
+            open_s: self.open_s,
+            open_s_max: self.open_s_max,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use postrider_core::Clock;
 use postrider_core::store::Store;
-use postrider_dispatch::{Dispatcher, Gate};
+use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Lanes};
 use postrider_store::SystemClock;
 use tokio::task::JoinHandle;
 
@@ -77,10 +77,12 @@ pub async fn start_with(
         clock.clone(),
     );
     let channels = parts::channels(&config, &pool, &clock, &signing)?;
+    let lanes = Lanes::new(parts::limits(&config), clock.clone(), parts::seed()?);
     let app = Arc::new(App::new(api::Parts {
         config: config.clone(),
         store: store.clone(),
         gate: Arc::new(gate),
+        lanes: lanes.clone(),
         clock: clock.clone(),
         keys,
         signing,
@@ -91,8 +93,15 @@ pub async fn start_with(
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let dispatching = config.server.role == "all";
-    let parts =
-        parts::dispatcher(&config, store.clone(), channels, classes, clock, metrics.clone())?;
+    let parts = DispatcherConfig {
+        store: store.clone(),
+        channels,
+        classes,
+        lanes,
+        clock,
+        observer: metrics,
+        seed: parts::seed()?,
+    };
     let dispatcher = dispatching.then(|| Dispatcher::start(parts));
     Ok(Running {
         addr: listening.addr,

@@ -12,8 +12,8 @@ use postrider_channels::{
 };
 use postrider_core::classify::Table;
 use postrider_core::store::Store;
-use postrider_core::{Channel, ChannelKind, Class, Clock, Intake};
-use postrider_dispatch::{DispatcherConfig, Limits, Observer};
+use postrider_core::{Channel, ChannelKind, Clock, Intake};
+use postrider_dispatch::Limits;
 use postrider_store::{EmbeddedStore, MemoryStore, Options};
 
 use crate::config::Config;
@@ -78,33 +78,24 @@ pub(super) fn channels(
     ])
 }
 
-pub(super) fn dispatcher(
-    config: &Config,
-    store: Arc<dyn Store>,
-    channels: Vec<Arc<dyn Channel>>,
-    classes: Vec<Arc<Class>>,
-    clock: Arc<dyn Clock>,
-    observer: Arc<dyn Observer>,
-) -> anyhow::Result<DispatcherConfig> {
+/// Random numbers for jitter start here.
+pub(super) fn seed() -> anyhow::Result<u64> {
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed).ok().context("the system gives no random numbers")?;
-    Ok(DispatcherConfig {
-        store,
-        channels,
-        classes,
-        limits: Limits {
-            per_origin: HashMap::from([
-                (ChannelKind::Webpush, config.webpush.concurrency),
-                (ChannelKind::Webhook, config.webhook.concurrency),
-                (ChannelKind::Http, config.http.concurrency),
-            ]),
-            concurrency: config.dispatch.concurrency,
-            lease: Duration::from_secs(config.dispatch.lease_s),
-            settle_batch: config.dispatch.settle_batch,
-            settle_linger: Duration::from_millis(config.dispatch.settle_linger_ms),
-        },
-        clock,
-        observer,
-        seed: u64::from_le_bytes(seed),
-    })
+    Ok(u64::from_le_bytes(seed))
+}
+
+pub(super) fn limits(config: &Config) -> Limits {
+    Limits {
+        per_origin: HashMap::from([
+            (ChannelKind::Webpush, config.webpush.concurrency),
+            (ChannelKind::Webhook, config.webhook.concurrency),
+            (ChannelKind::Http, config.http.concurrency),
+        ]),
+        concurrency: config.dispatch.concurrency,
+        lease: Duration::from_secs(config.dispatch.lease_s),
+        settle_batch: config.dispatch.settle_batch,
+        settle_linger: Duration::from_millis(config.dispatch.settle_linger_ms),
+        breaker: config.breaker.policy(),
+    }
 }

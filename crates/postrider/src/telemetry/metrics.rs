@@ -33,6 +33,7 @@ pub struct Metrics {
     pub(super) dead_lettered: Family<LaneLabels, Counter>,
     pub(super) attempt_seconds: Histograms,
     pub(super) age_seconds: Histograms,
+    pub(super) lane_events: Family<LaneLabels, Counter>,
     pub(super) fenced: Counter,
     pub(super) store_errors: Family<OutcomeLabel, Counter>,
     deliveries: Family<OutcomeLabel, Gauge>,
@@ -56,6 +57,7 @@ impl Metrics {
             dead_lettered: Family::default(),
             attempt_seconds: Family::new_with_constructor(latencies),
             age_seconds: Family::new_with_constructor(ages),
+            lane_events: Family::default(),
             fenced: Counter::default(),
             store_errors: Family::default(),
             deliveries: Family::default(),
@@ -88,6 +90,11 @@ impl Metrics {
             "delivery_age_seconds",
             "Time from acceptance to the final state",
             self.age_seconds.clone(),
+        );
+        registry.register(
+            "lane_events",
+            "Times that a provider shut down or opened up for its lanes, by what happened",
+            self.lane_events.clone(),
         );
         registry.register("fenced", "Settlements refused as too late", self.fenced.clone());
         registry.register("store_errors", "Failures of the store", self.store_errors.clone());

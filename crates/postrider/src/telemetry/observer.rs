@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::store::StoreError;
 use postrider_core::{AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State};
-use postrider_dispatch::Observer;
+use postrider_dispatch::{LaneEvent, Observer};
 
 use super::Metrics;
 use super::labels::OutcomeLabel;
@@ -57,6 +57,28 @@ impl Observer for Metrics {
             tracing::warn!(%delivery, %lane, reason = reason.name(), "dead letter");
         } else {
             tracing::debug!(%delivery, %lane, state = state.name(), "finished");
+        }
+    }
+
+    fn lane_event(&self, lane: &LaneKey, event: LaneEvent) {
+        let (name, until) = match event {
+            LaneEvent::BreakerOpened { until } => ("breaker_opened", Some(until)),
+            LaneEvent::BreakerClosed => ("breaker_closed", None),
+            LaneEvent::CredentialRefused { until } => ("credential_refused", Some(until)),
+            LaneEvent::CredentialAccepted => ("credential_accepted", None),
+            LaneEvent::LeftAlone { until, .. } => ("left_alone", Some(until)),
+        };
+        let labels = self.providers.labels(lane, Some(name.into()));
+        self.lane_events.get_or_create(&labels).inc();
+        let until = until.map(tracing::field::display);
+        match event {
+            LaneEvent::BreakerClosed | LaneEvent::CredentialAccepted => {
+                tracing::info!(%lane, event = name, "a provider takes calls again");
+            }
+            LaneEvent::LeftAlone { scope, .. } => {
+                tracing::info!(%lane, event = name, ?scope, until, "a provider asked to be left alone");
+            }
+            _ => tracing::warn!(%lane, event = name, until, "a provider fails; its lanes wait"),
         }
     }
 

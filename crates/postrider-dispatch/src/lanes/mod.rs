@@ -1,0 +1,227 @@
+//! What every lane may do at this moment and what it waits for: shared by the dispatcher, which asks
+//! before it leases and tells how calls ended, and by whoever shows it to people or acts for them.
+//! Leases nothing and sends nothing itself.
+
+mod origin;
+mod pass;
+mod resting;
+mod standing;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use postrider_core::breaker::Forced;
+use postrider_core::throttle::Pause;
+use postrider_core::{ChannelKind, Clock, Hold, LaneId, LaneKey, LaneState, TenantId, Timestamp};
+use tokio::sync::Notify;
+
+use crate::dispatcher::Limits;
+use crate::roll::Roll;
+pub use origin::LaneEvent;
+pub(crate) use origin::{Lesson, Origin};
+pub(crate) use pass::{Pass, Ticket};
+pub(crate) use resting::Resting;
+pub use standing::{Standing, Verdict};
+
+/// Idle origins are forgotten beyond this many.
+const ORIGINS_MAX: usize = 10_000;
+const PER_ORIGIN_DEFAULT: usize = 64;
+
+type OriginKey = (ChannelKind, Arc<str>);
+
+/// A lane that an operator paused.
+#[derive(Debug, Clone)]
+pub struct PausedLane {
+    pub id: LaneId,
+    pub key: Arc<LaneKey>,
+    pub since: Timestamp,
+}
+
+pub struct Lanes {
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+    roll: Roll,
+    origins: Mutex<HashMap<OriginKey, Arc<Origin>>>,
+    paused: Mutex<HashMap<Arc<LaneKey>, PausedLane>>,
+    /// So that nobody asks while nothing is paused.
+    paused_count: AtomicUsize,
+    /// Grows with each act of an operator: what was known about waiting lanes no longer holds.
+    acts: AtomicU64,
+    wake: Arc<Notify>,
+}
+
+impl Lanes {
+    pub fn new(limits: Limits, clock: Arc<dyn Clock>, seed: u64) -> Arc<Self> {
+        let wake = Arc::new(Notify::new());
+        let weak = Arc::downgrade(&wake);
+        clock.on_move(Arc::new(move || {
+            if let Some(wake) = weak.upgrade() {
+                wake.notify_one();
+            }
+        }));
+        Arc::new(Self {
+            clock,
+            limits,
+            roll: Roll::new(seed),
+            origins: Mutex::default(),
+            paused: Mutex::default(),
+            paused_count: AtomicUsize::new(0),
+            acts: AtomicU64::new(0),
+            wake,
+        })
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Asks every gate of the lane for up to `want` calls.
+    pub(crate) fn admit(&self, lane: &Arc<LaneKey>, want: usize) -> Result<Pass, LaneState> {
+        let now = self.clock.now();
+        if self.is_paused(lane) {
+            return Err(LaneState::Blocked { on: Hold::Paused });
+        }
+        let origin = self.origin(lane, now);
+        let mut free = origin.free();
+        if free < want {
+            origin.want_more();
+            // Looked at again: a call may have ended between the look and the note.
+            free = origin.free();
+        }
+        if free == 0 {
+            let held = origin.gates().state(Some(&lane.tenant), now);
+            return Err(match held {
+                LaneState::Ready => LaneState::Blocked { on: Hold::Concurrency },
+                held => held,
+            });
+        }
+        let (calls, epochs) = origin.gates().admit(&lane.tenant, want.min(free), now)?;
+        Ok(Pass::new(origin, lane.clone(), calls, epochs))
+    }
+
+    /// The end of a call, with what it taught if there was an answer.
+    pub(crate) fn ended(&self, ticket: &Ticket, lesson: Option<Lesson>) -> Option<LaneEvent> {
+        let now = self.clock.now();
+        let (origin, tenant) = (&ticket.origin, &ticket.lane.tenant);
+        let (event, eased) = {
+            let mut gates = origin.gates();
+            match &lesson {
+                Some(lesson) => gates.learn(tenant, lesson, ticket.epochs, now, self.roll.next()),
+                None => {
+                    gates.hand_back(tenant, 1, ticket.epochs);
+                    (None, false)
+                }
+            }
+        };
+        if origin.call_ended() || eased {
+            self.wake.notify_one();
+        }
+        event
+    }
+
+    /// Something changed that may let a lane go.
+    pub(crate) async fn changed(&self) {
+        self.wake.notified().await;
+    }
+
+    pub(crate) fn acts(&self) -> u64 {
+        self.acts.load(Ordering::Acquire)
+    }
+
+    /// Leases nothing more from the lane until it is resumed. Lasts as long as this process.
+    pub fn pause(&self, id: LaneId, key: Arc<LaneKey>) -> PausedLane {
+        let paused = {
+            let mut all = self.paused();
+            let new = || PausedLane { id, key: key.clone(), since: self.clock.now() };
+            let paused = all.entry(key.clone()).or_insert_with(new).clone();
+            self.paused_count.store(all.len(), Ordering::Release);
+            paused
+        };
+        self.acted();
+        paused
+    }
+
+    /// False if it was not paused.
+    pub fn resume(&self, key: &LaneKey) -> bool {
+        let was_paused = {
+            let mut all = self.paused();
+            let was_paused = all.remove(key).is_some();
+            self.paused_count.store(all.len(), Ordering::Release);
+            was_paused
+        };
+        self.acted();
+        was_paused
+    }
+
+    /// By lane.
+    pub fn paused_lanes(&self) -> Vec<PausedLane> {
+        let mut all: Vec<_> = self.paused().values().cloned().collect();
+        all.sort_by_key(|lane| lane.id);
+        all
+    }
+
+    /// An operator's word about the breaker of a lane's provider; `None` takes it back. A wish of the
+    /// provider to be left alone is overruled by `Closed`.
+    pub fn force_breaker(&self, lane: &LaneKey, forced: Option<Forced>) {
+        let origin = self.origin(lane, self.clock.now());
+        {
+            let mut gates = origin.gates();
+            gates.breaker.force(forced);
+            if forced == Some(Forced::Closed) {
+                gates.pause.lift();
+                gates.tenants.values_mut().for_each(|own| own.pause = Pause::default());
+            }
+        }
+        self.acted();
+    }
+
+    /// The tenant has a new credential: what providers refused before is tried again at once.
+    pub fn credential_renewed(&self, tenant: &TenantId) {
+        for origin in self.origins().values() {
+            if let Some(own) = origin.gates().tenants.get_mut(tenant) {
+                own.credential.renewed();
+            }
+        }
+        self.acted();
+    }
+
+    fn acted(&self) {
+        self.acts.fetch_add(1, Ordering::AcqRel);
+        self.wake.notify_one();
+    }
+
+    fn is_paused(&self, lane: &LaneKey) -> bool {
+        self.paused_count.load(Ordering::Acquire) > 0 && self.paused().contains_key(lane)
+    }
+
+    fn paused(&self) -> MutexGuard<'_, HashMap<Arc<LaneKey>, PausedLane>> {
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn origins(&self) -> MutexGuard<'_, HashMap<OriginKey, Arc<Origin>>> {
+        self.origins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn origin(&self, lane: &LaneKey, now: Timestamp) -> Arc<Origin> {
+        let mut origins = self.origins();
+        let key = (lane.channel, lane.provider.clone());
+        if let Some(origin) = origins.get(&key) {
+            return origin.clone();
+        }
+        if origins.len() >= ORIGINS_MAX {
+            origins.retain(|_, origin| !origin.is_idle(now));
+        }
+        let origin = self.new_origin(lane);
+        origins.insert(key, origin.clone());
+        origin
+    }
+
+    fn new_origin(&self, lane: &LaneKey) -> Arc<Origin> {
+        let limit = self.limits.per_origin.get(&lane.channel).copied();
+        Arc::new(Origin::new(limit.unwrap_or(PER_ORIGIN_DEFAULT), self.limits.breaker))
+    }
+}
+
+#[cfg(test)]
+mod tests;

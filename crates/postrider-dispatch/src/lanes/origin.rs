@@ -1,0 +1,270 @@
+//! One provider's origin: the calls under way to it and the gates that all its lanes share. Counts
+//! and asks the policy; decides nothing by itself.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use postrider_core::breaker::{Barred, Breaker, BreakerPolicy, Turn};
+use postrider_core::credential::Credential;
+use postrider_core::throttle::{Pause, Widening, reach};
+use postrider_core::{Hold, LaneState, Scope, Signal, TenantId, Timestamp};
+
+/// Tenants of one origin that something is remembered about, at most.
+const TENANTS_MAX: usize = 4_096;
+
+pub(crate) struct Origin {
+    limit: usize,
+    in_flight: AtomicUsize,
+    /// Somebody had more to send than there was room for.
+    wanted: AtomicBool,
+    gates: Mutex<Gates>,
+}
+
+/// What stands between a lane and its provider, beside the room for calls.
+pub(super) struct Gates {
+    policy: BreakerPolicy,
+    pub(super) pause: Pause,
+    widening: Widening,
+    pub(super) breaker: Breaker,
+    /// Those of whom something is known that does not hold for all.
+    pub(super) tenants: HashMap<TenantId, TenantGates>,
+}
+
+pub(super) struct TenantGates {
+    pub(super) pause: Pause,
+    pub(super) credential: Credential,
+}
+
+/// Under which openings of the breakers a call was permitted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Epochs {
+    breaker: u32,
+    credential: Option<u32>,
+}
+
+/// What the end of a call taught.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lesson {
+    pub(crate) signal: Signal,
+    /// How long, and how far around, the provider wants to be left alone.
+    pub(crate) wait: Option<(Scope, Duration)>,
+    /// Stands for the address.
+    pub(crate) target: u64,
+    /// Whether the credential is the tenant's, not the address' own.
+    pub(crate) tenant_credential: bool,
+}
+
+/// Something worth telling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneEvent {
+    BreakerOpened {
+        until: Timestamp,
+    },
+    BreakerClosed,
+    CredentialRefused {
+        until: Timestamp,
+    },
+    CredentialAccepted,
+    /// The provider asked to be left alone, for all lanes of the scope.
+    LeftAlone {
+        scope: Scope,
+        until: Timestamp,
+    },
+}
+
+impl Origin {
+    pub(super) fn new(limit: usize, policy: BreakerPolicy) -> Self {
+        Self {
+            limit: limit.max(1),
+            in_flight: AtomicUsize::new(0),
+            wanted: AtomicBool::new(false),
+            gates: Mutex::new(Gates {
+                policy,
+                pause: Pause::default(),
+                widening: Widening::default(),
+                breaker: Breaker::new(policy),
+                tenants: HashMap::new(),
+            }),
+        }
+    }
+
+    pub(super) fn gates(&self) -> MutexGuard<'_, Gates> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Acquire)
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.limit().saturating_sub(self.in_flight())
+    }
+
+    pub(super) fn take(&self, calls: usize) {
+        self.in_flight.fetch_add(calls, Ordering::AcqRel);
+    }
+
+    /// Notes that more could be sent as soon as there is room.
+    pub(super) fn want_more(&self) {
+        self.wanted.store(true, Ordering::Release);
+    }
+
+    /// A call has ended. True if it is worth leasing again: when a quarter of the room is free, not
+    /// for every single call, because leasing in batches is what keeps a delivery cheap.
+    pub(super) fn call_ended(&self) -> bool {
+        let left = self.in_flight.fetch_sub(1, Ordering::AcqRel) - 1;
+        let limit = self.limit();
+        left <= limit - limit.div_ceil(4) && self.wanted.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn is_idle(&self, now: Timestamp) -> bool {
+        self.in_flight() == 0 && self.gates().state(None, now) == LaneState::Ready
+    }
+}
+
+impl Gates {
+    /// Asks all gates for `want` calls, all or none.
+    pub(super) fn admit(
+        &mut self,
+        tenant: &TenantId,
+        want: usize,
+        now: Timestamp,
+    ) -> Result<(usize, Epochs), LaneState> {
+        match self.state(Some(tenant), now) {
+            LaneState::Ready => {}
+            held => return Err(held),
+        }
+        let bar = |on| move |barred| held_by(on, barred);
+        let mut epochs = Epochs::default();
+        let mut calls = want;
+        if let Some(own) = self.tenants.get_mut(tenant) {
+            let permit = own.credential.admit(calls, now).map_err(bar(Hold::Credential))?;
+            (calls, epochs.credential) = (permit.calls, Some(permit.epoch));
+        }
+        match self.breaker.admit(calls, now) {
+            Ok(permit) => {
+                epochs.breaker = permit.epoch;
+                self.credential_back(tenant, calls - permit.calls, epochs);
+                Ok((permit.calls, epochs))
+            }
+            Err(barred) => {
+                self.credential_back(tenant, calls, epochs);
+                Err(held_by(Hold::Breaker, barred))
+            }
+        }
+    }
+
+    /// What holds a lane up, gate by gate in order. Changes nothing.
+    pub(super) fn state(&self, tenant: Option<&TenantId>, now: Timestamp) -> LaneState {
+        let own = tenant.and_then(|tenant| self.tenants.get(tenant));
+        let until = self.pause.until(now).max(own.and_then(|own| own.pause.until(now)));
+        if let Some(until) = until {
+            return LaneState::Waiting { on: Hold::RetryAfter, until };
+        }
+        if let Err(barred) = self.breaker.may_pass(now) {
+            return held_by(Hold::Breaker, barred);
+        }
+        match own.map(|own| own.credential.may_pass(now)) {
+            Some(Err(barred)) => held_by(Hold::Credential, barred),
+            _ => LaneState::Ready,
+        }
+    }
+
+    pub(super) fn hand_back(&mut self, tenant: &TenantId, calls: usize, epochs: Epochs) {
+        self.breaker.hand_back(calls, epochs.breaker);
+        self.credential_back(tenant, calls, epochs);
+    }
+
+    fn credential_back(&mut self, tenant: &TenantId, calls: usize, epochs: Epochs) {
+        if let (Some(epoch), Some(own)) = (epochs.credential, self.tenants.get_mut(tenant)) {
+            own.credential.hand_back(calls, epoch);
+        }
+    }
+
+    /// Learns from the end of a call. The flag says whether lanes may go that could not before.
+    pub(super) fn learn(
+        &mut self,
+        tenant: &TenantId,
+        lesson: &Lesson,
+        epochs: Epochs,
+        now: Timestamp,
+        roll: f64,
+    ) -> (Option<LaneEvent>, bool) {
+        let turn = self.breaker.report(lesson.signal, epochs.breaker, now, roll);
+        let mut event = match turn {
+            Some(Turn::Opened { until }) => Some(LaneEvent::BreakerOpened { until }),
+            Some(Turn::Closed) => Some(LaneEvent::BreakerClosed),
+            Some(Turn::Eased) | None => None,
+        };
+        let mut eased = matches!(turn, Some(Turn::Eased | Turn::Closed));
+        if let Some((scope, after)) = lesson.wait {
+            event = event.or(self.leave_alone(tenant, scope, after, lesson.target, now));
+        }
+        let refused = lesson.signal == Signal::Credential && lesson.tenant_credential;
+        if refused || epochs.credential.is_some() {
+            let own = &mut self.tenant(tenant, now).credential;
+            let turn = own.report(lesson.signal, epochs.credential.unwrap_or(0), now, roll);
+            eased |= matches!(turn, Some(Turn::Eased | Turn::Closed));
+            event = event.or(match turn {
+                Some(Turn::Opened { until }) => Some(LaneEvent::CredentialRefused { until }),
+                Some(Turn::Closed) => Some(LaneEvent::CredentialAccepted),
+                Some(Turn::Eased) | None => None,
+            });
+        }
+        (event, eased)
+    }
+
+    fn leave_alone(
+        &mut self,
+        tenant: &TenantId,
+        scope: Scope,
+        after: Duration,
+        target: u64,
+        now: Timestamp,
+    ) -> Option<LaneEvent> {
+        let (scope, after) = reach(scope, after, target, &mut self.widening, now);
+        let until = now + after;
+        let pause = match scope {
+            Scope::Target => return None,
+            Scope::Credential => &mut self.tenant(tenant, now).pause,
+            Scope::Host => &mut self.pause,
+        };
+        let is_news = pause.until(now).is_none();
+        pause.extend(until);
+        is_news.then_some(LaneEvent::LeftAlone { scope, until })
+    }
+
+    fn tenant(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantGates {
+        if self.tenants.len() >= TENANTS_MAX && !self.tenants.contains_key(tenant) {
+            self.tenants.retain(|_, own| !own.is_forgettable(now));
+            if self.tenants.len() >= TENANTS_MAX {
+                // Forgetting costs a few calls that are refused again; no bound would cost memory.
+                self.tenants.clear();
+            }
+        }
+        let policy = self.policy;
+        self.tenants.entry(tenant.clone()).or_insert_with(|| TenantGates {
+            pause: Pause::default(),
+            credential: Credential::new(policy),
+        })
+    }
+}
+
+impl TenantGates {
+    fn is_forgettable(&self, now: Timestamp) -> bool {
+        self.pause.until(now).is_none() && self.credential.is_forgettable(now)
+    }
+}
+
+fn held_by(on: Hold, barred: Barred) -> LaneState {
+    match barred {
+        Barred::Until(until) => LaneState::Waiting { on, until },
+        Barred::Probing | Barred::Forced => LaneState::Blocked { on },
+    }
+}

@@ -1,0 +1,134 @@
+//! A lane as people are shown it: every gate's verdict at this moment, in words. Changes nothing.
+
+use postrider_core::breaker::BreakerState;
+use postrider_core::{Hold, LaneKey, LaneState, Timestamp};
+
+use super::{Lanes, Origin};
+
+/// What one gate says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub gate: Hold,
+    pub open: bool,
+    pub until: Option<Timestamp>,
+    pub detail: String,
+}
+
+/// How a lane stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    pub state: LaneState,
+    /// In the order in which they are asked.
+    pub gates: Vec<Verdict>,
+    pub breaker: BreakerState,
+    /// Calls under way to the lane's provider, of all its lanes.
+    pub provider_in_flight: usize,
+    pub provider_limit: usize,
+}
+
+impl Standing {
+    /// The first gate that does not let the lane pass.
+    pub fn held_by(&self) -> Option<&Verdict> {
+        self.gates.iter().find(|verdict| !verdict.open)
+    }
+}
+
+impl Lanes {
+    pub fn standing(&self, lane: &LaneKey) -> Standing {
+        let now = self.clock.now();
+        let key = (lane.channel, lane.provider.clone());
+        let known = self.origins().get(&key).cloned();
+        // Nobody looked at it yet: it stands as a new one would.
+        let origin = known.unwrap_or_else(|| self.new_origin(lane));
+        let mut gates = vec![self.paused_verdict(lane)];
+        gates.extend(verdicts(&origin, lane, now));
+        let breaker = origin.gates().breaker.state();
+        let held = gates.iter().find(|verdict| !verdict.open);
+        let state = match held.map(|verdict| (verdict.gate, verdict.until)) {
+            None => LaneState::Ready,
+            Some((on, Some(until))) => LaneState::Waiting { on, until },
+            Some((on, None)) => LaneState::Blocked { on },
+        };
+        Standing {
+            state,
+            gates,
+            breaker,
+            provider_in_flight: origin.in_flight(),
+            provider_limit: origin.limit(),
+        }
+    }
+
+    fn paused_verdict(&self, lane: &LaneKey) -> Verdict {
+        let since = self.paused().get(lane).map(|paused| paused.since);
+        Verdict {
+            gate: Hold::Paused,
+            open: since.is_none(),
+            until: None,
+            detail: since.map_or("running".into(), |at| format!("paused by an operator at {at}")),
+        }
+    }
+}
+
+fn verdicts(origin: &Origin, lane: &LaneKey, now: Timestamp) -> Vec<Verdict> {
+    let gates = origin.gates();
+    let own = gates.tenants.get(&lane.tenant);
+    let alone = gates.pause.until(now).max(own.and_then(|own| own.pause.until(now)));
+    let breaker = gates.breaker.state();
+    let credential = own.map_or(Ok(()), |own| own.credential.may_pass(now));
+    let (in_flight, limit) = (origin.in_flight(), origin.limit());
+    vec![
+        Verdict {
+            gate: Hold::RetryAfter,
+            open: alone.is_none(),
+            until: alone,
+            detail: alone.map_or("it takes calls".into(), |until| {
+                format!("the provider asked to be left alone until {until}")
+            }),
+        },
+        Verdict {
+            gate: Hold::Breaker,
+            open: gates.breaker.may_pass(now).is_ok(),
+            until: match breaker {
+                BreakerState::Open { until } if until > now => Some(until),
+                _ => None,
+            },
+            detail: in_words(breaker, now),
+        },
+        Verdict {
+            gate: Hold::Credential,
+            open: credential.is_ok(),
+            until: match credential {
+                Err(postrider_core::breaker::Barred::Until(until)) => Some(until),
+                _ => None,
+            },
+            detail: match credential {
+                Ok(()) => "not refused".into(),
+                Err(_) => "the provider refused the tenant's credential".into(),
+            },
+        },
+        Verdict {
+            gate: Hold::Concurrency,
+            open: in_flight < limit,
+            until: None,
+            detail: format!("{in_flight} of {limit} calls under way to the provider"),
+        },
+    ]
+}
+
+fn in_words(breaker: BreakerState, now: Timestamp) -> String {
+    match breaker {
+        BreakerState::Closed => "closed: the provider works".into(),
+        BreakerState::Open { until } if until > now => {
+            format!("open: the provider fails; one call tries again at {until}")
+        }
+        BreakerState::Open { .. } => "open: the next call tries whether the provider works".into(),
+        BreakerState::Recovering { allowed: 1 } => {
+            "half open: one call tries whether the provider works".into()
+        }
+        BreakerState::Recovering { allowed } => {
+            format!("half open: the provider comes back, {allowed} calls at once")
+        }
+        BreakerState::ForcedOpen => "forced open by an operator".into(),
+        BreakerState::ForcedClosed => "forced closed by an operator".into(),
+    }
+}

@@ -1,0 +1,60 @@
+//! What the gates of a lane let through.
+
+use std::time::Duration;
+
+use super::*;
+
+fn lane(tenant: &str) -> Arc<LaneKey> {
+    Arc::new(LaneKey {
+        tenant: TenantId::new(tenant),
+        channel: ChannelKind::Webhook,
+        provider: "https://a.example".into(),
+        class: "otp".into(),
+    })
+}
+
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_800_000_000_000)
+    }
+}
+
+fn lanes(limit: usize) -> Arc<Lanes> {
+    let limits = Limits {
+        per_origin: [(ChannelKind::Webhook, limit)].into(),
+        settle_linger: Duration::ZERO,
+        ..Limits::default()
+    };
+    Lanes::new(limits, Arc::new(Still), 1)
+}
+
+#[test]
+fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() {
+    let lanes = lanes(4);
+    let first = lanes.admit(&lane("a"), 3).unwrap();
+    assert_eq!(first.calls(), 3);
+    let ticket = first.begin(3);
+    let second = lanes.admit(&lane("b"), 9).unwrap();
+    assert_eq!(second.calls(), 1);
+    second.begin(1);
+    let full = LaneState::Blocked { on: Hold::Concurrency };
+    assert_eq!(lanes.admit(&lane("a"), 1).err(), Some(full));
+    assert_eq!(lanes.standing(&lane("b")).state, full);
+    lanes.ended(&ticket, None);
+    assert_eq!(lanes.admit(&lane("a"), 9).unwrap().calls(), 1);
+}
+
+#[test]
+fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
+    let lanes = lanes(4);
+    lanes.pause(LaneId(1), lane("a"));
+    let paused = LaneState::Blocked { on: Hold::Paused };
+    assert_eq!(lanes.admit(&lane("a"), 1).err(), Some(paused));
+    assert_eq!(lanes.standing(&lane("a")).state, paused);
+    assert!(lanes.admit(&lane("b"), 1).is_ok());
+    assert!(lanes.resume(&lane("a")));
+    assert!(!lanes.resume(&lane("a")), "it was not paused any more");
+    assert!(lanes.admit(&lane("a"), 1).is_ok());
+}

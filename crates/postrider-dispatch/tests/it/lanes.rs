@@ -1,0 +1,175 @@
+//! What holds a lane up holds up that lane only, burns no attempt and ends at its time.
+
+use std::time::Duration;
+
+use postrider_core::breaker::{BreakerState, Forced};
+use postrider_core::store::Ledger;
+use postrider_core::{DeliveryId, Hold, LaneState, Outcome, Scope, State};
+
+use crate::scripted::World;
+
+const OTHER: &str = r#"{"to":{"address":{"channel":"webhook","url":"https://other.example/"}}}"#;
+
+fn wait(after_s: u64, scope: Scope) -> Option<Outcome> {
+    Some(Outcome::RetryAfter { after: Duration::from_secs(after_s), scope })
+}
+
+fn failing(calls: usize) -> Vec<Option<Outcome>> {
+    vec![Some(Outcome::RetryBackoff { at_least: Duration::ZERO }); calls]
+}
+
+async fn settle_down() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn to_target(world: &World, n: usize) -> DeliveryId {
+    let url = format!("https://hooks.example/{n}");
+    world.submit(&format!(r#"{{"to":{{"address":{{"channel":"webhook","url":"{url}"}}}}}}"#)).await
+}
+
+async fn state_of_lane(world: &World) -> LaneState {
+    let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
+    world.lanes.standing(&lane.key).state
+}
+
+#[tokio::test]
+async fn a_host_that_asks_to_be_left_alone_is_left_alone_by_all_its_lanes_and_only_by_them() {
+    let mut world = World::new(vec![wait(30, Scope::Host)]);
+    world.start();
+    let first = world.webhook("").await;
+    world.becomes(first, State::Retrying).await;
+    let until = world.now() + Duration::from_secs(30);
+    let second = to_target(&world, 2).await;
+    let third = world.webhook(r#","class":"otp""#).await;
+    world.submit(OTHER).await;
+    assert_eq!(world.finished().await, (State::Sent, None));
+    settle_down().await;
+    assert_eq!(world.calls(), 2);
+    assert_eq!(state_of_lane(&world).await, LaneState::Waiting { on: Hold::RetryAfter, until });
+    world.clock.advance(Duration::from_millis(29_999));
+    settle_down().await;
+    assert_eq!(world.calls(), 2, "not before its time");
+    world.clock.advance(Duration::from_millis(1));
+    for _ in 0..3 {
+        assert_eq!(world.finished().await, (State::Sent, None));
+    }
+    for waited in [second, third] {
+        assert_eq!(world.delivery(waited).await.attempts, 1, "waiting is not an attempt");
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_asks_to_be_left_alone_does_not_hold_up_its_neighbours() {
+    let mut world = World::new(vec![wait(30, Scope::Target)]);
+    world.start();
+    let first = world.webhook("").await;
+    world.becomes(first, State::Retrying).await;
+    to_target(&world, 2).await;
+    assert_eq!(world.finished().await, (State::Sent, None));
+}
+
+#[tokio::test]
+async fn three_addresses_that_ask_at_the_same_time_speak_for_their_host() {
+    let mut world = World::new(vec![wait(60, Scope::Target); 3]);
+    world.start();
+    for n in 0..3 {
+        let id = to_target(&world, n).await;
+        world.becomes(id, State::Retrying).await;
+    }
+    let fourth = to_target(&world, 4).await;
+    settle_down().await;
+    assert_eq!((world.calls(), world.delivery(fourth).await.state), (3, State::Queued));
+    world.clock.advance(Duration::from_secs(60));
+    for _ in 0..4 {
+        assert_eq!(world.finished().await, (State::Sent, None));
+    }
+}
+
+#[tokio::test]
+async fn while_a_provider_is_down_nothing_is_leased_nothing_burned_and_one_probe_decides() {
+    let mut world = World::new(failing(21));
+    world.start();
+    for n in 0..20 {
+        let id = world.webhook(r#","retry":{"retries":5,"jitter":"none","base_ms":120000}"#).await;
+        world.becomes(id, State::Retrying).await;
+        assert_eq!(world.calls(), n + 1);
+    }
+    let waiting: Vec<_> = [world.webhook("").await, world.webhook("").await].into();
+    settle_down().await;
+    assert_eq!(world.calls(), 20, "open");
+    let LaneState::Waiting { on: Hold::Breaker, until } = state_of_lane(&world).await else {
+        panic!("{:?}", state_of_lane(&world).await)
+    };
+    world.clock.set(until);
+    settle_down().await;
+    assert_eq!(world.calls(), 21, "one probe, which fails");
+    world.submit(OTHER).await;
+    assert_eq!(world.finished().await, (State::Sent, None));
+    assert_eq!(world.calls(), 22, "another provider is served meanwhile");
+    for id in &waiting {
+        assert!(world.delivery(*id).await.attempts <= 1);
+    }
+    assert!(matches!(state_of_lane(&world).await, LaneState::Waiting { on: Hold::Breaker, .. }));
+    world.clock.advance(Duration::from_secs(60));
+    for _ in 0..2 {
+        assert_eq!(world.finished().await, (State::Sent, None));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_credential_stops_its_tenant_at_once_and_no_other() {
+    let mut world = World::new(vec![Some(Outcome::Config)]);
+    world.start();
+    let first = world.webhook("").await;
+    world.becomes(first, State::Parked).await;
+    let second = to_target(&world, 2).await;
+    settle_down().await;
+    assert_eq!((world.calls(), world.delivery(second).await.state), (1, State::Queued));
+    world.tenant = postrider_core::TenantId::new("other");
+    to_target(&world, 3).await;
+    assert_eq!(world.finished().await, (State::Sent, None));
+    world.lanes.credential_renewed(&postrider_core::TenantId::new("acme"));
+    assert_eq!(world.finished().await, (State::Sent, None));
+    assert_eq!(world.delivery(second).await.state, State::Sent);
+}
+
+#[tokio::test]
+async fn a_paused_lane_waits_for_its_operator_however_long() {
+    let mut world = World::new(vec![]);
+    let id = world.webhook("").await;
+    world.start();
+    assert_eq!(world.finished().await, (State::Sent, None));
+    let waiting = world.webhook(r#","send_at":"2027-01-15T08:00:10Z""#).await;
+    let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
+    world.lanes.pause(lane.id, lane.key.clone());
+    world.clock.advance(Duration::from_secs(36_000));
+    settle_down().await;
+    assert_eq!(world.delivery(waiting).await.state, State::Queued);
+    assert_eq!(state_of_lane(&world).await, LaneState::Blocked { on: Hold::Paused });
+    assert!(world.lanes.resume(&lane.key));
+    assert_eq!(world.finished().await, (State::Sent, None));
+    assert_ne!(id, waiting);
+}
+
+#[tokio::test]
+async fn an_operators_word_about_a_breaker_takes_effect_at_once() {
+    let mut world = World::new(vec![wait(600, Scope::Host)]);
+    world.start();
+    let first = world.webhook("").await;
+    world.becomes(first, State::Retrying).await;
+    let second = to_target(&world, 2).await;
+    settle_down().await;
+    let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
+    world.lanes.force_breaker(&lane.key, Some(Forced::Closed));
+    assert_eq!(world.finished().await, (State::Sent, None));
+    assert_eq!(world.delivery(second).await.state, State::Sent);
+    world.lanes.force_breaker(&lane.key, Some(Forced::Open));
+    let third = to_target(&world, 3).await;
+    settle_down().await;
+    assert_eq!(world.delivery(third).await.state, State::Queued);
+    assert_eq!(world.lanes.standing(&lane.key).breaker, BreakerState::ForcedOpen);
+    world.lanes.force_breaker(&lane.key, None);
+    assert_eq!(world.finished().await, (State::Sent, None));
+}

@@ -1,0 +1,268 @@
+//! Lanes: how each stands, what holds it up and until when, and what an operator can do about it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use postrider_core::breaker::Forced;
+use postrider_core::store::LaneDepth;
+use postrider_core::{LaneId, LaneKey, LaneState, TenantId};
+use postrider_dispatch::lanes::{Standing, Verdict};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Shared;
+use super::auth::{Operator, Reader, Sender};
+use super::deliveries::limit;
+use super::explain::GateVerdict;
+use super::extract::{JsonOf, Params};
+use super::problem::{Answer, Problem};
+use super::views::Time;
+
+/// How many lanes are looked through for one.
+const LANES_MAX: usize = 1_000_000;
+
+/// A lane: tenant × provider × class.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct LaneBody {
+    pub id: u32,
+    pub tenant: String,
+    pub channel: &'static str,
+    pub provider: String,
+    pub class: String,
+    /// `ready`, `waiting` (until a time) or `blocked` (until something happens).
+    pub state: &'static str,
+    /// The gate that holds it up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<&'static str>,
+    /// Until when, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+    /// What it waits for, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+    pub pending: u64,
+    pub in_flight: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_due: Option<Time>,
+    /// The breaker of its provider: `closed`, `open`, `half_open`, `forced_open` or `forced_closed`.
+    pub breaker: &'static str,
+    /// Calls under way to its provider, of all lanes.
+    pub provider_in_flight: usize,
+    /// How many there may be at present.
+    pub provider_limit: usize,
+}
+
+impl LaneBody {
+    pub(crate) fn new(lane: LaneDepth, standing: &Standing) -> Self {
+        let held = standing.held_by();
+        Self {
+            id: lane.id.0,
+            tenant: lane.key.tenant.to_string(),
+            channel: lane.key.channel.name(),
+            provider: lane.key.provider.to_string(),
+            class: lane.key.class.to_string(),
+            state: standing.state.name(),
+            held_by: held.map(|verdict| verdict.gate.name()),
+            until: match standing.state {
+                LaneState::Waiting { until, .. } => Some(until.into()),
+                _ => None,
+            },
+            waits_for: held.map(|verdict| verdict.detail.clone()),
+            pending: lane.pending,
+            in_flight: lane.in_flight,
+            next_due: lane.next_due.map(Into::into),
+            breaker: standing.breaker.name(),
+            provider_in_flight: standing.provider_in_flight,
+            provider_limit: standing.provider_limit,
+        }
+    }
+}
+
+impl From<&Verdict> for GateVerdict {
+    fn from(verdict: &Verdict) -> Self {
+        let word = match (verdict.open, verdict.until) {
+            (true, _) => "open",
+            (false, Some(_)) => "waiting",
+            (false, None) => "closed",
+        };
+        Self { gate: verdict.gate.name(), verdict: word, detail: verdict.detail.clone() }
+    }
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LaneQuery {
+    /// 1 to 1000, 50 if absent.
+    pub limit: Option<usize>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LaneList {
+    /// The deepest first; paused ones with nothing pending last.
+    pub lanes: Vec<LaneBody>,
+}
+
+/// One lane with every gate's verdict.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LaneDetail {
+    #[serde(flatten)]
+    pub lane: LaneBody,
+    /// In the order in which they are asked.
+    pub gates: Vec<GateVerdict>,
+    /// What can be done about it.
+    pub can_do: Vec<String>,
+}
+
+/// Lanes with something pending, the deepest first, and those that are paused.
+#[utoipa::path(get, path = "/v1/lanes", tag = "lanes", params(LaneQuery), responses((status = 200, body = LaneList)))]
+pub(crate) async fn list(
+    State(app): State<Shared>,
+    reader: Reader,
+    Params(query): Params<LaneQuery>,
+) -> Answer<Json<LaneList>> {
+    let view = reader.view.as_ref();
+    let limit = limit(query.limit)?;
+    let mut lanes = app.store.lanes(view, limit).await?;
+    for idle in paused(&app, view) {
+        if lanes.len() < limit && lanes.iter().all(|lane| lane.id != idle.id) {
+            lanes.push(idle);
+        }
+    }
+    let body = |lane: LaneDepth| {
+        let standing = app.lanes.standing(&lane.key);
+        LaneBody::new(lane, &standing)
+    };
+    Ok(Json(LaneList { lanes: lanes.into_iter().map(body).collect() }))
+}
+
+/// One lane: every gate on its way and what can be done.
+#[utoipa::path(get, path = "/v1/lanes/{id}", tag = "lanes", params(("id" = u32, Path)),
+    responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<Shared>,
+    reader: Reader,
+    Path(id): Path<String>,
+) -> Answer<Json<LaneDetail>> {
+    let lane = find(&app, reader.view.as_ref(), &id).await?;
+    Ok(Json(detail(&app, lane)))
+}
+
+/// Lease nothing more from the lane until it is resumed, or until the server starts anew.
+#[utoipa::path(post, path = "/v1/lanes/{id}/pause", tag = "lanes", params(("id" = u32, Path)),
+    responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
+pub(crate) async fn pause(
+    State(app): State<Shared>,
+    sender: Sender,
+    Path(id): Path<String>,
+) -> Answer<Json<LaneDetail>> {
+    let lane = find(&app, Some(&sender.tenant), &id).await?;
+    app.lanes.pause(lane.id, lane.key.clone());
+    super::audit(&sender.caller, "lane.pause", &lane.key, 1);
+    Ok(Json(detail(&app, lane)))
+}
+
+/// Work on a paused lane again.
+#[utoipa::path(post, path = "/v1/lanes/{id}/resume", tag = "lanes", params(("id" = u32, Path)),
+    responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
+pub(crate) async fn resume(
+    State(app): State<Shared>,
+    sender: Sender,
+    Path(id): Path<String>,
+) -> Answer<Json<LaneDetail>> {
+    let lane = find(&app, Some(&sender.tenant), &id).await?;
+    let was_paused = app.lanes.resume(&lane.key);
+    super::audit(&sender.caller, "lane.resume", &lane.key, u64::from(was_paused));
+    Ok(Json(detail(&app, lane)))
+}
+
+/// What an operator says about a breaker.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BreakerOrder {
+    pub force: Force,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Force {
+    /// Nothing more to this provider.
+    Open,
+    /// Send, whatever is counted; also ends a provider's wish to be left alone.
+    Closed,
+    /// Judge by what is counted.
+    Auto,
+}
+
+/// Force the breaker of the lane's provider, for all its lanes.
+#[utoipa::path(post, path = "/v1/lanes/{id}/breaker", tag = "lanes", params(("id" = u32, Path)), request_body = BreakerOrder,
+    responses((status = 200, body = LaneDetail), (status = 403, body = Problem), (status = 404, body = Problem)))]
+pub(crate) async fn breaker(
+    State(app): State<Shared>,
+    operator: Operator,
+    Path(id): Path<String>,
+    JsonOf(order): JsonOf<BreakerOrder>,
+) -> Answer<Json<LaneDetail>> {
+    let lane = find(&app, None, &id).await?;
+    let (forced, action) = match order.force {
+        Force::Open => (Some(Forced::Open), "breaker.open"),
+        Force::Closed => (Some(Forced::Closed), "breaker.close"),
+        Force::Auto => (None, "breaker.auto"),
+    };
+    app.lanes.force_breaker(&lane.key, forced);
+    super::audit(&operator.caller, action, &lane.key, 1);
+    Ok(Json(detail(&app, lane)))
+}
+
+fn detail(app: &Shared, lane: LaneDepth) -> LaneDetail {
+    let standing = app.lanes.standing(&lane.key);
+    LaneDetail {
+        can_do: can_do(lane.id, &standing),
+        gates: standing.gates.iter().map(Into::into).collect(),
+        lane: LaneBody::new(lane, &standing),
+    }
+}
+
+/// What helps a lane that is held up.
+pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
+    use postrider_core::Hold;
+    let id = id.0;
+    match standing.held_by().map(|verdict| verdict.gate) {
+        None => vec![format!("postrider lanes pause {id}")],
+        Some(Hold::Paused) => vec![format!("postrider lanes resume {id}")],
+        Some(Hold::Breaker | Hold::RetryAfter) => {
+            vec![format!("postrider lanes breaker {id} closed   (send all the same)")]
+        }
+        Some(Hold::Credential) => vec![
+            "check the tenant's credential; `postrider vapid rotate` makes a new VAPID key".into(),
+        ],
+        Some(Hold::Concurrency) => {
+            vec!["wait, or raise the channel's `concurrency` in postrider.toml".into()]
+        }
+    }
+}
+
+async fn find(app: &Shared, view: Option<&TenantId>, text: &str) -> Answer<LaneDepth> {
+    let id = text.parse().map(LaneId).map_err(|_| {
+        let found = format!("{:?}", text.chars().take(80).collect::<String>());
+        Problem::field("id", found, "the number of a lane, as /v1/lanes lists them")
+    })?;
+    let lanes = app.store.lanes(view, LANES_MAX).await?;
+    let found = lanes.into_iter().find(|lane| lane.id == id);
+    let found = found.or_else(|| paused(app, view).find(|lane| lane.id == id));
+    found.ok_or_else(|| Problem::not_found("lane with anything pending", id.0))
+}
+
+/// Paused lanes as the store would show them if nothing were pending.
+fn paused(app: &Shared, view: Option<&TenantId>) -> impl Iterator<Item = LaneDepth> {
+    let seen = move |key: &Arc<LaneKey>| view.is_none_or(|tenant| *tenant == key.tenant);
+    let paused = app.lanes.paused_lanes().into_iter();
+    paused.filter(move |lane| seen(&lane.key)).map(|lane| LaneDepth {
+        id: lane.id,
+        key: lane.key,
+        pending: 0,
+        in_flight: 0,
+        next_due: None,
+    })
+}
