@@ -1,4 +1,5 @@
 //! Promises of gate and dispatcher, kept over the reference store and scripted channels.
+#![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod dispatching;
 mod gating;
