@@ -31,7 +31,7 @@ pub trait Observer: Send + Sync + 'static {
     /// A settlement came too late and was refused: somebody else has the delivery.
     fn fenced(&self, _delivery: DeliveryId) {}
 
-    /// The number of calls under way has changed.
+    /// How many deliveries are leased and not yet durably settled, whenever that changes.
     fn in_flight(&self, _now: usize) {}
 
     /// The store failed; the dispatcher waits and tries again.

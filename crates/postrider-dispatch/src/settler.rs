@@ -90,6 +90,7 @@ impl Settler {
             }
         };
         self.flow.settled(batch.len());
+        self.observer.in_flight(self.flow.unsettled());
         for (pending, result) in batch.drain(..).zip(results) {
             self.tell(&pending, result);
         }
