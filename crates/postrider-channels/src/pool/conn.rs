@@ -142,6 +142,15 @@ impl Slot {
         answer
     }
 
+    /// A connection on which the peer does not process requests gets no more of them, so that a
+    /// replay goes to another one.
+    fn failed(&self, error: TransportError) -> TransportError {
+        if matches!(error, TransportError::Replay { .. }) {
+            self.conn.meta.draining.store(true, Ordering::SeqCst);
+        }
+        error
+    }
+
     async fn receive<B>(
         &self,
         answer: impl Future<
@@ -152,7 +161,7 @@ impl Slot {
         let sent = Instant::now();
         let answer = match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Err(failure::of_send(error)),
+            Ok(Err(error)) => return Err(self.failed(failure::of_send(error))),
             Err(_) => {
                 self.conn.meta.timed_out(sent);
                 return Err(TransportError::Ambiguous { code: "timeout" });
