@@ -56,7 +56,11 @@ async fn case(
         (false, None) => state.as_str().unwrap_or_default().to_owned(),
     };
     let enough = calls >= told.case.calls_min;
-    checks.check(ended && enough, told.case.what, &format!("{shown}, {calls} calls"));
+    checks.check(
+        ended && enough,
+        told.case.what,
+        &format!("{shown}, {calls} {}", if calls == 1 { "call" } else { "calls" }),
+    );
     Ok(())
 }
 
@@ -131,9 +135,9 @@ async fn totals(
         &format!("{} calls checked", count("total")),
     );
     println!(
-        "\n  Dead letters by reason: permanent, retries_exhausted, ttl and ambiguous are shown above; poison and refused"
+        "\n  Dead letters by reason: permanent, retries_exhausted, ttl and ambiguous are shown above; poison takes a\n  \
+         damaged store, and nothing in this version leads to refused."
     );
-    println!("  cannot be reached by this version.");
     Ok(())
 }
 
