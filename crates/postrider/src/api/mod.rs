@@ -141,6 +141,7 @@ fn routes() -> Vec<Route> {
         ("/", &[], get(page::index)),
         ("/assets/page.css", &[], get(page::style)),
         ("/assets/page.js", &[], get(page::script)),
+        ("/assets/view.js", &[], get(page::view)),
     ]
 }
 
