@@ -59,13 +59,14 @@ async function look() {
 
 async function run() {
   clearTimeout(timer);
+  if (!key) return ask("");
   try {
     await look();
     at("main").hidden = false;
     at("main").classList.remove("stale");
     mark(true, "live");
   } catch (error) {
-    if (error instanceof WrongKey) return ask(key ? error.message : "");
+    if (error instanceof WrongKey) return ask(error.message);
     at("main").classList.add("stale");
     mark(false, error instanceof Silence ? "no answer, trying again" : error.message);
   }
@@ -134,9 +135,11 @@ function ask(problem) {
   at("key").value = "";
   if (!at("ask").open) at("ask").showModal();
 }
-at("ask").addEventListener("cancel", (event) => event.preventDefault());
-at("ask-form").addEventListener("submit", () => {
+// Without a key there is nothing to see: Escape does not lead past the question.
+at("ask").addEventListener("close", () => {
   key = at("key").value.trim();
+  if (at("ask").returnValue !== "open" || !key) return ask("");
+  at("ask").returnValue = "";
   everywhere = true;
   sessionStorage.setItem("postrider-key", key);
   run();

@@ -12,7 +12,7 @@ const STATES = {
   sent: "its provider took it; whether it arrived is not known", delivered: "the far end reported its arrival",
   seen: "was displayed", clicked: "was clicked", dismissed: "was dismissed",
   gone: "the address does not exist any more", expired: "its time to live ended first",
-  failed: "a dead letter: given up on, kept for a person", cancelled: "withdrawn before it was sent",
+  failed: "given up on: a dead letter until it is replayed or discarded", cancelled: "withdrawn before it was sent",
   suppressed: "held back by a rule",
 };
 const REASONS = {
@@ -224,7 +224,7 @@ export function drawDetail(why, act) {
   const d = why.delivery;
   const attempts = d.log.map((a, i) => make("tr", {},
     cell("", {}, `${i + 1}`),
-    cell("At (UTC)", { class: "time" }, clock(a.at), make("br"), make("span", { class: "quiet" }, i ? "+" + span((Date.parse(a.at) - Date.parse(d.log[i - 1].at)) / 1000) : "")),
+    cell("At (UTC)", { class: "time" }, clock(a.at), make("span", { class: "quiet" }, i ? " +" + span((Date.parse(a.at) - Date.parse(d.log[i - 1].at)) / 1000) : "")),
     cell("Answer", {}, make("span", {}, make("span", { class: "try " + kind(a) }, String(a.status || a.outcome)), " ",
       [a.code, a.detail === a.code ? null : a.detail].filter(Boolean).join(" · "), a.retry_after ? ` · Retry-After ${a.retry_after}` : "")),
     cell("Took", {}, `${a.latency_ms} ms`),
