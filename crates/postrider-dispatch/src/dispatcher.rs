@@ -101,6 +101,7 @@ impl Dispatcher {
             }),
             tasks: JoinSet::new(),
             lanes_asked: LANES_FIRST,
+            blocked: false,
         };
         Self {
             stop,
@@ -138,11 +139,18 @@ struct Leaser {
     bench: Arc<Bench>,
     tasks: JoinSet<()>,
     lanes_asked: usize,
+    /// A lane of the last round waits for its origin.
+    blocked: bool,
+}
+
+/// Told to stop, or nobody is left who could tell.
+fn ended(stopped: &watch::Receiver<bool>) -> bool {
+    *stopped.borrow() || stopped.has_changed().is_err()
 }
 
 impl Leaser {
     async fn run(mut self, mut stopped: watch::Receiver<bool>) -> JoinSet<()> {
-        while !*stopped.borrow() {
+        while !ended(&stopped) {
             while self.tasks.try_join_next().is_some() {}
             let launched = match self.round().await {
                 Ok(launched) => launched,
@@ -157,14 +165,22 @@ impl Leaser {
                 }
             };
             if launched == 0 {
-                tokio::select! {
-                    () = self.store.wait_for_work(WAIT_MAX) => {}
-                    () = self.bench.flow.freed() => {}
-                    _ = stopped.changed() => {}
-                }
+                self.wait(&mut stopped).await;
             }
         }
         self.tasks
+    }
+
+    /// Sleeps until a round is worth its while. With no room, new work is no reason to wake.
+    async fn wait(&self, stopped: &mut watch::Receiver<bool>) {
+        let flow = &self.bench.flow;
+        let has_room = flow.room() > 0;
+        tokio::select! {
+            () = self.store.wait_for_work(WAIT_MAX), if has_room => {}
+            () = flow.trickled(), if has_room && self.blocked => {}
+            () = flow.freed() => {}
+            _ = stopped.changed() => {}
+        }
     }
 
     /// One turn over the ready lanes, a quantum each. Says how many deliveries were leased.
@@ -173,6 +189,7 @@ impl Leaser {
             return Ok(0);
         }
         let lanes = self.store.ready_lanes(self.lanes_asked).await?;
+        self.blocked = false;
         let mut launched = 0;
         for lane in &lanes {
             launched += self.serve(lane).await?;
@@ -193,7 +210,9 @@ impl Leaser {
         let per_origin = &self.limits.per_origin;
         let limit = |kind| per_origin.get(&kind).copied().unwrap_or(PER_ORIGIN_DEFAULT);
         let origin = self.bench.flow.origin(&lane.key, limit);
-        let max = origin.free().min(self.bench.flow.room()).min(QUANTUM);
+        let free = origin.free();
+        self.blocked |= free == 0;
+        let max = free.min(self.bench.flow.room()).min(QUANTUM);
         if max == 0 {
             return Ok(0);
         }

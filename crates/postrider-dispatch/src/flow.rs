@@ -1,14 +1,17 @@
-//! How much may be under way: per origin and in all. Counts only; decides nothing about order.
+//! How much may be under way: per origin and in all. Counts and wakes; decides nothing about order.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use postrider_core::{ChannelKind, LaneKey};
 use tokio::sync::Notify;
 
 /// Idle origins are forgotten beyond this many.
 const ORIGINS_MAX: usize = 10_000;
+/// How long a call that ended may wait for others to end before its place is given away.
+const GATHER: Duration = Duration::from_millis(5);
 
 /// The calls under way to one origin.
 pub(crate) struct Origin {
@@ -33,7 +36,11 @@ pub(crate) struct Flow {
     /// Leased and not yet durably settled: what a crash now would send again.
     unsettled: AtomicUsize,
     unsettled_max: usize,
+    /// What was decided cannot be written: nothing more is leased, or what is decided already
+    /// would be due, and be sent, again.
+    held: AtomicBool,
     freed: Notify,
+    ended: Notify,
 }
 
 impl Flow {
@@ -42,7 +49,9 @@ impl Flow {
             origins: Mutex::default(),
             unsettled: AtomicUsize::new(0),
             unsettled_max,
+            held: AtomicBool::new(false),
             freed: Notify::new(),
+            ended: Notify::new(),
         }
     }
 
@@ -67,6 +76,9 @@ impl Flow {
 
     /// How many more may be leased.
     pub(crate) fn room(&self) -> usize {
+        if self.held.load(Ordering::Acquire) {
+            return 0;
+        }
         self.unsettled_max.saturating_sub(self.unsettled.load(Ordering::Acquire))
     }
 
@@ -86,17 +98,36 @@ impl Flow {
         }
     }
 
+    pub(crate) fn hold(&self) {
+        self.held.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn resume(&self) {
+        if self.held.swap(false, Ordering::AcqRel) {
+            self.freed.notify_one();
+        }
+    }
+
     /// A call has ended. Wakes the dispatcher when a quarter of the origin is free again, not for
     /// every single call: leasing in batches is what keeps a delivery cheap.
     pub(crate) fn call_ended(&self, origin: &Origin) {
         let left = origin.in_flight.fetch_sub(1, Ordering::AcqRel) - 1;
         if left == 0 || left == origin.limit - origin.limit.div_ceil(4) {
             self.freed.notify_one();
+        } else {
+            self.ended.notify_one();
         }
     }
 
+    /// Waits until there is room again, or much of it at an origin.
     pub(crate) async fn freed(&self) {
         self.freed.notified().await;
+    }
+
+    /// Waits until a few places are free. Where the other calls hang, a quarter never will be.
+    pub(crate) async fn trickled(&self) {
+        self.ended.notified().await;
+        tokio::time::sleep(GATHER).await;
     }
 }
 
