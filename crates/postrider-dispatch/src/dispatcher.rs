@@ -23,7 +23,8 @@ pub struct Limits {
     pub per_origin: HashMap<ChannelKind, usize>,
     /// Calls under way in all. Together with one settle batch, this is what a crash can send twice.
     pub concurrency: usize,
-    /// Longer than an attempt can last.
+    /// At least twice as long as an attempt can last: one that is to go again at once may do so
+    /// during the first half.
     pub lease: Duration,
     pub settle_batch: usize,
     /// How long a settlement may wait for others to share its fsync.
@@ -240,6 +241,7 @@ impl Leaser {
     fn sendable(&self, lane: &ReadyLane, leased: Vec<Leased>, class: &Class) -> Vec<Job> {
         let now = self.bench.clock.now();
         let may = |l: &Leased| may_be_sent(&self.bench, &lane.key, l, class, now);
-        leased.into_iter().filter(may).map(Job::new).collect()
+        let again_until = now + self.limits.lease / 2;
+        leased.into_iter().filter(may).map(|l| Job::new(l, again_until)).collect()
     }
 }

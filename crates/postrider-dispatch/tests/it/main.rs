@@ -2,5 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod dispatching;
+mod flaky;
 mod gating;
+mod parallel;
 mod scripted;
+mod trouble;
