@@ -131,6 +131,7 @@ fn routes() -> Vec<Route> {
         ("/v1/keys", &["get", "post"], get(api_keys::list).post(api_keys::create)),
         ("/v1/keys/{id}", &["delete"], delete(api_keys::revoke)),
         ("/v1/stats", &["get"], get(overview::stats)),
+        ("/v1/stats/history", &["get"], get(overview::history)),
         ("/v1/lanes", &["get"], get(overview::lanes)),
         ("/v1/events", &["get"], get(events::events)),
         ("/v1/classes", &["get"], get(overview::classes)),

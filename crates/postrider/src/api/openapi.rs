@@ -40,6 +40,7 @@ use super::{
         api_keys::create,
         api_keys::revoke,
         overview::stats,
+        overview::history,
         overview::lanes,
         events::events,
         overview::classes,

@@ -1,14 +1,16 @@
 // The status page: asks for a key once, then looks every second, and acts when told to.
 
-import { at, drawDead, drawDetail, drawLanes, drawRecent, drawStats, short } from "./view.js";
+import { at, drawDead, drawDetail, drawLanes, drawRecent, drawStats, remember, short } from "./view.js";
 
 const PATIENCE_MS = 8000;
 const shown = { dead: 8, recent: 15 };
 const chosen = { state: null, reason: null };
 let key = sessionStorage.getItem("postrider-key") || "";
 let everywhere = true;
+let remembered = false;
 let explained = null;
 let looks = 0;
+let asked = false;
 let timer;
 
 // A demo hands its key over in the fragment, which no server and no log ever sees.
@@ -39,6 +41,13 @@ async function call(path, body, tenant) {
 
 const query = (path, parameters) => path + "?" + new URLSearchParams(Object.entries(parameters).filter(([, value]) => value != null));
 
+// A list that somebody points at, or is in with the keyboard, holds still.
+function held(id) {
+  const still = !asked && at(id).matches(":focus-within, :hover");
+  at(id + "-held").hidden = !still;
+  return still;
+}
+
 async function look() {
   const lists = looks++ % 2 === 0;
   const [stats, lanes, dead, recent] = await Promise.all([
@@ -46,11 +55,16 @@ async function look() {
     lists && call(query("/v1/dead-letters", { limit: shown.dead, reason: chosen.reason })),
     lists && call(query("/v1/deliveries", { limit: shown.recent, state: chosen.state })),
   ]);
+  if (stats.rates && !remembered) {
+    remember((await call("/v1/stats/history")).rates);
+    remembered = true;
+  }
   drawStats(stats, chosen, choose);
   drawLanes(lanes.lanes);
   if (lists) {
-    drawDead(dead.items, chosen.reason, explain, act);
-    drawRecent(recent.items, chosen.state, explain);
+    if (!held("dead")) drawDead(dead.items, chosen.reason, explain, act);
+    if (!held("recent")) drawRecent(recent.items, chosen.state, explain);
+    asked = false;
     at("dead-more").hidden = !dead.next || shown.dead >= 500;
     at("recent-more").hidden = !recent.next || shown.recent >= 500;
     if (explained?.pending) await refreshDetail();
@@ -66,6 +80,7 @@ async function run() {
     at("main").classList.remove("stale");
     mark(true, "live");
   } catch (error) {
+    remembered = false;
     if (error instanceof WrongKey) return ask(error.message);
     at("main").classList.add("stale");
     mark(false, error instanceof Silence ? "no answer, trying again" : error.message);
@@ -76,6 +91,7 @@ async function run() {
 
 function lookNow() {
   looks = 0;
+  asked = true;
   return run();
 }
 

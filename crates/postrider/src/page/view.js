@@ -15,6 +15,8 @@ const STATES = {
   failed: "given up on: a dead letter until it is replayed or discarded", cancelled: "withdrawn before it was sent",
   suppressed: "held back by a rule",
 };
+// Shown even at 0, so that nothing jumps when a delivery passes through.
+const USUAL = ["queued", "sending", "retrying", "sent", "gone", "expired", "failed"];
 const REASONS = {
   permanent: "Refused for good. Read the provider's answer, repair the receiver or the sender, then replay.",
   retries_exhausted: "Every attempt failed. Replay once the receiver is back, many of them paced: postrider dead replay --reason retries_exhausted --rate 50",
@@ -60,6 +62,7 @@ let ahead = 0;
 const ago = (time) => (Date.now() + ahead - Date.parse(time)) / 1000;
 function age(time) {
   const seconds = ago(time);
+  if (Math.abs(seconds) < 1) return "now";
   return seconds < 0 ? "in " + span(Math.ceil(-seconds)) : span(Math.floor(seconds)) + " ago";
 }
 const when = (time) => make("time", { datetime: time, title: time }, age(time));
@@ -106,12 +109,12 @@ export function drawStats(stats, chosen, choose) {
 }
 
 function drawStates(states, chosen, choose) {
-  const there = Object.keys(STATES).filter((state) => states[state] || state === chosen);
-  const total = there.reduce((sum, state) => sum + (states[state] || 0), 0) || 1;
+  const total = Object.values(states).reduce((sum, n) => sum + n, 0);
+  const there = Object.keys(STATES).filter((state) => states[state] || state === chosen || (total && USUAL.includes(state)));
   keyed(at("bar"), there.filter((state) => states[state]), (state) => state, (state) => make("span", { class: "s-" + state }));
   for (const part of at("bar").children) part.style.flexGrow = String(states[part.key] / total);
   const items = there.map((state) => [state, states[state] || 0, state === chosen]);
-  keyed(at("states"), items, ([state]) => state, ([state, n, pressed]) => make("li", {},
+  keyed(at("states"), items, ([state]) => state, ([state, n, pressed]) => make("li", { class: n ? null : "quiet" },
     make("button", { title: STATES[state] + "; press to list only these", "aria-pressed": pressed, onclick: () => choose(pressed ? null : state) },
       make("span", { class: "dot s-" + state }), state + " ", make("b", {}, number(n)))),
     () => make("li", { class: "quiet" }, "Nothing was handed in yet: the first POST /v1/messages shows here."));
@@ -125,18 +128,23 @@ function drawReasons(reasons, chosen, choose) {
     make("span", { class: "quiet" }, REASONS[reason])));
 }
 
-const history = [];
+let history = [];
+// What happened before the page was opened.
+export function remember(rates) {
+  history = rates.slice(-HISTORY + 1);
+}
 function roundUp(top) {
   const power = 10 ** Math.floor(Math.log10(top));
   return [1, 2, 5, 10].map((step) => step * power).find((value) => value >= top);
 }
+// The height of a rate is its square root: a burst does not flatten what is usual.
 function drawChart(rates) {
   history.push(rates);
   if (history.length > HISTORY) history.shift();
   const series = { accepted: "accepted_per_s", sent: "sent_per_s", retried: "retried_per_s" };
   const top = roundUp(Math.max(1, ...history.flatMap((r) => Object.values(series).map((name) => r[name]))));
   at("chart-max").textContent = number(top);
-  at("chart-mid").textContent = number(top / 2);
+  at("chart-mid").textContent = number(top / 4);
   const shape = (tag, attributes) => {
     const element = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -144,7 +152,7 @@ function drawChart(rates) {
   };
   const lines = [6, 61, 116].map((y) => shape("line", { x1: 0, x2: 600, y1: y, y2: y }));
   const paths = Object.entries(series).map(([cls, name]) => {
-    const points = history.map((r, i) => `${(600 - (history.length - 1 - i) * (600 / (HISTORY - 1))).toFixed(1)},${(116 - (r[name] / top) * 110).toFixed(1)}`);
+    const points = history.map((r, i) => `${(600 - (history.length - 1 - i) * (600 / (HISTORY - 1))).toFixed(1)},${(116 - Math.sqrt(r[name] / top) * 110).toFixed(1)}`);
     return shape("path", { class: cls, d: "M" + points.join("L") });
   });
   at("chart").replaceChildren(...lines, ...paths);
