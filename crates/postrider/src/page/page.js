@@ -50,8 +50,10 @@ function held(id) {
 
 async function look() {
   const lists = looks++ % 2 === 0;
-  const [stats, lanes, dead, recent] = await Promise.all([
-    call("/v1/stats"), call("/v1/lanes?limit=12"),
+  // One call first: it tells whether the key is known, and what it may see.
+  const stats = await call("/v1/stats");
+  const [lanes, dead, recent] = await Promise.all([
+    call("/v1/lanes?limit=12"),
     lists && call(query("/v1/dead-letters", { limit: shown.dead, reason: chosen.reason })),
     lists && call(query("/v1/deliveries", { limit: shown.recent, state: chosen.state })),
   ]);
