@@ -42,8 +42,8 @@ pub(crate) struct Job {
     pub(crate) leased: Leased,
     resigned: bool,
     replays: u32,
-    /// Attempts made under this lease.
-    tries: u32,
+    /// Attempts made under this lease, while there is none that ends it.
+    log: Vec<AttemptRecord>,
     /// From here on another attempt could outlive the lease.
     again_until: Timestamp,
     stage: Stage,
@@ -60,7 +60,20 @@ enum Stage {
 
 impl Job {
     pub(crate) fn new(leased: Leased, again_until: Timestamp) -> Self {
-        Self { leased, resigned: false, replays: 0, tries: 0, again_until, stage: Stage::Open }
+        Self {
+            leased,
+            resigned: false,
+            replays: 0,
+            log: Vec::new(),
+            again_until,
+            stage: Stage::Open,
+        }
+    }
+
+    /// 1 for the first attempt of the delivery's life.
+    fn next_number(&self) -> u32 {
+        let under_lease = u32::try_from(self.log.len()).unwrap_or(u32::MAX);
+        self.leased.tries.saturating_add(under_lease).saturating_add(1)
     }
 }
 
@@ -85,7 +98,7 @@ pub(crate) fn may_be_sent(
         settlement: Settlement {
             delivery: leased.delivery,
             token: leased.token,
-            attempt: None,
+            attempts: Vec::new(),
             change,
         },
         lane: lane.clone(),
@@ -149,7 +162,7 @@ impl Running {
                 message: job.leased.message.clone(),
                 class: self.class.clone(),
                 target: job.leased.target.clone(),
-                number: job.leased.tries + job.tries + 1,
+                number: job.next_number(),
                 now,
                 expires_at: job.leased.expires_at,
                 resign: job.resigned,
@@ -188,7 +201,7 @@ impl Running {
         let silent = self
             .jobs()
             .get(slot)
-            .is_some_and(|j| j.stage == Stage::UnderWay && j.leased.tries + j.tries + 1 == number);
+            .is_some_and(|j| j.stage == Stage::UnderWay && j.next_number() == number);
         if silent {
             let report = Report::new(Outcome::Ambiguous).code(code);
             self.end(Finished { slot, report, latency_ms: 0 });
@@ -209,7 +222,7 @@ impl Running {
             settlement: Settlement {
                 delivery: job.leased.delivery,
                 token: job.leased.token,
-                attempt: None,
+                attempts: std::mem::take(&mut job.log),
                 change: Change::Release,
             },
             lane: self.lane.clone(),
@@ -251,20 +264,26 @@ fn conclude(
     if matches!(decision, Decision::Again { .. }) && now >= job.again_until {
         decision = Decision::Retry { after: Duration::ZERO, counted: false };
     }
-    job.tries += 1;
-    let record =
-        record(leased.tries + job.tries, finished.report, finished.latency_ms, &decision, now);
+    let record = record(job.next_number(), finished.report, finished.latency_ms, &decision, now);
     bench.observer.attempted(lane, leased.delivery, leased.hash, &record);
     if let Decision::Again { resign } = decision {
         job.resigned |= resign;
         job.replays += u32::from(!resign);
+        job.log.push(record);
         return false;
     }
+    let attempts = match job.log.is_empty() {
+        true => vec![record],
+        false => {
+            job.log.push(record);
+            std::mem::take(&mut job.log)
+        }
+    };
     bench.settlements.push(Pending {
         settlement: Settlement {
             delivery: leased.delivery,
             token: leased.token,
-            attempt: Some(record),
+            attempts,
             change: change_of(&decision),
         },
         lane: lane.clone(),
