@@ -49,6 +49,9 @@ async fn an_explanation_says_what_can_be_done() {
     let why = eventually(&admin, &path, |why| why["state"] == "failed").await;
     assert_eq!(why["can_do"][0], format!("postrider dead replay {id}"));
     assert!(why["summary"].as_str().unwrap().contains("retries_exhausted"));
+    let gates = why["gates"].as_array().unwrap();
+    let attempts = gates.iter().find(|gate| gate["gate"] == "attempts left").unwrap();
+    assert_eq!(attempts["verdict"], "closed");
     assert!(!why.to_string().contains("/hook"), "an endpoint was shown");
 }
 
