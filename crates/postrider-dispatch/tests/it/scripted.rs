@@ -196,14 +196,15 @@ impl World {
 
     /// Waits until a delivery is in a state that no event announces.
     pub(crate) async fn becomes(&self, id: DeliveryId, state: State) -> Delivery {
-        for _ in 0..10_000 {
+        let patience = std::time::Instant::now() + Duration::from_secs(30);
+        loop {
             let delivery = self.delivery(id).await;
             if delivery.state == state {
                 return delivery;
             }
+            assert!(std::time::Instant::now() < patience, "{delivery:?} never became {state}");
             tokio::task::yield_now().await;
         }
-        panic!("{:?} never became {state}", self.delivery(id).await);
     }
 
     pub(crate) fn now(&self) -> Timestamp {
