@@ -138,7 +138,9 @@ pub enum Change {
 pub struct Settlement {
     pub delivery: DeliveryId,
     pub token: u64,
-    pub attempt: Option<AttemptRecord>,
+    /// What was tried under this lease, in order: often one, more where an attempt went again at
+    /// once, none where nothing was sent.
+    pub attempts: Vec<AttemptRecord>,
     pub change: Change,
 }
 

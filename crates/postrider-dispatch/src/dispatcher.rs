@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use postrider_core::breaker::BreakerPolicy;
 use postrider_core::store::{Leased, ReadyLane, Store, StoreError};
-use postrider_core::{Channel, ChannelKind, Class, Clock, LaneState};
+use postrider_core::{Channel, ChannelKind, Class, Clock, Hold, LaneState};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -25,7 +25,8 @@ pub struct Limits {
     pub per_origin: HashMap<ChannelKind, usize>,
     /// Calls under way in all. Together with one settle batch, this is what a crash can send twice.
     pub concurrency: usize,
-    /// Longer than an attempt can last.
+    /// At least twice as long as an attempt can last: one that is to go again at once may do so
+    /// during the first half.
     pub lease: Duration,
     pub settle_batch: usize,
     /// How long a settlement may wait for others to share its fsync.
@@ -108,6 +109,7 @@ impl Dispatcher {
             tasks: JoinSet::new(),
             resting: Resting::default(),
             lanes_asked: LANES_FIRST,
+            blocked: false,
         };
         Self {
             stop,
@@ -146,11 +148,18 @@ struct Leaser {
     tasks: JoinSet<()>,
     resting: Resting,
     lanes_asked: usize,
+    /// A lane of the last round waits for its origin.
+    blocked: bool,
+}
+
+/// Told to stop, or nobody is left who could tell.
+fn ended(stopped: &watch::Receiver<bool>) -> bool {
+    *stopped.borrow() || stopped.has_changed().is_err()
 }
 
 impl Leaser {
     async fn run(mut self, mut stopped: watch::Receiver<bool>) -> JoinSet<()> {
-        while !*stopped.borrow() {
+        while !ended(&stopped) {
             while self.tasks.try_join_next().is_some() {}
             let launched = match self.round().await {
                 Ok(launched) => launched,
@@ -165,16 +174,24 @@ impl Leaser {
                 }
             };
             if launched == 0 {
-                let waking = self.resting.next(self.bench.clock.now());
-                tokio::select! {
-                    () = self.store.wait_for_work(waking.unwrap_or(WAIT_MAX).min(WAIT_MAX)) => {}
-                    () = self.bench.lanes.changed() => {}
-                    () = self.bench.flow.freed() => {}
-                    _ = stopped.changed() => {}
-                }
+                self.wait(&mut stopped).await;
             }
         }
         self.tasks
+    }
+
+    /// Sleeps until a round is worth its while. With no room, new work is no reason to wake.
+    async fn wait(&self, stopped: &mut watch::Receiver<bool>) {
+        let (flow, lanes) = (&self.bench.flow, &self.bench.lanes);
+        let has_room = flow.room() > 0;
+        let waking = self.resting.next(self.bench.clock.now()).unwrap_or(WAIT_MAX);
+        tokio::select! {
+            () = self.store.wait_for_work(waking.min(WAIT_MAX)), if has_room => {}
+            () = lanes.trickled(), if has_room && self.blocked => {}
+            () = lanes.changed(), if has_room => {}
+            () = flow.freed() => {}
+            _ = stopped.changed() => {}
+        }
     }
 
     /// One turn over the ready lanes, a quantum each. Says how many deliveries were leased.
@@ -186,6 +203,7 @@ impl Leaser {
         // Lanes that wait must not hide those behind them.
         let asked = self.lanes_asked + self.resting.len();
         let lanes = self.store.ready_lanes(asked).await?;
+        self.blocked = false;
         let mut launched = 0;
         for lane in &lanes {
             if !self.resting.holds(lane.id) {
@@ -207,6 +225,7 @@ impl Leaser {
         let pass = match self.bench.lanes.admit(&lane.key, want) {
             Ok(pass) => pass,
             Err(held) => {
+                self.blocked |= held == LaneState::Blocked { on: Hold::Concurrency };
                 if let LaneState::Waiting { until, .. } = held {
                     self.resting.rest(lane.id, until);
                 }
@@ -237,6 +256,7 @@ impl Leaser {
     fn sendable(&self, lane: &ReadyLane, leased: Vec<Leased>, class: &Class) -> Vec<Job> {
         let now = self.bench.clock.now();
         let may = |l: &Leased| may_be_sent(&self.bench, &lane.key, l, class, now);
-        leased.into_iter().filter(may).map(Job::new).collect()
+        let again_until = now + self.lease / 2;
+        leased.into_iter().filter(may).map(|l| Job::new(l, again_until)).collect()
     }
 }

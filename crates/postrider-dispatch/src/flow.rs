@@ -1,6 +1,7 @@
-//! How much may be under way in all. Counts only; what each lane may do is said in [`crate::lanes`].
+//! How much may be under way in all. Counts and wakes; what each lane may do is said in
+//! [`crate::lanes`].
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
@@ -8,16 +9,27 @@ pub(crate) struct Flow {
     /// Leased and not yet durably settled: what a crash now would send again.
     unsettled: AtomicUsize,
     unsettled_max: usize,
+    /// What was decided cannot be written: nothing more is leased, or what is decided already
+    /// would be due, and be sent, again.
+    held: AtomicBool,
     freed: Notify,
 }
 
 impl Flow {
     pub(crate) fn new(unsettled_max: usize) -> Self {
-        Self { unsettled: AtomicUsize::new(0), unsettled_max, freed: Notify::new() }
+        Self {
+            unsettled: AtomicUsize::new(0),
+            unsettled_max,
+            held: AtomicBool::new(false),
+            freed: Notify::new(),
+        }
     }
 
     /// How many more may be leased.
     pub(crate) fn room(&self) -> usize {
+        if self.held.load(Ordering::Acquire) {
+            return 0;
+        }
         self.unsettled_max.saturating_sub(self.unsettled.load(Ordering::Acquire))
     }
 
@@ -37,6 +49,17 @@ impl Flow {
         }
     }
 
+    pub(crate) fn hold(&self) {
+        self.held.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn resume(&self) {
+        if self.held.swap(false, Ordering::AcqRel) {
+            self.freed.notify_one();
+        }
+    }
+
+    /// Waits until there is room again.
     pub(crate) async fn freed(&self) {
         self.freed.notified().await;
     }

@@ -1,14 +1,19 @@
 //! The life of a leased delivery, top to bottom: halted or expired? attempt, decide, settle.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
+use postrider_core::class::OnAmbiguous;
 use postrider_core::decide::{Decision, Progress, Rules, decide};
 use postrider_core::store::{Change, Halt, Leased, Settlement};
 use postrider_core::{
     Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, Finished, LaneKey, Outcome, Report,
     Signal, State, Timestamp,
 };
+use tokio::sync::Notify;
 
 use crate::flow::Flow;
 use crate::lanes::{Lanes, Lesson, Ticket};
@@ -39,14 +44,38 @@ pub(crate) struct Job {
     pub(crate) leased: Leased,
     resigned: bool,
     replays: u32,
-    /// Attempts made under this lease.
-    tries: u32,
-    ended: bool,
+    /// Attempts made under this lease, while there is none that ends it.
+    log: Vec<AttemptRecord>,
+    /// From here on another attempt could outlive the lease.
+    again_until: Timestamp,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// To be attempted, at once.
+    Open,
+    /// Its channel has it.
+    UnderWay,
+    Ended,
 }
 
 impl Job {
-    pub(crate) fn new(leased: Leased) -> Self {
-        Self { leased, resigned: false, replays: 0, tries: 0, ended: false }
+    pub(crate) fn new(leased: Leased, again_until: Timestamp) -> Self {
+        Self {
+            leased,
+            resigned: false,
+            replays: 0,
+            log: Vec::new(),
+            again_until,
+            stage: Stage::Open,
+        }
+    }
+
+    /// 1 for the first attempt of the delivery's life.
+    fn next_number(&self) -> u32 {
+        let under_lease = u32::try_from(self.log.len()).unwrap_or(u32::MAX);
+        self.leased.tries.saturating_add(under_lease).saturating_add(1)
     }
 }
 
@@ -71,7 +100,7 @@ pub(crate) fn may_be_sent(
         settlement: Settlement {
             delivery: leased.delivery,
             token: leased.token,
-            attempt: None,
+            attempts: Vec::new(),
             change,
         },
         lane: lane.clone(),
@@ -82,37 +111,41 @@ pub(crate) fn may_be_sent(
 }
 
 impl Batch {
-    /// Attempts every job until it has an end under this lease.
+    /// Attempts every job until it has an end under this lease. What is to go again at once does not
+    /// wait for the rest.
     pub(crate) async fn run(self, bench: Arc<Bench>) {
+        let channel = self.channel;
         let running = Running {
             lane: self.lane,
             class: self.class,
             ticket: self.ticket,
             bench,
             jobs: self.jobs.into(),
+            reopened: Notify::new(),
         };
+        let mut calls = FuturesUnordered::new();
         loop {
             let attempts = running.open_attempts();
-            if attempts.is_empty() {
-                return;
+            if !attempts.is_empty() {
+                calls.push(running.call(&*channel, attempts));
             }
-            let slots: Vec<_> = attempts.iter().map(|a| (a.slot, a.number)).collect();
-            self.channel.deliver(attempts, &|finished| running.end(finished)).await;
-            for (slot, number) in slots {
-                running.insist(slot, number);
+            tokio::select! {
+                ended = calls.next() => if ended.is_none() { return },
+                () = running.reopened.notified() => {}
             }
         }
     }
 }
 
-/// A batch under way. Whatever has no end when it is dropped (the server is stopping, a channel
-/// panicked) gives its lease and its place back.
+/// A batch under way. Whatever has no end when it is dropped, because the server is stopping, gives
+/// its lease and its place back.
 struct Running {
     lane: Arc<LaneKey>,
     class: Arc<Class>,
     ticket: Ticket,
     bench: Arc<Bench>,
     jobs: Mutex<Vec<Job>>,
+    reopened: Notify,
 }
 
 impl Running {
@@ -122,64 +155,94 @@ impl Running {
 
     fn open_attempts(&self) -> Vec<Attempt> {
         let now = self.bench.clock.now();
-        let jobs = self.jobs();
-        let open = jobs.iter().enumerate().filter(|(_, job)| !job.ended);
-        open.map(|(slot, job)| Attempt {
-            delivery: job.leased.delivery,
-            message: job.leased.message.clone(),
-            class: self.class.clone(),
-            target: job.leased.target.clone(),
-            number: job.leased.tries + job.tries + 1,
-            now,
-            expires_at: job.leased.expires_at,
-            resign: job.resigned,
-            slot,
+        let mut jobs = self.jobs();
+        let open = jobs.iter_mut().enumerate().filter(|(_, job)| job.stage == Stage::Open);
+        open.map(|(slot, job)| {
+            job.stage = Stage::UnderWay;
+            Attempt {
+                delivery: job.leased.delivery,
+                message: job.leased.message.clone(),
+                class: self.class.clone(),
+                target: job.leased.target.clone(),
+                number: job.next_number(),
+                now,
+                expires_at: job.leased.expires_at,
+                resign: job.resigned,
+                slot,
+            }
         })
         .collect()
     }
 
-    fn end(&self, finished: Finished) {
-        let mut jobs = self.jobs();
-        let Some(job) = jobs.get_mut(finished.slot).filter(|job| !job.ended) else { return };
-        let lesson = lesson(&self.lane, &job.leased, &finished.report);
-        if conclude(&self.bench, &self.lane, &self.class, job, finished) {
-            job.ended = true;
-            if let Some(event) = self.bench.lanes.ended(&self.ticket, Some(lesson)) {
-                self.bench.observer.lane_event(&self.lane, event);
-            }
+    /// One call of the channel. It owes a report for every attempt; without one we cannot know what
+    /// happened. A panic is a bug of ours, and must not be met again at once and for ever.
+    async fn call(&self, channel: &dyn Channel, attempts: Vec<Attempt>) {
+        let slots: Vec<_> = attempts.iter().map(|a| (a.slot, a.number)).collect();
+        let report = |finished| self.end(finished);
+        let delivered = AssertUnwindSafe(channel.deliver(attempts, &report)).catch_unwind().await;
+        let code = if delivered.is_ok() { "no_report" } else { "panic" };
+        for (slot, number) in slots {
+            self.insist(slot, number, code);
         }
     }
 
-    /// A channel owes a report for every attempt. Without one we cannot know what happened.
-    fn insist(&self, slot: usize, number: u32) {
+    fn end(&self, finished: Finished) {
+        let mut jobs = self.jobs();
+        let under_way = |job: &&mut Job| job.stage == Stage::UnderWay;
+        let Some(job) = jobs.get_mut(finished.slot).filter(under_way) else { return };
+        let lesson = lesson(&self.lane, &job.leased, &finished.report);
+        if conclude(&self.bench, &self.lane, &self.class, job, finished) {
+            job.stage = Stage::Ended;
+            if let Some(event) = self.bench.lanes.ended(&self.ticket, Some(lesson)) {
+                self.bench.observer.lane_event(&self.lane, event);
+            }
+        } else {
+            job.stage = Stage::Open;
+            self.reopened.notify_one();
+        }
+    }
+
+    fn insist(&self, slot: usize, number: u32, code: &str) {
         let silent = self
             .jobs()
             .get(slot)
-            .is_some_and(|j| !j.ended && j.leased.tries + j.tries + 1 == number);
+            .is_some_and(|j| j.stage == Stage::UnderWay && j.next_number() == number);
         if silent {
-            let report = Report::new(Outcome::Ambiguous).code("no_report");
+            let report = Report::new(Outcome::Ambiguous).code(code);
             self.end(Finished { slot, report, latency_ms: 0 });
         }
+    }
+
+    /// The server stops in the middle of it. Where a duplicate is worse than a loss, an attempt that
+    /// may have reached its provider is for a person to judge.
+    fn cut_off(&self, job: &mut Job) {
+        let in_doubt = job.stage == Stage::UnderWay && self.class.on_ambiguous == OnAmbiguous::Park;
+        if in_doubt {
+            let report = Report::new(Outcome::Ambiguous).code("shutdown");
+            let finished = Finished { slot: 0, report, latency_ms: 0 };
+            conclude(&self.bench, &self.lane, &self.class, job, finished);
+            return;
+        }
+        self.bench.settlements.push(Pending {
+            settlement: Settlement {
+                delivery: job.leased.delivery,
+                token: job.leased.token,
+                attempts: std::mem::take(&mut job.log),
+                change: Change::Release,
+            },
+            lane: self.lane.clone(),
+            accepted_at: job.leased.message.created_at,
+            decided_at: self.bench.clock.now(),
+        });
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let now = self.bench.clock.now();
-        let jobs = self.jobs();
-        for Job { leased, .. } in jobs.iter().filter(|job| !job.ended) {
+        let mut jobs = std::mem::take(&mut *self.jobs());
+        for job in jobs.iter_mut().filter(|job| job.stage != Stage::Ended) {
             self.bench.lanes.ended(&self.ticket, None);
-            self.bench.settlements.push(Pending {
-                settlement: Settlement {
-                    delivery: leased.delivery,
-                    token: leased.token,
-                    attempt: None,
-                    change: Change::Release,
-                },
-                lane: self.lane.clone(),
-                accepted_at: leased.message.created_at,
-                decided_at: now,
-            });
+            self.cut_off(job);
         }
     }
 }
@@ -217,21 +280,30 @@ fn conclude(
         address_age: leased.address_since.map(|since| now.since(since)),
     };
     let rules = rules(leased, class);
-    let decision = decide(&finished.report.outcome, &progress, &rules, now, bench.roll.next());
-    job.tries += 1;
-    let record =
-        record(leased.tries + job.tries, finished.report, finished.latency_ms, &decision, now);
+    let mut decision = decide(&finished.report.outcome, &progress, &rules, now, bench.roll.next());
+    if matches!(decision, Decision::Again { .. }) && now >= job.again_until {
+        decision = Decision::Retry { after: Duration::ZERO, counted: false };
+    }
+    let record = record(job.next_number(), finished.report, finished.latency_ms, &decision, now);
     bench.observer.attempted(lane, leased.delivery, leased.hash, &record);
     if let Decision::Again { resign } = decision {
         job.resigned |= resign;
         job.replays += u32::from(!resign);
+        job.log.push(record);
         return false;
     }
+    let attempts = match job.log.is_empty() {
+        true => vec![record],
+        false => {
+            job.log.push(record);
+            std::mem::take(&mut job.log)
+        }
+    };
     bench.settlements.push(Pending {
         settlement: Settlement {
             delivery: leased.delivery,
             token: leased.token,
-            attempt: Some(record),
+            attempts,
             change: change_of(&decision),
         },
         lane: lane.clone(),

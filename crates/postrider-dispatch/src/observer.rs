@@ -36,7 +36,7 @@ pub trait Observer: Send + Sync + 'static {
     /// A lane's provider opened up or shut down for a while.
     fn lane_event(&self, _lane: &LaneKey, _event: LaneEvent) {}
 
-    /// The number of calls under way has changed.
+    /// How many deliveries are leased and not yet durably settled, whenever that changes.
     fn in_flight(&self, _now: usize) {}
 
     /// The store failed; the dispatcher waits and tries again.

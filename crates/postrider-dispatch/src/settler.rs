@@ -39,6 +39,9 @@ impl Settler {
             batch.push(first);
             self.collect(&mut queue, &mut batch).await;
             self.write(&mut batch).await;
+            if queue.is_empty() {
+                self.flow.resume();
+            }
         }
     }
 
@@ -83,6 +86,7 @@ impl Settler {
                     return;
                 }
                 Err(error) => {
+                    self.flow.hold();
                     self.observer.store_trouble("settle", &error);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY_MAX);
@@ -90,6 +94,7 @@ impl Settler {
             }
         };
         self.flow.settled(batch.len());
+        self.observer.in_flight(self.flow.unsettled());
         for (pending, result) in batch.drain(..).zip(results) {
             self.tell(&pending, result);
         }

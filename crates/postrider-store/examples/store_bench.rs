@@ -162,7 +162,7 @@ async fn drain(store: Arc<EmbeddedStore>, jobs: u64, at_once: usize) -> StoreRes
                 batch.push(Settlement {
                     delivery: leased.delivery,
                     token: leased.token,
-                    attempt: Some(record(leased.tries + 1)),
+                    attempts: vec![record(leased.tries + 1)],
                     change: Change::Finish(State::Sent),
                 });
             }

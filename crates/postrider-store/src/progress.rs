@@ -38,10 +38,10 @@ impl Progress {
     pub(crate) fn settled(
         mut self,
         change: &Change,
-        attempt: Option<&AttemptRecord>,
+        attempts: &[AttemptRecord],
         now: Timestamp,
     ) -> Self {
-        if let Some(attempt) = attempt {
+        for attempt in attempts {
             self.tries = self.tries.saturating_add(1);
             self.attempts = self.attempts.saturating_add(u32::from(attempt.counted));
         }

@@ -101,7 +101,7 @@ async fn a_full_disk_refuses_new_work_keeps_the_old_and_heals() {
     let settlements = leased.iter().map(|l| Settlement {
         delivery: l.delivery,
         token: l.token,
-        attempt: None,
+        attempts: Vec::new(),
         change: Change::Finish(State::Sent),
     });
     let settled = store.settle(settlements.collect()).await.unwrap();
@@ -127,7 +127,7 @@ async fn one_refused_order_does_not_fail_those_it_was_grouped_with() {
     let settlement = Settlement {
         delivery: leased.delivery,
         token: leased.token,
-        attempt: None,
+        attempts: Vec::new(),
         change: Change::Finish(State::Sent),
     };
     let (accepted, settled) =

@@ -21,7 +21,7 @@ use proptest::prelude::*;
 enum Act {
     Accept { tenant: bool, to: Vec<u32>, key: Option<(u8, u8)>, delay_s: u64 },
     Lease { lane: usize, max: usize, for_s: u64 },
-    Settle { lease: usize, change: Change, attempt: bool },
+    Settle { lease: usize, change: Change, attempts: u32 },
     SettleTogether { changes: Vec<Change> },
     Advance { ms: u64 },
     Cancel { message: usize },
@@ -53,8 +53,8 @@ fn act() -> impl Strategy<Value = Act> {
             .prop_map(|(tenant, to, key, delay_s)| Act::Accept { tenant, to, key, delay_s }),
         8 => (0..8usize, 1..6usize, 1..40u64)
             .prop_map(|(lane, max, for_s)| Act::Lease { lane, max, for_s }),
-        8 => (any::<usize>(), change(), any::<bool>())
-            .prop_map(|(lease, change, attempt)| Act::Settle { lease, change, attempt }),
+        8 => (any::<usize>(), change(), 0..4u32)
+            .prop_map(|(lease, change, attempts)| Act::Settle { lease, change, attempts }),
         2 => prop::collection::vec(change(), 1..6)
             .prop_map(|changes| Act::SettleTogether { changes }),
         4 => (0..20_000u64).prop_map(|ms| Act::Advance { ms }),
@@ -110,14 +110,14 @@ impl Pair {
                 self.accept(tenant(t), &to, key, delay_s).await
             }
             Act::Lease { lane, max, for_s } => self.lease(lane, max, for_s).await,
-            Act::Settle { lease, change, attempt } if !self.leases.is_empty() => {
+            Act::Settle { lease, change, attempts } if !self.leases.is_empty() => {
                 let lease = lease % self.leases.len();
-                self.settle(vec![(lease, change, attempt)]).await;
+                self.settle(vec![(lease, change, attempts)]).await;
             }
             Act::SettleTogether { changes } => {
                 let picked =
                     changes.into_iter().enumerate().filter(|(i, _)| *i < self.leases.len());
-                let picked = picked.map(|(i, change)| (i, change, true)).collect::<Vec<_>>();
+                let picked = picked.map(|(i, change)| (i, change, 1)).collect::<Vec<_>>();
                 self.settle(picked).await;
             }
             Act::Advance { ms } => self.clock.advance(Duration::from_millis(ms)),
@@ -247,15 +247,16 @@ impl Pair {
         }
     }
 
-    async fn settle(&mut self, picked: Vec<(usize, Change, bool)>) {
+    async fn settle(&mut self, picked: Vec<(usize, Change, u32)>) {
         let now = self.clock.now();
-        let both = picked.into_iter().map(|(lease, change, attempt)| {
+        let both = picked.into_iter().map(|(lease, change, attempts)| {
             let (a, b) = &self.leases[lease];
-            let attempt: Option<AttemptRecord> = attempt.then(|| success(a.tries + 1, now));
+            let attempts: Vec<AttemptRecord> =
+                (1..=attempts).map(|n| success(a.tries + n, now)).collect();
             let of = |leased: &Leased| Settlement {
                 delivery: leased.delivery,
                 token: leased.token,
-                attempt: attempt.clone(),
+                attempts: attempts.clone(),
                 change: change.clone(),
             };
             (of(a), of(b))

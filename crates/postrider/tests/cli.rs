@@ -170,5 +170,5 @@ fn a_file_of_messages_is_sent_as_a_batch_and_refused_lines_are_named() {
     let sent = server.run(&["send", "--file", file.to_str().unwrap()]);
     assert_eq!(sent.status.code(), Some(1));
     assert!(text(&sent).contains("2 accepted, 1 refused"), "{}", text(&sent));
-    assert!(errors(&sent).contains("line 1:"), "{}", errors(&sent));
+    assert!(errors(&sent).contains("message 2:"), "{}", errors(&sent));
 }

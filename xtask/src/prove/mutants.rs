@@ -11,7 +11,7 @@ struct Mutant {
     file: &'static str,
     from: &'static str,
     to: &'static str,
-    /// What `cargo test` is given.
+    /// The test targets that are to notice.
     test: &'static [&'static str],
 }
 
@@ -21,42 +21,42 @@ const MUTANTS: &[Mutant] = &[
         file: "crates/postrider-store/src/embedded/schema.rs",
         from: "\"synchronous\", \"FULL\").map_err(sql)?;\n    conn.pragma_update(None, \"wal_autocheckpoint\"",
         to: "\"synchronous\", \"OFF\").map_err(sql)?;\n    conn.pragma_update(None, \"wal_autocheckpoint\"",
-        test: &["-p", "postrider", "--test", "crash", "durability"],
+        test: &["--test", "crash", "durability"],
     },
     Mutant {
         promise: "a settlement with an old token is refused",
         file: "crates/postrider-store/src/embedded/board.rs",
         from: "if lease.token != token || lease.phase == Phase::Settling {",
         to: "if lease.phase == Phase::Settling {",
-        test: &["-p", "postrider-store", "--test", "conformance"],
+        test: &["--test", "conformance"],
     },
     Mutant {
         promise: "a repeat under the same key never reaches the queue",
         file: "crates/postrider-store/src/embedded/accept.rs",
         from: "if let Some(dedup) = &new.dedup\n            && let",
         to: "if let Some(dedup) = &new.dedup\n            && now.0 < 0\n            && let",
-        test: &["-p", "postrider-store", "--test", "conformance"],
+        test: &["--test", "conformance"],
     },
     Mutant {
         promise: "nothing past its TTL is handed to a channel",
         file: "crates/postrider-dispatch/src/launch.rs",
         from: "None if now >= leased.expires_at => {",
         to: "None if now.0 < 0 && now >= leased.expires_at => {",
-        test: &["-p", "postrider-dispatch", "--test", "it"],
+        test: &["--test", "it"],
     },
     Mutant {
         promise: "nothing past its TTL is written to a socket",
         file: "crates/postrider-channels/src/deliver.rs",
         from: "if now >= attempt.expires_at {",
         to: "if now.0 < 0 && now >= attempt.expires_at {",
-        test: &["-p", "postrider-channels", "--test", "conformance"],
+        test: &["--test", "conformance"],
     },
     Mutant {
         promise: "no retry is planned past the TTL",
         file: "crates/postrider-core/src/decide.rs",
         from: "ttl::is_over(rules.expires_at, now + after)",
         to: "now.0 < 0 && ttl::is_over(rules.expires_at, now + after)",
-        test: &["-p", "postrider-core"],
+        test: &["--test", "decide", "--test", "promises"],
     },
 ];
 
@@ -95,7 +95,12 @@ fn caught_by(mutant: &Mutant, copy: &Path) -> Result<Option<String>> {
         mutant.from
     );
     std::fs::write(&path, whole.replace(mutant.from, mutant.to))?;
-    let line: Vec<&str> = ["cargo", "test"].iter().chain(mutant.test).copied().collect();
+    // The whole workspace, so that dependencies are built with the same features for all of them.
+    let line: Vec<&str> = ["cargo", "test", "--workspace", "--no-fail-fast"]
+        .iter()
+        .chain(mutant.test)
+        .copied()
+        .collect();
     let mut command = shell::command(&line)?;
     let output = command
         .current_dir(copy)

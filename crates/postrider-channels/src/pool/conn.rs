@@ -32,6 +32,8 @@ pub(super) struct Meta {
     /// Takes no new requests.
     pub(super) draining: AtomicBool,
     pub(super) born: Instant,
+    /// Whether anything came back yet; the peer's limits always come first.
+    heard: AtomicBool,
     /// Milliseconds after `born` of the last answer or, before the first, 0.
     last_answer: AtomicU64,
 }
@@ -48,6 +50,7 @@ impl Meta {
             max: AtomicUsize::new(max),
             draining: AtomicBool::new(false),
             born: Instant::now(),
+            heard: AtomicBool::new(false),
             last_answer: AtomicU64::new(0),
         })
     }
@@ -59,6 +62,7 @@ impl Meta {
     fn answered(&self) {
         let after = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_answer.store(after, Ordering::Relaxed);
+        self.heard.store(true, Ordering::Relaxed);
     }
 
     /// A request timed out. A connection on which nothing at all came back since it was sent is
@@ -142,6 +146,24 @@ impl Slot {
         answer
     }
 
+    /// A connection that the peer is leaving gets no more requests, so that a replay goes to another
+    /// one. A refused stream means that only within the limits that the peer has told.
+    fn failed(&self, error: TransportError, within_limits: bool) -> TransportError {
+        let meta = &self.conn.meta;
+        let leaving = match error {
+            TransportError::Replay { code: "refused_stream" } => {
+                meta.heard.store(true, Ordering::SeqCst);
+                within_limits
+            }
+            TransportError::Replay { .. } => true,
+            _ => false,
+        };
+        if leaving {
+            meta.draining.store(true, Ordering::SeqCst);
+        }
+        error
+    }
+
     async fn receive<B>(
         &self,
         answer: impl Future<
@@ -150,9 +172,11 @@ impl Slot {
         deadline: Instant,
     ) -> Result<Response, TransportError> {
         let sent = Instant::now();
+        // Before the peer was heard, its limits are only guessed.
+        let within_limits = self.conn.meta.heard.load(Ordering::SeqCst);
         let answer = match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Err(failure::of_send(error)),
+            Ok(Err(error)) => return Err(self.failed(failure::of_send(error), within_limits)),
             Err(_) => {
                 self.conn.meta.timed_out(sent);
                 return Err(TransportError::Ambiguous { code: "timeout" });

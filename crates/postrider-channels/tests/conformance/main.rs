@@ -42,7 +42,7 @@ every_channel!(
     a_connection_lost_after_the_request_is_ambiguous,
     a_goaway_costs_nothing_and_leads_to_a_new_connection,
     a_goaway_in_anger_is_not_answered_at_once,
-    a_refused_stream_costs_nothing,
+    a_refused_stream_costs_nothing_and_leads_to_a_new_connection,
     a_huge_answer_is_cut_short,
     http_1_1_is_spoken_where_the_peer_knows_nothing_newer,
     a_connection_that_the_peer_closes_is_not_used_again,

@@ -162,11 +162,17 @@ pub(crate) async fn a_goaway_in_anger_is_not_answered_at_once(kind: ChannelKind)
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("goaway")));
 }
 
-pub(crate) async fn a_refused_stream_costs_nothing(kind: ChannelKind) {
+pub(crate) async fn a_refused_stream_costs_nothing_and_leads_to_a_new_connection(
+    kind: ChannelKind,
+) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::ResetStream(REFUSED_STREAM)]);
-    let report = Rig::new(kind).send(&provider.url(PATH)).await;
-    assert_eq!(report.outcome, Outcome::Reconnect);
+    let rig = Rig::new(kind);
+    assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Reconnect);
+    // The first refusal may be a limit that we could not know; the second is not.
+    assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Reconnect);
+    assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+    assert_eq!(provider.connected(), 2);
 }
 
 pub(crate) async fn a_huge_answer_is_cut_short(kind: ChannelKind) {

@@ -34,10 +34,13 @@ pub(super) fn key(
         return Some(DedupKey { key: keyed("key", &[own.as_bytes()]), fingerprint, window });
     }
     if let Some(campaign) = &request.campaign {
-        let mut parts: Vec<&[u8]> = vec![campaign.as_bytes()];
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(deliveries.len() + 1);
         for delivery in deliveries {
             parts.push(delivery.recipient.as_ref().map_or(&delivery.hash.0[..], |r| r.as_bytes()));
         }
+        parts.sort_unstable();
+        parts.dedup();
+        parts.push(campaign.as_bytes());
         // One message per campaign and recipient, whatever it says: never a conflict.
         return Some(DedupKey { key: keyed("campaign", &parts), fingerprint: [0; 16], window });
     }

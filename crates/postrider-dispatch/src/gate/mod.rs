@@ -6,7 +6,7 @@ mod refusal;
 mod request;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::hmac;
@@ -223,18 +223,20 @@ impl Gate {
         names: &[Cow<'_, str>],
         class: &Class,
     ) -> Result<Vec<NewDelivery>, Refusal> {
+        let allowed = || format!("at most {ADDRESSES_MAX} addresses per message");
+        if names.len() > ADDRESSES_MAX {
+            let found = format!("{} recipients", names.len());
+            return Err(Refusal::field("to.recipients", found, allowed()));
+        }
         let mut deliveries = Vec::new();
-        for name in names {
+        let mut told = HashSet::new();
+        for name in names.iter().filter(|name| told.insert(&***name)) {
             let mut cursor = None;
             loop {
                 let page = self.store.addresses(tenant, Some(name), cursor, 1_000).await?;
                 deliveries.extend(page.items.into_iter().filter_map(|a| self.registered(a, class)));
                 if deliveries.len() > ADDRESSES_MAX {
-                    return Err(Refusal::field(
-                        "to.recipients",
-                        "too many addresses",
-                        format!("at most {ADDRESSES_MAX} addresses per message"),
-                    ));
+                    return Err(Refusal::field("to.recipients", "too many addresses", allowed()));
                 }
                 cursor = page.next;
                 if cursor.is_none() {

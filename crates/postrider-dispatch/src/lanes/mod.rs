@@ -10,6 +10,7 @@ mod standing;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use postrider_core::breaker::Forced;
 use postrider_core::throttle::Pause;
@@ -27,6 +28,9 @@ pub use standing::{Standing, Verdict};
 /// Idle origins are forgotten beyond this many.
 const ORIGINS_MAX: usize = 10_000;
 const PER_ORIGIN_DEFAULT: usize = 64;
+
+/// How long a call that ended may wait for others to end before its place is given away.
+const GATHER: Duration = Duration::from_millis(5);
 
 type OriginKey = (ChannelKind, Arc<str>);
 
@@ -49,6 +53,7 @@ pub struct Lanes {
     /// Grows with each act of an operator: what was known about waiting lanes no longer holds.
     acts: AtomicU64,
     wake: Arc<Notify>,
+    ended: Notify,
 }
 
 impl Lanes {
@@ -69,6 +74,7 @@ impl Lanes {
             paused_count: AtomicUsize::new(0),
             acts: AtomicU64::new(0),
             wake,
+            ended: Notify::new(),
         })
     }
 
@@ -116,6 +122,8 @@ impl Lanes {
         };
         if origin.call_ended() || eased {
             self.wake.notify_one();
+        } else {
+            self.ended.notify_one();
         }
         event
     }
@@ -123,6 +131,12 @@ impl Lanes {
     /// Something changed that may let a lane go.
     pub(crate) async fn changed(&self) {
         self.wake.notified().await;
+    }
+
+    /// Waits until a few places are free. Where the other calls hang, a quarter never will be.
+    pub(crate) async fn trickled(&self) {
+        self.ended.notified().await;
+        tokio::time::sleep(GATHER).await;
     }
 
     pub(crate) fn acts(&self) -> u64 {

@@ -1,7 +1,5 @@
 //! What the gates of a lane let through.
 
-use std::time::Duration;
-
 use super::*;
 
 fn lane(tenant: &str) -> Arc<LaneKey> {

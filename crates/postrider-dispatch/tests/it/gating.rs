@@ -1,6 +1,6 @@
 //! What the gate takes, and what it answers to the rest.
 
-use postrider_core::store::Admission;
+use postrider_core::store::{Admission, Registry};
 use postrider_dispatch::{Refusal, Submission};
 
 use crate::scripted::World;
@@ -124,4 +124,40 @@ async fn a_refusal_names_the_field_what_was_found_and_what_is_allowed() {
 async fn an_endpoint_never_appears_in_a_refusal() {
     let body = r#"{"to":{"address":{"channel":"webhook","url":"http://secret.example/token"}}}"#;
     assert!(!format!("{:?}", refusal(body).await).contains("secret.example"));
+}
+
+#[tokio::test]
+async fn a_recipient_named_twice_is_told_once() {
+    let world = World::new(vec![]);
+    let address = r#"{"channel":"webhook","url":"https://hooks.example/a","recipient":"ann"}"#;
+    let address = world.gate.check_address(&world.tenant, address.as_bytes()).unwrap();
+    world.store.put_address(address).await.unwrap();
+    let answers = admit(&world, &[r#"{"to":{"recipients":["ann","ann","\u0061nn"]}}"#]).await;
+    let Ok(Admission::Accepted { deliveries, .. }) = &answers[0] else { panic!("{answers:?}") };
+    assert_eq!(deliveries.len(), 1);
+}
+
+#[tokio::test]
+async fn a_message_names_only_so_many_recipients() {
+    let names = vec![r#""nobody""#; 10_001].join(",");
+    let refusal = refusal(&format!(r#"{{"to":{{"recipients":[{names}]}}}}"#)).await;
+    let error = &refusal.errors[0];
+    assert_eq!((error.field.as_str(), error.found.as_str()), ("to.recipients", "10001 recipients"));
+}
+
+#[tokio::test]
+async fn a_campaign_to_the_same_recipients_is_a_repeat_in_any_order_and_with_new_addresses() {
+    let world = World::new(vec![]);
+    let register = async |who: &str, url: &str| {
+        let json = format!(r#"{{"channel":"webhook","url":"{url}","recipient":"{who}"}}"#);
+        let address = world.gate.check_address(&world.tenant, json.as_bytes()).unwrap();
+        world.store.put_address(address).await.unwrap();
+    };
+    register("ann", "https://hooks.example/a").await;
+    register("ben", "https://hooks.example/b").await;
+    let first = r#"{"to":{"recipients":["ann","ben"]},"campaign":"spring"}"#;
+    let again = r#"{"to":{"recipients":["ben","ann"]},"campaign":"spring"}"#;
+    assert!(matches!(admit(&world, &[first]).await[0], Ok(Admission::Accepted { .. })));
+    register("ann", "https://hooks.example/another").await;
+    assert!(matches!(admit(&world, &[again]).await[0], Ok(Admission::Duplicate { .. })));
 }

@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod dispatching;
+mod flaky;
 mod gating;
 mod lanes;
+mod parallel;
 mod scripted;
+mod trouble;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_channels::intake::{self, NetworkPolicy};
-use postrider_core::store::{Admission, Ledger, Store};
+use postrider_core::store::{Admission, Ledger, Store, StoreError};
 use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
     DeliveryId, Finished, LaneKey, Outcome, Report, State, TenantId, Timestamp,
@@ -19,6 +19,8 @@ use tokio::sync::{Notify, mpsc};
 pub(crate) enum Event {
     Attempted(Arc<str>, Arc<str>),
     Finished(State, Option<DeadReason>),
+    /// The store failed.
+    Trouble,
 }
 
 struct Ear(mpsc::UnboundedSender<Event>);
@@ -37,6 +39,10 @@ impl Observer for Ear {
         _: Duration,
     ) {
         let _ = self.0.send(Event::Finished(state, reason));
+    }
+
+    fn store_trouble(&self, _: &'static str, _: &StoreError) {
+        let _ = self.0.send(Event::Trouble);
     }
 }
 
@@ -83,14 +89,17 @@ pub(crate) struct World {
     classes: Vec<Arc<Class>>,
 }
 
+fn gate(store: &Arc<MemoryStore>, classes: &[Arc<Class>], clock: &Arc<ManualClock>) -> Gate {
+    let policy = NetworkPolicy::default();
+    Gate::new(store.clone(), intake::all(policy), classes, b"hash key", clock.clone())
+}
+
 impl World {
     pub(crate) fn new(script: Vec<Option<Outcome>>) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let classes: Vec<_> = Class::built_in().into_iter().map(Arc::new).collect();
-        let policy = NetworkPolicy::default();
-        let gate =
-            Gate::new(store.clone(), intake::all(policy), &classes, b"hash key", clock.clone());
+        let gate = gate(&store, &classes, &clock);
         let channel =
             Arc::new(Scripted { script: Mutex::new(script.into()), ..Scripted::default() });
         let (ear, events) = mpsc::unbounded_channel();
@@ -114,17 +123,37 @@ impl World {
     }
 
     pub(crate) fn start_with(&mut self, limits: Limits) {
-        let store: Arc<dyn Store> = self.store.clone();
+        self.start_over(self.store.clone(), limits);
+    }
+
+    pub(crate) fn start_over(&mut self, store: Arc<dyn Store>, limits: Limits) {
+        self.run(store, self.channel.clone(), limits);
+    }
+
+    pub(crate) fn start_on(&mut self, channel: Arc<dyn Channel>, limits: Limits) {
+        self.run(self.store.clone(), channel, limits);
+    }
+
+    fn run(&mut self, store: Arc<dyn Store>, channel: Arc<dyn Channel>, limits: Limits) {
         self.lanes = Lanes::new(limits, self.clock.clone(), 11);
         self.dispatcher = Some(Dispatcher::start(DispatcherConfig {
             store,
-            channels: vec![self.channel.clone()],
+            channels: vec![channel],
             classes: self.classes.clone(),
             lanes: self.lanes.clone(),
             clock: self.clock.clone(),
             observer: Arc::new(Ear(self.ear.clone())),
             seed: 7,
         }));
+    }
+
+    pub(crate) fn drop_dispatcher(&mut self) {
+        self.dispatcher = None;
+    }
+
+    pub(crate) fn add_class(&mut self, class: Class) {
+        self.classes.push(Arc::new(class));
+        self.gate = gate(&self.store, &self.classes, &self.clock);
     }
 
     pub(crate) async fn drain(&mut self, deadline: Duration) -> bool {
@@ -171,14 +200,15 @@ impl World {
 
     /// Waits until a delivery is in a state that no event announces.
     pub(crate) async fn becomes(&self, id: DeliveryId, state: State) -> Delivery {
-        for _ in 0..10_000 {
+        let patience = std::time::Instant::now() + Duration::from_secs(30);
+        loop {
             let delivery = self.delivery(id).await;
             if delivery.state == state {
                 return delivery;
             }
+            assert!(std::time::Instant::now() < patience, "{delivery:?} never became {state}");
             tokio::task::yield_now().await;
         }
-        panic!("{:?} never became {state}", self.delivery(id).await);
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -12,7 +12,7 @@ async fn bury(bench: &Bench<'_>, new: NewMessage, reason: DeadReason, code: &str
     let id = bench.accept(new).await.1[0];
     let leased = bench.lease_one().await;
     let attempt = AttemptRecord { code: Some(code.into()), ..success(1, bench.now()) };
-    bench.settle_with(&leased, Change::DeadLetter(reason), Some(attempt)).await;
+    bench.settle_with(&leased, Change::DeadLetter(reason), vec![attempt]).await;
     id
 }
 

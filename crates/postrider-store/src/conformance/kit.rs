@@ -79,17 +79,17 @@ impl<'a> Bench<'a> {
 
     pub async fn settle(&self, leased: &Leased, change: Change) -> Settled {
         let attempt = (change != Change::Release).then(|| success(leased.tries + 1, self.now()));
-        self.settle_with(leased, change, attempt).await
+        self.settle_with(leased, change, attempt.into_iter().collect()).await
     }
 
     pub async fn settle_with(
         &self,
         leased: &Leased,
         change: Change,
-        attempt: Option<AttemptRecord>,
+        attempts: Vec<AttemptRecord>,
     ) -> Settled {
         let settlement =
-            Settlement { delivery: leased.delivery, token: leased.token, attempt, change };
+            Settlement { delivery: leased.delivery, token: leased.token, attempts, change };
         self.store.settle(vec![settlement]).await.unwrap()[0]
     }
 

@@ -58,6 +58,7 @@ macro_rules! promises {
             a_settlement_counts_once
             a_retry_is_due_after_its_delay
             parked_work_keeps_its_attempts
+            every_attempt_of_a_lease_is_remembered
             released_work_is_due_at_once_and_unchanged
             a_finished_delivery_is_never_leased_again
             many_lanes_are_served_each_by_its_own

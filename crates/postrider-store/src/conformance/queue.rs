@@ -96,7 +96,7 @@ pub async fn a_settlement_counts_once(bench: &Bench<'_>) {
     let settlement = postrider_core::store::Settlement {
         delivery: leased.delivery,
         token: leased.token,
-        attempt: None,
+        attempts: Vec::new(),
         change: Change::Finish(State::Sent),
     };
     let answers = bench.store.settle(vec![settlement.clone(), settlement]).await.unwrap();
@@ -121,11 +121,26 @@ pub async fn a_retry_is_due_after_its_delay(bench: &Bench<'_>) {
     assert_eq!(again.target, leased.target);
 }
 
+pub async fn every_attempt_of_a_lease_is_remembered(bench: &Bench<'_>) {
+    let id = bench.accept_one().await;
+    let leased = bench.lease_one().await;
+    let free = |n| postrider_core::AttemptRecord { counted: false, ..success(n, bench.now()) };
+    bench.settle_with(&leased, Change::Release, vec![free(1)]).await;
+    let leased = bench.lease_one().await;
+    assert_eq!((leased.attempts, leased.tries), (0, 1));
+    let attempts = vec![free(2), success(3, bench.now())];
+    bench.settle_with(&leased, Change::Finish(State::Sent), attempts).await;
+    let view = bench.delivery(id).await;
+    let numbers: Vec<_> = view.log.iter().map(|a| (a.number, a.counted)).collect();
+    assert_eq!(numbers, [(1, false), (2, false), (3, true)]);
+    assert_eq!((view.state, view.attempts), (State::Sent, 1));
+}
+
 pub async fn parked_work_keeps_its_attempts(bench: &Bench<'_>) {
     let id = bench.accept_one().await;
     let leased = bench.lease_one().await;
     let attempt = postrider_core::AttemptRecord { counted: false, ..success(1, bench.now()) };
-    bench.settle_with(&leased, Change::Park { after: secs(300) }, Some(attempt)).await;
+    bench.settle_with(&leased, Change::Park { after: secs(300) }, vec![attempt]).await;
     let view = bench.delivery(id).await;
     assert_eq!((view.state, view.attempts, view.log.len()), (State::Parked, 0, 1));
     bench.clock.advance(secs(300));
@@ -183,7 +198,7 @@ pub async fn more_work_than_fits_in_memory_is_served_in_order(bench: &Bench<'_>)
             break;
         }
         for item in &leased {
-            bench.settle_with(item, Change::Finish(State::Sent), None).await;
+            bench.settle_with(item, Change::Finish(State::Sent), Vec::new()).await;
         }
         served.extend(leased.into_iter().map(|l| l.delivery));
     }

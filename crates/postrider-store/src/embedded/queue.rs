@@ -74,7 +74,7 @@ impl Queue for EmbeddedStore {
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
-        let untouched = |s: &Settlement| s.change == Change::Release && s.attempt.is_none();
+        let untouched = |s: &Settlement| s.change == Change::Release && s.attempts.is_empty();
         if settlements.iter().all(untouched) {
             return Ok(self.release(&settlements));
         }

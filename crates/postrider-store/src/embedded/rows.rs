@@ -194,19 +194,17 @@ fn message_row(row: &Row<'_>, seq: u64) -> StoreResult<MessageRow> {
     Ok(MessageRow { message, deliveries, content })
 }
 
-/// A history with one more attempt, without reading the old ones unless there are too many.
-pub(super) fn appended(log: Option<&str>, tries: u32, attempt: &str) -> StoreResult<String> {
-    let old = match log {
-        None => return Ok(format!("[{attempt}]")),
-        Some(log) => log,
+/// A history with further attempts, without reading the old ones unless there are too many.
+pub(super) fn appended(log: Option<&str>, tries: u32, attempts: &str) -> StoreResult<String> {
+    let all = match log {
+        None => format!("[{attempts}]"),
+        Some(log) => format!("{},{attempts}]", log.strip_suffix(']').unwrap_or(log)),
     };
-    if tries as usize > LOG_MAX {
-        let mut kept: Vec<Box<RawValue>> = parse(old, "a delivery's history")?;
-        let surplus = (kept.len() + 1).saturating_sub(LOG_MAX);
-        kept.drain(..surplus);
-        let mut texts: Vec<&str> = kept.iter().map(|raw| raw.get()).collect();
-        texts.push(attempt);
-        return Ok(format!("[{}]", texts.join(",")));
+    if tries as usize <= LOG_MAX {
+        return Ok(all);
     }
-    Ok(format!("{},{attempt}]", old.strip_suffix(']').unwrap_or(old)))
+    let kept: Vec<Box<RawValue>> = parse(&all, "a delivery's history")?;
+    let surplus = kept.len().saturating_sub(LOG_MAX);
+    let texts: Vec<&str> = kept[surplus..].iter().map(|raw| raw.get()).collect();
+    Ok(format!("[{}]", texts.join(",")))
 }

@@ -18,13 +18,23 @@ use crate::progress::Progress;
 /// A settlement with its text made: that is done by the caller's thread, not by the writer.
 pub(super) struct Verdict {
     pub(super) settlement: Settlement,
-    attempt: Option<String>,
+    /// JSON, comma between; empty if there was none.
+    attempts: String,
 }
 
 impl Verdict {
     pub(super) fn prepare(settlement: Settlement) -> StoreResult<Self> {
-        let attempt = settlement.attempt.as_ref().map(to_json).transpose()?;
-        Ok(Self { settlement, attempt })
+        let mut attempts = String::new();
+        for attempt in &settlement.attempts {
+            let text = to_json(attempt)?;
+            if attempts.is_empty() {
+                attempts = text;
+            } else {
+                attempts.push(',');
+                attempts.push_str(&text);
+            }
+        }
+        Ok(Self { settlement, attempts })
     }
 
     pub(super) fn seq(&self) -> u64 {
@@ -75,10 +85,10 @@ impl Writer {
     ) -> StoreResult<Landing> {
         let settlement = &verdict.settlement;
         let old = job.progress;
-        let new = old.settled(&settlement.change, settlement.attempt.as_ref(), now);
-        let log = match &verdict.attempt {
-            Some(attempt) => Some(appended(job.log.as_deref(), new.tries, attempt)?),
-            None => job.log.as_deref().map(str::to_owned),
+        let new = old.settled(&settlement.change, &settlement.attempts, now);
+        let log = match verdict.attempts.as_str() {
+            "" => job.log.as_deref().map(str::to_owned),
+            attempts => Some(appended(job.log.as_deref(), new.tries, attempts)?),
         };
         draft.rows += 1;
         match &settlement.change {

@@ -181,15 +181,15 @@ impl Rows {
     }
 
     fn settle(&mut self, settlement: Settlement, now: Timestamp) -> Settled {
-        let Settlement { delivery, token, attempt, change } = settlement;
+        let Settlement { delivery, token, attempts, change } = settlement;
         let held = self.deliveries.get(&delivery).and_then(|row| row.lease);
         if held.is_none_or(|lease| lease.token != token) {
             return Settled::Fenced;
         }
         let message = self.change(delivery, |row| {
             row.lease = None;
-            row.progress = row.progress.settled(&change, attempt.as_ref(), now);
-            row.log.extend(attempt);
+            row.progress = row.progress.settled(&change, &attempts, now);
+            row.log.extend(attempts);
             let surplus = row.log.len().saturating_sub(LOG_MAX);
             row.log.drain(..surplus);
             if !matches!(change, Change::DeadLetter(_)) && row.progress.state.is_final() {

@@ -113,6 +113,7 @@ pub(crate) async fn replay(
     if let Some(ttl) = request.ttl_s.filter(|t| *t > 2_419_200) {
         return Err(Problem::field("ttl_s", ttl.to_string(), "0 to 2419200"));
     }
+    check_retry(request.retry.as_ref())?;
     let which = selection(request.ids, request.filter)?;
     let how = Replay { ttl_s: request.ttl_s, rate_per_s: request.rate_per_s, retry: request.retry };
     let replayed = app.store.replay(Some(&sender.tenant), which, how).await?;
@@ -132,6 +133,16 @@ pub(crate) async fn discard(
     let discarded = app.store.discard(Some(&sender.tenant), which).await?;
     super::audit(&sender.caller, "dead_letters.discard", &"", discarded);
     Ok(Json(Discarded { discarded }))
+}
+
+/// As strict as the gate: a policy without waits or without an end would never leave a provider alone.
+fn check_retry(policy: Option<&RetryPolicy>) -> Answer<()> {
+    let Some(Err(errors)) = policy.map(RetryPolicy::validate) else { return Ok(()) };
+    let below = |mut e: postrider_dispatch::FieldError| {
+        e.field = format!("retry.{}", e.field);
+        e
+    };
+    Err(postrider_dispatch::Refusal::invalid(errors.into_iter().map(below).collect()).into())
 }
 
 fn selection(ids: Option<Vec<String>>, filter: Option<DeadFilter>) -> Answer<Selection> {

@@ -2,7 +2,7 @@
 //! and what an operator can do. Says only what is known; pure.
 
 use postrider_core::store::LaneDepth;
-use postrider_core::{Class, Delivery, State, Timestamp};
+use postrider_core::{Class, DeadReason, Delivery, State, Timestamp};
 use postrider_dispatch::lanes::Standing;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -151,6 +151,7 @@ fn gates(
     now: Timestamp,
 ) -> Vec<GateVerdict> {
     let pending = delivery.state.is_pending();
+    let dead_by = |reason| delivery.state == State::Failed && delivery.reason == Some(reason);
     let gate = |gate, holds: bool, detail: String| GateVerdict {
         gate,
         verdict: if holds { "open" } else { "closed" },
@@ -164,7 +165,9 @@ fn gates(
         ),
         gate(
             "not expired",
-            delivery.state != State::Expired && (!pending || now < delivery.expires_at),
+            delivery.state != State::Expired
+                && !dead_by(DeadReason::Ttl)
+                && (!pending || now < delivery.expires_at),
             format!("expires at {}", delivery.expires_at),
         ),
         gate(
@@ -175,8 +178,10 @@ fn gates(
     ];
     if let Some(class) = class {
         let allowed = class.retry.retries + 1;
-        let detail = format!("{} of {allowed} attempts used", delivery.attempts);
-        gates.push(gate("attempts left", !pending || delivery.attempts < allowed, detail));
+        let detail = format!("{} used; its class allows {allowed}", delivery.attempts);
+        let left =
+            !dead_by(DeadReason::RetriesExhausted) && (!pending || delivery.attempts < allowed);
+        gates.push(gate("attempts left", left, detail));
     }
     if let Some(due) = delivery.due_at.filter(|_| pending) {
         gates.push(GateVerdict {

@@ -135,6 +135,7 @@ fn routes() -> Vec<Route> {
         ("/v1/keys", &["get", "post"], get(api_keys::list).post(api_keys::create)),
         ("/v1/keys/{id}", &["delete"], delete(api_keys::revoke)),
         ("/v1/stats", &["get"], get(overview::stats)),
+        ("/v1/stats/history", &["get"], get(overview::history)),
         ("/v1/lanes", &["get"], get(lanes::list)),
         ("/v1/lanes/{id}", &["get"], get(lanes::show)),
         ("/v1/lanes/{id}/pause", &["post"], post(lanes::pause)),
@@ -149,6 +150,7 @@ fn routes() -> Vec<Route> {
         ("/", &[], get(page::index)),
         ("/assets/page.css", &[], get(page::style)),
         ("/assets/page.js", &[], get(page::script)),
+        ("/assets/view.js", &[], get(page::view)),
     ]
 }
 

@@ -41,6 +41,7 @@ use super::{
         api_keys::create,
         api_keys::revoke,
         overview::stats,
+        overview::history,
         lanes::list,
         lanes::show,
         lanes::pause,

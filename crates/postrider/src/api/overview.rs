@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::auth::Reader;
+use super::auth::{Operator, Reader};
 use super::problem::{Answer, Problem};
 use super::views::Time;
 use crate::telemetry::{RatesBody, TotalsBody};
@@ -77,6 +77,19 @@ async fn server_stats(app: &Shared) -> Answer<ServerStats> {
         rates: app.metrics.rates(),
         totals: app.metrics.totals(),
     })
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct History {
+    /// One entry a second, the oldest first, each over the ten seconds before it.
+    pub rates: Vec<RatesBody>,
+}
+
+/// The whole server's rates of the last five minutes.
+#[utoipa::path(get, path = "/v1/stats/history", tag = "overview",
+    responses((status = 200, body = History), (status = 403, body = Problem)))]
+pub(crate) async fn history(State(app): State<Shared>, _: Operator) -> Json<History> {
+    Json(History { rates: app.metrics.history() })
 }
 
 #[derive(Debug, Serialize, ToSchema)]

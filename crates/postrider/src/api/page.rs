@@ -1,4 +1,4 @@
-//! The status page at `/`: three files of our own, nothing from elsewhere.
+//! The status page at `/`: four files of our own, nothing from elsewhere.
 
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
@@ -16,6 +16,10 @@ pub(crate) async fn style() -> Response {
 
 pub(crate) async fn script() -> Response {
     file("text/javascript; charset=utf-8", include_str!("../page/page.js"))
+}
+
+pub(crate) async fn view() -> Response {
+    file("text/javascript; charset=utf-8", include_str!("../page/view.js"))
 }
 
 fn file(kind: &'static str, text: &'static str) -> Response {

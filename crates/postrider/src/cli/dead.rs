@@ -135,6 +135,15 @@ impl Which {
         };
         Ok(Map::from_iter([entry]))
     }
+
+    /// What was done, and what was asked for but is no dead letter (any more).
+    fn told(&self, done: &Value, verb: &str) -> String {
+        let missing = (self.ids.len() as u64).saturating_sub(done.as_u64().unwrap_or(0));
+        match missing {
+            0 => format!("{done} {verb}"),
+            n => format!("{done} {verb}, {n} not found among the dead letters"),
+        }
+    }
 }
 
 pub(super) async fn run(args: DeadArgs) -> Outcome {
@@ -154,12 +163,12 @@ pub(super) async fn run(args: DeadArgs) -> Outcome {
             }
             let done =
                 spin("replaying", client.post("/v1/dead-letters/replay", &body.into())).await?;
-            out.show(&done, |done| format!("{} replayed", done["replayed"]))
+            out.show(&done, |done| which.told(&done["replayed"], "replayed"))
         }
         DeadCommand::Discard { which } => {
             let body = which.body()?.into();
             let done = spin("discarding", client.post("/v1/dead-letters/discard", &body)).await?;
-            out.show(&done, |done| format!("{} discarded", done["discarded"]))
+            out.show(&done, |done| which.told(&done["discarded"], "discarded"))
         }
         DeadCommand::Export { filter, out } => export(&client, &filter, out).await,
     }

@@ -162,7 +162,7 @@ pub(super) async fn explain(args: ExplainArgs) -> Outcome {
     let client = args.connection.client()?;
     let value = client.get(&format!("/v1/deliveries/{}/explain", clean(&args.id)?)).await?;
     args.connection.output().show(&value, |why| {
-        let mut text = format!("{}\n\n{}\n", cell(why, "/summary"), facts(&why["delivery"]));
+        let mut text = format!("{}\n\n{}", cell(why, "/summary"), facts(&why["delivery"]));
         if why["waits_for"].is_string() {
             text += &format!("\nIt waits for {}.\n", cell(why, "/waits_for"));
         }

@@ -42,19 +42,26 @@ pub struct Connection {
     #[arg(
         long,
         global = true,
+        help_heading = "Server and output",
         env = "POSTRIDER_SERVER",
         default_value = "http://127.0.0.1:8080",
         value_name = "URL"
     )]
     server: String,
     /// An API key.
-    #[arg(long, global = true, env = "POSTRIDER_KEY", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Server and output",
+        env = "POSTRIDER_KEY",
+        hide_env_values = true
+    )]
     key: Option<String>,
     /// With an admin key: act for this tenant.
-    #[arg(long, global = true, env = "POSTRIDER_TENANT")]
+    #[arg(long, global = true, help_heading = "Server and output", env = "POSTRIDER_TENANT")]
     tenant: Option<String>,
     /// Print JSON.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Server and output")]
     json: bool,
 }
 
@@ -138,6 +145,11 @@ pub async fn main() -> ExitCode {
             let text = failure.to_string();
             if !text.is_empty() {
                 eprintln!("postrider: {text}");
+            }
+            if let Failure::Client(ClientError::Refused(refused)) = &failure
+                && refused.status == 401
+            {
+                eprintln!("Give a key with --key, or in POSTRIDER_KEY.");
             }
             ExitCode::from(failure.exit_code())
         }

@@ -202,7 +202,9 @@ fn result(line: &[u8], tally: &mut Tally, bar: &ProgressBar, json: bool) -> Outc
     }
     if !accepted {
         let why = cell(&value, "/error/detail");
-        bar.suspend(|| eprintln!("line {}: {} {why}", value["index"], value["status"]));
+        // People count from one.
+        let number = value["index"].as_u64().map_or(0, |index| index + 1);
+        bar.suspend(|| eprintln!("message {number}: {} {why}", value["status"]));
     }
     Ok(())
 }

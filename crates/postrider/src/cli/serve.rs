@@ -107,7 +107,11 @@ pub(super) async fn run(args: ServeArgs) -> Outcome {
 fn greet(running: &serve::Running) -> Outcome {
     let mut text = format!("Postrider listens on {}\n", running.url());
     if let Some(key) = &running.new_admin_key {
-        text += &format!("Admin key (shown this once): {key}\n");
+        text += &format!(
+            "Admin key (shown this once): {key}\n\
+             Status page: {}/#key={key}\n",
+            running.url()
+        );
     }
     output::print(&text)
 }

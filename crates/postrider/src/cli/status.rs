@@ -50,13 +50,13 @@ fn screen(now: &Value) -> String {
     let number = |field: &str| cell(stats, field);
     let mut text = format!(
         "Postrider {}, up {} s\n\n\
-         depth      {} pending, oldest {} s, {} in flight, {} connections\n\
+         depth      {} pending, oldest {}, {} in flight, {} connections\n\
          per second {} accepted, {} attempts, {} retried, {} sent, {} dead\n\
          since start {} accepted, {} attempts, {} sent, {} gone, {} expired, {} dead\n",
         number("/version"),
         number("/uptime_s"),
         number("/depth"),
-        number("/oldest_pending_s"),
+        stats["oldest_pending_s"].as_f64().map_or("-".to_owned(), |s| format!("{s:.1} s")),
         number("/in_flight"),
         number("/connections"),
         number("/rates/accepted_per_s"),

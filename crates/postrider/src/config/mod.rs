@@ -125,11 +125,11 @@ impl Config {
         self.breaker.validate()?;
         self.log.validate()?;
         let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
-        if self.dispatch.lease_s <= longest {
+        if self.dispatch.lease_s < longest.saturating_mul(2) {
             return Err(ConfigError::Invalid {
                 field: "dispatch.lease_s",
                 found: self.dispatch.lease_s.to_string(),
-                allowed: "more than the longest timeout_s of the channels",
+                allowed: "at least twice the longest timeout_s of the channels",
             });
         }
         for (name, class) in &self.classes {

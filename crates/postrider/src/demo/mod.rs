@@ -56,10 +56,13 @@ pub async fn run(args: DemoArgs) -> Result<bool> {
     println!("\nTold in {:.1} s.", started.elapsed().as_secs_f64());
     if !args.exit {
         println!(
-            "The server keeps running; look at {} and press Ctrl-C to end.",
+            "The server keeps running and a few messages a second keep coming. Look at\n  {}\nand press Ctrl-C to end.",
             stage.dashboard()
         );
-        tokio::signal::ctrl_c().await?;
+        tokio::select! {
+            ended = tokio::signal::ctrl_c() => ended?,
+            failed = story.go_on(&args) => failed?,
+        }
     }
     stage.strike().await;
     Ok(held)

@@ -23,6 +23,7 @@ pub(super) struct Story<'a> {
     pub(super) accepted: HashMap<String, String>,
     pub(super) cancelled: Option<String>,
     pub(super) replayed: Option<String>,
+    crowd: Vec<Value>,
     deadline: Instant,
 }
 
@@ -34,6 +35,7 @@ impl<'a> Story<'a> {
             accepted: HashMap::new(),
             cancelled: None,
             replayed: None,
+            crowd: Vec::new(),
             deadline,
         }
     }
@@ -98,20 +100,13 @@ impl<'a> Story<'a> {
 
     /// Many messages at once, to receivers that fail by the profile.
     async fn crowd(&mut self, args: &DemoArgs) -> Result<()> {
-        let mut addresses = Vec::new();
         for n in 0..(args.messages / 8).clamp(1, 200) {
             let channel = if n % 4 == 3 { Channel::Webhook } else { Channel::Webpush };
-            addresses.push(self.stage.receiver(channel, None, &[]).await?);
+            self.crowd.push(self.stage.receiver(channel, None, &[]).await?);
         }
         let mut lines = String::new();
         for n in 0..args.messages {
-            let message = json!({
-                "to": {"address": addresses[n % addresses.len()]},
-                "class": "demo",
-                "content": {"title": format!("Order {n}"), "body": "is on its way", "data": {"order": n}},
-                "idempotency_key": format!("crowd-{n}"),
-            });
-            lines.push_str(&message.to_string());
+            lines.push_str(&self.order(n).to_string());
             lines.push('\n');
         }
         let answers = self.stage.batch(lines).await?;
@@ -127,6 +122,28 @@ impl<'a> Story<'a> {
             args.messages
         );
         Ok(())
+    }
+
+    fn order(&self, n: usize) -> Value {
+        json!({
+            "to": {"address": self.crowd[n % self.crowd.len()]},
+            "class": "demo",
+            "content": {"title": format!("Order {n}"), "body": "is on its way", "data": {"order": n}},
+            "idempotency_key": format!("crowd-{n}"),
+        })
+    }
+
+    /// When the story is told: a few messages a second for ever, so that there is something to watch.
+    pub(super) async fn go_on(&self, args: &DemoArgs) -> Result<()> {
+        let mut next = args.messages;
+        loop {
+            let some = 3 + next % 7;
+            let lines: Vec<String> =
+                (next..next + some).map(|n| self.order(n).to_string()).collect();
+            self.stage.batch(lines.join("\n")).await?;
+            next += some;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
     }
 
     /// Shows the states live until nothing is open any more.

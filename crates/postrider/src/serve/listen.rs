@@ -3,9 +3,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -34,6 +36,7 @@ impl Listening {
             router,
             builder: builder(config),
             room: Arc::new(Semaphore::new(config.connections_max)),
+            patience: Duration::from_secs(config.header_timeout_s),
         };
         let task = tokio::spawn(door.run(listener, stopped));
         Ok(Self { addr, stop, task })
@@ -50,6 +53,7 @@ struct Door {
     router: Router,
     builder: Builder<TokioExecutor>,
     room: Arc<Semaphore>,
+    patience: Duration,
 }
 
 impl Door {
@@ -88,11 +92,28 @@ impl Door {
         place: tokio::sync::OwnedSemaphorePermit,
         graceful: &GracefulShutdown,
     ) {
-        let service = TowerToHyperService::new(self.router.clone());
+        let router = TowerToHyperService::new(self.router.clone());
+        let asked = Arc::new(AtomicBool::new(false));
+        let seen = asked.clone();
+        let service = service_fn(move |request| {
+            seen.store(true, Ordering::Relaxed);
+            router.call(request)
+        });
         let connection = self.builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let connection = graceful.watch(connection);
+        let patience = tokio::time::sleep(self.patience);
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            tokio::pin!(connection);
+            // The version is not known before the first bytes, so neither HTTP/1.1's nor HTTP/2's
+            // own timer watches over a caller that never asks anything.
+            let ended = tokio::select! {
+                ended = &mut connection => ended,
+                () = patience => match asked.load(Ordering::Relaxed) {
+                    true => connection.await,
+                    false => return,
+                },
+            };
+            if let Err(error) = ended {
                 tracing::debug!(error = %error, "a connection ended early");
             }
             drop(place);

@@ -132,6 +132,11 @@ impl Metrics {
         self.totals.rates()
     }
 
+    /// The rates of each of the last five minutes' seconds, the oldest first.
+    pub fn history(&self) -> Vec<RatesBody> {
+        self.totals.history()
+    }
+
     pub fn totals(&self) -> TotalsBody {
         self.totals.body()
     }

@@ -8,8 +8,12 @@ use postrider_core::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+/// Seconds over which a rate is taken.
+const WINDOW: usize = 10;
+/// Seconds that are remembered, beside those that the first of them looks back to.
+const HISTORY: usize = 300;
 /// Samples kept: one a second.
-const SAMPLES: usize = 11;
+const SAMPLES: usize = HISTORY + WINDOW + 1;
 
 /// Counted since the start.
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
@@ -88,24 +92,38 @@ impl Totals {
     /// Over the samples that are there, at most the last ten seconds.
     pub(super) fn rates(&self) -> RatesBody {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some((from, old)), Some((to, new))) = (samples.front(), samples.back()) else {
-            return RatesBody::default();
-        };
-        let seconds = to.since(*from).as_secs_f64();
-        let per_s = |a: u64, b: u64| {
-            if seconds > 0.0 {
-                (b.saturating_sub(a) as f64 / seconds * 10.0).round() / 10.0
-            } else {
-                0.0
-            }
-        };
-        RatesBody {
-            accepted_per_s: per_s(old.accepted, new.accepted),
-            attempts_per_s: per_s(old.attempts, new.attempts),
-            retried_per_s: per_s(old.retried, new.retried),
-            sent_per_s: per_s(old.sent, new.sent),
-            dead_lettered_per_s: per_s(old.dead_lettered, new.dead_lettered),
+        samples.len().checked_sub(1).map(|last| rates_at(&samples, last)).unwrap_or_default()
+    }
+
+    /// What [`Self::rates`] said in each of the last seconds, the oldest first.
+    pub(super) fn history(&self) -> Vec<RatesBody> {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = samples.len().saturating_sub(HISTORY).max(1);
+        (first..samples.len()).map(|at| rates_at(&samples, at)).collect()
+    }
+}
+
+/// Over the ten seconds before the sample `at`, or as many as there are.
+fn rates_at(samples: &VecDeque<(Timestamp, TotalsBody)>, at: usize) -> RatesBody {
+    let (Some((from, old)), Some((to, new))) =
+        (samples.get(at.saturating_sub(WINDOW)), samples.get(at))
+    else {
+        return RatesBody::default();
+    };
+    let seconds = to.since(*from).as_secs_f64();
+    let per_s = |a: u64, b: u64| {
+        if seconds > 0.0 {
+            (b.saturating_sub(a) as f64 / seconds * 10.0).round() / 10.0
+        } else {
+            0.0
         }
+    };
+    RatesBody {
+        accepted_per_s: per_s(old.accepted, new.accepted),
+        attempts_per_s: per_s(old.attempts, new.attempts),
+        retried_per_s: per_s(old.retried, new.retried),
+        sent_per_s: per_s(old.sent, new.sent),
+        dead_lettered_per_s: per_s(old.dead_lettered, new.dead_lettered),
     }
 }
 
@@ -122,5 +140,18 @@ mod tests {
             totals.accepted.fetch_add(burst, Ordering::Relaxed);
         }
         assert_eq!(totals.rates().accepted_per_s, 5.0);
+    }
+    #[test]
+    fn five_minutes_of_rates_are_remembered_and_no_more() {
+        let totals = Totals::default();
+        assert!(totals.history().is_empty());
+        for second in 0..1000 {
+            totals.sample(Timestamp::from_secs(second));
+            totals.sent.fetch_add(if second < 990 { 2 } else { 7 }, Ordering::Relaxed);
+        }
+        let history = totals.history();
+        assert_eq!(history.len(), HISTORY);
+        assert_eq!(history.first().map(|r| r.sent_per_s), Some(2.0));
+        assert_eq!(history.last().map(|r| r.sent_per_s), Some(totals.rates().sent_per_s));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::server::{Server, eventually, message};
+use crate::server::{Server, eventually, message, reply};
 
 /// A message to a place where nobody listens, without retries.
 pub(crate) fn doomed() -> Value {
@@ -49,5 +49,20 @@ async fn an_explanation_says_what_can_be_done() {
     let why = eventually(&admin, &path, |why| why["state"] == "failed").await;
     assert_eq!(why["can_do"][0], format!("postrider dead replay {id}"));
     assert!(why["summary"].as_str().unwrap().contains("retries_exhausted"));
+    let gates = why["gates"].as_array().unwrap();
+    let attempts = gates.iter().find(|gate| gate["gate"] == "attempts left").unwrap();
+    assert_eq!(attempts["verdict"], "closed");
     assert!(!why.to_string().contains("/hook"), "an endpoint was shown");
+}
+
+#[tokio::test]
+async fn a_replay_takes_no_policy_that_a_message_could_not_have() {
+    let server = Server::start().await;
+    let how = json!({"filter": {}, "retry": {"retries": 4_000_000_000_u64, "base_ms": 0}});
+    let path = "/v1/dead-letters/replay";
+    let refused = reply(&server.admin(), http::Method::POST, path, how.to_string()).await;
+    assert_eq!(refused.status, 422);
+    let fields: Vec<_> =
+        refused.body["errors"].as_array().unwrap().iter().map(|e| &e["field"]).collect();
+    assert_eq!(fields, ["retry.retries", "retry.base_ms"]);
 }

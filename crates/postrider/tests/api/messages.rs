@@ -91,7 +91,15 @@ async fn numbers_health_and_the_page_are_there() {
     let lanes = admin.get("/v1/lanes").await.unwrap();
     assert_eq!(lanes["lanes"][0]["provider"], "https://example.com");
     assert!(admin.get("/v1/classes").await.unwrap()["classes"]["otp"]["ttl_s"].is_u64());
-    for path in ["/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/assets/page.js"] {
+    for path in [
+        "/",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/openapi.json",
+        "/assets/page.js",
+        "/assets/view.js",
+    ] {
         assert_eq!(reply(&admin, Method::GET, path, "").await.status, 200, "{path}");
     }
     let page = reply(&admin, Method::GET, "/", "").await;

@@ -87,4 +87,7 @@ async fn numbers_of_the_whole_server_are_for_its_operator() {
         assert!(own.get(field).is_none(), "{field} is shown to a tenant");
         assert!(all.get(field).is_some(), "{field} is not shown to the operator");
     }
+    let path = "/v1/stats/history";
+    assert!(tenant.get(path).await.is_err(), "the server's history is shown to a tenant");
+    assert!(server.admin().get(path).await.unwrap()["rates"].is_array());
 }

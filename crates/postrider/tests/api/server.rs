@@ -40,7 +40,8 @@ impl Server {
         Self::build("", store).await
     }
 
-    async fn with(text: &str) -> Self {
+    /// One with settings of the test's own.
+    pub(crate) async fn with(text: &str) -> Self {
         Self::build(text, Arc::new(MemoryStore::new(Arc::new(SystemClock)))).await
     }
 

@@ -1,11 +1,12 @@
 //! When the disk is full: nothing is half-accepted, the caller is told when to come back, and it
-//! heals without a restart.
+//! heals without a restart. When callers ask nothing: they do not keep others out.
 
 use std::sync::Arc;
 
 use http::Method;
 use postrider::client::whole;
 use postrider_store::{EmbeddedStore, Options, SystemClock};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::server::{Server, message, reply};
 
@@ -31,4 +32,17 @@ async fn a_full_store_answers_503_with_retry_after_and_heals() {
 
     store.limit_size(None).await.unwrap();
     assert_eq!(server.post(large.to_string()).await.status, 202);
+}
+
+#[tokio::test]
+async fn a_connection_that_asks_nothing_is_closed() {
+    let server = Server::with("[server]\nheader_timeout_s = 1\n").await;
+    for beginning in ["", "PRI * HT", "GET / HT"] {
+        let mut idle = tokio::net::TcpStream::connect(server.running.addr).await.unwrap();
+        idle.write_all(beginning.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let closed = idle.read_to_end(&mut rest);
+        let closed = tokio::time::timeout(std::time::Duration::from_secs(10), closed).await;
+        assert!(closed.is_ok(), "still open after {beginning:?}");
+    }
 }

@@ -27,7 +27,7 @@ fn from_environment(name: &str, otherwise: usize) -> usize {
 
 #[test]
 fn killed_again_and_again_it_loses_nothing_and_repeats_little() -> Result<()> {
-    let messages = from_environment("POSTRIDER_KILL_messages", 6_000);
+    let messages = from_environment("POSTRIDER_KILL_MESSAGES", 6_000);
     let kills = from_environment("POSTRIDER_KILLS", 3);
     let dir = tempfile::tempdir()?;
     let (https, sandbox_at, server_at) = (free_port(), free_port(), free_port());

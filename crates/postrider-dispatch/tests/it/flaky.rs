@@ -1,0 +1,186 @@
+//! The reference store with a disk that can fail, and with an eye on who asks it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use postrider_core::store::{
+    Admission, ApiKey, Cancelled, Counts, DeliveryFilter, LaneDepth, Leased, Ledger, MessageView,
+    NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection, Settled,
+    Settlement, SigningKey, StoreError, StoreResult,
+};
+use postrider_core::{
+    Address, AddressId, Delivery, DeliveryId, KeyId, LaneId, MessageId, TenantId, Timestamp,
+};
+use postrider_store::MemoryStore;
+
+pub(crate) struct Flaky {
+    pub(crate) inner: Arc<MemoryStore>,
+    /// Settlements fail as on a full disk.
+    pub(crate) full: AtomicBool,
+    /// How often somebody began to wait for work.
+    pub(crate) waits: AtomicUsize,
+}
+
+impl Flaky {
+    pub(crate) fn over(inner: Arc<MemoryStore>) -> Self {
+        Self { inner, full: AtomicBool::new(false), waits: AtomicUsize::new(0) }
+    }
+}
+
+#[async_trait]
+impl Queue for Flaky {
+    async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
+        self.inner.accept(messages).await
+    }
+
+    async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
+        self.inner.ready_lanes(limit).await
+    }
+
+    async fn lease(
+        &self,
+        lane: LaneId,
+        max: usize,
+        duration: Duration,
+    ) -> StoreResult<Vec<Leased>> {
+        self.inner.lease(lane, max, duration).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
+        if self.full.load(Ordering::SeqCst) {
+            return Err(StoreError::Full("no space left".to_owned()));
+        }
+        self.inner.settle(settlements).await
+    }
+
+    async fn wait_for_work(&self, at_most: Duration) {
+        self.waits.fetch_add(1, Ordering::SeqCst);
+        self.inner.wait_for_work(at_most).await;
+    }
+}
+
+#[async_trait]
+impl Ledger for Flaky {
+    async fn message(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<MessageView>> {
+        self.inner.message(tenant, id).await
+    }
+
+    async fn content(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Arc<str>>> {
+        self.inner.content(tenant, id).await
+    }
+
+    async fn delivery(
+        &self,
+        tenant: Option<&TenantId>,
+        id: DeliveryId,
+    ) -> StoreResult<Option<Delivery>> {
+        self.inner.delivery(tenant, id).await
+    }
+
+    async fn deliveries(&self, filter: DeliveryFilter) -> StoreResult<Page<Delivery, DeliveryId>> {
+        self.inner.deliveries(filter).await
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeliveryFilter,
+    ) -> StoreResult<Page<Delivery, DeliveryId>> {
+        self.inner.dead_letters(filter).await
+    }
+
+    async fn replay(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        how: Replay,
+    ) -> StoreResult<u64> {
+        self.inner.replay(tenant, which, how).await
+    }
+
+    async fn discard(&self, tenant: Option<&TenantId>, which: Selection) -> StoreResult<u64> {
+        self.inner.discard(tenant, which).await
+    }
+
+    async fn cancel(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Cancelled>> {
+        self.inner.cancel(tenant, id).await
+    }
+
+    async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
+        self.inner.counts(tenant).await
+    }
+
+    async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
+        self.inner.lanes(tenant, limit).await
+    }
+
+    async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>> {
+        self.inner.oldest_pending().await
+    }
+
+    async fn prune(&self, keep: Duration) -> StoreResult<u64> {
+        self.inner.prune(keep).await
+    }
+}
+
+#[async_trait]
+impl Registry for Flaky {
+    async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
+        self.inner.put_address(new).await
+    }
+
+    async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>> {
+        self.inner.address(tenant, id).await
+    }
+
+    async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
+        self.inner.delete_address(tenant, id).await
+    }
+
+    async fn addresses(
+        &self,
+        tenant: &TenantId,
+        recipient: Option<&str>,
+        cursor: Option<AddressId>,
+        limit: usize,
+    ) -> StoreResult<Page<Address, AddressId>> {
+        self.inner.addresses(tenant, recipient, cursor, limit).await
+    }
+
+    async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
+        self.inner.put_api_key(key).await
+    }
+
+    async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool> {
+        self.inner.revoke_api_key(id).await
+    }
+
+    async fn api_keys(&self) -> StoreResult<Vec<ApiKey>> {
+        self.inner.api_keys().await
+    }
+
+    async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()> {
+        self.inner.put_signing_key(key).await
+    }
+
+    async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>> {
+        self.inner.signing_keys().await
+    }
+
+    fn new_key_id(&self) -> KeyId {
+        self.inner.new_key_id()
+    }
+}

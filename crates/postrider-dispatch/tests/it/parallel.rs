@@ -1,0 +1,77 @@
+//! A channel whose calls are under way side by side, each with a fate of its own.
+
+use std::sync::Mutex;
+
+use futures_util::future::join_all;
+use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report};
+use tokio::sync::Semaphore;
+
+/// What becomes of one call.
+#[derive(Debug, Clone)]
+pub(crate) enum Fate {
+    Answer(Outcome),
+    /// Goes on when [`Parallel::release`] lets it: to what [`Parallel::answer_next`] said, else
+    /// accepted.
+    Wait,
+    Panic,
+}
+
+/// Fates in the order of the calls; when they run out, everything is accepted.
+pub(crate) struct Parallel {
+    fates: Mutex<Vec<Fate>>,
+    pub(crate) calls: Mutex<Vec<Attempt>>,
+    release: Semaphore,
+    next: Mutex<Option<Outcome>>,
+}
+
+impl Parallel {
+    pub(crate) fn new(fates: Vec<Fate>) -> Self {
+        Self {
+            fates: Mutex::new(fates),
+            calls: Mutex::default(),
+            release: Semaphore::new(0),
+            next: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn release(&self, calls: usize) {
+        self.release.add_permits(calls);
+    }
+
+    pub(crate) fn answer_next(&self, outcome: Outcome) {
+        *self.next.lock().unwrap() = Some(outcome);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.calls.lock().unwrap().len()
+    }
+
+    async fn call(&self, attempt: Attempt, done: &(dyn Fn(Finished) + Send + Sync)) {
+        let slot = attempt.slot;
+        self.calls.lock().unwrap().push(attempt);
+        let fate = {
+            let mut fates = self.fates.lock().unwrap();
+            if fates.is_empty() { Fate::Answer(Outcome::Accepted) } else { fates.remove(0) }
+        };
+        let outcome = match fate {
+            Fate::Answer(outcome) => outcome,
+            Fate::Wait => {
+                self.release.acquire().await.unwrap().forget();
+                self.next.lock().unwrap().take().unwrap_or(Outcome::Accepted)
+            }
+            Fate::Panic => panic!("a channel with a bug"),
+        };
+        done(Finished { slot, report: Report::new(outcome), latency_ms: 1 });
+    }
+}
+
+#[async_trait::async_trait]
+impl Channel for Parallel {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Webhook
+    }
+
+    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
+        join_all(batch.into_iter().map(|attempt| self.call(attempt, done))).await;
+    }
+}

@@ -1,0 +1,256 @@
+// What the status page shows. Draws what it is given, and builds elements only from text; asks the
+// server nothing.
+
+const SVG = "http://www.w3.org/2000/svg";
+const HISTORY = 300;
+const CHIPS = { dead: 5, recent: 7 };
+
+// In the order of a delivery's life.
+const STATES = {
+  queued: "on disk, waits for its turn", sending: "a call to its provider is under way",
+  retrying: "failed, will be tried again", parked: "waits for a repaired credential, burns no attempts",
+  sent: "its provider took it; whether it arrived is not known", delivered: "the far end reported its arrival",
+  seen: "was displayed", clicked: "was clicked", dismissed: "was dismissed",
+  gone: "the address does not exist any more", expired: "its time to live ended first",
+  failed: "given up on: a dead letter until it is replayed or discarded", cancelled: "withdrawn before it was sent",
+  suppressed: "held back by a rule",
+};
+// Shown even at 0, so that nothing jumps when a delivery passes through.
+const USUAL = ["queued", "sending", "retrying", "sent", "gone", "expired", "failed"];
+const REASONS = {
+  permanent: "Refused for good. Read the provider's answer, repair the receiver or the sender, then replay.",
+  retries_exhausted: "Every attempt failed. Replay once the receiver is back, many of them paced: postrider dead replay --reason retries_exhausted --rate 50",
+  ttl: "Its next attempt would have come too late. Discard it, or replay it if it still matters.",
+  ambiguous: "Sent, but never answered. Ask the receiver for this delivery id: discard if it has it, replay if not.",
+  poison: "Stored, but unreadable. Look at the disk; discard it and have it sent again.",
+  refused: "A rule of this server forbids it. Change the rule, then replay.",
+};
+const THEN = {
+  done: "done", retry: "tried again", again: "tried again at once", park: "set aside until repaired",
+  expire: "expired", dead_letter: "given up on", mark_gone: "address marked as gone",
+};
+
+const SHORT = { refused_stream: "refused", not_written: "not written" };
+
+export const at = (id) => document.getElementById(id);
+export const short = (id) => "…" + id.slice(-8);
+
+export function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name === "onclick") element.addEventListener("click", value);
+    else if (value != null) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child != null));
+  return element;
+}
+const cell = (label, attributes, ...children) => make("td", { "data-label": label, ...attributes }, ...children);
+const number = (n) => Number(n || 0).toLocaleString("en", { maximumFractionDigits: n < 10 ? 1 : 0 });
+const clock = (time) => time.slice(11, 23);
+
+function span(seconds) {
+  if (seconds == null) return "–";
+  if (seconds < 10) return `${Math.max(0, Math.floor(seconds * 10) / 10)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} d`;
+}
+
+// Ages are told by the server's clock, not by this computer's.
+let ahead = 0;
+const ago = (time) => (Date.now() + ahead - Date.parse(time)) / 1000;
+function age(time) {
+  const seconds = ago(time);
+  if (Math.abs(seconds) < 1) return "now";
+  return seconds < 0 ? "in " + span(Math.ceil(-seconds)) : span(Math.floor(seconds)) + " ago";
+}
+const when = (time) => make("time", { datetime: time, title: time }, age(time));
+function tick() {
+  for (const element of document.querySelectorAll("time")) {
+    const text = age(element.dateTime);
+    if (element.textContent !== text) element.textContent = text;
+  }
+}
+
+// Puts `items` in as children; leaves an element alone whose item is the same, so that focus and a
+// half-done click survive the next look.
+function keyed(parent, items, keyOf, draw, empty) {
+  const before = new Map([...parent.children].map((child) => [child.key, child]));
+  const wanted = items.map((item) => {
+    const key = keyOf(item), text = JSON.stringify(item), old = before.get(key);
+    return old && old.text === text ? old : Object.assign(draw(item), { key, text });
+  });
+  if (!wanted.length && empty) wanted.push(before.get("empty") || Object.assign(empty(), { key: "empty" }));
+  for (const child of [...parent.children]) if (!wanted.includes(child)) child.remove();
+  wanted.forEach((child, i) => { if (parent.children[i] !== child) parent.insertBefore(child, parent.children[i] || null); });
+}
+function rows(id, items, draw, columns, empty) {
+  const key = (item) => item.id || [item.tenant, item.channel, item.provider, item.class].join(" ");
+  keyed(at(id), items, key, draw, () => make("tr", {}, make("td", { colspan: columns, class: "quiet empty" }, empty)));
+}
+
+export function drawStats(stats, chosen, choose) {
+  ahead = Date.parse(stats.now) - Date.now();
+  // Rates are the operator's: a tenant's key does not see them.
+  document.body.classList.toggle("tenant-view", !stats.rates);
+  const rates = stats.rates || {};
+  const dead = Object.values(stats.dead_letters).reduce((sum, n) => sum + n, 0);
+  const show = { accepted: rates.accepted_per_s, sent: rates.sent_per_s, retried: rates.retried_per_s,
+    depth: stats.depth, "in-flight": stats.in_flight, "dead-count": dead };
+  for (const [id, value] of Object.entries(show)) at(id).textContent = number(value);
+  at("dead-count").parentElement.classList.toggle("alarm", dead > 0);
+  at("oldest").textContent = span(stats.oldest_pending_s);
+  at("where").textContent = `${location.host} · version ${stats.version} · up ${span(stats.uptime_s)}`;
+  drawStates(stats.states, chosen.state, (state) => choose({ state }));
+  drawReasons(stats.dead_letters, chosen.reason, (reason) => choose({ reason }));
+  if (stats.rates) drawChart(stats.rates);
+  tick();
+}
+
+function drawStates(states, chosen, choose) {
+  const total = Object.values(states).reduce((sum, n) => sum + n, 0);
+  const there = Object.keys(STATES).filter((state) => states[state] || state === chosen || (total && USUAL.includes(state)));
+  keyed(at("bar"), there.filter((state) => states[state]), (state) => state, (state) => make("span", { class: "s-" + state }));
+  for (const part of at("bar").children) part.style.flexGrow = String(states[part.key] / total);
+  const items = there.map((state) => [state, states[state] || 0, state === chosen]);
+  keyed(at("states"), items, ([state]) => state, ([state, n, pressed]) => make("li", { class: n ? null : "quiet" },
+    make("button", { title: STATES[state] + "; press to list only these", "aria-pressed": pressed, onclick: () => choose(pressed ? null : state) },
+      make("span", { class: "dot s-" + state }), state + " ", make("b", {}, number(n)))),
+    () => make("li", { class: "quiet" }, "Nothing was handed in yet: the first POST /v1/messages shows here."));
+}
+
+function drawReasons(reasons, chosen, choose) {
+  const there = Object.entries(reasons).filter(([reason, n]) => n || reason === chosen).map(([reason, n]) => [reason, n, reason === chosen]);
+  keyed(at("reasons"), there, ([reason]) => reason, ([reason, n, pressed]) => make("li", {},
+    make("button", { title: "press to list only these", "aria-pressed": pressed, onclick: () => choose(pressed ? null : reason) },
+      make("b", {}, number(n)), " " + reason),
+    make("span", { class: "quiet" }, REASONS[reason])));
+}
+
+let history = [];
+// What happened before the page was opened.
+export function remember(rates) {
+  history = rates.slice(-HISTORY + 1);
+}
+function roundUp(top) {
+  const power = 10 ** Math.floor(Math.log10(top));
+  return [1, 2, 5, 10].map((step) => step * power).find((value) => value >= top);
+}
+// The height of a rate is its square root: a burst does not flatten what is usual.
+function drawChart(rates) {
+  history.push(rates);
+  if (history.length > HISTORY) history.shift();
+  const series = { accepted: "accepted_per_s", sent: "sent_per_s", retried: "retried_per_s" };
+  const top = roundUp(Math.max(1, ...history.flatMap((r) => Object.values(series).map((name) => r[name]))));
+  at("chart-max").textContent = number(top);
+  at("chart-mid").textContent = number(top / 4);
+  const shape = (tag, attributes) => {
+    const element = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    return element;
+  };
+  const lines = [6, 61, 116].map((y) => shape("line", { x1: 0, x2: 600, y1: y, y2: y }));
+  const paths = Object.entries(series).map(([cls, name]) => {
+    const points = history.map((r, i) => `${(600 - (history.length - 1 - i) * (600 / (HISTORY - 1))).toFixed(1)},${(116 - Math.sqrt(r[name] / top) * 110).toFixed(1)}`);
+    return shape("path", { class: cls, d: "M" + points.join("L") });
+  });
+  at("chart").replaceChildren(...lines, ...paths);
+  at("chart").setAttribute("aria-label", `Per second, now: accepted ${rates.accepted_per_s}, sent ${rates.sent_per_s}, retried ${rates.retried_per_s}`);
+}
+
+export function drawLanes(lanes) {
+  rows("lanes", lanes, (lane) => make("tr", {},
+    cell("Channel", {}, lane.channel), cell("Provider", { class: "wide" }, lane.provider), cell("Class", {}, lane.class), cell("Tenant", {}, lane.tenant),
+    cell("Pending", { class: "n" }, number(lane.pending)), cell("In flight", { class: "n" }, number(lane.in_flight)),
+    cell("Next due", {}, lane.next_due ? when(lane.next_due) : "–")), 7, "No work waits: every delivery has come to its end.");
+}
+
+// A provider's status says more than its words; its words only where they add something.
+function answer(attempt) {
+  const words = [attempt.status, attempt.code, attempt.detail === attempt.code ? null : attempt.detail].filter(Boolean);
+  return words.join(" · ") || attempt.outcome;
+}
+function kind(attempt) {
+  if (attempt.outcome === "accepted") return "ok";
+  if (attempt.decision === "dead_letter") return "end";
+  if (!attempt.next_at && attempt.decision !== "again") return "stop";
+  return attempt.counted ? "again" : "free";
+}
+function chip(attempt) {
+  const text = String(attempt.status || SHORT[attempt.code] || attempt.code || attempt.outcome).replaceAll("_", " ");
+  const title = `${clock(attempt.at)} UTC: ${answer(attempt)}, ${attempt.latency_ms} ms; ${THEN[attempt.decision] || attempt.decision}` +
+    (attempt.counted ? "" : " (not counted as an attempt)");
+  return make("li", {}, make("span", { class: "try " + kind(attempt), title }, text));
+}
+function timeline(delivery, most) {
+  const chips = delivery.log.slice(-most).map(chip);
+  const left_out = delivery.log.length - chips.length;
+  if (left_out) chips.unshift(make("li", { class: "quiet" }, `${left_out} before`));
+  if (delivery.due_at && ["queued", "retrying", "parked"].includes(delivery.state)) {
+    chips.push(make("li", {}, make("span", { class: "try next", title: "when it is due next" }, when(delivery.due_at))));
+  }
+  if (chips.length) return make("ol", { class: "tries" }, ...chips);
+  const why = { gone: "not attempted: the address was known to be gone", cancelled: "not attempted: cancelled in time" };
+  return make("span", { class: "quiet" }, why[delivery.state] || "none yet");
+}
+
+const open = (id, explain) => make("button", { class: "id", title: "Explain " + id, "aria-label": "Explain delivery ending in " + id.slice(-8), onclick: () => explain(id) }, short(id));
+const state = (name) => [make("span", { class: "dot s-" + name }), name];
+
+export function drawRecent(items, filtered, explain) {
+  rows("recent", items, (d) => make("tr", {},
+    cell("Delivery", {}, open(d.id, explain)), cell("State", { title: STATES[d.state] }, make("span", {}, ...state(d.state))),
+    cell("Channel", { title: d.provider }, d.channel), cell("Class", {}, d.class), cell("Attempts", {}, timeline(d, CHIPS.recent)), cell("Changed", {}, when(d.changed_at))),
+  6, filtered ? "None is in this state now." : "Nothing was handed in yet.");
+}
+
+// Giving up for good wants a second press.
+function discardButton(act) {
+  const button = make("button", { onclick: () => {
+    if (button.classList.contains("sure")) return act(button);
+    button.classList.add("sure");
+    button.textContent = "Really?";
+    setTimeout(() => { button.classList.remove("sure"); button.textContent = "Discard"; }, 4000);
+  } }, "Discard");
+  return button;
+}
+function deadButtons(delivery, act) {
+  const replay = make("button", { onclick: () => act("replay", delivery, replay) }, "Replay");
+  return [replay, " ", discardButton((button) => act("discard", delivery, button))];
+}
+
+export function drawDead(items, filtered, explain, act) {
+  rows("dead", items, (d) => make("tr", {},
+    cell("Delivery", {}, open(d.id, explain)), cell("Reason", { title: REASONS[d.reason] }, d.reason || "–"), cell("Channel", { title: d.provider }, d.channel),
+    cell("Attempts", {}, timeline(d, CHIPS.dead)), cell("Last answer", { class: "wide" }, d.log.length ? answer(d.log[d.log.length - 1]) : "never attempted"),
+    cell("Since", {}, when(d.changed_at)), make("td", { class: "does" }, ...deadButtons(d, act))),
+  7, filtered ? "None for this reason now." : "None. What cannot be sent rests here, with the reason, until you replay or discard it.");
+}
+
+export function drawDetail(why, act) {
+  const d = why.delivery;
+  const attempts = d.log.map((a, i) => make("tr", {},
+    cell("", {}, `${i + 1}`),
+    cell("At (UTC)", { class: "time" }, clock(a.at), make("span", { class: "quiet" }, i ? " +" + span((Date.parse(a.at) - Date.parse(d.log[i - 1].at)) / 1000) : "")),
+    cell("Answer", {}, make("span", {}, make("span", { class: "try " + kind(a) }, String(a.status || a.outcome)), " ",
+      [a.code, a.detail === a.code ? null : a.detail].filter(Boolean).join(" · "), a.retry_after ? ` · Retry-After ${a.retry_after}` : "")),
+    cell("Took", {}, `${a.latency_ms} ms`),
+    cell("Then", {}, (THEN[a.decision] || a.decision) + (a.next_at ? ` at ${clock(a.next_at)}` : "") + (a.counted ? "" : ", not counted"))));
+  const head = make("tr", {}, ...["", "At (UTC)", "Answer", "Took", "Then"].map((text) => make("th", { scope: "col" }, text)));
+  const sign = { open: "✓", waiting: "…", closed: "✗" };
+  at("detail-title").replaceChildren(...state(d.state), d.reason ? ` · ${d.reason}` : "");
+  at("detail-body").replaceChildren(
+    make("code", {}, why.id),
+    make("p", { class: "summary" }, why.summary),
+    why.waits_for ? make("p", {}, `It waits for ${why.waits_for}.`) : "",
+    d.reason ? make("p", { class: "quiet" }, REASONS[d.reason]) : "",
+    make("p", { class: "facts quiet" }, ...[`${d.channel} to ${d.provider}`, `class ${d.class}`, `tenant ${d.tenant}`, d.recipient ? `recipient ${d.recipient}` : null, `message ${d.message}`]
+      .filter(Boolean).map((text) => make("span", {}, text))),
+    d.log.length ? make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...attempts))) : make("p", { class: "quiet" }, "It was never attempted."),
+    make("h3", {}, "Gates"),
+    make("ul", { class: "gates" }, ...why.gates.map((g) => make("li", {}, `${sign[g.verdict] || g.verdict} ${g.gate}`, make("span", { class: "quiet" }, ` ${g.detail}`)))),
+    why.can_do.length ? make("h3", {}, "What you can do") : "",
+    make("ul", {}, ...why.can_do.map((text) => make("li", {}, make("code", {}, text)))),
+    d.state === "failed" ? make("p", { class: "does-here" }, ...deadButtons(d, act)) : "");
+}
