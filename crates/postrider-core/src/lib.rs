@@ -8,6 +8,7 @@ pub mod breaker;
 pub mod channel;
 pub mod class;
 pub mod classify;
+pub mod concurrency;
 pub mod content;
 pub mod credential;
 pub mod decide;

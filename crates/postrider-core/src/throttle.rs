@@ -4,12 +4,17 @@
 use std::time::Duration;
 
 use crate::outcome::Scope;
+use crate::signal::Signal;
 use crate::time::Timestamp;
+use crate::window::Window;
 
 /// Within this time, wishes of single addresses add up.
 pub const WIDEN_WITHIN: Duration = Duration::from_secs(10);
 /// So many different addresses speak for their host.
 pub const WIDEN_AT: usize = 3;
+
+/// And only if they are so many of the calls made meanwhile.
+const WIDEN_SHARE: f64 = 0.25;
 
 /// Until when one scope is left alone.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,12 +36,25 @@ impl Pause {
 }
 
 /// The addresses of one host that asked to be left alone lately.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Widening {
     recent: [Option<(Timestamp, u64, Duration)>; WIDEN_AT],
+    /// All calls, and those that were answered so.
+    calls: Window,
+}
+
+impl Default for Widening {
+    fn default() -> Self {
+        Self { recent: [None; WIDEN_AT], calls: Window::new(WIDEN_WITHIN) }
+    }
 }
 
 impl Widening {
+    /// Counts the end of any call: on a busy host a few wishes are a few addresses' own.
+    pub fn count(&mut self, signal: Signal, now: Timestamp) {
+        self.calls.count(signal == Signal::Busy, now);
+    }
+
     /// Takes note of one address' wish (`target` is any number that stands for it). If enough of
     /// them said so, answers how long the host is to be left alone: the shortest of their wishes.
     pub fn note(&mut self, target: u64, after: Duration, now: Timestamp) -> Option<Duration> {
@@ -50,11 +68,13 @@ impl Widening {
         self.recent.rotate_right(1);
         self.recent[0] = Some((now, target, after));
         let waits = self.recent.iter().flatten().map(|(.., after)| *after);
-        if waits.clone().count() < WIDEN_AT {
+        let tally = self.calls.tally(now);
+        let many = f64::from(tally.failed) >= WIDEN_SHARE * f64::from(tally.calls);
+        if waits.clone().count() < WIDEN_AT || !many {
             return None;
         }
         let shortest = waits.min();
-        self.recent = Default::default();
+        self.recent = [None; WIDEN_AT];
         shortest
     }
 }
@@ -86,6 +106,7 @@ mod tests {
 
     fn note(widening: &mut Widening, target: u64, after_s: u64, at_s: u64) -> Option<u64> {
         let at = NOW + Duration::from_secs(at_s);
+        widening.count(Signal::Busy, at);
         widening.note(target, Duration::from_secs(after_s), at).map(|d| d.as_secs())
     }
 
@@ -104,6 +125,15 @@ mod tests {
         assert_eq!(note(&mut widening, 2, 30, 4), None);
         assert_eq!(note(&mut widening, 3, 90, 9), Some(30));
         assert_eq!(note(&mut widening, 4, 90, 9), None, "counted anew afterwards");
+    }
+
+    #[test]
+    fn a_few_addresses_among_many_that_are_fine_speak_for_themselves() {
+        let mut widening = Widening::default();
+        for target in 0..100 {
+            (0..9).for_each(|_| widening.count(Signal::Well, NOW));
+            assert_eq!(note(&mut widening, target, 60, 0), None);
+        }
     }
 
     #[test]

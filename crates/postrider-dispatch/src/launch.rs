@@ -190,7 +190,7 @@ impl Running {
         let mut jobs = self.jobs();
         let under_way = |job: &&mut Job| job.stage == Stage::UnderWay;
         let Some(job) = jobs.get_mut(finished.slot).filter(under_way) else { return };
-        let lesson = lesson(&self.lane, &job.leased, &finished.report);
+        let lesson = lesson(&self.lane, &job.leased, &finished);
         if conclude(&self.bench, &self.lane, &self.class, job, finished) {
             job.stage = Stage::Ended;
             if let Some(event) = self.bench.lanes.ended(&self.ticket, Some(lesson)) {
@@ -248,7 +248,8 @@ impl Drop for Running {
 }
 
 /// What an answer says about the provider.
-fn lesson(lane: &LaneKey, leased: &Leased, report: &Report) -> Lesson {
+fn lesson(lane: &LaneKey, leased: &Leased, finished: &Finished) -> Lesson {
+    let report = &finished.report;
     let [a, b, c, d, e, f, g, h, ..] = leased.hash.0;
     Lesson {
         signal: Signal::of(&report.outcome, report.status),
@@ -256,6 +257,7 @@ fn lesson(lane: &LaneKey, leased: &Leased, report: &Report) -> Lesson {
             Outcome::RetryAfter { after, scope } => Some((scope, after)),
             _ => None,
         },
+        latency_ms: finished.latency_ms,
         target: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
         // A plain HTTP request names a credential of its own.
         tenant_credential: lane.channel != ChannelKind::Http,

@@ -110,14 +110,11 @@ impl Lanes {
     pub(crate) fn ended(&self, ticket: &Ticket, lesson: Option<Lesson>) -> Option<LaneEvent> {
         let now = self.clock.now();
         let (origin, tenant) = (&ticket.origin, &ticket.lane.tenant);
-        let (event, eased) = {
-            let mut gates = origin.gates();
-            match &lesson {
-                Some(lesson) => gates.learn(tenant, lesson, ticket.epochs, now, self.roll.next()),
-                None => {
-                    gates.hand_back(tenant, 1, ticket.epochs);
-                    (None, false)
-                }
+        let (event, eased) = match &lesson {
+            Some(lesson) => origin.learn(tenant, lesson, ticket.epochs, now, self.roll.next()),
+            None => {
+                origin.gates().hand_back(tenant, 1, ticket.epochs);
+                (None, false)
             }
         };
         if origin.call_ended() || eased {

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::breaker::{Barred, Breaker, BreakerPolicy, Turn};
+use postrider_core::concurrency::Concurrency;
 use postrider_core::credential::Credential;
 use postrider_core::throttle::{Pause, Widening, reach};
 use postrider_core::{Hold, LaneState, Scope, Signal, TenantId, Timestamp};
@@ -15,7 +16,8 @@ use postrider_core::{Hold, LaneState, Scope, Signal, TenantId, Timestamp};
 const TENANTS_MAX: usize = 4_096;
 
 pub(crate) struct Origin {
-    limit: usize,
+    /// What [`Concurrency`] says, kept where it can be read without the lock.
+    limit: AtomicUsize,
     in_flight: AtomicUsize,
     /// Somebody had more to send than there was room for.
     wanted: AtomicBool,
@@ -28,6 +30,7 @@ pub(super) struct Gates {
     pub(super) pause: Pause,
     widening: Widening,
     pub(super) breaker: Breaker,
+    concurrency: Concurrency,
     /// Those of whom something is known that does not hold for all.
     pub(super) tenants: HashMap<TenantId, TenantGates>,
 }
@@ -50,6 +53,7 @@ pub(crate) struct Lesson {
     pub(crate) signal: Signal,
     /// How long, and how far around, the provider wants to be left alone.
     pub(crate) wait: Option<(Scope, Duration)>,
+    pub(crate) latency_ms: u32,
     /// Stands for the address.
     pub(crate) target: u64,
     /// Whether the credential is the tenant's, not the address' own.
@@ -75,9 +79,10 @@ pub enum LaneEvent {
 }
 
 impl Origin {
-    pub(super) fn new(limit: usize, policy: BreakerPolicy) -> Self {
+    pub(super) fn new(ceiling: usize, policy: BreakerPolicy) -> Self {
+        let concurrency = Concurrency::new(ceiling);
         Self {
-            limit: limit.max(1),
+            limit: AtomicUsize::new(concurrency.limit()),
             in_flight: AtomicUsize::new(0),
             wanted: AtomicBool::new(false),
             gates: Mutex::new(Gates {
@@ -85,6 +90,7 @@ impl Origin {
                 pause: Pause::default(),
                 widening: Widening::default(),
                 breaker: Breaker::new(policy),
+                concurrency,
                 tenants: HashMap::new(),
             }),
         }
@@ -99,7 +105,7 @@ impl Origin {
     }
 
     pub(super) fn limit(&self) -> usize {
-        self.limit
+        self.limit.load(Ordering::Acquire)
     }
 
     pub(super) fn free(&self) -> usize {
@@ -121,6 +127,25 @@ impl Origin {
         let left = self.in_flight.fetch_sub(1, Ordering::AcqRel) - 1;
         let limit = self.limit();
         left <= limit - limit.div_ceil(4) && self.wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// Learns from the end of a call, which is still counted as under way.
+    pub(super) fn learn(
+        &self,
+        tenant: &TenantId,
+        lesson: &Lesson,
+        epochs: Epochs,
+        now: Timestamp,
+        roll: f64,
+    ) -> (Option<LaneEvent>, bool) {
+        let mut gates = self.gates();
+        let before = gates.concurrency.limit();
+        gates.concurrency.report(lesson.signal, lesson.latency_ms, self.in_flight(), now);
+        let limit = gates.concurrency.limit();
+        if limit != before {
+            self.limit.store(limit, Ordering::Release);
+        }
+        gates.learn(tenant, lesson, epochs, now, roll)
     }
 
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
@@ -187,8 +212,8 @@ impl Gates {
         }
     }
 
-    /// Learns from the end of a call. The flag says whether lanes may go that could not before.
-    pub(super) fn learn(
+    /// What the end of a call means for the breakers and pauses. The flag says whether lanes may go that could not before.
+    fn learn(
         &mut self,
         tenant: &TenantId,
         lesson: &Lesson,
@@ -203,7 +228,10 @@ impl Gates {
             Some(Turn::Eased) | None => None,
         };
         let mut eased = matches!(turn, Some(Turn::Eased | Turn::Closed));
-        if let Some((scope, after)) = lesson.wait {
+        self.widening.count(lesson.signal, now);
+        let may_widen = lesson.signal == Signal::Busy;
+        if let Some((scope, after)) = lesson.wait.filter(|(s, _)| may_widen || *s != Scope::Target)
+        {
             event = event.or(self.leave_alone(tenant, scope, after, lesson.target, now));
         }
         let refused = lesson.signal == Signal::Credential && lesson.tenant_credential;

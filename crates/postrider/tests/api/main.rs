@@ -5,6 +5,7 @@ mod bad_input;
 mod batch;
 mod dead_letters;
 mod events;
+mod lanes;
 mod messages;
 mod rights;
 mod server;
