@@ -41,6 +41,8 @@ pub enum Hold {
     Breaker,
     /// The provider refuses the tenant's credential.
     Credential,
+    /// Retries took their share of the lane's traffic.
+    RetryBudget,
     /// As many calls as allowed are under way to the provider.
     Concurrency,
 }
@@ -52,6 +54,7 @@ impl Hold {
             Self::RetryAfter => "provider takes calls",
             Self::Breaker => "breaker",
             Self::Credential => "credential",
+            Self::RetryBudget => "retry budget",
             Self::Concurrency => "concurrency",
         }
     }

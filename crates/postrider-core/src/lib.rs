@@ -5,6 +5,7 @@
 pub mod address;
 pub mod backoff;
 pub mod breaker;
+pub mod budget;
 pub mod channel;
 pub mod class;
 pub mod classify;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::time::Timestamp;
 
 const BUCKETS: usize = 20;
+/// In how many steps a window forgets.
+pub const STEPS: u32 = BUCKETS as u32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -35,11 +37,17 @@ impl Window {
     }
 
     pub fn count(&mut self, failed: bool, now: Timestamp) {
+        self.count_many(1, failed, now);
+    }
+
+    pub fn count_many(&mut self, calls: usize, failed: bool, now: Timestamp) {
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        let failures = if failed { calls } else { 0 };
         self.advance(now);
         let bucket = &mut self.buckets[self.head.rem_euclid(BUCKETS as i64) as usize];
         for tally in [bucket, &mut self.total] {
-            tally.calls = tally.calls.saturating_add(1);
-            tally.failed = tally.failed.saturating_add(u32::from(failed));
+            tally.calls = tally.calls.saturating_add(calls);
+            tally.failed = tally.failed.saturating_add(failures);
         }
     }
 

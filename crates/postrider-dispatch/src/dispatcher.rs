@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::breaker::BreakerPolicy;
+use postrider_core::budget::BudgetPolicy;
 use postrider_core::store::{Leased, ReadyLane, Store, StoreError};
 use postrider_core::{Channel, ChannelKind, Class, Clock, Hold, LaneState};
 use tokio::sync::{mpsc, watch};
@@ -13,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::flow::Flow;
 use crate::lanes::{Lanes, Resting};
-use crate::launch::{Batch, Bench, Job, may_be_sent};
+use crate::launch::{Batch, Bench, Job, give_back, may_be_sent};
 use crate::observer::Observer;
 use crate::roll::Roll;
 use crate::settler::{Settlements, Settler};
@@ -33,6 +34,8 @@ pub struct Limits {
     pub settle_linger: Duration,
     /// When a provider counts as failing.
     pub breaker: BreakerPolicy,
+    /// How much of a lane's traffic may be retries.
+    pub retry_budget: BudgetPolicy,
 }
 
 impl Default for Limits {
@@ -44,6 +47,7 @@ impl Default for Limits {
             settle_batch: 512,
             settle_linger: Duration::from_millis(2),
             breaker: BreakerPolicy::default(),
+            retry_budget: BudgetPolicy::default(),
         }
     }
 }
@@ -236,7 +240,8 @@ impl Leaser {
         let count = leased.len();
         self.bench.flow.leased(count);
         let class = self.classes.get(&lane.key.class).unwrap_or(&self.fallback).clone();
-        let mut jobs = self.sendable(lane, leased, &class);
+        let sendable = self.sendable(lane, leased, &class);
+        let mut jobs = self.affordable(lane, sendable);
         let ticket = pass.begin(jobs.len());
         self.bench.observer.in_flight(self.bench.flow.unsettled());
         while !jobs.is_empty() {
@@ -251,6 +256,26 @@ impl Leaser {
             self.tasks.spawn(batch.run(self.bench.clone()));
         }
         Ok(count)
+    }
+
+    /// Gives back the retries that the lane's budget has no room for; the lane then rests.
+    fn affordable(&mut self, lane: &ReadyLane, jobs: Vec<Job>) -> Vec<Job> {
+        let retries = jobs.iter().filter(|job| job.is_retry()).count();
+        let allowance = self.bench.lanes.spend(&lane.key, jobs.len() - retries, retries);
+        if allowance.retries == retries {
+            return jobs;
+        }
+        self.resting.rest(lane.id, allowance.more_at);
+        let (mut kept, mut left) = (Vec::with_capacity(jobs.len()), allowance.retries);
+        for mut job in jobs {
+            if job.is_retry() && left == 0 {
+                give_back(&self.bench, &lane.key, &mut job);
+            } else {
+                left -= usize::from(job.is_retry());
+                kept.push(job);
+            }
+        }
+        kept
     }
 
     fn sendable(&self, lane: &ReadyLane, leased: Vec<Leased>, class: &Class) -> Vec<Job> {

@@ -72,6 +72,10 @@ impl Job {
         }
     }
 
+    pub(crate) fn is_retry(&self) -> bool {
+        self.leased.tries > 0
+    }
+
     /// 1 for the first attempt of the delivery's life.
     fn next_number(&self) -> u32 {
         let under_lease = u32::try_from(self.log.len()).unwrap_or(u32::MAX);
@@ -223,18 +227,23 @@ impl Running {
             conclude(&self.bench, &self.lane, &self.class, job, finished);
             return;
         }
-        self.bench.settlements.push(Pending {
-            settlement: Settlement {
-                delivery: job.leased.delivery,
-                token: job.leased.token,
-                attempts: std::mem::take(&mut job.log),
-                change: Change::Release,
-            },
-            lane: self.lane.clone(),
-            accepted_at: job.leased.message.created_at,
-            decided_at: self.bench.clock.now(),
-        });
+        give_back(&self.bench, &self.lane, job);
     }
+}
+
+/// Ends the lease as if it had never been, but for the attempts that were made under it.
+pub(crate) fn give_back(bench: &Bench, lane: &Arc<LaneKey>, job: &mut Job) {
+    bench.settlements.push(Pending {
+        settlement: Settlement {
+            delivery: job.leased.delivery,
+            token: job.leased.token,
+            attempts: std::mem::take(&mut job.log),
+            change: Change::Release,
+        },
+        lane: lane.clone(),
+        accepted_at: job.leased.message.created_at,
+        decided_at: bench.clock.now(),
+    });
 }
 
 impl Drop for Running {
@@ -258,6 +267,7 @@ fn lesson(lane: &LaneKey, leased: &Leased, finished: &Finished) -> Lesson {
             _ => None,
         },
         latency_ms: finished.latency_ms,
+        is_retry: leased.tries > 0,
         target: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
         // A plain HTTP request names a credential of its own.
         tenant_credential: lane.channel != ChannelKind::Http,

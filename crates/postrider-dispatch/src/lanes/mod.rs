@@ -2,6 +2,7 @@
 //! before it leases and tells how calls ended, and by whoever shows it to people or acts for them.
 //! Leases nothing and sends nothing itself.
 
+mod budgets;
 mod origin;
 mod pass;
 mod resting;
@@ -14,11 +15,14 @@ use std::time::Duration;
 
 use postrider_core::breaker::Forced;
 use postrider_core::throttle::Pause;
-use postrider_core::{ChannelKind, Clock, Hold, LaneId, LaneKey, LaneState, TenantId, Timestamp};
+use postrider_core::{
+    ChannelKind, Clock, Hold, LaneId, LaneKey, LaneState, Signal, TenantId, Timestamp,
+};
 use tokio::sync::Notify;
 
 use crate::dispatcher::Limits;
 use crate::roll::Roll;
+use budgets::{Allowance, Budgets};
 pub use origin::LaneEvent;
 pub(crate) use origin::{Lesson, Origin};
 pub(crate) use pass::{Pass, Ticket};
@@ -47,10 +51,11 @@ pub struct Lanes {
     limits: Limits,
     roll: Roll,
     origins: Mutex<HashMap<OriginKey, Arc<Origin>>>,
+    budgets: Budgets,
     paused: Mutex<HashMap<Arc<LaneKey>, PausedLane>>,
     /// So that nobody asks while nothing is paused.
     paused_count: AtomicUsize,
-    /// Grows with each act of an operator: what was known about waiting lanes no longer holds.
+    /// Grows whenever waiting lanes may go earlier than was thought.
     acts: AtomicU64,
     wake: Arc<Notify>,
     ended: Notify,
@@ -67,6 +72,7 @@ impl Lanes {
         }));
         Arc::new(Self {
             clock,
+            budgets: Budgets::new(limits.retry_budget),
             limits,
             roll: Roll::new(seed),
             origins: Mutex::default(),
@@ -106,6 +112,11 @@ impl Lanes {
         Ok(Pass::new(origin, lane.clone(), calls, epochs))
     }
 
+    /// Counts what is about to be attempted; says how many of the retries the lane may afford.
+    pub(crate) fn spend(&self, lane: &Arc<LaneKey>, firsts: usize, retries: usize) -> Allowance {
+        self.budgets.spend(lane, firsts, retries, self.clock.now())
+    }
+
     /// The end of a call, with what it taught if there was an answer.
     pub(crate) fn ended(&self, ticket: &Ticket, lesson: Option<Lesson>) -> Option<LaneEvent> {
         let now = self.clock.now();
@@ -117,6 +128,10 @@ impl Lanes {
                 (None, false)
             }
         };
+        let earns = lesson.is_some_and(|l| l.is_retry && l.signal == Signal::Well);
+        if earns && self.budgets.earn(&ticket.lane, now) {
+            self.acted();
+        }
         if origin.call_ended() || eased {
             self.wake.notify_one();
         } else {

@@ -54,6 +54,7 @@ pub(crate) struct Lesson {
     /// How long, and how far around, the provider wants to be left alone.
     pub(crate) wait: Option<(Scope, Duration)>,
     pub(crate) latency_ms: u32,
+    pub(crate) is_retry: bool,
     /// Stands for the address.
     pub(crate) target: u64,
     /// Whether the credential is the tenant's, not the address' own.

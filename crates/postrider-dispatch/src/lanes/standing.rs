@@ -42,6 +42,7 @@ impl Lanes {
         let origin = known.unwrap_or_else(|| self.new_origin(lane));
         let mut gates = vec![self.paused_verdict(lane)];
         gates.extend(verdicts(&origin, lane, now));
+        gates.insert(gates.len() - 1, self.budget_verdict(lane, now));
         let breaker = origin.gates().breaker.state();
         let held = gates.iter().find(|verdict| !verdict.open);
         let state = match held.map(|verdict| (verdict.gate, verdict.until)) {
@@ -55,6 +56,21 @@ impl Lanes {
             breaker,
             provider_in_flight: origin.in_flight(),
             provider_limit: origin.limit(),
+        }
+    }
+
+    fn budget_verdict(&self, lane: &LaneKey, now: Timestamp) -> Verdict {
+        let (left, more_at) = self.budgets.left(lane, now).unzip();
+        let spent = left == Some(0);
+        Verdict {
+            gate: Hold::RetryBudget,
+            open: !spent,
+            until: more_at.filter(|_| spent),
+            detail: match left {
+                None => "no retries lately".into(),
+                Some(0) => "retries have taken their share of the lane's traffic".into(),
+                Some(left) => format!("{left} retries left at this moment"),
+            },
         }
     }
 

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use postrider_core::breaker::{BreakerState, Forced};
+use postrider_core::breaker::{BreakerPolicy, BreakerState, Forced};
+use postrider_core::budget::BudgetPolicy;
 use postrider_core::store::Ledger;
 use postrider_core::{DeliveryId, Hold, LaneState, Outcome, Scope, State};
+use postrider_dispatch::Limits;
 
 use crate::scripted::World;
 
@@ -172,4 +174,35 @@ async fn an_operators_word_about_a_breaker_takes_effect_at_once() {
     assert_eq!(world.lanes.standing(&lane.key).breaker, BreakerState::ForcedOpen);
     world.lanes.force_breaker(&lane.key, None);
     assert_eq!(world.finished().await, (State::Sent, None));
+}
+
+#[tokio::test]
+async fn retries_beyond_their_share_wait_unburned_and_those_that_succeed_let_the_others_go() {
+    let mut world = World::new(failing(8));
+    world.start_with(Limits {
+        breaker: BreakerPolicy { burst_calls_min: 1_000, calls_min: 1_000, ..Default::default() },
+        retry_budget: BudgetPolicy { floor_per_s: 0.2, ..Default::default() },
+        settle_linger: Duration::ZERO,
+        ..Limits::default()
+    });
+    let mut ids = Vec::new();
+    for _ in 0..6 {
+        let id = world.webhook(r#","retry":{"retries":9,"jitter":"none","base_ms":1000}"#).await;
+        world.becomes(id, State::Retrying).await;
+        ids.push(id);
+    }
+    world.clock.advance(Duration::from_secs(1));
+    settle_down().await;
+    assert_eq!(world.calls(), 8, "two of the six, the floor of ten seconds");
+    let spent = |state| matches!(state, LaneState::Waiting { on: Hold::RetryBudget, .. });
+    assert!(spent(state_of_lane(&world).await), "{:?}", state_of_lane(&world).await);
+    let mut burned = 0;
+    for id in &ids {
+        burned += world.delivery(*id).await.attempts;
+    }
+    assert_eq!(burned, 8, "what waits keeps its attempts");
+    world.clock.advance(Duration::from_secs(10));
+    for _ in 0..6 {
+        assert_eq!(world.finished().await, (State::Sent, None));
+    }
 }

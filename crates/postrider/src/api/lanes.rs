@@ -237,6 +237,9 @@ pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
         Some(Hold::Credential) => vec![
             "check the tenant's credential; `postrider vapid rotate` makes a new VAPID key".into(),
         ],
+        Some(Hold::RetryBudget) => {
+            vec!["wait, or raise [retry_budget] in postrider.toml".into()]
+        }
         Some(Hold::Concurrency) => {
             vec!["wait, or raise the channel's `concurrency` in postrider.toml".into()]
         }

@@ -19,8 +19,8 @@ pub use environment::Environment;
 pub use reference::reference;
 pub use section::Secret;
 use sections::{
-    Admin, Breaker, Dispatch, HttpChannel, Log, Network, Retention, Server, Store, WebhookChannel,
-    WebpushChannel,
+    Admin, Breaker, Dispatch, HttpChannel, Log, Network, Retention, RetryBudget, Server, Store,
+    WebhookChannel, WebpushChannel,
 };
 
 /// Where `serve` looks if it is not told.
@@ -52,6 +52,7 @@ pub struct Config {
     pub http: HttpChannel,
     pub dispatch: Dispatch,
     pub breaker: Breaker,
+    pub retry_budget: RetryBudget,
     pub retention: Retention,
     pub log: Log,
     /// What the built-in classes and the file's own say, by name.
@@ -123,6 +124,7 @@ impl Config {
         self.webpush.validate()?;
         self.dispatch.validate()?;
         self.breaker.validate()?;
+        self.retry_budget.validate()?;
         self.log.validate()?;
         let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
         if self.dispatch.lease_s < longest.saturating_mul(2) {

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use postrider_core::breaker::BreakerPolicy;
+use postrider_core::budget::BudgetPolicy;
 
 use super::ConfigError;
 use super::section::{Secret, SectionInfo, section};
 
-pub(super) const ALL: [SectionInfo; 11] = [
+pub(super) const ALL: [SectionInfo; 12] = [
     Server::INFO,
     Admin::INFO,
     Store::INFO,
@@ -18,6 +19,7 @@ pub(super) const ALL: [SectionInfo; 11] = [
     HttpChannel::INFO,
     Dispatch::INFO,
     Breaker::INFO,
+    RetryBudget::INFO,
     Retention::INFO,
     Log::INFO,
 ];
@@ -163,6 +165,19 @@ section! {
 }
 
 section! {
+    /// How much of a lane's traffic may be retries, so that they never make an outage worse. A retry
+    /// that succeeds gives its part back.
+    RetryBudget as "retry_budget" {
+        /// Retries per first attempt.
+        share: f64 = 0.2,
+        /// Retries per second that are always allowed.
+        floor_per_s: f64 = 10.0,
+        /// Over which both are counted.
+        window_s: u32 = 10,
+    }
+}
+
+section! {
     /// How long the ledger remembers.
     Retention as "retention" {
         /// Final deliveries and their messages are forgotten after this many days. Dead letters stay
@@ -303,6 +318,28 @@ impl Breaker {
             open_s: self.open_s,
             open_s_max: self.open_s_max,
         }
+    }
+}
+
+impl RetryBudget {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let share = (0.0..=100.0).contains(&self.share);
+        check(share, "retry_budget.share", self.share, "0 to 100")?;
+        // Without a floor, a lane whose traffic is all retries would never send again.
+        let floor = (0.1..=1e6).contains(&self.floor_per_s);
+        check(floor, "retry_budget.floor_per_s", self.floor_per_s, "0.1 to 1000000")?;
+        let window = (1..=3_600).contains(&self.window_s);
+        check(window, "retry_budget.window_s", self.window_s, "1 to 3600")?;
+        check(
+            self.floor_per_s * f64::from(self.window_s) >= 1.0,
+            "retry_budget.floor_per_s",
+            self.floor_per_s,
+            "at least one retry within window_s",
+        )
+    }
+
+    pub(crate) fn policy(&self) -> BudgetPolicy {
+        BudgetPolicy { share: self.share, floor_per_s: self.floor_per_s, window_s: self.window_s }
     }
 }
 

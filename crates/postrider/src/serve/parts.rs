@@ -97,5 +97,6 @@ pub(super) fn limits(config: &Config) -> Limits {
         settle_batch: config.dispatch.settle_batch,
         settle_linger: Duration::from_millis(config.dispatch.settle_linger_ms),
         breaker: config.breaker.policy(),
+        retry_budget: config.retry_budget.policy(),
     }
 }
