@@ -120,6 +120,7 @@ impl Config {
         self.admin.validate()?;
         self.store.validate()?;
         self.webpush.validate()?;
+        self.http.validate()?;
         self.dispatch.validate()?;
         self.log.validate()?;
         let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
