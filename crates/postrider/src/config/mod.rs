@@ -220,6 +220,18 @@ mod tests {
     }
 
     #[test]
+    fn a_credential_is_listed_with_the_origin_that_it_may_go_to() {
+        let listed = |entry: &str| parse(&format!("[http]\ncredentials = [\"{entry}\"]"));
+        let config = listed("env:BILLING_TOKEN https://api.example.com").unwrap();
+        let pair = ("env:BILLING_TOKEN".to_owned(), "https://api.example.com".to_owned());
+        assert_eq!(config.http.allowed_credentials(), [pair]);
+        for wrong in ["env:BILLING_TOKEN", "env: https://a.example", "vault:x https://a.example"] {
+            assert!(listed(wrong).is_err(), "{wrong}");
+        }
+        assert!(listed("env:A https://api.example.com/path").is_err(), "an origin has no path");
+    }
+
+    #[test]
     fn a_value_out_of_range_says_what_is_allowed() {
         let error = parse("[webpush]\nsubject = \"mailto:me@localhost\"").unwrap_err();
         insta::assert_snapshot!(error.to_string(), @r#"webpush.subject = "mailto:me@localhost": a mailto: or https: contact that push services can reach, e.g. mailto:ops@example.com"#);
