@@ -184,3 +184,32 @@ async fn concurrent_callers_share_commits_and_each_gets_its_own_answer() {
     ids.dedup();
     assert_eq!(ids.len(), 200);
 }
+
+#[tokio::test]
+async fn what_was_erased_is_not_in_the_files_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mark = |size: usize| format!("MARK{}", "y".repeat(size));
+    for size in [10, 200, 1_500, 6_000, 100_000] {
+        for _ in 0..10 {
+            let mut new = message("acme", 1);
+            new.content = format!(r#"{{"title":"{}"}}"#, mark(size)).into();
+            store.accept(vec![new]).await.unwrap();
+        }
+    }
+    let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+    let leased = store.lease(lane, 100, LEASE).await.unwrap();
+    assert_eq!(leased.len(), 50);
+    let url = leased[0].target.url().to_owned();
+    let settlements = leased.iter().map(|l| Settlement {
+        delivery: l.delivery,
+        token: l.token,
+        attempts: Vec::new(),
+        change: Change::Finish(State::Sent),
+    });
+    store.settle(settlements.collect()).await.unwrap();
+    store.close().await;
+    let file = std::fs::read(dir.path().join("postrider.db")).unwrap();
+    let count = |text: &str| file.windows(text.len()).filter(|w| *w == text.as_bytes()).count();
+    assert_eq!((count("MARK"), count(&"y".repeat(100)), count(&url)), (0, 0, 0));
+}

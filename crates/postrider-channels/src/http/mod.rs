@@ -129,10 +129,13 @@ impl HttpChannel {
             headers.insert(TRACEPARENT, trace);
         }
         if let Some(reference) = credential {
-            let (name, mut value) = self.credentials.header(reference).ok_or_else(|| {
-                let detail = "the credential that this request refers to is not here";
-                misconfigured("credential_missing", detail)
-            })?;
+            let origin = crate::intake::origin(attempt.target.url());
+            let (name, mut value) =
+                self.credentials.header(reference, &origin).ok_or_else(|| {
+                    let detail = "the credential that this request refers to is not here, or \
+                              http.credentials does not list it for this origin";
+                    misconfigured("credential_missing", detail)
+                })?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }

@@ -1,7 +1,7 @@
 //! Opens one connection: resolves the name, refuses what is not public, connects to exactly the
 //! address that was checked, and shakes hands.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -35,6 +36,8 @@ pub(super) enum Opened {
 
 /// What the peer may have in flight before it has told its own limit.
 const STREAMS_BEFORE_SETTINGS: usize = 32;
+/// Names being looked up at once, by the whole process.
+const LOOKUPS_MAX: usize = 64;
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
@@ -62,11 +65,10 @@ async fn resolve(
 ) -> Result<Vec<SocketAddr>, TransportError> {
     let found: Vec<SocketAddr> = match origin.ip() {
         Some(ip) => vec![SocketAddr::new(ip, origin.port())],
-        None => timeout_at(deadline, tokio::net::lookup_host((origin.host(), origin.port())))
+        None => timeout_at(deadline, look_up(origin.host().to_owned(), origin.port()))
             .await
             .map_err(|_| TransportError::not_sent("dns", "the name could not be resolved in time"))?
-            .map_err(|_| TransportError::not_sent("dns", "the name could not be resolved"))?
-            .collect(),
+            .map_err(|_| TransportError::not_sent("dns", "the name could not be resolved"))?,
     };
     if found.is_empty() {
         return Err(TransportError::not_sent("dns", "the name has no address"));
@@ -79,6 +81,19 @@ async fn resolve(
         return Err(TransportError::Blocked { code: "private_address" });
     }
     Ok(allowed)
+}
+
+/// The system's resolver blocks a thread, long after we have stopped waiting where a name server is
+/// silent. Those threads are few and the store reads with them, too: only so many may look up names.
+async fn look_up(host: String, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+    static PLACES: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
+    let place = PLACES.acquire().await.map_err(std::io::Error::other)?;
+    let looked_up = tokio::task::spawn_blocking(move || {
+        let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        drop(place);
+        found
+    });
+    looked_up.await?
 }
 
 /// Tries the addresses one after the other; a dead one may use up its share of the time only.

@@ -91,7 +91,7 @@ pub(crate) async fn silence_is_ambiguous(kind: ChannelKind) {
     for line in [Line::Http2, Line::Http1] {
         let provider = Provider::start(line).await;
         provider.answers([Answer::silent()]);
-        let rig = Rig::with(kind, network(), Duration::from_millis(400));
+        let rig = Rig::with(kind, network(), Duration::from_secs(2));
         let report = rig.send(&provider.url(PATH)).await;
         assert_eq!(report.outcome, Outcome::Ambiguous);
         assert_eq!(report.code.as_deref(), Some("timeout"));

@@ -59,7 +59,11 @@ impl WebhookSecrets for Secrets {
 struct OneCredential;
 
 impl Credentials for OneCredential {
-    fn header(&self, reference: &str) -> Option<(http::HeaderName, http::HeaderValue)> {
+    fn header(
+        &self,
+        reference: &str,
+        _origin: &str,
+    ) -> Option<(http::HeaderName, http::HeaderValue)> {
         let header = (http::header::AUTHORIZATION, http::HeaderValue::from_static("Bearer t0ken"));
         (reference == "env:TOKEN").then_some(header)
     }

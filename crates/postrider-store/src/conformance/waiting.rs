@@ -19,7 +19,7 @@ async fn wakes(bench: &Bench<'_>, act: impl AsyncFnOnce()) -> bool {
     };
     assert!(asleep, "there was nothing to wake for yet");
     act().await;
-    tokio::time::timeout(Duration::from_millis(1500), waiting).await.is_ok()
+    tokio::time::timeout(Duration::from_secs(20), waiting).await.is_ok()
 }
 
 async fn yields() {

@@ -62,7 +62,8 @@ pub(super) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection
     conn.pragma_update(None, "journal_mode", "WAL").map_err(sql)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
-    conn.pragma_update(None, "secure_delete", "OFF").map_err(sql)?;
+    // What is erased (bodies, endpoints) must not stay readable in the file's free space.
+    conn.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
     tune(&conn, cache_kib)?;
     match version(&conn)? {
         0 => create(&conn)?,

@@ -63,7 +63,8 @@ pub(crate) struct NewAddressBody {
     pub secrets: Option<Vec<String>>,
     pub method: Option<String>,
     pub headers: Option<BTreeMap<String, String>>,
-    /// `env:NAME` or `file:PATH`: resolved when it is sent, never stored.
+    /// `env:NAME` or `file:PATH`, as the operator listed it for this origin in `http.credentials`:
+    /// resolved when it is sent, never stored.
     pub credential: Option<String>,
 }
 

@@ -122,6 +122,7 @@ impl Config {
         self.admin.validate()?;
         self.store.validate()?;
         self.webpush.validate()?;
+        self.http.validate()?;
         self.dispatch.validate()?;
         self.breaker.validate()?;
         self.retry_budget.validate()?;
@@ -220,6 +221,18 @@ mod tests {
         let error = parse("[server]\nlisten = \"127.0.0.1:1\"\nlissten = 3").unwrap_err();
         let text = error.to_string();
         assert!(text.contains("line 3") && text.contains("lissten"), "{text}");
+    }
+
+    #[test]
+    fn a_credential_is_listed_with_the_origin_that_it_may_go_to() {
+        let listed = |entry: &str| parse(&format!("[http]\ncredentials = [\"{entry}\"]"));
+        let config = listed("env:BILLING_TOKEN https://api.example.com").unwrap();
+        let pair = ("env:BILLING_TOKEN".to_owned(), "https://api.example.com".to_owned());
+        assert_eq!(config.http.allowed_credentials(), [pair]);
+        for wrong in ["env:BILLING_TOKEN", "env: https://a.example", "vault:x https://a.example"] {
+            assert!(listed(wrong).is_err(), "{wrong}");
+        }
+        assert!(listed("env:A https://api.example.com/path").is_err(), "an origin has no path");
     }
 
     #[test]

@@ -117,6 +117,9 @@ section! {
 section! {
     /// Generic HTTP requests.
     HttpChannel as "http" {
+        /// Which credentials callers may name, each with the one origin that it may be sent to, e.g.
+        /// ["env:BILLING_TOKEN https://api.billing.example", "file:/run/secrets/crm https://crm.example"].
+        credentials: Vec<String> = Vec::new(),
         /// Requests in flight per origin.
         concurrency: usize = 100,
         /// An attempt without an answer ends after this long.
@@ -370,4 +373,35 @@ fn check(
         return Ok(());
     }
     Err(ConfigError::Invalid { field, found: found.to_string(), allowed })
+}
+
+impl HttpChannel {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        for entry in &self.credentials {
+            if credential(entry).is_none() {
+                return Err(ConfigError::Invalid {
+                    field: "http.credentials",
+                    found: format!("{entry:?}"),
+                    allowed: "env:NAME or file:PATH, a space, and an origin such as https://api.example.com",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The credentials that callers may name, with their origins.
+    pub fn allowed_credentials(&self) -> Vec<(String, String)> {
+        self.credentials.iter().filter_map(|entry| credential(entry)).collect()
+    }
+}
+
+fn credential(entry: &str) -> Option<(String, String)> {
+    let (reference, origin) = entry.rsplit_once(' ')?;
+    let reference = reference.trim();
+    let known = ["env:", "file:"]
+        .iter()
+        .any(|kind| reference.strip_prefix(kind).is_some_and(|rest| !rest.is_empty()));
+    let normal = postrider_channels::intake::origin(origin);
+    (known && origin.contains("://") && *normal == *origin.trim_end_matches('/'))
+        .then(|| (reference.to_owned(), normal.to_string()))
 }

@@ -113,19 +113,31 @@ function drawStates(states, chosen, choose) {
   const there = Object.keys(STATES).filter((state) => states[state] || state === chosen || (total && USUAL.includes(state)));
   keyed(at("bar"), there.filter((state) => states[state]), (state) => state, (state) => make("span", { class: "s-" + state }));
   for (const part of at("bar").children) part.style.flexGrow = String(states[part.key] / total);
-  const items = there.map((state) => [state, states[state] || 0, state === chosen]);
-  keyed(at("states"), items, ([state]) => state, ([state, n, pressed]) => make("li", { class: n ? null : "quiet" },
-    make("button", { title: STATES[state] + "; press to list only these", "aria-pressed": pressed, onclick: () => choose(pressed ? null : state) },
-      make("span", { class: "dot s-" + state }), state + " ", make("b", {}, number(n)))),
+  keyed(at("states"), there, (state) => state, (state) => make("li", {},
+    make("button", { title: STATES[state] + "; press to list only these", onclick: (event) => choose(isPressed(event) ? null : state) },
+      make("span", { class: "dot s-" + state }), state + " ", make("b", {}))),
     () => make("li", { class: "quiet" }, "Nothing was handed in yet: the first POST /v1/messages shows here."));
+  setCounts(at("states"), states, chosen);
+}
+
+// Numbers change in place: a button that is being pressed stays the same button.
+const isPressed = (event) => event.currentTarget.getAttribute("aria-pressed") === "true";
+function setCounts(list, counts, chosen) {
+  for (const item of list.children) {
+    const button = item.querySelector("button");
+    if (!button) continue;
+    item.classList.toggle("none", !counts[item.key]);
+    item.querySelector("b").textContent = number(counts[item.key]);
+    button.setAttribute("aria-pressed", item.key === chosen);
+  }
 }
 
 function drawReasons(reasons, chosen, choose) {
-  const there = Object.entries(reasons).filter(([reason, n]) => n || reason === chosen).map(([reason, n]) => [reason, n, reason === chosen]);
-  keyed(at("reasons"), there, ([reason]) => reason, ([reason, n, pressed]) => make("li", {},
-    make("button", { title: "press to list only these", "aria-pressed": pressed, onclick: () => choose(pressed ? null : reason) },
-      make("b", {}, number(n)), " " + reason),
+  const there = Object.keys(REASONS).filter((reason) => reasons[reason] || reason === chosen);
+  keyed(at("reasons"), there, (reason) => reason, (reason) => make("li", {},
+    make("button", { title: "press to list only these", onclick: (event) => choose(isPressed(event) ? null : reason) }, make("b", {}), " " + reason),
     make("span", { class: "quiet" }, REASONS[reason])));
+  setCounts(at("reasons"), reasons, chosen);
 }
 
 let history = [];

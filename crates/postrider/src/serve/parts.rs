@@ -69,12 +69,13 @@ pub(super) fn channels(
         attempt_timeout: Duration::from_secs(timeout_s),
         ..Wiring::new(pool.clone(), clock.clone())
     };
+    let credentials = EnvAndFiles::allowing(config.http.allowed_credentials());
     let webpush =
         WebPushConfig { subject: config.webpush.subject.clone(), ..WebPushConfig::default() };
     Ok(vec![
         Arc::new(WebPushChannel::new(wiring(config.webpush.timeout_s), signing.clone(), &webpush)?),
         Arc::new(WebhookChannel::new(wiring(config.webhook.timeout_s), signing.clone())),
-        Arc::new(HttpChannel::new(wiring(config.http.timeout_s), Arc::new(EnvAndFiles))),
+        Arc::new(HttpChannel::new(wiring(config.http.timeout_s), Arc::new(credentials))),
     ])
 }
 

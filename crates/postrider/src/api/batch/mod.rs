@@ -3,8 +3,8 @@
 
 mod results;
 mod split;
+mod waiting;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use postrider_dispatch::Submission;
 
 use self::results::Results;
 use self::split::{Line, Splitter};
+use self::waiting::Waiting;
 use super::auth::Sender;
 use super::extract::require_type;
 use super::problem::{Answer, Problem};
@@ -34,8 +35,6 @@ const TYPES: [&str; 5] = [
     "application/json",
     "application/octet-stream",
 ];
-/// Lines that become durable together.
-const GROUP_LINES: usize = 512;
 /// Groups on their way to the disk.
 const GROUPS_MAX: usize = 4;
 
@@ -58,7 +57,7 @@ pub(crate) async fn batch(
         app,
         tenant: sender.tenant,
         results,
-        waiting: VecDeque::new(),
+        waiting: Waiting::default(),
         groups: FuturesOrdered::new(),
         next_index: 0,
     };
@@ -72,7 +71,7 @@ struct Run {
     idle: Duration,
     splitter: Splitter,
     results: Results,
-    waiting: VecDeque<Line>,
+    waiting: Waiting,
     groups: FuturesOrdered<BoxFuture<'static, Bytes>>,
     next_index: u64,
 }
@@ -101,10 +100,12 @@ impl Run {
                         return;
                     }
                 }
-                Event::Frame(Some(Ok(frame))) => self.splitter.push(frame, &mut self.waiting),
+                Event::Frame(Some(Ok(frame))) => {
+                    self.waiting.add(|out| self.splitter.push(frame, out));
+                }
                 Event::Frame(None) => {
                     open = false;
-                    self.splitter.finish(&mut self.waiting);
+                    self.waiting.add(|out| self.splitter.finish(out));
                 }
                 // The caller is gone; what it sent in whole is kept, the rest was never promised.
                 Event::Frame(Some(Err(_))) => open = false,
@@ -117,7 +118,7 @@ impl Run {
     }
 
     async fn next_event(&mut self, body: &mut BodyDataStream, open: bool) -> Event {
-        let wants_more = open && self.waiting.len() < GROUP_LINES;
+        let wants_more = open && !self.waiting.is_enough();
         tokio::select! {
             biased;
             Some(text) = self.groups.next(), if !self.groups.is_empty() => Event::Written(text),
@@ -130,10 +131,9 @@ impl Run {
     }
 
     fn start_group(&mut self) {
-        let size = self.waiting.len().min(GROUP_LINES);
+        let lines = self.waiting.take_group();
         let first = self.next_index;
-        self.next_index += size as u64;
-        let lines: Vec<Line> = self.waiting.drain(..size).collect();
+        self.next_index += lines.len() as u64;
         let group = admit(self.app.clone(), self.tenant.clone(), first, lines);
         self.groups.push_back(Box::pin(group));
     }

@@ -11,6 +11,15 @@ pub(super) enum Line {
     TooLong,
 }
 
+impl Line {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::TooLong => 0,
+        }
+    }
+}
+
 pub(super) struct Splitter {
     max: usize,
     /// The beginning of a line whose end has not come.
