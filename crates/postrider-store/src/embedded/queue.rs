@@ -25,7 +25,7 @@ use super::writer::{Order, Writer};
 use crate::wake::Work;
 
 /// A delivery that cannot be read is left alone for so long if it cannot be buried either.
-const DAMAGED_REST: Duration = Duration::from_secs(3600);
+pub(super) const DAMAGED_REST: Duration = Duration::from_secs(3600);
 
 #[async_trait]
 impl Queue for EmbeddedStore {
@@ -249,8 +249,8 @@ impl Writer {
     }
 
     /// To the dead letters by number alone: nothing else of it can be relied upon.
-    fn bury_unreadable(&mut self, seq: u64) -> StoreResult<()> {
-        self.transact(|writer, draft| {
+    pub(super) fn bury_unreadable(&mut self, seq: u64) -> StoreResult<()> {
+        self.transact_surely(|writer, draft| {
             let now = writer.shared.now();
             let found = writer
                 .conn
