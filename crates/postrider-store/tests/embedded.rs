@@ -257,3 +257,30 @@ async fn a_settlement_of_what_is_missing_does_not_fail_the_others() {
     assert_eq!(store.counts(None).await.unwrap().states[&State::Sent], 2);
     assert!(store.ready_lanes(1).await.unwrap().is_empty(), "it is not tried again");
 }
+
+#[tokio::test]
+async fn without_a_reserve_the_store_opens_but_takes_nothing_new_until_there_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+    store.close().await;
+    let reserve = dir.path().join("postrider.reserve");
+    std::fs::remove_file(&reserve).unwrap();
+    std::fs::create_dir(&reserve).unwrap();
+
+    let store = open(dir.path());
+    assert!(matches!(store.takes_work(), Err(StoreError::Full(_))));
+    let refused = store.accept(vec![message("acme", 1)]).await;
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+    let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+    assert_eq!(store.lease(lane, 10, LEASE).await.unwrap().len(), 1, "the old is delivered");
+
+    std::fs::remove_dir(&reserve).unwrap();
+    let healed = async {
+        while store.takes_work().is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LEASE, healed).await.unwrap();
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+}

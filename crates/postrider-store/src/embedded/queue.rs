@@ -18,6 +18,7 @@ use super::board::{Landing, Picked, Unread, end_of};
 use super::error::sql;
 use super::job::Job;
 use super::lanes::Key;
+use super::reserve::Reserve;
 use super::rows::JobReader;
 use super::settle::Verdict;
 use super::shared::Shared;
@@ -33,6 +34,10 @@ impl Queue for EmbeddedStore {
         let rows = messages.into_iter().map(NewRows::prepare).collect::<Result<_, _>>()?;
         let (answers, _) = self.order(|answer| Order::Accept(rows, answer)).await?;
         Ok(answers)
+    }
+
+    fn takes_work(&self) -> StoreResult<()> {
+        if self.is_accepting() { Ok(()) } else { Err(Reserve::refusal()) }
     }
 
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
