@@ -96,8 +96,13 @@ pub(crate) async fn explanation(
         provider: delivery.provider.clone(),
         class: delivery.class.clone(),
     });
-    let class = app.config.classes.get(&*delivery.class);
-    Ok(Json(explain(delivery, lane, &standing, class, app.clock.now())))
+    let mut class = app.config.classes.get(&*delivery.class).cloned();
+    let message = app.store.message(reader.view.as_ref(), delivery.message).await?;
+    let own = message.and_then(|message| message.envelope.retry);
+    if let (Some(class), Some(own)) = (&mut class, own) {
+        class.retry = own;
+    }
+    Ok(Json(explain(delivery, lane, &standing, class.as_ref(), app.clock.now())))
 }
 
 async fn find(app: &Shared, reader: &Reader, text: &str) -> Answer<postrider_core::Delivery> {

@@ -178,7 +178,7 @@ fn gates(
     ];
     if let Some(class) = class {
         let allowed = class.retry.retries + 1;
-        let detail = format!("{} used; its class allows {allowed}", delivery.attempts);
+        let detail = format!("{} used; its policy allows {allowed}", delivery.attempts);
         let left =
             !dead_by(DeadReason::RetriesExhausted) && (!pending || delivery.attempts < allowed);
         gates.push(gate("attempts left", left, detail));

@@ -151,34 +151,42 @@ pub(super) async fn keys(args: KeysArgs) -> Outcome {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct VapidArgs {
+pub(super) struct RotatedArgs {
     #[command(subcommand)]
-    what: VapidCommand,
+    what: RotatedCommand,
     #[command(flatten)]
     connection: Connection,
 }
 
 #[derive(Debug, Subcommand)]
-enum VapidCommand {
-    /// VAPID public keys, the active one first.
+enum RotatedCommand {
+    /// All that are in use, the active one first.
     List,
-    /// Make a new active key; subscriptions made with older ones keep working.
+    /// Make a new active one; what was made with older ones keeps working.
     Rotate,
 }
 
-pub(super) async fn vapid(args: VapidArgs) -> Outcome {
+pub(super) async fn vapid(args: RotatedArgs) -> Outcome {
+    let columns = [
+        ("KEY", "/id"),
+        ("ACTIVE", "/active"),
+        ("CREATED", "/created_at"),
+        ("PUBLIC KEY", "/public_key"),
+    ];
+    rotated(args, "/v1/vapid", "keys", &columns).await
+}
+
+pub(super) async fn webhook_secrets(args: RotatedArgs) -> Outcome {
+    let columns =
+        [("KEY", "/id"), ("ACTIVE", "/active"), ("CREATED", "/created_at"), ("SECRET", "/secret")];
+    rotated(args, "/v1/webhook-secrets", "secrets", &columns).await
+}
+
+async fn rotated(args: RotatedArgs, path: &str, name: &str, columns: &[(&str, &str)]) -> Outcome {
     let client = args.connection.client()?;
     let list = match args.what {
-        VapidCommand::List => client.get("/v1/vapid").await?,
-        VapidCommand::Rotate => client.post("/v1/vapid/rotate", &Value::Null).await?,
+        RotatedCommand::List => client.get(path).await?,
+        RotatedCommand::Rotate => client.post(&format!("{path}/rotate"), &Value::Null).await?,
     };
-    args.connection.output().show(&list, |list| {
-        let columns = [
-            ("KEY", "/id"),
-            ("ACTIVE", "/active"),
-            ("CREATED", "/created_at"),
-            ("PUBLIC KEY", "/public_key"),
-        ];
-        table(items(list, "keys"), &columns)
-    })
+    args.connection.output().show(&list, |list| table(items(list, name), columns))
 }

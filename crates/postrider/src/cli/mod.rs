@@ -86,7 +86,9 @@ enum Command {
     /// API keys: list, create, revoke.
     Keys(lists::KeysArgs),
     /// VAPID keys: list, rotate.
-    Vapid(lists::VapidArgs),
+    Vapid(lists::RotatedArgs),
+    /// Webhook secrets, that receivers verify signatures with: list, rotate.
+    WebhookSecrets(lists::RotatedArgs),
     /// Lanes: list, show, pause, resume, and the breakers of their providers.
     Lanes(lanes::LanesArgs),
     Demo(crate::demo::DemoArgs),
@@ -169,6 +171,7 @@ impl Command {
             Self::Addresses(args) => lists::addresses(args).await,
             Self::Keys(args) => lists::keys(args).await,
             Self::Vapid(args) => lists::vapid(args).await,
+            Self::WebhookSecrets(args) => lists::webhook_secrets(args).await,
             Self::Lanes(args) => lanes::run(args).await,
             Self::Demo(args) => match crate::demo::run(args).await? {
                 true => Ok(()),

@@ -127,6 +127,19 @@ impl Config {
         self.breaker.validate()?;
         self.retry_budget.validate()?;
         self.log.validate()?;
+        for (field, found) in [
+            ("webpush.timeout_s", self.webpush.timeout_s),
+            ("webhook.timeout_s", self.webhook.timeout_s),
+            ("http.timeout_s", self.http.timeout_s),
+        ] {
+            if found == 0 {
+                return Err(ConfigError::Invalid {
+                    field,
+                    found: "0".to_owned(),
+                    allowed: "at least 1",
+                });
+            }
+        }
         let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
         if self.dispatch.lease_s < longest.saturating_mul(2) {
             return Err(ConfigError::Invalid {
@@ -239,6 +252,12 @@ mod tests {
     fn a_value_out_of_range_says_what_is_allowed() {
         let error = parse("[webpush]\nsubject = \"mailto:me@localhost\"").unwrap_err();
         insta::assert_snapshot!(error.to_string(), @r#"webpush.subject = "mailto:me@localhost": a mailto: or https: contact that push services can reach, e.g. mailto:ops@example.com"#);
+    }
+
+    #[test]
+    fn an_attempt_has_some_time() {
+        let error = parse("[http]\ntimeout_s = 0").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @"http.timeout_s = 0: at least 1");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use http_body_util::BodyExt as _;
 use postrider::client::whole;
 use serde_json::Value;
 
-use crate::server::{Server, message};
+use crate::server::{ADMIN, Server, message};
 
 async fn batch(server: &Server, body: String) -> Vec<Value> {
     let client = server.admin();
@@ -50,4 +50,21 @@ async fn thousands_of_lines_are_answered_one_by_one() {
     assert_eq!(duplicates, 1500);
     let stats = server.admin().get("/v1/stats").await.unwrap();
     assert_eq!((&stats["messages"], &stats["totals"]["accepted"]), (&1500.into(), &1500.into()));
+}
+
+#[tokio::test]
+async fn one_key_for_a_whole_batch_is_refused() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let server = Server::start().await;
+    let mut stream = tokio::net::TcpStream::connect(server.running.addr).await.unwrap();
+    let head = format!(
+        "POST /v1/messages/batch HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ADMIN}\r\n\
+         content-type: application/x-ndjson\r\nidempotency-key: k\r\ncontent-length: 0\r\n\
+         connection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
+    assert!(answer.contains("an idempotency_key in each line"), "{answer}");
 }

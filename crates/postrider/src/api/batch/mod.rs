@@ -49,6 +49,10 @@ pub(crate) async fn batch(
     request: Request,
 ) -> Answer<Response> {
     require_type(request.headers(), &TYPES)?;
+    if request.headers().contains_key("idempotency-key") {
+        let allowed = "an idempotency_key in each line: one key cannot stand for many messages";
+        return Err(Problem::field("Idempotency-Key", "a header of the whole batch", allowed));
+    }
     app.signing.ensure(&sender.tenant).await?;
     let (results, stream) = results::channel(app.config.server.batch_results_bytes_max);
     let run = Run {
