@@ -111,7 +111,7 @@ pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The server takes work: the store answers and no shutdown is under way.
+/// The server takes work: the store answers and has room, and no shutdown is under way.
 #[utoipa::path(get, path = "/readyz", tag = "overview", security(()), responses((status = 200, body = String), (status = 503, body = Problem)))]
 pub(crate) async fn readyz(State(app): State<Shared>) -> Answer<&'static str> {
     if app.is_draining() {
@@ -121,6 +121,7 @@ pub(crate) async fn readyz(State(app): State<Shared>) -> Answer<&'static str> {
             ..Problem::new(503, "shutting_down", "Not ready", detail)
         });
     }
+    app.store.takes_work()?;
     app.store.counts(None).await?;
     Ok("ready\n")
 }

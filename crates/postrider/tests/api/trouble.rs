@@ -2,6 +2,7 @@
 //! heals without a restart. When callers ask nothing: they do not keep others out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 use postrider::client::whole;
@@ -32,6 +33,31 @@ async fn a_full_store_answers_503_with_retry_after_and_heals() {
 
     store.limit_size(None).await.unwrap();
     assert_eq!(server.post(large.to_string()).await.status, 202);
+}
+
+#[tokio::test]
+async fn who_has_no_room_is_not_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let in_the_way = dir.path().join("postrider.reserve");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let clock = Arc::new(SystemClock);
+    let store = EmbeddedStore::open(dir.path(), clock, Options::default()).unwrap();
+    let server = Server::over(Arc::new(store)).await;
+    let ready = async || reply(&server.admin(), Method::GET, "/readyz", "").await;
+    let refused = ready().await;
+    assert_eq!(refused.status, 503);
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert!(detail.contains("free space"), "{detail}");
+    assert_eq!(server.post(message().to_string()).await.status, 503);
+
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let healed = async {
+        while ready().await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), healed).await.unwrap();
+    assert_eq!(server.post(message().to_string()).await.status, 202);
 }
 
 #[tokio::test]
