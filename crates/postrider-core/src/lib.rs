@@ -16,6 +16,7 @@ pub mod decide;
 pub mod delivery;
 pub mod id;
 pub mod lane;
+pub mod limiter;
 pub mod message;
 pub mod outcome;
 pub mod retry_after;

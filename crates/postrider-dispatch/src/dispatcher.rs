@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use postrider_core::breaker::BreakerPolicy;
 use postrider_core::budget::BudgetPolicy;
+use postrider_core::limiter::Rate;
 use postrider_core::store::{Leased, ReadyLane, Store, StoreError};
-use postrider_core::{Channel, ChannelKind, Class, Clock, Hold, LaneState};
+use postrider_core::{Channel, ChannelKind, Class, Clock, Hold, LaneState, TenantId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -34,6 +35,10 @@ pub struct Limits {
     pub settle_linger: Duration,
     /// When a provider counts as failing.
     pub breaker: BreakerPolicy,
+    /// Calls per second to one origin, by channel; none is no limit.
+    pub rates: HashMap<ChannelKind, Rate>,
+    /// Calls per second of one tenant.
+    pub tenant_rates: HashMap<TenantId, Rate>,
     /// How much of a lane's traffic may be retries.
     pub retry_budget: BudgetPolicy,
 }
@@ -47,6 +52,8 @@ impl Default for Limits {
             settle_batch: 512,
             settle_linger: Duration::from_millis(2),
             breaker: BreakerPolicy::default(),
+            rates: HashMap::new(),
+            tenant_rates: HashMap::new(),
             retry_budget: BudgetPolicy::default(),
         }
     }

@@ -5,6 +5,7 @@
 mod budgets;
 mod origin;
 mod pass;
+mod rates;
 mod resting;
 mod standing;
 
@@ -26,6 +27,7 @@ use budgets::{Allowance, Budgets};
 pub use origin::LaneEvent;
 pub(crate) use origin::{Lesson, Origin};
 pub(crate) use pass::{Pass, Ticket};
+use rates::Rates;
 pub(crate) use resting::Resting;
 pub use standing::{Standing, Verdict};
 
@@ -52,6 +54,7 @@ pub struct Lanes {
     roll: Roll,
     origins: Mutex<HashMap<OriginKey, Arc<Origin>>>,
     budgets: Budgets,
+    rates: Arc<Rates>,
     paused: Mutex<HashMap<Arc<LaneKey>, PausedLane>>,
     /// So that nobody asks while nothing is paused.
     paused_count: AtomicUsize,
@@ -73,6 +76,7 @@ impl Lanes {
         Arc::new(Self {
             clock,
             budgets: Budgets::new(limits.retry_budget),
+            rates: Rates::new(&limits),
             limits,
             roll: Roll::new(seed),
             origins: Mutex::default(),
@@ -109,7 +113,16 @@ impl Lanes {
             });
         }
         let (calls, epochs) = origin.gates().admit(&lane.tenant, want.min(free), now)?;
-        Ok(Pass::new(origin, lane.clone(), calls, epochs))
+        match self.rates.take(lane, calls, now) {
+            Ok(paced) => {
+                let pass = Pass::new(origin, lane.clone(), calls, epochs);
+                Ok(pass.paced(paced, self.rates.clone(), now))
+            }
+            Err(held) => {
+                origin.gates().hand_back(&lane.tenant, calls, epochs);
+                Err(held)
+            }
+        }
     }
 
     /// Counts what is about to be attempted; says how many of the retries the lane may afford.
