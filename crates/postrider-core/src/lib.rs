@@ -14,6 +14,7 @@ pub mod content;
 pub mod credential;
 pub mod decide;
 pub mod delivery;
+pub mod fairness;
 pub mod id;
 pub mod lane;
 pub mod limiter;

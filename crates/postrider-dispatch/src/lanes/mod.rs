@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::breaker::Forced;
+use postrider_core::fairness::places;
+use postrider_core::message::Priority;
 use postrider_core::throttle::Pause;
 use postrider_core::{
     ChannelKind, Clock, Hold, LaneId, LaneKey, LaneState, Signal, TenantId, Timestamp,
@@ -93,17 +95,23 @@ impl Lanes {
     }
 
     /// Asks every gate of the lane for up to `want` calls.
-    pub(crate) fn admit(&self, lane: &Arc<LaneKey>, want: usize) -> Result<Pass, LaneState> {
+    pub(crate) fn admit(
+        &self,
+        lane: &Arc<LaneKey>,
+        priority: Priority,
+        want: usize,
+    ) -> Result<Pass, LaneState> {
         let now = self.clock.now();
         if self.is_paused(lane) {
             return Err(LaneState::Blocked { on: Hold::Paused });
         }
         let origin = self.origin(lane, now);
-        let mut free = origin.free();
+        let places = || places(origin.free(), origin.limit(), priority);
+        let mut free = places();
         if free < want {
             origin.want_more();
             // Looked at again: a call may have ended between the look and the note.
-            free = origin.free();
+            free = places();
         }
         if free == 0 {
             let held = origin.gates().state(Some(&lane.tenant), now);

@@ -251,3 +251,24 @@ async fn a_tenants_rate_holds_up_no_other_tenant() {
     settle_down().await;
     assert_eq!(world.calls(), 2 + 5);
 }
+
+#[tokio::test]
+async fn a_tenants_old_backlog_does_not_keep_another_waiting() {
+    let mut world = World::new(vec![]);
+    for n in 0..200 {
+        to_target(&world, n).await;
+    }
+    world.clock.advance(Duration::from_secs(60));
+    world.tenant = postrider_core::TenantId::new("small");
+    for n in 0..3 {
+        to_target(&world, n).await;
+    }
+    let rates = [(ChannelKind::Webhook, Rate { per_s: 1.0, burst: 10, ramp_s: 0 })].into();
+    world.start_with(Limits { rates, ..Limits::default() });
+    settle_down().await;
+    world.clock.advance(Duration::from_secs(3));
+    settle_down().await;
+    let calls = world.channel.calls.lock().unwrap();
+    let small = calls.iter().filter(|call| call.message.tenant.as_str() == "small").count();
+    assert_eq!((calls.len(), small), (13, 3));
+}

@@ -134,7 +134,7 @@ impl Config {
         check_rate("webhook.rate_per_s", self.webhook.rate_per_s)?;
         check_rate("http.rate_per_s", self.http.rate_per_s)?;
         for tenant in self.tenants.values() {
-            check_rate("tenants.NAME.rate_per_s", tenant.rate_per_s)?;
+            tenant.validate()?;
         }
         let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
         if self.dispatch.lease_s < longest.saturating_mul(2) {

@@ -37,10 +37,11 @@ pub fn reference() -> String {
 
 const TENANTS: &str = "
 # Single tenants, by name: requests per second, all providers together (0 for no limit), and how many
-# of them may come at once.
+# of them may come at once; and the weight, its share where tenants compete (1 if not named).
 # [tenants.acme]
 # rate_per_s = 50.0
 # rate_burst = 10
+# weight = 2.0
 ";
 
 const CLASSIFY: &str = "

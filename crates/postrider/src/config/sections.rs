@@ -372,11 +372,13 @@ pub struct Tenant {
     /// Requests per second, all providers together; 0 for no limit.
     pub rate_per_s: f64,
     pub rate_burst: u32,
+    /// Its share where tenants compete.
+    pub weight: f64,
 }
 
 impl Default for Tenant {
     fn default() -> Self {
-        Self { rate_per_s: 0.0, rate_burst: 10 }
+        Self { rate_per_s: 0.0, rate_burst: 10, weight: 1.0 }
     }
 }
 
@@ -388,6 +390,14 @@ pub(crate) fn rate(per_s: f64, burst: u32, ramp_s: u32) -> Option<Rate> {
 pub(super) fn check_rate(field: &'static str, per_s: f64) -> Result<(), ConfigError> {
     let allowed = per_s == 0.0 || (0.001..=1e6).contains(&per_s);
     check(allowed, field, per_s, "0 (no limit), or 0.001 to 1000000")
+}
+
+impl Tenant {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        check_rate("tenants.NAME.rate_per_s", self.rate_per_s)?;
+        let weight = (0.01..=1_000.0).contains(&self.weight);
+        check(weight, "tenants.NAME.weight", self.weight, "0.01 to 1000")
+    }
 }
 
 impl Log {

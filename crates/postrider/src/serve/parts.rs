@@ -102,6 +102,7 @@ pub(super) fn limits(config: &Config) -> Limits {
         breaker: config.breaker.policy(),
         rates: rates(config),
         tenant_rates: tenant_rates(config),
+        weights: config.tenants.iter().map(|(n, t)| (TenantId::new(n), t.weight)).collect(),
         retry_budget: config.retry_budget.policy(),
     }
 }
