@@ -165,6 +165,11 @@ pub trait Queue: Send + Sync {
     /// on return. One admission each, in order. A key repeated within the batch counts too.
     async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>>;
 
+    /// Why new work is refused at present, if it is known to be.
+    fn takes_work(&self) -> StoreResult<()> {
+        Ok(())
+    }
+
     /// Lanes with something due now, longest due first, at most `limit`.
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>>;
 

@@ -84,6 +84,7 @@ mod embedded_small {
         job_cache_bytes: 3_000,
         page_cache_kib: 256,
         dedup_bucket_keys: 100,
+        reserve_bytes: 0,
     };
     postrider_store::promises!(Embedded::new(SMALL));
 }

@@ -9,7 +9,7 @@ use postrider_core::store::{
     Admission, Change, DeliveryFilter, Ledger, Queue, Settled, Settlement, StoreError,
 };
 use postrider_core::{Clock, DeadReason, State, Timestamp};
-use postrider_store::conformance::{batch, message};
+use postrider_store::conformance::{batch, message, success};
 use postrider_store::{EmbeddedStore, ManualClock, Options};
 
 const LEASE: std::time::Duration = std::time::Duration::from_secs(60);
@@ -212,4 +212,75 @@ async fn what_was_erased_is_not_in_the_files_any_more() {
     let file = std::fs::read(dir.path().join("postrider.db")).unwrap();
     let count = |text: &str| file.windows(text.len()).filter(|w| *w == text.as_bytes()).count();
     assert_eq!((count("MARK"), count(&"y".repeat(100)), count(&url)), (0, 0, 0));
+}
+
+/// Three leased deliveries of which the first is then damaged, and decisions about all of them.
+async fn settle_with_damage(damage: &str) -> (EmbeddedStore, Vec<Settled>, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    store.accept(vec![batch("acme", &[1, 1, 1])]).await.unwrap();
+    store.close().await;
+    let before =
+        "UPDATE delivery SET log = '[', tries = 500 WHERE seq = (SELECT min(seq) FROM delivery)";
+    database(dir.path()).execute(before, []).unwrap();
+    let store = open(dir.path());
+    let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+    let leased = store.lease(lane, 10, LEASE).await.unwrap();
+    assert_eq!(leased.len(), 3);
+    database(dir.path()).execute_batch(damage).unwrap();
+    let at = clock().now();
+    let settlements = leased.iter().map(|l| Settlement {
+        delivery: l.delivery,
+        token: l.token,
+        attempts: vec![success(1, at)],
+        change: Change::Finish(State::Sent),
+    });
+    let settled = store.settle(settlements.collect()).await.unwrap();
+    (store, settled, dir)
+}
+
+#[tokio::test]
+async fn a_settlement_that_cannot_be_written_does_not_fail_the_others() {
+    let (store, settled, _dir) = settle_with_damage("").await;
+    assert_eq!(settled, [Settled::Fenced, Settled::Done, Settled::Done]);
+    let counts = store.counts(None).await.unwrap();
+    assert_eq!((counts.states[&State::Failed], counts.states[&State::Sent]), (1, 2));
+    assert_eq!(counts.dead[&DeadReason::Poison], 1);
+    assert!(store.ready_lanes(1).await.unwrap().is_empty(), "it is not tried again");
+}
+
+#[tokio::test]
+async fn a_settlement_of_what_is_missing_does_not_fail_the_others() {
+    let lose = "DELETE FROM delivery WHERE seq = (SELECT min(seq) FROM delivery)";
+    let (store, settled, _dir) = settle_with_damage(lose).await;
+    assert_eq!(settled, [Settled::Fenced, Settled::Done, Settled::Done]);
+    assert_eq!(store.counts(None).await.unwrap().states[&State::Sent], 2);
+    assert!(store.ready_lanes(1).await.unwrap().is_empty(), "it is not tried again");
+}
+
+#[tokio::test]
+async fn without_a_reserve_the_store_opens_but_takes_nothing_new_until_there_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+    store.close().await;
+    let reserve = dir.path().join("postrider.reserve");
+    std::fs::remove_file(&reserve).unwrap();
+    std::fs::create_dir(&reserve).unwrap();
+
+    let store = open(dir.path());
+    assert!(matches!(store.takes_work(), Err(StoreError::Full(_))));
+    let refused = store.accept(vec![message("acme", 1)]).await;
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+    let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+    assert_eq!(store.lease(lane, 10, LEASE).await.unwrap().len(), 1, "the old is delivered");
+
+    std::fs::remove_dir(&reserve).unwrap();
+    let healed = async {
+        while store.takes_work().is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LEASE, healed).await.unwrap();
+    store.accept(vec![message("acme", 1)]).await.unwrap();
 }

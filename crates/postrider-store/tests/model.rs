@@ -328,6 +328,7 @@ const SMALL: Options = Options {
     job_cache_bytes: 4_000,
     page_cache_kib: 256,
     dedup_bucket_keys: 3,
+    reserve_bytes: 0,
 };
 
 fn live(acts: Vec<Act>, options: Options) {

@@ -136,7 +136,7 @@ impl Writer {
 
     fn replay(&mut self, ids: &[DeliveryId], how: &Replay, from: u64) -> StoreResult<u64> {
         let retry = how.retry.as_ref().map(to_json).transpose()?;
-        self.transact(|writer, draft| {
+        self.transact_surely(|writer, draft| {
             let mut replayed = 0;
             for id in ids {
                 let due = paced(writer.shared.now(), from + replayed, how.rate_per_s);
@@ -176,7 +176,7 @@ impl Writer {
     }
 
     fn discard(&mut self, ids: &[DeliveryId]) -> StoreResult<u64> {
-        self.transact(|writer, draft| {
+        self.transact_surely(|writer, draft| {
             let mut discarded = 0;
             for id in ids {
                 let seq = order_key(id.0);
@@ -232,7 +232,7 @@ impl Writer {
 
     /// Cancels the deliveries of a message in a range of sequences, save those in flight.
     fn cancel(&mut self, message: u64, from: u64, to: u64, lone: bool) -> StoreResult<Cancelled> {
-        self.transact(|writer, draft| {
+        self.transact_surely(|writer, draft| {
             let now = writer.shared.now();
             let mut result = Cancelled::default();
             let mut waiting = Vec::new();

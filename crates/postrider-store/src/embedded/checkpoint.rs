@@ -2,7 +2,7 @@
 //! blocks a commit, but never quite catches up with one either: the last few pages are folded in
 //! by the writer itself, so that the journal starts over and stays bounded.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -22,6 +22,9 @@ const IDLE: Duration = Duration::from_secs(5);
 /// The writer's end. Dropping it ends the checkpoints.
 pub(super) struct Pressure {
     rows: u64,
+    journal: PathBuf,
+    /// Beyond it the writer folds the journal in itself, whoever waits.
+    journal_max: Option<u64>,
     ask: Sender<()>,
     flags: Arc<Flags>,
 }
@@ -35,7 +38,10 @@ struct Flags {
 }
 
 impl Pressure {
-    pub(super) fn start(database: &Path) -> StoreResult<(Self, JoinHandle<()>)> {
+    pub(super) fn start(
+        database: &Path,
+        journal_max: Option<u64>,
+    ) -> StoreResult<(Self, JoinHandle<()>)> {
         let conn = open_checkpointer(database)?;
         let (ask, asked) = channel();
         let flags = Arc::new(Flags::default());
@@ -44,7 +50,9 @@ impl Pressure {
             .name("store-checkpoint".into())
             .spawn(move || work(&conn, &asked, &theirs))
             .map_err(|error| StoreError::Io(error.to_string()))?;
-        Ok((Self { rows: 0, ask, flags }, thread))
+        let mut journal = database.as_os_str().to_owned();
+        journal.push("-wal");
+        Ok((Self { rows: 0, journal: journal.into(), journal_max, ask, flags }, thread))
     }
 
     pub(super) fn add(&mut self, rows: u64) {
@@ -54,7 +62,7 @@ impl Pressure {
 
     /// Asks for a checkpoint when much was written, and completes one that is nearly done.
     pub(super) fn relieve(&mut self, conn: &Connection) {
-        if self.flags.nearly_done.swap(false, Ordering::Relaxed) {
+        if self.flags.nearly_done.swap(false, Ordering::Relaxed) || self.is_too_long() {
             run(conn, "PRAGMA wal_checkpoint(PASSIVE)");
         }
         if self.rows >= ROWS_BETWEEN {
@@ -62,6 +70,12 @@ impl Pressure {
             // Without its thread the journal only grows; the next start folds it in.
             let _ = self.ask.send(());
         }
+    }
+
+    /// By the size of the file, which is cut when the journal starts over.
+    fn is_too_long(&self) -> bool {
+        let Some(max) = self.journal_max else { return false };
+        self.journal.metadata().is_ok_and(|meta| meta.len() > max)
     }
 }
 

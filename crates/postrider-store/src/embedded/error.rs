@@ -1,13 +1,15 @@
 //! What an error of SQLite means to whoever uses the store.
 
 use postrider_core::store::StoreError;
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 /// For `map_err`: names the cause, never the content.
 #[expect(clippy::needless_pass_by_value, reason = "shaped for map_err")]
 pub(super) fn sql(error: rusqlite::Error) -> StoreError {
     let text = error.to_string();
     match error.sqlite_error_code() {
+        // Also where the index of the journal finds no room.
+        _ if extended(&error) == Some(ffi::SQLITE_IOERR_SHMSIZE) => StoreError::Full(text),
         Some(ErrorCode::DiskFull) => StoreError::Full(text),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Corrupt(text),
         _ => match error {
@@ -18,6 +20,10 @@ pub(super) fn sql(error: rusqlite::Error) -> StoreError {
             _ => StoreError::Io(text),
         },
     }
+}
+
+fn extended(error: &rusqlite::Error) -> Option<i32> {
+    error.sqlite_error().map(|error| error.extended_code)
 }
 
 /// For what was read but cannot be what was written.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use postrider_core::store::{StoreError, StoreResult};
 
 const DATABASE: &str = "postrider.db";
+const RESERVE: &str = "postrider.reserve";
 const LOCK: &str = "postrider.lock";
 
 /// A folder that is ours until this is dropped.
@@ -39,6 +40,10 @@ impl Folder {
     pub(super) fn database(&self) -> PathBuf {
         self.path.join(DATABASE)
     }
+
+    pub(super) fn reserve(&self) -> PathBuf {
+        self.path.join(RESERVE)
+    }
 }
 
 fn io_error(verb: &str, path: &Path, error: &io::Error) -> StoreError {
@@ -60,7 +65,7 @@ fn make_private_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-fn private_file(path: &Path) -> io::Result<File> {
+pub(super) fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]

@@ -18,7 +18,10 @@ mod ledger;
 mod open;
 mod prune;
 mod queue;
+mod receive;
 mod registry;
+mod rescue;
+mod reserve;
 mod rows;
 mod schema;
 mod settle;
@@ -27,6 +30,7 @@ mod tally;
 mod writer;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -35,10 +39,11 @@ use postrider_core::store::{StoreError, StoreResult};
 use tokio::sync::{mpsc, oneshot};
 
 use folder::Folder;
+use reserve::Reserve;
 use shared::Shared;
 use writer::{Order, Writer};
 
-/// How much memory the store may take. The defaults serve ten million pending deliveries.
+/// How much memory and disk the store may take. The defaults serve ten million pending deliveries.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Entries of one lane that are kept in memory.
@@ -51,6 +56,9 @@ pub struct Options {
     pub page_cache_kib: u32,
     /// Idempotency keys of the newest bucket, which are in memory.
     pub dedup_bucket_keys: usize,
+    /// Room on the disk that is kept back for finishing what was accepted; none if 0.
+    /// Bounds the journal too, which grows to some 45 MiB under load if it may.
+    pub reserve_bytes: u64,
 }
 
 impl Default for Options {
@@ -61,6 +69,7 @@ impl Default for Options {
             job_cache_bytes: 32 << 20,
             page_cache_kib: 32 << 10,
             dedup_bucket_keys: 114_688,
+            reserve_bytes: 64 << 20,
         }
     }
 }
@@ -69,6 +78,7 @@ impl Default for Options {
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
     orders: mpsc::Sender<Order>,
+    accepting: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -76,9 +86,16 @@ impl EmbeddedStore {
     /// Opens the store in `dir`, which is made if it is missing and held until the store is closed.
     pub fn open(dir: &Path, clock: Arc<dyn Clock>, options: Options) -> StoreResult<Self> {
         let folder = Folder::hold(dir)?;
-        let opened = open::open(&folder, clock, options)?;
+        let reserve = || Reserve::at(folder.reserve(), options.reserve_bytes);
+        let opened = match open::open(&folder, clock.clone(), options, reserve()) {
+            Err(StoreError::Full(_)) if reserve().give_back() => {
+                open::open(&folder, clock, options, reserve())?
+            }
+            opened => opened?,
+        };
         let (orders, received) = mpsc::channel(1024);
         let writer = opened.writer;
+        let accepting = writer.reserve.watch();
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || {
@@ -87,7 +104,7 @@ impl EmbeddedStore {
             })
             .map_err(|error| StoreError::Io(error.to_string()))?;
         let threads = Mutex::new(vec![thread, opened.checkpoints]);
-        Ok(Self { shared: opened.shared, orders, threads })
+        Ok(Self { shared: opened.shared, orders, accepting, threads })
     }
 
     /// Finishes what was asked for, folds the journal in and lets go of the folder. Later calls
@@ -109,6 +126,12 @@ impl EmbeddedStore {
             writer.conn.query_row(&set, [], |_| Ok(())).map_err(error::sql)
         })
         .await
+    }
+
+    /// Whether new work is taken; not while the disk is so full that finishing the old needs the
+    /// rest of it.
+    pub fn is_accepting(&self) -> bool {
+        self.accepting.load(Ordering::Relaxed)
     }
 
     fn take_threads(&self) -> Vec<JoinHandle<()>> {

@@ -15,6 +15,7 @@ use super::dedup::Dedup;
 use super::error::{damaged, sql};
 use super::folder::Folder;
 use super::lanes::Limits;
+use super::reserve::Reserve;
 use super::rows::parse;
 use super::schema::open_writer;
 use super::shared::Shared;
@@ -32,9 +33,13 @@ pub(super) fn open(
     folder: &Folder,
     clock: Arc<dyn Clock>,
     options: Options,
+    reserve: Reserve,
 ) -> StoreResult<Opened> {
     let database = folder.database();
     let conn = open_writer(&database, options.page_cache_kib)?;
+    if let Some(max) = reserve.journal_max() {
+        conn.pragma_update(None, "journal_size_limit", max as i64).map_err(sql)?;
+    }
     let limits = Limits {
         lane: options.lane_window.max(1),
         lane_when_full: 64.min(options.lane_window.max(1)),
@@ -49,8 +54,9 @@ pub(super) fn open(
     let dedup = Dedup::load(&conn, options.dedup_bucket_keys, clock.now())?;
     let ids = Ids::above(last_id);
     let shared = Arc::new(Shared::new(clock, board, ids, database.clone()));
-    let (pressure, checkpoints) = Pressure::start(&database)?;
-    let writer = Writer::new(conn, shared.clone(), dedup, pressure);
+    let (pressure, checkpoints) = Pressure::start(&database, reserve.journal_max())?;
+    let mut writer = Writer::new(conn, shared.clone(), dedup, pressure, reserve);
+    writer.restore_reserve();
     Ok(Opened { shared, writer, checkpoints })
 }
 

@@ -55,7 +55,7 @@ impl Writer {
         let limit = self.shared.now() - keep;
         let before = order_key_at(limit + Duration::from_millis(1));
         let from = self.prune_from;
-        let (pruned, next) = self.transact(|writer, draft| {
+        let (pruned, next) = self.transact_surely(|writer, draft| {
             let step = writer.prune_step(from, before, limit, draft)?;
             writer.remember_ids()?;
             Ok(step)

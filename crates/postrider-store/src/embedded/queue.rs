@@ -18,6 +18,7 @@ use super::board::{Landing, Picked, Unread, end_of};
 use super::error::sql;
 use super::job::Job;
 use super::lanes::Key;
+use super::reserve::Reserve;
 use super::rows::JobReader;
 use super::settle::Verdict;
 use super::shared::Shared;
@@ -25,7 +26,7 @@ use super::writer::{Order, Writer};
 use crate::wake::Work;
 
 /// A delivery that cannot be read is left alone for so long if it cannot be buried either.
-const DAMAGED_REST: Duration = Duration::from_secs(3600);
+pub(super) const DAMAGED_REST: Duration = Duration::from_secs(3600);
 
 #[async_trait]
 impl Queue for EmbeddedStore {
@@ -33,6 +34,10 @@ impl Queue for EmbeddedStore {
         let rows = messages.into_iter().map(NewRows::prepare).collect::<Result<_, _>>()?;
         let (answers, _) = self.order(|answer| Order::Accept(rows, answer)).await?;
         Ok(answers)
+    }
+
+    fn takes_work(&self) -> StoreResult<()> {
+        if self.is_accepting() { Ok(()) } else { Err(Reserve::refusal()) }
     }
 
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
@@ -249,8 +254,8 @@ impl Writer {
     }
 
     /// To the dead letters by number alone: nothing else of it can be relied upon.
-    fn bury_unreadable(&mut self, seq: u64) -> StoreResult<()> {
-        self.transact(|writer, draft| {
+    pub(super) fn bury_unreadable(&mut self, seq: u64) -> StoreResult<()> {
+        self.transact_surely(|writer, draft| {
             let now = writer.shared.now();
             let found = writer
                 .conn

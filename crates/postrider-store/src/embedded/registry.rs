@@ -12,6 +12,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::EmbeddedStore;
 use super::error::{damaged, sql};
+use super::reserve::Reserve;
 use super::rows::{get, parse, to_json};
 use super::writer::Writer;
 
@@ -38,10 +39,10 @@ impl Registry for EmbeddedStore {
     async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
         let row = (order_key(id.0) as i64, random_tail(id.0) as i64, tenant.as_str().to_owned());
         self.errand(move |writer| {
-            writer.transact(|writer, draft| {
+            writer.transact_surely(|writer, draft| {
                 draft.rows += 1;
                 let delete = "DELETE FROM address WHERE seq = ?1 AND tail = ?2 AND tenant = ?3";
-                Ok(writer.conn.execute(delete, row).map_err(sql)? > 0)
+                Ok(writer.conn.execute(delete, params![row.0, row.1, row.2]).map_err(sql)? > 0)
             })
         })
         .await
@@ -103,7 +104,7 @@ impl Registry for EmbeddedStore {
 
     async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool> {
         self.errand(move |writer| {
-            writer.transact(|writer, draft| {
+            writer.transact_surely(|writer, draft| {
                 draft.rows += 1;
                 let row = params![id.0.to_be_bytes(), writer.shared.now().0];
                 let update = "UPDATE api_key SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL";
@@ -142,6 +143,9 @@ impl Registry for EmbeddedStore {
 
 impl Writer {
     fn put_address(&mut self, new: &NewAddress) -> StoreResult<(Address, bool)> {
+        if !self.reserve.is_whole() {
+            return Err(Reserve::refusal());
+        }
         let target = to_json(&new.target)?;
         let active = to_json(&postrider_core::AddressStatus::Active)?;
         self.transact(|writer, draft| {

@@ -9,7 +9,7 @@ use rusqlite::params;
 
 use super::board::Landing;
 use super::draft::Draft;
-use super::error::sql;
+use super::error::{damaged, sql};
 use super::job::Job;
 use super::rows::{appended, to_json};
 use super::writer::Writer;
@@ -125,7 +125,7 @@ impl Writer {
             .map_err(sql)?;
         let row =
             params![seq as i64, new.state.code(), new.attempts, new.tries, new.changed.0, log];
-        update.execute(row).map_err(sql)?;
+        changed_one(update.execute(row).map_err(sql)?)?;
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl Writer {
             new.changed.0,
             log
         ];
-        update.execute(row).map_err(sql)?;
+        changed_one(update.execute(row).map_err(sql)?)?;
         self.conn
             .prepare_cached("INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)")
             .and_then(|mut insert| insert.execute([seq as i64]))
@@ -174,7 +174,7 @@ impl Writer {
             new.changed.0,
             log
         ];
-        update.execute(row).map_err(sql)?;
+        changed_one(update.execute(row).map_err(sql)?)?;
         Ok(())
     }
 
@@ -197,4 +197,9 @@ impl Writer {
         draft.rows += 2;
         Ok(())
     }
+}
+
+/// A decision about what is not there must not pass for written.
+fn changed_one(rows: usize) -> StoreResult<()> {
+    if rows == 1 { Ok(()) } else { Err(damaged("the delivery is not in the store")) }
 }

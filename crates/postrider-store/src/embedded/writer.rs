@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::Poll;
 
 use postrider_core::store::{Admission, Settled, StoreError, StoreResult};
 use postrider_core::{LaneKey, TenantId};
@@ -14,6 +15,8 @@ use super::checkpoint::Pressure;
 use super::dedup::Dedup;
 use super::draft::Draft;
 use super::error::sql;
+use super::receive::receive_within;
+use super::reserve::{self, Reserve};
 use super::rows::to_json;
 use super::settle::Verdict;
 use super::shared::Shared;
@@ -33,6 +36,13 @@ pub(super) enum Order {
     Close,
 }
 
+/// Answers those who bring new work; the others are left.
+fn refuse_new(group: Vec<Hot>) -> Vec<Hot> {
+    let (new, old): (Vec<_>, _) = group.into_iter().partition(|hot| matches!(hot, Hot::Accept(..)));
+    new.into_iter().for_each(|hot| hot.answer(Err(Reserve::refusal())));
+    old
+}
+
 /// Rows that one transaction takes at most, so that the first of them does not wait for ever.
 const GROUP_ROWS: usize = 8_192;
 
@@ -43,6 +53,7 @@ pub(super) struct Writer {
     pub(super) lanes: HashMap<Arc<LaneKey>, u32>,
     pub(super) tenants: HashMap<TenantId, u32>,
     pub(super) prune_from: u64,
+    pub(super) reserve: Reserve,
     pressure: Pressure,
     closing: bool,
 }
@@ -96,6 +107,7 @@ impl Writer {
         shared: Arc<Shared>,
         dedup: Dedup,
         pressure: Pressure,
+        reserve: Reserve,
     ) -> Self {
         let (lanes, tenants) = {
             let board = shared.board();
@@ -105,7 +117,17 @@ impl Writer {
             let tenants = tenants.map(|(i, tenant)| (tenant.name.clone(), number(i)));
             (lanes.collect(), tenants.collect())
         };
-        Self { conn, shared, dedup, lanes, tenants, prune_from: 0, pressure, closing: false }
+        Self {
+            conn,
+            shared,
+            dedup,
+            lanes,
+            tenants,
+            prune_from: 0,
+            reserve,
+            pressure,
+            closing: false,
+        }
     }
 
     /// Works until it is told to close or everyone who could ask is gone.
@@ -116,9 +138,10 @@ impl Writer {
                 Ok(order) => Some(order),
                 Err(mpsc::error::TryRecvError::Disconnected) => break,
                 Err(mpsc::error::TryRecvError::Empty) if busy => None,
-                Err(mpsc::error::TryRecvError::Empty) => match orders.blocking_recv() {
-                    Some(order) => Some(order),
-                    None => break,
+                Err(mpsc::error::TryRecvError::Empty) => match self.wait(&mut orders) {
+                    Poll::Ready(Some(order)) => Some(order),
+                    Poll::Ready(None) => break,
+                    Poll::Pending => None,
                 },
             };
             if let Some(first) = first {
@@ -131,12 +154,20 @@ impl Writer {
             self.serve(order, &mut orders);
         }
         self.shared.close_readers();
-        if let Err(error) = self.remember_ids() {
+        if let Err(error) = self.transact_surely(|writer, _| writer.remember_ids()) {
             tracing::warn!(%error, "the last id could not be noted at close");
         }
         if let Err(error) = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
             tracing::warn!(%error, "the journal could not be folded in at close; it will be at the next start");
         }
+    }
+
+    /// Waits for an order; while there is something to repair, not for ever.
+    fn wait(&self, orders: &mut mpsc::Receiver<Order>) -> Poll<Option<Order>> {
+        if self.reserve.is_whole() {
+            return Poll::Ready(orders.blocking_recv());
+        }
+        receive_within(orders, reserve::RETRY)
     }
 
     fn serve(&mut self, first: Order, orders: &mut mpsc::Receiver<Order>) {
@@ -167,7 +198,10 @@ impl Writer {
     }
 
     /// One transaction for all; if that fails, one for each, so that one bad order fails alone.
-    fn commit(&mut self, group: Vec<Hot>) {
+    fn commit(&mut self, mut group: Vec<Hot>) {
+        if !self.reserve.is_whole() {
+            group = refuse_new(group);
+        }
         if group.is_empty() {
             return;
         }
@@ -179,13 +213,21 @@ impl Writer {
             Err(error) => {
                 if matches!(error, StoreError::Full(_)) {
                     // What the journal holds may be given back to the disk.
-                    let _ = self.conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+                    self.fold();
                 }
                 for hot in group {
-                    let done = self.transact(|writer, draft| hot.run(writer, draft));
+                    let done = self.alone(&hot);
                     hot.answer(done);
                 }
             }
+        }
+    }
+
+    fn alone(&mut self, hot: &Hot) -> StoreResult<Done> {
+        match hot {
+            Hot::Accept(..) if !self.reserve.is_whole() => Err(Reserve::refusal()),
+            Hot::Accept(..) => self.transact(|writer, draft| hot.run(writer, draft)),
+            Hot::Settle(verdicts, _) => self.settle_surely(verdicts).map(Done::Settled),
         }
     }
 
@@ -327,6 +369,13 @@ impl Writer {
     /// Between transactions: a little of what must be done some time. True if there is more.
     fn housekeep(&mut self) -> bool {
         self.pressure.relieve(&self.conn);
+        if self.reserve.is_due() {
+            self.fold();
+            self.restore_reserve();
+        }
+        if !self.reserve.is_whole() {
+            return false;
+        }
         match self.dedup.work(&self.conn, self.shared.now()) {
             Ok(more) => more,
             Err(error) => {

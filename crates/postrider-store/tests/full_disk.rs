@@ -1,0 +1,204 @@
+//! A full disk refuses new work; it neither loses nor stops the old. On a real small file system
+//! where one may be mounted, else with the store's own limit of size as the stand-in.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postrider_core::store::{
+    Admission, Change, Ledger, NewMessage, Queue, Settled, Settlement, StoreError,
+};
+use postrider_core::{Clock, DeliveryId, State, Timestamp};
+use postrider_store::conformance::{batch, success};
+use postrider_store::{EmbeddedStore, ManualClock, Options};
+
+const LEASE: Duration = Duration::from_secs(60);
+const DISK: u64 = 24 << 20;
+const RESERVE: u64 = 3 << 20;
+
+/// A disk that fills up soon.
+struct Disk {
+    path: PathBuf,
+    mounted: bool,
+    _dir: tempfile::TempDir,
+}
+
+impl Disk {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        std::fs::create_dir(&path).unwrap();
+        let size = format!("size={DISK}");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&path);
+        let mounted = mount.output().is_ok_and(|output| output.status.success());
+        if !mounted {
+            eprintln!("no file system can be mounted here: the store's limit of size stands in");
+        }
+        Self { path, mounted, _dir: dir }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    /// What others keep on the disk.
+    fn ballast(&self) -> PathBuf {
+        self.path.join("ballast")
+    }
+
+    /// Others take what is left of the disk, to the last byte.
+    async fn fill(&self, store: &EmbeddedStore) {
+        if self.mounted {
+            write_until_full(&self.ballast());
+        } else {
+            store.limit_size(Some(0)).await.unwrap();
+        }
+    }
+
+    /// Others give back what they took.
+    async fn clear(&self, store: &EmbeddedStore) {
+        if self.mounted {
+            std::fs::remove_file(self.ballast()).unwrap();
+        } else {
+            store.limit_size(None).await.unwrap();
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+        }
+    }
+}
+
+fn write_until_full(path: &Path) {
+    use std::io::Write as _;
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+    while file.write(&[7; 4096]).is_ok_and(|written| written > 0) {}
+}
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)))
+}
+
+fn open(disk: &Disk) -> EmbeddedStore {
+    let options = Options { reserve_bytes: RESERVE, ..Options::default() };
+    EmbeddedStore::open(&disk.data(), clock(), options).unwrap()
+}
+
+/// Ten deliveries with so much to say that the disk is soon full.
+fn long() -> NewMessage {
+    let mut new = batch("acme", &[1; 10]);
+    new.content = format!(r#"{{"title":"{}"}}"#, "x".repeat(20_000)).into();
+    new
+}
+
+/// Accepts until that is refused; answers what was promised.
+async fn accept_until_full(store: &EmbeddedStore) -> (Vec<DeliveryId>, StoreError) {
+    let mut promised = Vec::new();
+    loop {
+        match store.accept(vec![long()]).await {
+            Ok(mut admissions) => match admissions.remove(0) {
+                Admission::Accepted { deliveries, .. } => promised.extend(deliveries),
+                other => panic!("{other:?}"),
+            },
+            Err(error) => return (promised, error),
+        }
+        assert!(promised.len() < 50_000, "the disk is never full");
+    }
+}
+
+/// Delivers what is due; answers how much that was.
+async fn deliver(store: &EmbeddedStore, at_most: usize) -> usize {
+    let mut delivered = 0;
+    while delivered < at_most
+        && let Some(lane) = store.ready_lanes(1).await.unwrap().pop()
+    {
+        let leased = store.lease(lane.id, 50.min(at_most - delivered), LEASE).await.unwrap();
+        let settlements = leased.iter().map(|l| Settlement {
+            delivery: l.delivery,
+            token: l.token,
+            attempts: vec![success(1, clock().now())],
+            change: Change::Finish(State::Sent),
+        });
+        let settled = store.settle(settlements.collect()).await.unwrap();
+        assert!(settled.iter().all(|s| *s == Settled::Done), "{settled:?}");
+        delivered += settled.len();
+    }
+    delivered
+}
+
+async fn accept_when_there_is_room(store: &EmbeddedStore) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while let Err(error) = store.accept(vec![long()]).await {
+        assert!(matches!(error, StoreError::Full(_)), "{error}");
+        assert!(Instant::now() < end, "new work is still refused: {error}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_new_work_and_still_settles() {
+    let disk = Disk::new();
+    let store = open(&disk);
+    assert!(store.is_accepting());
+    let (mut promised, refused) = accept_until_full(&store).await;
+    assert!(matches!(refused, StoreError::Full(_)), "{refused}");
+    assert!(promised.len() > 100, "{}", promised.len());
+    disk.fill(&store).await;
+    assert_eq!(deliver(&store, 50).await, 50, "the reserve is for this");
+    if disk.mounted {
+        assert!(!store.is_accepting(), "the reserve is in use");
+        let refused = store.accept(vec![batch("acme", &[1])]).await.err();
+        assert!(matches!(refused, Some(StoreError::Full(_))), "{refused:?}");
+    }
+    promised.drain(..50);
+    assert_eq!(deliver(&store, usize::MAX).await, promised.len());
+    let counts = store.counts(None).await.unwrap();
+    assert_eq!(counts.states[&State::Sent], 50 + promised.len() as u64);
+}
+
+#[tokio::test]
+async fn accepts_are_taken_again_when_there_is_room_without_restart() {
+    let disk = Disk::new();
+    let store = open(&disk);
+    store.accept(vec![long()]).await.unwrap();
+    disk.fill(&store).await;
+    let (_, refused) = accept_until_full(&store).await;
+    assert!(matches!(refused, StoreError::Full(_)), "{refused}");
+    assert!(deliver(&store, 10).await > 0);
+    if disk.mounted {
+        assert!(!store.is_accepting(), "the reserve is in use");
+        let refused = store.accept(vec![long()]).await.unwrap_err().to_string();
+        assert!(refused.contains("free space"), "{refused}");
+    }
+    disk.clear(&store).await;
+    accept_when_there_is_room(&store).await;
+    assert!(store.is_accepting());
+    assert_eq!(disk.data().join("postrider.reserve").metadata().unwrap().len(), RESERVE);
+    assert!(deliver(&store, usize::MAX).await >= 10);
+}
+
+#[tokio::test]
+async fn nothing_accepted_is_lost_over_a_full_disk() {
+    let disk = Disk::new();
+    let store = open(&disk);
+    let (promised, _) = accept_until_full(&store).await;
+    disk.fill(&store).await;
+    let sent = deliver(&store, 100).await;
+    drop(store);
+    let store = open(&disk);
+    let counts = store.counts(None).await.unwrap();
+    assert_eq!(counts.states[&State::Sent], sent as u64);
+    assert_eq!(counts.states[&State::Queued], (promised.len() - sent) as u64);
+    assert_eq!(deliver(&store, usize::MAX).await, promised.len() - sent);
+    for id in promised {
+        assert_eq!(store.delivery(None, id).await.unwrap().unwrap().state, State::Sent);
+    }
+}
