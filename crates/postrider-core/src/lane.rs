@@ -41,6 +41,10 @@ pub enum Hold {
     Breaker,
     /// The provider refuses the tenant's credential.
     Credential,
+    /// The provider's rate limit is used up.
+    RateLimit,
+    /// The tenant's rate limit is used up.
+    TenantRateLimit,
     /// Retries took their share of the lane's traffic.
     RetryBudget,
     /// As many calls as allowed are under way to the provider.
@@ -54,6 +58,8 @@ impl Hold {
             Self::RetryAfter => "provider takes calls",
             Self::Breaker => "breaker",
             Self::Credential => "credential",
+            Self::RateLimit => "rate limit",
+            Self::TenantRateLimit => "tenant's rate limit",
             Self::RetryBudget => "retry budget",
             Self::Concurrency => "concurrency",
         }

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use postrider_core::breaker::BreakerPolicy;
 use postrider_core::budget::BudgetPolicy;
+use postrider_core::fairness::Fairness;
+use postrider_core::limiter::Rate;
 use postrider_core::store::{Leased, ReadyLane, Store, StoreError};
-use postrider_core::{Channel, ChannelKind, Class, Clock, Hold, LaneState};
+use postrider_core::{Channel, ChannelKind, Class, Clock, Hold, LaneState, TenantId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -34,6 +36,12 @@ pub struct Limits {
     pub settle_linger: Duration,
     /// When a provider counts as failing.
     pub breaker: BreakerPolicy,
+    /// Calls per second to one origin, by channel; none is no limit.
+    pub rates: HashMap<ChannelKind, Rate>,
+    /// Calls per second of one tenant.
+    pub tenant_rates: HashMap<TenantId, Rate>,
+    /// Shares of tenants where they compete; whoever is not named weighs 1.
+    pub weights: HashMap<TenantId, f64>,
     /// How much of a lane's traffic may be retries.
     pub retry_budget: BudgetPolicy,
 }
@@ -47,6 +55,9 @@ impl Default for Limits {
             settle_batch: 512,
             settle_linger: Duration::from_millis(2),
             breaker: BreakerPolicy::default(),
+            rates: HashMap::new(),
+            tenant_rates: HashMap::new(),
+            weights: HashMap::new(),
             retry_budget: BudgetPolicy::default(),
         }
     }
@@ -112,6 +123,7 @@ impl Dispatcher {
             }),
             tasks: JoinSet::new(),
             resting: Resting::default(),
+            fairness: Fairness::new(limits.weights),
             lanes_asked: LANES_FIRST,
             blocked: false,
         };
@@ -151,6 +163,7 @@ struct Leaser {
     bench: Arc<Bench>,
     tasks: JoinSet<()>,
     resting: Resting,
+    fairness: Fairness,
     lanes_asked: usize,
     /// A lane of the last round waits for its origin.
     blocked: bool,
@@ -206,13 +219,19 @@ impl Leaser {
         self.resting.wake(self.bench.clock.now(), self.bench.lanes.acts());
         // Lanes that wait must not hide those behind them.
         let asked = self.lanes_asked + self.resting.len();
-        let lanes = self.store.ready_lanes(asked).await?;
+        let mut lanes = self.store.ready_lanes(asked).await?;
+        let (classes, fallback) = (&self.classes, &self.fallback);
+        let class = |lane: &ReadyLane| classes.get(&lane.key.class).unwrap_or(fallback).priority;
+        self.fairness.order(&mut lanes, |lane| (&lane.key.tenant, class(lane)));
         self.blocked = false;
         let mut launched = 0;
         for lane in &lanes {
-            if !self.resting.holds(lane.id) {
-                launched += self.serve(lane).await?;
+            if self.resting.holds(lane.id) {
+                continue;
             }
+            let served = self.serve(lane).await?;
+            self.fairness.served(&lane.key.tenant, served);
+            launched += served;
         }
         let look_further = launched == 0 && lanes.len() >= asked && asked < LANES_MAX;
         self.lanes_asked = if look_further { self.lanes_asked * 4 } else { LANES_FIRST };
@@ -226,7 +245,8 @@ impl Leaser {
         if want == 0 {
             return Ok(0);
         }
-        let pass = match self.bench.lanes.admit(&lane.key, want) {
+        let class = self.classes.get(&lane.key.class).unwrap_or(&self.fallback).clone();
+        let pass = match self.bench.lanes.admit(&lane.key, class.priority, want) {
             Ok(pass) => pass,
             Err(held) => {
                 self.blocked |= held == LaneState::Blocked { on: Hold::Concurrency };
@@ -239,7 +259,6 @@ impl Leaser {
         let leased = self.store.lease(lane.id, pass.calls(), self.lease).await?;
         let count = leased.len();
         self.bench.flow.leased(count);
-        let class = self.classes.get(&lane.key.class).unwrap_or(&self.fallback).clone();
         let sendable = self.sendable(lane, leased, &class);
         let mut jobs = self.affordable(lane, sendable);
         let ticket = pass.begin(jobs.len());

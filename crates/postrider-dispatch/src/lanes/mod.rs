@@ -5,6 +5,7 @@
 mod budgets;
 mod origin;
 mod pass;
+mod rates;
 mod resting;
 mod standing;
 
@@ -14,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::breaker::Forced;
+use postrider_core::fairness::places;
+use postrider_core::message::Priority;
 use postrider_core::throttle::Pause;
 use postrider_core::{
     ChannelKind, Clock, Hold, LaneId, LaneKey, LaneState, Signal, TenantId, Timestamp,
@@ -26,6 +29,7 @@ use budgets::{Allowance, Budgets};
 pub use origin::LaneEvent;
 pub(crate) use origin::{Lesson, Origin};
 pub(crate) use pass::{Pass, Ticket};
+use rates::Rates;
 pub(crate) use resting::Resting;
 pub use standing::{Standing, Verdict};
 
@@ -52,6 +56,7 @@ pub struct Lanes {
     roll: Roll,
     origins: Mutex<HashMap<OriginKey, Arc<Origin>>>,
     budgets: Budgets,
+    rates: Arc<Rates>,
     paused: Mutex<HashMap<Arc<LaneKey>, PausedLane>>,
     /// So that nobody asks while nothing is paused.
     paused_count: AtomicUsize,
@@ -73,6 +78,7 @@ impl Lanes {
         Arc::new(Self {
             clock,
             budgets: Budgets::new(limits.retry_budget),
+            rates: Rates::new(&limits),
             limits,
             roll: Roll::new(seed),
             origins: Mutex::default(),
@@ -89,17 +95,23 @@ impl Lanes {
     }
 
     /// Asks every gate of the lane for up to `want` calls.
-    pub(crate) fn admit(&self, lane: &Arc<LaneKey>, want: usize) -> Result<Pass, LaneState> {
+    pub(crate) fn admit(
+        &self,
+        lane: &Arc<LaneKey>,
+        priority: Priority,
+        want: usize,
+    ) -> Result<Pass, LaneState> {
         let now = self.clock.now();
         if self.is_paused(lane) {
             return Err(LaneState::Blocked { on: Hold::Paused });
         }
         let origin = self.origin(lane, now);
-        let mut free = origin.free();
+        let places = || places(origin.free(), origin.limit(), priority);
+        let mut free = places();
         if free < want {
             origin.want_more();
             // Looked at again: a call may have ended between the look and the note.
-            free = origin.free();
+            free = places();
         }
         if free == 0 {
             let held = origin.gates().state(Some(&lane.tenant), now);
@@ -109,7 +121,16 @@ impl Lanes {
             });
         }
         let (calls, epochs) = origin.gates().admit(&lane.tenant, want.min(free), now)?;
-        Ok(Pass::new(origin, lane.clone(), calls, epochs))
+        match self.rates.take(lane, calls, now) {
+            Ok(paced) => {
+                let pass = Pass::new(origin, lane.clone(), calls, epochs);
+                Ok(pass.paced(paced, self.rates.clone(), now))
+            }
+            Err(held) => {
+                origin.gates().hand_back(&lane.tenant, calls, epochs);
+                Err(held)
+            }
+        }
     }
 
     /// Counts what is about to be attempted; says how many of the retries the lane may afford.

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use postrider_core::LaneKey;
+use postrider_core::{LaneKey, Timestamp};
 
 use super::origin::{Epochs, Origin};
+use super::rates::Rates;
 
 /// Calls that may be made. Dropping it gives back those that were not begun.
 pub(crate) struct Pass {
     ticket: Ticket,
     calls: usize,
+    /// Where they were paid for, and when.
+    paid: Option<(Arc<Rates>, Timestamp)>,
 }
 
 /// What a call that was begun has to show when it ends.
@@ -27,7 +30,16 @@ impl Pass {
         calls: usize,
         epochs: Epochs,
     ) -> Self {
-        Self { ticket: Ticket { origin, lane, epochs }, calls }
+        Self { ticket: Ticket { origin, lane, epochs }, calls, paid: None }
+    }
+
+    /// The same for no more calls than the rate limits were paid for.
+    pub(super) fn paced(mut self, calls: usize, rates: Arc<Rates>, now: Timestamp) -> Self {
+        let surplus = self.calls.saturating_sub(calls);
+        self.hand_back(surplus);
+        self.calls -= surplus;
+        self.paid = Some((rates, now));
+        self
     }
 
     pub(crate) fn calls(&self) -> usize {
@@ -41,13 +53,20 @@ impl Pass {
         self.ticket.origin.take(calls);
         self.ticket.clone()
     }
+
+    fn hand_back(&self, calls: usize) {
+        if calls > 0 {
+            let Ticket { origin, lane, epochs } = &self.ticket;
+            origin.gates().hand_back(&lane.tenant, calls, *epochs);
+        }
+    }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        if self.calls > 0 {
-            let Ticket { origin, lane, epochs } = &self.ticket;
-            origin.gates().hand_back(&lane.tenant, self.calls, *epochs);
+        self.hand_back(self.calls);
+        if let Some((rates, at)) = self.paid.take().filter(|_| self.calls > 0) {
+            rates.refund(&self.ticket.lane, self.calls, at);
         }
     }
 }

@@ -42,7 +42,10 @@ impl Lanes {
         let origin = known.unwrap_or_else(|| self.new_origin(lane));
         let mut gates = vec![self.paused_verdict(lane)];
         gates.extend(verdicts(&origin, lane, now));
-        gates.insert(gates.len() - 1, self.budget_verdict(lane, now));
+        let concurrency = gates.pop();
+        gates.extend(self.rate_verdicts(lane, now));
+        gates.push(self.budget_verdict(lane, now));
+        gates.extend(concurrency);
         let breaker = origin.gates().breaker.state();
         let held = gates.iter().find(|verdict| !verdict.open);
         let state = match held.map(|verdict| (verdict.gate, verdict.until)) {
@@ -57,6 +60,20 @@ impl Lanes {
             provider_in_flight: origin.in_flight(),
             provider_limit: origin.limit(),
         }
+    }
+
+    fn rate_verdicts(&self, lane: &LaneKey, now: Timestamp) -> Vec<Verdict> {
+        let levels = self.rates.look(lane, now).into_iter();
+        levels
+            .map(|(gate, next)| Verdict {
+                gate,
+                open: next <= now,
+                until: Some(next).filter(|next| *next > now),
+                detail: self.rates.of(lane, gate).map_or_else(String::new, |rate| {
+                    format!("{} per second, {} at once", rate.per_s, rate.burst.max(1))
+                }),
+            })
+            .collect()
     }
 
     fn budget_verdict(&self, lane: &LaneKey, now: Timestamp) -> Verdict {

@@ -31,17 +31,17 @@ fn lanes(limit: usize) -> Arc<Lanes> {
 #[test]
 fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() {
     let lanes = lanes(4);
-    let first = lanes.admit(&lane("a"), 3).unwrap();
+    let first = lanes.admit(&lane("a"), Priority::Normal, 3).unwrap();
     assert_eq!(first.calls(), 3);
     let ticket = first.begin(3);
-    let second = lanes.admit(&lane("b"), 9).unwrap();
+    let second = lanes.admit(&lane("b"), Priority::Normal, 9).unwrap();
     assert_eq!(second.calls(), 1);
     second.begin(1);
     let full = LaneState::Blocked { on: Hold::Concurrency };
-    assert_eq!(lanes.admit(&lane("a"), 1).err(), Some(full));
+    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err(), Some(full));
     assert_eq!(lanes.standing(&lane("b")).state, full);
     lanes.ended(&ticket, None);
-    assert_eq!(lanes.admit(&lane("a"), 9).unwrap().calls(), 1);
+    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
 }
 
 #[test]
@@ -49,10 +49,20 @@ fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
     let lanes = lanes(4);
     lanes.pause(LaneId(1), lane("a"));
     let paused = LaneState::Blocked { on: Hold::Paused };
-    assert_eq!(lanes.admit(&lane("a"), 1).err(), Some(paused));
+    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err(), Some(paused));
     assert_eq!(lanes.standing(&lane("a")).state, paused);
-    assert!(lanes.admit(&lane("b"), 1).is_ok());
+    assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_ok());
     assert!(lanes.resume(&lane("a")));
     assert!(!lanes.resume(&lane("a")), "it was not paused any more");
-    assert!(lanes.admit(&lane("a"), 1).is_ok());
+    assert!(lanes.admit(&lane("a"), Priority::Normal, 1).is_ok());
+}
+
+#[test]
+fn places_are_kept_for_urgent_work_when_the_rest_is_taken() {
+    let lanes = lanes(10);
+    let many = lanes.admit(&lane("a"), Priority::Low, 64).unwrap();
+    assert_eq!(many.calls(), 9);
+    many.begin(9);
+    assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_err());
+    assert_eq!(lanes.admit(&lane("b"), Priority::High, 5).unwrap().calls(), 1);
 }

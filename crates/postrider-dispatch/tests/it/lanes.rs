@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use postrider_core::breaker::{BreakerPolicy, BreakerState, Forced};
 use postrider_core::budget::BudgetPolicy;
+use postrider_core::limiter::Rate;
 use postrider_core::store::Ledger;
-use postrider_core::{DeliveryId, Hold, LaneState, Outcome, Scope, State};
+use postrider_core::{ChannelKind, DeliveryId, Hold, LaneState, Outcome, Scope, State};
 use postrider_dispatch::Limits;
 
 use crate::scripted::World;
@@ -205,4 +206,69 @@ async fn retries_beyond_their_share_wait_unburned_and_those_that_succeed_let_the
     for _ in 0..6 {
         assert_eq!(world.finished().await, (State::Sent, None));
     }
+}
+
+#[tokio::test]
+async fn a_providers_rate_is_kept_to_the_call_and_its_lanes_share_it() {
+    let mut world = World::new(vec![]);
+    for class in ["otp", "transactional"] {
+        for _ in 0..10 {
+            world.webhook(&format!(r#","class":"{class}""#)).await;
+        }
+    }
+    let rate = Rate { per_s: 2.0, burst: 4, ramp_s: 0 };
+    let rates = [(ChannelKind::Webhook, rate)].into();
+    world.start_with(Limits { rates, ..Limits::default() });
+    settle_down().await;
+    assert_eq!(world.calls(), 4, "one burst");
+    let until = world.now() + Duration::from_millis(500);
+    assert_eq!(state_of_lane(&world).await, LaneState::Waiting { on: Hold::RateLimit, until });
+    for second in 1..=8 {
+        for _ in 0..2 {
+            world.clock.advance(Duration::from_millis(500));
+            settle_down().await;
+        }
+        assert_eq!(world.calls(), 4 + second * 2);
+    }
+}
+
+#[tokio::test]
+async fn a_tenants_rate_holds_up_no_other_tenant() {
+    let mut world = World::new(vec![]);
+    for n in 0..5 {
+        to_target(&world, n).await;
+    }
+    let acme = world.tenant.clone();
+    world.tenant = postrider_core::TenantId::new("other");
+    for n in 0..5 {
+        to_target(&world, n).await;
+    }
+    let tenant_rates = [(acme, Rate { per_s: 1.0, burst: 1, ramp_s: 0 })].into();
+    world.start_with(Limits { tenant_rates, ..Limits::default() });
+    settle_down().await;
+    assert_eq!(world.calls(), 1 + 5);
+    world.clock.advance(Duration::from_secs(1));
+    settle_down().await;
+    assert_eq!(world.calls(), 2 + 5);
+}
+
+#[tokio::test]
+async fn a_tenants_old_backlog_does_not_keep_another_waiting() {
+    let mut world = World::new(vec![]);
+    for n in 0..200 {
+        to_target(&world, n).await;
+    }
+    world.clock.advance(Duration::from_secs(60));
+    world.tenant = postrider_core::TenantId::new("small");
+    for n in 0..3 {
+        to_target(&world, n).await;
+    }
+    let rates = [(ChannelKind::Webhook, Rate { per_s: 1.0, burst: 10, ramp_s: 0 })].into();
+    world.start_with(Limits { rates, ..Limits::default() });
+    settle_down().await;
+    world.clock.advance(Duration::from_secs(3));
+    settle_down().await;
+    let calls = world.channel.calls.lock().unwrap();
+    let small = calls.iter().filter(|call| call.message.tenant.as_str() == "small").count();
+    assert_eq!((calls.len(), small), (13, 3));
 }

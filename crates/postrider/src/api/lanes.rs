@@ -237,6 +237,12 @@ pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
         Some(Hold::Credential) => vec![
             "check the tenant's credential; `postrider vapid rotate` makes a new VAPID key".into(),
         ],
+        Some(Hold::RateLimit) => {
+            vec!["wait, or raise the channel's `rate_per_s` in postrider.toml".into()]
+        }
+        Some(Hold::TenantRateLimit) => {
+            vec!["wait, or raise the tenant's `rate_per_s` in postrider.toml".into()]
+        }
         Some(Hold::RetryBudget) => {
             vec!["wait, or raise [retry_budget] in postrider.toml".into()]
         }

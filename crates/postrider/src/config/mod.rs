@@ -20,7 +20,7 @@ pub use reference::reference;
 pub use section::Secret;
 use sections::{
     Admin, Breaker, Dispatch, HttpChannel, Log, Network, Retention, RetryBudget, Server, Store,
-    WebhookChannel, WebpushChannel,
+    Tenant, WebhookChannel, WebpushChannel, check_rate,
 };
 
 /// Where `serve` looks if it is not told.
@@ -57,6 +57,9 @@ pub struct Config {
     pub log: Log,
     /// What the built-in classes and the file's own say, by name.
     pub classes: BTreeMap<String, Class>,
+    /// What holds for single tenants, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tenants: BTreeMap<String, Tenant>,
     /// What answers of providers mean, where the built-in tables are not to be believed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classify: Vec<Row>,
@@ -139,6 +142,12 @@ impl Config {
                     allowed: "at least 1",
                 });
             }
+        }
+        check_rate("webpush.rate_per_s", self.webpush.rate_per_s)?;
+        check_rate("webhook.rate_per_s", self.webhook.rate_per_s)?;
+        check_rate("http.rate_per_s", self.http.rate_per_s)?;
+        for tenant in self.tenants.values() {
+            tenant.validate()?;
         }
         let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
         if self.dispatch.lease_s < longest.saturating_mul(2) {
@@ -227,6 +236,18 @@ mod tests {
         assert_eq!(otp.priority, postrider_core::message::Priority::High);
         assert_eq!(&*otp.name, "otp");
         assert!(config.classes.contains_key("marketing"));
+    }
+
+    #[test]
+    fn a_rate_is_read_for_a_channel_and_for_a_tenant_and_nonsense_is_refused() {
+        let config = parse("[webhook]\nrate_per_s = 50\n[tenants.acme]\nrate_per_s = 5").unwrap();
+        assert_eq!(config.webhook.rate_per_s, 50.0);
+        assert_eq!(
+            (config.tenants["acme"].rate_per_s, config.tenants["acme"].rate_burst),
+            (5.0, 10)
+        );
+        let error = parse("[tenants.acme]\nrate_per_s = -1").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @"tenants.NAME.rate_per_s = -1: 0 (no limit), or 0.001 to 1000000");
     }
 
     #[test]

@@ -29,10 +29,20 @@ pub fn reference() -> String {
             };
         }
     }
+    out.push_str(TENANTS);
     classes(&mut out);
     out.push_str(CLASSIFY);
     out
 }
+
+const TENANTS: &str = "
+# Single tenants, by name: requests per second, all providers together (0 for no limit), and how many
+# of them may come at once; and the weight, its share where tenants compete (1 if not named).
+# [tenants.acme]
+# rate_per_s = 50.0
+# rate_burst = 10
+# weight = 2.0
+";
 
 const CLASSIFY: &str = "
 # What an answer means, where you know better than the built-in tables; your row wins. service is

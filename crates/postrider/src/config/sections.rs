@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use postrider_core::breaker::BreakerPolicy;
 use postrider_core::budget::BudgetPolicy;
+use postrider_core::limiter::Rate;
 
 use super::ConfigError;
 use super::section::{Secret, SectionInfo, section};
@@ -94,6 +95,12 @@ section! {
         subject: String = "mailto:postrider@example.com".to_owned(),
         /// Requests in flight per push service.
         concurrency: usize = 100,
+        /// Requests per second to one origin; 0 for no limit.
+        rate_per_s: f64 = 0.0,
+        /// How many of them may come at once.
+        rate_burst: u32 = 10,
+        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
+        rate_ramp_s: u32 = 0,
         /// An attempt without an answer ends after this long.
         timeout_s: u64 = 30,
         /// The VAPID private key of the tenant `default`, as `web-push generate-vapid-keys` prints
@@ -107,6 +114,12 @@ section! {
     WebhookChannel as "webhook" {
         /// Requests in flight per origin.
         concurrency: usize = 100,
+        /// Requests per second to one origin; 0 for no limit.
+        rate_per_s: f64 = 0.0,
+        /// How many of them may come at once.
+        rate_burst: u32 = 10,
+        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
+        rate_ramp_s: u32 = 0,
         /// An attempt without an answer ends after this long.
         timeout_s: u64 = 30,
         /// A replaced secret goes on signing beside the new one for this long.
@@ -122,6 +135,12 @@ section! {
         credentials: Vec<String> = Vec::new(),
         /// Requests in flight per origin.
         concurrency: usize = 100,
+        /// Requests per second to one origin; 0 for no limit.
+        rate_per_s: f64 = 0.0,
+        /// How many of them may come at once.
+        rate_burst: u32 = 10,
+        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
+        rate_ramp_s: u32 = 0,
         /// An attempt without an answer ends after this long.
         timeout_s: u64 = 30,
     }
@@ -343,6 +362,41 @@ impl RetryBudget {
 
     pub(crate) fn policy(&self) -> BudgetPolicy {
         BudgetPolicy { share: self.share, floor_per_s: self.floor_per_s, window_s: self.window_s }
+    }
+}
+
+/// What holds for one tenant; a table by name, `[tenants.NAME]`.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tenant {
+    /// Requests per second, all providers together; 0 for no limit.
+    pub rate_per_s: f64,
+    pub rate_burst: u32,
+    /// Its share where tenants compete.
+    pub weight: f64,
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self { rate_per_s: 0.0, rate_burst: 10, weight: 1.0 }
+    }
+}
+
+/// A rate limit, if there is one.
+pub(crate) fn rate(per_s: f64, burst: u32, ramp_s: u32) -> Option<Rate> {
+    (per_s > 0.0).then_some(Rate { per_s, burst, ramp_s })
+}
+
+pub(super) fn check_rate(field: &'static str, per_s: f64) -> Result<(), ConfigError> {
+    let allowed = per_s == 0.0 || (0.001..=1e6).contains(&per_s);
+    check(allowed, field, per_s, "0 (no limit), or 0.001 to 1000000")
+}
+
+impl Tenant {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        check_rate("tenants.NAME.rate_per_s", self.rate_per_s)?;
+        let weight = (0.01..=1_000.0).contains(&self.weight);
+        check(weight, "tenants.NAME.weight", self.weight, "0.01 to 1000")
     }
 }
 

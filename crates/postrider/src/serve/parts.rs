@@ -11,12 +11,14 @@ use postrider_channels::{
     Wiring,
 };
 use postrider_core::classify::Table;
+use postrider_core::limiter::Rate;
 use postrider_core::store::Store;
-use postrider_core::{Channel, ChannelKind, Clock, Intake};
+use postrider_core::{Channel, ChannelKind, Clock, Intake, TenantId};
 use postrider_dispatch::Limits;
 use postrider_store::{EmbeddedStore, MemoryStore, Options};
 
 use crate::config::Config;
+use crate::config::sections::{Tenant, rate};
 use crate::keys::SigningKeys;
 
 pub(super) async fn open_store(
@@ -98,6 +100,28 @@ pub(super) fn limits(config: &Config) -> Limits {
         settle_batch: config.dispatch.settle_batch,
         settle_linger: Duration::from_millis(config.dispatch.settle_linger_ms),
         breaker: config.breaker.policy(),
+        rates: rates(config),
+        tenant_rates: tenant_rates(config),
+        weights: config.tenants.iter().map(|(n, t)| (TenantId::new(n), t.weight)).collect(),
         retry_budget: config.retry_budget.policy(),
     }
+}
+
+fn rates(config: &Config) -> HashMap<ChannelKind, Rate> {
+    let (push, hook, http) = (&config.webpush, &config.webhook, &config.http);
+    [
+        (ChannelKind::Webpush, rate(push.rate_per_s, push.rate_burst, push.rate_ramp_s)),
+        (ChannelKind::Webhook, rate(hook.rate_per_s, hook.rate_burst, hook.rate_ramp_s)),
+        (ChannelKind::Http, rate(http.rate_per_s, http.rate_burst, http.rate_ramp_s)),
+    ]
+    .into_iter()
+    .filter_map(|(kind, rate)| Some((kind, rate?)))
+    .collect()
+}
+
+fn tenant_rates(config: &Config) -> HashMap<TenantId, Rate> {
+    let limit = |(name, tenant): (&String, &Tenant)| {
+        Some((TenantId::new(name), rate(tenant.rate_per_s, tenant.rate_burst, 0)?))
+    };
+    config.tenants.iter().filter_map(limit).collect()
 }
