@@ -51,11 +51,16 @@ impl Disk {
     }
 
     /// Others take what is left of the disk, to the last byte.
-    async fn fill(&self, store: &EmbeddedStore) {
+    fn fill(&self) {
         if self.mounted {
             write_until_full(&self.ballast());
-        } else {
-            store.limit_size(Some(0)).await.unwrap();
+        }
+    }
+
+    /// Where the store's own limit stands in for the disk, and for the reserve.
+    async fn limit(&self, store: &EmbeddedStore, bytes: u64) {
+        if !self.mounted {
+            store.limit_size(Some(bytes)).await.unwrap();
         }
     }
 
@@ -100,7 +105,8 @@ fn long() -> NewMessage {
 }
 
 /// Accepts until that is refused; answers what was promised.
-async fn accept_until_full(store: &EmbeddedStore) -> (Vec<DeliveryId>, StoreError) {
+async fn accept_until_full(disk: &Disk, store: &EmbeddedStore) -> (Vec<DeliveryId>, StoreError) {
+    disk.limit(store, DISK - RESERVE).await;
     let mut promised = Vec::new();
     loop {
         match store.accept(vec![long()]).await {
@@ -108,7 +114,10 @@ async fn accept_until_full(store: &EmbeddedStore) -> (Vec<DeliveryId>, StoreErro
                 Admission::Accepted { deliveries, .. } => promised.extend(deliveries),
                 other => panic!("{other:?}"),
             },
-            Err(error) => return (promised, error),
+            Err(error) => {
+                disk.limit(store, DISK).await;
+                return (promised, error);
+            }
         }
         assert!(promised.len() < 50_000, "the disk is never full");
     }
@@ -148,10 +157,10 @@ async fn a_full_disk_refuses_new_work_and_still_settles() {
     let disk = Disk::new();
     let store = open(&disk);
     assert!(store.is_accepting());
-    let (mut promised, refused) = accept_until_full(&store).await;
+    let (mut promised, refused) = accept_until_full(&disk, &store).await;
     assert!(matches!(refused, StoreError::Full(_)), "{refused}");
     assert!(promised.len() > 100, "{}", promised.len());
-    disk.fill(&store).await;
+    disk.fill();
     assert_eq!(deliver(&store, 50).await, 50, "the reserve is for this");
     if disk.mounted {
         assert!(!store.is_accepting(), "the reserve is in use");
@@ -169,8 +178,8 @@ async fn accepts_are_taken_again_when_there_is_room_without_restart() {
     let disk = Disk::new();
     let store = open(&disk);
     store.accept(vec![long()]).await.unwrap();
-    disk.fill(&store).await;
-    let (_, refused) = accept_until_full(&store).await;
+    disk.fill();
+    let (_, refused) = accept_until_full(&disk, &store).await;
     assert!(matches!(refused, StoreError::Full(_)), "{refused}");
     assert!(deliver(&store, 10).await > 0);
     if disk.mounted {
@@ -189,8 +198,8 @@ async fn accepts_are_taken_again_when_there_is_room_without_restart() {
 async fn nothing_accepted_is_lost_over_a_full_disk() {
     let disk = Disk::new();
     let store = open(&disk);
-    let (promised, _) = accept_until_full(&store).await;
-    disk.fill(&store).await;
+    let (promised, _) = accept_until_full(&disk, &store).await;
+    disk.fill();
     let sent = deliver(&store, 100).await;
     drop(store);
     let store = open(&disk);
