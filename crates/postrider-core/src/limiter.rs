@@ -131,14 +131,7 @@ mod tests {
     }
 
     fn sent_within(limiter: &mut Limiter, ms: u64) -> usize {
-        let mut sent = 0;
-        for passed in 0..ms {
-            let now = NOW + Duration::from_millis(passed);
-            let count = limiter.available(64, now);
-            limiter.take(count, now);
-            sent += count;
-        }
-        sent
+        sent_within_from(limiter, 0, ms)
     }
 
     #[test]

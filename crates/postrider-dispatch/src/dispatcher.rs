@@ -91,7 +91,6 @@ pub struct Dispatcher {
     stop: watch::Sender<bool>,
     leaser: JoinHandle<JoinSet<()>>,
     settler: JoinHandle<()>,
-    flow: Arc<Flow>,
 }
 
 impl Dispatcher {
@@ -115,7 +114,7 @@ impl Dispatcher {
             lease: limits.lease,
             bench: Arc::new(Bench {
                 clock: config.clock,
-                flow: flow.clone(),
+                flow,
                 lanes: config.lanes,
                 observer: config.observer,
                 settlements: Settlements(sender),
@@ -131,13 +130,7 @@ impl Dispatcher {
             stop,
             leaser: tokio::spawn(leaser.run(stopped)),
             settler: tokio::spawn(settler.run(receiver)),
-            flow,
         }
-    }
-
-    /// Deliveries leased and not yet settled.
-    pub fn in_flight(&self) -> usize {
-        self.flow.unsettled()
     }
 
     /// Leases nothing more, lets calls under way end until the deadline, gives back what did not end,

@@ -39,24 +39,7 @@ use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::telemetry::Metrics;
 pub use problem::Problem;
 
-/// All that handlers share.
-pub struct App {
-    pub config: Arc<Config>,
-    pub store: Arc<dyn Store>,
-    pub gate: Arc<Gate>,
-    pub lanes: Arc<Lanes>,
-    pub clock: Arc<dyn Clock>,
-    pub keys: ApiKeys,
-    pub signing: Arc<SigningKeys>,
-    pub metrics: Arc<Metrics>,
-    pub pool: Pool,
-    pub started_at: Timestamp,
-    draining: watch::Sender<bool>,
-}
-
-pub type Shared = Arc<App>;
-
-/// What [`App`] is made from.
+/// What a server is made of, as far as handlers need it.
 pub struct Parts {
     pub config: Arc<Config>,
     pub store: Arc<dyn Store>,
@@ -69,21 +52,27 @@ pub struct Parts {
     pub pool: Pool,
 }
 
+/// All that handlers share: the parts, and where the server is in its life.
+pub struct App {
+    parts: Parts,
+    pub started_at: Timestamp,
+    draining: watch::Sender<bool>,
+}
+
+pub type Shared = Arc<App>;
+
+impl std::ops::Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
 impl App {
     pub fn new(parts: Parts) -> Self {
-        Self {
-            started_at: parts.clock.now(),
-            config: parts.config,
-            store: parts.store,
-            gate: parts.gate,
-            lanes: parts.lanes,
-            clock: parts.clock,
-            keys: parts.keys,
-            signing: parts.signing,
-            metrics: parts.metrics,
-            pool: parts.pool,
-            draining: watch::Sender::new(false),
-        }
+        let started_at = parts.clock.now();
+        Self { parts, started_at, draining: watch::Sender::new(false) }
     }
 
     /// From now on `/readyz` says no, and streams of events end.

@@ -2,6 +2,7 @@
 //! are prebuilt bytes, answers are scanned, nothing is parsed that is not counted.
 
 use anyhow::{Context, Result, bail};
+use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -65,7 +66,7 @@ impl Connection {
 
 /// The answer, once all of it is there.
 fn complete(buffer: &[u8]) -> Result<Option<Answer>> {
-    let Some(head_len) = find(buffer, b"\r\n\r\n").map(|i| i + 4) else { return Ok(None) };
+    let Some(head_len) = memmem::find(buffer, b"\r\n\r\n").map(|i| i + 4) else { return Ok(None) };
     let head = std::str::from_utf8(&buffer[..head_len])?.to_ascii_lowercase();
     let status = head.get(9..12).and_then(|s| s.parse().ok()).context("not an HTTP answer")?;
     let body = &buffer[head_len..];
@@ -84,7 +85,7 @@ fn complete(buffer: &[u8]) -> Result<Option<Answer>> {
 /// Joins a chunked body. Stops at the first thing that is not a chunk.
 fn dechunk(mut body: &[u8]) -> Vec<u8> {
     let mut whole = Vec::with_capacity(body.len());
-    while let Some(line) = find(body, b"\r\n") {
+    while let Some(line) = memmem::find(body, b"\r\n") {
         let size = std::str::from_utf8(&body[..line])
             .ok()
             .and_then(|s| usize::from_str_radix(s.trim(), 16).ok());
@@ -97,31 +98,9 @@ fn dechunk(mut body: &[u8]) -> Vec<u8> {
     whole
 }
 
-pub(super) fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
-}
-
 /// How often a text stands in an answer.
 pub(super) fn count(haystack: &[u8], needle: &[u8]) -> usize {
-    let mut rest = haystack;
-    let mut count = 0;
-    while let Some(at) = memchr_find(rest, needle) {
-        count += 1;
-        rest = &rest[at + needle.len()..];
-    }
-    count
-}
-
-fn memchr_find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    let first = needle[0];
-    let mut from = 0;
-    while let Some(at) = haystack[from..].iter().position(|b| *b == first) {
-        if haystack[from + at..].starts_with(needle) {
-            return Some(from + at);
-        }
-        from += at + 1;
-    }
-    None
+    memmem::find_iter(haystack, needle).count()
 }
 
 #[cfg(test)]

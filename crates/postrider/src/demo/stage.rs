@@ -10,7 +10,9 @@ use super::DemoArgs;
 use super::cases::{self, Channel};
 use crate::client::{Client, whole};
 use crate::config::{Config, Environment};
-use crate::sandbox::{self, Fault, Profile, Sandbox, SandboxConfig, SubscriptionWish};
+use crate::sandbox::{
+    self, Fault, Kind, Profile, ReceiverWish, Sandbox, SandboxConfig, SubscriptionWish,
+};
 use crate::serve::{self, Running};
 
 pub(super) struct Stage {
@@ -89,7 +91,7 @@ impl Stage {
     }
 
     /// A new receiver in the sandbox, as an address. Without a script it fails by the profile.
-    pub(super) async fn receiver(
+    pub(super) fn receiver(
         &self,
         channel: Channel,
         name: Option<&str>,
@@ -99,7 +101,7 @@ impl Stage {
             script.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
         let number = self.receivers.fetch_add(1, Ordering::Relaxed);
         let name = name.map_or_else(|| format!("crowd-{number}"), str::to_owned);
-        let (kind, wish) = match channel {
+        let (kind, channel, secret) = match channel {
             Channel::Webpush => {
                 let wish = SubscriptionWish { script, ..SubscriptionWish::default() };
                 let made = self.sandbox.subscribe(&wish)?.pop().context("a subscription")?;
@@ -107,21 +109,16 @@ impl Stage {
                     json!({"channel": "webpush", "endpoint": made.endpoint, "keys": made.keys}),
                 );
             }
-            Channel::Webhook => ("hook", json!({"script": script, "secret": self.webhook_secret})),
-            Channel::Http => ("http", json!({"script": script})),
+            Channel::Webhook => (Kind::Hook, "webhook", Some(self.webhook_secret.clone())),
+            Channel::Http => (Kind::Http, "http", None),
         };
-        let path = if kind == "hook" {
-            format!("/sandbox/hooks/{name}")
-        } else {
-            format!("/sandbox/http/{name}")
-        };
-        let made = self.sandbox_api.json(http::Method::PUT, &path, Some(&wish)).await?;
-        let channel = if kind == "hook" { "webhook" } else { "http" };
-        Ok(json!({"channel": channel, "url": made["https"]}))
+        self.sandbox.set_up(kind, &name, &ReceiverWish { script, secret, faults: None })?;
+        let url = format!("{}/{}/{name}", self.sandbox.https_origin(), kind.name());
+        Ok(json!({"channel": channel, "url": url}))
     }
 
-    pub(super) async fn sandbox_summary(&self) -> Result<Value> {
-        Ok(self.sandbox_api.get("/sandbox/received").await?)
+    pub(super) fn sandbox_summary(&self) -> Value {
+        self.sandbox.received()
     }
 
     pub(super) async fn sandbox_ids(&self) -> Result<String> {

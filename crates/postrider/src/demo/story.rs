@@ -53,7 +53,7 @@ impl<'a> Story<'a> {
     }
 
     async fn send_case(&mut self, case: &Case) -> Result<String> {
-        let address = self.stage.receiver(case.channel, Some(case.name), case.script).await?;
+        let address = self.stage.receiver(case.channel, Some(case.name), case.script)?;
         let message = json!({
             "to": {"address": address},
             "class": case.class,
@@ -83,7 +83,7 @@ impl<'a> Story<'a> {
 
     /// Scheduled for later, and called off before that.
     async fn cancel_tomorrow(&mut self) -> Result<()> {
-        let address = self.stage.receiver(Channel::Webhook, Some("tomorrow"), &["200"]).await?;
+        let address = self.stage.receiver(Channel::Webhook, Some("tomorrow"), &["200"])?;
         let message = json!({
             "to": {"address": address},
             "class": "demo",
@@ -102,7 +102,7 @@ impl<'a> Story<'a> {
     async fn crowd(&mut self, args: &DemoArgs) -> Result<()> {
         for n in 0..(args.messages / 8).clamp(1, 200) {
             let channel = if n % 4 == 3 { Channel::Webhook } else { Channel::Webpush };
-            self.crowd.push(self.stage.receiver(channel, None, &[]).await?);
+            self.crowd.push(self.stage.receiver(channel, None, &[])?);
         }
         let mut lines = String::new();
         for n in 0..args.messages {

@@ -41,7 +41,6 @@ pub use flavour::Flavour;
 pub use profile::{BUILT_IN, Per, Profile, Rule, Window};
 pub use target::{Kind, SubscriptionInfo, SubscriptionKeys};
 
-use correlation::Correlation;
 use limit::Limits;
 use received::Received;
 use service::App;
@@ -144,11 +143,6 @@ impl Sandbox {
     /// The same as `PUT /sandbox/hooks/<name>` and `PUT /sandbox/http/<name>`.
     pub fn set_up(&self, kind: Kind, name: &str, wish: &ReceiverWish) -> anyhow::Result<()> {
         control::set_up(&self.app, kind, name, wish)
-    }
-
-    /// The same as `GET /sandbox/received/<id>`: one record per target that the id came to.
-    pub fn received_of(&self, id: &str) -> Vec<serde_json::Value> {
-        self.app.received.find(&Correlation::from_text(id))
     }
 
     /// The same as `GET /sandbox/received`.
