@@ -130,6 +130,18 @@ impl Breaker {
         }
     }
 
+    /// Judges by other rules from now on. An opening stays as it is; what was counted over a window
+    /// of another length is forgotten.
+    pub fn adopt(&mut self, policy: BreakerPolicy) {
+        if policy.window_s != self.policy.window_s {
+            self.long = Window::new(Duration::from_secs(policy.window_s.into()));
+        }
+        if policy.burst_window_s != self.policy.burst_window_s {
+            self.short = Window::new(Duration::from_secs(policy.burst_window_s.into()));
+        }
+        self.policy = policy;
+    }
+
     /// The same with nothing known; what is under way no longer counts.
     pub fn fresh(&self) -> Self {
         Self { epoch: self.epoch.wrapping_add(1), ..Self::new(self.policy) }

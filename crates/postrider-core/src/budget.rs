@@ -41,6 +41,14 @@ impl RetryBudget {
         Self { policy, attempts: Window::new(length), earned: Window::new(length) }
     }
 
+    /// Allows by another policy from now on; what was counted over another length is forgotten.
+    pub fn adopt(&mut self, policy: BudgetPolicy) {
+        if policy.window_s != self.policy.window_s {
+            *self = Self::new(policy);
+        }
+        self.policy = policy;
+    }
+
     pub fn first_attempts(&mut self, count: usize, now: Timestamp) {
         self.attempts.count_many(count, false, now);
     }

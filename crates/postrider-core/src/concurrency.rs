@@ -51,6 +51,12 @@ impl Concurrency {
         }
     }
 
+    /// Another ceiling from now on; what was found below it stays.
+    pub fn adopt(&mut self, ceiling: usize) {
+        self.ceiling = ceiling.max(1) as f64;
+        self.limit = self.limit.min(self.ceiling);
+    }
+
     /// Between one and the ceiling.
     pub fn limit(&self) -> usize {
         self.limit as usize

@@ -27,6 +27,11 @@ impl Credential {
         Self { breaker: Breaker::new(policy), accepted_at: None, refused_in_a_row: 0 }
     }
 
+    /// See [`Breaker::adopt`].
+    pub fn adopt(&mut self, policy: BreakerPolicy) {
+        self.breaker.adopt(policy);
+    }
+
     pub fn admit(&mut self, want: usize, now: Timestamp) -> Result<Permit, Barred> {
         self.breaker.admit(want, now)
     }

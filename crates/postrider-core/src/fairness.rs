@@ -29,6 +29,11 @@ impl Fairness {
         Self { weights, ..Self::default() }
     }
 
+    /// Other weights from now on; what everyone has had stays.
+    pub fn adopt(&mut self, weights: HashMap<TenantId, f64>) {
+        self.weights = weights;
+    }
+
     /// Puts those that wait in the order in which they are to be served. Equals keep their order.
     pub fn order<T>(&mut self, waiting: &mut [T], of: impl Fn(&T) -> (&TenantId, Priority)) {
         let had =

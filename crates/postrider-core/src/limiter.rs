@@ -35,6 +35,16 @@ impl Limiter {
         Self { rate, earned_at: 0, ramping_since: None }
     }
 
+    /// Another rate from now on. What was taken and is not earned yet is owed at the new rate.
+    pub fn adopt(&mut self, rate: Rate, now: Timestamp) {
+        let before = self.interval(now);
+        self.rate = rate;
+        let owed = (self.earned_at - nanos(now)).max(0) as f64 / before as f64;
+        if owed > 0.0 {
+            self.earned_at = nanos(now) + (owed * self.interval(now) as f64) as i128;
+        }
+    }
+
     /// How much of `want` could be taken now.
     pub fn available(&mut self, want: usize, now: Timestamp) -> usize {
         self.watch_the_ramp(now);
@@ -180,6 +190,17 @@ mod tests {
             sent += count;
         }
         sent
+    }
+
+    #[test]
+    fn another_rate_holds_at_once_and_forgives_nothing() {
+        let mut limiter = limiter(10.0, 10, 0);
+        limiter.take(10, NOW);
+        limiter.adopt(Rate { per_s: 100.0, burst: 10, ramp_s: 0 }, NOW);
+        assert_eq!(limiter.available(64, NOW), 0);
+        assert_eq!(limiter.available(64, NOW + Duration::from_millis(50)), 5);
+        limiter.adopt(Rate { per_s: 1.0, burst: 10, ramp_s: 0 }, NOW + Duration::from_millis(50));
+        assert_eq!(limiter.available(64, NOW + Duration::from_millis(1_050)), 6);
     }
 
     #[test]

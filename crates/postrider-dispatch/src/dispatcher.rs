@@ -18,6 +18,7 @@ use crate::flow::Flow;
 use crate::lanes::{Lanes, Resting};
 use crate::launch::{Batch, Bench, Job, give_back, may_be_sent};
 use crate::observer::Observer;
+use crate::policies::{Policies, Policy};
 use crate::roll::Roll;
 use crate::settler::{Settlements, Settler};
 
@@ -77,8 +78,7 @@ const STORE_PAUSE: Duration = Duration::from_millis(250);
 pub struct DispatcherConfig {
     pub store: Arc<dyn Store>,
     pub channels: Vec<Arc<dyn Channel>>,
-    pub classes: Vec<Arc<Class>>,
-    /// Also carries the limits.
+    /// Also carries the classes and limits.
     pub lanes: Arc<Lanes>,
     pub clock: Arc<dyn Clock>,
     pub observer: Arc<dyn Observer>,
@@ -96,22 +96,22 @@ pub struct Dispatcher {
 impl Dispatcher {
     pub fn start(config: DispatcherConfig) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let limits = config.lanes.limits().clone();
-        let flow = Arc::new(Flow::new(limits.concurrency.max(1) + limits.settle_batch));
+        let policies = config.lanes.policies().clone();
+        let policy = policies.now();
+        let flow = Arc::new(Flow::new(unsettled_max(&policy.limits)));
         let (sender, receiver) = mpsc::unbounded_channel();
         let settler = Settler {
             store: config.store.clone(),
             flow: flow.clone(),
             observer: config.observer.clone(),
-            batch_max: limits.settle_batch.max(1),
-            linger: limits.settle_linger,
+            policies: policies.clone(),
         };
         let leaser = Leaser {
             store: config.store,
             channels: config.channels.into_iter().map(|c| (c.kind(), c)).collect(),
-            classes: config.classes.into_iter().map(|c| (c.name.clone(), c)).collect(),
-            fallback: Arc::new(Class::default()),
-            lease: limits.lease,
+            fairness: Fairness::new(policy.limits.weights.clone()),
+            policies,
+            policy,
             bench: Arc::new(Bench {
                 clock: config.clock,
                 flow,
@@ -122,7 +122,6 @@ impl Dispatcher {
             }),
             tasks: JoinSet::new(),
             resting: Resting::default(),
-            fairness: Fairness::new(limits.weights),
             lanes_asked: LANES_FIRST,
             blocked: false,
         };
@@ -150,9 +149,9 @@ impl Dispatcher {
 struct Leaser {
     store: Arc<dyn Store>,
     channels: HashMap<ChannelKind, Arc<dyn Channel>>,
-    classes: HashMap<Arc<str>, Arc<Class>>,
-    fallback: Arc<Class>,
-    lease: Duration,
+    policies: Arc<Policies>,
+    /// As it was at the beginning of the round.
+    policy: Arc<Policy>,
     bench: Arc<Bench>,
     tasks: JoinSet<()>,
     resting: Resting,
@@ -160,6 +159,10 @@ struct Leaser {
     lanes_asked: usize,
     /// A lane of the last round waits for its origin.
     blocked: bool,
+}
+
+fn unsettled_max(limits: &Limits) -> usize {
+    limits.concurrency.max(1) + limits.settle_batch
 }
 
 /// Told to stop, or nobody is left who could tell.
@@ -204,18 +207,28 @@ impl Leaser {
         }
     }
 
+    /// Takes over what was changed since the last round.
+    fn adopt(&mut self) {
+        let policy = self.policies.now();
+        if !Arc::ptr_eq(&policy, &self.policy) {
+            self.fairness.adopt(policy.limits.weights.clone());
+            self.bench.flow.resize(unsettled_max(&policy.limits));
+            self.policy = policy;
+        }
+    }
+
     /// One turn over the ready lanes, a quantum each. Says how many deliveries were leased.
     async fn round(&mut self) -> Result<usize, StoreError> {
         if self.bench.flow.room() == 0 {
             return Ok(0);
         }
+        self.adopt();
         self.resting.wake(self.bench.clock.now(), self.bench.lanes.acts());
         // Lanes that wait must not hide those behind them.
         let asked = self.lanes_asked + self.resting.len();
         let mut lanes = self.store.ready_lanes(asked).await?;
-        let (classes, fallback) = (&self.classes, &self.fallback);
-        let class = |lane: &ReadyLane| classes.get(&lane.key.class).unwrap_or(fallback).priority;
-        self.fairness.order(&mut lanes, |lane| (&lane.key.tenant, class(lane)));
+        let urgency = |lane: &ReadyLane| self.policy.class_or_default(&lane.key.class).priority;
+        self.fairness.order(&mut lanes, |lane| (&lane.key.tenant, urgency(lane)));
         self.blocked = false;
         let mut launched = 0;
         for lane in &lanes {
@@ -238,7 +251,7 @@ impl Leaser {
         if want == 0 {
             return Ok(0);
         }
-        let class = self.classes.get(&lane.key.class).unwrap_or(&self.fallback).clone();
+        let class = self.policy.class_or_default(&lane.key.class).clone();
         let pass = match self.bench.lanes.admit(&lane.key, class.priority, want) {
             Ok(pass) => pass,
             Err(held) => {
@@ -249,7 +262,7 @@ impl Leaser {
                 return Ok(0);
             }
         };
-        let leased = self.store.lease(lane.id, pass.calls(), self.lease).await?;
+        let leased = self.store.lease(lane.id, pass.calls(), self.policy.limits.lease).await?;
         let count = leased.len();
         self.bench.flow.leased(count);
         let sendable = self.sendable(lane, leased, &class);
@@ -293,7 +306,7 @@ impl Leaser {
     fn sendable(&self, lane: &ReadyLane, leased: Vec<Leased>, class: &Class) -> Vec<Job> {
         let now = self.bench.clock.now();
         let may = |l: &Leased| may_be_sent(&self.bench, &lane.key, l, class, now);
-        let again_until = now + self.lease / 2;
+        let again_until = now + self.policy.limits.lease / 2;
         leased.into_iter().filter(may).map(|l| Job::new(l, again_until)).collect()
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 pub(crate) struct Flow {
     /// Leased and not yet durably settled: what a crash now would send again.
     unsettled: AtomicUsize,
-    unsettled_max: usize,
+    unsettled_max: AtomicUsize,
     /// What was decided cannot be written: nothing more is leased, or what is decided already
     /// would be due, and be sent, again.
     held: AtomicBool,
@@ -19,7 +19,7 @@ impl Flow {
     pub(crate) fn new(unsettled_max: usize) -> Self {
         Self {
             unsettled: AtomicUsize::new(0),
-            unsettled_max,
+            unsettled_max: AtomicUsize::new(unsettled_max),
             held: AtomicBool::new(false),
             freed: Notify::new(),
         }
@@ -30,7 +30,17 @@ impl Flow {
         if self.held.load(Ordering::Acquire) {
             return 0;
         }
-        self.unsettled_max.saturating_sub(self.unsettled.load(Ordering::Acquire))
+        self.max().saturating_sub(self.unsettled.load(Ordering::Acquire))
+    }
+
+    fn max(&self) -> usize {
+        self.unsettled_max.load(Ordering::Acquire)
+    }
+
+    /// What is under way beyond a smaller bound ends as it would have.
+    pub(crate) fn resize(&self, unsettled_max: usize) {
+        self.unsettled_max.store(unsettled_max, Ordering::Release);
+        self.freed.notify_one();
     }
 
     pub(crate) fn unsettled(&self) -> usize {
@@ -44,7 +54,7 @@ impl Flow {
     pub(crate) fn settled(&self, n: usize) {
         let before = self.unsettled.fetch_sub(n, Ordering::AcqRel);
         // The dispatcher may stand at the ceiling or, when draining, wait for the last one.
-        if before >= self.unsettled_max || before == n {
+        if before >= self.max() || before == n {
             self.freed.notify_one();
         }
     }

@@ -8,6 +8,7 @@ pub mod gate;
 pub mod lanes;
 mod launch;
 mod observer;
+mod policies;
 mod roll;
 mod settler;
 
@@ -15,4 +16,5 @@ pub use dispatcher::{Dispatcher, DispatcherConfig, Limits};
 pub use gate::{Gate, Refusal, Submission};
 pub use lanes::{LaneEvent, Lanes};
 pub use observer::{NoObserver, Observer};
+pub use policies::{Policies, Policy};
 pub use postrider_core::FieldError;

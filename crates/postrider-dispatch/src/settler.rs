@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::flow::Flow;
 use crate::observer::Observer;
+use crate::policies::Policies;
 
 /// A settlement on its way, with what the observer wants to know once it is durable.
 pub(crate) struct Pending {
@@ -24,8 +25,7 @@ pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) flow: Arc<Flow>,
     pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) batch_max: usize,
-    pub(crate) linger: Duration,
+    pub(crate) policies: Arc<Policies>,
 }
 
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 impl Settler {
     /// Runs until every sender is gone and everything is written.
     pub(crate) async fn run(self, mut queue: mpsc::UnboundedReceiver<Pending>) {
-        let mut batch = Vec::with_capacity(self.batch_max);
+        let mut batch = Vec::with_capacity(self.policies.now().limits.settle_batch);
         while let Some(first) = queue.recv().await {
             batch.push(first);
             self.collect(&mut queue, &mut batch).await;
@@ -51,7 +51,9 @@ impl Settler {
         queue: &mut mpsc::UnboundedReceiver<Pending>,
         batch: &mut Vec<Pending>,
     ) {
-        let room = |batch: &Vec<Pending>| self.batch_max.saturating_sub(batch.len());
+        let policy = self.policies.now();
+        let (batch_max, linger) = (policy.limits.settle_batch.max(1), policy.limits.settle_linger);
+        let room = |batch: &Vec<Pending>| batch_max.saturating_sub(batch.len());
         while room(batch) > 0 {
             match queue.try_recv() {
                 Ok(next) => batch.push(next),
@@ -59,10 +61,10 @@ impl Settler {
             }
         }
         // With nothing else under way there is nothing to wait for.
-        if self.linger.is_zero() || batch.len() >= self.flow.unsettled() {
+        if linger.is_zero() || batch.len() >= self.flow.unsettled() {
             return;
         }
-        let _ = timeout(self.linger, async {
+        let _ = timeout(linger, async {
             while room(batch) > 0 {
                 match queue.recv().await {
                     Some(next) => batch.push(next),

@@ -21,6 +21,7 @@ use postrider_core::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::policies::{Policies, Policy};
 pub use refusal::Refusal;
 use request::{Audience, Request, shorten, unknown_field};
 
@@ -42,7 +43,7 @@ pub struct Submission {
 pub struct Gate {
     store: Arc<dyn Store>,
     intakes: HashMap<ChannelKind, Arc<dyn Intake>>,
-    classes: HashMap<Arc<str>, Arc<Class>>,
+    policies: Arc<Policies>,
     hash_key: hmac::Key,
     clock: Arc<dyn Clock>,
     lanes: Mutex<HashMap<LaneKey, Arc<LaneKey>>>,
@@ -53,14 +54,14 @@ impl Gate {
     pub fn new(
         store: Arc<dyn Store>,
         intakes: Vec<Arc<dyn Intake>>,
-        classes: &[Arc<Class>],
+        policies: Arc<Policies>,
         hash_key: &[u8],
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
             store,
             intakes: intakes.into_iter().map(|i| (i.kind(), i)).collect(),
-            classes: classes.iter().map(|c| (c.name.clone(), c.clone())).collect(),
+            policies,
             hash_key: hmac::Key::new(hmac::HMAC_SHA256, hash_key),
             clock,
             lanes: Mutex::default(),
@@ -73,10 +74,11 @@ impl Gate {
         tenant: &TenantId,
         batch: Vec<Submission>,
     ) -> Vec<Result<Admission, Refusal>> {
+        let policy = self.policies.now();
         let mut answers: Vec<Option<Refusal>> = Vec::with_capacity(batch.len());
         let mut messages = Vec::with_capacity(batch.len());
         for submission in &batch {
-            match self.prepare(tenant, submission).await {
+            match self.prepare(&policy, tenant, submission).await {
                 Ok(message) => {
                     messages.push(message);
                     answers.push(None);
@@ -131,12 +133,13 @@ impl Gate {
 
     async fn prepare(
         &self,
+        policy: &Policy,
         tenant: &TenantId,
         submission: &Submission,
     ) -> Result<NewMessage, Refusal> {
         let now = self.clock.now();
         let request = Request::parse(&submission.body, now)?;
-        let class = self.class(request.class.as_deref())?;
+        let class = class(policy, request.class.as_deref())?;
         let content = parse_content(request.content)?;
         let deliveries = self.deliveries(tenant, &request.to, &class).await?;
         let ttl_s = self.ttl(&request, &class, &deliveries)?;
@@ -165,19 +168,6 @@ impl Gate {
                     .filter(|t| is_traceparent(t))
                     .map(Into::into),
             },
-        })
-    }
-
-    fn class(&self, name: Option<&str>) -> Result<Arc<Class>, Refusal> {
-        let name = name.unwrap_or(DEFAULT_CLASS);
-        self.classes.get(name).cloned().ok_or_else(|| {
-            let mut known: Vec<_> = self.classes.keys().map(|k| &**k).collect();
-            known.sort_unstable();
-            Refusal::field(
-                "class",
-                shorten(name),
-                format!("a configured class: {}", known.join(", ")),
-            )
         })
     }
 
@@ -356,6 +346,14 @@ impl Gate {
         }
         Ok(())
     }
+}
+
+fn class(policy: &Policy, name: Option<&str>) -> Result<Arc<Class>, Refusal> {
+    let name = name.unwrap_or(DEFAULT_CLASS);
+    policy.class(name).cloned().ok_or_else(|| {
+        let known = policy.class_names().join(", ");
+        Refusal::field("class", shorten(name), format!("a configured class: {known}"))
+    })
 }
 
 fn parse_content(text: &str) -> Result<Content<'_>, Refusal> {

@@ -1,7 +1,7 @@
 //! The retry budget of each lane that has retries. Lanes without any cost nothing.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use postrider_core::budget::{BudgetPolicy, RetryBudget};
 use postrider_core::{LaneKey, Timestamp};
@@ -10,7 +10,7 @@ use postrider_core::{LaneKey, Timestamp};
 const BUDGETS_MAX: usize = 10_000;
 
 pub(super) struct Budgets {
-    policy: BudgetPolicy,
+    policy: RwLock<BudgetPolicy>,
     lanes: Mutex<HashMap<Arc<LaneKey>, RetryBudget>>,
 }
 
@@ -23,7 +23,16 @@ pub(crate) struct Allowance {
 
 impl Budgets {
     pub(super) fn new(policy: BudgetPolicy) -> Self {
-        Self { policy, lanes: Mutex::default() }
+        Self { policy: RwLock::new(policy), lanes: Mutex::default() }
+    }
+
+    pub(super) fn adopt(&self, policy: BudgetPolicy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        self.lanes().values_mut().for_each(|budget| budget.adopt(policy));
+    }
+
+    fn policy(&self) -> BudgetPolicy {
+        *self.policy.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts first attempts, and takes as many of the retries as there is budget for.
@@ -44,7 +53,7 @@ impl Budgets {
         if lanes.len() >= BUDGETS_MAX {
             lanes.retain(|_, budget| !budget.is_fresh(now));
         }
-        let new = || RetryBudget::new(self.policy);
+        let new = || RetryBudget::new(self.policy());
         let budget = lanes.entry(lane.clone()).or_insert_with(new);
         budget.first_attempts(firsts, now);
         Allowance { retries: budget.take(retries, now), more_at: budget.next(now) }

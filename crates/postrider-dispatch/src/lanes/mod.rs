@@ -24,6 +24,7 @@ use postrider_core::{
 use tokio::sync::Notify;
 
 use crate::dispatcher::Limits;
+use crate::policies::{Policies, Policy};
 use crate::roll::Roll;
 use budgets::{Allowance, Budgets};
 pub use origin::LaneEvent;
@@ -52,7 +53,7 @@ pub struct PausedLane {
 
 pub struct Lanes {
     clock: Arc<dyn Clock>,
-    limits: Limits,
+    policies: Arc<Policies>,
     roll: Roll,
     origins: Mutex<HashMap<OriginKey, Arc<Origin>>>,
     budgets: Budgets,
@@ -67,7 +68,8 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    pub fn new(limits: Limits, clock: Arc<dyn Clock>, seed: u64) -> Arc<Self> {
+    pub fn new(policies: Arc<Policies>, clock: Arc<dyn Clock>, seed: u64) -> Arc<Self> {
+        let policy = policies.now();
         let wake = Arc::new(Notify::new());
         let weak = Arc::downgrade(&wake);
         clock.on_move(Arc::new(move || {
@@ -77,9 +79,9 @@ impl Lanes {
         }));
         Arc::new(Self {
             clock,
-            budgets: Budgets::new(limits.retry_budget),
-            rates: Rates::new(&limits),
-            limits,
+            budgets: Budgets::new(policy.limits.retry_budget),
+            rates: Rates::new(policies.clone()),
+            policies,
             roll: Roll::new(seed),
             origins: Mutex::default(),
             paused: Mutex::default(),
@@ -90,8 +92,21 @@ impl Lanes {
         })
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
+    pub fn policies(&self) -> &Arc<Policies> {
+        &self.policies
+    }
+
+    /// Lets another policy hold from now on, for everyone who shares these [`Policies`]. What was
+    /// learned about providers stays as far as it allows; calls under way end as they would have.
+    pub fn adopt(&self, policy: Policy) {
+        let policy = Arc::new(policy);
+        self.policies.replace(policy.clone());
+        self.budgets.adopt(policy.limits.retry_budget);
+        self.rates.adopt(&policy.limits, self.clock.now());
+        for ((channel, _), origin) in self.origins().iter() {
+            origin.adopt(per_origin(&policy.limits, *channel), policy.limits.breaker);
+        }
+        self.acted();
     }
 
     /// Asks every gate of the lane for up to `want` calls.
@@ -265,9 +280,13 @@ impl Lanes {
     }
 
     fn new_origin(&self, lane: &LaneKey) -> Arc<Origin> {
-        let limit = self.limits.per_origin.get(&lane.channel).copied();
-        Arc::new(Origin::new(limit.unwrap_or(PER_ORIGIN_DEFAULT), self.limits.breaker))
+        let limits = &self.policies.now().limits;
+        Arc::new(Origin::new(per_origin(limits, lane.channel), limits.breaker))
     }
+}
+
+fn per_origin(limits: &Limits, channel: ChannelKind) -> usize {
+    limits.per_origin.get(&channel).copied().unwrap_or(PER_ORIGIN_DEFAULT)
 }
 
 #[cfg(test)]

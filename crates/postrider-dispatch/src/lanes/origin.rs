@@ -97,6 +97,16 @@ impl Origin {
         }
     }
 
+    /// Other limits from now on.
+    pub(super) fn adopt(&self, ceiling: usize, policy: BreakerPolicy) {
+        let mut gates = self.gates();
+        gates.policy = policy;
+        gates.breaker.adopt(policy);
+        gates.tenants.values_mut().for_each(|own| own.credential.adopt(policy));
+        gates.concurrency.adopt(ceiling);
+        self.limit.store(gates.concurrency.limit(), Ordering::Release);
+    }
+
     pub(super) fn gates(&self) -> MutexGuard<'_, Gates> {
         self.gates.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,6 +2,7 @@
 //! is configured, asking costs nothing.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use postrider_core::limiter::{Limiter, Rate, available};
@@ -9,14 +10,14 @@ use postrider_core::{Hold, LaneKey, LaneState, TenantId, Timestamp};
 
 use super::OriginKey;
 use crate::dispatcher::Limits;
+use crate::policies::Policies;
 
 /// Beyond this many, limits that nothing is owed to are forgotten.
 const LIMITERS_MAX: usize = 10_000;
 
-#[derive(Default)]
 pub(super) struct Rates {
-    configured: bool,
-    limits: Limits,
+    configured: AtomicBool,
+    policies: Arc<Policies>,
     limiters: Mutex<Limiters>,
 }
 
@@ -27,12 +28,24 @@ struct Limiters {
 }
 
 impl Rates {
-    pub(super) fn new(limits: &Limits) -> Arc<Self> {
-        Arc::new(Self {
-            configured: !limits.rates.is_empty() || !limits.tenant_rates.is_empty(),
-            limits: limits.clone(),
-            limiters: Mutex::default(),
-        })
+    pub(super) fn new(policies: Arc<Policies>) -> Arc<Self> {
+        let configured = AtomicBool::new(is_configured(&policies.now().limits));
+        Arc::new(Self { configured, policies, limiters: Mutex::default() })
+    }
+
+    /// What is owed under a limit is owed under the new one, too.
+    pub(super) fn adopt(&self, limits: &Limits, now: Timestamp) {
+        self.configured.store(is_configured(limits), Ordering::Release);
+        let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let renew = |limiter: &mut Limiter, rate: Option<&Rate>| match rate {
+            Some(rate) => {
+                limiter.adopt(*rate, now);
+                true
+            }
+            None => false,
+        };
+        limiters.providers.retain(|(kind, _), l| renew(l, limits.rates.get(kind)));
+        limiters.tenants.retain(|tenant, l| renew(l, limits.tenant_rates.get(tenant)));
     }
 
     /// Takes up to `want` from every limit at once.
@@ -71,19 +84,21 @@ impl Rates {
         otherwise: T,
         act: impl FnOnce(&mut [&mut Limiter], &[Hold]) -> T,
     ) -> T {
-        if !self.configured {
+        if !self.configured.load(Ordering::Acquire) {
             return otherwise;
         }
+        let policy = self.policies.now();
+        let limits = &policy.limits;
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
         let Limiters { providers, tenants } = &mut *limiters;
         let (mut levels, mut names) = (Vec::with_capacity(2), Vec::with_capacity(2));
-        if let Some(rate) = self.limits.rates.get(&lane.channel) {
+        if let Some(rate) = limits.rates.get(&lane.channel) {
             forget_idle(providers, now);
             let key = (lane.channel, lane.provider.clone());
             levels.push(providers.entry(key).or_insert_with(|| Limiter::new(*rate)));
             names.push(Hold::RateLimit);
         }
-        if let Some(rate) = self.limits.tenant_rates.get(&lane.tenant) {
+        if let Some(rate) = limits.tenant_rates.get(&lane.tenant) {
             levels.push(tenants.entry(lane.tenant.clone()).or_insert_with(|| Limiter::new(*rate)));
             names.push(Hold::TenantRateLimit);
         }
@@ -91,11 +106,16 @@ impl Rates {
     }
 
     pub(super) fn of(&self, lane: &LaneKey, level: Hold) -> Option<Rate> {
+        let limits = &self.policies.now().limits;
         match level {
-            Hold::RateLimit => self.limits.rates.get(&lane.channel).copied(),
-            _ => self.limits.tenant_rates.get(&lane.tenant).copied(),
+            Hold::RateLimit => limits.rates.get(&lane.channel).copied(),
+            _ => limits.tenant_rates.get(&lane.tenant).copied(),
         }
     }
+}
+
+fn is_configured(limits: &Limits) -> bool {
+    !limits.rates.is_empty() || !limits.tenant_rates.is_empty()
 }
 
 fn forget_idle(providers: &mut HashMap<OriginKey, Limiter>, now: Timestamp) {

@@ -1,5 +1,7 @@
 //! What the gates of a lane let through.
 
+use postrider_core::limiter::Rate;
+
 use super::*;
 
 fn lane(tenant: &str) -> Arc<LaneKey> {
@@ -25,7 +27,7 @@ fn lanes(limit: usize) -> Arc<Lanes> {
         settle_linger: Duration::ZERO,
         ..Limits::default()
     };
-    Lanes::new(limits, Arc::new(Still), 1)
+    Lanes::new(Policies::new(Policy::new([], limits)), Arc::new(Still), 1)
 }
 
 #[test]
@@ -65,4 +67,31 @@ fn places_are_kept_for_urgent_work_when_the_rest_is_taken() {
     many.begin(9);
     assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_err());
     assert_eq!(lanes.admit(&lane("b"), Priority::High, 5).unwrap().calls(), 1);
+}
+
+#[test]
+fn a_smaller_limit_holds_at_once_and_calls_under_way_end_as_they_would_have() {
+    let lanes = lanes(4);
+    let ticket = lanes.admit(&lane("a"), Priority::Normal, 4).unwrap().begin(4);
+    let smaller = Limits { per_origin: [(ChannelKind::Webhook, 2)].into(), ..Limits::default() };
+    lanes.adopt(Policy::new([], smaller));
+    lanes.ended(&ticket, None);
+    lanes.ended(&ticket, None);
+    assert!(lanes.admit(&lane("a"), Priority::Normal, 1).is_err(), "two are under way still");
+    lanes.ended(&ticket, None);
+    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
+}
+
+#[test]
+fn a_rate_that_is_set_later_holds_from_then_on_and_one_that_is_lifted_no_longer() {
+    let lanes = lanes(64);
+    let pass = |lanes: &Lanes| lanes.admit(&lane("a"), Priority::High, 9).map(|p| p.begin(2)).err();
+    assert_eq!(pass(&lanes), None);
+    let rate = Rate { per_s: 1.0, burst: 2, ramp_s: 0 };
+    let slow = Limits { tenant_rates: [(TenantId::new("a"), rate)].into(), ..Limits::default() };
+    lanes.adopt(Policy::new([], slow));
+    assert_eq!(pass(&lanes), None);
+    assert!(matches!(pass(&lanes), Some(LaneState::Waiting { on: Hold::TenantRateLimit, .. })));
+    lanes.adopt(Policy::new([], Limits::default()));
+    assert_eq!(pass(&lanes), None);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::{ChannelKind, DeadReason, Outcome, Scope, State};
+use postrider_core::{ChannelKind, Class, DeadReason, Outcome, Scope, State};
 use postrider_dispatch::Limits;
 
 use crate::scripted::{Event, World};
@@ -163,5 +163,18 @@ async fn ttl_zero_is_one_attempt_now_or_never() {
     world.webhook(r#","ttl_s":0"#).await;
     let (state, _) = world.finished().await;
     assert_ne!(state, State::Sent);
+    assert_eq!(world.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_class_that_is_changed_while_it_runs_holds_at_the_gate_and_for_the_next_attempt() {
+    let mut world = World::new(vec![busy(), busy()]);
+    world.start();
+    let mut hasty = Class { name: "hasty".into(), ..Class::default() };
+    hasty.retry.retries = 0;
+    world.add_class(hasty);
+    world.webhook(r#","class":"hasty""#).await;
+    let exhausted = (State::Failed, Some(DeadReason::RetriesExhausted));
+    assert_eq!(world.finished().await, exhausted);
     assert_eq!(world.calls(), 1);
 }

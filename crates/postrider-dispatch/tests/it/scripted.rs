@@ -10,7 +10,9 @@ use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
     DeliveryId, Finished, LaneKey, Outcome, Report, State, TenantId, Timestamp,
 };
-use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Lanes, Limits, Observer, Submission};
+use postrider_dispatch::{
+    Dispatcher, DispatcherConfig, Gate, Lanes, Limits, Observer, Policies, Policy, Submission,
+};
 use postrider_store::{ManualClock, MemoryStore};
 use tokio::sync::{Notify, mpsc};
 
@@ -86,24 +88,26 @@ pub(crate) struct World {
     ear: mpsc::UnboundedSender<Event>,
     dispatcher: Option<Dispatcher>,
     pub(crate) lanes: Arc<Lanes>,
-    classes: Vec<Arc<Class>>,
+    classes: Vec<Class>,
+    policies: Arc<Policies>,
 }
 
-fn gate(store: &Arc<MemoryStore>, classes: &[Arc<Class>], clock: &Arc<ManualClock>) -> Gate {
+fn gate(store: &Arc<MemoryStore>, policies: &Arc<Policies>, clock: &Arc<ManualClock>) -> Gate {
     let policy = NetworkPolicy::default();
-    Gate::new(store.clone(), intake::all(policy), classes, b"hash key", clock.clone())
+    Gate::new(store.clone(), intake::all(policy), policies.clone(), b"hash key", clock.clone())
 }
 
 impl World {
     pub(crate) fn new(script: Vec<Option<Outcome>>) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let classes: Vec<_> = Class::built_in().into_iter().map(Arc::new).collect();
-        let gate = gate(&store, &classes, &clock);
+        let classes = Class::built_in();
+        let policies = Policies::new(Policy::new(classes.clone(), Limits::default()));
+        let gate = gate(&store, &policies, &clock);
         let channel =
             Arc::new(Scripted { script: Mutex::new(script.into()), ..Scripted::default() });
         let (ear, events) = mpsc::unbounded_channel();
-        let lanes = Lanes::new(Limits::default(), clock.clone(), 11);
+        let lanes = Lanes::new(policies.clone(), clock.clone(), 11);
         Self {
             store,
             clock,
@@ -115,6 +119,7 @@ impl World {
             dispatcher: None,
             lanes,
             classes,
+            policies,
         }
     }
 
@@ -135,11 +140,11 @@ impl World {
     }
 
     fn run(&mut self, store: Arc<dyn Store>, channel: Arc<dyn Channel>, limits: Limits) {
-        self.lanes = Lanes::new(limits, self.clock.clone(), 11);
+        self.lanes = Lanes::new(self.policies.clone(), self.clock.clone(), 11);
+        self.adopt(limits);
         self.dispatcher = Some(Dispatcher::start(DispatcherConfig {
             store,
             channels: vec![channel],
-            classes: self.classes.clone(),
             lanes: self.lanes.clone(),
             clock: self.clock.clone(),
             observer: Arc::new(Ear(self.ear.clone())),
@@ -152,8 +157,13 @@ impl World {
     }
 
     pub(crate) fn add_class(&mut self, class: Class) {
-        self.classes.push(Arc::new(class));
-        self.gate = gate(&self.store, &self.classes, &self.clock);
+        self.classes.push(class);
+        self.adopt(Limits::default());
+    }
+
+    /// Changes what holds, also while it runs.
+    pub(crate) fn adopt(&self, limits: Limits) {
+        self.lanes.adopt(Policy::new(self.classes.clone(), limits));
     }
 
     pub(crate) async fn drain(&mut self, deadline: Duration) -> bool {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use postrider_core::Clock;
 use postrider_core::store::Store;
-use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Lanes};
+use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Lanes, Policies};
 use postrider_store::SystemClock;
 use tokio::task::JoinHandle;
 
@@ -68,16 +68,16 @@ pub async fn start_with(
     let signing = Arc::new(signing);
     let metrics = Metrics::new();
     let pool = parts::pool(&config)?;
-    let classes: Vec<_> = config.class_list().into_iter().map(Arc::new).collect();
+    let policies = Policies::new(parts::policy(&config));
     let gate = Gate::new(
         store.clone(),
         parts::intakes(&config),
-        &classes,
+        policies.clone(),
         &signing.hash_key(),
         clock.clone(),
     );
     let channels = parts::channels(&config, &pool, &clock, &signing)?;
-    let lanes = Lanes::new(parts::limits(&config), clock.clone(), parts::seed()?);
+    let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
     let app = Arc::new(App::new(api::Parts {
         config: config.clone(),
         store: store.clone(),
@@ -96,7 +96,6 @@ pub async fn start_with(
     let parts = DispatcherConfig {
         store: store.clone(),
         channels,
-        classes,
         lanes,
         clock,
         observer: metrics,

@@ -14,7 +14,7 @@ use postrider_core::classify::Table;
 use postrider_core::limiter::Rate;
 use postrider_core::store::Store;
 use postrider_core::{Channel, ChannelKind, Clock, Intake, TenantId};
-use postrider_dispatch::Limits;
+use postrider_dispatch::{Limits, Policy};
 use postrider_store::{EmbeddedStore, MemoryStore, Options};
 
 use crate::config::Config;
@@ -88,7 +88,12 @@ pub(super) fn seed() -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(seed))
 }
 
-pub(super) fn limits(config: &Config) -> Limits {
+/// What of the configuration can change while the server runs.
+pub(super) fn policy(config: &Config) -> Policy {
+    Policy::new(config.class_list(), limits(config))
+}
+
+fn limits(config: &Config) -> Limits {
     Limits {
         per_origin: HashMap::from([
             (ChannelKind::Webpush, config.webpush.concurrency),

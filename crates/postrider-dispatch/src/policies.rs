@@ -1,0 +1,59 @@
+//! What holds at present, classes and limits, for all who ask: one snapshot, swapped whole while the
+//! server runs. Readers take it once per batch or round, so that nobody sees half of a change.
+//! Checks nothing: what comes here is valid.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use postrider_core::Class;
+
+use crate::dispatcher::Limits;
+
+/// Everything that can change while the server runs.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    pub limits: Limits,
+    classes: HashMap<Arc<str>, Arc<Class>>,
+    fallback: Arc<Class>,
+}
+
+impl Policy {
+    pub fn new(classes: impl IntoIterator<Item = Class>, limits: Limits) -> Self {
+        let named = |class: Class| (class.name.clone(), Arc::new(class));
+        Self { limits, classes: classes.into_iter().map(named).collect(), fallback: Arc::default() }
+    }
+
+    pub fn class(&self, name: &str) -> Option<&Arc<Class>> {
+        self.classes.get(name)
+    }
+
+    /// For work that was accepted under a class which is not configured any more.
+    pub fn class_or_default(&self, name: &str) -> &Arc<Class> {
+        self.class(name).unwrap_or(&self.fallback)
+    }
+
+    /// In order.
+    pub fn class_names(&self) -> Vec<&str> {
+        let mut names: Vec<_> = self.classes.keys().map(|name| &**name).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// Where the snapshot is kept. Changed by [`Lanes::adopt`](crate::Lanes::adopt) alone.
+#[derive(Debug, Default)]
+pub struct Policies(RwLock<Arc<Policy>>);
+
+impl Policies {
+    pub fn new(policy: Policy) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(Arc::new(policy))))
+    }
+
+    pub fn now(&self) -> Arc<Policy> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn replace(&self, policy: Arc<Policy>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+}
