@@ -8,7 +8,7 @@ use crate::address::{ChannelKind, Target};
 use crate::class::Class;
 use crate::content::Content;
 use crate::id::DeliveryId;
-use crate::message::Message;
+use crate::message::{Message, TenantId};
 use crate::outcome::Report;
 use crate::time::Timestamp;
 
@@ -73,6 +73,11 @@ impl FieldError {
 /// name and opens no connection.
 pub trait Intake: Send + Sync {
     fn kind(&self) -> ChannelKind;
+
+    /// Whether anything is configured to send this tenant's messages with.
+    fn serves(&self, _tenant: &TenantId) -> bool {
+        true
+    }
 
     /// Reads an address as a caller writes it (`{"channel": …, …}`). Fields are named relative to it.
     fn target(&self, address: &str) -> Result<Target, Vec<FieldError>>;

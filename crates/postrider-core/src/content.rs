@@ -24,6 +24,16 @@ pub struct Content<'a> {
     pub webhook: Option<WebhookContent<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpContent<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub fcm: Option<FcmContent<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub apns: Option<ApnsContent<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub email: Option<EmailContent<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub sms: Option<SmsContent<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub chat: Option<ChatContent<'a>>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -50,9 +60,82 @@ pub struct HttpContent<'a> {
     pub body: Option<&'a RawValue>,
 }
 
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FcmContent<'a> {
+    /// A `Message` of FCM HTTP v1 without its target; `android.ttl` and `collapseKey` are added where it
+    /// has none.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApnsContent<'a> {
+    /// The JSON object that Apple gets, `aps` included, as it came in.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<&'a RawValue>,
+    /// `apns-push-type`; told from the payload where it is missing.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub push_type: Option<Cow<'a, str>>,
+    /// `apns-priority`: 10, 5 or 1; by push type and class where it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmailContent<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub html: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SmsContent<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatContent<'a> {
+    /// Replaces the body that is posted: a string byte for byte, anything else as the JSON text it
+    /// came in.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<&'a RawValue>,
+}
+
 impl<'a> Content<'a> {
     pub fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
+    }
+
+    /// Whether any channel has a part of its own.
+    pub fn has_overrides(&self) -> bool {
+        self.webpush.is_some()
+            || self.webhook.is_some()
+            || self.http.is_some()
+            || self.fcm.is_some()
+            || self.apns.is_some()
+            || self.email.is_some()
+            || self.sms.is_some()
+            || self.chat.is_some()
+    }
+
+    /// What every channel renders; the channels' own parts are none of a receiver's business.
+    pub fn into_common(self) -> Self {
+        let Self { title, body, url, data, .. } = self;
+        Self { title, body, url, data, ..Self::default() }
+    }
+
+    /// Nothing in the common fields.
+    pub fn is_bare(&self) -> bool {
+        self.title.is_none() && self.body.is_none() && self.url.is_none() && self.data.is_none()
     }
 }
 

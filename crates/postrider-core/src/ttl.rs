@@ -11,10 +11,20 @@ pub const DISPATCH_WINDOW: Duration = Duration::from_secs(10);
 /// 28 days: the longest that Web Push services keep a message, and long enough for the others.
 pub const MAX_S: u32 = 2_419_200;
 
+/// 30 days: the longest that Apple keeps a notification.
+const APNS_MAX_S: u32 = 2_592_000;
+
 /// The longest TTL that a channel takes; the shortest is 0 everywhere.
 pub fn max_s(channel: ChannelKind) -> u32 {
     match channel {
-        ChannelKind::Webpush | ChannelKind::Webhook | ChannelKind::Http => MAX_S,
+        ChannelKind::Apns => APNS_MAX_S,
+        ChannelKind::Webpush
+        | ChannelKind::Webhook
+        | ChannelKind::Http
+        | ChannelKind::Fcm
+        | ChannelKind::Email
+        | ChannelKind::Sms
+        | ChannelKind::Chat => MAX_S,
     }
 }
 
@@ -82,7 +92,8 @@ mod tests {
     #[test]
     fn nothing_lives_longer_than_the_channel_allows() {
         for channel in ChannelKind::ALL {
-            assert_eq!(clamp(channel, u32::MAX), 2_419_200);
+            let days = if channel == ChannelKind::Apns { 30 } else { 28 };
+            assert_eq!(clamp(channel, u32::MAX), days * 86_400);
             assert_eq!(clamp(channel, 0), 0);
         }
     }

@@ -200,7 +200,7 @@ async fn what_was_erased_is_not_in_the_files_any_more() {
     let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
     let leased = store.lease(lane, 100, LEASE).await.unwrap();
     assert_eq!(leased.len(), 50);
-    let url = leased[0].target.url().to_owned();
+    let url = leased[0].target.place().to_owned();
     let settlements = leased.iter().map(|l| Settlement {
         delivery: l.delivery,
         token: l.token,

@@ -5,8 +5,6 @@ use bytes::Bytes;
 use postrider_core::Attempt;
 use postrider_core::content::{Content, raw_bytes};
 
-use crate::webhook::{common, has_overrides};
-
 pub(super) struct Body {
     pub(super) bytes: Bytes,
     /// What it is, if the caller does not say.
@@ -26,13 +24,13 @@ pub(super) fn render(attempt: &Attempt, method: &Method) -> Result<Body, serde_j
         return Ok(Body { bytes, content_type });
     }
     let bodiless = [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS].contains(method);
-    let empty = content.title.is_none()
-        && content.body.is_none()
-        && content.url.is_none()
-        && content.data.is_none();
-    if bodiless || empty {
+    if bodiless || content.is_bare() {
         return Ok(Body { bytes: Bytes::new(), content_type: None });
     }
-    let json = if has_overrides(&content) { common(content)? } else { text.to_owned() };
+    let json = if content.has_overrides() {
+        serde_json::to_string(&content.into_common())?
+    } else {
+        text.to_owned()
+    };
     Ok(Body { bytes: json.into(), content_type: Some("application/json") })
 }

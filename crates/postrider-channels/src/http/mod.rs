@@ -77,7 +77,7 @@ impl Protocol for HttpChannel {
             code: None,
             token_age: None,
             provider_id: scrub::header(&response.headers, "x-request-id"),
-            hide: &[attempt.target.url(), sent],
+            hide: &[attempt.target.place(), sent],
         };
         self.wiring.judge(attempt, &response, reading)
     }
@@ -129,7 +129,7 @@ impl HttpChannel {
             headers.insert(TRACEPARENT, trace);
         }
         if let Some(reference) = credential {
-            let origin = crate::intake::origin(attempt.target.url());
+            let origin = crate::intake::origin(attempt.target.place());
             let (name, mut value) =
                 self.credentials.header(reference, &origin).ok_or_else(|| {
                     let detail = "the credential that this request refers to is not here, or \

@@ -97,7 +97,7 @@ impl Intake for HttpIntake {
     }
 
     fn provider(&self, target: &Target) -> Arc<str> {
-        origin(target.url())
+        origin(target.place())
     }
 
     fn check(&self, _content: &Content<'_>) -> Result<(), Vec<FieldError>> {

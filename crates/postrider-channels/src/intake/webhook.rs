@@ -58,7 +58,7 @@ impl Intake for WebhookIntake {
     }
 
     fn provider(&self, target: &Target) -> Arc<str> {
-        origin(target.url())
+        origin(target.place())
     }
 
     fn check(&self, _content: &Content<'_>) -> Result<(), Vec<FieldError>> {

@@ -106,7 +106,7 @@ impl Intake for WebpushIntake {
     }
 
     fn provider(&self, target: &Target) -> Arc<str> {
-        origin(target.url())
+        origin(target.place())
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {

@@ -18,20 +18,11 @@ pub(super) fn render(attempt: &Attempt) -> Result<Bytes, serde_json::Error> {
         r#"{{"type":"message","id":"{}","delivery":"{}","content":"#,
         attempt.message.id, attempt.delivery
     );
-    if has_overrides(&content) {
-        body.push_str(&common(content)?);
+    if content.has_overrides() {
+        body.push_str(&serde_json::to_string(&content.into_common())?);
     } else {
         body.push_str(text);
     }
     body.push('}');
     Ok(body.into())
-}
-
-/// What every channel renders; the other channels' own parts are none of a receiver's business.
-pub(crate) fn common(content: Content<'_>) -> Result<String, serde_json::Error> {
-    serde_json::to_string(&Content { webpush: None, webhook: None, http: None, ..content })
-}
-
-pub(crate) fn has_overrides(content: &Content<'_>) -> bool {
-    content.webpush.is_some() || content.webhook.is_some() || content.http.is_some()
 }

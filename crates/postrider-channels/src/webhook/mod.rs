@@ -14,7 +14,6 @@ use postrider_core::{
     Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, TenantId, Timestamp,
 };
 
-pub(crate) use body::{common, has_overrides};
 pub use sign::{Secret, sign};
 
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
@@ -87,7 +86,7 @@ impl Protocol for WebhookChannel {
             code: None,
             token_age: None,
             provider_id: scrub::header(&response.headers, "x-request-id"),
-            hide: &[attempt.target.url(), sent],
+            hide: &[attempt.target.place(), sent],
         };
         self.wiring.judge(attempt, &response, reading)
     }

@@ -127,7 +127,7 @@ impl Protocol for WebPushChannel {
             code: push.service.code(&response),
             token_age: Some(self.wiring.clock.now().since(signed_at)),
             provider_id: scrub::header(&response.headers, push.service.id_header()),
-            hide: &[attempt.target.url()],
+            hide: &[attempt.target.place()],
         };
         self.wiring.judge(attempt, &response, reading)
     }

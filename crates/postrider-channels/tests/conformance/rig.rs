@@ -106,6 +106,7 @@ impl Rig {
             }
             ChannelKind::Webhook => Box::new(WebhookChannel::new(wiring, Arc::new(Secrets))),
             ChannelKind::Http => Box::new(HttpChannel::new(wiring, Arc::new(OneCredential))),
+            other => panic!("{other} is not in this suite"),
         };
         Self { kind, clock, pool, channel }
     }
@@ -125,6 +126,7 @@ impl Rig {
                 headers: BTreeMap::new(),
                 credential: None,
             },
+            other => panic!("{other} is not in this suite"),
         }
     }
 

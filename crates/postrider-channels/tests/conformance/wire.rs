@@ -210,7 +210,7 @@ async fn an_endpoint_s_own_secrets_win_and_all_of_them_sign() {
         "whsec_//////////////////////////////////////////8=",
     ];
     let received = arrived(ChannelKind::Webhook, |attempt| {
-        let url = attempt.target.url().into();
+        let url = attempt.target.place().into();
         let secrets = own.map(Box::from).into();
         Attempt { target: Arc::new(Target::Webhook { url, secrets }), ..attempt }
     })
@@ -251,7 +251,7 @@ fn http_target(
 ) -> Attempt {
     let target = Target::Http {
         method: method.into(),
-        url: attempt.target.url().into(),
+        url: attempt.target.place().into(),
         headers: headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect(),
         credential: credential.map(Into::into),
     };

@@ -71,9 +71,12 @@ fn fingerprint(body: &[u8]) -> [u8; 16] {
 fn method_and_url(target: &Target) -> (String, String) {
     let method = match target {
         Target::Http { method, .. } => method.to_ascii_uppercase(),
+        // What names no method is told apart by its channel: one text may be a place in two of them.
         Target::Webpush { .. } | Target::Webhook { .. } => "POST".to_owned(),
+        other => other.channel().name().to_owned(),
     };
-    let url = url::Url::parse(target.url()).map_or_else(|_| target.url().to_owned(), Into::into);
+    let place = target.place();
+    let url = url::Url::parse(place).map_or_else(|_| place.to_owned(), Into::into);
     (method, url)
 }
 
@@ -83,7 +86,10 @@ fn body_of(content: &str, channel: ChannelKind) -> String {
     let raw = parsed.as_ref().and_then(|c| match channel {
         ChannelKind::Http => c.http.as_ref()?.body,
         ChannelKind::Webhook => c.webhook.as_ref()?.payload,
-        ChannelKind::Webpush => None,
+        ChannelKind::Fcm => c.fcm.as_ref()?.message,
+        ChannelKind::Apns => c.apns.as_ref()?.payload,
+        ChannelKind::Chat => c.chat.as_ref()?.payload,
+        ChannelKind::Webpush | ChannelKind::Email | ChannelKind::Sms => None,
     });
     raw.map_or_else(|| content.to_owned(), |raw| raw_bytes(raw).into_owned())
 }

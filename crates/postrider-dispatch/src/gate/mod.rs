@@ -126,8 +126,8 @@ impl Gate {
                 ));
             }
         };
-        let target = self.target(&value.to_string()).map_err(Refusal::invalid)?;
-        let hash = self.hash(target.url());
+        let target = self.target(tenant, &value.to_string()).map_err(Refusal::invalid)?;
+        let hash = self.hash(target.place());
         Ok(NewAddress { tenant: tenant.clone(), recipient, target, hash })
     }
 
@@ -143,7 +143,7 @@ impl Gate {
         let content = parse_content(request.content)?;
         let deliveries = self.deliveries(tenant, &request.to, &class).await?;
         let ttl_s = self.ttl(&request, &class, &deliveries)?;
-        self.check_content(&content, &deliveries)?;
+        self.check_content(tenant, &content, &deliveries)?;
         let key = own_key(&request, submission)?;
         let dedup = dedup::key(tenant, key.as_deref(), &request, submission, &deliveries, ttl_s);
         Ok(NewMessage {
@@ -180,7 +180,7 @@ impl Gate {
         match to {
             Audience::Inline(json) => {
                 let target = self
-                    .target(json)
+                    .target(tenant, json)
                     .map_err(|errors| Refusal::invalid(below("to.address", errors)))?;
                 Ok(vec![self.inline(tenant, Arc::new(target), class)])
             }
@@ -260,7 +260,7 @@ impl Gate {
     fn inline(&self, tenant: &TenantId, target: Arc<Target>, class: &Class) -> NewDelivery {
         NewDelivery {
             lane: self.lane(tenant, &target, class),
-            hash: self.hash(target.url()),
+            hash: self.hash(target.place()),
             target,
             recipient: None,
             address: None,
@@ -268,23 +268,40 @@ impl Gate {
         }
     }
 
-    fn target(&self, json: &str) -> Result<Target, Vec<FieldError>> {
+    fn target(&self, tenant: &TenantId, json: &str) -> Result<Target, Vec<FieldError>> {
         #[derive(Deserialize)]
         struct Which<'a> {
             #[serde(borrow)]
             channel: Option<&'a RawValue>,
         }
-        let known = || {
-            let mut names: Vec<_> = self.intakes.keys().map(|k| k.name()).collect();
-            names.sort_unstable();
-            format!("one of {}", names.join(", "))
-        };
-        let wrong = |found: &str| vec![FieldError::new("channel", found, known())];
+        let wrong = |found: &str| vec![FieldError::new("channel", found, self.configured(tenant))];
         let which: Which<'_> = serde_json::from_str(json).map_err(|_| wrong("nothing"))?;
         let Some(raw) = which.channel else { return Err(wrong("nothing")) };
         let name = raw.get().trim_matches('"');
-        let intake = ChannelKind::parse(name).and_then(|kind| self.intakes.get(&kind));
-        intake.ok_or_else(|| wrong(&shorten(name)))?.target(json)
+        let kind = ChannelKind::parse(name).ok_or_else(|| wrong(&shorten(name)))?;
+        match self.intake(tenant, kind) {
+            Some(intake) => intake.target(json),
+            None => Err(wrong(&format!("{kind}, which is not configured"))),
+        }
+    }
+
+    fn intake(&self, tenant: &TenantId, kind: ChannelKind) -> Option<&Arc<dyn Intake>> {
+        self.intakes.get(&kind).filter(|intake| intake.serves(tenant))
+    }
+
+    /// What a tenant can write to, and what would have to be done for the rest.
+    fn configured(&self, tenant: &TenantId) -> String {
+        let (ready, rest): (Vec<_>, Vec<_>) =
+            ChannelKind::ALL.into_iter().partition(|kind| self.intake(tenant, *kind).is_some());
+        let names = |kinds: Vec<ChannelKind>| {
+            kinds.into_iter().map(ChannelKind::name).collect::<Vec<_>>().join(", ")
+        };
+        let rest: Vec<_> = rest.into_iter().filter(|kind| kind.has_accounts()).collect();
+        let ready = format!("one of {}", names(ready));
+        match rest.is_empty() {
+            true => ready,
+            false => format!("{ready}; for {} configure [accounts.NAME]", names(rest)),
+        }
     }
 
     /// Lanes are few and messages many: the name is allocated once.
@@ -329,6 +346,7 @@ impl Gate {
 
     fn check_content(
         &self,
+        tenant: &TenantId,
         content: &Content<'_>,
         deliveries: &[NewDelivery],
     ) -> Result<(), Refusal> {
@@ -337,11 +355,13 @@ impl Gate {
             let kind = delivery.lane.channel;
             if !checked.contains(&kind) {
                 checked.push(kind);
-                if let Some(intake) = self.intakes.get(&kind) {
-                    intake
-                        .check(content)
-                        .map_err(|errors| Refusal::invalid(below("content", errors)))?;
-                }
+                let intake = self.intake(tenant, kind).ok_or_else(|| {
+                    let found = format!("an address of {kind}, which is not configured");
+                    Refusal::field("to", found, self.configured(tenant))
+                })?;
+                intake
+                    .check(content)
+                    .map_err(|errors| Refusal::invalid(below("content", errors)))?;
             }
         }
         Ok(())

@@ -36,6 +36,22 @@ async fn a_repeat_gets_the_first_answer_whatever_the_order_of_its_fields() {
 }
 
 #[tokio::test]
+async fn a_channel_that_is_not_configured_is_refused_with_what_to_configure() {
+    let to = |channel: &str| format!(r#"{{"to":{{"address":{{"channel":"{channel}"}}}}}}"#);
+    for channel in ["fcm", "apns", "email", "sms"] {
+        let refusal = refusal(&to(channel)).await;
+        let error = &refusal.errors[0];
+        assert_eq!(
+            (refusal.status, &*error.field, &*error.found),
+            (422, "to.address.channel", &*format!("{channel}, which is not configured"))
+        );
+        assert!(error.allowed.contains("webhook"), "{error:?}");
+        assert!(error.allowed.contains("configure [accounts.NAME]"), "{error:?}");
+    }
+    assert_eq!(refusal(&to("pigeon")).await.errors[0].found, "pigeon");
+}
+
+#[tokio::test]
 async fn keys_belong_to_their_tenant() {
     let world = World::new(vec![]);
     let body = format!(r#"{{{HOOK},"idempotency_key":"k"}}"#);

@@ -180,7 +180,7 @@ pub async fn many_lanes_are_served_each_by_its_own(bench: &Bench<'_>) {
     for lane in ready {
         let leased = bench.store.lease(lane.id, 10, LEASE).await.unwrap();
         assert_eq!(leased.len(), 1);
-        assert!(leased[0].target.url().starts_with(&*lane.key.provider));
+        assert!(leased[0].target.place().starts_with(&*lane.key.provider));
     }
     assert!(bench.ready().await.is_empty());
 }

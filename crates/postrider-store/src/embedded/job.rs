@@ -57,7 +57,7 @@ impl Job {
     fn bytes(&self) -> usize {
         let log = self.log.as_ref().map_or(0, |log| log.len());
         // The structs themselves, the allocations around them and the smaller strings.
-        900 + self.message.content.len() + self.target.url().len() + log
+        900 + self.message.content.len() + self.target.place().len() + log
     }
 }
 

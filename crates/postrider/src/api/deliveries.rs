@@ -140,7 +140,9 @@ pub(crate) fn named<T>(
 }
 
 pub(crate) fn channel(text: Option<String>) -> Answer<Option<ChannelKind>> {
-    named("channel", text, ChannelKind::parse, || "webpush, webhook or http".to_owned())
+    named("channel", text, ChannelKind::parse, || {
+        ChannelKind::ALL.map(ChannelKind::name).join(", ")
+    })
 }
 
 pub(crate) fn time(field: &str, text: Option<String>) -> Answer<Option<Timestamp>> {

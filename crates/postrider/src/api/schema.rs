@@ -50,10 +50,11 @@ pub(crate) struct To {
 }
 
 /// Where a message goes. Which fields are needed depends on the channel: `webpush` takes endpoint
-/// and keys, `webhook` url and secrets, `http` method, url, headers and credential.
+/// and keys, `webhook` url and secrets, `http` method, url, headers and credential, `fcm` token or fid,
+/// `apns` token, topic and environment, `email` email and name, `sms` phone, `chat` url.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct NewAddressBody {
-    /// `webpush`, `webhook` or `http`
+    /// `webpush`, `webhook`, `http`, `fcm`, `apns`, `email`, `sms` or `chat`
     pub channel: String,
     /// In the registry only: whose address it is.
     pub recipient: Option<String>,
@@ -66,6 +67,21 @@ pub(crate) struct NewAddressBody {
     /// `env:NAME` or `file:PATH`, as the operator listed it for this origin in `http.credentials`:
     /// resolved when it is sent, never stored.
     pub credential: Option<String>,
+    /// `fcm` and `apns`: the device's token.
+    pub token: Option<String>,
+    /// `fcm`: the Firebase installation id, instead of a token.
+    pub fid: Option<String>,
+    /// `fcm`: the project that the app is registered with, where there are several.
+    pub project: Option<String>,
+    /// `apns`: the app's bundle id.
+    pub topic: Option<String>,
+    /// `apns`: `production` or `sandbox`.
+    pub environment: Option<String>,
+    pub email: Option<String>,
+    /// `email`: the recipient's name.
+    pub name: Option<String>,
+    /// `sms`: E.164, `+15550100`.
+    pub phone: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -91,6 +107,21 @@ pub(crate) struct NewContent {
     /// `{"body": …}`: the body, byte for byte.
     #[schema(value_type = Object)]
     pub http: Option<Value>,
+    /// `{"message": …}`: a `Message` of FCM HTTP v1 without its target.
+    #[schema(value_type = Object)]
+    pub fcm: Option<Value>,
+    /// `{"payload": …, "push_type": "alert", "priority": 10}`: the payload as Apple gets it.
+    #[schema(value_type = Object)]
+    pub apns: Option<Value>,
+    /// `{"subject": "…", "html": "…", "text": "…"}`
+    #[schema(value_type = Object)]
+    pub email: Option<Value>,
+    /// `{"text": "…"}`
+    #[schema(value_type = Object)]
+    pub sms: Option<Value>,
+    /// `{"payload": …}`: the body, byte for byte.
+    #[schema(value_type = Object)]
+    pub chat: Option<Value>,
 }
 
 /// How often and how patiently to retry.

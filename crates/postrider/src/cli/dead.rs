@@ -73,7 +73,7 @@ struct DeadFilter {
     /// permanent, retries_exhausted, ttl, poison, ambiguous or refused
     #[arg(long)]
     reason: Option<String>,
-    /// webpush, webhook or http
+    /// webpush, webhook, http, fcm, apns, email, sms or chat
     #[arg(long)]
     channel: Option<String>,
     /// Part of the last attempt's code or detail.

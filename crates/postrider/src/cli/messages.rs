@@ -53,7 +53,7 @@ struct DeliveryFilter {
     /// queued, sending, retrying, parked, sent, gone, expired, failed, cancelled, …
     #[arg(long)]
     state: Option<String>,
-    /// webpush, webhook or http
+    /// webpush, webhook, http, fcm, apns, email, sms or chat
     #[arg(long)]
     channel: Option<String>,
     #[arg(long)]
