@@ -12,7 +12,9 @@ use postrider_core::store::{
     Admission, Change, DedupKey, DeliveryFilter, Leased, Ledger, NewAddress, NewMessage, Queue,
     Registry, Replay, Selection, Settlement,
 };
-use postrider_core::{AddressHash, Clock, DeliveryId, MessageId, State, TenantId, Timestamp};
+use postrider_core::{
+    AddressHash, Clock, DeliveryId, LaneId, MessageId, State, TenantId, Timestamp,
+};
 use postrider_store::conformance::{batch, success, webhook};
 use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, Options};
 use proptest::prelude::*;
@@ -29,6 +31,8 @@ enum Act {
     Discard { which: Option<usize> },
     Register { tenant: bool, number: u32 },
     Prune { keep_s: u64 },
+    SetAside { lane: usize, for_s: u64 },
+    BringBack { lane: Option<usize> },
     Crash,
 }
 
@@ -64,6 +68,8 @@ fn act() -> impl Strategy<Value = Act> {
         1 => prop::option::of(any::<usize>()).prop_map(|which| Act::Discard { which }),
         1 => (any::<bool>(), 0..4u32).prop_map(|(tenant, number)| Act::Register { tenant, number }),
         1 => (0..60u64).prop_map(|keep_s| Act::Prune { keep_s }),
+        1 => (0..8usize, 0..30u64).prop_map(|(lane, for_s)| Act::SetAside { lane, for_s }),
+        1 => prop::option::of(0..8usize).prop_map(|lane| Act::BringBack { lane }),
         1 => Just(Act::Crash),
     ]
 }
@@ -82,6 +88,10 @@ struct Pair {
 
 fn tenant(first: bool) -> &'static str {
     if first { "acme" } else { "other" }
+}
+
+fn lane_id(number: usize) -> LaneId {
+    LaneId(number as u32)
 }
 
 fn hash_of(number: u32) -> AddressHash {
@@ -152,6 +162,15 @@ impl Pair {
                 let keep = Duration::from_secs(keep_s);
                 let ours = self.model.prune(keep).await.unwrap();
                 assert_eq!(self.store.prune(keep).await.unwrap(), ours);
+            }
+            Act::SetAside { lane, for_s } => {
+                let (lane, until) = (lane_id(lane), self.clock.now() + Duration::from_secs(for_s));
+                self.model.set_aside(lane, until);
+                self.store.set_aside(lane, until);
+            }
+            Act::BringBack { lane } => {
+                self.model.bring_back(lane.map(lane_id));
+                self.store.bring_back(lane.map(lane_id));
             }
             Act::Crash => self.crash(),
             Act::Settle { .. } | Act::Cancel { .. } => {}

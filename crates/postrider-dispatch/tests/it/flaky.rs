@@ -59,6 +59,14 @@ impl Queue for Flaky {
         self.waits.fetch_add(1, Ordering::SeqCst);
         self.inner.wait_for_work(at_most).await;
     }
+
+    fn set_aside(&self, lane: LaneId, until: Timestamp) {
+        self.inner.set_aside(lane, until);
+    }
+
+    fn bring_back(&self, lane: Option<LaneId>) {
+        self.inner.bring_back(lane);
+    }
 }
 
 #[async_trait]

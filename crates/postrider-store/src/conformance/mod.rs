@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a suite fails by panicking")]
 
 mod acts;
+mod aside;
 mod dedup;
 mod kit;
 mod ledger;
@@ -21,6 +22,7 @@ use postrider_core::store::Store;
 use crate::ManualClock;
 
 pub use acts::*;
+pub use aside::*;
 pub use dedup::*;
 pub use kit::{Bench, batch, delivery_to, lane, message, success, webhook};
 pub use ledger::*;
@@ -103,6 +105,11 @@ macro_rules! promises {
             waiting_ends_when_a_lease_ends
             what_was_already_shown_does_not_wake
             waiting_ends_in_time
+            a_lane_set_aside_is_not_ready_until_its_time
+            a_lane_set_aside_again_has_the_newer_end
+            what_arrives_in_a_lane_set_aside_wakes_nobody
+            waiting_ends_when_a_lane_comes_back
+            a_lane_comes_back_to_work_that_is_due_later
         }
     };
     (@each $factory:expr; $($name:ident)*) => {

@@ -9,7 +9,7 @@ use super::kit::{Bench, LEASE, message, secs};
 const FOREVER: Duration = Duration::from_secs(1_000_000);
 
 /// Runs `act` while somebody waits, and tells whether that wakes them.
-async fn wakes(bench: &Bench<'_>, act: impl AsyncFnOnce()) -> bool {
+pub(super) async fn wakes(bench: &Bench<'_>, act: impl AsyncFnOnce()) -> bool {
     let waiting = bench.store.wait_for_work(FOREVER);
     tokio::pin!(waiting);
     let asleep = tokio::select! {
@@ -20,6 +20,12 @@ async fn wakes(bench: &Bench<'_>, act: impl AsyncFnOnce()) -> bool {
     assert!(asleep, "there was nothing to wake for yet");
     act().await;
     tokio::time::timeout(Duration::from_secs(20), waiting).await.is_ok()
+}
+
+/// Tells whether there is nothing to wake for at this moment.
+pub(super) async fn stays_asleep(bench: &Bench<'_>) -> bool {
+    let waiting = bench.store.wait_for_work(FOREVER);
+    tokio::time::timeout(Duration::from_millis(50), waiting).await.is_err()
 }
 
 async fn yields() {
@@ -54,8 +60,7 @@ pub async fn waiting_ends_when_a_lease_ends(bench: &Bench<'_>) {
 pub async fn what_was_already_shown_does_not_wake(bench: &Bench<'_>) {
     bench.accept_one().await;
     bench.ready().await;
-    let waiting = bench.store.wait_for_work(FOREVER);
-    assert!(tokio::time::timeout(Duration::from_millis(50), waiting).await.is_err());
+    assert!(stays_asleep(bench).await);
     assert!(wakes(bench, async || _ = bench.accept(message("acme", 2)).await).await);
 }
 

@@ -119,11 +119,20 @@ impl Board {
     /// New work that was committed, or old work that is to be done again.
     pub(super) fn arrive(&mut self, lane: u32, key: Key, now: i64) {
         self.lanes.arrive(lane, key);
-        self.fresh |= key.0 <= now;
+        self.fresh |= key.0 <= now && !self.lanes.is_aside(lane);
+    }
+
+    /// True if a lane of those brought back has something due.
+    pub(super) fn bring_back(&mut self, lane: Option<u32>, now: i64) -> bool {
+        let lanes = lane.map_or_else(|| self.lanes.all_aside(), |lane| vec![lane]);
+        let due = lanes.into_iter().filter(|lane| self.lanes.bring_back(*lane, now)).count();
+        self.fresh |= due > 0;
+        due > 0
     }
 
     pub(super) fn ready(&mut self, now: i64, limit: usize) -> Vec<ReadyLane> {
         self.expire(now);
+        self.lanes.end_aside(now);
         self.shown = now;
         self.fresh = false;
         let ready = self.lanes.ready(now, limit);
@@ -137,13 +146,15 @@ impl Board {
     /// Whether there is unseen work now, else when there will be.
     pub(super) fn next_work(&mut self, now: i64) -> Result<(), Option<i64>> {
         self.expire(now);
+        self.fresh |= self.lanes.end_aside(now);
         let next = self.lanes.next_after(self.shown);
         match next {
             _ if self.fresh => Ok(()),
             Some(due) if due <= now => Ok(()),
             next => {
                 let end = self.ends.first().map(|(until, _)| *until);
-                Err([next, end].into_iter().flatten().min())
+                let back = self.lanes.next_aside_end();
+                Err([next, end, back].into_iter().flatten().min())
             }
         }
     }

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::aside::Aside;
+
 /// Due time in milliseconds and sequence of a delivery: the order of a lane.
 pub(super) type Key = (i64, u64);
 
@@ -36,6 +38,7 @@ pub(super) struct Lanes {
     limits: Limits,
     active: HashMap<u32, Lane>,
     by_due: BTreeSet<(i64, u32)>,
+    aside: Aside,
     held: usize,
 }
 
@@ -71,7 +74,13 @@ impl Lane {
 
 impl Lanes {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, active: HashMap::new(), by_due: BTreeSet::new(), held: 0 }
+        Self {
+            limits,
+            active: HashMap::new(),
+            by_due: BTreeSet::new(),
+            aside: Aside::default(),
+            held: 0,
+        }
     }
 
     /// A lane as found on disk when the store is opened.
@@ -215,6 +224,42 @@ impl Lanes {
         self.by_due.range((shown.saturating_add(1), 0)..).next().map(|(due, _)| *due)
     }
 
+    pub(super) fn is_aside(&self, lane: u32) -> bool {
+        self.aside.holds(lane)
+    }
+
+    pub(super) fn set_aside(&mut self, lane: u32, until: i64) {
+        self.aside.put(lane, until);
+        self.relist(lane);
+    }
+
+    /// Lists it again; true if it has something due.
+    pub(super) fn bring_back(&mut self, lane: u32, now: i64) -> bool {
+        self.aside.take(lane) && self.list_again(lane, now)
+    }
+
+    pub(super) fn all_aside(&self) -> Vec<u32> {
+        self.aside.all()
+    }
+
+    /// Lists those whose time is over; true if one of them has something due.
+    pub(super) fn end_aside(&mut self, now: i64) -> bool {
+        let mut due = false;
+        while let Some(lane) = self.aside.pop_ended(now) {
+            due |= self.list_again(lane, now);
+        }
+        due
+    }
+
+    pub(super) fn next_aside_end(&self) -> Option<i64> {
+        self.aside.next_end()
+    }
+
+    fn list_again(&mut self, lane: u32, now: i64) -> bool {
+        self.relist(lane);
+        self.active.get(&lane).and_then(Lane::next).is_some_and(|due| due <= now)
+    }
+
     pub(super) fn depths(&self) -> impl Iterator<Item = Depth> {
         self.active.iter().map(|(&lane, entry)| Depth {
             lane,
@@ -249,14 +294,15 @@ impl Lanes {
             entry.horizon = None;
         }
         let next = entry.next();
-        if entry.listed != next {
+        let listed = next.filter(|_| !self.aside.holds(lane));
+        if entry.listed != listed {
             if let Some(due) = entry.listed {
                 self.by_due.remove(&(due, lane));
             }
-            if let Some(due) = next {
+            if let Some(due) = listed {
                 self.by_due.insert((due, lane));
             }
-            entry.listed = next;
+            entry.listed = listed;
         }
         if next.is_none() && entry.in_flight == 0 {
             self.active.remove(&lane);

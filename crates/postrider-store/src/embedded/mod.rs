@@ -6,6 +6,7 @@
 
 mod accept;
 mod acts;
+mod aside;
 mod board;
 mod checkpoint;
 mod dedup;

@@ -95,6 +95,17 @@ impl Queue for EmbeddedStore {
         };
         self.shared.wake.wait(at_most, look).await;
     }
+
+    fn set_aside(&self, lane: LaneId, until: Timestamp) {
+        self.shared.board().lanes.set_aside(lane.0, until.0);
+    }
+
+    fn bring_back(&self, lane: Option<LaneId>) {
+        let due = self.shared.board().bring_back(lane.map(|lane| lane.0), self.shared.now().0);
+        if due {
+            self.shared.wake.notify();
+        }
+    }
 }
 
 impl EmbeddedStore {

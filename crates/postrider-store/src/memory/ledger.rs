@@ -101,7 +101,6 @@ impl Ledger for MemoryStore {
             for (index, id) in chosen.iter().enumerate() {
                 rows.replay(*id, paced(now, index as u64, how.rate_per_s), &how, now);
             }
-            rows.fresh |= !chosen.is_empty();
             chosen.len() as u64
         };
         self.wake.notify();
@@ -285,10 +284,12 @@ impl Rows {
     fn replay(&mut self, id: DeliveryId, due: Timestamp, how: &Replay, now: Timestamp) {
         let message = self.deliveries.get(&id).and_then(|row| self.messages.get(&row.message));
         let Some(ttl_s) = how.ttl_s.or(message.map(|row| row.message.ttl_s)) else { return };
-        self.change(id, |row| {
+        let lane = self.change(id, |row| {
             row.progress = row.progress.replayed(due, now);
             row.expires = postrider_core::ttl::expires_at(now, Some(due), ttl_s);
             row.retry = how.retry.clone();
+            row.lane
         });
+        self.fresh |= lane.is_some_and(|lane| self.is_news(lane, due, now));
     }
 }

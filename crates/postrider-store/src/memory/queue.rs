@@ -1,5 +1,6 @@
 //! The model's queue.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ impl Queue for MemoryStore {
         let mut ready: Vec<_> = rows
             .due
             .iter()
+            .filter(|(id, _)| !rows.is_aside(**id, now))
             .filter_map(|(&id, queue)| {
                 let (due_at, _) = *queue.first().filter(|(due, _)| *due <= now)?;
                 Some(ReadyLane { id, key: rows.lane(id).clone(), due_at })
@@ -73,19 +75,49 @@ impl Queue for MemoryStore {
     async fn wait_for_work(&self, at_most: Duration) {
         let look = |now| {
             let rows = self.rows();
-            let unseen = (rows.shown + Duration::from_millis(1), DeliveryId(0));
-            let next = rows.due.values().filter_map(|queue| queue.range(unseen..).next()).min();
+            let next = rows.next_unseen();
             match next {
                 _ if rows.fresh => Work::Now,
-                Some((due, _)) if *due <= now => Work::Now,
-                next => Work::At(next.map(|(due, _)| *due)),
+                Some(due) if due <= now => Work::Now,
+                next => Work::At(next),
             }
         };
         self.wake.wait(at_most, look).await;
     }
+
+    fn set_aside(&self, lane: LaneId, until: Timestamp) {
+        self.rows().aside.insert(lane, until);
+    }
+
+    fn bring_back(&self, lane: Option<LaneId>) {
+        self.rows().bring_back(lane, self.clock.now());
+        self.wake.notify();
+    }
 }
 
 impl Rows {
+    /// When the first that was not yet due at the last showing is due, for all to see.
+    fn next_unseen(&self) -> Option<Timestamp> {
+        let unseen = (self.shown + Duration::from_millis(1), DeliveryId(0));
+        let next = |(lane, queue): (&LaneId, &BTreeSet<(Timestamp, DeliveryId)>)| {
+            let until = self.aside.get(lane).filter(|until| **until > self.shown);
+            match until {
+                Some(until) => queue.first().map(|(due, _)| *due.max(until)),
+                None => queue.range(unseen..).next().map(|(due, _)| *due),
+            }
+        };
+        self.due.iter().filter_map(next).min()
+    }
+
+    fn bring_back(&mut self, lane: Option<LaneId>, now: Timestamp) {
+        let lanes = lane.map_or_else(|| self.aside.keys().copied().collect(), |lane| vec![lane]);
+        for lane in lanes {
+            let was_aside = self.aside.remove(&lane).is_some();
+            let first = self.due.get(&lane).and_then(BTreeSet::first);
+            self.fresh |= was_aside && first.is_some_and(|(due, _)| *due <= now);
+        }
+    }
+
     fn accept(&mut self, new: NewMessage, ids: &mut Ids, now: Timestamp) -> Admission {
         if let Some(dedup) = &new.dedup
             && let Some(seen) = self.dedup.get(&dedup.key).filter(|seen| seen.expires > now)
@@ -122,6 +154,7 @@ impl Rows {
             };
             self.deliveries.insert(id, row);
             self.due.entry(lane).or_default().insert((due, id));
+            self.fresh |= self.is_news(lane, due, now);
             deliveries.push(id);
         }
         if let Some(dedup) = new.dedup {
@@ -149,7 +182,6 @@ impl Rows {
             deliveries: deliveries.clone(),
         };
         self.messages.insert(message, row);
-        self.fresh |= due <= now;
         Admission::Accepted { message, deliveries }
     }
 
@@ -213,7 +245,7 @@ impl Rows {
             self.gone.insert((tenant, hash));
         }
         self.scrub(message);
-        self.fresh |= progress.state.is_pending() && progress.due <= now;
+        self.fresh |= progress.state.is_pending() && self.is_news(lane, progress.due, now);
         Settled::Done
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Rows {
     pub(super) addresses: BTreeMap<AddressId, Address>,
     pub(super) api_keys: Vec<ApiKey>,
     pub(super) signing_keys: Vec<SigningKey>,
+    /// Lanes set aside, each until its time.
+    pub(super) aside: BTreeMap<LaneId, Timestamp>,
     pub(super) token: u64,
     /// What was due by then was shown by `ready_lanes`.
     pub(super) shown: Timestamp,
@@ -124,7 +126,17 @@ impl Rows {
         row.scrubbed = !needed.into_iter().any(|d| needs_body(d.progress.state, d.discarded));
     }
 
+    pub(super) fn is_aside(&self, lane: LaneId, now: Timestamp) -> bool {
+        self.aside.get(&lane).is_some_and(|until| *until > now)
+    }
+
+    /// Whether somebody should hear of something due in that lane.
+    pub(super) fn is_news(&self, lane: LaneId, due: Timestamp, now: Timestamp) -> bool {
+        due <= now && !self.is_aside(lane, now)
+    }
+
     pub(super) fn forget_leases(&mut self) {
+        self.aside.clear();
         let leased: Vec<_> = self
             .deliveries
             .iter()

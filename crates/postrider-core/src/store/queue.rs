@@ -1,0 +1,177 @@
+//! The queue: what is taken in, leased and settled. Knows nothing of people's questions; that is the
+//! ledger's part.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::StoreResult;
+use crate::address::{AddressHash, Target};
+use crate::backoff::RetryPolicy;
+use crate::delivery::{AttemptRecord, DeadReason, State};
+use crate::id::{AddressId, DeliveryId, MessageId};
+use crate::lane::{LaneId, LaneKey};
+use crate::message::{Envelope, Message, TenantId};
+use crate::time::Timestamp;
+
+/// A key under which a second message is a repeat of the first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DedupKey {
+    /// Hash of tenant and key.
+    pub key: [u8; 16],
+    /// Hash of what was asked for: the same key with another fingerprint is a conflict.
+    pub fingerprint: [u8; 16],
+    pub window: Duration,
+}
+
+/// A message as it comes from the gate. The store gives it its id and its times.
+#[derive(Debug, Clone)]
+pub struct NewMessage {
+    pub tenant: TenantId,
+    pub class: Arc<str>,
+    pub ttl_s: u32,
+    /// Not before; the TTL counts from here.
+    pub send_at: Option<Timestamp>,
+    pub envelope: Envelope,
+    pub content: Arc<str>,
+    pub dedup: Option<DedupKey>,
+    /// At least one.
+    pub deliveries: Vec<NewDelivery>,
+}
+
+#[derive(Debug, Clone)]
+pub struct NewDelivery {
+    pub lane: Arc<LaneKey>,
+    pub target: Arc<Target>,
+    pub hash: AddressHash,
+    pub recipient: Option<Arc<str>>,
+    pub address: Option<AddressId>,
+    /// When the address was registered, where that is known.
+    pub address_since: Option<Timestamp>,
+}
+
+/// What became of one message at the store's door.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    Accepted {
+        message: MessageId,
+        deliveries: Vec<DeliveryId>,
+    },
+    /// The same key and fingerprint were seen inside the window: the first answer again.
+    Duplicate {
+        message: MessageId,
+        deliveries: Vec<DeliveryId>,
+    },
+    /// The same key with another fingerprint.
+    Conflict {
+        message: MessageId,
+    },
+}
+
+/// Why a leased delivery is not to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Halt {
+    AddressGone,
+}
+
+/// The right to attempt a delivery until the lease ends.
+#[derive(Debug, Clone)]
+pub struct Leased {
+    pub delivery: DeliveryId,
+    /// The fencing token: a settlement with an older one is refused.
+    pub token: u64,
+    pub message: Arc<Message>,
+    pub target: Arc<Target>,
+    pub hash: AddressHash,
+    pub address_since: Option<Timestamp>,
+    /// Attempts so far that count.
+    pub attempts: u32,
+    /// Attempts so far, all of them.
+    pub tries: u32,
+    /// The wait before this attempt, for decorrelated jitter.
+    pub last_delay: Duration,
+    /// The delivery's own deadline: its message's, or what a replay set.
+    pub expires_at: Timestamp,
+    /// A policy that a replay set for this delivery alone.
+    pub retry: Option<RetryPolicy>,
+    pub halt: Option<Halt>,
+}
+
+/// What a decision changes, to be written down.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// Final: `Sent`, `Expired`, `Cancelled` or `Suppressed`.
+    Finish(State),
+    /// Final: the address is gone; so is everything else queued for it. Endpoint and keys are
+    /// erased, the hash stays.
+    Gone,
+    /// Final: to the dead letters.
+    DeadLetter(DeadReason),
+    /// Due again after a while.
+    Retry { after: Duration },
+    /// Due again after a while; waits for something that is not the message's fault.
+    Park { after: Duration },
+    /// Give the lease back; nothing happened.
+    Release,
+}
+
+/// The durable write of a decision.
+#[derive(Debug, Clone)]
+pub struct Settlement {
+    pub delivery: DeliveryId,
+    pub token: u64,
+    /// What was tried under this lease, in order: often one, more where an attempt went again at
+    /// once, none where nothing was sent.
+    pub attempts: Vec<AttemptRecord>,
+    pub change: Change,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    Done,
+    /// The lease had ended and the delivery moved on without it; nothing was written.
+    Fenced,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyLane {
+    pub id: LaneId,
+    pub key: Arc<LaneKey>,
+    /// When its first delivery became due.
+    pub due_at: Timestamp,
+}
+
+#[async_trait]
+pub trait Queue: Send + Sync {
+    /// Takes messages in: message, deliveries and dedup key, atomic per message, all of them durable
+    /// on return. One admission each, in order. A key repeated within the batch counts too.
+    async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>>;
+
+    /// Why new work is refused at present, if it is known to be.
+    fn takes_work(&self) -> StoreResult<()> {
+        Ok(())
+    }
+
+    /// Lanes with something due now, longest due first, at most `limit`; none that is set aside.
+    async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>>;
+
+    /// Leases up to `max` due deliveries of a lane, in order of due time.
+    async fn lease(&self, lane: LaneId, max: usize, duration: Duration)
+    -> StoreResult<Vec<Leased>>;
+
+    /// Writes decisions down: state and ledger entry, atomic each, fenced. One answer each, in order.
+    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>>;
+
+    /// Returns when something became due since the last `ready_lanes` (by arrival or by time), or
+    /// after `at_most`. What was already due then does not wake.
+    async fn wait_for_work(&self, at_most: Duration);
+
+    /// Until then the lane is not ready and wakes nobody, whatever arrives in it; its end does. A
+    /// later call sets another end. Costs nothing per round, however many are set aside. Forgotten
+    /// by a restart.
+    fn set_aside(&self, lane: LaneId, until: Timestamp);
+
+    /// Ends that early, for one lane or for all.
+    fn bring_back(&self, lane: Option<LaneId>);
+}
