@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::pool::{Endpoint, Pool, Request, Response, TransportError};
 use crate::scrub;
+use crate::tables::Tables;
 
 /// How many attempts are prepared before those that are ready go out: enough to encrypt in one go,
 /// few enough that the network does not stand still meanwhile.
@@ -22,7 +23,7 @@ const PREPARED_AT_ONCE: usize = 32;
 pub struct Wiring {
     pub pool: Pool,
     pub clock: Arc<dyn Clock>,
-    pub table: Arc<Table>,
+    pub tables: Arc<Tables>,
     /// The hard deadline of one attempt, connecting included.
     pub attempt_timeout: Duration,
 }
@@ -30,8 +31,8 @@ pub struct Wiring {
 impl Wiring {
     /// With the built-in classification table and a deadline of 30 s.
     pub fn new(pool: Pool, clock: Arc<dyn Clock>) -> Self {
-        let table = Arc::new(Table::built_in());
-        Self { pool, clock, table, attempt_timeout: Duration::from_secs(30) }
+        let tables = Tables::new(Table::built_in());
+        Self { pool, clock, tables, attempt_timeout: Duration::from_secs(30) }
     }
 }
 
@@ -133,7 +134,7 @@ impl Wiring {
             token_age: reading.token_age,
             retry_all: attempt.class.retry_all,
         };
-        let outcome = classify(&self.table, &answer, self.clock.now());
+        let outcome = classify(&self.tables.now(), &answer, self.clock.now());
         let accepted = outcome == Outcome::Accepted;
         Report {
             outcome,

@@ -7,6 +7,7 @@ mod deliver;
 mod error;
 
 mod scrub;
+mod tables;
 
 pub mod http;
 pub mod intake;
@@ -18,5 +19,6 @@ pub use deliver::Wiring;
 pub use error::Error;
 pub use http::{Credentials, EnvAndFiles, HttpChannel};
 pub use pool::{Pool, PoolConfig, is_public};
+pub use tables::Tables;
 pub use webhook::{Secret, WebhookChannel, WebhookSecrets};
 pub use webpush::{Padding, VapidKey, VapidKeys, WebPushChannel, WebPushConfig};

@@ -8,6 +8,7 @@ pub mod client;
 pub mod config;
 pub mod demo;
 pub mod keys;
+pub mod live;
 pub mod sandbox;
 pub mod serve;
 pub mod telemetry;

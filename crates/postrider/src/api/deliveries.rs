@@ -96,7 +96,7 @@ pub(crate) async fn explanation(
         provider: delivery.provider.clone(),
         class: delivery.class.clone(),
     });
-    let mut class = app.config.classes.get(&*delivery.class).cloned();
+    let mut class = app.config().classes.get(&*delivery.class).cloned();
     let message = app.store.message(reader.view.as_ref(), delivery.message).await?;
     let own = message.and_then(|message| message.envelope.retry);
     if let (Some(class), Some(own)) = (&mut class, own) {

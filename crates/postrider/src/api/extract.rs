@@ -108,12 +108,12 @@ pub(crate) fn require_type(headers: &HeaderMap, allowed: &[&str]) -> Result<(), 
 }
 
 async fn read(headers: &HeaderMap, body: Body, app: &Shared) -> Result<Bytes, Problem> {
-    let limit = app.config.server.body_bytes_max;
+    let limit = app.config().server.body_bytes_max;
     let announced = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| length > limit as u64) {
         return Err(Problem::too_large(limit));
     }
-    let patience = Duration::from_secs(app.config.server.request_timeout_s);
+    let patience = Duration::from_secs(app.config().server.request_timeout_s);
     match tokio::time::timeout(patience, Limited::new(body, limit).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::too_large(limit)),

@@ -5,6 +5,7 @@ mod addresses;
 mod api_keys;
 mod auth;
 mod batch;
+mod configuration;
 mod dead_letters;
 mod deliveries;
 mod events;
@@ -36,12 +37,13 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
+use crate::live::Live;
 use crate::telemetry::Metrics;
 pub use problem::Problem;
 
 /// What a server is made of, as far as handlers need it.
 pub struct Parts {
-    pub config: Arc<Config>,
+    pub live: Live,
     pub store: Arc<dyn Store>,
     pub gate: Arc<Gate>,
     pub lanes: Arc<Lanes>,
@@ -73,6 +75,11 @@ impl App {
     pub fn new(parts: Parts) -> Self {
         let started_at = parts.clock.now();
         Self { parts, started_at, draining: watch::Sender::new(false) }
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<Config> {
+        self.live.now()
     }
 
     /// From now on `/readyz` says no, and streams of events end.
@@ -130,6 +137,7 @@ fn routes() -> Vec<Route> {
         ("/v1/lanes/{id}/pause", &["post"], post(lanes::pause)),
         ("/v1/lanes/{id}/resume", &["post"], post(lanes::resume)),
         ("/v1/lanes/{id}/breaker", &["post"], post(lanes::breaker)),
+        ("/v1/config/reload", &["post"], post(configuration::reload)),
         ("/v1/events", &["get"], get(events::events)),
         ("/v1/classes", &["get"], get(overview::classes)),
         ("/healthz", &["get"], get(overview::healthz)),

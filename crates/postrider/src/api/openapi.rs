@@ -5,8 +5,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::{
-    addresses, api_keys, batch, dead_letters, deliveries, events, lanes, messages, overview,
-    signing_keys,
+    addresses, api_keys, batch, configuration, dead_letters, deliveries, events, lanes, messages,
+    overview, signing_keys,
 };
 
 #[derive(OpenApi)]
@@ -47,6 +47,7 @@ use super::{
         lanes::pause,
         lanes::resume,
         lanes::breaker,
+        configuration::reload,
         events::events,
         overview::classes,
         overview::healthz,

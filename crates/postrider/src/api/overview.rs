@@ -102,7 +102,7 @@ pub(crate) struct ClassList {
 /// The configured classes.
 #[utoipa::path(get, path = "/v1/classes", tag = "administration", responses((status = 200, body = ClassList)))]
 pub(crate) async fn classes(State(app): State<Shared>, _: Reader) -> Json<ClassList> {
-    Json(ClassList { classes: app.config.classes.clone() })
+    Json(ClassList { classes: app.config().classes.clone() })
 }
 
 /// The process lives.
@@ -129,7 +129,7 @@ pub(crate) async fn readyz(State(app): State<Shared>) -> Answer<&'static str> {
 /// Metrics in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "overview", responses((status = 200, body = String)))]
 pub(crate) async fn metrics(State(app): State<Shared>, request: Request) -> Answer<Response> {
-    if !app.config.server.metrics_public {
+    if !app.config().server.metrics_public {
         let (mut parts, _) = request.into_parts();
         Reader::from_request_parts(&mut parts, &app).await?;
     }

@@ -97,7 +97,7 @@ enum Command {
     Sandbox(crate::sandbox::SandboxArgs),
     /// Print the OpenAPI description of the API.
     Openapi,
-    /// Check or explain the configuration.
+    /// Check, explain or reload the configuration.
     Config(serve::ConfigArgs),
     /// Print completions for a shell.
     Completions {
@@ -180,7 +180,7 @@ impl Command {
             Self::Bench(args) => Ok(crate::bench::run(args).await?),
             Self::Sandbox(args) => Ok(crate::sandbox::run(args).await?),
             Self::Openapi => output::print(&crate::api::openapi::json()),
-            Self::Config(args) => serve::config(args),
+            Self::Config(args) => serve::config(args).await,
             Self::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Cli::command(), "postrider", &mut script);

@@ -5,20 +5,23 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Failure, Outcome, output};
-use crate::config::{Config, Environment, reference};
+use super::output::items;
+use super::{Connection, Failure, Outcome, output};
+use crate::config::{Config, ConfigError, Environment, reference};
 use crate::{serve, telemetry};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:
   postrider serve
   postrider serve --data /var/lib/postrider --listen 0.0.0.0:8080
   POSTRIDER_ADMIN_KEY=a-secret-of-yours postrider serve --config /etc/postrider.toml
 
 The first start makes what is missing: the data folder (0700), an admin key (printed once), a VAPID
-key pair and a webhook secret. SIGTERM and Ctrl-C end it in order; a second one at once.")]
+key pair and a webhook secret. SIGTERM and Ctrl-C end it in order; a second one at once. SIGHUP reads
+the configuration anew, as `postrider config reload` does.")]
 pub(super) struct ServeArgs {
     /// The configuration file [default: postrider.toml if there is one].
     #[arg(long, value_name = "FILE")]
@@ -51,43 +54,74 @@ enum ConfigCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Let a running server read its configuration anew (admin key). If anything is wrong, it keeps
+    /// what it has and says what is wrong.
+    Reload {
+        #[command(flatten)]
+        connection: Connection,
+    },
     /// Print every setting with its default and its meaning, as a valid configuration file.
     Reference,
 }
 
-pub(super) fn config(args: ConfigArgs) -> Outcome {
+pub(super) async fn config(args: ConfigArgs) -> Outcome {
     match args.what {
         ConfigCommand::Reference => output::print(&reference()),
         ConfigCommand::Check { config } => {
             load(config)?;
             output::print("the configuration is valid")
         }
+        ConfigCommand::Reload { connection } => {
+            let client = connection.client()?;
+            let told = client.post("/v1/config/reload", &Value::Null).await?;
+            connection.output().show(&told, reloaded)
+        }
+    }
+}
+
+fn reloaded(told: &Value) -> String {
+    let named = |field: &str| {
+        let names: Vec<_> = items(told, field).iter().filter_map(Value::as_str).collect();
+        if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+    };
+    format!("changed: {}\nneeds a restart: {}", named("changed"), named("needs_restart"))
+}
+
+impl ServeArgs {
+    /// The configuration as it reads at this moment, with the flags over it.
+    fn read(&self) -> Result<Config, ConfigError> {
+        let mut config = Config::load(self.config.as_deref(), &Environment::of_process())?;
+        if let Some(data) = &self.data {
+            config.store.data.clone_from(data);
+        }
+        if let Some(listen) = self.listen {
+            config.server.listen = listen;
+        }
+        if let Some(url) = &self.store {
+            config.store.url.clone_from(url);
+        }
+        if let Some(role) = &self.role {
+            config.server.role.clone_from(role);
+        }
+        config.check()?;
+        Ok(config)
     }
 }
 
 pub(super) async fn run(args: ServeArgs) -> Outcome {
-    let mut config = load(args.config)?;
-    if let Some(data) = args.data {
-        config.store.data = data;
-    }
-    if let Some(listen) = args.listen {
-        config.server.listen = listen;
-    }
-    if let Some(url) = args.store {
-        config.store.url = url;
-    }
-    if let Some(role) = args.role {
-        config.server.role = role;
-    }
-    config.check().map_err(|e| Failure::Usage(e.to_string()))?;
+    let config = args.read().map_err(|e| Failure::Usage(e.to_string()))?;
     telemetry::log::init(&config.log);
     let mut terminate = signal(SignalKind::terminate()).context("no SIGTERM to listen to")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("no SIGINT to listen to")?;
-    let running = serve::start(config).await?;
+    let mut hangup = signal(SignalKind::hangup()).context("no SIGHUP to listen to")?;
+    let running = serve::start_from(Box::new(move || args.read())).await?;
     greet(&running)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => reload(&running).await,
+        }
     }
     tracing::info!("shutting down; once more to stop at once");
     tokio::select! {
@@ -100,6 +134,17 @@ pub(super) async fn run(args: ServeArgs) -> Outcome {
         }
         _ = terminate.recv() => Err(Failure::Silent),
         _ = interrupt.recv() => Err(Failure::Silent),
+    }
+}
+
+async fn reload(running: &serve::Running) {
+    match running.app.live.reload().await {
+        Ok(told) => {
+            tracing::info!(changed = told.changed.join(", "), "the configuration was read anew");
+        }
+        Err(error) => {
+            tracing::error!(%error, "the configuration cannot be used; nothing was changed");
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The configuration: `postrider.toml`, then the environment over it. Reads files and variables,
 //! checks every value, and says exactly what is wrong. Opens no socket and no store.
 
+mod classes;
 mod environment;
 mod reference;
 mod section;
 pub mod sections;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,7 +38,14 @@ pub enum ConfigError {
     )]
     UnknownVariable { variable: String },
     #[error("{field} = {found}: {allowed}")]
-    Invalid { field: &'static str, found: String, allowed: &'static str },
+    Invalid { field: String, found: String, allowed: String },
+}
+
+impl ConfigError {
+    fn invalid(field: &str, found: impl ToString, allowed: &str) -> Self {
+        let (found, allowed) = (found.to_string(), allowed.to_owned());
+        Self::Invalid { field: field.to_owned(), found, allowed }
+    }
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -63,6 +71,9 @@ pub struct Config {
     /// What answers of providers mean, where the built-in tables are not to be believed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classify: Vec<Row>,
+    /// Which settings file and environment named, as paths.
+    #[serde(skip)]
+    named: BTreeSet<String>,
 }
 
 impl Config {
@@ -93,19 +104,30 @@ impl Config {
             message: e.to_string(),
         })?;
         environment.apply(&mut table)?;
-        let mut all = built_in_classes();
-        if let Some(classes) = table.remove("classes") {
-            merge_classes(&mut all, classes);
-        }
-        table.insert("classes".into(), Value::Table(all));
+        let named = paths(&table);
+        classes::complete(&mut table);
         let mut config: Self =
             table.try_into().map_err(|e: toml::de::Error| ConfigError::Malformed {
                 origin: format!("{origin} with the environment over it"),
                 message: e.to_string(),
             })?;
+        config.named = named;
         config.name_classes();
         config.check()?;
         Ok(config)
+    }
+
+    /// The same origin with other values, unchecked.
+    pub(crate) fn with_values(&self, values: serde_json::Value) -> Result<Self, ConfigError> {
+        let mut config: Self = serde_path_to_error::deserialize(values).map_err(misfit)?;
+        config.named = self.named.clone();
+        Ok(config)
+    }
+
+    /// Whether file or environment say something at this path, e.g. `classes.otp`, or below it.
+    pub fn names(&self, path: &str) -> bool {
+        let below = |named: &String| named.strip_prefix(path).is_some_and(|r| r.starts_with('.'));
+        self.named.contains(path) || self.named.iter().any(below)
     }
 
     /// The classes, ready for the gate and the dispatcher.
@@ -113,7 +135,7 @@ impl Config {
         self.classes.values().cloned().collect()
     }
 
-    fn name_classes(&mut self) {
+    pub(crate) fn name_classes(&mut self) {
         for (name, class) in &mut self.classes {
             class.name = Arc::from(name.as_str());
         }
@@ -136,11 +158,7 @@ impl Config {
             ("http.timeout_s", self.http.timeout_s),
         ] {
             if found == 0 {
-                return Err(ConfigError::Invalid {
-                    field,
-                    found: "0".to_owned(),
-                    allowed: "at least 1",
-                });
+                return Err(ConfigError::invalid(field, 0, "at least 1"));
             }
         }
         check_rate("webpush.rate_per_s", self.webpush.rate_per_s)?;
@@ -151,73 +169,42 @@ impl Config {
         }
         let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
         if self.dispatch.lease_s < longest.saturating_mul(2) {
-            return Err(ConfigError::Invalid {
-                field: "dispatch.lease_s",
-                found: self.dispatch.lease_s.to_string(),
-                allowed: "at least twice the longest timeout_s of the channels",
-            });
+            return Err(ConfigError::invalid(
+                "dispatch.lease_s",
+                self.dispatch.lease_s,
+                "at least twice the longest timeout_s of the channels",
+            ));
         }
-        for (name, class) in &self.classes {
-            let named = !name.is_empty()
-                && name.len() <= 64
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
-            if !named {
-                return Err(ConfigError::Invalid {
-                    field: "classes.NAME",
-                    found: format!("{name:?}"),
-                    allowed: "1 to 64 letters, digits, - or _",
-                });
-            }
-            if class.ttl_s > 2_419_200 {
-                return Err(ConfigError::Invalid {
-                    field: "classes.NAME.ttl_s",
-                    found: class.ttl_s.to_string(),
-                    allowed: "0 to 2419200 (28 days)",
-                });
-            }
-            if let Some(wrong) = class.retry.validate().err().and_then(|e| e.into_iter().next()) {
-                return Err(ConfigError::Malformed {
-                    origin: format!("classes.{name}.retry.{}", wrong.field),
-                    message: format!("found {}, allowed is {}", wrong.found, wrong.allowed),
-                });
-            }
-        }
-        Ok(())
+        classes::check(&self.classes)
     }
 }
 
-fn built_in_classes() -> Table {
-    let mut table = Table::new();
-    for class in Class::built_in() {
-        if let Ok(Value::Table(fields)) = Value::try_from(&class) {
-            table.insert(class.name.to_string(), Value::Table(fields));
-        }
-    }
-    table
+/// What does not fit its type, told by path, what was found and what is expected.
+fn misfit(error: serde_path_to_error::Error<serde_json::Error>) -> ConfigError {
+    let path = error.path().to_string();
+    let text = error.inner().to_string();
+    let text = text.split(" at line ").next().unwrap_or_default();
+    let plain = text.replace('`', "");
+    let (found, allowed) = plain.split_once(", expected ").unwrap_or((&plain, "something else"));
+    let found = found.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
+    ConfigError::invalid(&path, found, allowed)
 }
 
-/// A class in the file changes only what it names of a built-in class.
-fn merge_classes(all: &mut Table, given: Value) {
-    let Value::Table(given) = given else { return };
-    for (name, fields) in given {
-        merge(all.entry(name).or_insert_with(|| Value::Table(Table::new())), fields);
-    }
-}
-
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Table(into), Value::Table(from)) => {
-            for (key, value) in from {
-                match into.get_mut(&key) {
-                    Some(slot) => merge(slot, value),
-                    None => {
-                        into.insert(key, value);
-                    }
-                }
+/// Every value's path.
+fn paths(table: &Table) -> BTreeSet<String> {
+    fn walk(prefix: &str, value: &Value, into: &mut BTreeSet<String>) {
+        match value {
+            Value::Table(inner) => {
+                inner.iter().for_each(|(key, v)| walk(&format!("{prefix}.{key}"), v, into));
+            }
+            _ => {
+                into.insert(prefix.to_owned());
             }
         }
-        (into, from) => *into = from,
     }
+    let mut found = BTreeSet::new();
+    table.iter().for_each(|(key, value)| walk(key, value, &mut found));
+    found
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ mod tests {
     fn a_retry_policy_that_cannot_work_is_refused_by_name() {
         let text = "[classes.otp.retry]\nfactor = 0.5\n";
         let error = Config::parse(text, "test", &Environment::empty()).unwrap_err();
-        assert_eq!(error.to_string(), "classes.otp.retry.factor: found 0.5, allowed is 1…100");
+        assert_eq!(error.to_string(), "classes.otp.retry.factor = 0.5: 1…100");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! A whole server: store, keys, gate, dispatcher and API put together, and taken apart in order.
 
 mod listen;
-mod parts;
+pub(crate) mod parts;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use postrider_channels::Tables;
 use postrider_core::Clock;
 use postrider_core::store::Store;
 use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Lanes, Policies};
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 use crate::api::{self, App, Shared};
 use crate::config::Config;
 use crate::keys::{ApiKeys, SigningKeys};
+use crate::live::{self, Live, Reader};
 use crate::telemetry::Metrics;
 use listen::Listening;
 
@@ -30,7 +32,6 @@ pub struct Running {
     /// The admin key, if this start had to make one. It is shown nowhere else.
     pub new_admin_key: Option<String>,
     pub app: Shared,
-    drain: Duration,
     listening: Listening,
     /// None in a server that only accepts.
     dispatcher: Option<Dispatcher>,
@@ -39,9 +40,15 @@ pub struct Running {
 
 /// Starts everything. On return the API answers.
 pub async fn start(config: Config) -> anyhow::Result<Running> {
+    start_from(live::fixed(config)).await
+}
+
+/// The same with a configuration that can be read anew while the server runs.
+pub async fn start_from(read: Reader) -> anyhow::Result<Running> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let config = read()?;
     let store = parts::open_store(&config, clock.clone()).await?;
-    start_with(config, store, clock).await
+    start_all(config, read, store, clock).await
 }
 
 /// The same over a store and a clock of the caller's choice.
@@ -50,7 +57,15 @@ pub async fn start_with(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Running> {
-    let config = Arc::new(config);
+    start_all(config.clone(), live::fixed(config), store, clock).await
+}
+
+async fn start_all(
+    config: Config,
+    read: Reader,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Running> {
     let keys = ApiKeys::load(
         store.clone(),
         clock.clone(),
@@ -76,10 +91,11 @@ pub async fn start_with(
         &signing.hash_key(),
         clock.clone(),
     );
-    let channels = parts::channels(&config, &pool, &clock, &signing)?;
+    let tables = Tables::new(parts::table(&config));
+    let channels = parts::channels(&config, &pool, &clock, &signing, &tables)?;
     let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
     let app = Arc::new(App::new(api::Parts {
-        config: config.clone(),
+        live: Live::new(read, config.clone(), lanes.clone(), tables),
         store: store.clone(),
         gate: Arc::new(gate),
         lanes: lanes.clone(),
@@ -105,11 +121,7 @@ pub async fn start_with(
     Ok(Running {
         addr: listening.addr,
         new_admin_key,
-        drain: Duration::from_secs(config.dispatch.drain_s),
-        chores: vec![
-            tokio::spawn(sample_rates(app.clone())),
-            tokio::spawn(prune(store, config.retention.days)),
-        ],
+        chores: vec![tokio::spawn(sample_rates(app.clone())), tokio::spawn(prune(app.clone()))],
         app,
         listening,
         dispatcher,
@@ -124,10 +136,11 @@ impl Running {
     /// Takes nothing new, lets what is under way end within the configured time, gives back the
     /// rest and writes everything down. True if every attempt ended by itself.
     pub async fn shutdown(self) -> bool {
+        let drain = Duration::from_secs(self.app.config().dispatch.drain_s);
         self.app.begin_drain();
         self.listening.stop(REQUESTS_AT_END).await;
         let in_time = match self.dispatcher {
-            Some(dispatcher) => dispatcher.drain(self.drain).await,
+            Some(dispatcher) => dispatcher.drain(drain).await,
             None => true,
         };
         for chore in self.chores {
@@ -147,14 +160,14 @@ async fn sample_rates(app: Shared) {
     }
 }
 
-async fn prune(store: Arc<dyn Store>, days: u32) {
-    let keep = Duration::from_secs(u64::from(days) * 86_400);
+async fn prune(app: Shared) {
     let mut every_hour = tokio::time::interval(PRUNE_EVERY);
     loop {
         every_hour.tick().await;
+        let keep = Duration::from_secs(u64::from(app.config().retention.days) * 86_400);
         let mut forgotten = 0;
         loop {
-            match store.prune(keep).await {
+            match app.store.prune(keep).await {
                 Ok(0) => break,
                 Ok(n) => forgotten += n,
                 Err(error) => {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use postrider_channels::intake::{self, NetworkPolicy};
 use postrider_channels::{
-    EnvAndFiles, HttpChannel, Pool, PoolConfig, WebPushChannel, WebPushConfig, WebhookChannel,
-    Wiring,
+    EnvAndFiles, HttpChannel, Pool, PoolConfig, Tables, WebPushChannel, WebPushConfig,
+    WebhookChannel, Wiring,
 };
 use postrider_core::classify::Table;
 use postrider_core::limiter::Rate;
@@ -64,10 +64,10 @@ pub(super) fn channels(
     pool: &Pool,
     clock: &Arc<dyn Clock>,
     signing: &Arc<SigningKeys>,
+    tables: &Arc<Tables>,
 ) -> anyhow::Result<Vec<Arc<dyn Channel>>> {
-    let table = Arc::new(Table::with_overrides(config.classify.clone()));
     let wiring = |timeout_s| Wiring {
-        table: table.clone(),
+        tables: tables.clone(),
         attempt_timeout: Duration::from_secs(timeout_s),
         ..Wiring::new(pool.clone(), clock.clone())
     };
@@ -88,8 +88,13 @@ pub(super) fn seed() -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(seed))
 }
 
+/// The built-in meanings of answers, with the operator's own in front.
+pub(crate) fn table(config: &Config) -> Table {
+    Table::with_overrides(config.classify.clone())
+}
+
 /// What of the configuration can change while the server runs.
-pub(super) fn policy(config: &Config) -> Policy {
+pub(crate) fn policy(config: &Config) -> Policy {
     Policy::new(config.class_list(), limits(config))
 }
 

@@ -7,6 +7,7 @@ mod dead_letters;
 mod events;
 mod lanes;
 mod messages;
+mod reload;
 mod rights;
 mod server;
 mod trouble;

@@ -54,10 +54,10 @@ pub(crate) async fn batch(
         return Err(Problem::field("Idempotency-Key", "a header of the whole batch", allowed));
     }
     app.signing.ensure(&sender.tenant).await?;
-    let (results, stream) = results::channel(app.config.server.batch_results_bytes_max);
+    let (results, stream) = results::channel(app.config().server.batch_results_bytes_max);
     let run = Run {
-        idle: Duration::from_secs(app.config.server.batch_idle_timeout_s),
-        splitter: Splitter::new(app.config.server.body_bytes_max),
+        idle: Duration::from_secs(app.config().server.batch_idle_timeout_s),
+        splitter: Splitter::new(app.config().server.body_bytes_max),
         app,
         tenant: sender.tenant,
         results,
@@ -155,7 +155,7 @@ impl Run {
 
 /// Takes a group in and writes its results.
 async fn admit(app: Shared, tenant: TenantId, first: u64, group: Vec<Line>) -> Bytes {
-    let limit = app.config.server.body_bytes_max;
+    let limit = app.config().server.body_bytes_max;
     let too_long: Vec<bool> = group.iter().map(|line| matches!(line, Line::TooLong)).collect();
     let submissions = group.into_iter().filter_map(|line| match line {
         Line::Text(body) => Some(Submission { body, idempotency_key: None, traceparent: None }),

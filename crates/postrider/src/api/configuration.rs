@@ -1,0 +1,44 @@
+//! The configuration: read it anew while the server runs. Only an admin key may.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::auth::Operator;
+use super::problem::{Answer, Problem};
+use crate::config::ConfigError;
+
+/// What reading the configuration anew has changed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Reloaded {
+    /// Settings that hold from now on.
+    pub changed: Vec<String>,
+    /// Settings that differ from what runs, and hold from the next start on.
+    pub needs_restart: Vec<String>,
+}
+
+/// Read `postrider.toml` and the environment anew. If anything is wrong, everything stays as it is.
+#[utoipa::path(post, path = "/v1/config/reload", tag = "administration",
+    responses((status = 200, body = Reloaded), (status = 403, body = Problem), (status = 422, body = Problem)))]
+pub(crate) async fn reload(
+    State(app): State<Shared>,
+    operator: Operator,
+) -> Answer<Json<Reloaded>> {
+    let done = app.live.reload().await?;
+    super::audit(&operator.caller, "config.reload", &"configuration", done.changed.len() as u64);
+    Ok(Json(Reloaded { changed: done.changed, needs_restart: done.needs_restart }))
+}
+
+impl From<ConfigError> for Problem {
+    fn from(error: ConfigError) -> Self {
+        match error {
+            ConfigError::Invalid { field, found, allowed } => Self::field(field, found, allowed),
+            other => {
+                let title = "The configuration cannot be used; nothing was changed";
+                Self::new(422, "invalid_configuration", title, other.to_string())
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The sections of `postrider.toml`: every setting with its default and its meaning.
+
+mod channels;
+mod policy;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::ConfigError;
+use super::section::{Secret, SectionInfo, section};
+
+pub use channels::{HttpChannel, WebhookChannel, WebpushChannel};
+pub(super) use policy::check_rate;
+pub(crate) use policy::rate;
+pub use policy::{Breaker, Dispatch, RetryBudget, Tenant};
+
+pub(super) const ALL: [SectionInfo; 12] = [
+    Server::INFO,
+    Admin::INFO,
+    Store::INFO,
+    Network::INFO,
+    WebpushChannel::INFO,
+    WebhookChannel::INFO,
+    HttpChannel::INFO,
+    Dispatch::INFO,
+    Breaker::INFO,
+    RetryBudget::INFO,
+    Retention::INFO,
+    Log::INFO,
+];
+
+section! {
+    /// The API, the status page and the metrics.
+    Server as "server" {
+        /// Address and port to listen on. Port 0 picks a free one.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8080)),
+        /// Largest body of one message, and largest line of a batch, in bytes.
+        body_bytes_max: usize = 1 << 20,
+        /// How many results of one batch wait for a caller that sends without reading, in bytes;
+        /// then its body is no longer read.
+        batch_results_bytes_max: usize = 32 << 20,
+        /// A client has this long to send the head of its (next) request; then the connection is
+        /// closed.
+        header_timeout_s: u64 = 30,
+        /// A request other than a batch has this long to be read and answered.
+        request_timeout_s: u64 = 30,
+        /// A batch ends when nothing arrives for this long.
+        batch_idle_timeout_s: u64 = 60,
+        /// Connections beyond this many wait to be taken.
+        connections_max: usize = 4096,
+        /// "all", or "api": accept and show, but dispatch nothing until the next start as "all".
+        role: String = "all".to_owned(),
+        /// Serve /metrics without a key. It names the providers' hosts.
+        metrics_public: bool = true,
+    }
+}
+
+section! {
+    /// The key of the operator.
+    Admin as "admin" {
+        /// An admin key of your own, at least 16 characters. Also POSTRIDER_ADMIN_KEY. Without one,
+        /// the first start makes a key and prints it once.
+        key: Option<Secret> = None,
+    }
+}
+
+section! {
+    /// Where accepted work is kept.
+    Store as "store" {
+        /// The data folder, made with mode 0700 if missing.
+        data: PathBuf = PathBuf::from("./postrider-data"),
+        /// "embedded:" (in the data folder) or "memory:" (nothing survives: for tests only).
+        url: String = "embedded:".to_owned(),
+    }
+}
+
+section! {
+    /// What may be reached.
+    Network as "network" {
+        /// Deliver also to loopback, private, link-local and metadata addresses.
+        allow_private_targets: bool = false,
+        /// Deliver also over http:// without TLS.
+        allow_plain_http: bool = false,
+        /// A PEM file of certificate authorities, trusted beside the system's roots.
+        extra_ca_file: Option<PathBuf> = None,
+        /// HTTP/2 connections per origin, 1 to 8.
+        connections_max: usize = 4,
+        /// HTTP/1.1 connections per origin, 1 to 256.
+        http1_connections_max: usize = 32,
+        /// Requests in flight on one HTTP/2 connection; the peer's own limit applies, too.
+        streams_max: usize = 100,
+    }
+}
+
+section! {
+    /// How long the ledger remembers.
+    Retention as "retention" {
+        /// Final deliveries and their messages are forgotten after this many days. Dead letters stay
+        /// until they are replayed or discarded.
+        days: u32 = 30,
+    }
+}
+
+section! {
+    /// Logs, on standard error.
+    Log as "log" {
+        /// "pretty" for people, "json" for machines.
+        format: String = "pretty".to_owned(),
+        /// error, warn, info, debug, trace; or a filter such as "info,postrider_dispatch=debug".
+        level: String = "info".to_owned(),
+    }
+}
+
+impl Server {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        check(
+            (1024..=64 << 20).contains(&self.body_bytes_max),
+            "server.body_bytes_max",
+            self.body_bytes_max,
+            "1024 to 67108864",
+        )?;
+        check(
+            (64 << 10..=1 << 30).contains(&self.batch_results_bytes_max),
+            "server.batch_results_bytes_max",
+            self.batch_results_bytes_max,
+            "65536 to 1073741824",
+        )?;
+        check(
+            matches!(self.role.as_str(), "all" | "api"),
+            "server.role",
+            format!("{:?}", self.role),
+            "\"all\" or \"api\"; \"worker\" needs an engine that several processes share, which this version has not",
+        )?;
+        check(
+            self.connections_max > 0,
+            "server.connections_max",
+            self.connections_max,
+            "at least 1",
+        )?;
+        check(
+            self.header_timeout_s > 0
+                && self.request_timeout_s > 0
+                && self.batch_idle_timeout_s > 0,
+            "server.…_timeout_s",
+            0,
+            "at least 1",
+        )
+    }
+}
+
+impl Admin {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let long_enough = self.key.as_ref().is_none_or(|key| key.reveal().len() >= 16);
+        check(long_enough, "admin.key", "(a secret)", "at least 16 characters")
+    }
+}
+
+impl Store {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        check(
+            matches!(self.url.as_str(), "embedded:" | "memory:"),
+            "store.url",
+            format!("{:?}", self.url.split_once("://").map_or(self.url.as_str(), |(s, _)| s)),
+            "\"embedded:\" or \"memory:\"; this version has no other engine",
+        )
+    }
+}
+
+impl Log {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        check(
+            matches!(self.format.as_str(), "pretty" | "json"),
+            "log.format",
+            format!("{:?}", self.format),
+            "\"pretty\" or \"json\"",
+        )?;
+        check(
+            tracing_subscriber::EnvFilter::try_new(&self.level).is_ok(),
+            "log.level",
+            format!("{:?}", self.level),
+            "error, warn, info, debug, trace, or a filter such as \"info,postrider_dispatch=debug\"",
+        )
+    }
+}
+
+fn check(holds: bool, field: &str, found: impl ToString, allowed: &str) -> Result<(), ConfigError> {
+    if holds {
+        return Ok(());
+    }
+    Err(ConfigError::invalid(field, found, allowed))
+}

@@ -1,0 +1,175 @@
+//! What paces and shares the work: dispatch, breakers, budgets and tenants. All of it can change while
+//! the server runs.
+
+use postrider_core::breaker::BreakerPolicy;
+use postrider_core::budget::BudgetPolicy;
+use postrider_core::limiter::Rate;
+
+use super::check;
+use crate::config::ConfigError;
+use crate::config::section::section;
+
+section! {
+    /// How deliveries are worked on.
+    Dispatch as "dispatch" {
+        /// How long a delivery belongs to one attempt. At least twice any channel's timeout_s.
+        lease_s: u64 = 90,
+        /// Results wait at most this long to be written down together.
+        settle_linger_ms: u64 = 2,
+        /// Results written down together, at most.
+        settle_batch: usize = 512,
+        /// Calls under way, all lanes together. With one settle batch, this is what a crash can
+        /// send twice.
+        concurrency: usize = 512,
+        /// On shutdown, attempts have this long to finish; then they are left to the next start.
+        drain_s: u64 = 25,
+    }
+}
+
+section! {
+    /// When a provider counts as failing, so that its lanes wait without using up attempts. Answers
+    /// about one message or one address never count as a failure, nor does being asked for less.
+    Breaker as "breaker" {
+        /// Opens when more than this share of the calls failed within the window ...
+        share: f64 = 0.2,
+        /// ... of this length ...
+        window_s: u32 = 300,
+        /// ... out of at least this many calls,
+        calls_min: u32 = 100,
+        /// or when at least this share of them failed within the window ...
+        burst_share: f64 = 0.5,
+        /// ... of this length ...
+        burst_window_s: u32 = 10,
+        /// ... out of at least this many.
+        burst_calls_min: u32 = 20,
+        /// It stays open for this long, then one call tries; each failure doubles it ...
+        open_s: u32 = 5,
+        /// ... up to this.
+        open_s_max: u32 = 300,
+    }
+}
+
+section! {
+    /// How much of a lane's traffic may be retries, so that they never make an outage worse. A retry
+    /// that succeeds gives its part back.
+    RetryBudget as "retry_budget" {
+        /// Retries per first attempt.
+        share: f64 = 0.2,
+        /// Retries per second that are always allowed.
+        floor_per_s: f64 = 10.0,
+        /// Over which both are counted.
+        window_s: u32 = 10,
+    }
+}
+
+impl Dispatch {
+    pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
+        check(self.lease_s >= 1, "dispatch.lease_s", self.lease_s, "at least 1")?;
+        check(
+            self.settle_linger_ms <= 1000,
+            "dispatch.settle_linger_ms",
+            self.settle_linger_ms,
+            "0 to 1000",
+        )?;
+        check(self.settle_batch > 0, "dispatch.settle_batch", self.settle_batch, "at least 1")?;
+        check(self.concurrency > 0, "dispatch.concurrency", self.concurrency, "at least 1")
+    }
+}
+
+impl Breaker {
+    pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
+        let is_share = |share: f64| share > 0.0 && share <= 1.0;
+        check(is_share(self.share), "breaker.share", self.share, "above 0, up to 1")?;
+        check(
+            is_share(self.burst_share),
+            "breaker.burst_share",
+            self.burst_share,
+            "above 0, up to 1",
+        )?;
+        for (field, found) in [
+            ("breaker.window_s", self.window_s),
+            ("breaker.burst_window_s", self.burst_window_s),
+            ("breaker.calls_min", self.calls_min),
+            ("breaker.burst_calls_min", self.burst_calls_min),
+            ("breaker.open_s", self.open_s),
+        ] {
+            check((1..=86_400).contains(&found), field, found, "1 to 86400")?;
+        }
+        check(
+            (self.open_s..=86_400).contains(&self.open_s_max),
+            "breaker.open_s_max",
+            self.open_s_max,
+            "open_s to 86400",
+        )
+    }
+
+    pub(crate) fn policy(&self) -> BreakerPolicy {
+        BreakerPolicy {
+            window_s: self.window_s,
+            share: self.share,
+            calls_min: self.calls_min,
+            burst_window_s: self.burst_window_s,
+            burst_share: self.burst_share,
+            burst_calls_min: self.burst_calls_min,
+            open_s: self.open_s,
+            open_s_max: self.open_s_max,
+        }
+    }
+}
+
+impl RetryBudget {
+    pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
+        let share = (0.0..=100.0).contains(&self.share);
+        check(share, "retry_budget.share", self.share, "0 to 100")?;
+        // Without a floor, a lane whose traffic is all retries would never send again.
+        let floor = (0.1..=1e6).contains(&self.floor_per_s);
+        check(floor, "retry_budget.floor_per_s", self.floor_per_s, "0.1 to 1000000")?;
+        let window = (1..=3_600).contains(&self.window_s);
+        check(window, "retry_budget.window_s", self.window_s, "1 to 3600")?;
+        check(
+            self.floor_per_s * f64::from(self.window_s) >= 1.0,
+            "retry_budget.floor_per_s",
+            self.floor_per_s,
+            "at least one retry within window_s",
+        )
+    }
+
+    pub(crate) fn policy(&self) -> BudgetPolicy {
+        BudgetPolicy { share: self.share, floor_per_s: self.floor_per_s, window_s: self.window_s }
+    }
+}
+
+/// What holds for one tenant; a table by name, `[tenants.NAME]`.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tenant {
+    /// Requests per second, all providers together; 0 for no limit.
+    pub rate_per_s: f64,
+    pub rate_burst: u32,
+    /// Its share where tenants compete.
+    pub weight: f64,
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self { rate_per_s: 0.0, rate_burst: 10, weight: 1.0 }
+    }
+}
+
+/// A rate limit, if there is one.
+pub(crate) fn rate(per_s: f64, burst: u32, ramp_s: u32) -> Option<Rate> {
+    (per_s > 0.0).then_some(Rate { per_s, burst, ramp_s })
+}
+
+pub(in crate::config) fn check_rate(field: &str, per_s: f64) -> Result<(), ConfigError> {
+    let allowed = per_s == 0.0 || (0.001..=1e6).contains(&per_s);
+    check(allowed, field, per_s, "0 (no limit), or 0.001 to 1000000")
+}
+
+impl Tenant {
+    pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
+        check_rate("tenants.NAME.rate_per_s", self.rate_per_s)?;
+        let weight = (0.01..=1_000.0).contains(&self.weight);
+        check(weight, "tenants.NAME.weight", self.weight, "0.01 to 1000")
+    }
+}

@@ -1,0 +1,139 @@
+//! What differs between two configurations, and what of it can hold without a restart. Pure.
+
+use serde_json::Value;
+
+use super::Reloaded;
+use crate::config::{Config, ConfigError};
+
+/// Sections whose every setting can change while the server runs.
+const SECTIONS: [&str; 8] = [
+    "classes",
+    "tenants",
+    "classify",
+    "dispatch",
+    "breaker",
+    "retry_budget",
+    "capacity",
+    "retention",
+];
+
+/// Single settings that can.
+const SETTINGS: [&str; 6] = [
+    "server.body_bytes_max",
+    "server.batch_results_bytes_max",
+    "server.batch_idle_timeout_s",
+    "server.request_timeout_s",
+    "server.metrics_public",
+    "log.level",
+];
+
+/// Whether a setting can change while the server runs. Whatever is not known here cannot.
+pub(super) fn is_live(path: &str) -> bool {
+    let (section, field) = path.split_once('.').unwrap_or((path, ""));
+    // How fast and how much at once, of any channel.
+    let paces = field == "concurrency" || field.starts_with("rate_");
+    SECTIONS.contains(&section) || SETTINGS.contains(&path) || paces
+}
+
+/// As much of what is wanted as can hold now; the rest stays as it is.
+pub(super) fn possible(runs: &Config, wanted: Config) -> Result<(Config, Reloaded), ConfigError> {
+    let (old, mut new) = (json(runs)?, json(&wanted)?);
+    let (changed, needs_restart): (Vec<_>, Vec<_>) =
+        differences(&old, &new).into_iter().partition(|path| is_live(path));
+    if needs_restart.is_empty() {
+        return Ok((wanted, Reloaded { changed, needs_restart }));
+    }
+    for path in &needs_restart {
+        keep(&mut new, &old, path);
+    }
+    let mut config = wanted.with_values(new)?;
+    config.name_classes();
+    config.check()?;
+    Ok((config, Reloaded { changed, needs_restart }))
+}
+
+pub(super) fn json(config: &Config) -> Result<Value, ConfigError> {
+    serde_json::to_value(config).map_err(|e| ConfigError::Malformed {
+        origin: "the configuration".into(),
+        message: e.to_string(),
+    })
+}
+
+/// Paths of all values that are not the same.
+fn differences(old: &Value, new: &Value) -> Vec<String> {
+    fn walk(path: &str, old: Option<&Value>, new: Option<&Value>, into: &mut Vec<String>) {
+        if old == new {
+            return;
+        }
+        if let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new) {
+            let only_new = new.keys().filter(|key| !old.contains_key(*key));
+            for key in old.keys().chain(only_new) {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                walk(&path, old.get(key), new.get(key), into);
+            }
+            return;
+        }
+        into.push(path.to_owned());
+    }
+    let mut found = Vec::new();
+    walk("", Some(old), Some(new), &mut found);
+    found.sort();
+    found
+}
+
+/// Puts the old value back.
+fn keep(new: &mut Value, old: &Value, path: &str) {
+    let (head, rest) = path.split_once('.').unwrap_or((path, ""));
+    let Value::Object(new) = new else { return };
+    if let (false, Some(inner), Some(old)) = (rest.is_empty(), new.get_mut(head), old.get(head)) {
+        return keep(inner, old, rest);
+    }
+    match old.get(head) {
+        Some(value) => new.insert(head.to_owned(), value.clone()),
+        None => new.remove(head),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Environment;
+
+    fn config(text: &str) -> Config {
+        Config::parse(text, "test", &Environment::empty()).unwrap()
+    }
+
+    #[test]
+    fn what_can_hold_at_once_does_and_what_cannot_is_named_and_stays() {
+        let runs = config("[server]\nlisten = \"127.0.0.1:1\"\n[webhook]\nrate_per_s = 5");
+        let wanted = config(
+            "[server]\nlisten = \"127.0.0.1:2\"\n[webhook]\nrate_per_s = 7\ntimeout_s = 9\n\
+             [classes.news]\nttl_s = 60\n[tenants.acme]\nweight = 2\n[log]\nlevel = \"debug\"",
+        );
+        let (config, told) = possible(&runs, wanted).unwrap();
+        assert_eq!(
+            told.changed,
+            ["classes.news", "log.level", "tenants", "webhook.rate_per_s"],
+            "in the order of their names"
+        );
+        assert_eq!(told.needs_restart, ["server.listen", "webhook.timeout_s"]);
+        assert_eq!(config.server.listen.port(), 1);
+        assert_eq!((config.webhook.rate_per_s, config.webhook.timeout_s), (7.0, 30));
+        assert_eq!(&*config.classes["news"].name, "news");
+    }
+
+    #[test]
+    fn the_same_again_changes_nothing() {
+        let text = "[[classify]]\nservice = \"webhook\"\nstatus = 404\noutcome = \"gone\"";
+        let (_, told) = possible(&config(text), config(text)).unwrap();
+        assert!(told.changed.is_empty() && told.needs_restart.is_empty());
+    }
+
+    #[test]
+    fn a_secret_that_appears_later_needs_a_restart_and_is_not_shown() {
+        let wanted = config("[admin]\nkey = \"a-very-secret-key\"");
+        let (config, told) = possible(&config(""), wanted).unwrap();
+        assert_eq!(told.needs_restart, ["admin.key"]);
+        assert!(config.admin.key.is_none());
+    }
+}
