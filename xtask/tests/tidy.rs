@@ -119,6 +119,7 @@ fn every_outcome_and_every_reason_has_its_page() {
         "reconnect",
         "ambiguous",
         "expired",
+        "hold",
     ];
     let reasons = postrider_core::DeadReason::ALL.iter().map(|reason| format!("dead_{reason}"));
     for name in outcomes.map(str::to_owned).into_iter().chain(reasons) {

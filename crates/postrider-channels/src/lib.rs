@@ -3,12 +3,15 @@
 //! A channel turns an attempt into one call and the answer into an [`postrider_core::Outcome`]. It
 //! does not queue, does not retry and does not decide what follows from an outcome.
 
+pub mod accounts;
 mod deliver;
 mod error;
 
 mod scrub;
 mod tables;
 
+pub mod apns;
+pub mod fcm;
 pub mod http;
 pub mod intake;
 pub mod pool;

@@ -115,6 +115,7 @@ pub fn decide(
             OnAmbiguous::Resend => retry(by_formula()),
             OnAmbiguous::Park => Decision::DeadLetter(DeadReason::Ambiguous),
         },
+        Outcome::Hold { after, .. } => uncounted(rules, now, after),
         Outcome::Expired if progress.attempts <= 1 => Decision::Expire,
         Outcome::Expired => too_late(rules),
     }

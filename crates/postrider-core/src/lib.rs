@@ -2,6 +2,7 @@
 //! that decides what happens next. Does no I/O, reads no clock, draws no random number: those are
 //! arguments, so that everything here can be tabled, property-tested and simulated.
 
+pub mod account;
 pub mod address;
 pub mod backoff;
 pub mod breaker;

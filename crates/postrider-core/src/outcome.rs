@@ -39,6 +39,8 @@ pub enum Outcome {
     Ambiguous,
     /// Our own deadline passed before the provider accepted.
     Expired,
+    /// No call was made: no account can be used before then. Counts as nothing.
+    Hold { after: Duration, scope: Scope },
 }
 
 impl Outcome {
@@ -54,6 +56,7 @@ impl Outcome {
             Self::Reconnect => "reconnect",
             Self::Ambiguous => "ambiguous",
             Self::Expired => "expired",
+            Self::Hold { .. } => "hold",
         }
     }
 }

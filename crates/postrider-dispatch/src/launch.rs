@@ -263,7 +263,9 @@ fn lesson(lane: &LaneKey, leased: &Leased, finished: &Finished) -> Lesson {
     Lesson {
         signal: Signal::of(&report.outcome, report.status),
         wait: match report.outcome {
-            Outcome::RetryAfter { after, scope } => Some((scope, after)),
+            Outcome::RetryAfter { after, scope } | Outcome::Hold { after, scope } => {
+                Some((scope, after))
+            }
             _ => None,
         },
         latency_ms: finished.latency_ms,
@@ -271,6 +273,8 @@ fn lesson(lane: &LaneKey, leased: &Leased, finished: &Finished) -> Lesson {
         target: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
         // A plain HTTP request names a credential of its own.
         tenant_credential: lane.channel != ChannelKind::Http,
+        // An account that fails is left out by its channel; others of the lane's tenants may be well.
+        counts_for_breaker: !lane.channel.has_accounts(),
     }
 }
 

@@ -59,6 +59,8 @@ pub(crate) struct Lesson {
     pub(crate) target: u64,
     /// Whether the credential is the tenant's, not the address' own.
     pub(crate) tenant_credential: bool,
+    /// Whether a failure is the provider's as a whole.
+    pub(crate) counts_for_breaker: bool,
 }
 
 /// Something worth telling.
@@ -232,7 +234,8 @@ impl Gates {
         now: Timestamp,
         roll: f64,
     ) -> (Option<LaneEvent>, bool) {
-        let turn = self.breaker.report(lesson.signal, epochs.breaker, now, roll);
+        let signal = if lesson.counts_for_breaker { lesson.signal } else { Signal::Nothing };
+        let turn = self.breaker.report(signal, epochs.breaker, now, roll);
         let mut event = match turn {
             Some(Turn::Opened { until }) => Some(LaneEvent::BreakerOpened { until }),
             Some(Turn::Closed) => Some(LaneEvent::BreakerClosed),

@@ -1,6 +1,7 @@
 //! The configuration: `postrider.toml`, then the environment over it. Reads files and variables,
 //! checks every value, and says exactly what is wrong. Opens no socket and no store.
 
+pub(crate) mod accounts;
 mod classes;
 mod environment;
 mod reference;
@@ -16,6 +17,7 @@ use postrider_core::classify::Row;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+pub use accounts::Account;
 pub use environment::Environment;
 pub use reference::reference;
 pub use section::Secret;
@@ -68,6 +70,9 @@ pub struct Config {
     /// What holds for single tenants, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tenants: BTreeMap<String, Tenant>,
+    /// Accounts at providers, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub accounts: BTreeMap<String, Account>,
     /// What answers of providers mean, where the built-in tables are not to be believed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classify: Vec<Row>,
@@ -166,6 +171,9 @@ impl Config {
         check_rate("http.rate_per_s", self.http.rate_per_s)?;
         for tenant in self.tenants.values() {
             tenant.validate()?;
+        }
+        for (name, account) in &self.accounts {
+            account.validate(name)?;
         }
         let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
         if self.dispatch.lease_s < longest.saturating_mul(2) {

@@ -30,6 +30,7 @@ pub fn reference() -> String {
         }
     }
     out.push_str(TENANTS);
+    out.push_str(ACCOUNTS);
     classes(&mut out);
     out.push_str(CLASSIFY);
     out
@@ -42,6 +43,26 @@ const TENANTS: &str = "
 # rate_per_s = 50.0
 # rate_burst = 10
 # weight = 2.0
+";
+
+const ACCOUNTS: &str = "
+# Accounts at providers, by name, for the channels that need one. All have: channel; tenant (whose it is;
+# \"*\" for every tenant that has none of its own for this channel); priority (lower is used first);
+# cost (decides between equals); rate_per_s (its quota; 0 for none), rate_burst, rate_ramp_s; and a
+# credential: env:NAME, file:PATH or command:PROGRAM ARGUMENTS. When an account's credential is
+# refused, its breaker opens or its quota is spent, the next one takes over.
+# fcm: credential is a service account's JSON key; project, endpoint where they differ from its own.
+# [accounts.firebase]
+# channel = \"fcm\"
+# credential = \"file:/run/secrets/firebase.json\"
+# apns: credential is the signing key (.p8) of team_id and key_id, or, without those, a PEM file with
+# certificate and key; topics are the bundle ids that it may send to (all if empty).
+# [accounts.apple]
+# channel = \"apns\"
+# credential = \"file:/run/secrets/AuthKey_ABCDE12345.p8\"
+# team_id = \"FGHIJ67890\"
+# key_id = \"ABCDE12345\"
+# topics = [\"com.example.app\"]
 ";
 
 const CLASSIFY: &str = "
@@ -102,6 +123,17 @@ mod tests {
         let config = Config::parse(&example.join("\n"), "test", &Environment::empty()).unwrap();
         assert_eq!(config.classify.len(), 1);
         assert_eq!(config.classify[0].service, "webhook");
+    }
+
+    #[test]
+    fn the_examples_of_accounts_can_be_used_as_they_are() {
+        let example: Vec<_> = ACCOUNTS
+            .lines()
+            .filter(|line| line.starts_with("# [") || line.contains(" = "))
+            .map(|line| line.trim_start_matches("# "))
+            .collect();
+        let config = Config::parse(&example.join("\n"), "test", &Environment::empty()).unwrap();
+        assert_eq!(config.accounts.len(), 2);
     }
 
     #[test]

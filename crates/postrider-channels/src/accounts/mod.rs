@@ -1,0 +1,257 @@
+//! Provider accounts: several per channel and tenant, one chosen for every attempt.
+//!
+//! A channel with accounts keeps its [`Accounts`] of its own settings `C` and goes three steps:
+//! [`Accounts::choose`] an account that fits the attempt, make the call with its settings, and hand the
+//! report to [`Chosen::settle`], which teaches the account's breakers and turns the report into a free
+//! repeat where another account can take over. Which account is chosen, and what holds one, is decided
+//! in [`postrider_core::account`]; the lane knows only the channel, so nothing queued ever moves.
+//!
+//! A tenant with accounts of its own uses only those; all others share the accounts of tenant `*`.
+//! Knows no provider and reads no configuration file.
+
+mod material;
+mod secret;
+mod view;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use postrider_core::account::{self, Candidate, Choice, Epochs, Held, Standing};
+use postrider_core::breaker::{BreakerPolicy, Turn};
+use postrider_core::limiter::Rate;
+use postrider_core::{
+    Attempt, ChannelKind, Clock, Hold, Outcome, Report, Scope, TenantId, Timestamp,
+};
+
+pub use material::Material;
+pub use secret::{SecretRef, SecretRefError};
+pub use view::{AccountBook, AccountView};
+
+use crate::deliver::{Ended, misconfigured};
+
+/// One account as it is configured.
+#[derive(Debug, Clone)]
+pub struct AccountConfig<C> {
+    pub name: String,
+    /// Whose it is; everybody's who has none of their own if absent.
+    pub tenant: Option<TenantId>,
+    /// Lower is used first.
+    pub priority: u16,
+    pub cost: f64,
+    pub rate: Option<Rate>,
+    pub settings: C,
+}
+
+pub struct Account<C> {
+    pub name: Arc<str>,
+    tenant: Option<TenantId>,
+    priority: u16,
+    cost: f64,
+    pub settings: C,
+    standing: Mutex<Standing>,
+    calls: AtomicU64,
+    failovers: AtomicU64,
+}
+
+pub struct Accounts<C> {
+    kind: ChannelKind,
+    all: Vec<Arc<Account<C>>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl<C> Accounts<C> {
+    pub fn new(
+        kind: ChannelKind,
+        configs: Vec<AccountConfig<C>>,
+        policy: BreakerPolicy,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let account = |config: AccountConfig<C>| {
+            Arc::new(Account {
+                name: config.name.into(),
+                tenant: config.tenant,
+                priority: config.priority,
+                cost: config.cost,
+                settings: config.settings,
+                standing: Mutex::new(Standing::new(policy, config.rate)),
+                calls: AtomicU64::new(0),
+                failovers: AtomicU64::new(0),
+            })
+        };
+        Self { kind, all: configs.into_iter().map(account).collect(), clock }
+    }
+
+    pub fn kind(&self) -> ChannelKind {
+        self.kind
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Account<C>>> {
+        self.all.iter()
+    }
+
+    /// The accounts that a tenant may use.
+    pub fn of<'a>(&'a self, tenant: &'a TenantId) -> impl Iterator<Item = &'a Arc<Account<C>>> {
+        let own = self.all.iter().any(|account| account.tenant.as_ref() == Some(tenant));
+        let wanted = own.then_some(tenant);
+        self.all.iter().filter(move |account| account.tenant.as_ref() == wanted)
+    }
+
+    pub fn serves(&self, tenant: &TenantId) -> bool {
+        self.of(tenant).next().is_some()
+    }
+
+    /// The account for one attempt, among those that fit it. Waits a moment where its quota asks for it.
+    pub async fn choose(
+        &self,
+        attempt: &Attempt,
+        fits: impl Fn(&C) -> bool,
+    ) -> Result<Chosen<'_, C>, Ended> {
+        let (chosen, at) = self.pick(&attempt.message.tenant, fits)?;
+        let wait = at.since(self.clock.now());
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        Ok(chosen)
+    }
+
+    fn pick(
+        &self,
+        tenant: &TenantId,
+        fits: impl Fn(&C) -> bool,
+    ) -> Result<(Chosen<'_, C>, Timestamp), Ended> {
+        let now = self.clock.now();
+        let fitting = || self.of(tenant).filter(|account| fits(&account.settings));
+        match account::choose(&fitting().map(|a| a.candidate(now)).collect::<Vec<_>>()) {
+            Choice::Use(nth) => {
+                let account = fitting().nth(nth).ok_or_else(|| self.nobody(tenant))?;
+                let taken = account.standing().take(now);
+                // Between the look and the grasp, somebody else may have had the only place.
+                let (epochs, at) = taken.map_err(|held| self.held(tenant, held, now))?;
+                account.calls.fetch_add(1, Ordering::Relaxed);
+                let account = account.clone();
+                Ok((Chosen { accounts: self, account, epochs: Some(epochs) }, at))
+            }
+            Choice::Wait(held) => Err(self.held(tenant, held, now)),
+            Choice::Nobody => Err(self.nobody(tenant)),
+        }
+    }
+
+    /// The whole tenant waits only if none of its accounts can be used.
+    fn held(&self, tenant: &TenantId, held: Held, now: Timestamp) -> Ended {
+        let others = self.of(tenant).any(|account| account.standing().ready(now).is_ok());
+        let scope = if others { Scope::Target } else { Scope::Credential };
+        let after = held.until.since(now);
+        let why =
+            format!("every {} account is held, the first one by: {}", self.kind, held.by.name());
+        Box::new(Report::new(Outcome::Hold { after, scope }).code("accounts_held").detail(why))
+    }
+
+    fn nobody(&self, tenant: &TenantId) -> Ended {
+        let detail = format!(
+            "no {} account fits this message of tenant {tenant}; add one: [accounts.NAME] with channel = \"{0}\"",
+            self.kind
+        );
+        misconfigured("no_account", &detail)
+    }
+}
+
+impl<C> Account<C> {
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn candidate(&self, now: Timestamp) -> Candidate {
+        let ready = self.standing().ready(now);
+        Candidate { priority: self.priority, cost: self.cost, ready }
+    }
+
+    /// Its credential was read anew and is another one.
+    pub fn renewed(&self) {
+        self.standing().renewed();
+    }
+}
+
+/// An account that one attempt goes through. Dropped without being settled, it was not used.
+pub struct Chosen<'a, C> {
+    accounts: &'a Accounts<C>,
+    account: Arc<Account<C>>,
+    epochs: Option<Epochs>,
+}
+
+impl<C> std::ops::Deref for Chosen<'_, C> {
+    type Target = Account<C>;
+
+    fn deref(&self) -> &Account<C> {
+        &self.account
+    }
+}
+
+impl<C> Chosen<'_, C> {
+    /// Teaches the account what came of the call. Where that is the account's fault and another one
+    /// that fits is ready, the attempt is to be repeated at once, free of charge.
+    pub fn settle(
+        mut self,
+        attempt: &Attempt,
+        mut report: Report,
+        fits: impl Fn(&C) -> bool,
+    ) -> Report {
+        let Some(epochs) = self.epochs.take() else { return report };
+        if attempt.resign && report.outcome == Outcome::ResignOnce {
+            report.outcome = Outcome::Config;
+        }
+        let now = self.accounts.clock.now();
+        let turn = self.account.standing().report(
+            &report.outcome,
+            report.status,
+            epochs,
+            now,
+            roll(now, &self.account.name),
+        );
+        self.tell(turn, &report);
+        let tenant = &attempt.message.tenant;
+        let mut others = self.accounts.of(tenant).filter(|a| fits(&a.settings));
+        if account::is_the_account_s(&report.outcome)
+            && others.any(|a| !Arc::ptr_eq(a, &self.account) && a.candidate(now).ready.is_ok())
+        {
+            self.account.failovers.fetch_add(1, Ordering::Relaxed);
+            let detail = report.detail.take().unwrap_or_default();
+            report.detail = Some(format!("account {} left out: {detail}", self.account.name));
+            report.outcome = Outcome::Reconnect;
+        }
+        report
+    }
+
+    fn tell(&self, turn: Option<(Hold, Turn)>, report: &Report) {
+        let (channel, account) = (self.accounts.kind.name(), &*self.account.name);
+        let code = report.code.as_deref().unwrap_or_default();
+        match turn {
+            Some((by, Turn::Opened { until })) => {
+                tracing::warn!(channel, account, by = by.name(), %until, status = report.status, code, "account left out");
+            }
+            Some((by, Turn::Closed)) => {
+                tracing::info!(channel, account, by = by.name(), "account in use again");
+            }
+            Some((_, Turn::Eased)) | None => {}
+        }
+    }
+}
+
+impl<C> Drop for Chosen<'_, C> {
+    fn drop(&mut self) {
+        if let Some(epochs) = self.epochs.take() {
+            self.account.standing().hand_back(epochs, self.accounts.clock.now());
+        }
+    }
+}
+
+/// A number in `0.0..1.0` that differs between accounts and moments: enough to keep them from being
+/// probed in step.
+fn roll(now: Timestamp, name: &str) -> f64 {
+    let mixed = name.bytes().fold(now.0 as u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)
+    });
+    (mixed >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests;

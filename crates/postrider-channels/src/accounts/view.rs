@@ -1,0 +1,49 @@
+//! What an operator sees of the accounts: never a credential.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use postrider_core::{ChannelKind, Timestamp};
+
+use super::{Account, Accounts};
+
+/// One account at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccountView {
+    pub name: Arc<str>,
+    pub channel: ChannelKind,
+    /// Whose it is; `*` for everybody who has none of their own.
+    pub tenant: Arc<str>,
+    pub priority: u16,
+    pub cost: f64,
+    /// What holds it, and until when.
+    pub held: Option<(&'static str, Timestamp)>,
+    /// Attempts that went through it since the start, and those of them that another account took over.
+    pub calls: u64,
+    pub failovers: u64,
+}
+
+/// A channel's accounts, whatever their settings are.
+pub trait AccountBook: Send + Sync {
+    fn accounts(&self, now: Timestamp) -> Vec<AccountView>;
+}
+
+impl<C: Send + Sync> AccountBook for Accounts<C> {
+    fn accounts(&self, now: Timestamp) -> Vec<AccountView> {
+        self.all.iter().map(|account| view(self.kind, account, now)).collect()
+    }
+}
+
+fn view<C>(channel: ChannelKind, account: &Account<C>, now: Timestamp) -> AccountView {
+    let held = account.standing().ready(now).err();
+    AccountView {
+        name: account.name.clone(),
+        channel,
+        tenant: account.tenant.as_ref().map_or_else(|| "*".into(), |tenant| tenant.0.clone()),
+        priority: account.priority,
+        cost: account.cost,
+        held: held.map(|held| (held.by.name(), held.until)),
+        calls: account.calls.load(Ordering::Relaxed),
+        failovers: account.failovers.load(Ordering::Relaxed),
+    }
+}

@@ -1,0 +1,5 @@
+//! The Apple Push Notification service over HTTP/2.
+
+mod account;
+
+pub use account::ApnsAccount;
