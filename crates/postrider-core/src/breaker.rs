@@ -28,6 +28,16 @@ pub struct BreakerPolicy {
     /// How long it stays open the first time; doubled each time in a row.
     pub open_s: u32,
     pub open_s_max: u32,
+    /// A retry storm: at least so many retries within the window, more than there are first
+    /// attempts, and less than this share of them successful ([`crate::storm`]).
+    pub storm_window_s: u32,
+    pub storm_retries_min: u32,
+    pub storm_success: f64,
+    /// More than this share of at least so many sends of one credential called gone within the
+    /// window is not believed ([`crate::gone_guard`]).
+    pub gone_window_s: u32,
+    pub gone_sends_min: u32,
+    pub gone_share: f64,
 }
 
 impl Default for BreakerPolicy {
@@ -41,6 +51,12 @@ impl Default for BreakerPolicy {
             burst_calls_min: 20,
             open_s: 5,
             open_s_max: 300,
+            storm_window_s: 60,
+            storm_retries_min: 100,
+            storm_success: 0.1,
+            gone_window_s: 60,
+            gone_sends_min: 50,
+            gone_share: 0.2,
         }
     }
 }
@@ -51,6 +67,21 @@ impl Default for BreakerPolicy {
 pub enum Forced {
     Open,
     Closed,
+}
+
+/// Why it opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Too many calls failed.
+    #[default]
+    Failures,
+    /// Retries without success.
+    Storm,
+    /// The provider does not accept the credential.
+    Refused,
+    /// Too many addresses at once are called gone.
+    MassGone,
 }
 
 /// Calls that may be made, and under which count of openings: results of an earlier one are old news.
@@ -112,6 +143,7 @@ pub struct Breaker {
     epoch: u32,
     /// Openings without a full recovery between them.
     in_a_row: u32,
+    cause: Cause,
     forced: Option<Forced>,
     long: Window,
     short: Window,
@@ -124,6 +156,7 @@ impl Breaker {
             phase: Phase::Closed,
             epoch: 0,
             in_a_row: 0,
+            cause: Cause::default(),
             forced: None,
             long: Window::new(Duration::from_secs(policy.window_s.into())),
             short: Window::new(Duration::from_secs(policy.burst_window_s.into())),
@@ -199,7 +232,8 @@ impl Breaker {
         if epoch != self.epoch {
             return None;
         }
-        let failed = signal.is_failure();
+        // What opened it is what a probe must not meet again.
+        let failed = signal.is_failure() || self.is_storm_again(signal);
         let counts = failed || signal == Signal::Well;
         match &mut self.phase {
             Phase::Open { .. } => None,
@@ -209,7 +243,7 @@ impl Breaker {
                     self.short.count(failed, now);
                 }
                 let opens = failed && self.has_too_many_failures(now);
-                opens.then(|| self.open(now, roll))
+                opens.then(|| self.open(Cause::Failures, now, roll))
             }
             Phase::Recovering { allowed, under_way, good, bad } => {
                 *under_way = under_way.saturating_sub(1);
@@ -219,7 +253,7 @@ impl Breaker {
                 let too_bad = *bad > 0 && (*bad * 5 >= *good + *bad || *allowed == 1);
                 let round_is_over = *good >= *allowed;
                 if too_bad && self.forced.is_none() {
-                    return Some(self.open(now, roll));
+                    return Some(self.open(self.cause, now, roll));
                 }
                 if !round_is_over {
                     return Some(Turn::Eased);
@@ -235,7 +269,8 @@ impl Breaker {
     }
 
     /// Opens at once, whatever was counted.
-    pub fn open(&mut self, now: Timestamp, roll: f64) -> Turn {
+    pub fn open(&mut self, cause: Cause, now: Timestamp, roll: f64) -> Turn {
+        self.cause = cause;
         let first = f64::from(self.policy.open_s);
         let longest = f64::from(self.policy.open_s_max).max(first);
         let open_s = (first * f64::powi(2.0, self.in_a_row.min(30) as i32)).min(longest);
@@ -276,6 +311,23 @@ impl Breaker {
                 BreakerState::Recovering { allowed: *allowed }
             }
         }
+    }
+
+    /// Why it opened last.
+    pub fn cause(&self) -> Cause {
+        self.cause
+    }
+
+    /// Whether an answer says nothing about the delivery that got it, because the provider is known
+    /// to fail as a whole. Asked after the answer was reported.
+    pub fn excuses(&self, signal: Signal) -> bool {
+        let is_shut = !matches!(self.state(), BreakerState::Closed | BreakerState::ForcedClosed);
+        is_shut && (signal.is_failure() || self.is_storm_again(signal))
+    }
+
+    fn is_storm_again(&self, signal: Signal) -> bool {
+        let is_shut = !matches!(self.phase, Phase::Closed);
+        is_shut && self.cause == Cause::Storm && signal == Signal::Busy
     }
 
     fn has_too_many_failures(&mut self, now: Timestamp) -> bool {

@@ -38,6 +38,22 @@ pub enum OnAmbiguous {
     Resend,
     /// Give it to a person: a dead letter with reason `ambiguous`.
     Park,
+    /// Leave it at that: state `suppressed`, because what is held back is the duplicate. Claims
+    /// neither that it was sent nor that it failed, and asks nobody to act.
+    Drop,
+}
+
+/// What becomes of a due delivery while the breaker of its provider or credential is open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenOpen {
+    /// It waits in its lane.
+    #[default]
+    Wait,
+    /// A dead letter with reason `refused`, at once.
+    Reject,
+    /// It goes to the next of its message's alternative addresses; waits if there is none.
+    FallBack,
 }
 
 /// What becomes of a delivery that was tried and whose next retry would come too late.
@@ -62,6 +78,7 @@ pub struct Class {
     pub retry: RetryPolicy,
     pub on_ambiguous: OnAmbiguous,
     pub on_expiry: OnExpiry,
+    pub when_open: WhenOpen,
     /// Webhooks and HTTP: retry refusals (400, 401, 403, 404, 413, 422) too.
     pub retry_all: bool,
 }
@@ -76,12 +93,19 @@ impl Default for Class {
             retry: RetryPolicy::default(),
             on_ambiguous: OnAmbiguous::default(),
             on_expiry: OnExpiry::default(),
+            when_open: WhenOpen::default(),
             retry_all: false,
         }
     }
 }
 
 impl Class {
+    /// Whether a duplicate is worse than a loss: then it is durable that an attempt starts before it
+    /// does, so that not even a crash leads to a second one unasked.
+    pub fn sends_at_most_once(&self) -> bool {
+        self.on_ambiguous != OnAmbiguous::Resend
+    }
+
     /// The classes that exist without any configuration.
     pub fn built_in() -> Vec<Self> {
         let class = |name: &str, ttl_s, priority, urgency| Self {

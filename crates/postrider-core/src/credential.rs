@@ -1,12 +1,13 @@
-//! A breaker for one credential at one provider: opens at once when the provider refuses it, and lets
-//! single calls try whether it is accepted again. Reads no clock.
+//! A breaker for one credential at one provider: opens at once when the provider refuses it, or when it
+//! calls too many of its addresses gone, and lets single calls try whether that is over. Reads no clock.
 //!
 //! One that came back is given the benefit of the doubt for a while: then a refusal is more likely
 //! about one address (a subscription made with another key) than about the credential.
 
 use std::time::Duration;
 
-use crate::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Permit, Turn};
+use crate::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Cause, Permit, Turn};
+use crate::gone_guard::GoneGuard;
 use crate::signal::Signal;
 use crate::time::Timestamp;
 
@@ -18,13 +19,19 @@ const REFUSALS_MAX: u32 = 3;
 #[derive(Debug, Clone)]
 pub struct Credential {
     breaker: Breaker,
+    gone: GoneGuard,
     accepted_at: Option<Timestamp>,
     refused_in_a_row: u32,
 }
 
 impl Credential {
     pub fn new(policy: BreakerPolicy) -> Self {
-        Self { breaker: Breaker::new(policy), accepted_at: None, refused_in_a_row: 0 }
+        Self {
+            breaker: Breaker::new(policy),
+            gone: GoneGuard::new(&policy),
+            accepted_at: None,
+            refused_in_a_row: 0,
+        }
     }
 
     /// See [`Breaker::adopt`].
@@ -44,7 +51,32 @@ impl Credential {
         self.breaker.hand_back(calls, epoch);
     }
 
+    /// The end of a call; `gone` if it was that the address does not exist.
     pub fn report(
+        &mut self,
+        signal: Signal,
+        gone: bool,
+        epoch: u32,
+        now: Timestamp,
+        roll: f64,
+    ) -> Option<Turn> {
+        if signal == Signal::Well {
+            self.gone.count(gone, now);
+        }
+        if gone && self.gone.doubts() {
+            return match self.breaker.state() {
+                BreakerState::Closed => Some(self.breaker.open(Cause::MassGone, now, roll)),
+                _ => self.breaker.report(Signal::Failing, epoch, now, roll),
+            };
+        }
+        let turn = self.report_signal(signal, epoch, now, roll);
+        if turn == Some(Turn::Closed) {
+            self.gone.clear();
+        }
+        turn
+    }
+
+    fn report_signal(
         &mut self,
         signal: Signal,
         epoch: u32,
@@ -61,7 +93,7 @@ impl Credential {
                 self.refused_in_a_row += 1;
                 match self.breaker.state() {
                     BreakerState::Closed if self.is_trusted(now) => None,
-                    BreakerState::Closed => Some(self.breaker.open(now, roll)),
+                    BreakerState::Closed => Some(self.breaker.open(Cause::Refused, now, roll)),
                     // Of those coming back, one refusal is enough.
                     _ => self.breaker.report(Signal::Failing, epoch, now, roll),
                 }
@@ -73,12 +105,32 @@ impl Credential {
     /// There is a new credential: nothing that was known holds any longer.
     pub fn renewed(&mut self) {
         self.breaker = self.breaker.fresh();
+        self.gone.clear();
         self.refused_in_a_row = 0;
     }
 
+    /// Why it was stopped last.
+    pub fn cause(&self) -> Cause {
+        self.breaker.cause()
+    }
+
+    /// Whether an address that is called gone is to be kept for the time being.
+    pub fn doubts_gone(&self) -> bool {
+        self.gone.doubts()
+    }
+
+    /// An operator's word that addresses are gone if the provider says so; `false` takes it back.
+    pub fn believe_gone(&mut self, believe: bool) {
+        if self.gone.doubts() && believe {
+            self.breaker = self.breaker.fresh();
+        }
+        self.gone.overrule(believe);
+    }
+
     /// Nothing is remembered that is worth its memory.
-    pub fn is_forgettable(&self, now: Timestamp) -> bool {
+    pub fn is_forgettable(&mut self, now: Timestamp) -> bool {
         self.breaker.state() == BreakerState::Closed
+            && self.gone.is_forgettable(now)
             && self.accepted_at.is_none_or(|at| now.since(at) >= TRUST)
     }
 
@@ -96,7 +148,7 @@ mod tests {
 
     fn call(credential: &mut Credential, signal: Signal, now: Timestamp) -> Option<Turn> {
         let permit = credential.admit(1, now).unwrap();
-        credential.report(signal, permit.epoch, now, 0.0)
+        credential.report(signal, false, permit.epoch, now, 0.0)
     }
 
     #[test]
@@ -131,5 +183,44 @@ mod tests {
         call(&mut credential, Signal::Credential, NOW);
         credential.renewed();
         assert!(credential.admit(5, NOW).is_ok_and(|permit| permit.calls == 5));
+    }
+
+    fn gone(credential: &mut Credential, now: Timestamp) -> Option<Turn> {
+        let permit = credential.admit(1, now).unwrap();
+        credential.report(Signal::Well, true, permit.epoch, now, 0.0)
+    }
+
+    #[test]
+    fn a_mass_of_gone_addresses_stops_the_credential_until_one_of_them_answers() {
+        let mut credential = Credential::new(BreakerPolicy::default());
+        (0..49).for_each(|_| assert_eq!(gone(&mut credential, NOW), None));
+        assert!(!credential.doubts_gone());
+        assert_eq!(
+            gone(&mut credential, NOW),
+            Some(Turn::Opened { until: NOW + Duration::from_secs(5) })
+        );
+        assert!(credential.doubts_gone() && credential.cause() == Cause::MassGone);
+        let later = NOW + Duration::from_secs(5);
+        let again = gone(&mut credential, later);
+        assert_eq!(again, Some(Turn::Opened { until: later + Duration::from_secs(10) }));
+        let well = later + Duration::from_secs(10);
+        while credential.breaker.state() != BreakerState::Closed {
+            assert!(credential.doubts_gone(), "until it is closed again");
+            call(&mut credential, Signal::Well, well);
+        }
+        assert!(!credential.doubts_gone());
+        assert_eq!(gone(&mut credential, well), None, "counted anew");
+    }
+
+    #[test]
+    fn an_operator_can_say_that_they_are_gone_indeed() {
+        let mut credential = Credential::new(BreakerPolicy::default());
+        (0..50).for_each(|_| {
+            gone(&mut credential, NOW);
+        });
+        assert!(credential.admit(1, NOW).is_err());
+        credential.believe_gone(true);
+        (0..100).for_each(|_| assert_eq!(gone(&mut credential, NOW), None));
+        assert!(!credential.doubts_gone());
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! A call that was made and answered counts as an attempt, also where the answer was "not now"
 //! (429, or 503 with `Retry-After`): a policy's attempts are a limit on calls. What does not count is
-//! waiting (for a lane's limit, a breaker, a credential) and calls of which the provider says that it
-//! never processed them.
+//! waiting (for a lane's limit, a breaker, a credential), calls of which the provider says that it
+//! never processed them, and failures of a provider that is known to fail as a whole: those say
+//! nothing about the delivery that happened to ask.
 
 use std::time::Duration;
 
@@ -19,12 +20,14 @@ use crate::ttl;
 pub const PARK: Duration = Duration::from_secs(300);
 /// How often a request that was not processed is repeated at once.
 pub const MAX_REPLAYS: u32 = 3;
-/// After that, it rests at least this long: such repeats count nowhere and must not spin.
+/// After that, it rests at least this long: what counts nowhere must not spin.
 pub const REPLAY_PAUSE: Duration = Duration::from_secs(1);
 /// A subscription younger than this may be called gone by a service that does not know it yet.
 pub const YOUNG_ADDRESS: Duration = Duration::from_secs(60);
 const YOUNG_ADDRESS_PAUSE: Duration = Duration::from_secs(2);
 const YOUNG_ADDRESS_RETRIES: u32 = 3;
+/// A delivery that was in flight at so many crashes is suspected of causing them.
+pub const CRASHES_MAX: u32 = 3;
 
 /// The rules that hold for one delivery.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +53,19 @@ pub struct Progress {
     pub replays: u32,
     /// How long the address has been registered, where that is known.
     pub address_age: Option<Duration>,
+    /// The provider fails as a whole: what failed is no fault of this delivery.
+    pub excused: bool,
+    /// So many addresses are called gone at once that it is not believed.
+    pub doubted: bool,
+}
+
+/// What a lease brings to light about earlier ones.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Past {
+    /// How often the server crashed while the delivery was in flight.
+    pub crashes: u32,
+    /// An attempt was begun, durably noted, and its end is unknown.
+    pub started: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +90,8 @@ pub enum Decision {
     DeadLetter(DeadReason),
     /// The address is gone.
     MarkGone,
+    /// Perhaps sent; nothing more is, lest it be sent twice.
+    Drop,
 }
 
 impl Decision {
@@ -86,8 +104,28 @@ impl Decision {
             Self::Expire => "expire",
             Self::DeadLetter(_) => "dead_letter",
             Self::MarkGone => "mark_gone",
+            Self::Drop => "drop",
         }
     }
+}
+
+/// What happens to a leased delivery instead of an attempt, if it is not to be attempted.
+/// `progress` counts the attempt that would be made.
+pub fn before_attempt(
+    past: Past,
+    progress: &Progress,
+    rules: &Rules<'_>,
+    now: Timestamp,
+    roll: f64,
+) -> Option<Decision> {
+    if past.started {
+        // What may have arrived did not simply expire: doubt comes first.
+        return Some(decide(&Outcome::Ambiguous, progress, rules, now, roll));
+    }
+    if ttl::is_over(rules.expires_at, now) {
+        return Some(decide(&Outcome::Expired, progress, rules, now, roll));
+    }
+    (past.crashes >= CRASHES_MAX).then_some(Decision::DeadLetter(DeadReason::Poison))
 }
 
 /// What follows from an outcome. `roll` is a random number in `0.0..1.0`.
@@ -99,11 +137,17 @@ pub fn decide(
     roll: f64,
 ) -> Decision {
     let by_formula = || rules.retry.delay(progress.attempts, progress.last_delay, roll);
-    let retry = |after: Duration| again_later(progress, rules, now, after);
+    // Whoever allows no retry gets none, whoever is to blame.
+    let excused = progress.excused && rules.retry.retries > 0;
+    let retry = |after: Duration, at_least: Duration| match excused {
+        true => excuse(rules, now, after, at_least),
+        false => again_later(progress, rules, now, after.max(at_least)),
+    };
     match *outcome {
         Outcome::Accepted => Decision::Done,
-        Outcome::RetryBackoff { at_least } => retry(by_formula().max(at_least)),
-        Outcome::RetryAfter { after, .. } => retry(after),
+        Outcome::RetryBackoff { at_least } => retry(by_formula(), at_least),
+        Outcome::RetryAfter { after, .. } => retry(after, after),
+        Outcome::Gone if progress.doubted => park(rules, now),
         Outcome::Gone => gone(progress, rules, now),
         Outcome::DropMessage => Decision::DeadLetter(DeadReason::Permanent),
         Outcome::Config => park(rules, now),
@@ -112,8 +156,9 @@ pub fn decide(
         Outcome::Reconnect if progress.replays < MAX_REPLAYS => at_once(rules, now, false),
         Outcome::Reconnect => uncounted(rules, now, by_formula().max(REPLAY_PAUSE)),
         Outcome::Ambiguous => match rules.on_ambiguous {
-            OnAmbiguous::Resend => retry(by_formula()),
+            OnAmbiguous::Resend => retry(by_formula(), Duration::ZERO),
             OnAmbiguous::Park => Decision::DeadLetter(DeadReason::Ambiguous),
+            OnAmbiguous::Drop => Decision::Drop,
         },
         Outcome::Hold { after, .. } => uncounted(rules, now, after),
         Outcome::Expired if progress.attempts <= 1 => Decision::Expire,
@@ -137,6 +182,14 @@ fn again_later(
     } else {
         Decision::Retry { after, counted: true }
     }
+}
+
+/// A retry that uses up nothing. It is the breaker that says when; the formula must not end what has
+/// time left.
+fn excuse(rules: &Rules<'_>, now: Timestamp, after: Duration, at_least: Duration) -> Decision {
+    let half_of_the_rest = rules.expires_at.since(now) / 2;
+    let after = after.min(half_of_the_rest).max(at_least).max(REPLAY_PAUSE);
+    uncounted(rules, now, after)
 }
 
 fn uncounted(rules: &Rules<'_>, now: Timestamp, after: Duration) -> Decision {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider_core::Timestamp;
-use postrider_core::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Forced, Turn};
+use postrider_core::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Cause, Forced, Turn};
 use postrider_core::signal::Signal;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -107,7 +107,10 @@ fn a_failed_probe_opens_it_for_longer_up_to_a_limit_and_with_jitter() {
     }
     assert_eq!(waits, [10, 20, 40, 80, 160, 300, 300, 300]);
     let mut late = opened(NOW);
-    assert_eq!(late.open(NOW, 0.999), Turn::Opened { until: NOW + Duration::from_millis(12_497) });
+    assert_eq!(
+        late.open(Cause::Failures, NOW, 0.999),
+        Turn::Opened { until: NOW + Duration::from_millis(12_497) }
+    );
 }
 
 #[test]
@@ -137,4 +140,36 @@ fn an_operator_can_open_and_close_it_and_take_the_word_back() {
     assert_eq!(breaker.admit(1, NOW + secs(9_999)).unwrap_err(), Barred::Forced);
     breaker.force(None);
     assert!(breaker.admit(1, NOW + secs(9_999)).is_ok());
+}
+
+#[test]
+fn failures_of_a_provider_that_is_known_to_be_down_are_nobodys_fault() {
+    let mut breaker = Breaker::new(BreakerPolicy::default());
+    let early = breaker.admit(100, NOW).unwrap();
+    for _ in 0..19 {
+        breaker.report(Signal::Failing, early.epoch, NOW, 0.0);
+        assert!(!breaker.excuses(Signal::Failing), "one by one they may be");
+    }
+    breaker.report(Signal::Failing, early.epoch, NOW, 0.0);
+    assert!(breaker.excuses(Signal::Failing), "the one that opened it");
+    breaker.report(Signal::Overloaded, early.epoch, NOW, 0.0);
+    assert!(breaker.excuses(Signal::Overloaded), "those that were under way");
+    assert!(!breaker.excuses(Signal::Well) && !breaker.excuses(Signal::Busy));
+    let probe = breaker.admit(1, NOW + secs(5)).unwrap();
+    breaker.report(Signal::Failing, probe.epoch, NOW + secs(5), 0.0);
+    assert!(breaker.excuses(Signal::Failing), "probes");
+    breaker.force(Some(Forced::Closed));
+    assert!(!breaker.excuses(Signal::Failing), "sent on an operator's word");
+}
+
+#[test]
+fn after_a_storm_being_asked_for_less_once_more_is_no_recovery() {
+    let mut breaker = Breaker::new(BreakerPolicy::default());
+    breaker.open(Cause::Storm, NOW, 0.0);
+    let at = NOW + secs(5);
+    let again = call(&mut breaker, Signal::Busy, at);
+    assert_eq!(again, Some(Turn::Opened { until: at + secs(10) }));
+    assert!(breaker.cause() == Cause::Storm && breaker.excuses(Signal::Busy));
+    let mut after_failures = opened(NOW);
+    assert_eq!(call(&mut after_failures, Signal::Busy, at), Some(Turn::Eased));
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use postrider_core::backoff::{Jitter, RetryPolicy};
 use postrider_core::class::{OnAmbiguous, OnExpiry};
-use postrider_core::decide::{Decision, MAX_REPLAYS, PARK, Progress, Rules, decide};
+use postrider_core::decide::{
+    CRASHES_MAX, Decision, MAX_REPLAYS, PARK, Past, Progress, Rules, before_attempt, decide,
+};
 use postrider_core::{DeadReason, Outcome, Scope, Timestamp};
 
 const NOW: Timestamp = Timestamp(1_794_722_400_000);
@@ -176,6 +178,55 @@ fn doubt_is_resolved_as_the_class_says() {
     let careful = Rules { on_ambiguous: OnAmbiguous::Park, ..rules(&policy) };
     let found = decide(&Outcome::Ambiguous, &after(1), &careful, NOW, 0.5);
     assert_eq!(found, dead(DeadReason::Ambiguous));
+    let quiet = Rules { on_ambiguous: OnAmbiguous::Drop, ..rules(&policy) };
+    assert_eq!(decide(&Outcome::Ambiguous, &after(1), &quiet, NOW, 0.5), Decision::Drop);
+}
+
+#[test]
+fn while_a_provider_is_down_no_attempt_is_used_up_and_nothing_with_time_left_dies() {
+    let policy = policy();
+    let excused = |attempts| Progress { excused: true, ..after(attempts) };
+    let of = |outcome: &Outcome, rules: &Rules<'_>| decide(outcome, &excused(6), rules, NOW, 0.5);
+    let free = |secs| Decision::Retry { after: Duration::from_secs(secs), counted: false };
+    assert_eq!(of(&RETRY, &rules(&policy)), free(64), "its policy was exhausted");
+    assert_eq!(of(&Outcome::Ambiguous, &rules(&policy)), free(64));
+    let wait = Outcome::RetryAfter { after: Duration::from_secs(90), scope: Scope::Host };
+    assert_eq!(of(&wait, &rules(&policy)), free(90));
+    assert_eq!(of(&RETRY, &with_ttl(&policy, 20_000)), free(10), "the formula ends nothing");
+    assert_eq!(of(&wait, &with_ttl(&policy, 20_000)), dead(DeadReason::Ttl), "the provider does");
+    assert_eq!(of(&RETRY, &now_or_never(&policy)), dead(DeadReason::Ttl));
+    let careful = Rules { on_ambiguous: OnAmbiguous::Park, ..rules(&policy) };
+    assert_eq!(of(&Outcome::Ambiguous, &careful), dead(DeadReason::Ambiguous));
+    let once = RetryPolicy { retries: 0, ..policy.clone() };
+    let found = decide(&RETRY, &excused(1), &rules(&once), NOW, 0.5);
+    assert_eq!(found, dead(DeadReason::RetriesExhausted), "no retry is no retry");
+}
+
+#[test]
+fn an_address_among_too_many_that_are_called_gone_stays() {
+    let policy = policy();
+    let doubted = Progress { doubted: true, ..after(1) };
+    let found = decide(&Outcome::Gone, &doubted, &rules(&policy), NOW, 0.5);
+    assert_eq!(found, Decision::Park { after: PARK });
+    let found = decide(&Outcome::Gone, &doubted, &with_ttl(&policy, 1_000), NOW, 0.5);
+    assert_eq!(found, dead(DeadReason::Ttl));
+}
+
+#[test]
+fn what_crashes_left_behind_is_looked_at_before_another_attempt() {
+    let policy = policy();
+    let before = |past, rules: &Rules<'_>| before_attempt(past, &after(1), rules, NOW, 0.5);
+    let careful = Rules { on_ambiguous: OnAmbiguous::Park, ..rules(&policy) };
+    let started = Past { started: true, crashes: 1 };
+    assert_eq!(before(Past::default(), &careful), None);
+    assert_eq!(before(started, &careful), Some(dead(DeadReason::Ambiguous)));
+    let over = Rules { expires_at: NOW, ..careful };
+    assert_eq!(before(started, &over), Some(dead(DeadReason::Ambiguous)), "it may have arrived");
+    assert_eq!(before(Past::default(), &over), Some(Decision::Expire));
+    let crashed = |crashes| Past { crashes, started: false };
+    assert_eq!(before(crashed(CRASHES_MAX - 1), &rules(&policy)), None);
+    assert_eq!(before(crashed(CRASHES_MAX), &rules(&policy)), Some(dead(DeadReason::Poison)));
+    assert_eq!(before(crashed(9), &over), Some(Decision::Expire));
 }
 
 #[test]

@@ -71,13 +71,15 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 
 fn progress() -> impl Strategy<Value = Progress> {
     let age = prop::option::of((0u64..200_000).prop_map(Duration::from_millis));
-    (1u32..15, 0u64..200_000, any::<bool>(), 0u32..6, age).prop_map(
-        |(attempts, last_ms, resigned, replays, address_age)| Progress {
+    (1u32..15, 0u64..200_000, any::<[bool; 3]>(), 0u32..6, age).prop_map(
+        |(attempts, last_ms, [resigned, excused, doubted], replays, address_age)| Progress {
             attempts,
             last_delay: Duration::from_millis(last_ms),
             resigned,
             replays,
             address_age,
+            excused,
+            doubted,
         },
     )
 }
@@ -181,7 +183,10 @@ proptest! {
     }
 
     #[test]
-    fn a_life_ends(seed in prop::collection::vec((outcome(), 0.0f64..1.0), 1..8), p in policy()) {
+    fn a_life_ends(
+        seed in prop::collection::vec((outcome(), 0.0f64..1.0), 1..8), p in policy(),
+        [excused, doubted] in any::<[bool; 2]>(),
+    ) {
         // Whatever a provider answers, over and over, every life is bounded by its TTL.
         let rules = rules(&p, 3600, false, false);
         let (mut attempts, mut now, mut replays, mut resigned) = (1, NOW, 0, false);
@@ -189,7 +194,8 @@ proptest! {
         for (o, roll) in seed.iter().cycle() {
             calls += 1;
             prop_assert!(calls < 50_000, "an endless life");
-            let prog = Progress { attempts, replays, resigned, ..Progress::default() };
+            let prog =
+                Progress { attempts, replays, resigned, excused, doubted, ..Progress::default() };
             match decide(o, &prog, &rules, now, *roll) {
                 Decision::Retry { after, counted } => {
                     attempts += u32::from(counted);
