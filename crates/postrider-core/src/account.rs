@@ -113,10 +113,11 @@ impl Standing {
         roll: f64,
     ) -> Option<(Hold, Turn)> {
         let signal = Signal::of(outcome, status);
+        let gone = *outcome == Outcome::Gone;
         if let Outcome::RetryAfter { after, scope: Scope::Credential | Scope::Host } = outcome {
             self.pause.extend(now + *after);
         }
-        let credential = self.credential.report(signal, epochs.credential, now, roll);
+        let credential = self.credential.report(signal, gone, epochs.credential, now, roll);
         let breaker = self.breaker.report(signal, epochs.breaker, now, roll);
         let told = |by| move |turn| (by, turn);
         credential

@@ -37,6 +37,7 @@ impl Credential {
     /// See [`Breaker::adopt`].
     pub fn adopt(&mut self, policy: BreakerPolicy) {
         self.breaker.adopt(policy);
+        self.gone.adopt(&policy);
     }
 
     pub fn admit(&mut self, want: usize, now: Timestamp) -> Result<Permit, Barred> {

@@ -31,6 +31,15 @@ impl GoneGuard {
         }
     }
 
+    /// Judges by other rules from now on; what was counted over another length is forgotten.
+    pub fn adopt(&mut self, policy: &BreakerPolicy) {
+        let new = Self::new(policy);
+        (self.share, self.sends_min) = (new.share, new.sends_min);
+        if !self.sends.is_as_long_as(&new.sends) {
+            self.sends = new.sends;
+        }
+    }
+
     /// Counts an answer about an address.
     pub fn count(&mut self, gone: bool, now: Timestamp) {
         self.sends.count(gone, now);
@@ -48,9 +57,12 @@ impl GoneGuard {
         self.doubts = false;
     }
 
+    /// An operator's word that they are gone; `false` takes it back.
     pub fn overrule(&mut self, overruled: bool) {
+        if overruled || self.overruled {
+            self.clear();
+        }
         self.overruled = overruled;
-        self.clear();
     }
 
     /// Nothing is remembered that is worth its memory.

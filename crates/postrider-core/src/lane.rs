@@ -41,6 +41,8 @@ pub enum Hold {
     Breaker,
     /// The provider refuses the tenant's credential.
     Credential,
+    /// The provider calls too many of the tenant's addresses gone to be believed.
+    MassGone,
     /// The provider's rate limit is used up.
     RateLimit,
     /// The tenant's rate limit is used up.
@@ -58,6 +60,7 @@ impl Hold {
             Self::RetryAfter => "provider takes calls",
             Self::Breaker => "breaker",
             Self::Credential => "credential",
+            Self::MassGone => "mass-gone guard",
             Self::RateLimit => "rate limit",
             Self::TenantRateLimit => "tenant's rate limit",
             Self::RetryBudget => "retry budget",

@@ -30,6 +30,16 @@ impl Storm {
         }
     }
 
+    /// Judges by other rules from now on; what was counted over another length is forgotten.
+    pub fn adopt(&mut self, policy: &BreakerPolicy) {
+        let new = Self::new(policy);
+        let kept = self.retries.is_as_long_as(&new.retries);
+        let old = std::mem::replace(self, new);
+        if kept {
+            (self.retries, self.firsts) = (old.retries, old.firsts);
+        }
+    }
+
     /// Counts the end of a call; true if there is a storm now. Being asked for less (429) is no
     /// failure of the provider, but a retry that gets it has not helped either.
     pub fn count(&mut self, signal: Signal, is_retry: bool, now: Timestamp) -> bool {

@@ -36,6 +36,10 @@ impl Window {
         Self { bucket_ms, head: 0, buckets: [Tally::default(); BUCKETS], total: Tally::default() }
     }
 
+    pub fn is_as_long_as(&self, other: &Self) -> bool {
+        self.bucket_ms == other.bucket_ms
+    }
+
     pub fn count(&mut self, failed: bool, now: Timestamp) {
         self.count_many(1, failed, now);
     }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use postrider_core::class::OnAmbiguous;
-use postrider_core::decide::{Decision, Progress, Rules, decide};
+use postrider_core::decide::{Decision, Past, Progress, Rules, before_attempt, decide};
 use postrider_core::store::{Change, Halt, Leased, Settlement};
 use postrider_core::{
     Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, Finished, LaneKey, Outcome, Report,
@@ -16,7 +15,7 @@ use postrider_core::{
 use tokio::sync::Notify;
 
 use crate::flow::Flow;
-use crate::lanes::{Lanes, Lesson, Ticket};
+use crate::lanes::{Aftermath, Lanes, Lesson, Ticket};
 use crate::observer::Observer;
 use crate::roll::Roll;
 use crate::settler::{Pending, Settlements};
@@ -93,12 +92,14 @@ pub(crate) fn may_be_sent(
 ) -> bool {
     let change = match leased.halt {
         Some(Halt::AddressGone) => Change::Finish(State::Gone),
-        None if now >= leased.expires_at => {
+        None => {
             let progress = Progress { attempts: leased.attempts + 1, ..Progress::default() };
-            let rules = rules(leased, class);
-            change_of(&decide(&Outcome::Expired, &progress, &rules, now, 0.0))
+            let past = Past::default();
+            match before_attempt(past, &progress, &rules(leased, class), now, 0.0) {
+                Some(decision) => change_of(&decision),
+                None => return true,
+            }
         }
-        None => return true,
     };
     bench.settlements.push(Pending {
         settlement: Settlement {
@@ -195,15 +196,28 @@ impl Running {
         let under_way = |job: &&mut Job| job.stage == Stage::UnderWay;
         let Some(job) = jobs.get_mut(finished.slot).filter(under_way) else { return };
         let lesson = lesson(&self.lane, &job.leased, &finished);
-        if conclude(&self.bench, &self.lane, &self.class, job, finished) {
+        // What may go again at once teaches only if it does not.
+        let may_go_again =
+            matches!(finished.report.outcome, Outcome::ResignOnce | Outcome::Reconnect);
+        let after = if may_go_again { Aftermath::default() } else { self.learn(lesson) };
+        if conclude(&self.bench, &self.lane, &self.class, job, finished, after) {
             job.stage = Stage::Ended;
-            if let Some(event) = self.bench.lanes.ended(&self.ticket, Some(lesson)) {
-                self.bench.observer.lane_event(&self.lane, event);
+            if may_go_again {
+                self.learn(lesson);
             }
         } else {
             job.stage = Stage::Open;
             self.reopened.notify_one();
         }
+    }
+
+    /// Ends a call with what it taught.
+    fn learn(&self, lesson: Lesson) -> Aftermath {
+        let after = self.bench.lanes.ended(&self.ticket, Some(lesson));
+        if let Some(event) = after.event {
+            self.bench.observer.lane_event(&self.lane, event);
+        }
+        after
     }
 
     fn insist(&self, slot: usize, number: u32, code: &str) {
@@ -220,11 +234,11 @@ impl Running {
     /// The server stops in the middle of it. Where a duplicate is worse than a loss, an attempt that
     /// may have reached its provider is for a person to judge.
     fn cut_off(&self, job: &mut Job) {
-        let in_doubt = job.stage == Stage::UnderWay && self.class.on_ambiguous == OnAmbiguous::Park;
-        if in_doubt {
+        if job.stage == Stage::UnderWay && self.class.sends_at_most_once() {
             let report = Report::new(Outcome::Ambiguous).code("shutdown");
             let finished = Finished { slot: 0, report, latency_ms: 0 };
-            conclude(&self.bench, &self.lane, &self.class, job, finished);
+            let after = Aftermath::default();
+            conclude(&self.bench, &self.lane, &self.class, job, finished, after);
             return;
         }
         give_back(&self.bench, &self.lane, job);
@@ -262,6 +276,7 @@ fn lesson(lane: &LaneKey, leased: &Leased, finished: &Finished) -> Lesson {
     let [a, b, c, d, e, f, g, h, ..] = leased.hash.0;
     Lesson {
         signal: Signal::of(&report.outcome, report.status),
+        gone: report.outcome == Outcome::Gone,
         wait: match report.outcome {
             Outcome::RetryAfter { after, scope } | Outcome::Hold { after, scope } => {
                 Some((scope, after))
@@ -285,6 +300,7 @@ fn conclude(
     class: &Class,
     job: &mut Job,
     finished: Finished,
+    after: Aftermath,
 ) -> bool {
     let now = bench.clock.now();
     let leased = &job.leased;
@@ -294,6 +310,8 @@ fn conclude(
         resigned: job.resigned,
         replays: job.replays,
         address_age: leased.address_since.map(|since| now.since(since)),
+        excused: after.excused,
+        doubted: after.doubted,
     };
     let rules = rules(leased, class);
     let mut decision = decide(&finished.report.outcome, &progress, &rules, now, bench.roll.next());
@@ -348,6 +366,7 @@ fn change_of(decision: &Decision) -> Change {
         Decision::Expire => Change::Finish(State::Expired),
         Decision::DeadLetter(reason) => Change::DeadLetter(*reason),
         Decision::MarkGone => Change::Gone,
+        Decision::Drop => Change::Finish(State::Suppressed),
         Decision::Again { .. } => Change::Release,
     }
 }

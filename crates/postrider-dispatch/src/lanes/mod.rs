@@ -28,7 +28,7 @@ use crate::policies::{Policies, Policy};
 use crate::roll::Roll;
 use budgets::{Allowance, Budgets};
 pub use origin::LaneEvent;
-pub(crate) use origin::{Lesson, Origin};
+pub(crate) use origin::{Aftermath, Lesson, Origin};
 pub(crate) use pass::{Pass, Ticket};
 use rates::Rates;
 pub(crate) use resting::Resting;
@@ -154,26 +154,26 @@ impl Lanes {
     }
 
     /// The end of a call, with what it taught if there was an answer.
-    pub(crate) fn ended(&self, ticket: &Ticket, lesson: Option<Lesson>) -> Option<LaneEvent> {
+    pub(crate) fn ended(&self, ticket: &Ticket, lesson: Option<Lesson>) -> Aftermath {
         let now = self.clock.now();
         let (origin, tenant) = (&ticket.origin, &ticket.lane.tenant);
-        let (event, eased) = match &lesson {
+        let after = match &lesson {
             Some(lesson) => origin.learn(tenant, lesson, ticket.epochs, now, self.roll.next()),
             None => {
                 origin.gates().hand_back(tenant, 1, ticket.epochs);
-                (None, false)
+                Aftermath::default()
             }
         };
         let earns = lesson.is_some_and(|l| l.is_retry && l.signal == Signal::Well);
         if earns && self.budgets.earn(&ticket.lane, now) {
             self.acted();
         }
-        if origin.call_ended() || eased {
+        if origin.call_ended() || after.eased {
             self.wake.notify_one();
         } else {
             self.ended.notify_one();
         }
-        event
+        after
     }
 
     /// Something changed that may let a lane go.
@@ -223,10 +223,12 @@ impl Lanes {
         all
     }
 
-    /// An operator's word about the breaker of a lane's provider; `None` takes it back. A wish of the
-    /// provider to be left alone is overruled by `Closed`.
+    /// An operator's word about the breaker of a lane's provider; `None` takes it back. `Closed` also
+    /// overrules a wish of the provider to be left alone, and the doubt that so many of the
+    /// tenant's addresses are gone.
     pub fn force_breaker(&self, lane: &LaneKey, forced: Option<Forced>) {
-        let origin = self.origin(lane, self.clock.now());
+        let now = self.clock.now();
+        let origin = self.origin(lane, now);
         {
             let mut gates = origin.gates();
             gates.breaker.force(forced);
@@ -234,6 +236,7 @@ impl Lanes {
                 gates.pause.lift();
                 gates.tenants.values_mut().for_each(|own| own.pause = Pause::default());
             }
+            gates.believe_gone(&lane.tenant, forced == Some(Forced::Closed), now);
         }
         self.acted();
     }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use postrider_core::breaker::{Barred, Breaker, BreakerPolicy, Turn};
+use postrider_core::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Cause, Turn};
 use postrider_core::concurrency::Concurrency;
 use postrider_core::credential::Credential;
+use postrider_core::storm::Storm;
 use postrider_core::throttle::{Pause, Widening, reach};
 use postrider_core::{Hold, LaneState, Scope, Signal, TenantId, Timestamp};
 
@@ -30,6 +31,7 @@ pub(super) struct Gates {
     pub(super) pause: Pause,
     widening: Widening,
     pub(super) breaker: Breaker,
+    storm: Storm,
     concurrency: Concurrency,
     /// Those of whom something is known that does not hold for all.
     pub(super) tenants: HashMap<TenantId, TenantGates>,
@@ -51,6 +53,8 @@ pub(super) struct Epochs {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lesson {
     pub(crate) signal: Signal,
+    /// The address was called gone.
+    pub(crate) gone: bool,
     /// How long, and how far around, the provider wants to be left alone.
     pub(crate) wait: Option<(Scope, Duration)>,
     pub(crate) latency_ms: u32,
@@ -69,8 +73,16 @@ pub enum LaneEvent {
     BreakerOpened {
         until: Timestamp,
     },
+    /// Retries without success: the breaker opened before they make it worse.
+    RetryStorm {
+        until: Timestamp,
+    },
     BreakerClosed,
     CredentialRefused {
+        until: Timestamp,
+    },
+    /// Too many of a credential's addresses at once are called gone: none is erased.
+    MassGone {
         until: Timestamp,
     },
     CredentialAccepted,
@@ -79,6 +91,18 @@ pub enum LaneEvent {
         scope: Scope,
         until: Timestamp,
     },
+}
+
+/// What the end of a call leads to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Aftermath {
+    pub(crate) event: Option<LaneEvent>,
+    /// Lanes may go that could not before.
+    pub(super) eased: bool,
+    /// It failed because its provider fails as a whole.
+    pub(crate) excused: bool,
+    /// That its address is gone is not believed.
+    pub(crate) doubted: bool,
 }
 
 impl Origin {
@@ -93,6 +117,7 @@ impl Origin {
                 pause: Pause::default(),
                 widening: Widening::default(),
                 breaker: Breaker::new(policy),
+                storm: Storm::new(&policy),
                 concurrency,
                 tenants: HashMap::new(),
             }),
@@ -104,6 +129,7 @@ impl Origin {
         let mut gates = self.gates();
         gates.policy = policy;
         gates.breaker.adopt(policy);
+        gates.storm.adopt(&policy);
         gates.tenants.values_mut().for_each(|own| own.credential.adopt(policy));
         gates.concurrency.adopt(ceiling);
         self.limit.store(gates.concurrency.limit(), Ordering::Release);
@@ -150,7 +176,7 @@ impl Origin {
         epochs: Epochs,
         now: Timestamp,
         roll: f64,
-    ) -> (Option<LaneEvent>, bool) {
+    ) -> Aftermath {
         let mut gates = self.gates();
         let before = gates.concurrency.limit();
         gates.concurrency.report(lesson.signal, lesson.latency_ms, self.in_flight(), now);
@@ -182,7 +208,7 @@ impl Gates {
         let mut epochs = Epochs::default();
         let mut calls = want;
         if let Some(own) = self.tenants.get_mut(tenant) {
-            let permit = own.credential.admit(calls, now).map_err(bar(Hold::Credential))?;
+            let permit = own.credential.admit(calls, now).map_err(bar(own.gate()))?;
             (calls, epochs.credential) = (permit.calls, Some(permit.epoch));
         }
         match self.breaker.admit(calls, now) {
@@ -208,8 +234,8 @@ impl Gates {
         if let Err(barred) = self.breaker.may_pass(now) {
             return held_by(Hold::Breaker, barred);
         }
-        match own.map(|own| own.credential.may_pass(now)) {
-            Some(Err(barred)) => held_by(Hold::Credential, barred),
+        match own.map(|own| (own.gate(), own.credential.may_pass(now))) {
+            Some((gate, Err(barred))) => held_by(gate, barred),
             _ => LaneState::Ready,
         }
     }
@@ -225,7 +251,7 @@ impl Gates {
         }
     }
 
-    /// What the end of a call means for the breakers and pauses. The flag says whether lanes may go that could not before.
+    /// What the end of a call means for the breakers and pauses.
     fn learn(
         &mut self,
         tenant: &TenantId,
@@ -233,33 +259,50 @@ impl Gates {
         epochs: Epochs,
         now: Timestamp,
         roll: f64,
-    ) -> (Option<LaneEvent>, bool) {
+    ) -> Aftermath {
         let signal = if lesson.counts_for_breaker { lesson.signal } else { Signal::Nothing };
-        let turn = self.breaker.report(signal, epochs.breaker, now, roll);
-        let mut event = match turn {
-            Some(Turn::Opened { until }) => Some(LaneEvent::BreakerOpened { until }),
-            Some(Turn::Closed) => Some(LaneEvent::BreakerClosed),
-            Some(Turn::Eased) | None => None,
+        let mut turn = self.breaker.report(signal, epochs.breaker, now, roll);
+        let storms = self.storm.count(signal, lesson.is_retry, now);
+        if storms && self.breaker.state() == BreakerState::Closed {
+            turn = Some(self.breaker.open(Cause::Storm, now, roll));
+        }
+        let mut after = Aftermath {
+            event: self.breaker_event(turn),
+            eased: is_easing(turn),
+            excused: self.breaker.excuses(signal),
+            doubted: false,
         };
-        let mut eased = matches!(turn, Some(Turn::Eased | Turn::Closed));
         self.widening.count(lesson.signal, now);
         let may_widen = lesson.signal == Signal::Busy;
-        if let Some((scope, after)) = lesson.wait.filter(|(s, _)| may_widen || *s != Scope::Target)
-        {
-            event = event.or(self.leave_alone(tenant, scope, after, lesson.target, now));
+        if let Some((scope, wait)) = lesson.wait.filter(|(s, _)| may_widen || *s != Scope::Target) {
+            let event = self.leave_alone(tenant, scope, wait, lesson.target, now);
+            after.event = after.event.or(event);
         }
-        let refused = lesson.signal == Signal::Credential && lesson.tenant_credential;
-        if refused || epochs.credential.is_some() {
+        let suspect = lesson.gone || lesson.signal == Signal::Credential;
+        if epochs.credential.is_some() || (suspect && lesson.tenant_credential) {
             let own = &mut self.tenant(tenant, now).credential;
-            let turn = own.report(lesson.signal, epochs.credential.unwrap_or(0), now, roll);
-            eased |= matches!(turn, Some(Turn::Eased | Turn::Closed));
-            event = event.or(match turn {
-                Some(Turn::Opened { until }) => Some(LaneEvent::CredentialRefused { until }),
-                Some(Turn::Closed) => Some(LaneEvent::CredentialAccepted),
-                Some(Turn::Eased) | None => None,
-            });
+            let epoch = epochs.credential.unwrap_or(0);
+            let turn = own.report(lesson.signal, lesson.gone, epoch, now, roll);
+            after.eased |= is_easing(turn);
+            after.doubted = lesson.gone && own.doubts_gone();
+            let event = credential_event(own, turn);
+            after.event = after.event.or(event);
         }
-        (event, eased)
+        after
+    }
+
+    fn breaker_event(&mut self, turn: Option<Turn>) -> Option<LaneEvent> {
+        match turn? {
+            Turn::Opened { until } => {
+                self.storm.clear();
+                Some(match self.breaker.cause() {
+                    Cause::Storm => LaneEvent::RetryStorm { until },
+                    _ => LaneEvent::BreakerOpened { until },
+                })
+            }
+            Turn::Closed => Some(LaneEvent::BreakerClosed),
+            Turn::Eased => None,
+        }
     }
 
     fn leave_alone(
@@ -282,6 +325,13 @@ impl Gates {
         is_news.then_some(LaneEvent::LeftAlone { scope, until })
     }
 
+    /// An operator's word about what a provider says of the tenant's addresses.
+    pub(super) fn believe_gone(&mut self, tenant: &TenantId, believe: bool, now: Timestamp) {
+        if believe || self.tenants.contains_key(tenant) {
+            self.tenant(tenant, now).credential.believe_gone(believe);
+        }
+    }
+
     fn tenant(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantGates {
         if self.tenants.len() >= TENANTS_MAX && !self.tenants.contains_key(tenant) {
             self.tenants.retain(|_, own| !own.is_forgettable(now));
@@ -299,8 +349,31 @@ impl Gates {
 }
 
 impl TenantGates {
-    fn is_forgettable(&self, now: Timestamp) -> bool {
+    /// What a closed door of the credential is called.
+    pub(super) fn gate(&self) -> Hold {
+        match self.credential.cause() {
+            Cause::MassGone => Hold::MassGone,
+            _ => Hold::Credential,
+        }
+    }
+
+    fn is_forgettable(&mut self, now: Timestamp) -> bool {
         self.pause.until(now).is_none() && self.credential.is_forgettable(now)
+    }
+}
+
+fn is_easing(turn: Option<Turn>) -> bool {
+    matches!(turn, Some(Turn::Eased | Turn::Closed))
+}
+
+fn credential_event(own: &Credential, turn: Option<Turn>) -> Option<LaneEvent> {
+    match turn? {
+        Turn::Opened { until } if own.cause() == Cause::MassGone => {
+            Some(LaneEvent::MassGone { until })
+        }
+        Turn::Opened { until } => Some(LaneEvent::CredentialRefused { until }),
+        Turn::Closed => Some(LaneEvent::CredentialAccepted),
+        Turn::Eased => None,
     }
 }
 

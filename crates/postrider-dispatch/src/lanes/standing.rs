@@ -1,8 +1,9 @@
 //! A lane as people are shown it: every gate's verdict at this moment, in words. Changes nothing.
 
-use postrider_core::breaker::BreakerState;
+use postrider_core::breaker::{Barred, BreakerState, Cause};
 use postrider_core::{Hold, LaneKey, LaneState, Timestamp};
 
+use super::origin::TenantGates;
 use super::{Lanes, Origin};
 
 /// What one gate says.
@@ -107,7 +108,6 @@ fn verdicts(origin: &Origin, lane: &LaneKey, now: Timestamp) -> Vec<Verdict> {
     let own = gates.tenants.get(&lane.tenant);
     let alone = gates.pause.until(now).max(own.and_then(|own| own.pause.until(now)));
     let breaker = gates.breaker.state();
-    let credential = own.map_or(Ok(()), |own| own.credential.may_pass(now));
     let (in_flight, limit) = (origin.in_flight(), origin.limit());
     vec![
         Verdict {
@@ -125,20 +125,10 @@ fn verdicts(origin: &Origin, lane: &LaneKey, now: Timestamp) -> Vec<Verdict> {
                 BreakerState::Open { until } if until > now => Some(until),
                 _ => None,
             },
-            detail: in_words(breaker, now),
+            detail: in_words(breaker, gates.breaker.cause(), now),
         },
-        Verdict {
-            gate: Hold::Credential,
-            open: credential.is_ok(),
-            until: match credential {
-                Err(postrider_core::breaker::Barred::Until(until)) => Some(until),
-                _ => None,
-            },
-            detail: match credential {
-                Ok(()) => "not refused".into(),
-                Err(_) => "the provider refused the tenant's credential".into(),
-            },
-        },
+        credential_verdict(own, Hold::Credential, now),
+        credential_verdict(own, Hold::MassGone, now),
         Verdict {
             gate: Hold::Concurrency,
             open: in_flight < limit,
@@ -148,9 +138,35 @@ fn verdicts(origin: &Origin, lane: &LaneKey, now: Timestamp) -> Vec<Verdict> {
     ]
 }
 
-fn in_words(breaker: BreakerState, now: Timestamp) -> String {
+/// One breaker stands behind both gates of a credential: what opened it says which of them is shut.
+fn credential_verdict(own: Option<&TenantGates>, gate: Hold, now: Timestamp) -> Verdict {
+    let barred =
+        own.filter(|own| own.gate() == gate).and_then(|own| own.credential.may_pass(now).err());
+    let detail = match (gate, barred.is_some()) {
+        (Hold::MassGone, false) => "addresses that are called gone are believed to be",
+        (Hold::MassGone, true) => {
+            "the provider calls so many of the tenant's addresses gone that it is not believed; none is erased"
+        }
+        (_, false) => "not refused",
+        (_, true) => "the provider refused the tenant's credential",
+    };
+    Verdict {
+        gate,
+        open: barred.is_none(),
+        until: match barred {
+            Some(Barred::Until(until)) => Some(until),
+            _ => None,
+        },
+        detail: detail.into(),
+    }
+}
+
+fn in_words(breaker: BreakerState, cause: Cause, now: Timestamp) -> String {
     match breaker {
         BreakerState::Closed => "closed: the provider works".into(),
+        BreakerState::Open { until } if until > now && cause == Cause::Storm => {
+            format!("open: retries hardly succeed; one call tries again at {until}")
+        }
         BreakerState::Open { until } if until > now => {
             format!("open: the provider fails; one call tries again at {until}")
         }

@@ -9,7 +9,7 @@ use postrider_core::store::Ledger;
 use postrider_core::{ChannelKind, DeliveryId, Hold, LaneState, Outcome, Scope, State};
 use postrider_dispatch::Limits;
 
-use crate::scripted::World;
+use crate::scripted::{World, settle_down};
 
 const OTHER: &str = r#"{"to":{"address":{"channel":"webhook","url":"https://other.example/"}}}"#;
 
@@ -19,12 +19,6 @@ fn wait(after_s: u64, scope: Scope) -> Option<Outcome> {
 
 fn failing(calls: usize) -> Vec<Option<Outcome>> {
     vec![Some(Outcome::RetryBackoff { at_least: Duration::ZERO }); calls]
-}
-
-async fn settle_down() {
-    for _ in 0..200 {
-        tokio::task::yield_now().await;
-    }
 }
 
 async fn to_target(world: &World, n: usize) -> DeliveryId {

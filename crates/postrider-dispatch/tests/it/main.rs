@@ -4,6 +4,7 @@
 mod dispatching;
 mod flaky;
 mod gating;
+mod guards;
 mod lanes;
 mod parallel;
 mod scripted;

@@ -20,8 +20,8 @@ struct Listening {
     view: Option<TenantId>,
 }
 
-/// Attempts and final states as they happen: server-sent events named `attempted`, `finished` and,
-/// for a listener that was too slow, `missed` with how many. Nothing is kept for later.
+/// Attempts, final states and what stops or starts a provider's lanes, as they happen: server-sent
+/// events named `attempted`, `finished`, `lane` and, for a listener that was too slow, `missed` with how many. Nothing is kept for later.
 #[utoipa::path(get, path = "/v1/events", tag = "overview",
     responses((status = 200, body = EventBody, content_type = "text/event-stream")))]
 pub(crate) async fn events(

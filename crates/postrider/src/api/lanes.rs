@@ -237,6 +237,13 @@ pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
         Some(Hold::Credential) => vec![
             "check the tenant's credential; `postrider vapid rotate` makes a new VAPID key".into(),
         ],
+        Some(Hold::MassGone) => vec![
+            "check that the tenant's key and environment are those the addresses were made with"
+                .into(),
+            format!(
+                "postrider lanes breaker {id} closed   (they are gone: believe it and erase them)"
+            ),
+        ],
         Some(Hold::RateLimit) => {
             vec!["wait, or raise the channel's `rate_per_s` in postrider.toml".into()]
         }

@@ -94,7 +94,7 @@ pub(crate) async fn history(State(app): State<Shared>, _: Operator) -> Json<Hist
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClassList {
-    /// By name: ttl_s, priority, urgency, retry, on_ambiguous, on_expiry, retry_all.
+    /// By name: ttl_s, priority, urgency, retry, on_ambiguous, on_expiry, when_open, retry_all.
     #[schema(value_type = Object)]
     pub classes: BTreeMap<String, Class>,
 }

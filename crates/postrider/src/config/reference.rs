@@ -89,10 +89,11 @@ fn classes(out: &mut String) {
     out.push_str(
         "\n# Classes. A class named here changes only what it mentions of a built-in class; a new name\n\
          # starts from the values of `transactional`. Fields: ttl_s, priority (low, normal, high),\n\
-         # urgency (very-low, low, normal, high), on_ambiguous (resend, park), on_expiry (dead_letter,\n\
-         # expire), retry_all, and the table retry: retries, base_ms, factor, cap_ms, kind (exponential,\n\
-         # linear, fixed, schedule), jitter (none, additive, proportional, full, doubling, equal,\n\
-         # decorrelated), schedule_ms.\n",
+         # urgency (very-low, low, normal, high), on_ambiguous (resend, park, drop),\n\
+         # on_expiry (dead_letter, expire), when_open (wait, reject, fall_back), retry_all,\n\
+         # and the table retry: retries, base_ms, factor, cap_ms, kind (exponential, linear, fixed,\n\
+         # schedule), jitter (none, additive, proportional, full, doubling, equal, decorrelated),\n\
+         # schedule_ms.\n",
     );
     for class in postrider_core::Class::built_in() {
         let Ok(Value::Table(fields)) = Value::try_from(&class) else { continue };

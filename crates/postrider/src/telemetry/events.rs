@@ -1,7 +1,7 @@
-//! Live events: what happens to deliveries, to whoever listens at this moment. Keeps nothing; a
+//! Live events: what happens to deliveries and their lanes, to whoever listens at this moment. Keeps nothing; a
 //! listener that is too slow is told how much it missed.
 
-use postrider_core::{AttemptRecord, DeadReason, DeliveryId, LaneKey, State, TenantId};
+use postrider_core::{AttemptRecord, DeadReason, DeliveryId, LaneKey, State, TenantId, Timestamp};
 use serde::Serialize;
 use tokio::sync::broadcast;
 use utoipa::ToSchema;
@@ -9,13 +9,14 @@ use utoipa::ToSchema;
 /// Events that a slow listener may be behind.
 const BEHIND_MAX: usize = 4096;
 
-/// One thing that happened to one delivery.
+/// One thing that happened to one delivery, or to a lane.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct EventBody {
-    /// `attempted` or `finished`.
+    /// `attempted`, `finished` or `lane`.
     pub kind: &'static str,
-    /// `dlv_…`
-    pub delivery: String,
+    /// `dlv_…`; absent where it is about the lane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<String>,
     pub tenant: String,
     pub channel: &'static str,
     pub class: String,
@@ -34,6 +35,15 @@ pub struct EventBody {
     pub outcome: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
+    /// Lane: `breaker_opened`, `retry_storm`, `credential_refused`, `mass_gone`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<&'static str>,
+    /// Lane: the provider's origin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Lane: until when it waits, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<i64>,
 }
 
 /// Where events are told and heard.
@@ -56,7 +66,7 @@ impl Events {
             status: record.status,
             outcome: Some(record.outcome.to_string()),
             decision: Some(record.decision.to_string()),
-            ..EventBody::about("attempted", lane, delivery)
+            ..EventBody::about("attempted", lane, Some(delivery))
         });
     }
 
@@ -70,7 +80,16 @@ impl Events {
         self.tell(|| EventBody {
             state: Some(state.name()),
             reason: reason.map(DeadReason::name),
-            ..EventBody::about("finished", lane, delivery)
+            ..EventBody::about("finished", lane, Some(delivery))
+        });
+    }
+
+    pub(super) fn lane(&self, lane: &LaneKey, event: &'static str, until: Option<Timestamp>) {
+        self.tell(|| EventBody {
+            event: Some(event),
+            provider: Some(lane.provider.to_string()),
+            until_ms: until.map(|until| until.0),
+            ..EventBody::about("lane", lane, None)
         });
     }
 
@@ -83,10 +102,10 @@ impl Events {
 }
 
 impl EventBody {
-    fn about(kind: &'static str, lane: &LaneKey, delivery: DeliveryId) -> Self {
+    fn about(kind: &'static str, lane: &LaneKey, delivery: Option<DeliveryId>) -> Self {
         Self {
             kind,
-            delivery: delivery.to_string(),
+            delivery: delivery.map(|id| id.to_string()),
             tenant: lane.tenant.to_string(),
             channel: lane.channel.name(),
             class: lane.class.to_string(),
@@ -96,6 +115,9 @@ impl EventBody {
             status: None,
             outcome: None,
             decision: None,
+            event: None,
+            provider: None,
+            until_ms: None,
         }
     }
 

@@ -63,11 +63,14 @@ impl Observer for Metrics {
     fn lane_event(&self, lane: &LaneKey, event: LaneEvent) {
         let (name, until) = match event {
             LaneEvent::BreakerOpened { until } => ("breaker_opened", Some(until)),
+            LaneEvent::RetryStorm { until } => ("retry_storm", Some(until)),
             LaneEvent::BreakerClosed => ("breaker_closed", None),
             LaneEvent::CredentialRefused { until } => ("credential_refused", Some(until)),
+            LaneEvent::MassGone { until } => ("mass_gone", Some(until)),
             LaneEvent::CredentialAccepted => ("credential_accepted", None),
             LaneEvent::LeftAlone { until, .. } => ("left_alone", Some(until)),
         };
+        self.events.lane(lane, name, until);
         let labels = self.providers.labels(lane, Some(name.into()));
         self.lane_events.get_or_create(&labels).inc();
         let until = until.map(tracing::field::display);
@@ -77,6 +80,13 @@ impl Observer for Metrics {
             }
             LaneEvent::LeftAlone { scope, .. } => {
                 tracing::info!(%lane, event = name, ?scope, until, "a provider asked to be left alone");
+            }
+            LaneEvent::MassGone { .. } => tracing::warn!(
+                %lane, event = name, until,
+                "so many addresses are called gone at once that none is erased; check key and environment"
+            ),
+            LaneEvent::RetryStorm { .. } => {
+                tracing::warn!(%lane, event = name, until, "retries hardly succeed; its lanes wait");
             }
             _ => tracing::warn!(%lane, event = name, until, "a provider fails; its lanes wait"),
         }

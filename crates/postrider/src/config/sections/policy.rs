@@ -46,6 +46,18 @@ section! {
         open_s: u32 = 5,
         /// ... up to this.
         open_s_max: u32 = 300,
+        /// It also opens in a retry storm: at least this many retries ended ...
+        storm_retries_min: u32 = 100,
+        /// ... within this time, more of them than first attempts, ...
+        storm_window_s: u32 = 60,
+        /// ... and less than this share of them succeeded.
+        storm_success: f64 = 0.1,
+        /// If more than this share of the sends of one credential call their address gone, ...
+        gone_share: f64 = 0.2,
+        /// ... out of at least this many ...
+        gone_sends_min: u32 = 50,
+        /// ... within this time, it is not believed: no address is erased and the credential waits.
+        gone_window_s: u32 = 60,
     }
 }
 
@@ -86,12 +98,28 @@ impl Breaker {
             self.burst_share,
             "above 0, up to 1",
         )?;
+        check(
+            (0.0..=1.0).contains(&self.storm_success),
+            "breaker.storm_success",
+            self.storm_success,
+            "0 (no storm is ever seen) to 1",
+        )?;
+        check(
+            is_share(self.gone_share),
+            "breaker.gone_share",
+            self.gone_share,
+            "above 0, up to 1 (everything is believed)",
+        )?;
         for (field, found) in [
             ("breaker.window_s", self.window_s),
             ("breaker.burst_window_s", self.burst_window_s),
             ("breaker.calls_min", self.calls_min),
             ("breaker.burst_calls_min", self.burst_calls_min),
             ("breaker.open_s", self.open_s),
+            ("breaker.storm_window_s", self.storm_window_s),
+            ("breaker.storm_retries_min", self.storm_retries_min),
+            ("breaker.gone_window_s", self.gone_window_s),
+            ("breaker.gone_sends_min", self.gone_sends_min),
         ] {
             check((1..=86_400).contains(&found), field, found, "1 to 86400")?;
         }
@@ -113,6 +141,12 @@ impl Breaker {
             burst_calls_min: self.burst_calls_min,
             open_s: self.open_s,
             open_s_max: self.open_s_max,
+            storm_window_s: self.storm_window_s,
+            storm_retries_min: self.storm_retries_min,
+            storm_success: self.storm_success,
+            gone_window_s: self.gone_window_s,
+            gone_sends_min: self.gone_sends_min,
+            gone_share: self.gone_share,
         }
     }
 }

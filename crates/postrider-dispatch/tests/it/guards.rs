@@ -1,0 +1,108 @@
+//! What is a provider's fault, or ours, costs no delivery an attempt and no address its life.
+
+use std::time::Duration;
+
+use postrider_core::breaker::{BreakerPolicy, Forced};
+use postrider_core::budget::BudgetPolicy;
+use postrider_core::store::Ledger as _;
+use postrider_core::{DeliveryId, Hold, LaneState, Outcome, State};
+use postrider_dispatch::Limits;
+
+use crate::scripted::{World, settle_down};
+
+fn failing(calls: usize) -> Vec<Option<Outcome>> {
+    vec![Some(Outcome::RetryBackoff { at_least: Duration::ZERO }); calls]
+}
+
+async fn many(world: &World, count: usize) -> Vec<DeliveryId> {
+    let mut ids = Vec::new();
+    for n in 0..count {
+        let url = format!("https://hooks.example/{n}");
+        let to = format!(r#"{{"to":{{"address":{{"channel":"webhook","url":"{url}"}}}}}}"#);
+        ids.push(world.submit(&to).await);
+    }
+    ids
+}
+
+async fn lane_state(world: &World) -> LaneState {
+    let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
+    world.lanes.standing(&lane.key).state
+}
+
+#[tokio::test]
+async fn an_outage_of_hours_kills_nothing_that_has_time_left() {
+    let mut world = World::new(failing(10_000));
+    let ids = many(&world, 60).await;
+    world.start();
+    let began = world.now();
+    while world.now().since(began) < Duration::from_secs(4 * 3600) {
+        settle_down().await;
+        world.clock.advance(Duration::from_secs(15));
+    }
+    settle_down().await;
+    let calls = world.calls();
+    assert!((60..300).contains(&calls), "{calls} calls: the first burst, then single probes");
+    for id in &ids {
+        let delivery = world.delivery(*id).await;
+        assert!(delivery.state.is_pending(), "{delivery:?}");
+        assert!(delivery.attempts <= 3, "{}", delivery.attempts);
+    }
+    world.channel.answer_well();
+    world.clock.advance(Duration::from_secs(400));
+    for _ in 0..60 {
+        assert_eq!(world.finished().await, (State::Sent, None));
+    }
+}
+
+#[tokio::test]
+async fn a_retry_storm_opens_the_breaker() {
+    let mut world = World::new(failing(10_000));
+    world.start_with(Limits {
+        breaker: BreakerPolicy {
+            burst_calls_min: 10_000,
+            calls_min: 10_000,
+            ..BreakerPolicy::default()
+        },
+        retry_budget: BudgetPolicy { floor_per_s: 1_000.0, ..BudgetPolicy::default() },
+        ..Limits::default()
+    });
+    many(&world, 60).await;
+    let storms = |state| matches!(state, LaneState::Waiting { on: Hold::Breaker, .. });
+    for second in 0..60 {
+        settle_down().await;
+        if storms(lane_state(&world).await) {
+            let calls = world.calls();
+            assert!((120..=180).contains(&calls), "{calls} calls, at second {second}");
+            return;
+        }
+        world.clock.advance(Duration::from_secs(1));
+    }
+    panic!("no storm was seen in {} calls", world.calls());
+}
+
+#[tokio::test]
+async fn a_mass_of_gone_addresses_erases_few_and_stops_until_an_operator_says_so() {
+    let mut world = World::new(vec![Some(Outcome::Gone); 10_000]);
+    let ids = many(&world, 200).await;
+    world.start();
+    for _ in 0..49 {
+        assert_eq!(world.finished().await, (State::Gone, None));
+    }
+    settle_down().await;
+    let mut parked = 0;
+    for id in &ids {
+        let delivery = world.delivery(*id).await;
+        parked += usize::from(delivery.state == State::Parked);
+        assert!(delivery.state != State::Parked || delivery.attempts == 0, "{delivery:?}");
+    }
+    assert_eq!(parked, world.calls() - 49, "what came after the doubt is kept");
+    assert!(parked < 100, "and soon nothing is sent any more");
+    let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
+    let standing = world.lanes.standing(&lane.key);
+    assert!(matches!(standing.state, LaneState::Waiting { on: Hold::MassGone, .. }));
+    world.lanes.force_breaker(&lane.key, Some(Forced::Closed));
+    world.clock.advance(Duration::from_secs(300));
+    for _ in 49..200 {
+        assert_eq!(world.finished().await, (State::Gone, None));
+    }
+}
