@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use crate::backoff::RetryPolicy;
-use crate::class::{OnAmbiguous, OnExpiry};
+use crate::class::{OnAmbiguous, OnExpiry, WhenOpen};
 use crate::delivery::DeadReason;
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
@@ -126,6 +126,14 @@ pub fn before_attempt(
         return Some(decide(&Outcome::Expired, progress, rules, now, roll));
     }
     (past.crashes >= CRASHES_MAX).then_some(Decision::DeadLetter(DeadReason::Poison))
+}
+
+/// What happens to a due delivery that is not to wait for an open breaker.
+pub fn when_shut(when_open: WhenOpen) -> Decision {
+    match when_open {
+        WhenOpen::Reject => Decision::DeadLetter(DeadReason::Refused),
+        WhenOpen::Wait | WhenOpen::FallBack => Decision::Park { after: PARK },
+    }
 }
 
 /// What follows from an outcome. `roll` is a random number in `0.0..1.0`.

@@ -21,6 +21,7 @@ use crate::observer::Observer;
 use crate::policies::{Policies, Policy};
 use crate::roll::Roll;
 use crate::settler::{Settlements, Settler};
+use crate::turn_away::{leaves, turn_away};
 
 /// How much at once, and for how long.
 #[derive(Debug, Clone)]
@@ -254,6 +255,13 @@ impl Leaser {
         let class = self.policy.class_or_default(&lane.key.class).clone();
         let pass = match self.bench.lanes.admit(&lane.key, class.priority, want) {
             Ok(pass) => pass,
+            Err(held) if leaves(&class, held) => {
+                let leased = self.store.lease(lane.id, want, self.policy.limits.lease).await?;
+                let count = leased.len();
+                self.bench.flow.leased(count);
+                turn_away(&self.bench, &lane.key, leased, &class);
+                return Ok(count);
+            }
             Err(held) => {
                 self.blocked |= held == LaneState::Blocked { on: Hold::Concurrency };
                 if let LaneState::Waiting { until, .. } = held {

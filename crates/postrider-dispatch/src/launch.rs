@@ -358,7 +358,7 @@ fn rules<'a>(leased: &'a Leased, class: &'a Class) -> Rules<'a> {
     }
 }
 
-fn change_of(decision: &Decision) -> Change {
+pub(crate) fn change_of(decision: &Decision) -> Change {
     match decision {
         Decision::Done => Change::Finish(State::Sent),
         Decision::Retry { after, .. } => Change::Retry { after: *after },

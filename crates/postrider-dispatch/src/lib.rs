@@ -11,6 +11,7 @@ mod observer;
 mod policies;
 mod roll;
 mod settler;
+mod turn_away;
 
 pub use dispatcher::{Dispatcher, DispatcherConfig, Limits};
 pub use gate::{Gate, Refusal, Submission};

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use postrider_core::breaker::{BreakerPolicy, Forced};
 use postrider_core::budget::BudgetPolicy;
+use postrider_core::class::WhenOpen;
 use postrider_core::store::Ledger as _;
-use postrider_core::{DeliveryId, Hold, LaneState, Outcome, State};
+use postrider_core::{
+    ChannelKind, Class, DeadReason, DeliveryId, Hold, LaneKey, LaneState, Outcome, State,
+};
 use postrider_dispatch::Limits;
 
 use crate::scripted::{World, settle_down};
@@ -105,4 +108,35 @@ async fn a_mass_of_gone_addresses_erases_few_and_stops_until_an_operator_says_so
     for _ in 49..200 {
         assert_eq!(world.finished().await, (State::Gone, None));
     }
+}
+
+#[tokio::test]
+async fn a_class_that_does_not_wait_is_refused_at_once_while_the_breaker_is_open() {
+    let mut world = World::new(vec![]);
+    world.add_class(Class {
+        name: "eager".into(),
+        when_open: WhenOpen::Reject,
+        ..Class::default()
+    });
+    world.start();
+    let patient = world.webhook("").await;
+    assert_eq!(world.finished().await, (State::Sent, None));
+    let lane = LaneKey {
+        tenant: world.tenant.clone(),
+        channel: ChannelKind::Webhook,
+        provider: "https://hooks.example".into(),
+        class: "eager".into(),
+    };
+    world.lanes.force_breaker(&lane, Some(Forced::Open));
+    let waits = world.webhook("").await;
+    let refused = world.webhook(r#","class":"eager""#).await;
+    assert_eq!(world.finished().await, (State::Failed, Some(DeadReason::Refused)));
+    let refused = world.delivery(refused).await;
+    assert_eq!((refused.attempts, refused.log.len()), (0, 0));
+    assert_eq!(world.delivery(waits).await.state, State::Queued);
+    world.lanes.force_breaker(&lane, None);
+    assert_eq!(world.finished().await, (State::Sent, None));
+    world.webhook(r#","class":"eager""#).await;
+    assert_eq!(world.finished().await, (State::Sent, None));
+    assert_ne!(patient, waits);
 }

@@ -1,0 +1,44 @@
+//! What becomes of due deliveries whose provider's or credential's breaker is open, where their class does
+//! not let them wait. Makes no call and burns no attempt.
+
+use std::sync::Arc;
+
+use postrider_core::class::WhenOpen;
+use postrider_core::decide::when_shut;
+use postrider_core::store::{Leased, Settlement};
+use postrider_core::{Class, Hold, LaneKey, LaneState};
+
+use crate::launch::{Bench, change_of, may_be_sent};
+use crate::settler::Pending;
+
+/// Whether deliveries of the class leave a lane that is held up so.
+pub(crate) fn leaves(class: &Class, held: LaneState) -> bool {
+    let on = match held {
+        LaneState::Waiting { on, .. } | LaneState::Blocked { on } => on,
+        LaneState::Ready => return false,
+    };
+    class.when_open != WhenOpen::Wait
+        && matches!(on, Hold::Breaker | Hold::Credential | Hold::MassGone)
+}
+
+/// Ends the lease of each as its class says.
+pub(crate) fn turn_away(bench: &Bench, lane: &Arc<LaneKey>, leased: Vec<Leased>, class: &Class) {
+    let now = bench.clock.now();
+    for leased in leased {
+        if !may_be_sent(bench, lane, &leased, class, now) {
+            continue;
+        }
+        let decision = when_shut(class.when_open);
+        bench.settlements.push(Pending {
+            settlement: Settlement {
+                delivery: leased.delivery,
+                token: leased.token,
+                attempts: Vec::new(),
+                change: change_of(&decision),
+            },
+            lane: lane.clone(),
+            accepted_at: leased.message.created_at,
+            decided_at: now,
+        });
+    }
+}
