@@ -33,6 +33,8 @@ impl fmt::Display for LaneKey {
 /// What can keep a lane from being worked on, in the order in which it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hold {
+    /// An operator paused the tenant.
+    TenantPaused,
     /// An operator paused the lane.
     Paused,
     /// The provider asked to be left alone.
@@ -56,6 +58,7 @@ pub enum Hold {
 impl Hold {
     pub fn name(self) -> &'static str {
         match self {
+            Self::TenantPaused => "tenant not paused",
             Self::Paused => "lane not paused",
             Self::RetryAfter => "provider takes calls",
             Self::Breaker => "breaker",

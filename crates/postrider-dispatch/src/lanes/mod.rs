@@ -3,6 +3,7 @@
 //! Leases nothing and sends nothing itself.
 
 mod budgets;
+mod orders;
 mod origin;
 mod pass;
 mod rates;
@@ -10,7 +11,7 @@ mod resting;
 mod standing;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ use crate::dispatcher::Limits;
 use crate::policies::{Policies, Policy};
 use crate::roll::Roll;
 use budgets::{Allowance, Budgets};
+use orders::Orders;
+pub use orders::{ForcedBreaker, Order, PausedLane};
 pub use origin::LaneEvent;
 pub(crate) use origin::{Aftermath, Lesson, Origin};
 pub(crate) use pass::{Pass, Ticket};
@@ -43,14 +46,6 @@ const GATHER: Duration = Duration::from_millis(5);
 
 type OriginKey = (ChannelKind, Arc<str>);
 
-/// A lane that an operator paused.
-#[derive(Debug, Clone)]
-pub struct PausedLane {
-    pub id: LaneId,
-    pub key: Arc<LaneKey>,
-    pub since: Timestamp,
-}
-
 pub struct Lanes {
     clock: Arc<dyn Clock>,
     policies: Arc<Policies>,
@@ -58,9 +53,7 @@ pub struct Lanes {
     origins: Mutex<HashMap<OriginKey, Arc<Origin>>>,
     budgets: Budgets,
     rates: Arc<Rates>,
-    paused: Mutex<HashMap<Arc<LaneKey>, PausedLane>>,
-    /// So that nobody asks while nothing is paused.
-    paused_count: AtomicUsize,
+    orders: Orders,
     /// Grows whenever waiting lanes may go earlier than was thought.
     acts: AtomicU64,
     wake: Arc<Notify>,
@@ -84,8 +77,7 @@ impl Lanes {
             policies,
             roll: Roll::new(seed),
             origins: Mutex::default(),
-            paused: Mutex::default(),
-            paused_count: AtomicUsize::new(0),
+            orders: Orders::default(),
             acts: AtomicU64::new(0),
             wake,
             ended: Notify::new(),
@@ -117,8 +109,8 @@ impl Lanes {
         want: usize,
     ) -> Result<Pass, LaneState> {
         let now = self.clock.now();
-        if self.is_paused(lane) {
-            return Err(LaneState::Blocked { on: Hold::Paused });
+        if let Some(on) = self.orders.hold(lane) {
+            return Err(LaneState::Blocked { on });
         }
         let origin = self.origin(lane, now);
         let places = || places(origin.free(), origin.limit(), priority);
@@ -191,43 +183,51 @@ impl Lanes {
         self.acts.load(Ordering::Acquire)
     }
 
-    /// Leases nothing more from the lane until it is resumed. Lasts as long as this process.
-    pub fn pause(&self, id: LaneId, key: Arc<LaneKey>) -> PausedLane {
-        let paused = {
-            let mut all = self.paused();
-            let new = || PausedLane { id, key: key.clone(), since: self.clock.now() };
-            let paused = all.entry(key.clone()).or_insert_with(new).clone();
-            self.paused_count.store(all.len(), Ordering::Release);
-            paused
-        };
+    /// Leases nothing more from the lane until it is resumed. The first word stands.
+    pub fn pause(&self, id: LaneId, key: Arc<LaneKey>, order: Order) -> PausedLane {
+        let paused = self.orders.pause_lane(PausedLane { id, key, order });
         self.acted();
         paused
     }
 
     /// False if it was not paused.
     pub fn resume(&self, key: &LaneKey) -> bool {
-        let was_paused = {
-            let mut all = self.paused();
-            let was_paused = all.remove(key).is_some();
-            self.paused_count.store(all.len(), Ordering::Release);
-            was_paused
-        };
+        let was_paused = self.orders.resume_lane(key);
         self.acted();
         was_paused
     }
 
     /// By lane.
     pub fn paused_lanes(&self) -> Vec<PausedLane> {
-        let mut all: Vec<_> = self.paused().values().cloned().collect();
-        all.sort_by_key(|lane| lane.id);
-        all
+        self.orders.lanes()
+    }
+
+    /// Leases nothing more of the tenant until it is resumed. The first word stands.
+    pub fn pause_tenant(&self, tenant: TenantId, order: Order) -> Order {
+        let order = self.orders.pause_tenant(tenant, order);
+        self.acted();
+        order
+    }
+
+    /// False if it was not paused.
+    pub fn resume_tenant(&self, tenant: &TenantId) -> bool {
+        let was_paused = self.orders.resume_tenant(tenant);
+        self.acted();
+        was_paused
+    }
+
+    /// By name.
+    pub fn paused_tenants(&self) -> Vec<(TenantId, Order)> {
+        self.orders.tenants()
     }
 
     /// An operator's word about the breaker of a lane's provider; `None` takes it back. `Closed` also
-    /// overrules a wish of the provider to be left alone, and the doubt that so many of the
-    /// tenant's addresses are gone.
-    pub fn force_breaker(&self, lane: &LaneKey, forced: Option<Forced>) {
+    /// overrules a wish of the provider to be left alone, and the doubt that so many of the tenant's addresses
+    /// are gone.
+    pub fn force_breaker(&self, lane: &LaneKey, forced: Option<(Forced, Order)>) {
         let now = self.clock.now();
+        self.orders.force((lane.channel, lane.provider.clone()), forced.clone());
+        let forced = forced.map(|(forced, _)| forced);
         let origin = self.origin(lane, now);
         {
             let mut gates = origin.gates();
@@ -239,6 +239,11 @@ impl Lanes {
             gates.believe_gone(&lane.tenant, forced == Some(Forced::Closed), now);
         }
         self.acted();
+    }
+
+    /// By channel and provider.
+    pub fn forced_breakers(&self) -> Vec<ForcedBreaker> {
+        self.orders.breakers_forced()
     }
 
     /// The tenant has a new credential: what providers refused before is tried again at once.
@@ -254,14 +259,6 @@ impl Lanes {
     fn acted(&self) {
         self.acts.fetch_add(1, Ordering::AcqRel);
         self.wake.notify_one();
-    }
-
-    fn is_paused(&self, lane: &LaneKey) -> bool {
-        self.paused_count.load(Ordering::Acquire) > 0 && self.paused().contains_key(lane)
-    }
-
-    fn paused(&self) -> MutexGuard<'_, HashMap<Arc<LaneKey>, PausedLane>> {
-        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn origins(&self) -> MutexGuard<'_, HashMap<OriginKey, Arc<Origin>>> {
@@ -284,7 +281,11 @@ impl Lanes {
 
     fn new_origin(&self, lane: &LaneKey) -> Arc<Origin> {
         let limits = &self.policies.now().limits;
-        Arc::new(Origin::new(per_origin(limits, lane.channel), limits.breaker))
+        let origin = Origin::new(per_origin(limits, lane.channel), limits.breaker);
+        if let Some((forced, _)) = self.orders.forced(&(lane.channel, lane.provider.clone())) {
+            origin.gates().breaker.force(Some(forced));
+        }
+        Arc::new(origin)
     }
 }
 

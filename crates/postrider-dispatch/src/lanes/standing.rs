@@ -1,10 +1,10 @@
 //! A lane as people are shown it: every gate's verdict at this moment, in words. Changes nothing.
 
-use postrider_core::breaker::{Barred, BreakerState, Cause};
+use postrider_core::breaker::{Barred, BreakerState, Cause, Forced};
 use postrider_core::{Hold, LaneKey, LaneState, Timestamp};
 
 use super::origin::TenantGates;
-use super::{Lanes, Origin};
+use super::{Lanes, Order, Origin};
 
 /// What one gate says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +41,13 @@ impl Lanes {
         let known = self.origins().get(&key).cloned();
         // Nobody looked at it yet: it stands as a new one would.
         let origin = known.unwrap_or_else(|| self.new_origin(lane));
-        let mut gates = vec![self.paused_verdict(lane)];
+        let mut gates = self.paused_verdicts(lane);
         gates.extend(verdicts(&origin, lane, now));
+        if let Some((forced, order)) = self.orders.forced(&key) {
+            let breaker = gates.iter_mut().find(|verdict| verdict.gate == Hold::Breaker);
+            let word = if forced == Forced::Open { "open" } else { "closed" };
+            breaker.into_iter().for_each(|v| v.detail = format!("forced {word} {order}"));
+        }
         let concurrency = gates.pop();
         gates.extend(self.rate_verdicts(lane, now));
         gates.push(self.budget_verdict(lane, now));
@@ -92,14 +97,15 @@ impl Lanes {
         }
     }
 
-    fn paused_verdict(&self, lane: &LaneKey) -> Verdict {
-        let since = self.paused().get(lane).map(|paused| paused.since);
-        Verdict {
-            gate: Hold::Paused,
-            open: since.is_none(),
+    fn paused_verdicts(&self, lane: &LaneKey) -> Vec<Verdict> {
+        let (tenant, own) = self.orders.of(lane);
+        let verdict = |gate, order: Option<Order>| Verdict {
+            gate,
+            open: order.is_none(),
             until: None,
-            detail: since.map_or("running".into(), |at| format!("paused by an operator at {at}")),
-        }
+            detail: order.map_or("running".into(), |order| format!("paused {order}")),
+        };
+        vec![verdict(Hold::TenantPaused, tenant), verdict(Hold::Paused, own)]
     }
 }
 

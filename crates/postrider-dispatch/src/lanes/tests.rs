@@ -13,6 +13,10 @@ fn lane(tenant: &str) -> Arc<LaneKey> {
     })
 }
 
+fn order() -> Order {
+    Order { by: "first".into(), at: Still.now() }
+}
+
 struct Still;
 
 impl Clock for Still {
@@ -49,7 +53,7 @@ fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() 
 #[test]
 fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
     let lanes = lanes(4);
-    lanes.pause(LaneId(1), lane("a"));
+    lanes.pause(LaneId(1), lane("a"), order());
     let paused = LaneState::Blocked { on: Hold::Paused };
     assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err(), Some(paused));
     assert_eq!(lanes.standing(&lane("a")).state, paused);
@@ -57,6 +61,36 @@ fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
     assert!(lanes.resume(&lane("a")));
     assert!(!lanes.resume(&lane("a")), "it was not paused any more");
     assert!(lanes.admit(&lane("a"), Priority::Normal, 1).is_ok());
+}
+
+#[test]
+fn a_paused_tenant_gets_nothing_in_any_lane_and_the_word_of_whoever_was_first_stands() {
+    let lanes = lanes(4);
+    lanes.pause_tenant(TenantId::new("a"), order());
+    let second = Order { by: "second".into(), at: Still.now() };
+    assert_eq!(lanes.pause_tenant(TenantId::new("a"), second), order());
+    let paused = LaneState::Blocked { on: Hold::TenantPaused };
+    assert_eq!(lanes.admit(&lane("a"), Priority::High, 1).err(), Some(paused));
+    let held = lanes.standing(&lane("a"));
+    assert_eq!(held.held_by().unwrap().detail, format!("paused by first at {}", Still.now()));
+    assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_ok());
+    assert!(lanes.resume_tenant(&TenantId::new("a")));
+    assert!(lanes.admit(&lane("a"), Priority::Normal, 1).is_ok());
+}
+
+#[test]
+fn a_breaker_that_was_forced_before_its_provider_was_met_holds() {
+    let lanes = lanes(4);
+    let lane = lane("a");
+    let force = |forced: Option<Forced>| {
+        lanes.force_breaker(&lane, forced.map(|f| (f, order())));
+    };
+    force(Some(Forced::Open));
+    let forced = LaneState::Blocked { on: Hold::Breaker };
+    assert_eq!(lanes.admit(&lane, Priority::High, 1).err(), Some(forced));
+    assert_eq!(lanes.forced_breakers().len(), 1);
+    force(None);
+    assert!(lanes.admit(&lane, Priority::High, 1).is_ok());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use postrider_core::{
 };
 use postrider_dispatch::Limits;
 
-use crate::scripted::{World, settle_down};
+use crate::scripted::{World, order, settle_down};
 
 fn failing(calls: usize) -> Vec<Option<Outcome>> {
     vec![Some(Outcome::RetryBackoff { at_least: Duration::ZERO }); calls]
@@ -103,7 +103,7 @@ async fn a_mass_of_gone_addresses_erases_few_and_stops_until_an_operator_says_so
     let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
     let standing = world.lanes.standing(&lane.key);
     assert!(matches!(standing.state, LaneState::Waiting { on: Hold::MassGone, .. }));
-    world.lanes.force_breaker(&lane.key, Some(Forced::Closed));
+    world.lanes.force_breaker(&lane.key, Some((Forced::Closed, order())));
     world.clock.advance(Duration::from_secs(300));
     for _ in 49..200 {
         assert_eq!(world.finished().await, (State::Gone, None));

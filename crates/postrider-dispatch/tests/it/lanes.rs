@@ -9,7 +9,7 @@ use postrider_core::store::Ledger;
 use postrider_core::{ChannelKind, DeliveryId, Hold, LaneState, Outcome, Scope, State};
 use postrider_dispatch::Limits;
 
-use crate::scripted::{World, settle_down};
+use crate::scripted::{World, order, settle_down};
 
 const OTHER: &str = r#"{"to":{"address":{"channel":"webhook","url":"https://other.example/"}}}"#;
 
@@ -140,7 +140,7 @@ async fn a_paused_lane_waits_for_its_operator_however_long() {
     assert_eq!(world.finished().await, (State::Sent, None));
     let waiting = world.webhook(r#","send_at":"2027-01-15T08:00:10Z""#).await;
     let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
-    world.lanes.pause(lane.id, lane.key.clone());
+    world.lanes.pause(lane.id, lane.key.clone(), order());
     world.clock.advance(Duration::from_secs(36_000));
     settle_down().await;
     assert_eq!(world.delivery(waiting).await.state, State::Queued);
@@ -159,10 +159,10 @@ async fn an_operators_word_about_a_breaker_takes_effect_at_once() {
     let second = to_target(&world, 2).await;
     settle_down().await;
     let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
-    world.lanes.force_breaker(&lane.key, Some(Forced::Closed));
+    world.lanes.force_breaker(&lane.key, Some((Forced::Closed, order())));
     assert_eq!(world.finished().await, (State::Sent, None));
     assert_eq!(world.delivery(second).await.state, State::Sent);
-    world.lanes.force_breaker(&lane.key, Some(Forced::Open));
+    world.lanes.force_breaker(&lane.key, Some((Forced::Open, order())));
     let third = to_target(&world, 3).await;
     settle_down().await;
     assert_eq!(world.delivery(third).await.state, State::Queued);

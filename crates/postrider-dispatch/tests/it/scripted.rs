@@ -10,6 +10,7 @@ use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
     DeliveryId, Finished, LaneKey, Outcome, Report, State, TenantId, Timestamp,
 };
+use postrider_dispatch::lanes::Order;
 use postrider_dispatch::{
     Dispatcher, DispatcherConfig, Gate, Lanes, Limits, Observer, Policies, Policy, Submission,
 };
@@ -90,6 +91,11 @@ pub(crate) async fn settle_down() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
+}
+
+/// What somebody says to a lane.
+pub(crate) fn order() -> Order {
+    Order { by: "an operator".into(), at: Timestamp::default() }
 }
 
 pub(crate) struct World {

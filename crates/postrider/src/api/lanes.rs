@@ -158,7 +158,7 @@ pub(crate) async fn pause(
     Path(id): Path<String>,
 ) -> Answer<Json<LaneDetail>> {
     let lane = find(&app, Some(&sender.tenant), &id).await?;
-    app.lanes.pause(lane.id, lane.key.clone());
+    app.lanes.pause(lane.id, lane.key.clone(), app.order(&sender.caller));
     super::audit(&sender.caller, "lane.pause", &lane.key, 1);
     Ok(Json(detail(&app, lane)))
 }
@@ -210,6 +210,7 @@ pub(crate) async fn breaker(
         Force::Closed => (Some(Forced::Closed), "breaker.close"),
         Force::Auto => (None, "breaker.auto"),
     };
+    let forced = forced.map(|forced| (forced, app.order(&operator.caller)));
     app.lanes.force_breaker(&lane.key, forced);
     super::audit(&operator.caller, action, &lane.key, 1);
     Ok(Json(detail(&app, lane)))
@@ -230,6 +231,7 @@ pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
     let id = id.0;
     match standing.held_by().map(|verdict| verdict.gate) {
         None => vec![format!("postrider lanes pause {id}")],
+        Some(Hold::TenantPaused) => vec!["postrider tenants resume TENANT   (admin key)".into()],
         Some(Hold::Paused) => vec![format!("postrider lanes resume {id}")],
         Some(Hold::Breaker | Hold::RetryAfter) => {
             vec![format!("postrider lanes breaker {id} closed   (send all the same)")]

@@ -32,6 +32,7 @@ use axum::routing::{MethodRouter, delete, get, post};
 use postrider_channels::pool::Pool;
 use postrider_core::store::Store;
 use postrider_core::{Clock, Timestamp};
+use postrider_dispatch::lanes::Order;
 use postrider_dispatch::{Gate, Lanes};
 use tokio::sync::watch;
 
@@ -80,6 +81,11 @@ impl App {
     /// The configuration in force.
     pub fn config(&self) -> Arc<Config> {
         self.live.now()
+    }
+
+    /// What the caller says now.
+    fn order(&self, caller: &Caller) -> Order {
+        Order { by: who(caller).into(), at: self.clock.now() }
     }
 
     /// From now on `/readyz` says no, and streams of events end.
@@ -165,9 +171,14 @@ async fn wrong_method(request: Request) -> Problem {
     Problem::new(405, "method", "The method is not allowed", detail)
 }
 
+/// The key that a caller acts with, by its id.
+fn who(caller: &Caller) -> String {
+    caller.key.map_or_else(|| "configured admin key".to_owned(), |id| id.to_string())
+}
+
 /// One line in the log for every act that changes or reveals something.
 fn audit(caller: &Caller, action: &'static str, subject: &dyn Display, count: u64) {
-    let key = caller.key.map_or_else(|| "configured admin key".to_owned(), |id| id.to_string());
+    let key = who(caller);
     tracing::info!(target: "audit", action, tenant = %caller.tenant, key, subject = %subject, count);
 }
 

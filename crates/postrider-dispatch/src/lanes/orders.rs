@@ -1,0 +1,146 @@
+//! What operators said about lanes, tenants and providers. It stands until it is taken back; whoever
+//! passes it on makes it durable. Where nobody said anything, asking costs nothing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use postrider_core::breaker::Forced;
+use postrider_core::{ChannelKind, Hold, LaneId, LaneKey, TenantId, Timestamp};
+
+use super::OriginKey;
+
+/// Who said it, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    pub by: Arc<str>,
+    pub at: Timestamp,
+}
+
+impl std::fmt::Display for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "by {} at {}", self.by, self.at)
+    }
+}
+
+/// A lane that an operator paused.
+#[derive(Debug, Clone)]
+pub struct PausedLane {
+    pub id: LaneId,
+    pub key: Arc<LaneKey>,
+    pub order: Order,
+}
+
+/// A breaker that an operator forced.
+#[derive(Debug, Clone)]
+pub struct ForcedBreaker {
+    pub channel: ChannelKind,
+    pub provider: Arc<str>,
+    pub forced: Forced,
+    pub order: Order,
+}
+
+#[derive(Default)]
+pub(super) struct Orders {
+    pauses: Mutex<Pauses>,
+    /// So that nobody asks while nothing is paused.
+    paused: AtomicUsize,
+    breakers: Mutex<HashMap<OriginKey, (Forced, Order)>>,
+}
+
+#[derive(Default)]
+struct Pauses {
+    lanes: HashMap<Arc<LaneKey>, PausedLane>,
+    tenants: HashMap<TenantId, Order>,
+}
+
+impl Orders {
+    /// Which pause holds the lane up, if one does.
+    pub(super) fn hold(&self, lane: &LaneKey) -> Option<Hold> {
+        if self.paused.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let pauses = self.pauses();
+        if pauses.tenants.contains_key(&lane.tenant) {
+            return Some(Hold::TenantPaused);
+        }
+        pauses.lanes.contains_key(lane).then_some(Hold::Paused)
+    }
+
+    /// Who paused the lane's tenant, and who the lane.
+    pub(super) fn of(&self, lane: &LaneKey) -> (Option<Order>, Option<Order>) {
+        let pauses = self.pauses();
+        let tenant = pauses.tenants.get(&lane.tenant).cloned();
+        (tenant, pauses.lanes.get(lane).map(|paused| paused.order.clone()))
+    }
+
+    /// The first word stands.
+    pub(super) fn pause_lane(&self, lane: PausedLane) -> PausedLane {
+        self.changed(|pauses| pauses.lanes.entry(lane.key.clone()).or_insert(lane).clone())
+    }
+
+    pub(super) fn resume_lane(&self, lane: &LaneKey) -> bool {
+        self.changed(|pauses| pauses.lanes.remove(lane).is_some())
+    }
+
+    pub(super) fn pause_tenant(&self, tenant: TenantId, order: Order) -> Order {
+        self.changed(|pauses| pauses.tenants.entry(tenant).or_insert(order).clone())
+    }
+
+    pub(super) fn resume_tenant(&self, tenant: &TenantId) -> bool {
+        self.changed(|pauses| pauses.tenants.remove(tenant).is_some())
+    }
+
+    /// By lane.
+    pub(super) fn lanes(&self) -> Vec<PausedLane> {
+        let mut all: Vec<_> = self.pauses().lanes.values().cloned().collect();
+        all.sort_by_key(|lane| lane.id);
+        all
+    }
+
+    /// By name.
+    pub(super) fn tenants(&self) -> Vec<(TenantId, Order)> {
+        let tenants = self.pauses().tenants.clone();
+        let mut all: Vec<_> = tenants.into_iter().collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    pub(super) fn force(&self, origin: OriginKey, forced: Option<(Forced, Order)>) {
+        let mut breakers = self.breakers();
+        match forced {
+            Some(forced) => breakers.insert(origin, forced),
+            None => breakers.remove(&origin),
+        };
+    }
+
+    pub(super) fn forced(&self, origin: &OriginKey) -> Option<(Forced, Order)> {
+        self.breakers().get(origin).cloned()
+    }
+
+    /// By channel and provider.
+    pub(super) fn breakers_forced(&self) -> Vec<ForcedBreaker> {
+        let breaker = |((channel, provider), (forced, order)): (&OriginKey, &(Forced, Order))| {
+            let (forced, order) = (*forced, order.clone());
+            ForcedBreaker { channel: *channel, provider: provider.clone(), forced, order }
+        };
+        let mut all: Vec<_> = self.breakers().iter().map(breaker).collect();
+        all.sort_by(|a, b| (a.channel, &a.provider).cmp(&(b.channel, &b.provider)));
+        all
+    }
+
+    fn changed<T>(&self, change: impl FnOnce(&mut Pauses) -> T) -> T {
+        let mut pauses = self.pauses();
+        let answer = change(&mut pauses);
+        self.paused.store(pauses.lanes.len() + pauses.tenants.len(), Ordering::Release);
+        answer
+    }
+
+    fn pauses(&self) -> MutexGuard<'_, Pauses> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn breakers(&self) -> MutexGuard<'_, HashMap<OriginKey, (Forced, Order)>> {
+        self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
