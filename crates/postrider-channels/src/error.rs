@@ -23,6 +23,10 @@ pub enum Error {
         "not a webhook secret: whsec_ followed by base64 of 24 to 64 bytes is needed, found {0}"
     )]
     WebhookSecret(&'static str),
+    #[error(
+        "not a DKIM key: a PEM file with an RSA (2048 bits or more) or Ed25519 private key is needed, found {0}"
+    )]
+    DkimKey(&'static str),
     #[error("the cryptographic library failed")]
     Crypto,
 }

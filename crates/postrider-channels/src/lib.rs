@@ -12,6 +12,7 @@ mod tables;
 
 pub mod apns;
 pub mod fcm;
+pub mod email;
 pub mod http;
 pub mod intake;
 pub mod pool;

@@ -28,6 +28,24 @@ pub(crate) fn hide(mut text: String, hide_these: &[&str]) -> String {
     text
 }
 
+/// The text without this address, however short it is and in whichever case.
+pub(crate) fn hide_exactly(text: &str, address: &str) -> String {
+    let (lower, wanted) = (text.to_ascii_lowercase(), address.to_ascii_lowercase());
+    if wanted.is_empty() || !lower.contains(&wanted) {
+        return text.to_owned();
+    }
+    // Lower case in ASCII moves no byte, so positions hold in both.
+    let mut shown = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(found) = lower[at..].find(&wanted) {
+        shown.push_str(&text[at..at + found]);
+        shown.push_str(HIDDEN);
+        at += found + wanted.len();
+    }
+    shown.push_str(&text[at..]);
+    shown
+}
+
 /// One line of at most `max` bytes, cut between characters.
 pub(crate) fn shorten(text: &str, max: usize) -> String {
     let mut short = String::with_capacity(text.len().min(max));

@@ -3,6 +3,9 @@
 //! [`crate::decide`]'s.
 
 mod built_in;
+mod chat;
+mod mail;
+mod phone;
 mod row;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,8 +34,9 @@ pub fn longest_retry_after(scope: Scope) -> Duration {
 /// One answer of one provider.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answer<'a> {
-    /// `webpush`, `webpush.fcm`, `webpush.mozilla`, `webpush.apple`, `webpush.wns`, `webhook` or
-    /// `http`. A name that no row knows is looked up without its last part.
+    /// `webpush`, `webpush.fcm`, `webpush.mozilla`, `webpush.apple`, `webpush.wns`, `webhook`, `http`,
+    /// `email.smtp.rcpt`, `sms.twilio`, `chat.slack` and so on. A name that no row knows is looked up
+    /// without its last part.
     pub service: &'a str,
     pub status: u16,
     /// The provider's machine-readable code, or the start of its text where it has no codes.
@@ -118,6 +122,8 @@ pub fn classify(table: &Table, answer: &Answer<'_>, now: Timestamp) -> Outcome {
         }
         Verdict::DropMessage => Outcome::DropMessage,
         Verdict::Config => Outcome::Config,
+        Verdict::Ambiguous => Outcome::Ambiguous,
+        Verdict::Expired => Outcome::Expired,
         Verdict::ResignOnce => Outcome::ResignOnce,
         Verdict::ResignIfStale => match answer.token_age {
             Some(age) if age > FRESH_TOKEN => Outcome::ResignOnce,

@@ -32,7 +32,9 @@ impl Signal {
             },
             Outcome::RetryBackoff { .. } => match status {
                 Some(429) => Self::Busy,
-                Some(408 | 503 | 504) => Self::Overloaded,
+                // 421 is how a mail server says it, 552 how it speaks of one full mailbox.
+                Some(408 | 421 | 503 | 504) => Self::Overloaded,
+                Some(552) => Self::Well,
                 // An endpoint that refuses is an endpoint that answers, even if its class retries.
                 Some(400..=499) => Self::Well,
                 _ => Self::Failing,

@@ -16,10 +16,11 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::{Origin, PoolConfig, TransportError, is_public, tls};
 
-pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
@@ -47,25 +48,40 @@ pub(super) async fn open(
     tls: &Arc<ClientConfig>,
 ) -> Result<Opened, TransportError> {
     let deadline = Instant::now() + config.connect_timeout();
-    let addresses = resolve(origin, config, deadline).await?;
-    let tcp = connect(&addresses, deadline).await?;
-    // Small requests must not wait for the peer's acknowledgements.
-    let _ = tcp.set_nodelay(true);
+    let tcp = dial(origin.host(), origin.port(), config.allow_private_targets, deadline).await?;
     if !origin.is_https() {
         return handshake_http1(Box::new(tcp)).await;
     }
-    let (stream, is_h2) = encrypt(tcp, origin, config, tls).await?;
+    let stream = encrypt(tcp, origin.host(), config.tls_timeout(), tls).await?;
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let stream = Box::new(stream);
     if is_h2 { handshake_http2(stream, config).await } else { handshake_http1(stream).await }
 }
 
+/// Connects to a host that may be a name or an address, with or without brackets.
+pub(crate) async fn dial(
+    host: &str,
+    port: u16,
+    allow_private: bool,
+    deadline: Instant,
+) -> Result<TcpStream, TransportError> {
+    let addresses = resolve(host, port, allow_private, deadline).await?;
+    let tcp = connect(&addresses, deadline).await?;
+    // Small requests must not wait for the peer's acknowledgements.
+    let _ = tcp.set_nodelay(true);
+    Ok(tcp)
+}
+
 async fn resolve(
-    origin: &Origin,
-    config: &PoolConfig,
+    host: &str,
+    port: u16,
+    allow_private: bool,
     deadline: Instant,
 ) -> Result<Vec<SocketAddr>, TransportError> {
-    let found: Vec<SocketAddr> = match origin.ip() {
-        Some(ip) => vec![SocketAddr::new(ip, origin.port())],
-        None => timeout_at(deadline, look_up(origin.host().to_owned(), origin.port()))
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let found: Vec<SocketAddr> = match host.parse() {
+        Ok(ip) => vec![SocketAddr::new(ip, port)],
+        Err(_) => timeout_at(deadline, look_up(host.to_owned(), port))
             .await
             .map_err(|_| TransportError::not_sent("dns", "the name could not be resolved in time"))?
             .map_err(|_| TransportError::not_sent("dns", "the name could not be resolved"))?,
@@ -73,10 +89,8 @@ async fn resolve(
     if found.is_empty() {
         return Err(TransportError::not_sent("dns", "the name has no address"));
     }
-    let allowed: Vec<_> = found
-        .into_iter()
-        .filter(|address| config.allow_private_targets || is_public(address.ip()))
-        .collect();
+    let allowed: Vec<_> =
+        found.into_iter().filter(|address| allow_private || is_public(address.ip())).collect();
     if allowed.is_empty() {
         return Err(TransportError::Blocked { code: "private_address" });
     }
@@ -113,21 +127,20 @@ async fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStrea
     Err(last)
 }
 
-async fn encrypt(
-    tcp: TcpStream,
-    origin: &Origin,
-    config: &PoolConfig,
+/// Shakes hands with a host that must show a certificate for its name.
+pub(crate) async fn encrypt<S: Io>(
+    stream: S,
+    host: &str,
+    within: Duration,
     tls: &Arc<ClientConfig>,
-) -> Result<(Box<dyn Io>, bool), TransportError> {
-    let host = origin.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+) -> Result<TlsStream<S>, TransportError> {
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let name = ServerName::try_from(host)
         .map_err(|_| TransportError::not_sent("tls", "the host is no name for a certificate"))?;
-    let stream = timeout(config.tls_timeout(), TlsConnector::from(tls.clone()).connect(name, tcp))
+    timeout(within, TlsConnector::from(tls.clone()).connect(name, stream))
         .await
         .map_err(|_| TransportError::not_sent("tls", "timed out"))?
-        .map_err(|error| TransportError::not_sent("tls", tls::describe(&error)))?;
-    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    Ok((Box::new(stream), is_h2))
+        .map_err(|error| TransportError::not_sent("tls", tls::describe(&error)))
 }
 
 async fn handshake_http1(stream: Box<dyn Io>) -> Result<Opened, TransportError> {

@@ -5,13 +5,13 @@
 
 mod config;
 mod conn;
-mod connect;
+pub(crate) mod connect;
 mod driver;
 mod failure;
 mod guard;
 mod origin;
 mod peer;
-mod tls;
+pub(crate) mod tls;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,7 +87,7 @@ pub struct PoolStats {
 
 impl Pool {
     pub fn new(config: PoolConfig) -> Result<Self, Error> {
-        let tls = Arc::new(tls::client_config(&config)?);
+        let tls = Arc::new(tls::client_config(&config, &["h2", "http/1.1"])?);
         let config = Arc::new(config);
         Ok(Self {
             shared: Arc::new(Shared {

@@ -13,12 +13,13 @@ use crate::Error;
 
 const SESSIONS_KEPT: usize = 1024;
 
-pub(super) fn client_config(config: &PoolConfig) -> Result<ClientConfig, Error> {
+/// For peers that speak any of these protocols; none is offered for those that know no ALPN.
+pub(crate) fn client_config(config: &PoolConfig, alpn: &[&str]) -> Result<ClientConfig, Error> {
     let mut tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots(config)?)
         .with_no_client_auth();
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    tls.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     tls.resumption = Resumption::in_memory_sessions(SESSIONS_KEPT);
     Ok(tls)
 }

@@ -4,18 +4,22 @@
 use std::borrow::Cow;
 
 use super::row::{Code, Row, Statuses, Verdict};
+use super::{chat, mail, phone};
 use crate::outcome::Scope;
 
 /// "No code, or whatever code" in a row below.
-const ANY: Code = Code::Any;
-const RETRY: Verdict = Verdict::retry();
+pub(super) const ANY: Code = Code::Any;
+pub(super) const RETRY: Verdict = Verdict::retry();
 
 /// One service's rows: first status, last status, code, verdict.
-type Block = (&'static str, Vec<(u16, u16, Code, Verdict)>);
+pub(super) type Block = (&'static str, Vec<(u16, u16, Code, Verdict)>);
 
 pub(super) fn rows() -> impl Iterator<Item = Row> {
     [webpush(), fcm(), mozilla(), apple(), wns(), callee("webhook"), callee("http")]
         .into_iter()
+        .chain(mail::blocks())
+        .chain(phone::blocks())
+        .chain(chat::blocks())
         .flat_map(|(service, rows)| {
             rows.into_iter().map(move |(first, last, code, verdict)| Row {
                 service: Cow::Borrowed(service),
@@ -26,15 +30,15 @@ pub(super) fn rows() -> impl Iterator<Item = Row> {
         })
 }
 
-fn is(code: &'static str) -> Code {
+pub(super) fn is(code: &'static str) -> Code {
     Code::Exact(code.into())
 }
 
-fn starts(text: &'static str) -> Code {
+pub(super) fn starts(text: &'static str) -> Code {
     Code::Prefix(text.into())
 }
 
-fn says(text: &'static str) -> Code {
+pub(super) fn says(text: &'static str) -> Code {
     Code::Contains(text.into())
 }
 

@@ -106,6 +106,10 @@ pub enum Verdict {
     Gone,
     DropMessage,
     Config,
+    /// It may have been taken, the provider cannot say.
+    Ambiguous,
+    /// The provider gave up because the time was over.
+    Expired,
     ResignOnce,
     /// `ResignOnce` if the token was older than five minutes, else `Config`.
     ResignIfStale,
@@ -115,6 +119,12 @@ impl Verdict {
     /// By `Retry-After`, else by the formula, and for this address alone.
     pub const fn retry() -> Self {
         Self::Retry { scope: Scope::Target, default: None, at_least: Duration::ZERO }
+    }
+
+    /// By `Retry-After`, else by the formula, but not sooner than this.
+    pub const fn not_before(at_least_s: u64) -> Self {
+        let at_least = Duration::from_secs(at_least_s);
+        Self::Retry { scope: Scope::Target, default: None, at_least }
     }
 
     /// By `Retry-After`, else after `default_s`.
@@ -131,7 +141,7 @@ pub enum RowError {
     Status(String),
     #[error(
         "outcome: found {0:?}, allowed is accepted, retry_backoff, retry_after, gone, drop_message, \
-         config, resign_once or resign_if_stale"
+         config, ambiguous, expired, resign_once or resign_if_stale"
     )]
     Outcome(String),
     #[error("service: found nothing, allowed is a name such as webhook, http or webpush.fcm")]
@@ -211,6 +221,8 @@ impl Written {
             "gone" => Verdict::Gone,
             "drop_message" => Verdict::DropMessage,
             "config" => Verdict::Config,
+            "ambiguous" => Verdict::Ambiguous,
+            "expired" => Verdict::Expired,
             "resign_once" => Verdict::ResignOnce,
             "resign_if_stale" => Verdict::ResignIfStale,
             other => return Err(RowError::Outcome(other.to_owned())),
@@ -241,6 +253,8 @@ impl From<Row> for Written {
             Verdict::Gone => ("gone", None, None, Duration::ZERO),
             Verdict::DropMessage => ("drop_message", None, None, Duration::ZERO),
             Verdict::Config => ("config", None, None, Duration::ZERO),
+            Verdict::Ambiguous => ("ambiguous", None, None, Duration::ZERO),
+            Verdict::Expired => ("expired", None, None, Duration::ZERO),
             Verdict::ResignOnce => ("resign_once", None, None, Duration::ZERO),
             Verdict::ResignIfStale => ("resign_if_stale", None, None, Duration::ZERO),
         };

@@ -1,0 +1,236 @@
+//! DKIM signatures (RFC 6376, RFC 8463): relaxed/relaxed, RSA or Ed25519 over SHA-256, no `l=`.
+//! Signs what [`super::mime`] built and knows nothing of where keys come from.
+
+use std::fmt::Write;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_core::Timestamp;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::mime::Mail;
+use crate::Error;
+
+/// Signed where the mail has them. Both unsubscribe fields must be, or nobody honours them.
+const SIGNED: [&str; 13] = [
+    "From",
+    "To",
+    "Cc",
+    "Subject",
+    "Date",
+    "Message-ID",
+    "Reply-To",
+    "MIME-Version",
+    "Content-Type",
+    "Content-Transfer-Encoding",
+    "List-Unsubscribe",
+    "List-Unsubscribe-Post",
+    "Feedback-ID",
+];
+const RSA_BITS_MIN: usize = 2048;
+
+/// One key of one domain.
+#[derive(Debug)]
+pub struct DkimKey {
+    domain: String,
+    selector: String,
+    key: Key,
+}
+
+#[derive(Debug)]
+enum Key {
+    Rsa(Box<RsaKeyPair>),
+    Ed25519(Ed25519KeyPair),
+}
+
+impl DkimKey {
+    /// A PEM file of an RSA (2048 bits or more; PKCS#1 or PKCS#8) or Ed25519 (PKCS#8) private key.
+    pub fn from_pem(domain: &str, selector: &str, pem: &str) -> Result<Self, Error> {
+        let der = PrivateKeyDer::from_pem_slice(pem.as_bytes())
+            .map_err(|_| Error::DkimKey("no PRIVATE KEY block"))?;
+        let key = match &der {
+            PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der()).ok().map(rsa),
+            PrivateKeyDer::Pkcs8(der) => {
+                let der = der.secret_pkcs8_der();
+                let ed25519 = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok();
+                let ed25519 = ed25519.map(|key| Ok(Key::Ed25519(key)));
+                ed25519.or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(rsa))
+            }
+            _ => None,
+        };
+        let key = key.ok_or(Error::DkimKey("neither an RSA nor an Ed25519 private key"))??;
+        Ok(Self { domain: domain.to_ascii_lowercase(), selector: selector.to_owned(), key })
+    }
+
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    pub fn selector(&self) -> &str {
+        &self.selector
+    }
+
+    /// What belongs into DNS at `selector._domainkey.domain`.
+    pub fn record(&self) -> String {
+        match &self.key {
+            Key::Rsa(key) => {
+                let info = spki_rsa(key.public_key().as_ref());
+                format!("v=DKIM1; k=rsa; p={}", STANDARD.encode(info))
+            }
+            Key::Ed25519(key) => {
+                format!("v=DKIM1; k=ed25519; p={}", STANDARD.encode(key.public_key().as_ref()))
+            }
+        }
+    }
+
+    /// The whole field, `DKIM-Signature: …` with its line break.
+    pub fn sign(&self, mail: &Mail, at: Timestamp) -> Result<String, Error> {
+        let body_hash = STANDARD.encode(digest(&SHA256, relaxed_body(&mail.body).as_bytes()));
+        let (names, mut signed) = relaxed_fields(mail);
+        let algorithm = match self.key {
+            Key::Rsa(_) => "rsa-sha256",
+            Key::Ed25519(_) => "ed25519-sha256",
+        };
+        let (domain, selector, at) = (&self.domain, &self.selector, at.as_secs());
+        let mut field = format!(
+            "v=1; a={algorithm}; c=relaxed/relaxed; d={domain};\r\n s={selector}; t={at};\r\n \
+             h={names};\r\n bh={body_hash};\r\n b="
+        );
+        push_relaxed(&mut signed, "DKIM-Signature", &field);
+        let signature = STANDARD.encode(self.signature(signed.as_bytes())?);
+        for (nth, part) in signature.as_bytes().chunks(72).enumerate() {
+            if nth > 0 {
+                field.push_str("\r\n ");
+            }
+            field.push_str(std::str::from_utf8(part).unwrap_or_default());
+        }
+        Ok(format!("DKIM-Signature: {field}\r\n"))
+    }
+
+    fn signature(&self, signed: &[u8]) -> Result<Vec<u8>, Error> {
+        match &self.key {
+            Key::Rsa(key) => {
+                let mut signature = vec![0; key.public_modulus_len()];
+                key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed, &mut signature)
+                    .map_err(|_| Error::Crypto)?;
+                Ok(signature)
+            }
+            // RFC 8463: the key signs the hash, not the text.
+            Key::Ed25519(key) => Ok(key.sign(digest(&SHA256, signed).as_ref()).as_ref().to_vec()),
+        }
+    }
+}
+
+fn rsa(key: RsaKeyPair) -> Result<Key, Error> {
+    if key.public_modulus_len() * 8 < RSA_BITS_MIN {
+        return Err(Error::DkimKey("an RSA key of less than 2048 bits"));
+    }
+    Ok(Key::Rsa(Box::new(key)))
+}
+
+/// The names for `h=`, and the fields in that order as they are hashed. `From` is named once more
+/// than it occurs, so that nobody can add a second one.
+fn relaxed_fields(mail: &Mail) -> (String, String) {
+    let (mut names, mut signed) = (String::new(), String::new());
+    for name in SIGNED {
+        let Some(value) = mail.field(name) else { continue };
+        let _ = write!(names, "{}{}", if names.is_empty() { "" } else { ":" }, fold(&names, name));
+        push_relaxed(&mut signed, name, value);
+        signed.push_str("\r\n");
+    }
+    names.push_str(":From");
+    (names, signed)
+}
+
+/// A name with a line break in front where its line would become long.
+fn fold(names: &str, name: &str) -> String {
+    let line = names.rsplit('\n').next().map_or(0, str::len);
+    if line + name.len() > 70 { format!("\r\n  {name}") } else { name.to_owned() }
+}
+
+/// `name:value`, unfolded, runs of blanks as one, none at the ends; without the line break.
+fn push_relaxed(out: &mut String, name: &str, value: &str) {
+    out.extend(name.chars().map(|c| c.to_ascii_lowercase()));
+    out.push(':');
+    let words = value.split([' ', '\t', '\r', '\n']).filter(|word| !word.is_empty());
+    for (nth, word) in words.enumerate() {
+        if nth > 0 {
+            out.push(' ');
+        }
+        out.push_str(word);
+    }
+}
+
+/// Runs of blanks as one, none at the ends of lines, no empty lines at the end.
+fn relaxed_body(body: &str) -> String {
+    let mut out = String::with_capacity(body.len());
+    for line in body.split("\r\n") {
+        let mut blank = false;
+        for c in line.trim_end_matches([' ', '\t']).chars() {
+            if c == ' ' || c == '\t' {
+                blank = true;
+                continue;
+            }
+            if blank {
+                out.push(' ');
+                blank = false;
+            }
+            out.push(c);
+        }
+        out.push_str("\r\n");
+    }
+    let content = out.trim_end_matches("\r\n").len();
+    out.truncate(content);
+    if content > 0 {
+        out.push_str("\r\n");
+    }
+    out
+}
+
+/// A PKCS#1 public key as the SubjectPublicKeyInfo that verifiers expect.
+fn spki_rsa(pkcs1: &[u8]) -> Vec<u8> {
+    // SEQUENCE { OID 1.2.840.113549.1.1.1, NULL }
+    const ALGORITHM: [u8; 15] =
+        [0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
+    let bits = der(0x03, &[&[0], pkcs1].concat());
+    der(0x30, &[&ALGORITHM, bits.as_slice()].concat())
+}
+
+fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let len = content.len().to_be_bytes();
+    let significant = &len[len.iter().position(|b| *b != 0).unwrap_or(len.len() - 1)..];
+    let mut out = vec![tag];
+    if content.len() >= 0x80 {
+        out.push(0x80 | significant.len() as u8);
+    }
+    out.extend_from_slice(significant);
+    out.extend_from_slice(content);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_forms_are_those_of_the_rfc() {
+        // RFC 6376, 3.4.5
+        let mut out = String::new();
+        push_relaxed(&mut out, "A", " X\r\n");
+        out.push('\n');
+        push_relaxed(&mut out, "B ".trim(), " Y\t\r\n\tZ  \r\n");
+        assert_eq!(out, "a:X\nb:Y Z");
+        assert_eq!(relaxed_body(" C \r\nD \t E\r\n\r\n\r\n"), " C\r\nD E\r\n");
+        assert_eq!(relaxed_body("\r\n\r\n"), "");
+    }
+
+    #[test]
+    fn a_text_that_is_no_key_is_refused_by_cause() {
+        let wrong = DkimKey::from_pem("a.example", "s", "hello").unwrap_err().to_string();
+        assert!(wrong.contains("PRIVATE KEY"), "{wrong}");
+    }
+}

@@ -1,0 +1,246 @@
+//! One mail as it goes over the wire: header fields in their order, and a body of text or of text
+//! and HTML. The same delivery always yields the same bytes, whichever attempt it is, so that a
+//! receiver can drop a repeat. Signs nothing and sends nothing.
+
+use std::fmt::Write;
+
+use postrider_core::time::civil_from_days;
+use postrider_core::{DeliveryId, Timestamp};
+
+use super::body::Encoding;
+use super::header;
+
+/// A name, if there is one, and an address that was validated at the gate or in the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mailbox<'a> {
+    pub name: Option<&'a str>,
+    pub address: &'a str,
+}
+
+/// Where a reader goes who wants no more of it (RFC 8058): a URL that takes a POST, an address.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unsubscribe<'a> {
+    pub url: Option<&'a str>,
+    pub mailto: Option<&'a str>,
+}
+
+/// What a mail is made from.
+#[derive(Debug, Clone)]
+pub struct Draft<'a> {
+    pub delivery: DeliveryId,
+    /// When the message came in: the same on every attempt.
+    pub date: Timestamp,
+    pub from: Mailbox<'a>,
+    pub to: Mailbox<'a>,
+    pub reply_to: Option<Mailbox<'a>>,
+    pub subject: &'a str,
+    pub text: &'a str,
+    pub html: Option<&'a str>,
+    pub unsubscribe: Unsubscribe<'a>,
+    pub feedback_id: Option<&'a str>,
+}
+
+/// A mail with its fields still apart, as signing needs them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mail {
+    /// Name and value; a value may be folded, and ends without a line break.
+    pub fields: Vec<(&'static str, String)>,
+    /// Ends with a line break; every line break is CRLF.
+    pub body: String,
+}
+
+impl Draft<'_> {
+    pub fn build(&self) -> Mail {
+        let mut fields = Vec::with_capacity(14);
+        let mailbox =
+            |name: &str, m: Mailbox<'_>| header::mailbox(name.len() + 2, m.name, m.address);
+        fields.push(("Date", date(self.date)));
+        fields.push(("From", mailbox("From", self.from)));
+        fields.push(("To", mailbox("To", self.to)));
+        if let Some(reply_to) = self.reply_to {
+            fields.push(("Reply-To", mailbox("Reply-To", reply_to)));
+        }
+        fields.push(("Subject", header::unstructured("Subject: ".len(), self.subject)));
+        fields.push(("Message-ID", message_id(self.delivery, self.from.address)));
+        fields.push(("MIME-Version", "1.0".to_owned()));
+        fields.push(("Auto-Submitted", "auto-generated".to_owned()));
+        self.push_unsubscribe(&mut fields);
+        if let Some(id) = self.feedback_id {
+            fields.push(("Feedback-ID", header::unstructured("Feedback-ID: ".len(), id)));
+        }
+        let body = match self.html {
+            None => single(&mut fields, "text/plain", self.text),
+            Some(html) => alternative(&mut fields, self.delivery, self.text, html),
+        };
+        Mail { fields, body }
+    }
+
+    fn push_unsubscribe(&self, fields: &mut Vec<(&'static str, String)>) {
+        let Unsubscribe { url, mailto } = self.unsubscribe;
+        let value = match (url, mailto) {
+            (None, None) => return,
+            (Some(url), None) => format!("<{url}>"),
+            (None, Some(mailto)) => format!("<mailto:{mailto}>"),
+            (Some(url), Some(mailto)) => format!("<{url}>,\r\n <mailto:{mailto}>"),
+        };
+        fields.push(("List-Unsubscribe", value));
+        if url.is_some() {
+            fields.push(("List-Unsubscribe-Post", "List-Unsubscribe=One-Click".to_owned()));
+        }
+    }
+}
+
+impl Mail {
+    /// The whole, with these further fields in front.
+    pub fn write(&self, signatures: &[String]) -> Vec<u8> {
+        let fields: usize =
+            self.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+        let signed: usize = signatures.iter().map(String::len).sum();
+        let mut out = String::with_capacity(fields + signed + self.body.len() + 2);
+        signatures.iter().for_each(|field| out.push_str(field));
+        for (name, value) in &self.fields {
+            out.push_str(name);
+            out.push_str(": ");
+            out.push_str(value);
+            out.push_str("\r\n");
+        }
+        out.push_str("\r\n");
+        out.push_str(&self.body);
+        out.into_bytes()
+    }
+
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let field = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        field.map(|(_, value)| value.as_str())
+    }
+}
+
+/// The only help against a repeat that a receiver gets (RFC 1047): the same on every attempt.
+pub fn message_id(delivery: DeliveryId, from: &str) -> String {
+    let domain = from.rsplit_once('@').map_or("postrider.invalid", |(_, domain)| domain);
+    format!("<{delivery}@{domain}>")
+}
+
+fn single(fields: &mut Vec<(&'static str, String)>, kind: &str, text: &str) -> String {
+    let encoding = Encoding::for_text(text);
+    fields.push(("Content-Type", format!("{kind}; charset=utf-8")));
+    fields.push(("Content-Transfer-Encoding", encoding.name().to_owned()));
+    let mut body = String::with_capacity(text.len() + text.len() / 8 + 2);
+    encoding.push(&mut body, text);
+    body
+}
+
+/// From the plainest to the richest, as a reader that shows the last it understands wants them.
+fn alternative(
+    fields: &mut Vec<(&'static str, String)>,
+    delivery: DeliveryId,
+    text: &str,
+    html: &str,
+) -> String {
+    // No line of ours holds "=_": quoted text would write it as "=3D_", base64 has no underscore.
+    let boundary = format!("=_{delivery}");
+    fields.push(("Content-Type", format!("multipart/alternative;\r\n boundary=\"{boundary}\"")));
+    let mut body = String::with_capacity((text.len() + html.len()) * 5 / 4 + 320);
+    for (kind, part) in [("text/plain", text), ("text/html", html)] {
+        let encoding = match Encoding::for_text(part) {
+            Encoding::SevenBit if part.contains("--=_") => Encoding::QuotedPrintable,
+            encoding => encoding,
+        };
+        let _ = write!(
+            body,
+            "--{boundary}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Transfer-Encoding: {}\r\n\r\n",
+            encoding.name()
+        );
+        encoding.push(&mut body, part);
+    }
+    let _ = write!(body, "--{boundary}--\r\n");
+    body
+}
+
+/// RFC 5322, in UTC.
+fn date(at: Timestamp) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let days = at.0.div_euclid(86_400_000);
+    let s = at.as_secs().rem_euclid(86_400);
+    let (year, month, day) = civil_from_days(days);
+    let weekday = DAYS[days.rem_euclid(7) as usize];
+    let month = MONTHS[month as usize - 1];
+    format!(
+        "{weekday}, {day} {month} {year} {:02}:{:02}:{:02} +0000",
+        s / 3600,
+        s / 60 % 60,
+        s % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft<'a>() -> Draft<'a> {
+        Draft {
+            delivery: DeliveryId(9),
+            date: Timestamp(1_794_732_668_000),
+            from: Mailbox { name: Some("Shop"), address: "news@shop.example" },
+            to: Mailbox { name: None, address: "ada@example.org" },
+            reply_to: None,
+            subject: "Shipped",
+            text: "Order 91 is on its way",
+            html: None,
+            unsubscribe: Unsubscribe::default(),
+            feedback_id: None,
+        }
+    }
+
+    #[test]
+    fn a_plain_mail_has_the_headers_that_a_sender_must_set() {
+        let mail = String::from_utf8(draft().build().write(&[])).unwrap();
+        assert_eq!(
+            mail,
+            "Date: Sun, 15 Nov 2026 08:51:08 +0000\r\n\
+             From: Shop <news@shop.example>\r\n\
+             To: ada@example.org\r\n\
+             Subject: Shipped\r\n\
+             Message-ID: <dlv_00000000000000000000000009@shop.example>\r\n\
+             MIME-Version: 1.0\r\n\
+             Auto-Submitted: auto-generated\r\n\
+             Content-Type: text/plain; charset=utf-8\r\n\
+             Content-Transfer-Encoding: 7bit\r\n\
+             \r\n\
+             Order 91 is on its way\r\n"
+        );
+    }
+
+    #[test]
+    fn text_and_html_are_alternatives_and_unsubscribing_takes_one_click() {
+        let unsubscribe = Unsubscribe {
+            url: Some("https://shop.example/u/abc"),
+            mailto: Some("u+abc@shop.example"),
+        };
+        let mail = Draft { html: Some("<p>Grüße</p>"), unsubscribe, ..draft() }.build();
+        assert_eq!(
+            mail.field("list-unsubscribe"),
+            Some("<https://shop.example/u/abc>,\r\n <mailto:u+abc@shop.example>")
+        );
+        assert_eq!(mail.field("List-Unsubscribe-Post"), Some("List-Unsubscribe=One-Click"));
+        let parts: Vec<_> = mail.body.split("--=_dlv_00000000000000000000000009").collect();
+        assert_eq!(parts.len(), 4, "{}", mail.body);
+        assert!(parts[1].contains("text/plain") && parts[1].contains("7bit"));
+        assert!(parts[2].contains("text/html") && parts[2].contains("<p>Gr=C3=BC=C3=9Fe</p>"));
+        assert_eq!(parts[3], "--\r\n");
+    }
+
+    #[test]
+    fn a_text_that_holds_the_boundary_does_not_end_its_part() {
+        let text = "x\n--=_dlv_00000000000000000000000009--\ny";
+        let mail = Draft { text, html: Some("<p>x</p>"), ..draft() }.build();
+        assert_eq!(mail.body.matches("--=_dlv_").count(), 3, "{}", mail.body);
+    }
+
+    #[test]
+    fn every_attempt_is_the_same_mail() {
+        assert_eq!(draft().build(), draft().build());
+    }
+}

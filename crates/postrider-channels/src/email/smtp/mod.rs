@@ -1,0 +1,295 @@
+//! An SMTP client for one relay: a few conversations, used for many mails each. It keeps no mail,
+//! retries nothing, and talks to the relay that it was given, not to whoever takes a domain's mail.
+
+mod reply;
+mod session;
+mod wire;
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+pub use reply::{Enhanced, Reply, Stage};
+pub use session::End;
+pub use wire::{Abilities, Parcel};
+
+use crate::pool::TransportError;
+use crate::pool::connect::{Io, dial, encrypt};
+use session::Session;
+
+/// A relay that could not be reached is left alone for so long.
+const CLOSED_DOOR: Duration = Duration::from_secs(1);
+const IDLE_CHECK: Duration = Duration::from_secs(5);
+
+/// When and how a conversation becomes secret.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SmtpTls {
+    /// From the first byte; port 465.
+    Implicit,
+    /// By STARTTLS, or not at all; port 587.
+    #[default]
+    StartTls,
+    /// By STARTTLS where the server offers it; port 25.
+    Opportunistic,
+    /// Never: for a relay on this machine.
+    None,
+}
+
+/// How to reach and use one relay.
+#[derive(Debug, Clone)]
+pub struct RelayConfig {
+    pub host: String,
+    pub port: u16,
+    pub tls: SmtpTls,
+    /// Empty for a relay that wants nobody to log in.
+    pub user: String,
+    /// The secret is an OAuth access token (`XOAUTH2`), not a password.
+    pub oauth: bool,
+    /// What we call ourselves; the address that we speak from if empty.
+    pub ehlo: String,
+    pub connections_max: usize,
+    pub mails_per_connection_max: u32,
+    pub connection_age_max: Duration,
+    pub idle_max: Duration,
+    pub connect_timeout: Duration,
+    pub reply_timeout: Duration,
+    /// Between the end of a mail and the server's word that it has it.
+    pub final_dot_timeout: Duration,
+}
+
+impl RelayConfig {
+    pub fn new(host: &str, port: u16, tls: SmtpTls) -> Self {
+        Self {
+            host: host.to_owned(),
+            port,
+            tls,
+            user: String::new(),
+            oauth: false,
+            ehlo: String::new(),
+            connections_max: 5,
+            mails_per_connection_max: 100,
+            connection_age_max: Duration::from_secs(300),
+            idle_max: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(5),
+            reply_timeout: Duration::from_secs(30),
+            final_dot_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Gives the password or token when a conversation begins, so that a changed one is used at once.
+/// The error is for a person.
+pub type LogInSecret = Arc<dyn Fn() -> Result<String, String> + Send + Sync>;
+
+pub struct Relay {
+    config: RelayConfig,
+    secret: Option<LogInSecret>,
+    tls: Arc<ClientConfig>,
+    places: Semaphore,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    sessions: Vec<Session>,
+    /// Somebody looks after those that nobody uses.
+    watched: bool,
+    closed_door: Option<(Instant, End)>,
+}
+
+impl Relay {
+    pub fn new(
+        config: RelayConfig,
+        secret: Option<LogInSecret>,
+        tls: Arc<ClientConfig>,
+    ) -> Arc<Self> {
+        let places = Semaphore::new(config.connections_max.max(1));
+        Arc::new(Self { config, secret, tls, places, idle: Mutex::default() })
+    }
+
+    pub fn config(&self) -> &RelayConfig {
+        &self.config
+    }
+
+    /// Sends one mail. It is made when a conversation is at hand, for that very moment; `None` means
+    /// that there is no point any more.
+    pub async fn send(
+        self: &Arc<Self>,
+        deadline: Instant,
+        parcel: impl FnOnce() -> Option<Parcel>,
+    ) -> Option<End> {
+        let busy = || End::NotSent {
+            code: "busy",
+            detail: "no connection to the relay was free in time".to_owned(),
+        };
+        let Ok(Ok(_place)) = timeout_at(deadline, self.places.acquire()).await else {
+            return Some(busy());
+        };
+        let mut session = match self.session().await {
+            Ok(session) => session,
+            Err(end) => return Some(end),
+        };
+        let Some(parcel) = parcel() else {
+            self.put_back(session);
+            return None;
+        };
+        let end = session.send(&parcel, &self.config).await;
+        self.put_back(session);
+        Some(end)
+    }
+
+    /// Opens a conversation, logs in, and ends it: what `doctor` asks for.
+    pub async fn try_out(&self) -> Result<Abilities, End> {
+        let session = self.open().await?;
+        let server = session.server.clone();
+        session.quit().await;
+        Ok(server)
+    }
+
+    async fn session(&self) -> Result<Session, End> {
+        if let Some(session) = self.lock().sessions.pop().filter(|s| self.is_usable(s)) {
+            return Ok(session);
+        }
+        let closed = self.lock().closed_door.clone();
+        if let Some((at, end)) = closed
+            && at.elapsed() < CLOSED_DOOR
+        {
+            return Err(end);
+        }
+        let opened = self.open().await;
+        let mut idle = self.lock();
+        idle.closed_door = opened.as_ref().err().map(|end| (Instant::now(), end.clone()));
+        opened
+    }
+
+    async fn open(&self) -> Result<Session, End> {
+        let config = &self.config;
+        let deadline = Instant::now() + config.connect_timeout;
+        // The relay is the operator's choice, not a stranger's: it may well be in the same house.
+        let tcp = dial(&config.host, config.port, true, deadline).await.map_err(not_sent)?;
+        let own = tcp.local_addr().ok();
+        let name = match own {
+            _ if !config.ehlo.is_empty() => config.ehlo.clone(),
+            Some(own) if own.is_ipv6() => format!("[IPv6:{}]", own.ip()),
+            Some(own) => format!("[{}]", own.ip()),
+            None => "localhost".to_owned(),
+        };
+        let implicit = config.tls == SmtpTls::Implicit;
+        let stream: Box<dyn Io> = match implicit {
+            true => self.encrypt(tcp).await?,
+            false => Box::new(tcp),
+        };
+        let mut session = Session::new(stream, config.reply_timeout);
+        session.greet().await?;
+        session.ehlo(&name).await?;
+        let mut secret = implicit;
+        if !implicit && self.wants_tls(&session)? {
+            let stream = self.encrypt(session.start_tls().await?).await?;
+            session = Session::new(stream, config.reply_timeout);
+            session.ehlo(&name).await?;
+            secret = true;
+        }
+        self.log_in(&mut session, secret).await?;
+        Ok(session)
+    }
+
+    fn wants_tls(&self, session: &Session) -> Result<bool, End> {
+        match (self.config.tls, session.server.starttls) {
+            (SmtpTls::None | SmtpTls::Implicit, _) | (SmtpTls::Opportunistic, false) => Ok(false),
+            (SmtpTls::StartTls | SmtpTls::Opportunistic, true) => Ok(true),
+            (SmtpTls::StartTls, false) => Err(End::Config {
+                code: "no_starttls",
+                detail: "the relay does not offer STARTTLS, and tls = \"starttls\" asks for it"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    async fn encrypt(&self, stream: impl Io + 'static) -> Result<Box<dyn Io>, End> {
+        let within = self.config.connect_timeout;
+        match encrypt(stream, &self.config.host, within, &self.tls).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            // The mail may not go out in the clear, and another try shows the same certificate.
+            Err(TransportError::NotSent { detail, .. }) if detail.contains("certificate") => {
+                Err(End::Config { code: "tls", detail })
+            }
+            Err(error) => Err(not_sent(error)),
+        }
+    }
+
+    async fn log_in(&self, session: &mut Session, is_secret: bool) -> Result<(), End> {
+        let (user, Some(secret)) = (&self.config.user, &self.secret) else { return Ok(()) };
+        if !is_secret && self.config.tls != SmtpTls::None {
+            return Err(End::Config {
+                code: "auth_in_the_clear",
+                detail: "the relay offers no TLS: a password is not sent in the clear".to_owned(),
+            });
+        }
+        let secret =
+            secret().map_err(|detail| End::Config { code: "credential_missing", detail })?;
+        session.log_in(user, &secret, self.config.oauth).await
+    }
+
+    fn is_usable(&self, session: &Session) -> bool {
+        !session.over
+            && session.mails < self.config.mails_per_connection_max
+            && session.born.elapsed() < self.config.connection_age_max
+            && session.last_used.elapsed() < self.config.idle_max
+    }
+
+    fn put_back(self: &Arc<Self>, session: Session) {
+        if session.over {
+            return;
+        }
+        if !self.is_usable(&session) {
+            tokio::spawn(session.quit());
+            return;
+        }
+        let mut idle = self.lock();
+        idle.sessions.push(session);
+        if !std::mem::replace(&mut idle.watched, true) {
+            tokio::spawn(watch(Arc::downgrade(self)));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Those that nobody should use any more; stops the watch when none is left.
+    fn take_worn(&self) -> (Vec<Session>, bool) {
+        let mut idle = self.lock();
+        let (kept, worn) =
+            std::mem::take(&mut idle.sessions).into_iter().partition(|s| self.is_usable(s));
+        idle.sessions = kept;
+        idle.watched = !idle.sessions.is_empty();
+        (worn, idle.watched)
+    }
+}
+
+/// Says good-bye on conversations that nobody needs, for as long as there are any.
+async fn watch(relay: std::sync::Weak<Relay>) {
+    loop {
+        tokio::time::sleep(IDLE_CHECK).await;
+        let Some(relay) = relay.upgrade() else { return };
+        let (worn, more) = relay.take_worn();
+        for session in worn {
+            session.quit().await;
+        }
+        if !more {
+            return;
+        }
+    }
+}
+
+fn not_sent(error: TransportError) -> End {
+    match error {
+        TransportError::NotSent { code, detail } => End::NotSent { code, detail },
+        other => End::NotSent { code: "connect", detail: format!("{other:?}") },
+    }
+}

@@ -1,0 +1,185 @@
+//! Replies of an SMTP server: read from bytes, and named for the table that says what they mean.
+//! Opens nothing and decides nothing.
+
+use std::fmt;
+
+use crate::scrub;
+
+/// The most that one reply may take.
+pub(super) const REPLY_MAX: usize = 16 * 1024;
+
+/// Where in the conversation a reply came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Greeting,
+    Ehlo,
+    StartTls,
+    Auth,
+    Mail,
+    Rcpt,
+    Data,
+    /// After the final dot.
+    Dot,
+}
+
+impl Stage {
+    /// The table's name for it.
+    pub fn service(self) -> &'static str {
+        match self {
+            Self::Greeting => "email.smtp.greeting",
+            Self::Ehlo => "email.smtp.ehlo",
+            Self::StartTls => "email.smtp.starttls",
+            Self::Auth => "email.smtp.auth",
+            Self::Mail => "email.smtp.mail",
+            Self::Rcpt => "email.smtp.rcpt",
+            Self::Data => "email.smtp.data",
+            Self::Dot => "email.smtp.dot",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    pub code: u16,
+    /// The text of all its lines, without codes; one line each.
+    pub lines: Vec<String>,
+    /// `x.y.z` (RFC 3463), where the text begins with one.
+    pub enhanced: Option<Enhanced>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enhanced(pub u8, pub u16, pub u16);
+
+impl fmt::Display for Enhanced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.0, self.1, self.2)
+    }
+}
+
+/// The peer does not speak SMTP.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Garbage;
+
+impl Reply {
+    /// The first whole reply of the buffer and its length; `None` if more must come.
+    pub(super) fn parse(buffer: &[u8]) -> Result<Option<(Self, usize)>, Garbage> {
+        let mut at = 0;
+        let mut lines = Vec::new();
+        while let Some(end) = buffer[at..].iter().position(|b| *b == b'\n') {
+            let line = &buffer[at..at + end];
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            at += end + 1;
+            let (code, rest) = line.split_at_checked(3).ok_or(Garbage)?;
+            let code = std::str::from_utf8(code).ok().and_then(|text| text.parse().ok());
+            let code = code.filter(|code| (200..=599).contains(code)).ok_or(Garbage)?;
+            let last = match rest.first() {
+                None | Some(b' ') => true,
+                Some(b'-') => false,
+                Some(_) => return Err(Garbage),
+            };
+            let text = String::from_utf8_lossy(rest.get(1..).unwrap_or_default());
+            lines.push(text.into_owned());
+            if last {
+                return Ok(Some((Self::new(code, lines), at)));
+            }
+        }
+        if buffer.len() > REPLY_MAX { Err(Garbage) } else { Ok(None) }
+    }
+
+    fn new(code: u16, mut lines: Vec<String>) -> Self {
+        let enhanced = lines.first().and_then(|line| Enhanced::read(line));
+        if let Some(enhanced) = enhanced {
+            let prefix = enhanced.to_string();
+            for line in &mut lines {
+                if let Some(rest) = line.strip_prefix(&prefix) {
+                    *line = rest.trim_start().to_owned();
+                }
+            }
+        }
+        Self { code, lines, enhanced }
+    }
+
+    pub(super) fn is_positive(&self) -> bool {
+        (200..300).contains(&self.code)
+    }
+
+    /// What rows are compared with: `5.1.1 text`. Where the class of the enhanced code and that of
+    /// the reply disagree, the reply says whether it is worth another try and the code says why.
+    pub fn for_table(&self) -> String {
+        let text = self.lines.join(" ");
+        match self.enhanced {
+            Some(Enhanced(_, subject, detail)) => {
+                format!("{}.{subject}.{detail} {text}", self.code / 100)
+            }
+            None => text,
+        }
+    }
+
+    /// What may be kept of it.
+    pub fn detail(&self, recipient: &str) -> Option<String> {
+        let text = scrub::hide_exactly(&self.lines.join(" "), recipient);
+        scrub::excerpt(text.as_bytes(), &[])
+    }
+}
+
+impl Enhanced {
+    fn read(line: &str) -> Option<Self> {
+        let word = line.split(' ').next()?;
+        let mut parts = word.split('.');
+        let mut number = || -> Option<u16> {
+            let part = parts.next()?;
+            (part.len() <= 3 && part.bytes().all(|b| b.is_ascii_digit())).then_some(())?;
+            part.parse().ok()
+        };
+        let class = number().filter(|class| [2, 4, 5].contains(class))?;
+        let (subject, detail) = (number()?, number()?);
+        parts.next().is_none().then_some(Self(class as u8, subject, detail))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Reply {
+        Reply::parse(text.as_bytes()).unwrap().unwrap().0
+    }
+
+    #[test]
+    fn a_reply_of_several_lines_is_one_reply() {
+        let (reply, len) =
+            Reply::parse(b"250-mx.example\r\n250-SIZE 1000\r\n250 DSN\r\n354 go").unwrap().unwrap();
+        assert_eq!((reply.code, reply.lines.len(), len), (250, 3, 40));
+        assert_eq!(Reply::parse(b"250-half\r\n250 o"), Ok(None));
+        assert_eq!(parse("250\r\n").lines, [""]);
+    }
+
+    #[test]
+    fn enhanced_codes_are_taken_out_of_every_line() {
+        let reply = parse("550-5.1.1 No such\r\n550 5.1.1 user\r\n");
+        assert_eq!(reply.enhanced, Some(Enhanced(5, 1, 1)));
+        assert_eq!(reply.lines, ["No such", "user"]);
+        assert_eq!(parse("250 2.1.0.5 x\r\n").enhanced, None);
+        assert_eq!(parse("550 5.1 x\r\n").enhanced, None);
+    }
+
+    #[test]
+    fn where_classes_disagree_the_reply_decides_and_the_code_says_why() {
+        assert_eq!(parse("550 4.1.1 x\r\n").for_table(), "5.1.1 x");
+        assert_eq!(parse("450 5.1.1 x\r\n").for_table(), "4.1.1 x");
+    }
+
+    #[test]
+    fn what_is_no_smtp_is_seen_as_such() {
+        for text in ["HTTP/1.1 400 Bad\r\n", "25\r\n", "250=x\r\n", "700 x\r\n", "\r\n"] {
+            assert_eq!(Reply::parse(text.as_bytes()), Err(Garbage), "{text}");
+        }
+        assert_eq!(Reply::parse(&[b'x'; REPLY_MAX + 1]), Err(Garbage));
+    }
+
+    #[test]
+    fn a_recipient_is_never_repeated() {
+        let reply = parse("550 5.1.1 <A@b.c>: a@B.C is unknown\r\n");
+        assert_eq!(reply.detail("a@b.c").unwrap(), "<[hidden]>: [hidden] is unknown");
+    }
+}

@@ -1,0 +1,304 @@
+//! One conversation with an SMTP server: opened, made secret, logged in, then one mail after the
+//! other. It says how each mail ended; what that means is the table's to say, and when to begin a
+//! new conversation is the [`super::Relay`]'s.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, timeout};
+
+use super::RelayConfig;
+use super::reply::{Reply, Stage};
+use super::wire::{self, Abilities, Parcel};
+use crate::pool::connect::Io;
+
+/// The last bytes of a mail leave together with its final dot.
+const LAST_WRITE: usize = 16 * 1024;
+
+/// How one mail, or the attempt to begin a conversation, ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    Accepted(Reply),
+    Refused(Stage, Reply),
+    /// Nothing was handed over: no connection, no TLS, or a conversation that broke off in time.
+    NotSent {
+        code: &'static str,
+        detail: String,
+    },
+    /// A conversation that had been used before broke off before this mail was handed over.
+    Stale,
+    /// The final dot left, no answer came.
+    Unknown {
+        code: &'static str,
+    },
+    /// The server can never take this mail.
+    Unfit {
+        code: &'static str,
+        detail: String,
+    },
+    /// Our own settings do not fit this server.
+    Config {
+        code: &'static str,
+        detail: String,
+    },
+}
+
+pub(super) struct Session {
+    stream: Box<dyn Io>,
+    buffer: BytesMut,
+    pub(super) server: Abilities,
+    pub(super) born: Instant,
+    pub(super) last_used: Instant,
+    pub(super) mails: u32,
+    /// Takes no further mail.
+    pub(super) over: bool,
+    reply_within: Duration,
+}
+
+/// The conversation broke off.
+enum Broken {
+    Closed,
+    Timeout,
+    Garbage,
+}
+
+impl Broken {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Closed => "reset",
+            Self::Timeout => "timeout",
+            Self::Garbage => "protocol",
+        }
+    }
+
+    fn not_sent(&self) -> End {
+        let detail = match self {
+            Self::Closed => "the server closed the connection",
+            Self::Timeout => "the server did not answer in time",
+            Self::Garbage => "the server does not speak SMTP",
+        };
+        End::NotSent { code: self.code(), detail: detail.to_owned() }
+    }
+}
+
+impl Session {
+    pub(super) fn new(stream: Box<dyn Io>, reply_within: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            stream,
+            buffer: BytesMut::with_capacity(1024),
+            server: Abilities::default(),
+            born: now,
+            last_used: now,
+            mails: 0,
+            over: false,
+            reply_within,
+        }
+    }
+
+    pub(super) async fn greet(&mut self) -> Result<(), End> {
+        let greeting = self.read(self.reply_within).await.map_err(|b| b.not_sent())?;
+        if greeting.code == 220 { Ok(()) } else { Err(End::Refused(Stage::Greeting, greeting)) }
+    }
+
+    pub(super) async fn ehlo(&mut self, name: &str) -> Result<(), End> {
+        let reply = self.ask(&format!("EHLO {name}\r\n")).await?;
+        if !reply.is_positive() {
+            return Err(End::Refused(Stage::Ehlo, reply));
+        }
+        self.server = Abilities::read(&reply.lines);
+        Ok(())
+    }
+
+    /// Gives the stream back for a TLS handshake. What came behind the server's agreement was said
+    /// by who knows whom.
+    pub(super) async fn start_tls(mut self) -> Result<Box<dyn Io>, End> {
+        let reply = self.ask("STARTTLS\r\n").await?;
+        if reply.code != 220 {
+            return Err(End::Refused(Stage::StartTls, reply));
+        }
+        if !self.buffer.is_empty() {
+            let detail = "the server spoke between STARTTLS and the handshake".to_owned();
+            return Err(End::NotSent { code: "tls", detail });
+        }
+        Ok(self.stream)
+    }
+
+    /// Logs in by the first way that both sides know.
+    pub(super) async fn log_in(
+        &mut self,
+        user: &str,
+        secret: &str,
+        token: bool,
+    ) -> Result<(), End> {
+        let offers = |way: &str| self.server.auth.iter().any(|known| known == way);
+        let reply = if token && offers("XOAUTH2") {
+            let text = format!("user={user}\x01auth=Bearer {secret}\x01\x01");
+            self.ask(&format!("AUTH XOAUTH2 {}\r\n", STANDARD.encode(text))).await?
+        } else if !token && offers("PLAIN") {
+            let text = format!("\0{user}\0{secret}");
+            self.ask(&format!("AUTH PLAIN {}\r\n", STANDARD.encode(text))).await?
+        } else if !token && offers("LOGIN") {
+            self.log_in_by_questions(user, secret).await?
+        } else {
+            let wanted = if token { "XOAUTH2" } else { "PLAIN or LOGIN" };
+            let detail = format!("the server does not offer AUTH {wanted}");
+            return Err(End::Config { code: "auth_not_offered", detail });
+        };
+        // XOAUTH2 explains a refusal in a challenge, and wants an empty answer to it.
+        let reply = if reply.code == 334 { self.ask("\r\n").await? } else { reply };
+        if reply.is_positive() { Ok(()) } else { Err(End::Refused(Stage::Auth, reply)) }
+    }
+
+    async fn log_in_by_questions(&mut self, user: &str, secret: &str) -> Result<Reply, End> {
+        let mut reply = self.ask("AUTH LOGIN\r\n").await?;
+        for answer in [user, secret] {
+            if reply.code != 334 {
+                return Ok(reply);
+            }
+            reply = self.ask(&format!("{}\r\n", STANDARD.encode(answer))).await?;
+        }
+        Ok(reply)
+    }
+
+    pub(super) async fn send(&mut self, parcel: &Parcel, config: &RelayConfig) -> End {
+        if let Some(unfit) = self.unfit(parcel) {
+            return unfit;
+        }
+        let used_before = self.mails > 0;
+        self.mails += 1;
+        let end = match self.envelope(parcel, used_before).await {
+            Ok(()) => self.data(&parcel.mail, config.final_dot_timeout).await,
+            Err(End::NotSent { code: "reset", .. }) if used_before => End::Stale,
+            Err(end) => end,
+        };
+        self.last_used = Instant::now();
+        self.over |= match &end {
+            End::Accepted(reply) | End::Refused(_, reply) => reply.code == 421,
+            _ => true,
+        };
+        end
+    }
+
+    fn unfit(&self, parcel: &Parcel) -> Option<End> {
+        let (len, max) = (parcel.mail.len() as u64, self.server.size);
+        if let Some(max) = max.filter(|max| len > *max) {
+            let detail = format!("the mail has {len} bytes, the server takes {max}");
+            return Some(End::Unfit { code: "too_large", detail });
+        }
+        let able = self.server.smtputf8 && self.server.eight_bit_mime;
+        (parcel.needs_smtputf8() && !able).then(|| End::Unfit {
+            code: "no_smtputf8",
+            detail: "the address is not ASCII, and the server does not offer SMTPUTF8".to_owned(),
+        })
+    }
+
+    /// Up to the server's wish to hear the mail. Everything in one write where it allows that.
+    async fn envelope(&mut self, parcel: &Parcel, used_before: bool) -> Result<(), End> {
+        let mut commands = Vec::with_capacity(4);
+        if used_before {
+            commands.push((None, "RSET\r\n".to_owned()));
+        }
+        commands.push((Some(Stage::Mail), parcel.mail_from(&self.server)));
+        commands.push((Some(Stage::Rcpt), parcel.rcpt_to(&self.server)));
+        commands.push((Some(Stage::Data), "DATA\r\n".to_owned()));
+        if self.server.pipelining {
+            let all: String = commands.iter().map(|(_, line)| line.as_str()).collect();
+            self.write(all.as_bytes()).await.map_err(|b| b.not_sent())?;
+        }
+        let mut refused = None;
+        for (stage, line) in &commands {
+            if !self.server.pipelining {
+                self.write(line.as_bytes()).await.map_err(|b| b.not_sent())?;
+            }
+            let reply = self.read(self.reply_within).await.map_err(|b| b.not_sent())?;
+            let wanted = if *stage == Some(Stage::Data) { 354 } else { 250 };
+            let agreed = reply.code == wanted || (wanted == 250 && reply.is_positive());
+            match (refused.is_some(), agreed, stage) {
+                (true, true, Some(Stage::Data)) => self.hand_over_nothing().await,
+                (false, false, _) => {
+                    // A refused RSET says the same as a refused MAIL would.
+                    refused = Some(End::Refused(stage.unwrap_or(Stage::Mail), reply));
+                    if !self.server.pipelining {
+                        break;
+                    }
+                }
+                _ => {}
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// The server refused the envelope and yet waits for a mail: it gets an empty one for nobody.
+    async fn hand_over_nothing(&mut self) {
+        let ended =
+            self.write(b".\r\n").await.is_ok() && self.read(self.reply_within).await.is_ok();
+        self.over |= !ended;
+    }
+
+    async fn data(&mut self, mail: &[u8], answer_within: Duration) -> End {
+        let text = wire::dotted(mail);
+        let (body, last) = text.split_at(text.len().saturating_sub(LAST_WRITE));
+        if !body.is_empty()
+            && let Err(broken) = self.write(body).await
+        {
+            // Without its final dot no server takes a mail.
+            return broken.not_sent();
+        }
+        let sent = match self.write(last).await {
+            Ok(()) => self.read(answer_within).await,
+            Err(broken) => Err(broken),
+        };
+        match sent {
+            Ok(reply) if reply.is_positive() => End::Accepted(reply),
+            Ok(reply) => End::Refused(Stage::Dot, reply),
+            Err(broken) => End::Unknown { code: broken.code() },
+        }
+    }
+
+    /// Says good-bye without waiting for the answer.
+    pub(super) async fn quit(mut self) {
+        let _ = self.write(b"QUIT\r\n").await;
+        let _ = self.stream.shutdown().await;
+    }
+
+    async fn ask(&mut self, line: &str) -> Result<Reply, End> {
+        self.write(line.as_bytes()).await.map_err(|b| b.not_sent())?;
+        self.read(self.reply_within).await.map_err(|b| b.not_sent())
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        let written = async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        };
+        match timeout(self.reply_within, written).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(Broken::Closed),
+            Err(_) => Err(Broken::Timeout),
+        }
+    }
+
+    async fn read(&mut self, within: Duration) -> Result<Reply, Broken> {
+        let deadline = Instant::now() + within;
+        loop {
+            match Reply::parse(&self.buffer) {
+                Ok(Some((reply, len))) => {
+                    let _ = self.buffer.split_to(len);
+                    return Ok(reply);
+                }
+                Ok(None) => {}
+                Err(_) => return Err(Broken::Garbage),
+            }
+            let more = self.stream.read_buf(&mut self.buffer);
+            match tokio::time::timeout_at(deadline, more).await {
+                Ok(Ok(0) | Err(_)) => return Err(Broken::Closed),
+                Ok(Ok(_)) => {}
+                Err(_) => return Err(Broken::Timeout),
+            }
+        }
+    }
+}

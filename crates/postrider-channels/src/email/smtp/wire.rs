@@ -1,0 +1,177 @@
+//! What we say to an SMTP server, as bytes: commands, their parameters, the mail with its dots
+//! doubled. Pure.
+
+use std::fmt::Write;
+
+use postrider_core::DeliveryId;
+
+/// What the server said it can do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Abilities {
+    pub pipelining: bool,
+    pub starttls: bool,
+    pub eight_bit_mime: bool,
+    pub smtputf8: bool,
+    pub dsn: bool,
+    /// Bytes of the largest mail, where it says.
+    pub size: Option<u64>,
+    pub auth: Vec<String>,
+}
+
+impl Abilities {
+    /// From the lines of the answer to EHLO; the first is a greeting.
+    pub fn read(lines: &[String]) -> Self {
+        let mut found = Self::default();
+        for line in lines.iter().skip(1) {
+            let mut words = line.split([' ', '=']).filter(|word| !word.is_empty());
+            let Some(word) = words.next() else { continue };
+            match word.to_ascii_uppercase().as_str() {
+                "PIPELINING" => found.pipelining = true,
+                "STARTTLS" => found.starttls = true,
+                "8BITMIME" => found.eight_bit_mime = true,
+                "SMTPUTF8" => found.smtputf8 = true,
+                "DSN" => found.dsn = true,
+                "SIZE" => {
+                    found.size = words.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+                }
+                "AUTH" => found.auth.extend(words.map(str::to_ascii_uppercase)),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// One mail to one recipient.
+#[derive(Debug, Clone)]
+pub struct Parcel {
+    pub delivery: DeliveryId,
+    /// The return path; empty for none.
+    pub sender: String,
+    pub recipient: String,
+    /// The mail, with CRLF line ends.
+    pub mail: Vec<u8>,
+}
+
+impl Parcel {
+    /// An address, and so a header, outside of ASCII.
+    pub fn needs_smtputf8(&self) -> bool {
+        !self.recipient.is_ascii() || !self.sender.is_ascii()
+    }
+
+    pub(super) fn mail_from(&self, server: &Abilities) -> String {
+        let mut line = format!("MAIL FROM:<{}>", self.sender);
+        if server.size.is_some() {
+            let _ = write!(line, " SIZE={}", self.mail.len());
+        }
+        if self.needs_smtputf8() {
+            line.push_str(" BODY=8BITMIME SMTPUTF8");
+        }
+        if server.dsn {
+            let _ = write!(line, " RET=HDRS ENVID={}", self.delivery);
+        }
+        line.push_str("\r\n");
+        line
+    }
+
+    pub(super) fn rcpt_to(&self, server: &Abilities) -> String {
+        let mut line = format!("RCPT TO:<{}>", self.recipient);
+        if server.dsn {
+            line.push_str(" NOTIFY=FAILURE,DELAY");
+            if self.recipient.is_ascii() {
+                line.push_str(" ORCPT=rfc822;");
+                push_xtext(&mut line, &self.recipient);
+            }
+        }
+        line.push_str("\r\n");
+        line
+    }
+}
+
+/// RFC 3461: everything but printable ASCII, `+` and `=` as it is.
+fn push_xtext(out: &mut String, text: &str) {
+    for byte in text.bytes() {
+        if (b'!'..=b'~').contains(&byte) && byte != b'+' && byte != b'=' {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "+{byte:02X}");
+        }
+    }
+}
+
+/// The mail as DATA wants it: every line that begins with a dot gets another one, and a dot alone
+/// ends it. No bare CR or LF leaves here, whatever came in: that is how mails are smuggled.
+pub(super) fn dotted(mail: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(mail.len() + 64);
+    let mut rest = mail;
+    while !rest.is_empty() {
+        if rest[0] == b'.' {
+            out.push(b'.');
+        }
+        let end = rest.iter().position(|b| matches!(b, b'\r' | b'\n')).unwrap_or(rest.len());
+        out.extend_from_slice(&rest[..end]);
+        out.extend_from_slice(b"\r\n");
+        rest = &rest[end..];
+        rest = rest.strip_prefix(b"\r\n").or_else(|| rest.get(1..)).unwrap_or_default();
+    }
+    out.extend_from_slice(b".\r\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parcel(recipient: &str) -> Parcel {
+        Parcel {
+            delivery: DeliveryId(9),
+            sender: "bounce@shop.example".into(),
+            recipient: recipient.into(),
+            mail: b"Subject: x\r\n\r\nhello\r\n".to_vec(),
+        }
+    }
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn abilities_are_read_whatever_their_case() {
+        let server = Abilities::read(&lines(
+            "mx.example hello\nPIPELINING\nsize 10240000\nAUTH PLAIN login XOAUTH2\nAUTH=LOGIN\n8BITMIME\nDSN\nSMTPUTF8",
+        ));
+        assert!(server.pipelining && server.eight_bit_mime && server.dsn && server.smtputf8);
+        assert!(!server.starttls);
+        assert_eq!(server.size, Some(10_240_000));
+        assert_eq!(server.auth, ["PLAIN", "LOGIN", "XOAUTH2", "LOGIN"]);
+        assert_eq!(Abilities::read(&lines("SIZE 5\nSIZE 0")).size, None);
+    }
+
+    #[test]
+    fn only_what_the_server_offers_is_used() {
+        let plain = Abilities::default();
+        assert_eq!(parcel("a@b.example").mail_from(&plain), "MAIL FROM:<bounce@shop.example>\r\n");
+        assert_eq!(parcel("a@b.example").rcpt_to(&plain), "RCPT TO:<a@b.example>\r\n");
+        let able = Abilities { dsn: true, size: Some(1000), ..plain };
+        assert_eq!(
+            parcel("a+b@c.example").mail_from(&able),
+            "MAIL FROM:<bounce@shop.example> SIZE=21 RET=HDRS ENVID=dlv_00000000000000000000000009\r\n"
+        );
+        assert_eq!(
+            parcel("a+b@c.example").rcpt_to(&able),
+            "RCPT TO:<a+b@c.example> NOTIFY=FAILURE,DELAY ORCPT=rfc822;a+2Bb@c.example\r\n"
+        );
+        let other = parcel("ö@b.example").mail_from(&Abilities::default());
+        assert!(other.ends_with(" BODY=8BITMIME SMTPUTF8\r\n"), "{other}");
+    }
+
+    #[test]
+    fn dots_are_doubled_and_nothing_can_end_the_mail_early() {
+        let text = |mail: &[u8]| String::from_utf8(dotted(mail)).unwrap();
+        assert_eq!(text(b".a\r\nb\r\n..\r\n"), "..a\r\nb\r\n...\r\n.\r\n");
+        assert_eq!(text(b"a\n.\nQUIT\r.\r\n"), "a\r\n..\r\nQUIT\r\n..\r\n.\r\n");
+        assert_eq!(text(b"a\r\n.\n"), "a\r\n..\r\n.\r\n");
+        assert_eq!(text(b"no line end"), "no line end\r\n.\r\n");
+        assert_eq!(text(b""), ".\r\n");
+    }
+}
