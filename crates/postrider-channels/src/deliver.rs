@@ -93,6 +93,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) service: &'a str,
     pub(crate) code: Option<String>,
     pub(crate) token_age: Option<Duration>,
+    /// When to come back, where the provider says it elsewhere than in `Retry-After`.
+    pub(crate) retry_after: Option<String>,
     pub(crate) provider_id: Option<String>,
     /// What must not be repeated even if the provider says it.
     pub(crate) hide: &'a [&'a str],
@@ -125,7 +127,8 @@ impl Wiring {
         response: &Response,
         reading: Reading<'_>,
     ) -> Report {
-        let retry_after = scrub::header(&response.headers, "retry-after");
+        let retry_after =
+            reading.retry_after.or_else(|| scrub::header(&response.headers, "retry-after"));
         let answer = Answer {
             service: reading.service,
             status: response.status.as_u16(),

@@ -12,17 +12,22 @@ mod tables;
 
 pub mod apns;
 pub mod fcm;
+pub mod chat;
 pub mod email;
 pub mod http;
 pub mod intake;
 pub mod pool;
+pub mod sms;
 pub mod webhook;
 pub mod webpush;
 
+pub use chat::ChatChannel;
 pub use deliver::Wiring;
+pub use email::EmailChannel;
 pub use error::Error;
 pub use http::{Credentials, EnvAndFiles, HttpChannel};
 pub use pool::{Pool, PoolConfig, is_public};
 pub use tables::Tables;
+pub use sms::SmsChannel;
 pub use webhook::{Secret, WebhookChannel, WebhookSecrets};
 pub use webpush::{Padding, VapidKey, VapidKeys, WebPushChannel, WebPushConfig};

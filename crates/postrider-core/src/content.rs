@@ -92,6 +92,14 @@ pub struct EmailContent<'a> {
     pub html: Option<Cow<'a, str>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,
+    /// Where answers go; the account's own if absent.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<Cow<'a, str>>,
+    /// Takes the POST of a one-click unsubscription (RFC 8058); the account's own if absent.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub unsubscribe_url: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub unsubscribe_mailto: Option<Cow<'a, str>>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -23,6 +23,7 @@ pub mod limiter;
 pub mod message;
 pub mod outcome;
 pub mod retry_after;
+pub mod segments;
 pub mod signal;
 pub mod store;
 pub mod storm;

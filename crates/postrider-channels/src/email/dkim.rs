@@ -33,11 +33,9 @@ const SIGNED: [&str; 13] = [
 ];
 const RSA_BITS_MIN: usize = 2048;
 
-/// One key of one domain.
+/// A private key, without the name under which the public one is found.
 #[derive(Debug)]
 pub struct DkimKey {
-    domain: String,
-    selector: String,
     key: Key,
 }
 
@@ -49,7 +47,7 @@ enum Key {
 
 impl DkimKey {
     /// A PEM file of an RSA (2048 bits or more; PKCS#1 or PKCS#8) or Ed25519 (PKCS#8) private key.
-    pub fn from_pem(domain: &str, selector: &str, pem: &str) -> Result<Self, Error> {
+    pub fn from_pem(pem: &str) -> Result<Self, Error> {
         let der = PrivateKeyDer::from_pem_slice(pem.as_bytes())
             .map_err(|_| Error::DkimKey("no PRIVATE KEY block"))?;
         let key = match &der {
@@ -63,15 +61,7 @@ impl DkimKey {
             _ => None,
         };
         let key = key.ok_or(Error::DkimKey("neither an RSA nor an Ed25519 private key"))??;
-        Ok(Self { domain: domain.to_ascii_lowercase(), selector: selector.to_owned(), key })
-    }
-
-    pub fn domain(&self) -> &str {
-        &self.domain
-    }
-
-    pub fn selector(&self) -> &str {
-        &self.selector
+        Ok(Self { key })
     }
 
     /// What belongs into DNS at `selector._domainkey.domain`.
@@ -88,14 +78,20 @@ impl DkimKey {
     }
 
     /// The whole field, `DKIM-Signature: …` with its line break.
-    pub fn sign(&self, mail: &Mail, at: Timestamp) -> Result<String, Error> {
+    pub fn sign(
+        &self,
+        domain: &str,
+        selector: &str,
+        mail: &Mail,
+        at: Timestamp,
+    ) -> Result<String, Error> {
         let body_hash = STANDARD.encode(digest(&SHA256, relaxed_body(&mail.body).as_bytes()));
         let (names, mut signed) = relaxed_fields(mail);
         let algorithm = match self.key {
             Key::Rsa(_) => "rsa-sha256",
             Key::Ed25519(_) => "ed25519-sha256",
         };
-        let (domain, selector, at) = (&self.domain, &self.selector, at.as_secs());
+        let at = at.as_secs();
         let mut field = format!(
             "v=1; a={algorithm}; c=relaxed/relaxed; d={domain};\r\n s={selector}; t={at};\r\n \
              h={names};\r\n bh={body_hash};\r\n b="
@@ -230,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_key_is_refused_by_cause() {
-        let wrong = DkimKey::from_pem("a.example", "s", "hello").unwrap_err().to_string();
+        let wrong = DkimKey::from_pem("hello").unwrap_err().to_string();
         assert!(wrong.contains("PRIVATE KEY"), "{wrong}");
     }
 }

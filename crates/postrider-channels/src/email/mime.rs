@@ -51,6 +51,16 @@ pub struct Mail {
 
 impl Draft<'_> {
     pub fn build(&self) -> Mail {
+        let mut fields = self.fields();
+        let body = match self.html {
+            None => single(&mut fields, "text/plain", self.text),
+            Some(html) => alternative(&mut fields, self.delivery, self.text, html),
+        };
+        Mail { fields, body }
+    }
+
+    /// All fields but those of the body.
+    pub(super) fn fields(&self) -> Vec<(&'static str, String)> {
         let mut fields = Vec::with_capacity(14);
         let mailbox =
             |name: &str, m: Mailbox<'_>| header::mailbox(name.len() + 2, m.name, m.address);
@@ -68,11 +78,7 @@ impl Draft<'_> {
         if let Some(id) = self.feedback_id {
             fields.push(("Feedback-ID", header::unstructured("Feedback-ID: ".len(), id)));
         }
-        let body = match self.html {
-            None => single(&mut fields, "text/plain", self.text),
-            Some(html) => alternative(&mut fields, self.delivery, self.text, html),
-        };
-        Mail { fields, body }
+        fields
     }
 
     fn push_unsubscribe(&self, fields: &mut Vec<(&'static str, String)>) {

@@ -1,10 +1,225 @@
-//! E-mail.
+//! E-mail: one envelope per recipient, through whichever account is chosen: an SMTP relay, Amazon SES
+//! or SendGrid. The mail of one delivery is the same on every attempt. Reads no mail, follows no MX
+//! record, and leaves bounces that come later to who receives them.
 
 mod body;
 mod dkim;
 mod header;
 mod mime;
+mod render;
+mod sendgrid;
+mod ses;
+mod settings;
+mod sigv4;
 pub mod smtp;
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use postrider_core::classify::{Answer, classify};
+use postrider_core::content::Content;
+use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
+use tokio::time::Instant;
+
 pub use dkim::DkimKey;
+pub(crate) use header::is_atext;
 pub use mime::{Draft, Mail, Mailbox, Unsubscribe, message_id};
+pub(crate) use render::escape;
+pub use render::{Rendered, render};
+pub use sendgrid::SendGrid;
+pub use ses::Ses;
+pub use settings::{Carrier, DkimSettings, EmailSettings, Sender};
+pub use sigv4::{Signed, Signer};
+
+use crate::accounts::Accounts;
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::scrub;
+use smtp::{End, Parcel, Relay};
+
+pub struct EmailChannel {
+    wiring: Wiring,
+    accounts: Arc<Accounts<EmailSettings>>,
+}
+
+impl EmailChannel {
+    pub fn new(wiring: Wiring, accounts: Arc<Accounts<EmailSettings>>) -> Self {
+        Self { wiring, accounts }
+    }
+}
+
+#[async_trait]
+impl Channel for EmailChannel {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Email
+    }
+
+    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
+        deliver::deliver(self, batch, done).await;
+    }
+}
+
+/// A mail is written when its account is known: that says who it is from.
+pub(crate) struct Ready;
+
+impl Protocol for EmailChannel {
+    type Ready = Ready;
+
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Ready, Ended>> {
+        let is_mail = |attempt: &Attempt| matches!(&*attempt.target, Target::Email { .. });
+        let ready = |attempt: &Attempt| match is_mail(attempt) {
+            true => Ok(Ready),
+            false => Err(ended(Outcome::DropMessage, "wrong_channel")),
+        };
+        attempts.iter().map(ready).collect()
+    }
+
+    async fn send(&self, attempt: &Attempt, _: Ready) -> Report {
+        let account = match self.accounts.choose(attempt, |_| true).await {
+            Ok(account) => account,
+            Err(ended) => return *ended,
+        };
+        let report = match self.through(attempt, &account.settings).await {
+            Ok(report) => report,
+            Err(ended) => *ended,
+        };
+        account.settle(attempt, report, |_| true)
+    }
+}
+
+impl EmailChannel {
+    async fn through(&self, attempt: &Attempt, account: &EmailSettings) -> Result<Report, Ended> {
+        let content = Content::parse(&attempt.message.content)
+            .map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
+        let words = render(&content);
+        let stamps = account.stamps(attempt.delivery);
+        let draft = account.draft(attempt, &content, &words, &stamps)?;
+        match &account.carrier {
+            Carrier::Smtp(relay) => {
+                let mail = account.write(&draft).await?;
+                Ok(self.by_smtp(attempt, relay, &stamps.return_path, mail).await)
+            }
+            Carrier::Ses(ses) => {
+                let mail = account.write(&draft).await?;
+                self.by_ses(attempt, ses, &draft, mail).await
+            }
+            Carrier::SendGrid(sendgrid) => self.by_sendgrid(attempt, sendgrid, &draft).await,
+        }
+    }
+
+    async fn by_smtp(
+        &self,
+        attempt: &Attempt,
+        relay: &Arc<Relay>,
+        return_path: &str,
+        mail: Vec<u8>,
+    ) -> Report {
+        let deadline = Instant::now() + self.wiring.attempt_timeout;
+        let recipient = attempt.target.place();
+        let parcel = Parcel {
+            delivery: attempt.delivery,
+            sender: return_path.to_owned(),
+            recipient: recipient.to_owned(),
+            mail,
+        };
+        let in_time = || (self.wiring.clock.now() < attempt.expires_at).then_some(parcel);
+        match relay.send(deadline, in_time).await {
+            None => *ended(Outcome::Expired, "ttl"),
+            Some(end) => self.judge_smtp(end, recipient),
+        }
+    }
+
+    /// What the end of a conversation means.
+    fn judge_smtp(&self, end: End, recipient: &str) -> Report {
+        let backoff = Outcome::RetryBackoff { at_least: std::time::Duration::ZERO };
+        match end {
+            End::Accepted(reply) => Report {
+                status: Some(reply.code),
+                provider_id: reply.queued_as(),
+                ..Report::new(Outcome::Accepted)
+            },
+            End::Refused(stage, reply) => {
+                let code = reply.for_table();
+                let answer = Answer {
+                    service: stage.service(),
+                    status: reply.code,
+                    code: Some(&code),
+                    ..Answer::default()
+                };
+                Report {
+                    status: Some(reply.code),
+                    code: reply.enhanced.map(|code| code.to_string()),
+                    detail: reply.detail(recipient),
+                    ..Report::new(classify(&self.wiring.table, &answer, self.wiring.clock.now()))
+                }
+            }
+            End::NotSent { code, detail } => Report::new(backoff).code(code).detail(detail),
+            End::Stale => Report::new(Outcome::Reconnect).code("stale_connection"),
+            End::Unknown { code } => Report::new(Outcome::Ambiguous).code(code),
+            End::Unfit { code, detail } => {
+                Report::new(Outcome::DropMessage).code(code).detail(detail)
+            }
+            End::Config { code, detail } => Report::new(Outcome::Config).code(code).detail(detail),
+        }
+    }
+
+    async fn by_ses(
+        &self,
+        attempt: &Attempt,
+        ses: &Ses,
+        draft: &Draft<'_>,
+        mail: Vec<u8>,
+    ) -> Result<Report, Ended> {
+        let keys = ses.keys().await.map_err(|why| misconfigured("credential_missing", &why))?;
+        let endpoint = self.wiring.endpoint(&ses.url())?;
+        let body = ses.body(attempt, draft.from.address, draft.to.address, &mail);
+        let request = |now| ses.request(&keys, endpoint.origin(), body, now);
+        let response = self.wiring.exchange(attempt, &endpoint, request).await?;
+        let reading = Reading {
+            service: "email.ses",
+            code: ses::code(&response),
+            token_age: None,
+            retry_after: None,
+            provider_id: ses::provider_id(&response),
+            hide: &[draft.to.address],
+        };
+        let report = self.wiring.judge(attempt, &response, reading);
+        if report.outcome == Outcome::Config {
+            ses.forget_keys();
+        }
+        Ok(hiding(report, draft.to.address))
+    }
+
+    async fn by_sendgrid(
+        &self,
+        attempt: &Attempt,
+        sendgrid: &SendGrid,
+        draft: &Draft<'_>,
+    ) -> Result<Report, Ended> {
+        let key = sendgrid.key.get().await;
+        let key = key.map_err(|why| misconfigured("credential_missing", &why))?;
+        let endpoint = self.wiring.endpoint(&sendgrid.url())?;
+        let request = |_| sendgrid::request(&key, sendgrid::body(draft));
+        let response = self.wiring.exchange(attempt, &endpoint, request).await?;
+        let reading = Reading {
+            service: "email.sendgrid",
+            code: sendgrid::code(&response),
+            token_age: None,
+            retry_after: sendgrid::retry_after(&response, self.wiring.clock.now()),
+            provider_id: scrub::header(&response.headers, "x-message-id"),
+            hide: &[draft.to.address],
+        };
+        let report = self.wiring.judge(attempt, &response, reading);
+        if report.outcome == Outcome::Config {
+            sendgrid.key.forget();
+        }
+        Ok(hiding(report, draft.to.address))
+    }
+}
+
+/// A report that does not repeat this address, however short it is.
+pub(crate) fn hiding(mut report: Report, address: &str) -> Report {
+    let hide = |text: String| scrub::hide_exactly(&text, address);
+    report.detail = report.detail.map(hide);
+    report.code = report.code.map(hide);
+    report
+}

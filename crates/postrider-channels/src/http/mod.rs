@@ -76,6 +76,7 @@ impl Protocol for HttpChannel {
             service: "http",
             code: None,
             token_age: None,
+            retry_after: None,
             provider_id: scrub::header(&response.headers, "x-request-id"),
             hide: &[attempt.target.place(), sent],
         };

@@ -1,17 +1,23 @@
 //! What each channel knows at the gate: how an address is written, what could never be delivered.
 //! Pure; host names are resolved and checked again when a connection is opened.
 
+mod chat;
+pub mod email;
 mod http;
+mod sms;
 mod webhook;
 mod webpush;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use postrider_core::{FieldError, Intake};
+use postrider_core::{FieldError, Intake, TenantId};
 use url::{Host, Url};
 
+pub use chat::ChatIntake;
+pub use email::EmailIntake;
 pub use http::HttpIntake;
+pub use sms::SmsIntake;
 pub use webhook::WebhookIntake;
 pub use webpush::WebpushIntake;
 
@@ -26,12 +32,16 @@ pub struct NetworkPolicy {
     pub allow_plain_http: bool,
 }
 
-/// The intakes of every channel in this crate.
+/// Whether a tenant has an account to send with.
+pub type Serves = Arc<dyn Fn(&TenantId) -> bool + Send + Sync>;
+
+/// The intakes of the channels that need no account.
 pub fn all(policy: NetworkPolicy) -> Vec<Arc<dyn Intake>> {
     vec![
         Arc::new(WebpushIntake::new(policy)),
         Arc::new(WebhookIntake::new(policy)),
         Arc::new(HttpIntake::new(policy)),
+        Arc::new(ChatIntake::new(policy)),
     ]
 }
 

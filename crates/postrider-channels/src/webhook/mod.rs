@@ -85,6 +85,7 @@ impl Protocol for WebhookChannel {
             service: "webhook",
             code: None,
             token_age: None,
+            retry_after: None,
             provider_id: scrub::header(&response.headers, "x-request-id"),
             hide: &[attempt.target.place(), sent],
         };

@@ -126,6 +126,7 @@ impl Protocol for WebPushChannel {
             service: push.service.name(),
             code: push.service.code(&response),
             token_age: Some(self.wiring.clock.now().since(signed_at)),
+            retry_after: None,
             provider_id: scrub::header(&response.headers, push.service.id_header()),
             hide: &[attempt.target.place()],
         };

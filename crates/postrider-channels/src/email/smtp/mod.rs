@@ -17,6 +17,7 @@ pub use reply::{Enhanced, Reply, Stage};
 pub use session::End;
 pub use wire::{Abilities, Parcel};
 
+use crate::accounts::Material;
 use crate::pool::TransportError;
 use crate::pool::connect::{Io, dial, encrypt};
 use session::Session;
@@ -82,13 +83,9 @@ impl RelayConfig {
     }
 }
 
-/// Gives the password or token when a conversation begins, so that a changed one is used at once.
-/// The error is for a person.
-pub type LogInSecret = Arc<dyn Fn() -> Result<String, String> + Send + Sync>;
-
 pub struct Relay {
     config: RelayConfig,
-    secret: Option<LogInSecret>,
+    secret: Option<Material<String>>,
     tls: Arc<ClientConfig>,
     places: Semaphore,
     idle: Mutex<Idle>,
@@ -105,7 +102,7 @@ struct Idle {
 impl Relay {
     pub fn new(
         config: RelayConfig,
-        secret: Option<LogInSecret>,
+        secret: Option<Material<String>>,
         tls: Arc<ClientConfig>,
     ) -> Arc<Self> {
         let places = Semaphore::new(config.connections_max.max(1));
@@ -230,9 +227,14 @@ impl Relay {
                 detail: "the relay offers no TLS: a password is not sent in the clear".to_owned(),
             });
         }
-        let secret =
-            secret().map_err(|detail| End::Config { code: "credential_missing", detail })?;
-        session.log_in(user, &secret, self.config.oauth).await
+        let known = secret.get().await;
+        let known = known.map_err(|detail| End::Config { code: "credential_missing", detail })?;
+        let logged_in = session.log_in(user, &known, self.config.oauth).await;
+        if logged_in.is_err() {
+            // It may have been changed meanwhile: the next conversation reads it anew.
+            secret.forget();
+        }
+        logged_in
     }
 
     fn is_usable(&self, session: &Session) -> bool {

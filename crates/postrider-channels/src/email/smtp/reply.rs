@@ -115,6 +115,20 @@ impl Reply {
         }
     }
 
+    /// What the server calls the mail that it has just taken, where it says.
+    pub fn queued_as(&self) -> Option<String> {
+        let text = self.lines.first()?;
+        let lower = text.to_ascii_lowercase();
+        let name = match lower.find("queued as ") {
+            Some(at) => text[at + "queued as ".len()..].split([' ', ';', ')']).next()?,
+            None => text
+                .rsplit(' ')
+                .next()
+                .filter(|word| word.len() >= 10 && word.bytes().any(|b| b.is_ascii_digit()))?,
+        };
+        Some(scrub::shorten(name, 128)).filter(|name| !name.is_empty())
+    }
+
     /// What may be kept of it.
     pub fn detail(&self, recipient: &str) -> Option<String> {
         let text = scrub::hide_exactly(&self.lines.join(" "), recipient);

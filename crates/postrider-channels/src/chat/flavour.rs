@@ -1,0 +1,66 @@
+//! Which chat service a webhook belongs to, told from its host.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Flavour {
+    Slack,
+    Discord,
+    Teams,
+    /// Any other: most of them, such as Mattermost and Rocket.Chat, take what Slack takes.
+    Other,
+}
+
+impl Flavour {
+    pub fn of_host(host: &str) -> Self {
+        let host = host.split(':').next().unwrap_or_default();
+        let under = |domain: &str| {
+            host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        if under("slack.com") || under("slack-gov.com") {
+            Self::Slack
+        } else if under("discord.com") || under("discordapp.com") {
+            Self::Discord
+        } else if under("webhook.office.com")
+            || under("outlook.office.com")
+            || under("logic.azure.com")
+            || under("api.powerplatform.com")
+        {
+            Self::Teams
+        } else {
+            Self::Other
+        }
+    }
+
+    /// The table's name for it.
+    pub fn service(self) -> &'static str {
+        match self {
+            Self::Slack => "chat.slack",
+            Self::Discord => "chat.discord",
+            Self::Teams => "chat.teams",
+            Self::Other => "chat",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_known_by_its_host_and_not_by_a_part_of_it() {
+        for (host, flavour) in [
+            ("hooks.slack.com", Flavour::Slack),
+            ("discord.com", Flavour::Discord),
+            ("ptb.discord.com", Flavour::Discord),
+            ("acme.webhook.office.com", Flavour::Teams),
+            ("prod-01.westeurope.logic.azure.com:443", Flavour::Teams),
+            ("chat.example.com", Flavour::Other),
+            ("notslack.com", Flavour::Other),
+            ("slack.com.evil.example", Flavour::Other),
+        ] {
+            assert_eq!(Flavour::of_host(host), flavour, "{host}");
+        }
+    }
+}

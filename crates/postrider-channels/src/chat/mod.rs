@@ -1,0 +1,143 @@
+//! Chat messages by incoming webhook: Slack, Discord, Teams, and whoever speaks Slack's dialect. The
+//! webhook's URL is address and credential in one. Reads no chat and follows no redirect.
+
+mod flavour;
+mod render;
+
+use std::collections::BTreeMap;
+
+use ::http::header::{CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderValue, Method};
+use async_trait::async_trait;
+use bytes::Bytes;
+use postrider_core::content::{Content, raw_bytes};
+use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
+use serde_json::Value;
+
+pub use flavour::Flavour;
+
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended};
+use crate::pool::{Endpoint, Request, Response};
+use crate::scrub;
+
+pub struct ChatChannel {
+    wiring: Wiring,
+    /// Hosts whose flavour their name does not tell.
+    hosts: BTreeMap<String, Flavour>,
+}
+
+impl ChatChannel {
+    pub fn new(wiring: Wiring, hosts: BTreeMap<String, Flavour>) -> Self {
+        Self { wiring, hosts }
+    }
+}
+
+#[async_trait]
+impl Channel for ChatChannel {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Chat
+    }
+
+    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
+        deliver::deliver(self, batch, done).await;
+    }
+}
+
+pub(crate) struct Call {
+    endpoint: Endpoint,
+    flavour: Flavour,
+    body: Bytes,
+}
+
+impl Protocol for ChatChannel {
+    type Ready = Call;
+
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Call, Ended>> {
+        attempts.iter().map(|attempt| self.call(attempt)).collect()
+    }
+
+    async fn send(&self, attempt: &Attempt, call: Call) -> Report {
+        let request =
+            |_| Request { method: Method::POST, headers: headers(), body: call.body.clone() };
+        let response = match self.wiring.exchange(attempt, &call.endpoint, request).await {
+            Ok(response) => response,
+            Err(ended) => return *ended,
+        };
+        let told = Told::read(call.flavour, &response);
+        let sent = std::str::from_utf8(&call.body).unwrap_or_default();
+        let reading = Reading {
+            service: call.flavour.service(),
+            code: told.code,
+            token_age: None,
+            retry_after: told.retry_after,
+            provider_id: told.id,
+            hide: &[attempt.target.place(), sent],
+        };
+        self.wiring.judge(attempt, &response, reading)
+    }
+}
+
+impl ChatChannel {
+    fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
+        let Target::Chat { url } = &*attempt.target else {
+            return Err(ended(Outcome::DropMessage, "wrong_channel"));
+        };
+        let endpoint = self.wiring.endpoint(url)?;
+        let host = endpoint.origin().authority();
+        let flavour = self.hosts.get(host).copied().unwrap_or_else(|| Flavour::of_host(host));
+        let content = Content::parse(&attempt.message.content)
+            .map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
+        let body = match content.chat.as_ref().and_then(|own| own.payload) {
+            Some(payload) => raw_bytes(payload).into_owned(),
+            None => render::render(flavour, &content).to_string(),
+        };
+        Ok(Call { endpoint, flavour, body: body.into() })
+    }
+}
+
+fn headers() -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(4);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(USER_AGENT, crate::webpush::AGENT);
+    headers
+}
+
+/// What an answer says beside its status.
+struct Told {
+    code: Option<String>,
+    retry_after: Option<String>,
+    id: Option<String>,
+}
+
+impl Told {
+    fn read(flavour: Flavour, response: &Response) -> Self {
+        let text = || {
+            let text = scrub::shorten(String::from_utf8_lossy(&response.body).trim(), 256);
+            Some(text).filter(|text| !text.is_empty())
+        };
+        let failed = !response.status.is_success();
+        match flavour {
+            Flavour::Discord => Self::discord(response),
+            // A connector of old says 200 to everything, and in words what became of it.
+            Flavour::Teams => Self { code: text(), retry_after: None, id: None },
+            Flavour::Slack | Flavour::Other => {
+                Self { code: text().filter(|_| failed), retry_after: None, id: None }
+            }
+        }
+    }
+
+    /// `{"message", "code"}`, and when there were too many `{"retry_after": 0.75, "global": false}`.
+    fn discord(response: &Response) -> Self {
+        let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+        let limited = response.status.as_u16() == 429;
+        let global = limited && body["global"].as_bool() == Some(true);
+        let wait = body["retry_after"].as_f64().filter(|wait| limited && wait.is_finite());
+        let failed = !response.status.is_success();
+        let number = body["code"].as_i64().filter(|_| failed).map(|code| code.to_string());
+        Self {
+            code: if global { Some("global".to_owned()) } else { number },
+            retry_after: wait.map(|wait| format!("{:.0}", wait.max(0.0).ceil())),
+            id: body["id"].as_str().map(|id| scrub::shorten(id, 64)),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A message's content as the parts of a mail: what the caller wrote for mails wins, and the common
+//! fields make text and HTML that read well. Knows no provider.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use postrider_core::content::{Content, EmailContent};
+
+/// A subject made of a body ends here.
+const SUBJECT_MAX: usize = 78;
+const UNTITLED: &str = "(no subject)";
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rendered<'a> {
+    pub subject: Cow<'a, str>,
+    pub text: Cow<'a, str>,
+    pub html: Option<Cow<'a, str>>,
+}
+
+pub fn render<'a>(content: &'a Content<'a>) -> Rendered<'a> {
+    let own = content.email.as_ref();
+    let part = |get: fn(&'a EmailContent<'a>) -> Option<&'a Cow<'a, str>>| own.and_then(get);
+    let (text, html) = (part(|own| own.text.as_ref()), part(|own| own.html.as_ref()));
+    Rendered {
+        subject: match part(|own| own.subject.as_ref()).or(content.title.as_ref()) {
+            Some(subject) => Cow::Borrowed(&**subject),
+            None => first_line(content),
+        },
+        text: match (text, html) {
+            (Some(text), _) => Cow::Borrowed(&**text),
+            (None, Some(html)) if content.body.is_none() => to_text(html).into(),
+            (None, _) => common_text(content),
+        },
+        html: match (html, text) {
+            (Some(html), _) => Some(Cow::Borrowed(&**html)),
+            // Who wrote only text wants only text.
+            (None, Some(_)) => None,
+            (None, None) => Some(common_html(content).into()),
+        },
+    }
+}
+
+fn first_line<'a>(content: &'a Content<'a>) -> Cow<'a, str> {
+    let line = content.body.as_deref().and_then(|body| body.lines().find(|l| !l.trim().is_empty()));
+    let Some(line) = line.map(str::trim) else { return UNTITLED.into() };
+    match line.char_indices().nth(SUBJECT_MAX) {
+        None => line.into(),
+        Some((cut, _)) => format!("{}…", line[..cut].trim_end()).into(),
+    }
+}
+
+fn common_text<'a>(content: &'a Content<'a>) -> Cow<'a, str> {
+    let body = content.body.as_deref().or(content.title.as_deref()).unwrap_or_default();
+    match content.url.as_deref() {
+        None => body.into(),
+        Some(url) if body.is_empty() => url.into(),
+        Some(url) => format!("{body}\n\n{url}").into(),
+    }
+}
+
+fn common_html(content: &Content<'_>) -> String {
+    let mut html =
+        String::from("<!doctype html>\n<html><head><meta charset=\"utf-8\"></head>\n<body>\n");
+    if let Some(title) = content.title.as_deref() {
+        let _ = writeln!(html, "<h1 style=\"font-size:1.3em\">{}</h1>", escape(title));
+    }
+    let body = content.body.as_deref().unwrap_or_default().replace("\r\n", "\n");
+    for paragraph in body.split("\n\n").filter(|p| !p.trim().is_empty()) {
+        let _ = writeln!(html, "<p>{}</p>", escape(paragraph.trim()).replace('\n', "<br>\n"));
+    }
+    if let Some(url) = content.url.as_deref() {
+        let url = escape(url);
+        let _ = writeln!(html, "<p><a href=\"{url}\">{url}</a></p>");
+    }
+    html.push_str("</body></html>\n");
+    html
+}
+
+/// Safe between tags and inside of quotes.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// What remains of HTML for those who read text: no tags, lines where blocks end.
+fn to_text(html: &str) -> String {
+    let mut text = String::with_capacity(html.len() / 2);
+    let mut rest = html;
+    while let Some(open) = rest.find('<') {
+        push_words(&mut text, &rest[..open]);
+        let tag = &rest[open + 1..];
+        let Some(close) = tag.find('>') else { return text.trim().to_owned() };
+        let name = tag[..close].trim_start_matches('/').split([' ', '\t', '\n', '/']).next();
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        rest = &tag[close + 1..];
+        match name.as_str() {
+            "style" | "script" | "head" | "title" if !tag.starts_with('/') => {
+                let end = format!("</{name}");
+                let at = rest.to_ascii_lowercase().find(&end).unwrap_or(rest.len());
+                rest = &rest[at..];
+            }
+            "p" | "br" | "div" | "tr" | "li" | "h1" | "h2" | "h3" | "table" | "ul" | "ol"
+                if !text.ends_with("\n\n") && !text.is_empty() =>
+            {
+                text.truncate(text.trim_end_matches(' ').len());
+                text.push('\n');
+            }
+            _ => {}
+        }
+    }
+    push_words(&mut text, rest);
+    text.trim().to_owned()
+}
+
+fn push_words(text: &mut String, raw: &str) {
+    let plain = raw
+        .replace("&nbsp;", " ")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&#39;", "'")
+        .replace("&amp;", "&");
+    let blank = plain.starts_with(char::is_whitespace);
+    if blank && !text.is_empty() && !text.ends_with(['\n', ' ']) {
+        text.push(' ');
+    }
+    let words: Vec<_> = plain.split_whitespace().collect();
+    text.push_str(&words.join(" "));
+    if !words.is_empty() && plain.ends_with(char::is_whitespace) {
+        text.push(' ');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_fields_become_text_and_html() {
+        let json = r#"{"title":"Shipped <soon>","body":"Order 91\nis on its way\n\nBye","url":"https://shop.example/?a=1&b=2"}"#;
+        let content = Content::parse(json).unwrap();
+        let mail = render(&content);
+        assert_eq!(mail.subject, "Shipped <soon>");
+        assert_eq!(mail.text, "Order 91\nis on its way\n\nBye\n\nhttps://shop.example/?a=1&b=2");
+        let html = mail.html.unwrap();
+        assert!(html.contains("Shipped &lt;soon&gt;</h1>"), "{html}");
+        assert!(html.contains("<p>Order 91<br>\nis on its way</p>\n<p>Bye</p>"), "{html}");
+        assert!(html.contains(r#"<a href="https://shop.example/?a=1&amp;b=2">"#), "{html}");
+    }
+
+    #[test]
+    fn what_was_written_for_mails_wins_and_text_alone_stays_alone() {
+        let json = r#"{"title":"no","body":"no","email":{"subject":"S","text":"T"}}"#;
+        let content = Content::parse(json).unwrap();
+        let expected = Rendered { subject: "S".into(), text: "T".into(), html: None };
+        assert_eq!(render(&content), expected);
+    }
+
+    #[test]
+    fn html_alone_gets_a_text_beside_it() {
+        let json = r#"{"title":"S","email":{"html":"<head><style>p{}</style></head><p>Hello <b>Ada</b>,</p><p>5 &lt; 6<br>bye</p>"}}"#;
+        let content = Content::parse(json).unwrap();
+        assert_eq!(render(&content).text, "Hello Ada,\n\n5 < 6\nbye");
+    }
+
+    #[test]
+    fn a_mail_always_has_a_subject() {
+        let content = Content::parse(r#"{"body":"\n  First line\nsecond"}"#).unwrap();
+        assert_eq!(render(&content).subject, "First line");
+        let long = format!(r#"{{"body":"{}"}}"#, "ü".repeat(100));
+        let content = Content::parse(&long).unwrap();
+        assert_eq!(render(&content).subject.chars().count(), SUBJECT_MAX + 1);
+        assert_eq!(render(&Content::default()).subject, UNTITLED);
+    }
+}

@@ -1,0 +1,97 @@
+//! SendGrid v3: one call per mail, its parts as JSON. It writes the MIME message itself, so that our
+//! DKIM key is not used here.
+
+use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderValue, Method};
+use postrider_core::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::mime::{Draft, Mailbox, message_id};
+use crate::accounts::Material;
+use crate::pool::{Request, Response};
+use crate::scrub;
+
+const PATH: &str = "/v3/mail/send";
+
+pub struct SendGrid {
+    /// Where the API is, without a path.
+    pub endpoint: String,
+    pub key: Material<String>,
+}
+
+impl SendGrid {
+    pub(super) fn url(&self) -> String {
+        format!("{}{PATH}", self.endpoint)
+    }
+}
+
+pub(super) fn body(draft: &Draft<'_>) -> Vec<u8> {
+    let mut content = vec![json!({ "type": "text/plain", "value": filled(draft.text) })];
+    if let Some(html) = draft.html {
+        content.push(json!({ "type": "text/html", "value": filled(html) }));
+    }
+    let mut call = json!({
+        "personalizations": [{ "to": [mailbox(draft.to)] }],
+        "from": mailbox(draft.from),
+        "subject": filled(draft.subject),
+        "content": content,
+        "headers": headers(draft),
+        "custom_args": { "delivery": draft.delivery.to_string() },
+    });
+    if let Some(reply_to) = draft.reply_to {
+        call["reply_to"] = mailbox(reply_to);
+    }
+    call.to_string().into_bytes()
+}
+
+/// It refuses a value of no characters.
+fn filled(text: &str) -> &str {
+    if text.is_empty() { " " } else { text }
+}
+
+fn mailbox(of: Mailbox<'_>) -> Value {
+    match of.name {
+        Some(name) => json!({ "email": of.address, "name": name }),
+        None => json!({ "email": of.address }),
+    }
+}
+
+fn headers(draft: &Draft<'_>) -> Map<String, Value> {
+    let ours = ["Auto-Submitted", "List-Unsubscribe", "List-Unsubscribe-Post", "Feedback-ID"];
+    let mail = draft.fields();
+    let kept = mail.iter().filter(|(name, _)| ours.contains(name));
+    let mut headers: Map<String, Value> =
+        kept.map(|(name, value)| ((*name).to_owned(), value.replace("\r\n", "").into())).collect();
+    headers.insert("Message-ID".into(), message_id(draft.delivery, draft.from.address).into());
+    headers
+}
+
+pub(super) fn request(key: &str, body: Vec<u8>) -> Request {
+    let mut headers = HeaderMap::with_capacity(6);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(USER_AGENT, crate::webpush::AGENT);
+    if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {key}")) {
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    Request { method: Method::POST, headers, body: body.into() }
+}
+
+/// The first error's text.
+pub(super) fn code(response: &Response) -> Option<String> {
+    let body: Value = serde_json::from_slice(&response.body).ok()?;
+    let first = &body["errors"][0];
+    let text = first["message"].as_str()?;
+    let text = match first["field"].as_str() {
+        Some(field) => format!("{text} ({field})"),
+        None => text.to_owned(),
+    };
+    Some(scrub::shorten(&text, 256))
+}
+
+/// `X-RateLimit-Reset` is a second of the epoch; what others would say in `Retry-After`.
+pub(super) fn retry_after(response: &Response, now: Timestamp) -> Option<String> {
+    let at: i64 = scrub::header(&response.headers, "x-ratelimit-reset")?.trim().parse().ok()?;
+    Some((at - now.as_secs()).max(0).to_string())
+}

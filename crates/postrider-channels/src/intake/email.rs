@@ -1,0 +1,273 @@
+//! An e-mail address, and what can be written into a mail. Pure; whether a mailbox exists is known
+//! only when a server was asked.
+
+use std::sync::Arc;
+
+use postrider_core::content::Content;
+use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
+use serde::Deserialize;
+use url::Host;
+
+use super::{NetworkPolicy, Serves, check_url, shape_error};
+use crate::email::is_atext;
+
+const LOCAL_MAX: usize = 64;
+const ADDRESS_MAX: usize = 254;
+const NAME_MAX: usize = 200;
+const SUBJECT_MAX: usize = 900;
+/// Fits a line of 998 octets with everything around it.
+const UNSUBSCRIBE_MAX: usize = 900;
+const PARTS_MAX: usize = 5 << 20;
+
+pub struct EmailIntake {
+    policy: NetworkPolicy,
+    serves: Serves,
+}
+
+impl EmailIntake {
+    pub fn new(policy: NetworkPolicy, serves: Serves) -> Self {
+        Self { policy, serves }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(rename = "channel")]
+    _channel: String,
+    email: String,
+    #[serde(default)]
+    name: Option<String>,
+}
+
+impl Intake for EmailIntake {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Email
+    }
+
+    fn serves(&self, tenant: &TenantId) -> bool {
+        (self.serves)(tenant)
+    }
+
+    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
+        let written: Written = serde_json::from_str(address)
+            .map_err(|e| shape_error(&e, "email, and optionally name"))?;
+        let mut errors = Vec::new();
+        let email = normalise(&written.email, self.policy.allow_private_targets)
+            .map_err(|found| errors.push(wrong_address("email", found)));
+        if let Some(name) = &written.name {
+            errors.extend(check_line("name", name, NAME_MAX).err());
+        }
+        match email {
+            Ok(email) if errors.is_empty() => {
+                let name = written.name.filter(|name| !name.trim().is_empty()).map(Into::into);
+                Ok(Target::Email { email: email.into(), name })
+            }
+            _ => Err(errors),
+        }
+    }
+
+    fn provider(&self, _target: &Target) -> Arc<str> {
+        "email".into()
+    }
+
+    fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
+        let mut errors = Vec::new();
+        let own = content.email.as_ref();
+        let subject = own.and_then(|own| own.subject.as_deref());
+        let named = subject.map(|text| ("email.subject", text));
+        if let Some((field, text)) = named.or(content.title.as_deref().map(|t| ("title", t))) {
+            errors.extend(check_line(field, text, SUBJECT_MAX).err());
+        }
+        let parts = own.map(|own| [own.text.as_deref(), own.html.as_deref()]).unwrap_or_default();
+        let parts = parts.into_iter().flatten().chain(content.body.as_deref());
+        let (count, size) = parts.fold((0, 0), |(n, size), part| (n + 1, size + part.len()));
+        if count == 0 && content.title.is_none() && subject.is_none() {
+            let allowed = "title, body, or email.subject with email.text or email.html";
+            errors.push(FieldError::new("email", "nothing to say", allowed));
+        }
+        if size > PARTS_MAX {
+            let found = format!("{size} bytes of text and HTML");
+            errors.push(FieldError::new("email", found, format!("at most {PARTS_MAX} bytes")));
+        }
+        if let Some(own) = own {
+            self.check_addresses(own, &mut errors);
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    fn ttl_s_max(&self) -> u32 {
+        super::TTL_S_MAX
+    }
+}
+
+impl EmailIntake {
+    fn check_addresses(
+        &self,
+        own: &postrider_core::content::EmailContent<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        for (field, address) in [
+            ("email.reply_to", own.reply_to.as_deref()),
+            ("email.unsubscribe_mailto", own.unsubscribe_mailto.as_deref()),
+        ] {
+            let wrong = address.and_then(|a| normalise(a, self.policy.allow_private_targets).err());
+            errors.extend(wrong.map(|found| wrong_address(field, found)));
+        }
+        if let Some(url) = own.unsubscribe_url.as_deref() {
+            errors.extend(check_unsubscribe("email.unsubscribe_url", url, self.policy).err());
+        }
+    }
+}
+
+/// A URL that can stand in `List-Unsubscribe`: https (RFC 8058), short, and no way out of its brackets.
+pub fn check_unsubscribe(field: &str, url: &str, policy: NetworkPolicy) -> Result<(), FieldError> {
+    let allowed =
+        "an https:// URL of at most 900 printable ASCII characters without < > , or blanks";
+    let odd = |b: u8| !(b'!'..=b'~').contains(&b) || b"<>,".contains(&b);
+    if url.len() > UNSUBSCRIBE_MAX || url.bytes().any(odd) {
+        return Err(FieldError::new(field, "something else", allowed));
+    }
+    check_url(field, url, policy).map(|_| ())
+}
+
+/// Text that stands in one header.
+fn check_line(field: &str, text: &str, max: usize) -> Result<(), FieldError> {
+    if let Some(found) = text.chars().find(|c| c.is_control()) {
+        let name = match found {
+            '\r' | '\n' => "a line break".to_owned(),
+            other => format!("the control character U+{:04X}", u32::from(other)),
+        };
+        return Err(FieldError::new(field, name, "one line of text without control characters"));
+    }
+    let len = text.chars().count();
+    if len > max {
+        let allowed = format!("at most {max} characters");
+        return Err(FieldError::new(field, format!("{len} characters"), allowed));
+    }
+    Ok(())
+}
+
+fn wrong_address(field: &str, found: &'static str) -> FieldError {
+    FieldError::new(field, found, "one address such as ada@example.org, without name or brackets")
+}
+
+/// The address with its domain in the one spelling that servers compare. The error says what is
+/// wrong and never repeats the address.
+pub fn normalise(address: &str, allow_local: bool) -> Result<String, &'static str> {
+    if address.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("a blank or line break");
+    }
+    let (local, domain) = address.rsplit_once('@').ok_or("no @")?;
+    let atom =
+        |part: &str| !part.is_empty() && part.chars().all(|c| !c.is_ascii() || is_atext(c as u8));
+    if local.len() > LOCAL_MAX {
+        return Err("more than 64 bytes before the @");
+    }
+    if !local.split('.').all(atom) {
+        return Err("something that is no name before the @");
+    }
+    let Ok(Host::Domain(domain)) = Host::parse(domain) else {
+        return Err("no domain behind the @");
+    };
+    let label = |label: &str| {
+        let hyphens = label.starts_with('-') || label.ends_with('-');
+        let known = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        (1..=63).contains(&label.len()) && !hyphens && known
+    };
+    if !domain.split('.').all(label) || !(domain.contains('.') || allow_local) {
+        return Err("no domain behind the @");
+    }
+    let address = format!("{local}@{domain}");
+    if address.len() > ADDRESS_MAX { Err("more than 254 bytes") } else { Ok(address) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intake() -> EmailIntake {
+        EmailIntake::new(NetworkPolicy::default(), Arc::new(|_| true))
+    }
+
+    fn refused(content: &str) -> Vec<(String, String)> {
+        let content = Content::parse(content).unwrap();
+        let errors = intake().check(&content).err().unwrap_or_default();
+        errors.into_iter().map(|e| (e.field, e.found)).collect()
+    }
+
+    #[test]
+    fn addresses_are_read_and_their_domain_gets_one_spelling() {
+        for (written, read) in [
+            ("ada@example.org", "ada@example.org"),
+            ("Ada.L+x@EXAMPLE.org", "Ada.L+x@example.org"),
+            ("a@bücher.example", "a@xn--bcher-kva.example"),
+            ("дмитрий@example.org", "дмитрий@example.org"),
+            ("o'neil@sub.example.co.uk", "o'neil@sub.example.co.uk"),
+        ] {
+            assert_eq!(normalise(written, false).as_deref(), Ok(read));
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_and_never_repeated() {
+        for bad in [
+            "",
+            "ada",
+            "ada@",
+            "@example.org",
+            "ada@localhost",
+            "a..b@example.org",
+            ".a@example.org",
+            "a b@example.org",
+            "Ada <ada@example.org>",
+            "ada@example.org,bob@example.org",
+            "ada@example.org\r\nBcc: all@example.org",
+            "ada\n@example.org",
+            "ada@[127.0.0.1]",
+            "ada@127.0.0.1",
+            "ada@exa_mple.org",
+            "ada@-example.org",
+            "a\"b@example.org",
+            "<ada@example.org>",
+        ] {
+            let json = serde_json::json!({"channel": "email", "email": bad}).to_string();
+            let errors = intake().target(&json).unwrap_err();
+            assert_eq!(errors[0].field, "email", "{bad:?}");
+            assert!(bad.len() < 4 || !errors[0].found.contains(bad), "{errors:?}");
+        }
+        assert!(normalise(&format!("{}@example.org", "a".repeat(65)), false).is_err());
+        assert!(normalise("ada@localhost", true).is_ok());
+    }
+
+    #[test]
+    fn a_header_cannot_be_smuggled_in_by_name_or_subject() {
+        let json = r#"{"channel":"email","email":"a@b.example","name":"x\r\nBcc: y@z.example"}"#;
+        let errors = intake().target(json).unwrap_err();
+        assert_eq!((&*errors[0].field, &*errors[0].found), ("name", "a line break"));
+        assert_eq!(
+            refused(r#"{"body":"x","email":{"subject":"x\nBcc: y@z.example"}}"#),
+            [("email.subject".into(), "a line break".into())]
+        );
+        assert_eq!(refused(r#"{"title":"x\u0000","body":"y"}"#)[0].0, "title");
+        assert_eq!(
+            refused(r#"{"title":"x","email":{"reply_to":"a@b.example\r\nX: y"}}"#)[0].0,
+            "email.reply_to"
+        );
+        let url =
+            r#"{"title":"x","email":{"unsubscribe_url":"https://a.example/>,<mailto:x@y.z"}}"#;
+        assert_eq!(refused(url)[0].0, "email.unsubscribe_url");
+        let plain = r#"{"title":"x","email":{"unsubscribe_url":"http://a.example/"}}"#;
+        assert_eq!(refused(plain)[0].1, "http://");
+    }
+
+    #[test]
+    fn an_empty_or_huge_mail_is_refused() {
+        assert_eq!(refused(r#"{"url":"https://a.example"}"#)[0].1, "nothing to say");
+        let huge = format!(r#"{{"title":"x","body":"{}"}}"#, "x".repeat(PARTS_MAX + 1));
+        assert_eq!(refused(&huge)[0].0, "email");
+        let long = format!(r#"{{"title":"{}"}}"#, "x".repeat(901));
+        assert_eq!(refused(&long), [("title".into(), "901 characters".into())]);
+        assert!(refused(r#"{"title":"x"}"#).is_empty());
+    }
+}

@@ -1,0 +1,139 @@
+//! A phone number, and what fits into a text message. Pure.
+
+use std::sync::Arc;
+
+use postrider_core::content::Content;
+use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
+use serde::Deserialize;
+
+use super::{Serves, shape_error};
+use crate::sms::render;
+
+/// What gateways take at the most.
+const TEXT_MAX: usize = 1_600;
+
+pub struct SmsIntake {
+    serves: Serves,
+}
+
+impl SmsIntake {
+    pub fn new(serves: Serves) -> Self {
+        Self { serves }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(rename = "channel")]
+    _channel: String,
+    phone: String,
+}
+
+impl Intake for SmsIntake {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Sms
+    }
+
+    fn serves(&self, tenant: &TenantId) -> bool {
+        (self.serves)(tenant)
+    }
+
+    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
+        let written: Written =
+            serde_json::from_str(address).map_err(|e| shape_error(&e, "phone"))?;
+        match normalise(&written.phone) {
+            Ok(phone) => Ok(Target::Sms { phone: phone.into() }),
+            Err(found) => {
+                let allowed = "a number in E.164: a plus sign, the country's code and the rest, 7 to 15 \
+                               digits in all, e.g. +4915112345678";
+                Err(vec![FieldError::new("phone", found, allowed)])
+            }
+        }
+    }
+
+    fn provider(&self, _target: &Target) -> Arc<str> {
+        "sms".into()
+    }
+
+    fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
+        let text = render(content);
+        let own = content.sms.as_ref().is_some_and(|own| own.text.is_some());
+        let field = if own { "sms.text" } else { "body" };
+        let wrong =
+            |found: String, allowed: &str| Err(vec![FieldError::new(field, found, allowed)]);
+        if text.trim().is_empty() {
+            return wrong("nothing to say".to_owned(), "sms.text, or title, body or url");
+        }
+        let odd = |c: &char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+        if let Some(c) = text.chars().find(odd) {
+            let found = format!("the control character U+{:04X}", u32::from(c));
+            return wrong(found, "text without control characters");
+        }
+        match text.chars().count() {
+            0..=TEXT_MAX => Ok(()),
+            len => wrong(format!("{len} characters"), "at most 1600 characters"),
+        }
+    }
+
+    fn ttl_s_max(&self) -> u32 {
+        super::TTL_S_MAX
+    }
+}
+
+/// The number without what people put between digits. The error never repeats it.
+fn normalise(phone: &str) -> Result<String, &'static str> {
+    let number: String = phone.trim().chars().filter(|c| !" -().\u{a0}".contains(*c)).collect();
+    let digits = number.strip_prefix('+').ok_or("no plus sign at the beginning")?;
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err("something that is no digit");
+    }
+    match digits.len() {
+        0..=6 => Err("too few digits"),
+        7..=15 if digits.starts_with('0') => Err("a zero behind the plus sign"),
+        7..=15 => Ok(number),
+        _ => Err("more than 15 digits"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intake() -> SmsIntake {
+        SmsIntake::new(Arc::new(|_| true))
+    }
+
+    #[test]
+    fn numbers_are_read_as_people_write_them() {
+        for written in ["+4915112345678", "+49 151 1234-5678", " +49 (151) 123.45678 "] {
+            let json = serde_json::json!({"channel": "sms", "phone": written}).to_string();
+            let read = intake().target(&json).unwrap();
+            assert_eq!(read, Target::Sms { phone: "+4915112345678".into() });
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused_and_never_repeated() {
+        for bad in
+            ["", "015112345678", "+49", "+0015112345678", "+1234567890123456", "+49151abc4567"]
+        {
+            let json = serde_json::json!({"channel": "sms", "phone": bad}).to_string();
+            let errors = intake().target(&json).unwrap_err();
+            assert_eq!(errors[0].field, "phone");
+            assert!(errors[0].allowed.contains("E.164"));
+            assert!(bad.is_empty() || !errors[0].found.contains(bad));
+        }
+    }
+
+    #[test]
+    fn an_empty_or_long_text_is_refused() {
+        let check = |json: &str| intake().check(&Content::parse(json).unwrap());
+        assert!(check(r#"{"sms":{"text":"hi"}}"#).is_ok());
+        assert_eq!(check(r#"{"sms":{"text":" "}}"#).unwrap_err()[0].field, "sms.text");
+        assert_eq!(check("{}").unwrap_err()[0].field, "body");
+        let long = format!(r#"{{"body":"{}"}}"#, "ü".repeat(1601));
+        assert_eq!(check(&long).unwrap_err()[0].found, "1601 characters");
+        assert!(check(r#"{"body":"a\u0007b"}"#).unwrap_err()[0].found.contains("U+0007"));
+    }
+}

@@ -1,0 +1,188 @@
+//! The request that a gateway expects, as data: its fields with placeholders, how they are written,
+//! how the caller proves who it is. Pure.
+
+use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_core::DeliveryId;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::pool::Request;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    #[default]
+    Form,
+    Json,
+}
+
+/// The fields of a gateway in their order. A value is text with `{to}`, `{from}`, `{text}`,
+/// `{validity_s}`, `{delivery}` and `{secret}` in it; a field whose value is empty is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Form {
+    pub format: Format,
+    pub fields: Vec<(String, String)>,
+}
+
+/// How a call proves who makes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GatewayAuth {
+    /// The secret, if any, stands in the fields.
+    None,
+    /// The user's name; the secret is the password.
+    Basic(String),
+    Bearer,
+    Header(HeaderName),
+}
+
+/// What stands for the placeholders.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a> {
+    pub to: &'a str,
+    pub from: &'a str,
+    pub text: &'a str,
+    pub delivery: DeliveryId,
+    pub validity_s: u32,
+    pub secret: &'a str,
+}
+
+impl Form {
+    /// Twilio's Messages resource. The sender is a number or, where it begins with `MG`, a service.
+    pub fn twilio(from: &str, status_callback: Option<&str>) -> Self {
+        let service = from.starts_with("MG");
+        let sender = if service { "MessagingServiceSid" } else { "From" };
+        let mut fields = vec![("To", "{to}"), (sender, "{from}"), ("Body", "{text}")];
+        fields.push(("ValidityPeriod", "{validity_s}"));
+        fields.extend(status_callback.map(|url| ("StatusCallback", url)));
+        let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self { format: Format::Form, fields: fields.collect() }
+    }
+
+    /// Names of placeholders that nobody fills in.
+    pub fn unknown_placeholder(&self) -> Option<&str> {
+        let known = ["to", "from", "text", "validity_s", "delivery", "secret"];
+        self.fields.iter().find_map(|(_, value)| {
+            let names = value.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
+            names.into_iter().find(|name| !known.contains(name))
+        })
+    }
+
+    pub(super) fn request(&self, auth: &GatewayAuth, fields: &Fields<'_>) -> Request {
+        let filled = self.fields.iter().map(|(name, value)| (name.as_str(), fields.fill(value)));
+        let filled = filled.filter(|(_, value)| !value.is_empty());
+        let (kind, body) = match self.format {
+            Format::Form => {
+                let mut form = url::form_urlencoded::Serializer::new(String::new());
+                filled.for_each(|(name, value)| {
+                    form.append_pair(name, &value);
+                });
+                ("application/x-www-form-urlencoded", form.finish())
+            }
+            Format::Json => {
+                let object: Map<String, Value> =
+                    filled.map(|(name, value)| (name.to_owned(), value.into())).collect();
+                ("application/json", Value::Object(object).to_string())
+            }
+        };
+        let mut headers = HeaderMap::with_capacity(6);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(USER_AGENT, crate::webpush::AGENT);
+        let proof = match auth {
+            GatewayAuth::None => None,
+            GatewayAuth::Basic(user) => {
+                let pair = STANDARD.encode(format!("{user}:{}", fields.secret));
+                Some((AUTHORIZATION, format!("Basic {pair}")))
+            }
+            GatewayAuth::Bearer => Some((AUTHORIZATION, format!("Bearer {}", fields.secret))),
+            GatewayAuth::Header(name) => Some((name.clone(), fields.secret.to_owned())),
+        };
+        if let Some((name, text)) = proof
+            && let Ok(mut value) = HeaderValue::try_from(text)
+        {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Request { method: Method::POST, headers, body: body.into() }
+    }
+}
+
+impl Fields<'_> {
+    /// One pass, so that a placeholder in somebody's text stays what it is.
+    fn fill(&self, template: &str) -> String {
+        let mut out = String::with_capacity(template.len() + self.text.len());
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once('{') {
+            out.push_str(before);
+            let Some((name, tail)) = after.split_once('}') else {
+                out.push('{');
+                out.push_str(after);
+                return out;
+            };
+            match name {
+                "to" => out.push_str(self.to),
+                "from" => out.push_str(self.from),
+                "text" => out.push_str(self.text),
+                "validity_s" => out.push_str(&self.validity_s.to_string()),
+                "delivery" => out.push_str(&self.delivery.to_string()),
+                "secret" => out.push_str(self.secret),
+                _ => {}
+            }
+            rest = tail;
+        }
+        out.push_str(rest);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: Fields<'_> = Fields {
+        to: "+491701234567",
+        from: "+15550100",
+        text: "5 € & {to} {secret}",
+        delivery: DeliveryId(9),
+        validity_s: 90,
+        secret: "s3cret",
+    };
+
+    fn body(request: &Request) -> &str {
+        std::str::from_utf8(&request.body).unwrap()
+    }
+
+    #[test]
+    fn twilio_gets_its_form_with_the_time_that_is_left() {
+        let form = Form::twilio("+15550100", Some("https://shop.example/cb"));
+        let request = form.request(&GatewayAuth::Basic("SK1".into()), &FIELDS);
+        assert_eq!(
+            body(&request),
+            "To=%2B491701234567&From=%2B15550100&Body=5+%E2%82%AC+%26+%7Bto%7D+%7Bsecret%7D\
+             &ValidityPeriod=90&StatusCallback=https%3A%2F%2Fshop.example%2Fcb"
+        );
+        assert_eq!(request.headers[AUTHORIZATION], "Basic U0sxOnMzY3JldA==");
+        let service = Form::twilio("MG123", None);
+        assert!(service.fields.contains(&("MessagingServiceSid".into(), "{from}".into())));
+    }
+
+    #[test]
+    fn another_gateway_is_a_matter_of_names() {
+        let fields = [("recipient", "{to}"), ("message", "{text}"), ("key", "{secret}"), ("x", "")];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let form = Form { format: Format::Json, fields };
+        let request = form.request(&GatewayAuth::None, &FIELDS);
+        let sent: Value = serde_json::from_slice(&request.body).unwrap();
+        assert_eq!(
+            sent,
+            serde_json::json!({"recipient": "+491701234567", "message": "5 € & {to} {secret}", "key": "s3cret"})
+        );
+        assert!(!request.headers.contains_key(AUTHORIZATION));
+        assert_eq!(form.unknown_placeholder(), None);
+        let wrong = Form { fields: vec![("a".into(), "{txt}".into())], ..form };
+        assert_eq!(wrong.unknown_placeholder(), Some("txt"));
+    }
+}

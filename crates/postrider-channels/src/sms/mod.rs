@@ -1,0 +1,136 @@
+//! Text messages through an HTTP gateway: Twilio, or any other whose form is described in the
+//! configuration. One call per message; a call that was never answered is ambiguous, because no
+//! gateway knows an idempotency key. Measures and bills nothing itself: see
+//! [`postrider_core::segments`].
+
+mod form;
+mod reading;
+mod render;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use postrider_core::content::Content;
+use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
+
+pub use form::{Fields, Form, Format, GatewayAuth};
+pub use reading::AnswerShape;
+pub use render::render;
+
+use crate::accounts::{Accounts, Material};
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::email::hiding;
+
+/// What Twilio keeps a message at the most, in seconds.
+pub const VALIDITY_S_MAX: u32 = 36_000;
+
+/// One gateway account.
+pub struct SmsSettings {
+    /// The table's name for it, `sms.NAME`.
+    pub service: String,
+    pub url: String,
+    pub form: Form,
+    pub auth: GatewayAuth,
+    pub secret: Option<Material<String>>,
+    /// A number, a short code or a name; what stands for `{from}`.
+    pub from: String,
+    pub answer: AnswerShape,
+}
+
+pub struct SmsChannel {
+    wiring: Wiring,
+    accounts: Arc<Accounts<SmsSettings>>,
+}
+
+impl SmsChannel {
+    pub fn new(wiring: Wiring, accounts: Arc<Accounts<SmsSettings>>) -> Self {
+        Self { wiring, accounts }
+    }
+}
+
+#[async_trait]
+impl Channel for SmsChannel {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Sms
+    }
+
+    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
+        deliver::deliver(self, batch, done).await;
+    }
+}
+
+impl Protocol for SmsChannel {
+    type Ready = String;
+
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<String, Ended>> {
+        let text = |attempt: &Attempt| {
+            if !matches!(&*attempt.target, Target::Sms { .. }) {
+                return Err(ended(Outcome::DropMessage, "wrong_channel"));
+            }
+            let content = Content::parse(&attempt.message.content);
+            let content = content.map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
+            Ok(render(&content).into_owned())
+        };
+        attempts.iter().map(text).collect()
+    }
+
+    async fn send(&self, attempt: &Attempt, text: String) -> Report {
+        let account = match self.accounts.choose(attempt, |_| true).await {
+            Ok(account) => account,
+            Err(ended) => return *ended,
+        };
+        let report = match self.through(attempt, &account.settings, &text).await {
+            Ok(report) => hiding(report, attempt.target.place()),
+            Err(ended) => *ended,
+        };
+        account.settle(attempt, report, |_| true)
+    }
+}
+
+impl SmsChannel {
+    async fn through(
+        &self,
+        attempt: &Attempt,
+        account: &SmsSettings,
+        text: &str,
+    ) -> Result<Report, Ended> {
+        let secret = match &account.secret {
+            None => None,
+            Some(secret) => {
+                let known = secret.get().await;
+                Some(known.map_err(|why| misconfigured("credential_missing", &why))?)
+            }
+        };
+        let secret = secret.as_deref().map_or("", String::as_str);
+        let to = attempt.target.place();
+        let endpoint = self.wiring.endpoint(&account.url)?;
+        let request = |now| {
+            let left = attempt.expires_at.since(now).as_secs();
+            let fields = Fields {
+                to,
+                from: &account.from,
+                text,
+                delivery: attempt.delivery,
+                // A second at least: zero is for most gateways "no limit".
+                validity_s: u32::try_from(left).unwrap_or(u32::MAX).clamp(1, VALIDITY_S_MAX),
+                secret,
+            };
+            account.form.request(&account.auth, &fields)
+        };
+        let response = self.wiring.exchange(attempt, &endpoint, request).await?;
+        let told = account.answer.read(response);
+        let reading = Reading {
+            service: &account.service,
+            code: told.code,
+            token_age: None,
+            retry_after: None,
+            provider_id: told.id,
+            hide: &[to, text, &account.url],
+        };
+        let report = self.wiring.judge(attempt, &told.response, reading);
+        if report.outcome == Outcome::Config {
+            account.secret.iter().for_each(Material::forget);
+        }
+        Ok(report)
+    }
+}

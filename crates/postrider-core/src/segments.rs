@@ -1,0 +1,114 @@
+//! How many segments a text message is sent in, which is what it costs: 160 septets of GSM-7 or 70
+//! units of UCS-2, a little less each where there are several. Pure.
+
+/// The characters of GSM 03.38 that take one septet.
+const BASIC: &str = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?\
+                     ¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà";
+/// Those behind an escape: two septets.
+const EXTENDED: &str = "\u{c}^{}\\[~]|€";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SmsEncoding {
+    Gsm7,
+    Ucs2,
+}
+
+impl SmsEncoding {
+    /// What one segment holds: alone, and as one of several.
+    fn room(self) -> (usize, usize) {
+        match self {
+            Self::Gsm7 => (160, 153),
+            Self::Ucs2 => (70, 67),
+        }
+    }
+
+    /// Septets or UTF-16 units of one character; `None` if it cannot be written in this encoding.
+    fn units(self, c: char) -> Option<usize> {
+        match self {
+            Self::Gsm7 if BASIC.contains(c) => Some(1),
+            Self::Gsm7 if EXTENDED.contains(c) => Some(2),
+            Self::Gsm7 => None,
+            Self::Ucs2 => Some(c.len_utf16()),
+        }
+    }
+}
+
+/// The size of a text as a short message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segments {
+    pub encoding: SmsEncoding,
+    /// Septets or UTF-16 units.
+    pub units: usize,
+    /// At least 1.
+    pub count: u32,
+}
+
+/// Measures a text. One character outside of GSM-7 makes the whole message UCS-2.
+pub fn of(text: &str) -> Segments {
+    let gsm = || text.chars().all(|c| SmsEncoding::Gsm7.units(c).is_some());
+    let encoding = if gsm() { SmsEncoding::Gsm7 } else { SmsEncoding::Ucs2 };
+    let (alone, shared) = encoding.room();
+    let sizes = || text.chars().filter_map(|c| encoding.units(c));
+    let units: usize = sizes().sum();
+    if units <= alone {
+        return Segments { encoding, units, count: 1 };
+    }
+    // Neither an escape nor a surrogate pair is torn apart, so a segment may end with a unit unused.
+    let (mut count, mut filled) = (1u32, 0);
+    for size in sizes() {
+        if filled + size > shared {
+            count = count.saturating_add(1);
+            filled = 0;
+        }
+        filled += size;
+    }
+    Segments { encoding, units, count }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn counts(text: &str, encoding: SmsEncoding, units: usize, count: u32) {
+        assert_eq!(of(text), Segments { encoding, units, count });
+    }
+
+    #[test]
+    fn plain_text_has_160_septets_and_153_in_company() {
+        use SmsEncoding::Gsm7;
+        counts("", Gsm7, 0, 1);
+        counts(&"a".repeat(160), Gsm7, 160, 1);
+        counts(&"a".repeat(161), Gsm7, 161, 2);
+        counts(&"a".repeat(306), Gsm7, 306, 2);
+        counts(&"a".repeat(307), Gsm7, 307, 3);
+        counts("Grüße an Åsa: 5 ¥ für Ω", Gsm7, 23, 1);
+    }
+
+    #[test]
+    fn an_escaped_character_takes_two_and_is_never_torn() {
+        use SmsEncoding::Gsm7;
+        counts(&"€".repeat(80), Gsm7, 160, 1);
+        counts(&"€".repeat(81), Gsm7, 162, 2);
+        // 76 of them fill 152 of 153 septets; the 77th begins the next segment.
+        counts(&"€".repeat(153), Gsm7, 306, 3);
+    }
+
+    #[test]
+    fn one_other_character_makes_it_ucs_2() {
+        use SmsEncoding::Ucs2;
+        counts(&format!("{}ń", "a".repeat(69)), Ucs2, 70, 1);
+        counts(&format!("{}ń", "a".repeat(70)), Ucs2, 71, 2);
+        counts(&"字".repeat(134), Ucs2, 134, 2);
+        counts(&"字".repeat(135), Ucs2, 135, 3);
+    }
+
+    #[test]
+    fn an_emoji_is_two_units_and_is_never_torn() {
+        use SmsEncoding::Ucs2;
+        counts(&"😀".repeat(35), Ucs2, 70, 1);
+        counts(&"😀".repeat(36), Ucs2, 72, 2);
+        // 33 of them fill 66 of 67 units.
+        counts(&"😀".repeat(67), Ucs2, 134, 3);
+    }
+}
