@@ -2,6 +2,7 @@
 //! or SendGrid. The mail of one delivery is the same on every attempt. Reads no mail, follows no MX
 //! record, and leaves bounces that come later to who receives them.
 
+mod account;
 mod body;
 mod dkim;
 mod header;
@@ -21,10 +22,10 @@ use postrider_core::content::Content;
 use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
 use tokio::time::Instant;
 
+pub use account::{EmailAccount, EmailProvider};
 pub use dkim::DkimKey;
 pub(crate) use header::is_atext;
 pub use mime::{Draft, Mail, Mailbox, Unsubscribe, message_id};
-pub(crate) use render::escape;
 pub use render::{Rendered, render};
 pub use sendgrid::SendGrid;
 pub use ses::Ses;
@@ -149,7 +150,11 @@ impl EmailChannel {
                     status: Some(reply.code),
                     code: reply.enhanced.map(|code| code.to_string()),
                     detail: reply.detail(recipient),
-                    ..Report::new(classify(&self.wiring.table, &answer, self.wiring.clock.now()))
+                    ..Report::new(classify(
+                        &self.wiring.tables.now(),
+                        &answer,
+                        self.wiring.clock.now(),
+                    ))
                 }
             }
             End::NotSent { code, detail } => Report::new(backoff).code(code).detail(detail),

@@ -77,7 +77,7 @@ fn common_html(content: &Content<'_>) -> String {
 }
 
 /// Safe between tags and inside of quotes.
-pub(crate) fn escape(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

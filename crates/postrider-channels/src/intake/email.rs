@@ -132,7 +132,7 @@ pub fn check_unsubscribe(field: &str, url: &str, policy: NetworkPolicy) -> Resul
 }
 
 /// Text that stands in one header.
-fn check_line(field: &str, text: &str, max: usize) -> Result<(), FieldError> {
+pub(crate) fn check_line(field: &str, text: &str, max: usize) -> Result<(), FieldError> {
     if let Some(found) = text.chars().find(|c| c.is_control()) {
         let name = match found {
             '\r' | '\n' => "a line break".to_owned(),

@@ -41,7 +41,6 @@ pub fn all(policy: NetworkPolicy) -> Vec<Arc<dyn Intake>> {
         Arc::new(WebpushIntake::new(policy)),
         Arc::new(WebhookIntake::new(policy)),
         Arc::new(HttpIntake::new(policy)),
-        Arc::new(ChatIntake::new(policy)),
     ]
 }
 

@@ -3,6 +3,7 @@
 //! gateway knows an idempotency key. Measures and bills nothing itself: see
 //! [`postrider_core::segments`].
 
+mod account;
 mod form;
 mod reading;
 mod render;
@@ -13,6 +14,7 @@ use async_trait::async_trait;
 use postrider_core::content::Content;
 use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
 
+pub use account::{SmsAccount, SmsProvider};
 pub use form::{Fields, Form, Format, GatewayAuth};
 pub use reading::AnswerShape;
 pub use render::render;

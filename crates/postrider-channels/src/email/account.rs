@@ -1,0 +1,270 @@
+//! An e-mail account as it is written in the configuration: checked when it is read, and made into the
+//! [`EmailSettings`] that mails go through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::FieldError;
+use rustls::ClientConfig;
+use serde::{Deserialize, Serialize};
+
+use super::dkim::DkimKey;
+use super::sendgrid::SendGrid;
+use super::ses::Ses;
+use super::settings::{Carrier, DkimSettings, EmailSettings, Sender};
+use super::smtp::{Relay, RelayConfig, SmtpTls};
+use crate::accounts::{Material, SecretRef};
+use crate::intake::NetworkPolicy;
+use crate::intake::email::{check_line, check_unsubscribe, normalise};
+
+/// What `[accounts.NAME]` with `channel = "email"` holds beside what all accounts have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Fields", into = "Fields")]
+pub struct EmailAccount(Fields);
+
+/// Who carries the mails.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EmailProvider {
+    #[default]
+    Smtp,
+    Ses,
+    SendGrid,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fields {
+    pub provider: EmailProvider,
+    /// Whom mails are from; aligned with the DKIM domain.
+    pub from: String,
+    pub from_name: Option<String>,
+    pub reply_to: Option<String>,
+    /// Where bounces go; `{delivery}` stands for the delivery's id. The sender's address if absent.
+    pub return_path: Option<String>,
+    /// One-click unsubscribing for mails that bring no address of their own; `{delivery}` as above.
+    pub unsubscribe_url: Option<String>,
+    pub unsubscribe_mailto: Option<String>,
+    pub feedback_id: Option<String>,
+    /// Every one of them signs.
+    pub dkim: Vec<DkimFields>,
+    /// smtp: the relay.
+    pub host: Option<String>,
+    /// smtp: 465 for `implicit`, 587 for `starttls`, else 25.
+    pub port: Option<u16>,
+    pub tls: SmtpTls,
+    pub user: Option<String>,
+    /// smtp: the credential is an OAuth access token.
+    pub oauth: bool,
+    pub ehlo: Option<String>,
+    /// smtp: conversations at once.
+    pub connections: Option<usize>,
+    /// smtp: mails per conversation.
+    pub mails_per_connection: Option<u32>,
+    /// smtp: how long a relay may take over the end of a mail; 60 at least.
+    pub final_dot_timeout_s: Option<u64>,
+    /// smtp: the password; ses: the secret access key; sendgrid: the API key.
+    pub credential: Option<SecretRef>,
+    /// ses
+    pub region: Option<String>,
+    pub key_id: Option<String>,
+    pub session_token: Option<SecretRef>,
+    pub configuration_set: Option<String>,
+    /// ses and sendgrid: where the API is, other than at the provider's own; for tests and proxies.
+    pub endpoint: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DkimFields {
+    pub selector: String,
+    /// A PEM file with an RSA or Ed25519 private key.
+    pub key: SecretRef,
+    /// The sender's domain if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+}
+
+impl TryFrom<Fields> for EmailAccount {
+    type Error = String;
+
+    fn try_from(fields: Fields) -> Result<Self, String> {
+        fields.check().map_err(|wrong| {
+            format!("{}: found {}, allowed is {}", wrong.field, wrong.found, wrong.allowed)
+        })?;
+        Ok(Self(fields))
+    }
+}
+
+impl From<EmailAccount> for Fields {
+    fn from(account: EmailAccount) -> Self {
+        account.0
+    }
+}
+
+impl Fields {
+    fn check(&self) -> Result<(), FieldError> {
+        let needs = |field: &str, missing: bool, why: &str| match missing {
+            true => Err(FieldError::new(field, "nothing", why)),
+            false => Ok(()),
+        };
+        self.check_addresses()?;
+        match self.provider {
+            EmailProvider::Smtp => {
+                needs("host", self.host.is_none(), "the relay's name")?;
+                let lonely = self.user.is_some() != self.credential.is_some();
+                needs("user and credential", lonely, "both, or neither")?;
+                needs(
+                    "final_dot_timeout_s",
+                    self.final_dot_timeout_s.is_some_and(|s| s < 60),
+                    "60 or more",
+                )
+            }
+            EmailProvider::Ses => {
+                needs("region", self.region.is_none(), "a region such as eu-central-1")?;
+                needs("key_id", self.key_id.is_none(), "an access key id")?;
+                needs(
+                    "credential",
+                    self.credential.is_none(),
+                    "a reference to the secret access key",
+                )
+            }
+            EmailProvider::SendGrid => {
+                needs("credential", self.credential.is_none(), "a reference to the API key")
+            }
+        }
+    }
+
+    fn check_addresses(&self) -> Result<(), FieldError> {
+        let stamped = |text: &str| text.replace("{delivery}", "dlv_00000000000000000000000000");
+        for (field, address) in [
+            ("from", Some(&self.from)),
+            ("reply_to", self.reply_to.as_ref()),
+            ("return_path", self.return_path.as_ref().filter(|path| !path.is_empty())),
+            ("unsubscribe_mailto", self.unsubscribe_mailto.as_ref()),
+        ] {
+            let wrong = address.and_then(|address| normalise(&stamped(address), true).err());
+            if let Some(found) = wrong {
+                return Err(FieldError::new(field, found, "an address such as news@example.org"));
+            }
+        }
+        for (field, text) in [("from_name", &self.from_name), ("feedback_id", &self.feedback_id)] {
+            text.as_ref().map_or(Ok(()), |text| check_line(field, text, 200))?;
+        }
+        let open = NetworkPolicy { allow_private_targets: true, allow_plain_http: false };
+        let url = self.unsubscribe_url.as_deref().map(stamped);
+        url.map_or(Ok(()), |url| check_unsubscribe("unsubscribe_url", &url, open))
+    }
+}
+
+impl EmailAccount {
+    /// `tls` is for relays; see [`super::smtp::tls`].
+    pub fn settings(&self, tls: &Arc<ClientConfig>) -> EmailSettings {
+        let fields = &self.0;
+        let text = |reference: &SecretRef| Material::new(reference.clone(), |t| Ok(t.to_owned()));
+        let domain = fields.from.rsplit_once('@').map_or("", |(_, domain)| domain);
+        let dkim = |dkim: &DkimFields| DkimSettings {
+            domain: dkim.domain.as_deref().unwrap_or(domain).to_ascii_lowercase(),
+            selector: dkim.selector.clone(),
+            key: Material::new(dkim.key.clone(), |pem| {
+                DkimKey::from_pem(pem).map_err(|error| error.to_string())
+            }),
+        };
+        let sender = |address: &String| Sender { address: address.clone(), name: None };
+        EmailSettings {
+            from: Sender { name: fields.from_name.clone(), ..sender(&fields.from) },
+            reply_to: fields.reply_to.as_ref().map(sender),
+            return_path: fields.return_path.clone().unwrap_or_default(),
+            unsubscribe_url: fields.unsubscribe_url.clone(),
+            unsubscribe_mailto: fields.unsubscribe_mailto.clone(),
+            feedback_id: fields.feedback_id.clone(),
+            dkim: fields.dkim.iter().map(dkim).collect(),
+            carrier: fields.carrier(text, tls),
+        }
+    }
+}
+
+impl Fields {
+    fn carrier(
+        &self,
+        text: impl Fn(&SecretRef) -> Material<String>,
+        tls: &Arc<ClientConfig>,
+    ) -> Carrier {
+        let own = |default: String| self.endpoint.as_deref().map_or(default, trimmed);
+        let region = self.region.clone().unwrap_or_default();
+        match (self.provider, &self.credential) {
+            (EmailProvider::Ses, Some(credential)) => Carrier::Ses(Box::new(Ses {
+                endpoint: own(format!("https://email.{region}.amazonaws.com")),
+                region,
+                key_id: self.key_id.clone().unwrap_or_default(),
+                secret: text(credential),
+                session_token: self.session_token.as_ref().map(&text),
+                configuration_set: self.configuration_set.clone(),
+            })),
+            (EmailProvider::SendGrid, Some(credential)) => Carrier::SendGrid(Box::new(SendGrid {
+                endpoint: own("https://api.sendgrid.com".to_owned()),
+                key: text(credential),
+            })),
+            (_, credential) => {
+                Carrier::Smtp(Relay::new(self.relay(), credential.as_ref().map(text), tls.clone()))
+            }
+        }
+    }
+
+    fn relay(&self) -> RelayConfig {
+        let port = self.port.unwrap_or(match self.tls {
+            SmtpTls::Implicit => 465,
+            SmtpTls::StartTls => 587,
+            SmtpTls::Opportunistic | SmtpTls::None => 25,
+        });
+        let mut relay = RelayConfig::new(self.host.as_deref().unwrap_or_default(), port, self.tls);
+        relay.user = self.user.clone().unwrap_or_default();
+        relay.oauth = self.oauth;
+        relay.ehlo = self.ehlo.clone().unwrap_or_default();
+        relay.connections_max = self.connections.unwrap_or(relay.connections_max).clamp(1, 256);
+        relay.mails_per_connection_max =
+            self.mails_per_connection.unwrap_or(relay.mails_per_connection_max).max(1);
+        if let Some(seconds) = self.final_dot_timeout_s {
+            relay.final_dot_timeout = Duration::from_secs(seconds);
+        }
+        relay
+    }
+}
+
+fn trimmed(endpoint: &str) -> String {
+    endpoint.trim_end_matches('/').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<EmailAccount, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_account_says_what_it_lacks() {
+        for (json, says) in [
+            (r#"{"from":"a@b.example"}"#, "host: found nothing"),
+            (r#"{"from":"nobody","host":"mx"}"#, "from: found no @"),
+            (r#"{"from":"a@b.example","host":"mx","user":"u"}"#, "user and credential"),
+            (r#"{"from":"a@b.example","provider":"ses"}"#, "region: found nothing"),
+            (r#"{"from":"a@b.example","provider":"sendgrid"}"#, "credential: found nothing"),
+            (r#"{"from":"a@b.example","host":"mx","from_name":"x\r\ny"}"#, "from_name"),
+            (r#"{"from":"a@b.example","host":"mx","final_dot_timeout_s":5}"#, "60 or more"),
+            (r#"{"from":"a@b.example","hosst":"mx"}"#, "unknown field `hosst`"),
+        ] {
+            let error = read(json).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_port_follows_from_how_the_relay_is_spoken_to() {
+        for (tls, port) in [("implicit", 465), ("starttls", 587), ("opportunistic", 25)] {
+            let json = format!(r#"{{"from":"a@b.example","host":"mx","tls":"{tls}"}}"#);
+            assert_eq!(read(&json).unwrap().0.relay().port, port);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! An SMS account as it is written in the configuration: checked when it is read, and made into the
+//! [`SmsSettings`] that messages go through.
+
+use std::collections::BTreeMap;
+
+use ::http::HeaderName;
+use postrider_core::FieldError;
+use serde::{Deserialize, Serialize};
+
+use super::SmsSettings;
+use super::form::{Form, Format, GatewayAuth};
+use super::reading::AnswerShape;
+use crate::accounts::{Material, SecretRef};
+
+/// What `[accounts.NAME]` with `channel = "sms"` holds beside what all accounts have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Fields", into = "Fields")]
+pub struct SmsAccount(Fields);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SmsProvider {
+    #[default]
+    Twilio,
+    /// Any gateway that takes a form or JSON over HTTP.
+    Http,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fields {
+    pub provider: SmsProvider,
+    /// A number, a short code or a name; for Twilio also a messaging service (`MG…`).
+    pub from: String,
+    /// twilio: the password or API key's secret; http: what `auth` says, or `{secret}` in a field.
+    pub credential: Option<SecretRef>,
+    /// twilio: `AC…`
+    pub account_sid: Option<String>,
+    /// twilio: the API key `SK…`, the account itself if absent; http: the user of `auth = "basic"`.
+    pub user: Option<String>,
+    pub status_callback: Option<String>,
+    /// twilio: where the API is, other than at Twilio; for tests and proxies.
+    pub endpoint: Option<String>,
+    /// http: where the gateway is.
+    pub url: Option<String>,
+    /// http: how `[[classify]]` calls it, behind `sms.`; `http` if absent.
+    pub service: Option<String>,
+    pub format: Format,
+    /// http: names and values, with `{to}`, `{from}`, `{text}`, `{validity_s}`, `{delivery}`, `{secret}`.
+    pub fields: BTreeMap<String, String>,
+    /// http: `none`, `basic`, `bearer` or `header:NAME`.
+    pub auth: Option<String>,
+    /// http: JSON pointers into the answer.
+    pub id_at: Option<String>,
+    pub code_at: Option<String>,
+    pub ok_at: Option<String>,
+    pub ok_values: Vec<String>,
+}
+
+impl TryFrom<Fields> for SmsAccount {
+    type Error = String;
+
+    fn try_from(fields: Fields) -> Result<Self, String> {
+        fields.check().map_err(|wrong| {
+            format!("{}: found {}, allowed is {}", wrong.field, wrong.found, wrong.allowed)
+        })?;
+        Ok(Self(fields))
+    }
+}
+
+impl From<SmsAccount> for Fields {
+    fn from(account: SmsAccount) -> Self {
+        account.0
+    }
+}
+
+impl Fields {
+    fn check(&self) -> Result<(), FieldError> {
+        let needs = |field: &str, missing: bool, allowed: &str| match missing {
+            true => Err(FieldError::new(field, "nothing", allowed)),
+            false => Ok(()),
+        };
+        match self.provider {
+            SmsProvider::Twilio => {
+                needs("from", self.from.is_empty(), "a number, a short code, a name or MG…")?;
+                needs("account_sid", self.account_sid.is_none(), "the account's AC…")?;
+                needs("credential", self.credential.is_none(), "a reference to the secret")
+            }
+            SmsProvider::Http => {
+                needs("url", self.url.is_none(), "where the gateway is")?;
+                let says = |what: &str| self.fields.values().any(|value| value.contains(what));
+                needs("fields", !says("{to}"), "a field with {to} in it")?;
+                needs("fields", !says("{text}"), "a field with {text} in it")?;
+                if let Some(name) = self.form().unknown_placeholder() {
+                    let allowed = "{to}, {from}, {text}, {validity_s}, {delivery} and {secret}";
+                    return Err(FieldError::new("fields", format!("{{{name}}}"), allowed));
+                }
+                self.gateway_auth().map(|_| ())
+            }
+        }
+    }
+
+    fn gateway_auth(&self) -> Result<GatewayAuth, FieldError> {
+        let user = self.user.clone().unwrap_or_default();
+        let auth = self.auth.as_deref().unwrap_or("none");
+        let header = auth.strip_prefix("header:").map(|n| HeaderName::from_bytes(n.as_bytes()));
+        Ok(match (auth, header) {
+            ("none", _) => GatewayAuth::None,
+            ("basic", _) => GatewayAuth::Basic(user),
+            ("bearer", _) => GatewayAuth::Bearer,
+            (_, Some(Ok(name))) => GatewayAuth::Header(name),
+            (other, _) => {
+                let allowed = "none, basic, bearer or header:NAME";
+                return Err(FieldError::new("auth", format!("{other:?}"), allowed));
+            }
+        })
+    }
+
+    fn form(&self) -> Form {
+        let fields = self.fields.iter().map(|(name, value)| (name.clone(), value.clone()));
+        Form { format: self.format, fields: fields.collect() }
+    }
+}
+
+impl SmsAccount {
+    pub fn settings(&self) -> SmsSettings {
+        let fields = &self.0;
+        let secret = |reference: &SecretRef| Material::new(reference.clone(), |t| Ok(t.to_owned()));
+        let secret = fields.credential.as_ref().map(secret);
+        let from = fields.from.clone();
+        match fields.provider {
+            SmsProvider::Twilio => {
+                let account = fields.account_sid.clone().unwrap_or_default();
+                let endpoint = fields.endpoint.as_deref().unwrap_or("https://api.twilio.com");
+                let endpoint = endpoint.trim_end_matches('/');
+                SmsSettings {
+                    service: "sms.twilio".to_owned(),
+                    url: format!("{endpoint}/2010-04-01/Accounts/{account}/Messages.json"),
+                    form: Form::twilio(&from, fields.status_callback.as_deref()),
+                    auth: GatewayAuth::Basic(fields.user.clone().unwrap_or(account)),
+                    secret,
+                    from,
+                    answer: AnswerShape::twilio(),
+                }
+            }
+            SmsProvider::Http => SmsSettings {
+                service: format!("sms.{}", fields.service.as_deref().unwrap_or("http")),
+                url: fields.url.clone().unwrap_or_default(),
+                form: fields.form(),
+                auth: fields.gateway_auth().unwrap_or(GatewayAuth::None),
+                secret,
+                from,
+                answer: AnswerShape {
+                    id_at: fields.id_at.clone(),
+                    code_at: fields.code_at.clone(),
+                    ok_at: fields.ok_at.clone(),
+                    ok_values: fields.ok_values.clone(),
+                },
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<SmsAccount, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_account_says_what_it_lacks() {
+        for (json, says) in [
+            (r#"{"from":"+15550100"}"#, "account_sid: found nothing"),
+            (r#"{"account_sid":"AC1","credential":"env:X"}"#, "from: found nothing"),
+            (r#"{"provider":"http","url":"https://a.example","fields":{"a":"{to}"}}"#, "{text}"),
+            (
+                r#"{"provider":"http","url":"https://a.example","fields":{"a":"{to}{text}{txt}"}}"#,
+                "found {txt}",
+            ),
+            (
+                r#"{"provider":"http","url":"https://a.example","fields":{"a":"{to}{text}"},"auth":"x"}"#,
+                "auth: found \"x\"",
+            ),
+        ] {
+            let error = read(json).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn twilio_is_found_by_its_account() {
+        let account =
+            read(r#"{"from":"+15550100","account_sid":"AC1","user":"SK1","credential":"env:X"}"#);
+        let settings = account.unwrap().settings();
+        assert_eq!(settings.url, "https://api.twilio.com/2010-04-01/Accounts/AC1/Messages.json");
+        assert_eq!(settings.auth, GatewayAuth::Basic("SK1".into()));
+    }
+}
