@@ -127,7 +127,7 @@ async fn a_class_that_does_not_wait_is_refused_at_once_while_the_breaker_is_open
         provider: "https://hooks.example".into(),
         class: "eager".into(),
     };
-    world.lanes.force_breaker(&lane, Some(Forced::Open));
+    world.lanes.force_breaker(&lane, Some((Forced::Open, order())));
     let waits = world.webhook("").await;
     let refused = world.webhook(r#","class":"eager""#).await;
     assert_eq!(world.finished().await, (State::Failed, Some(DeadReason::Refused)));
