@@ -151,6 +151,8 @@ pub struct Delivery {
     pub state: State,
     /// Set while `state` is `Failed`.
     pub reason: Option<DeadReason>,
+    /// Given up for good: no longer among the dead letters, and not to be replayed.
+    pub discarded: bool,
     /// Attempts that count against the policy.
     pub attempts: u32,
     pub created_at: Timestamp,

@@ -92,6 +92,7 @@ pub(crate) fn may_be_sent(
 ) -> bool {
     let change = match leased.halt {
         Some(Halt::AddressGone) => Change::Finish(State::Gone),
+        Some(Halt::Cancelled) => Change::Finish(State::Cancelled),
         None => {
             let progress = Progress { attempts: leased.attempts + 1, ..Progress::default() };
             let past = Past::default();

@@ -1,9 +1,9 @@
-//! What a settlement does to a delivery's own fields. Pure; knows no store.
+//! What a settlement does to a delivery's own fields and marks. Pure; knows no store.
 
 use std::time::Duration;
 
 use postrider_core::delivery::{AttemptRecord, DeadReason, Delivery};
-use postrider_core::store::{Change, DeliveryFilter};
+use postrider_core::store::{Change, DeliveryFilter, Halt};
 use postrider_core::{State, Timestamp};
 
 /// Attempts kept in a delivery's history; the oldest make room.
@@ -69,6 +69,56 @@ impl Progress {
 
     pub(crate) fn replayed(self, due: Timestamp, now: Timestamp) -> Self {
         Self { tries: self.tries, ..Self::fresh(due, now) }
+    }
+}
+
+/// What a decision comes to for a delivery whose message was cancelled while it was under way:
+/// nothing is tried again.
+pub(crate) fn overruled(change: &Change, cancelled: bool) -> Change {
+    match change {
+        Change::Retry { .. } | Change::Park { .. } | Change::Release if cancelled => {
+            Change::Finish(State::Cancelled)
+        }
+        change => change.clone(),
+    }
+}
+
+/// What is remembered of few deliveries only.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// In flight at so many crashes in a row.
+    pub(crate) crashes: u32,
+    /// An attempt left and its end is not known.
+    pub(crate) started: bool,
+    /// Its message was cancelled while it was in flight.
+    pub(crate) cancelled: bool,
+}
+
+impl Mark {
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// What a settlement leaves of it: waiting says nothing about what crashes, an attempt that
+    /// ended does.
+    pub(crate) fn settled(self, change: &Change) -> Self {
+        match change {
+            Change::Park { .. } | Change::Release => {
+                Self { crashes: self.crashes, ..Self::default() }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    pub(crate) fn crashed(self) -> Self {
+        Self { crashes: self.crashes.saturating_add(1), ..self }
+    }
+
+    pub(crate) fn halt(self, gone: bool) -> Option<Halt> {
+        match self.cancelled {
+            true => Some(Halt::Cancelled),
+            false => gone.then_some(Halt::AddressGone),
+        }
     }
 }
 

@@ -43,7 +43,7 @@ impl Embedded {
 }
 
 fn copy_files(from: &Path, to: &Path) {
-    for name in ["postrider.db", "postrider.db-wal"] {
+    for name in ["postrider.db", "postrider.db-wal", "postrider.flight"] {
         if from.join(name).exists() {
             std::fs::copy(from.join(name), to.join(name)).unwrap();
         }

@@ -52,6 +52,51 @@ async fn a_closed_store_says_so() {
     assert!(journal.metadata().map_or(0, |meta| meta.len()) == 0, "the journal is folded in");
 }
 
+#[tokio::test]
+async fn a_clean_end_is_no_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..3 {
+        let store = open(dir.path());
+        store.accept(vec![message("acme", 1)]).await.unwrap();
+        let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+        let leased = store.lease(lane, 10, LEASE).await.unwrap();
+        assert!(leased.iter().all(|l| l.crashes == 0));
+        store.close().await;
+    }
+}
+
+/// What the first version wrote, by its own layout.
+const FIRST_LAYOUT: &str = include_str!("first_layout.sql");
+
+#[tokio::test]
+async fn a_store_of_the_first_version_is_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = database(dir.path());
+    old.pragma_update(None, "journal_mode", "WAL").unwrap();
+    old.execute_batch(FIRST_LAYOUT).unwrap();
+    drop(old);
+    let store = open(dir.path());
+    let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+    let leased = store.lease(lane, 10, LEASE).await.unwrap();
+    assert_eq!(leased.len(), 2);
+    assert_eq!(&*leased[0].message.content, r#"{"title":"lone"}"#);
+    assert_eq!(&*leased[1].message.content, r#"{"title":"fan-out"}"#);
+    for l in leased {
+        let settlement = Settlement {
+            delivery: l.delivery,
+            token: l.token,
+            attempts: vec![success(1, clock().now())],
+            change: Change::Finish(State::Sent),
+        };
+        assert_eq!(store.settle(vec![settlement]).await.unwrap(), [Settled::Done]);
+    }
+    let counts = store.counts(None).await.unwrap();
+    assert_eq!((counts.states[&State::Sent], counts.states[&State::Failed]), (3, 1));
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+    store.close().await;
+    open(dir.path());
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn files_are_private() {

@@ -31,6 +31,7 @@ enum Act {
     Discard { which: Option<usize> },
     Register { tenant: bool, number: u32 },
     Prune { keep_s: u64 },
+    Start { lease: usize },
     SetAside { lane: usize, for_s: u64 },
     BringBack { lane: Option<usize> },
     Crash,
@@ -68,6 +69,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => prop::option::of(any::<usize>()).prop_map(|which| Act::Discard { which }),
         1 => (any::<bool>(), 0..4u32).prop_map(|(tenant, number)| Act::Register { tenant, number }),
         1 => (0..60u64).prop_map(|keep_s| Act::Prune { keep_s }),
+        2 => any::<usize>().prop_map(|lease| Act::Start { lease }),
         1 => (0..8usize, 0..30u64).prop_map(|(lane, for_s)| Act::SetAside { lane, for_s }),
         1 => prop::option::of(0..8usize).prop_map(|lane| Act::BringBack { lane }),
         1 => Just(Act::Crash),
@@ -163,6 +165,12 @@ impl Pair {
                 let ours = self.model.prune(keep).await.unwrap();
                 assert_eq!(self.store.prune(keep).await.unwrap(), ours);
             }
+            Act::Start { lease } if !self.leases.is_empty() => {
+                let (a, b) = &self.leases[lease % self.leases.len()];
+                let ours = self.model.start(vec![(a.delivery, a.token)]).await.unwrap();
+                let theirs = self.store.start(vec![(b.delivery, b.token)]).await.unwrap();
+                assert_eq!(theirs, ours);
+            }
             Act::SetAside { lane, for_s } => {
                 let (lane, until) = (lane_id(lane), self.clock.now() + Duration::from_secs(for_s));
                 self.model.set_aside(lane, until);
@@ -173,7 +181,7 @@ impl Pair {
                 self.store.bring_back(lane.map(lane_id));
             }
             Act::Crash => self.crash(),
-            Act::Settle { .. } | Act::Cancel { .. } => {}
+            Act::Settle { .. } | Act::Cancel { .. } | Act::Start { .. } => {}
         }
     }
 
@@ -260,6 +268,7 @@ impl Pair {
             assert_eq!(self.names(&[a.delivery]), [b.delivery]);
             assert_eq!((a.attempts, a.tries, a.last_delay), (b.attempts, b.tries, b.last_delay));
             assert_eq!((a.expires_at, a.halt, &a.retry), (b.expires_at, b.halt, &b.retry));
+            assert_eq!((a.crashes, a.started), (b.crashes, b.started));
             assert_eq!((&a.target, a.hash), (&b.target, b.hash));
             assert_eq!(a.message.content, b.message.content);
             self.leases.push((a, b));
@@ -334,7 +343,7 @@ impl Pair {
 }
 
 fn copy_files(from: &Path, to: &Path) {
-    for name in ["postrider.db", "postrider.db-wal"] {
+    for name in ["postrider.db", "postrider.db-wal", "postrider.flight"] {
         if from.join(name).exists() {
             std::fs::copy(from.join(name), to.join(name)).unwrap();
         }

@@ -78,7 +78,7 @@ pub struct Replay {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cancelled {
     pub cancelled: u64,
-    /// Being sent at this moment, so no longer to be stopped.
+    /// Being sent at this moment: what is under way ends as it will and is not tried again.
     pub in_flight: u64,
     /// Already final.
     pub already_final: u64,

@@ -73,6 +73,8 @@ pub enum Admission {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Halt {
     AddressGone,
+    /// Its message was cancelled while an attempt was under way whose end is not known.
+    Cancelled,
 }
 
 /// The right to attempt a delivery until the lease ends.
@@ -96,6 +98,11 @@ pub struct Leased {
     /// A policy that a replay set for this delivery alone.
     pub retry: Option<RetryPolicy>,
     pub halt: Option<Halt>,
+    /// How often in a row it was in flight when the store went away without a word. A clean end does
+    /// not count, and whoever ended an attempt since starts anew.
+    pub crashes: u32,
+    /// An attempt left (see [`Queue::start`]) and its end is not known.
+    pub started: bool,
 }
 
 /// What a decision changes, to be written down.
@@ -161,7 +168,13 @@ pub trait Queue: Send + Sync {
     -> StoreResult<Vec<Leased>>;
 
     /// Writes decisions down: state and ledger entry, atomic each, fenced. One answer each, in order.
+    /// Whatever would try again of a message that was cancelled meanwhile becomes `Cancelled`.
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>>;
+
+    /// Notes that an attempt of each is about to leave, durable on return, until it is settled. For
+    /// those who must not send twice: costs a write. False where the lease is no longer good or the
+    /// message was cancelled.
+    async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>>;
 
     /// Returns when something became due since the last `ready_lanes` (by arrival or by time), or
     /// after `at_most`. What was already due then does not wake.

@@ -1,4 +1,4 @@
-//! The registry: addresses and keys. Knows no delivery.
+//! The registry: addresses, keys and settings. Knows no delivery.
 
 use std::sync::Arc;
 
@@ -100,6 +100,11 @@ pub trait Registry: Send + Sync {
     /// Adds a key and, with it, retires the active one of the same tenant and kind.
     async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()>;
     async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>>;
+
+    /// Keeps a small text (JSON) under a name; forgets it if there is none.
+    async fn put_setting(&self, name: &str, json: Option<&str>) -> StoreResult<()>;
+    /// All of them, by name.
+    async fn settings(&self) -> StoreResult<Vec<(String, String)>>;
 
     /// A fresh id for what the store keeps but does not name itself.
     fn new_key_id(&self) -> KeyId;

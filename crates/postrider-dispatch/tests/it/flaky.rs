@@ -55,6 +55,10 @@ impl Queue for Flaky {
         self.inner.settle(settlements).await
     }
 
+    async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
+        self.inner.start(attempts).await
+    }
+
     async fn wait_for_work(&self, at_most: Duration) {
         self.waits.fetch_add(1, Ordering::SeqCst);
         self.inner.wait_for_work(at_most).await;
@@ -186,6 +190,14 @@ impl Registry for Flaky {
 
     async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>> {
         self.inner.signing_keys().await
+    }
+
+    async fn put_setting(&self, name: &str, json: Option<&str>) -> StoreResult<()> {
+        self.inner.put_setting(name, json).await
+    }
+
+    async fn settings(&self) -> StoreResult<Vec<(String, String)>> {
+        self.inner.settings().await
     }
 
     fn new_key_id(&self) -> KeyId {

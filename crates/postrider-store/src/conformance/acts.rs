@@ -24,6 +24,7 @@ pub async fn a_dead_letter_can_be_found_and_replayed(bench: &Bench<'_>) {
     let id = bury_plain(bench).await;
     let view = bench.delivery(id).await;
     assert_eq!((view.state, view.reason), (State::Failed, Some(DeadReason::Permanent)));
+    assert!(!view.discarded);
     assert_eq!(bench.dead().await, [id]);
     bench.clock.advance(secs(10_000));
     let replayed = bench.store.replay(None, Selection::Ids(vec![id]), Replay::default()).await;
@@ -78,6 +79,7 @@ pub async fn discarded_dead_letters_leave_the_list_and_lose_their_body(bench: &B
     assert!(bench.store.content(None, message).await.unwrap().is_none());
     let view = bench.delivery(id).await;
     assert_eq!((view.state, view.log.len()), (State::Failed, 1), "the history stays");
+    assert!(view.discarded);
     let counts = bench.store.counts(None).await.unwrap();
     assert_eq!(counts.states.get(&State::Failed), Some(&1));
     assert!(counts.dead.is_empty());

@@ -71,6 +71,18 @@ impl<'a> Bench<'a> {
         leased
     }
 
+    /// Everything that is due: a store may give less at once than is asked for.
+    pub async fn lease_all(&self) -> Vec<Leased> {
+        let mut all = Vec::new();
+        loop {
+            let some = self.lease(100).await;
+            if some.is_empty() {
+                return all;
+            }
+            all.extend(some);
+        }
+    }
+
     pub async fn lease_one(&self) -> Leased {
         let mut leased = self.lease(1).await;
         assert_eq!(leased.len(), 1, "one delivery should be due");

@@ -7,6 +7,7 @@
 
 mod acts;
 mod aside;
+mod crashes;
 mod dedup;
 mod kit;
 mod ledger;
@@ -23,6 +24,7 @@ use crate::ManualClock;
 
 pub use acts::*;
 pub use aside::*;
+pub use crashes::*;
 pub use dedup::*;
 pub use kit::{Bench, batch, delivery_to, lane, message, success, webhook};
 pub use ledger::*;
@@ -100,6 +102,14 @@ macro_rules! promises {
             everything_survives_a_restart
             leases_do_not_survive_a_restart
             ids_grow_even_if_the_clock_goes_back
+            settings_are_kept
+            what_was_in_flight_at_a_crash_is_counted
+            an_attempt_that_ended_clears_the_count_and_waiting_does_not
+            an_attempt_that_left_is_known_until_it_is_settled
+            giving_back_what_was_started_says_that_nothing_left
+            an_attempt_does_not_start_under_an_ended_lease
+            cancel_stops_the_retry_of_what_is_in_flight
+            cancel_reaches_what_nobody_settles
             waiting_ends_when_work_arrives
             waiting_ends_when_work_becomes_due
             waiting_ends_when_a_lease_ends

@@ -101,6 +101,21 @@ pub async fn api_keys_are_kept_and_revoked(bench: &Bench<'_>) {
     assert_eq!(bench.store.api_keys().await.unwrap(), [revoked, key(two, KeyScope::Read)]);
 }
 
+pub async fn settings_are_kept(bench: &Bench<'_>) {
+    let store = &bench.store;
+    store.put_setting("pause/2", Some("true")).await.unwrap();
+    store.put_setting("pause/1", Some("1")).await.unwrap();
+    store.put_setting("pause/1", Some(r#"{"by":"ann"}"#)).await.unwrap();
+    store.put_setting("limits", Some("[]")).await.unwrap();
+    store.put_setting("limits", None).await.unwrap();
+    store.put_setting("nothing", None).await.unwrap();
+    let reopened = bench.reopened().await;
+    let bench = reopened.as_ref().unwrap_or(bench);
+    let kept = [("pause/1", r#"{"by":"ann"}"#), ("pause/2", "true")];
+    let kept = kept.map(|(name, json)| (name.to_owned(), json.to_owned()));
+    assert_eq!(bench.store.settings().await.unwrap(), kept);
+}
+
 pub async fn a_new_signing_key_retires_the_old(bench: &Bench<'_>) {
     let key = |kind, tenant: &str, secret: u8| SigningKey {
         id: bench.store.new_key_id(),

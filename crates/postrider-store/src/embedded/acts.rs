@@ -13,7 +13,7 @@ use super::error::{damaged, sql};
 use super::ledger::page;
 use super::rows::{self, get, to_json};
 use super::writer::Writer;
-use crate::progress::paced;
+use crate::progress::{Mark, paced};
 
 /// Rows of one transaction.
 const CHUNK: usize = 1_000;
@@ -255,9 +255,17 @@ impl Writer {
                 }
             }
             for (lane, due, seq, state) in waiting {
-                if !writer.shared.board().withdraw(lane, due, seq) {
+                let (withdrawn, mark) = {
+                    let mut board = writer.shared.board();
+                    (board.withdraw(lane, due, seq), board.mark(seq))
+                };
+                if !withdrawn {
                     result.in_flight += 1;
+                    writer.put_mark(seq, Mark { cancelled: true, ..mark }, draft)?;
                     continue;
+                }
+                if !mark.is_empty() {
+                    writer.put_mark(seq, Mark::default(), draft)?;
                 }
                 draft.withdrawn.push((lane, due, seq));
                 writer.cancel_one(lane, seq, state, now, draft)?;

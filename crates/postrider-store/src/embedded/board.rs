@@ -8,12 +8,14 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::store::{Halt, Leased, ReadyLane};
-use postrider_core::{AddressHash, LaneId, LaneKey, TenantId, Timestamp};
+use postrider_core::id::order_key;
+use postrider_core::store::{Leased, ReadyLane};
+use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
 
 use super::job::{Cache, Job};
 use super::lanes::{Key, Lanes, Limits};
 use super::tally::Tenant;
+use crate::progress::Mark;
 
 pub(super) struct Board {
     pub(super) lanes: Lanes,
@@ -24,6 +26,7 @@ pub(super) struct Board {
     leases: HashMap<u64, Lease>,
     ends: BTreeSet<(i64, u64)>,
     next_token: u64,
+    marks: HashMap<u64, Mark>,
     gone: HashSet<u64>,
     hasher: RandomState,
     shown: i64,
@@ -97,6 +100,7 @@ impl Board {
             leases: HashMap::new(),
             ends: BTreeSet::new(),
             next_token: first_token,
+            marks: HashMap::new(),
             gone: HashSet::new(),
             hasher: RandomState::new(),
             shown: i64::MIN,
@@ -178,7 +182,7 @@ impl Board {
             let item = match job {
                 Some(job) => {
                     self.fly(lane, &job, 1);
-                    Ok(job.leased(token, None))
+                    Ok(job.leased(token, false, self.mark(seq)))
                 }
                 None => Err(Unread { seq, token }),
             };
@@ -196,7 +200,7 @@ impl Board {
         let lane = lease.lane;
         lease.job = Some(job.clone());
         self.fly(lane, &job, 1);
-        Some(job.leased(unread.token, gone.then_some(Halt::AddressGone)))
+        Some(job.leased(unread.token, gone, self.mark(unread.seq)))
     }
 
     /// Gives a lease back whose delivery could not be read this time.
@@ -239,8 +243,36 @@ impl Board {
         }
     }
 
+    pub(super) fn mark(&self, seq: u64) -> Mark {
+        if self.marks.is_empty() {
+            return Mark::default();
+        }
+        self.marks.get(&seq).copied().unwrap_or_default()
+    }
+
+    pub(super) fn set_mark(&mut self, seq: u64, mark: Mark) {
+        match mark.is_empty() {
+            true => drop(self.marks.remove(&seq)),
+            false => drop(self.marks.insert(seq, mark)),
+        }
+    }
+
+    /// The mark of what may be attempted now under that lease.
+    pub(super) fn may_start(&self, id: DeliveryId, token: u64) -> Option<Mark> {
+        let seq = order_key(id.0);
+        let lease = self.leases.get(&seq).filter(|lease| lease.token == token)?;
+        let ours = lease.phase == Phase::Held && lease.job.as_ref().is_some_and(|j| j.id() == id);
+        let mark = self.mark(seq);
+        (ours && !mark.cancelled).then_some(mark)
+    }
+
+    /// Everything that is leased and not settled, with the time of the lease.
+    pub(super) fn all_leased(&self, now: i64) -> Vec<(u64, i64)> {
+        self.leases.keys().map(|seq| (*seq, now)).collect()
+    }
+
     /// Checks the token and holds the delivery while its settlement is written.
-    pub(super) fn begin_settling(&mut self, seq: u64, token: u64) -> Option<Arc<Job>> {
+    pub(super) fn begin_settling(&mut self, seq: u64, token: u64) -> Option<(Arc<Job>, Mark)> {
         let lease = self.leases.get_mut(&seq)?;
         if lease.token != token || lease.phase == Phase::Settling {
             return None;
@@ -257,7 +289,7 @@ impl Board {
                 self.ends.remove(&(until, seq));
             }
         }
-        Some(job)
+        Some((job, self.mark(seq)))
     }
 
     /// The settlement was not written: the lease stands as before.
@@ -282,7 +314,7 @@ impl Board {
 
     /// A lease given back untouched; nothing of it is on disk. False if it was not ours to give.
     pub(super) fn release(&mut self, seq: u64, token: u64, now: i64) -> bool {
-        let Some(job) = self.begin_settling(seq, token) else { return false };
+        let Some((job, _)) = self.begin_settling(seq, token) else { return false };
         let due = self.leases.get(&seq).map_or(now, |lease| lease.due);
         self.settled(seq, Landing::Due(due), now);
         self.cache.put(job, now);

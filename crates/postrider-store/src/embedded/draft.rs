@@ -9,6 +9,7 @@ use super::board::Landing;
 use super::dedup::Fresh;
 use super::job::Job;
 use super::tally::Delta;
+use crate::progress::Mark;
 
 #[derive(Default)]
 pub(super) struct Draft {
@@ -24,6 +25,7 @@ pub(super) struct Draft {
     pub(super) deltas: HashMap<u32, Delta>,
     /// By how many deliveries a message's body is needed less.
     pub(super) released: HashMap<u64, i64>,
+    pub(super) marks: Vec<(u64, Mark)>,
     pub(super) gone: Vec<(TenantId, AddressHash)>,
     pub(super) back: Vec<(TenantId, AddressHash)>,
     /// Rows written, as a measure of how much there is to checkpoint.

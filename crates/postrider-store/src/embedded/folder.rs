@@ -8,6 +8,7 @@ use postrider_core::store::{StoreError, StoreResult};
 
 const DATABASE: &str = "postrider.db";
 const RESERVE: &str = "postrider.reserve";
+const FLIGHT: &str = "postrider.flight";
 const LOCK: &str = "postrider.lock";
 
 /// A folder that is ours until this is dropped.
@@ -43,6 +44,10 @@ impl Folder {
 
     pub(super) fn reserve(&self) -> PathBuf {
         self.path.join(RESERVE)
+    }
+
+    pub(super) fn flight(&self) -> PathBuf {
+        self.path.join(FLIGHT)
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use postrider_core::backoff::RetryPolicy;
 use postrider_core::id::{from_order_key, order_key};
-use postrider_core::store::{Halt, Leased};
+use postrider_core::store::Leased;
 use postrider_core::{AddressHash, DeliveryId, Message, Target, Timestamp};
 
-use crate::progress::Progress;
+use crate::progress::{Mark, Progress};
 
 #[derive(Debug, Clone)]
 pub(super) struct Job {
@@ -37,7 +37,7 @@ impl Job {
         order_key(self.message.id.0)
     }
 
-    pub(super) fn leased(&self, token: u64, halt: Option<Halt>) -> Leased {
+    pub(super) fn leased(&self, token: u64, gone: bool, mark: Mark) -> Leased {
         Leased {
             delivery: self.id(),
             token,
@@ -50,7 +50,9 @@ impl Job {
             last_delay: self.progress.last_delay,
             expires_at: self.expires,
             retry: self.retry.clone(),
-            halt,
+            halt: mark.halt(gone),
+            crashes: mark.crashes,
+            started: mark.started,
         }
     }
 

@@ -13,8 +13,10 @@ use super::board::Board;
 use super::checkpoint::Pressure;
 use super::dedup::Dedup;
 use super::error::{damaged, sql};
+use super::flight::Flight;
 use super::folder::Folder;
 use super::lanes::Limits;
+use super::marks;
 use super::reserve::Reserve;
 use super::rows::parse;
 use super::schema::open_writer;
@@ -45,15 +47,19 @@ pub(super) fn open(
         lane_when_full: 64.min(options.lane_window.max(1)),
         total: options.window_total,
     };
-    let mut board = Board::new(limits, options.job_cache_bytes, first_token(&conn)?);
+    let run = number_of_run(&conn)?;
+    let mut board = Board::new(limits, options.job_cache_bytes, run << 30);
     load_tenants(&conn, &mut board)?;
     load_lanes(&conn, &mut board)?;
     load_gone(&conn, &mut board)?;
+    marks::count_crash(&conn, &Flight::left(&folder.flight()))?;
+    marks::load(&conn, &mut board)?;
     let last_id = last_id(&conn)?;
     board.oldest.seq = load_pending(&conn, &mut board)?.min(last_id);
     let dedup = Dedup::load(&conn, options.dedup_bucket_keys, clock.now())?;
     let ids = Ids::above(last_id);
-    let shared = Arc::new(Shared::new(clock, board, ids, database.clone()));
+    let flight = Flight::begin(&folder.flight(), run);
+    let shared = Arc::new(Shared::new(clock, board, ids, flight, database.clone()));
     let (pressure, checkpoints) = Pressure::start(&database, reserve.journal_max())?;
     let mut writer = Writer::new(conn, shared.clone(), dedup, pressure, reserve);
     writer.restore_reserve();
@@ -62,7 +68,7 @@ pub(super) fn open(
 
 /// Tokens of this run are above those of every run before: by the number of runs, and by the
 /// time, should the number be lost with a restored backup.
-fn first_token(conn: &Connection) -> StoreResult<u64> {
+fn number_of_run(conn: &Connection) -> StoreResult<u64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(0);
     let epoch: i64 = conn
@@ -73,7 +79,7 @@ fn first_token(conn: &Connection) -> StoreResult<u64> {
             |row| row.get(0),
         )
         .map_err(sql)?;
-    Ok((epoch as u64) << 30)
+    Ok(epoch as u64)
 }
 
 /// The highest id ever given out, also to what was pruned since.

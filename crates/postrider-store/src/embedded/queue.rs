@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::delivery::DeadReason;
+use postrider_core::id::order_key;
 use postrider_core::store::{
     Admission, Change, Leased, NewMessage, Queue, ReadyLane, Settled, Settlement, StoreError,
     StoreResult,
 };
-use postrider_core::{LaneId, State, Timestamp};
+use postrider_core::{DeliveryId, LaneId, State, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::EmbeddedStore;
@@ -74,18 +75,23 @@ impl Queue for EmbeddedStore {
             if picked.low {
                 self.refill_soon(lane.0);
             }
-            return self.complete(picked, now).await;
+            let leased = self.complete(picked, now).await?;
+            self.note(&leased, now);
+            return Ok(leased);
         }
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
-        let untouched = |s: &Settlement| s.change == Change::Release && s.attempts.is_empty();
-        if settlements.iter().all(untouched) {
+        if self.are_untouched(&settlements) {
             return Ok(self.release(&settlements));
         }
         let verdicts = settlements.into_iter().map(Verdict::prepare).collect::<Result<_, _>>()?;
         let (answers, _) = self.order(|answer| Order::Settle(verdicts, answer)).await?;
         Ok(answers)
+    }
+
+    async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
+        self.order(|answer| Order::Start(attempts, answer)).await
     }
 
     async fn wait_for_work(&self, at_most: Duration) {
@@ -109,17 +115,39 @@ impl Queue for EmbeddedStore {
 }
 
 impl EmbeddedStore {
+    /// Before anyone sends anything.
+    fn note(&self, leased: &[Leased], now: Timestamp) {
+        let seqs = leased.iter().map(|leased| order_key(leased.delivery.0));
+        let all = || self.shared.board().all_leased(now.0);
+        self.shared.flight.leased(now.0, seqs, all);
+    }
+
+    /// Whether all of them are leases given back of which nothing is on disk.
+    fn are_untouched(&self, settlements: &[Settlement]) -> bool {
+        let untouched = |s: &Settlement| s.change == Change::Release && s.attempts.is_empty();
+        if !settlements.iter().all(untouched) {
+            return false;
+        }
+        let board = self.shared.board();
+        settlements.iter().all(|s| {
+            let mark = board.mark(order_key(s.delivery.0));
+            !mark.started && !mark.cancelled
+        })
+    }
+
     /// Leases are in memory only, so giving one back writes nothing.
     fn release(&self, settlements: &[Settlement]) -> Vec<Settled> {
         let now = self.shared.now().0;
-        let answers = {
+        let answers: Vec<_> = {
             let mut board = self.shared.board();
             let release = |s: &Settlement| {
-                let seq = postrider_core::id::order_key(s.delivery.0);
+                let seq = order_key(s.delivery.0);
                 if board.release(seq, s.token, now) { Settled::Done } else { Settled::Fenced }
             };
             settlements.iter().map(release).collect()
         };
+        let given = settlements.iter().zip(&answers).filter(|(_, a)| **a == Settled::Done);
+        self.shared.flight.ended(given.map(|(s, _)| order_key(s.delivery.0)));
         self.shared.wake.notify();
         answers
     }

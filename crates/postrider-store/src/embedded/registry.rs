@@ -1,4 +1,4 @@
-//! The registry: addresses and keys.
+//! The registry: addresses, keys and settings.
 
 use std::sync::Arc;
 
@@ -133,6 +133,37 @@ impl Registry for EmbeddedStore {
     async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>> {
         self.shared
             .read(|conn, _| select(conn, "SELECT * FROM signing_key ORDER BY id", [], signing_key))
+            .await
+    }
+
+    async fn put_setting(&self, name: &str, json: Option<&str>) -> StoreResult<()> {
+        let (name, json) = (name.to_owned(), json.map(str::to_owned));
+        self.errand(move |writer| {
+            writer.transact_surely(|writer, draft| {
+                draft.rows += 1;
+                let done = match &json {
+                    Some(json) => writer.conn.execute(
+                        "INSERT OR REPLACE INTO setting (name, json) VALUES (?1, ?2)",
+                        params![name, json],
+                    ),
+                    None => writer.conn.execute("DELETE FROM setting WHERE name = ?1", [&name]),
+                };
+                done.map(drop).map_err(sql)
+            })
+        })
+        .await
+    }
+
+    async fn settings(&self) -> StoreResult<Vec<(String, String)>> {
+        self.shared
+            .read(|conn, _| {
+                let mut select = conn
+                    .prepare_cached("SELECT name, json FROM setting ORDER BY name")
+                    .map_err(sql)?;
+                let rows =
+                    select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql)?;
+                rows.collect::<Result<_, _>>().map_err(sql)
+            })
             .await
     }
 

@@ -70,6 +70,7 @@ pub(super) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
         address_hash: AddressHash(get(row, "hash")?),
         state: progress.state,
         reason: progress.reason,
+        discarded: get(row, "discarded")?,
         attempts: progress.attempts,
         created_at: id.created_at(),
         expires_at: Timestamp(get(row, "expires")?),
@@ -82,7 +83,8 @@ pub(super) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
 /// What the ledger shows: neither address nor body.
 pub(super) const DELIVERY: &str = "SELECT d.seq, d.tail, d.message, m.tail AS message_tail, d.lane, d.state, d.reason, d.due, \
      d.attempts, d.tries, d.last_delay_ms, d.expires, d.changed, d.hash, d.address, d.recipient, \
-     d.log FROM delivery d JOIN message m ON m.seq = d.message";
+     d.log, d.reason IS NOT NULL AND NOT EXISTS (SELECT 1 FROM dead_letter l WHERE l.seq = d.seq) \
+     AS discarded FROM delivery d JOIN message m ON m.seq = d.message";
 
 /// What a job needs, in the order in which [`JobReader`] takes it.
 const JOB: &str = "SELECT tail, message, lane, state, due, attempts, tries, last_delay_ms, expires, \

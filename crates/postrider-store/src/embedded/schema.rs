@@ -9,12 +9,16 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::error::sql;
 
+/// Each layout as a step from the one before. A new store takes them all, an older one those that
+/// it lacks.
+const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS];
+
 /// The layout that this program writes.
-pub(super) const VERSION: i64 = 1;
+const VERSION: i64 = STEPS.len() as i64;
 
 /// What a delivery alone needs of its message is kept with the delivery (`body`), so that most
 /// deliveries end with the write of a single row.
-const TABLES: &str = "
+const FIRST: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE tenant (id INTEGER PRIMARY KEY, name TEXT NOT NULL, counts TEXT NOT NULL);
 CREATE TABLE lane (
@@ -55,6 +59,14 @@ CREATE TABLE dedup_open_long (
   tail INTEGER NOT NULL, expires INTEGER NOT NULL);
 ";
 
+/// What is remembered of few deliveries, and settings.
+const MARKS_AND_SETTINGS: &str = "
+CREATE TABLE mark (
+  seq INTEGER PRIMARY KEY, crashes INTEGER NOT NULL, started INTEGER NOT NULL,
+  cancelled INTEGER NOT NULL);
+CREATE TABLE setting (name TEXT PRIMARY KEY, json TEXT NOT NULL) WITHOUT ROWID;
+";
+
 /// A connection that may write; makes the tables if the file is new.
 pub(super) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
     let conn = Connection::open(file).map_err(sql)?;
@@ -65,16 +77,7 @@ pub(super) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection
     // What is erased (bodies, endpoints) must not stay readable in the file's free space.
     conn.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
     tune(&conn, cache_kib)?;
-    match version(&conn)? {
-        0 => create(&conn)?,
-        VERSION => {}
-        other => {
-            return Err(StoreError::Corrupt(format!(
-                "the store has layout {other}, this program knows up to {VERSION}; \
-                 it was written by a newer Postrider: use that one"
-            )));
-        }
-    }
+    bring_up_to_date(&conn)?;
     Ok(conn)
 }
 
@@ -107,9 +110,27 @@ fn version(conn: &Connection) -> StoreResult<i64> {
     conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql)
 }
 
-fn create(conn: &Connection) -> StoreResult<()> {
-    let script = format!("BEGIN IMMEDIATE;{TABLES}PRAGMA user_version = {VERSION};COMMIT;");
-    conn.execute_batch(&script).map_err(sql)
+fn bring_up_to_date(conn: &Connection) -> StoreResult<()> {
+    let found = version(conn)?;
+    let known = usize::try_from(found).ok().filter(|known| *known <= STEPS.len());
+    let Some(known) = known else {
+        return Err(StoreError::Corrupt(format!(
+            "the store has layout {found}, this program knows up to {VERSION}; \
+             it was written by a newer Postrider: use that one"
+        )));
+    };
+    if known == STEPS.len() {
+        return Ok(());
+    }
+    let script = format!(
+        "BEGIN IMMEDIATE;{}PRAGMA user_version = {VERSION};COMMIT;",
+        STEPS[known..].concat()
+    );
+    let done = conn.execute_batch(&script).map_err(sql);
+    if done.is_err() && !conn.is_autocommit() {
+        conn.execute_batch("ROLLBACK").map_err(sql)?;
+    }
+    done
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::error::{damaged, sql};
 use super::job::Job;
 use super::rows::{appended, to_json};
 use super::writer::Writer;
-use crate::progress::Progress;
+use crate::progress::{Mark, Progress, overruled};
 
 /// A settlement with its text made: that is done by the caller's thread, not by the writer.
 pub(super) struct Verdict {
@@ -42,6 +42,9 @@ impl Verdict {
     }
 }
 
+/// A job that is being settled, what is marked of it, and its place in the draft.
+type Held = (Arc<Job>, Mark, usize);
+
 impl Writer {
     pub(super) fn settle(
         &mut self,
@@ -52,11 +55,11 @@ impl Writer {
         let held = self.hold(verdicts, draft);
         let mut answers = Vec::with_capacity(verdicts.len());
         for (verdict, held) in verdicts.iter().zip(held) {
-            let Some((job, slot)) = held else {
+            let Some((job, mark, slot)) = held else {
                 answers.push(Settled::Fenced);
                 continue;
             };
-            let landing = self.write(verdict, &job, now, draft)?;
+            let landing = self.write(verdict, &job, mark, now, draft)?;
             draft.settling[slot].1 = Some(landing);
             answers.push(Settled::Done);
         }
@@ -64,14 +67,14 @@ impl Writer {
     }
 
     /// Checks the tokens, and keeps what passes from being leased by anyone until the commit.
-    fn hold(&self, verdicts: &[Verdict], draft: &mut Draft) -> Vec<Option<(Arc<Job>, usize)>> {
+    fn hold(&self, verdicts: &[Verdict], draft: &mut Draft) -> Vec<Option<Held>> {
         let mut board = self.shared.board();
         let mut hold = |verdict: &Verdict| {
             let (seq, id): (_, DeliveryId) = (verdict.seq(), verdict.settlement.delivery);
-            let job = board.begin_settling(seq, verdict.settlement.token)?;
+            let (job, mark) = board.begin_settling(seq, verdict.settlement.token)?;
             draft.settling.push((seq, None));
             let slot = draft.settling.len() - 1;
-            (job.id() == id).then_some((job, slot))
+            (job.id() == id).then_some((job, mark, slot))
         };
         verdicts.iter().map(&mut hold).collect()
     }
@@ -80,18 +83,20 @@ impl Writer {
         &mut self,
         verdict: &Verdict,
         job: &Job,
+        mark: Mark,
         now: Timestamp,
         draft: &mut Draft,
     ) -> StoreResult<Landing> {
         let settlement = &verdict.settlement;
+        let change = &overruled(&settlement.change, mark.cancelled);
         let old = job.progress;
-        let new = old.settled(&settlement.change, &settlement.attempts, now);
+        let new = old.settled(change, &settlement.attempts, now);
         let log = match verdict.attempts.as_str() {
             "" => job.log.as_deref().map(str::to_owned),
             attempts => Some(appended(job.log.as_deref(), new.tries, attempts)?),
         };
         draft.rows += 1;
-        match &settlement.change {
+        match change {
             Change::Finish(_) | Change::Gone => self.finish(job.seq, &new, log.as_deref())?,
             Change::DeadLetter(_) => self.bury(job.seq, &new, log.as_deref())?,
             _ => self.postpone(job.seq, &new, log.as_deref())?,
@@ -103,8 +108,11 @@ impl Writer {
         if let Some(reason) = new.reason {
             count.add_dead(reason, 1);
         }
-        if settlement.change == Change::Gone {
+        if *change == Change::Gone {
             self.mark_gone(job, now, draft)?;
+        }
+        if !mark.is_empty() {
+            self.put_mark(job.seq, mark.settled(change), draft)?;
         }
         if new.state.is_pending() {
             return Ok(Landing::Due(new.due.0));

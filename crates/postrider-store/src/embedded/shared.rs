@@ -8,6 +8,7 @@ use postrider_core::{Clock, Timestamp};
 use rusqlite::Connection;
 
 use super::board::Board;
+use super::flight::Flight;
 use super::schema::open_reader;
 use crate::ids::Ids;
 use crate::wake::Wake;
@@ -15,6 +16,7 @@ use crate::wake::Wake;
 pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) wake: Wake,
+    pub(super) flight: Flight,
     board: Mutex<Board>,
     ids: Mutex<Ids>,
     readers: Mutex<Vec<Connection>>,
@@ -25,10 +27,17 @@ const READERS_KEPT: usize = 4;
 const READER_CACHE_KIB: u32 = 4096;
 
 impl Shared {
-    pub(super) fn new(clock: Arc<dyn Clock>, board: Board, ids: Ids, database: PathBuf) -> Self {
+    pub(super) fn new(
+        clock: Arc<dyn Clock>,
+        board: Board,
+        ids: Ids,
+        flight: Flight,
+        database: PathBuf,
+    ) -> Self {
         Self {
             wake: Wake::new(clock.clone()),
             clock,
+            flight,
             board: Mutex::new(board),
             ids: Mutex::new(ids),
             readers: Mutex::default(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use postrider_core::store::{Admission, Settled, StoreError, StoreResult};
-use postrider_core::{LaneKey, TenantId};
+use postrider_core::{DeliveryId, LaneKey, TenantId};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
@@ -31,6 +31,7 @@ type Errand = Box<dyn FnOnce(&mut Writer) + Send>;
 pub(super) enum Order {
     Accept(Vec<NewRows>, Answer<Spent<NewRows, Admission>>),
     Settle(Vec<Verdict>, Answer<Spent<Verdict, Settled>>),
+    Start(Vec<(DeliveryId, u64)>, Answer<Vec<bool>>),
     /// Anything rarer; makes transactions of its own.
     Errand(Errand),
     Close,
@@ -61,9 +62,11 @@ pub(super) struct Writer {
 enum Hot {
     Accept(Vec<NewRows>, Answer<Spent<NewRows, Admission>>),
     Settle(Vec<Verdict>, Answer<Spent<Verdict, Settled>>),
+    Start(Vec<(DeliveryId, u64)>, Answer<Vec<bool>>),
 }
 
 enum Done {
+    Started(Vec<bool>),
     Admissions(Vec<Admission>),
     Settled(Vec<Settled>),
 }
@@ -73,6 +76,7 @@ impl Hot {
         match self {
             Self::Accept(messages, _) => messages.iter().map(NewRows::rows).sum(),
             Self::Settle(verdicts, _) => verdicts.len(),
+            Self::Start(attempts, _) => attempts.len(),
         }
     }
 
@@ -82,6 +86,7 @@ impl Hot {
                 messages.iter().map(|new| writer.accept(new, draft)).collect::<Result<_, _>>()?,
             ),
             Self::Settle(verdicts, _) => Done::Settled(writer.settle(verdicts, draft)?),
+            Self::Start(attempts, _) => Done::Started(writer.start(attempts, draft)?),
         })
     }
 
@@ -94,6 +99,8 @@ impl Hot {
             (Self::Settle(asked, answer), Ok(Done::Settled(done))) => {
                 drop(answer.send(Ok((done, asked))));
             }
+            (Self::Start(_, answer), Ok(Done::Started(done))) => drop(answer.send(Ok(done))),
+            (Self::Start(_, answer), Err(error)) => drop(answer.send(Err(error))),
             (Self::Accept(_, answer), Err(error)) => drop(answer.send(Err(error))),
             (Self::Settle(_, answer), Err(error)) => drop(answer.send(Err(error))),
             (_, Ok(_)) => {}
@@ -153,6 +160,7 @@ impl Writer {
         while let Ok(order) = orders.try_recv() {
             self.serve(order, &mut orders);
         }
+        self.shared.flight.end();
         self.shared.close_readers();
         if let Err(error) = self.transact_surely(|writer, _| writer.remember_ids()) {
             tracing::warn!(%error, "the last id could not be noted at close");
@@ -178,6 +186,7 @@ impl Writer {
             let hot = match order {
                 Order::Accept(messages, answer) => Hot::Accept(messages, answer),
                 Order::Settle(verdicts, answer) => Hot::Settle(verdicts, answer),
+                Order::Start(attempts, answer) => Hot::Start(attempts, answer),
                 Order::Errand(errand) => {
                     self.commit(std::mem::take(&mut group));
                     errand(self);
@@ -228,6 +237,7 @@ impl Writer {
             Hot::Accept(..) if !self.reserve.is_whole() => Err(Reserve::refusal()),
             Hot::Accept(..) => self.transact(|writer, draft| hot.run(writer, draft)),
             Hot::Settle(verdicts, _) => self.settle_surely(verdicts).map(Done::Settled),
+            Hot::Start(..) => self.transact_surely(|writer, draft| hot.run(writer, draft)),
         }
     }
 
@@ -328,11 +338,14 @@ impl Writer {
                 board.oldest.returned(seq);
                 board.arrive(lane, (due, seq), now.0);
             }
-            for (seq, landing) in draft.settling {
+            for &(seq, landing) in &draft.settling {
                 match landing {
                     Some(landing) => board.settled(seq, landing, now.0),
                     None => board.undo_settling(seq),
                 }
+            }
+            for (seq, mark) in &draft.marks {
+                board.set_mark(*seq, *mark);
             }
             for (tenant, hash) in &draft.gone {
                 board.mark_gone(tenant, *hash);
@@ -341,6 +354,8 @@ impl Writer {
                 board.clear_gone(tenant, *hash);
             }
         }
+        let settled = draft.settling.iter().filter(|(_, landing)| landing.is_some());
+        self.shared.flight.ended(settled.map(|(seq, _)| *seq));
         self.dedup.committed(draft.dedup, now);
         self.pressure.add(draft.rows);
         if wakes {

@@ -13,7 +13,7 @@ use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp
 
 use super::MemoryStore;
 use super::rows::Rows;
-use crate::progress::{matches, may_forget, paced};
+use crate::progress::{Mark, matches, may_forget, paced};
 
 const SHOWN: usize = 100;
 const PRUNED_AT_ONCE: usize = 10_000;
@@ -138,11 +138,15 @@ impl Ledger for MemoryStore {
         let mut result = Cancelled::default();
         for delivery in row.deliveries.clone() {
             rows.change(delivery, |row| match row.state(now) {
-                State::Sending => result.in_flight += 1,
+                State::Sending => {
+                    row.mark.cancelled = true;
+                    result.in_flight += 1;
+                }
                 state if state.is_final() => result.already_final += 1,
                 _ => {
                     row.lease = None;
                     row.target = None;
+                    row.mark = Mark::default();
                     row.progress.state = State::Cancelled;
                     row.progress.changed = now;
                     result.cancelled += 1;

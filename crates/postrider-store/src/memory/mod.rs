@@ -32,7 +32,8 @@ impl MemoryStore {
         }
     }
 
-    /// What a crash of a durable store does: every lease is forgotten, all else stays.
+    /// What a crash of a durable store does: every lease is forgotten and its delivery marked, all
+    /// else stays.
     pub fn forget_leases(&self) {
         self.rows().forget_leases();
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::store::{
-    Admission, Change, Halt, Leased, NewMessage, Queue, ReadyLane, Settled, Settlement, StoreResult,
+    Admission, Change, Leased, NewMessage, Queue, ReadyLane, Settled, Settlement, StoreResult,
 };
 use postrider_core::ttl::expires_at;
 use postrider_core::{AddressStatus, DeliveryId, LaneId, Message, MessageId, Timestamp};
@@ -14,7 +14,7 @@ use postrider_core::{AddressStatus, DeliveryId, LaneId, Message, MessageId, Time
 use super::MemoryStore;
 use super::rows::{Lease, MessageRow, Row, Rows, Seen};
 use crate::ids::Ids;
-use crate::progress::{LOG_MAX, Progress};
+use crate::progress::{LOG_MAX, Mark, Progress, overruled};
 use crate::wake::Work;
 
 #[async_trait]
@@ -70,6 +70,19 @@ impl Queue for MemoryStore {
         };
         self.wake.notify();
         Ok(answers)
+    }
+
+    async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        let mut start = |(id, token)| {
+            let Some(row) = rows.deliveries.get_mut(&id) else { return false };
+            let held = row.lease.is_some_and(|lease| lease.token == token && lease.until > now);
+            let may = held && !row.mark.cancelled;
+            row.mark.started |= may;
+            may
+        };
+        Ok(attempts.into_iter().map(&mut start).collect())
     }
 
     async fn wait_for_work(&self, at_most: Duration) {
@@ -149,6 +162,7 @@ impl Rows {
                 retry: None,
                 progress: Progress::fresh(due, now),
                 discarded: false,
+                mark: Mark::default(),
                 log: Vec::new(),
                 lease: None,
             };
@@ -208,7 +222,9 @@ impl Rows {
             last_delay: row.progress.last_delay,
             expires_at: row.expires,
             retry: row.retry.clone(),
-            halt: gone.then_some(Halt::AddressGone),
+            halt: row.mark.halt(gone),
+            crashes: row.mark.crashes,
+            started: row.mark.started,
         })
     }
 
@@ -218,8 +234,11 @@ impl Rows {
         if held.is_none_or(|lease| lease.token != token) {
             return Settled::Fenced;
         }
+        let mark = self.deliveries.get(&delivery).map(|row| row.mark).unwrap_or_default();
+        let change = overruled(&change, mark.cancelled);
         let message = self.change(delivery, |row| {
             row.lease = None;
+            row.mark = row.mark.settled(&change);
             row.progress = row.progress.settled(&change, &attempts, now);
             row.log.extend(attempts);
             let surplus = row.log.len().saturating_sub(LOG_MAX);

@@ -109,6 +109,19 @@ impl Registry for MemoryStore {
         Ok(self.rows().signing_keys.clone())
     }
 
+    async fn put_setting(&self, name: &str, json: Option<&str>) -> StoreResult<()> {
+        let mut rows = self.rows();
+        match json {
+            Some(json) => drop(rows.settings.insert(name.to_owned(), json.to_owned())),
+            None => drop(rows.settings.remove(name)),
+        }
+        Ok(())
+    }
+
+    async fn settings(&self) -> StoreResult<Vec<(String, String)>> {
+        Ok(self.rows().settings.clone().into_iter().collect())
+    }
+
     fn new_key_id(&self) -> KeyId {
         KeyId(self.ids().next(self.clock.now()))
     }

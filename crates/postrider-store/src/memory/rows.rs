@@ -12,7 +12,7 @@ use postrider_core::{
 
 use postrider_core::backoff::RetryPolicy;
 
-use crate::progress::{Progress, needs_body};
+use crate::progress::{Mark, Progress, needs_body};
 
 #[derive(Default)]
 pub(super) struct Rows {
@@ -26,6 +26,7 @@ pub(super) struct Rows {
     pub(super) addresses: BTreeMap<AddressId, Address>,
     pub(super) api_keys: Vec<ApiKey>,
     pub(super) signing_keys: Vec<SigningKey>,
+    pub(super) settings: BTreeMap<String, String>,
     /// Lanes set aside, each until its time.
     pub(super) aside: BTreeMap<LaneId, Timestamp>,
     pub(super) token: u64,
@@ -53,6 +54,7 @@ pub(super) struct Row {
     pub(super) retry: Option<RetryPolicy>,
     pub(super) progress: Progress,
     pub(super) discarded: bool,
+    pub(super) mark: Mark,
     pub(super) log: Vec<AttemptRecord>,
     pub(super) lease: Option<Lease>,
 }
@@ -144,7 +146,10 @@ impl Rows {
             .map(|(id, _)| *id)
             .collect();
         for id in leased {
-            self.change(id, |row| row.lease = None);
+            self.change(id, |row| {
+                row.lease = None;
+                row.mark = row.mark.crashed();
+            });
         }
         self.fresh = true;
     }
@@ -167,6 +172,7 @@ impl Rows {
             address_hash: row.hash,
             state: row.state(now),
             reason: row.progress.reason,
+            discarded: row.discarded,
             attempts: row.progress.attempts,
             created_at: id.created_at(),
             expires_at: row.expires,
