@@ -1,6 +1,7 @@
 //! What is in flight, in a file of its own that is written but never synced: it outlives the process
 //! that is killed, which is all that is asked of it. A clean end leaves it empty. What cannot be
-//! written is not remembered; nothing waits for it and nothing fails by it.
+//! written is not remembered; nothing waits for it and nothing fails by it. In a rush of small leases
+//! several share a write, so that the last millisecond may be missing.
 //!
 //! The file is a list of 64-bit words: first the number of the run, then entries of a tagged length
 //! and what it announces.
@@ -10,13 +11,17 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::folder::private_file;
 
 /// Beyond it the file starts over with what is in flight then.
 const BYTES_MAX: usize = 1 << 20;
+/// Writes in a millisecond; what comes beyond them is written together.
+const WRITES_PER_MS: u32 = 4;
 const LEASED: u64 = 1 << 56;
 const ENDED: u64 = 2 << 56;
+const WORDS_MAX: usize = 16 << 10;
 const LENGTH: u64 = (1 << 56) - 1;
 
 /// What a run left behind.
@@ -35,6 +40,9 @@ struct Log {
     run: u64,
     bytes: usize,
     words: Vec<u8>,
+    /// The millisecond that is counted, and what was written in it.
+    since: Instant,
+    writes: u32,
 }
 
 impl Flight {
@@ -55,7 +63,14 @@ impl Flight {
     pub(super) fn begin(path: &Path, run: u64) -> Self {
         let file = private_file(path)
             .inspect_err(|error| tracing::warn!(%error, "what is in flight cannot be noted"));
-        let mut log = Log { file: file.ok(), run, bytes: 0, words: Vec::new() };
+        let mut log = Log {
+            file: file.ok(),
+            run,
+            bytes: 0,
+            words: Vec::new(),
+            since: Instant::now(),
+            writes: 0,
+        };
         log.start_over(&[]);
         Self(Mutex::new(log))
     }
@@ -77,7 +92,15 @@ impl Flight {
         log.push(LEASED | seqs.len() as u64);
         log.push(at as u64);
         seqs.for_each(|seq| log.push(seq));
-        log.write();
+        log.write_soon();
+    }
+
+    /// Writes what was not yet: there is time now.
+    pub(super) fn catch_up(&self) {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !log.words.is_empty() {
+            log.write();
+        }
     }
 
     /// Leases that ended in order.
@@ -89,7 +112,7 @@ impl Flight {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         log.push(ENDED | count);
         seqs.for_each(|seq| log.push(seq));
-        log.write();
+        log.write_soon();
     }
 
     /// A clean end: nothing counts as in flight, and nothing is noted any more.
@@ -106,7 +129,18 @@ impl Log {
         self.words.extend_from_slice(&word.to_le_bytes());
     }
 
+    fn write_soon(&mut self) {
+        if self.since.elapsed() >= Duration::from_millis(1) {
+            self.since = Instant::now();
+            self.writes = 0;
+        }
+        if self.writes < WRITES_PER_MS || self.words.len() >= WORDS_MAX {
+            self.write();
+        }
+    }
+
     fn write(&mut self) {
+        self.writes += 1;
         let Some(file) = &mut self.file else {
             self.words.clear();
             return;
@@ -120,6 +154,7 @@ impl Log {
     }
 
     fn start_over(&mut self, in_flight: &[(u64, i64)]) {
+        self.words.clear();
         let emptied = self.file.as_mut().map(|file| file.set_len(0).and_then(|()| file.rewind()));
         if let Some(Err(error)) = emptied {
             tracing::warn!(%error, "what is in flight cannot be noted any more");
@@ -173,6 +208,7 @@ mod tests {
         flight.ended([2].into_iter());
         flight.leased(200, [2, 4].into_iter(), Vec::new);
         flight.ended([4, 1].into_iter());
+        flight.catch_up();
         let left = Left { run: 7, in_flight: HashMap::from([(3, 100), (2, 200)]) };
         assert_eq!(Flight::left(&path), left);
         flight.end();
@@ -189,6 +225,7 @@ mod tests {
             flight.leased(5, [n].into_iter(), || vec![(1, 5), (2, 6)]);
             flight.ended([n].into_iter());
         }
+        flight.catch_up();
         assert!(path.metadata().unwrap().len() < 2 * BYTES_MAX as u64);
         assert_eq!(Flight::left(&path).in_flight, HashMap::from([(1, 5), (2, 6)]));
     }

@@ -42,6 +42,7 @@ impl Queue for EmbeddedStore {
     }
 
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
+        self.shared.flight.catch_up();
         loop {
             let now = self.shared.now().0;
             let (ready, dry) = {
@@ -95,6 +96,7 @@ impl Queue for EmbeddedStore {
     }
 
     async fn wait_for_work(&self, at_most: Duration) {
+        self.shared.flight.catch_up();
         let look = |now: Timestamp| match self.shared.board().next_work(now.0) {
             Ok(()) => Work::Now,
             Err(next) => Work::At(next.map(Timestamp)),

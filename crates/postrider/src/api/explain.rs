@@ -203,6 +203,7 @@ fn gates(
 fn can_do(delivery: &Delivery) -> Vec<String> {
     let id = delivery.id;
     match delivery.state {
+        State::Failed if delivery.discarded => Vec::new(),
         State::Failed => {
             vec![format!("postrider dead replay {id}"), format!("postrider dead discard {id}")]
         }
