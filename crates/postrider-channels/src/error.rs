@@ -27,6 +27,8 @@ pub enum Error {
         "not a DKIM key: a PEM file with an RSA (2048 bits or more) or Ed25519 private key is needed, found {0}"
     )]
     DkimKey(&'static str),
+    #[error("not an endpoint: {allowed} is needed")]
+    Endpoint { allowed: &'static str },
     #[error("the cryptographic library failed")]
     Crypto,
 }

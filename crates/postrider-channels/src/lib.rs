@@ -7,6 +7,7 @@ pub mod accounts;
 mod deliver;
 mod error;
 
+mod jwt;
 mod scrub;
 mod tables;
 
@@ -21,10 +22,12 @@ pub mod sms;
 pub mod webhook;
 pub mod webpush;
 
+pub use apns::ApnsChannel;
 pub use chat::ChatChannel;
 pub use deliver::Wiring;
 pub use email::EmailChannel;
 pub use error::Error;
+pub use fcm::FcmChannel;
 pub use http::{Credentials, EnvAndFiles, HttpChannel};
 pub use pool::{Pool, PoolConfig, is_public};
 pub use sms::SmsChannel;

@@ -114,8 +114,14 @@ impl Standing {
     ) -> Option<(Hold, Turn)> {
         let signal = Signal::of(outcome, status);
         let gone = *outcome == Outcome::Gone;
-        if let Outcome::RetryAfter { after, scope: Scope::Credential | Scope::Host } = outcome {
-            self.pause.extend(now + *after);
+        let apart = |scope| scope != Scope::Target;
+        match *outcome {
+            Outcome::RetryAfter { after, scope } | Outcome::Hold { after, scope }
+                if apart(scope) =>
+            {
+                self.pause.extend(now + after);
+            }
+            _ => {}
         }
         let credential = self.credential.report(signal, gone, epochs.credential, now, roll);
         let breaker = self.breaker.report(signal, epochs.breaker, now, roll);
@@ -135,10 +141,11 @@ impl Standing {
 
 /// Whether what a call has met is the account's and not the message's: another account may do better.
 pub fn is_the_account_s(outcome: &Outcome) -> bool {
-    matches!(
-        outcome,
-        Outcome::Config | Outcome::RetryAfter { scope: Scope::Credential | Scope::Host, .. }
-    )
+    match outcome {
+        Outcome::Config => true,
+        Outcome::RetryAfter { scope, .. } | Outcome::Hold { scope, .. } => *scope != Scope::Target,
+        _ => false,
+    }
 }
 
 /// One account as the choice sees it.

@@ -25,6 +25,8 @@ pub struct Attempt {
     pub now: Timestamp,
     /// Nothing is written to a socket at or after this.
     pub expires_at: Timestamp,
+    /// When the address was registered, where it is a registered one.
+    pub address_since: Option<Timestamp>,
     /// Make a new token or signature even if a cached one looks good.
     pub resign: bool,
     /// The dispatcher's own handle; comes back in [`Finished`].

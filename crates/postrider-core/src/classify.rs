@@ -6,6 +6,7 @@ mod built_in;
 mod chat;
 mod mail;
 mod phone;
+mod push;
 mod row;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,8 +36,8 @@ pub fn longest_retry_after(scope: Scope) -> Duration {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answer<'a> {
     /// `webpush`, `webpush.fcm`, `webpush.mozilla`, `webpush.apple`, `webpush.wns`, `webhook`, `http`,
-    /// `email.smtp.rcpt`, `sms.twilio`, `chat.slack` and so on. A name that no row knows is looked up
-    /// without its last part.
+    /// `fcm`, `apns`, `email.smtp.rcpt`, `sms.twilio`, `chat.slack` and so on. A name that no row knows
+    /// is looked up without its last part.
     pub service: &'a str,
     pub status: u16,
     /// The provider's machine-readable code, or the start of its text where it has no codes.
@@ -125,6 +126,7 @@ pub fn classify(table: &Table, answer: &Answer<'_>, now: Timestamp) -> Outcome {
         Verdict::Ambiguous => Outcome::Ambiguous,
         Verdict::Expired => Outcome::Expired,
         Verdict::ResignOnce => Outcome::ResignOnce,
+        Verdict::Reconnect => Outcome::Reconnect,
         Verdict::ResignIfStale => match answer.token_age {
             Some(age) if age > FRESH_TOKEN => Outcome::ResignOnce,
             _ => Outcome::Config,

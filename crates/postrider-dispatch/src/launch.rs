@@ -173,6 +173,7 @@ impl Running {
                 number: job.next_number(),
                 now,
                 expires_at: job.leased.expires_at,
+                address_since: job.leased.address_since,
                 resign: job.resigned,
                 slot,
             }

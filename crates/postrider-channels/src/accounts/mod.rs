@@ -42,6 +42,14 @@ pub struct AccountConfig<C> {
     pub settings: C,
 }
 
+impl<C> AccountConfig<C> {
+    /// The same with other settings, made from these.
+    pub fn map<D>(self, make: impl FnOnce(C) -> D) -> AccountConfig<D> {
+        let Self { name, tenant, priority, cost, rate, settings } = self;
+        AccountConfig { name, tenant, priority, cost, rate, settings: make(settings) }
+    }
+}
+
 pub struct Account<C> {
     pub name: Arc<str>,
     tenant: Option<TenantId>,
@@ -94,6 +102,11 @@ impl<C> Accounts<C> {
         let own = self.all.iter().any(|account| account.tenant.as_ref() == Some(tenant));
         let wanted = own.then_some(tenant);
         self.all.iter().filter(move |account| account.tenant.as_ref() == wanted)
+    }
+
+    /// The account that a tenant would use if nothing held any.
+    pub fn first<'a>(&'a self, tenant: &'a TenantId) -> Option<&'a Arc<Account<C>>> {
+        self.of(tenant).min_by(|a, b| a.priority.cmp(&b.priority).then(a.cost.total_cmp(&b.cost)))
     }
 
     pub fn serves(&self, tenant: &TenantId) -> bool {

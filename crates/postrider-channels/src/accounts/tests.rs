@@ -42,6 +42,7 @@ fn attempt(tenant: &str) -> Attempt {
         number: 1,
         now: NOW,
         expires_at: NOW + Duration::from_secs(60),
+        address_since: None,
         resign: false,
         slot: 0,
     }

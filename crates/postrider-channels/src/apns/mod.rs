@@ -1,5 +1,209 @@
-//! The Apple Push Notification service over HTTP/2.
+//! The Apple Push Notification service: HTTP/2 only, by token or by certificate.
+//!
+//! Never makes a provider token per request, never mixes two keys on one connection, and never takes a
+//! device for dead because it lives in the other environment.
 
 mod account;
+mod answer;
+mod key;
+pub(crate) mod render;
+mod sender;
+mod token;
+mod wire;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use postrider_core::address::ApnsEnvironment;
+use postrider_core::breaker::BreakerPolicy;
+use postrider_core::content::Content;
+use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
 
 pub use account::ApnsAccount;
+pub use sender::Sender;
+
+use crate::accounts::{Account, AccountConfig, Accounts};
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::pool::{Endpoint, Request, Response};
+use crate::scrub;
+use key::Credential;
+use render::Draft;
+pub(crate) use render::collapse_id;
+use sender::Way;
+use token::{KEPT_FOR, ProviderTokens};
+
+pub struct ApnsChannel {
+    wiring: Wiring,
+    accounts: Arc<Accounts<Sender>>,
+}
+
+impl ApnsChannel {
+    pub fn new(
+        wiring: Wiring,
+        accounts: Vec<AccountConfig<ApnsAccount>>,
+        policy: BreakerPolicy,
+    ) -> Self {
+        // Accounts of one team and key share their tokens: Apple counts them together.
+        let mut shared: HashMap<(String, String), Arc<ProviderTokens>> = HashMap::new();
+        let mut sender = |settings: ApnsAccount| {
+            let ids = settings.team_id.clone().zip(settings.key_id.clone());
+            let tokens = ids.map(|(team, key)| {
+                let new = Arc::new(ProviderTokens::new(&team, &key));
+                shared.entry((team, key)).or_insert(new).clone()
+            });
+            Sender::new(settings, tokens)
+        };
+        let accounts = accounts.into_iter().map(|config| config.map(&mut sender)).collect();
+        let accounts = Accounts::new(ChannelKind::Apns, accounts, policy, wiring.clock.clone());
+        Self { wiring, accounts: Arc::new(accounts) }
+    }
+
+    pub fn accounts(&self) -> &Arc<Accounts<Sender>> {
+        &self.accounts
+    }
+
+    /// Reads every credential and says, by account, what cannot be used. It is tried again when it is
+    /// needed.
+    pub async fn load(&self) -> Vec<(Arc<str>, String)> {
+        let mut failures = Vec::new();
+        for account in self.accounts.iter() {
+            if let Err(why) = account.settings.way(&self.wiring.pool).await {
+                failures.push((account.name.clone(), why));
+            }
+        }
+        failures
+    }
+}
+
+#[async_trait]
+impl Channel for ApnsChannel {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Apns
+    }
+
+    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
+        deliver::deliver(self, batch, done).await;
+    }
+}
+
+impl Protocol for ApnsChannel {
+    type Ready = Draft;
+
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Draft, Ended>> {
+        let draft = |attempt: &Attempt| {
+            let content = Content::parse(&attempt.message.content).ok();
+            content.and_then(|content| render::draft(&content).ok())
+        };
+        let bad = || ended(Outcome::DropMessage, "bad_content");
+        attempts.iter().map(|attempt| draft(attempt).ok_or_else(bad)).collect()
+    }
+
+    async fn send(&self, attempt: &Attempt, draft: Draft) -> Report {
+        let Target::Apns { topic, environment, .. } = &*attempt.target else {
+            return *ended(Outcome::DropMessage, "wrong_channel");
+        };
+        let fits = |sender: &Sender| sender.may_send_to(topic);
+        let chosen = match self.accounts.choose(attempt, fits).await {
+            Ok(chosen) => chosen,
+            Err(held) => return *held,
+        };
+        let home = environment.unwrap_or(ApnsEnvironment::Production);
+        let mut report = self.call(&chosen, attempt, &draft, home, environment.is_some()).await;
+        if environment.is_none() && report.code.as_deref() == Some("BadDeviceToken") {
+            // Nobody said where the device is at home: it may be in the other place.
+            report = self.call(&chosen, attempt, &draft, home.other(), true).await;
+        }
+        if report.outcome == Outcome::Config {
+            chosen.settings.forget();
+        }
+        chosen.settle(attempt, report, fits)
+    }
+}
+
+impl ApnsChannel {
+    /// One call. `is_home` says that there is no other place to look for the device.
+    async fn call(
+        &self,
+        account: &Account<Sender>,
+        attempt: &Attempt,
+        draft: &Draft,
+        environment: ApnsEnvironment,
+        is_home: bool,
+    ) -> Report {
+        let called = async {
+            let way = self.way(account).await?;
+            let endpoint = way.endpoint(environment, attempt.target.place())?;
+            self.exchange(account, &way, &endpoint, attempt, draft, is_home).await
+        };
+        called.await.unwrap_or_else(|ended: Ended| *ended)
+    }
+
+    async fn way(&self, account: &Account<Sender>) -> Result<Arc<Way>, Ended> {
+        account.settings.way(&self.wiring.pool).await.map_err(|why| {
+            tracing::error!(account = &*account.name, why, "no credential");
+            let detail = format!("the credential of account {} cannot be used", account.name);
+            misconfigured("credential_unreadable", &detail)
+        })
+    }
+
+    async fn exchange(
+        &self,
+        account: &Account<Sender>,
+        way: &Way,
+        endpoint: &Endpoint,
+        attempt: &Attempt,
+        draft: &Draft,
+        is_home: bool,
+    ) -> Result<Report, Ended> {
+        let sender = &account.settings;
+        let Target::Apns { topic, .. } = &*attempt.target else {
+            return Err(ended(Outcome::DropMessage, "wrong_channel"));
+        };
+        let now = self.wiring.clock.now();
+        let token = way
+            .token(sender, now, attempt.resign)
+            .map_err(|_| misconfigured("apns_sign", "no provider token could be signed"))?;
+        let request = |now| Request {
+            method: ::http::Method::POST,
+            headers: wire::headers(attempt, draft, topic, token.as_deref(), now),
+            body: draft.payload.clone(),
+        };
+        let response = self.wiring.exchange(attempt, endpoint, request).await?;
+        let now = self.wiring.clock.now();
+        let refused = answer::read(&response);
+        self.react(sender, endpoint, &response, refused.as_ref().map(|r| &*r.reason));
+        let proven = is_home && sender.works(now);
+        let age = token.map(|token| now.since(token.signed_at));
+        let reading = Reading {
+            service: "apns",
+            code: answer::code(refused, response.status.as_u16(), attempt, proven),
+            retry_after: None,
+            // A younger one cannot be replaced: then it is the key, or the clock.
+            token_age: age.filter(|age| *age > KEPT_FOR),
+            provider_id: scrub::header(&response.headers, "apns-id"),
+            hide: &[attempt.target.place()],
+        };
+        Ok(self.wiring.judge(attempt, &response, reading))
+    }
+
+    /// What an answer means for the connections and the token, beyond this one attempt.
+    fn react(
+        &self,
+        sender: &Sender,
+        endpoint: &Endpoint,
+        response: &Response,
+        reason: Option<&str>,
+    ) {
+        let now = self.wiring.clock.now();
+        match reason {
+            None if response.status.is_success() => sender.worked(now),
+            Some("TooManyProviderTokenUpdates") => {
+                sender.rest(now);
+                endpoint.reconnect();
+            }
+            Some("UnrelatedKeyIdInToken" | "IdleTimeout" | "Shutdown") => endpoint.reconnect(),
+            _ => {}
+        }
+    }
+}

@@ -1,5 +1,180 @@
-//! Firebase Cloud Messaging over HTTP v1.
+//! Firebase Cloud Messaging over HTTP v1: one message per request, sent with a service account's token.
+//!
+//! Speaks neither the legacy protocol nor `/batch`, subscribes nobody to topics, and never deletes a
+//! token on its own: what an answer means is in the core's tables.
 
 mod account;
+mod answer;
+mod oauth;
+pub(crate) mod render;
+mod service_account;
+
+use std::sync::Arc;
+
+use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderValue, Method};
+use async_trait::async_trait;
+use postrider_core::breaker::BreakerPolicy;
+use postrider_core::content::Content;
+use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, TenantId};
+use serde_json::{Map, Value};
 
 pub use account::FcmAccount;
+
+use crate::accounts::{Account, AccountConfig, Accounts, Material};
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::pool::Request;
+use oauth::Tokens;
+use service_account::ServiceAccount;
+
+/// A project that can be sent to.
+pub struct Project {
+    settings: FcmAccount,
+    credential: Material<ServiceAccount>,
+    tokens: Arc<Tokens>,
+}
+
+impl Project {
+    fn new(settings: FcmAccount) -> Self {
+        let credential = Material::new(settings.credential.clone(), ServiceAccount::parse);
+        Self { settings, credential, tokens: Arc::default() }
+    }
+
+    /// The project's name: as configured, else as its service account says, once that was read.
+    fn name(&self) -> Option<Arc<str>> {
+        match &self.settings.project {
+            Some(name) => Some(name.as_str().into()),
+            None => self.credential.kept().map(|account| (&*account.project).into()),
+        }
+    }
+}
+
+pub struct FcmChannel {
+    wiring: Wiring,
+    accounts: Arc<Accounts<Project>>,
+}
+
+impl FcmChannel {
+    pub fn new(
+        wiring: Wiring,
+        accounts: Vec<AccountConfig<FcmAccount>>,
+        policy: BreakerPolicy,
+    ) -> Self {
+        let accounts = accounts.into_iter().map(|config| config.map(Project::new)).collect();
+        let accounts = Accounts::new(ChannelKind::Fcm, accounts, policy, wiring.clock.clone());
+        Self { wiring, accounts: Arc::new(accounts) }
+    }
+
+    pub fn accounts(&self) -> &Arc<Accounts<Project>> {
+        &self.accounts
+    }
+
+    /// Reads every credential, so that projects are known by name. What cannot be read is said by
+    /// account; it is tried again when it is needed.
+    pub async fn load(&self) -> Vec<(Arc<str>, String)> {
+        let mut failures = Vec::new();
+        for account in self.accounts.iter() {
+            if let Err(why) = account.settings.credential.get().await {
+                failures.push((account.name.clone(), why));
+            }
+        }
+        failures
+    }
+
+    /// A device belongs to one project. Where nobody says which, it is the tenant's first.
+    fn project_of(&self, tenant: &TenantId, named: Option<&str>) -> Option<Arc<str>> {
+        named.map(Into::into).or_else(|| self.accounts.first(tenant)?.settings.name())
+    }
+}
+
+#[async_trait]
+impl Channel for FcmChannel {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Fcm
+    }
+
+    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
+        deliver::deliver(self, batch, done).await;
+    }
+}
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+impl Protocol for FcmChannel {
+    type Ready = Map<String, Value>;
+
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Self::Ready, Ended>> {
+        let draft = |attempt: &Attempt| {
+            let content = Content::parse(&attempt.message.content).ok();
+            content.and_then(|content| render::draft(&content).ok())
+        };
+        let bad = || ended(Outcome::DropMessage, "bad_content");
+        attempts.iter().map(|attempt| draft(attempt).ok_or_else(bad)).collect()
+    }
+
+    async fn send(&self, attempt: &Attempt, draft: Self::Ready) -> Report {
+        let Target::Fcm { project, .. } = &*attempt.target else {
+            return *ended(Outcome::DropMessage, "wrong_channel");
+        };
+        let wanted = self.project_of(&attempt.message.tenant, project.as_deref());
+        let fits = |project: &Project| {
+            let (name, wanted) = (project.name(), wanted.as_ref());
+            name.is_none() || wanted.is_none() || name.as_ref() == wanted
+        };
+        let chosen = match self.accounts.choose(attempt, fits).await {
+            Ok(chosen) => chosen,
+            Err(held) => return *held,
+        };
+        let report = match self.call(&chosen, attempt, draft).await {
+            Ok(report) => report,
+            Err(ended) => *ended,
+        };
+        if report.outcome == Outcome::Config {
+            // A new key may lie there by the time somebody tries again.
+            chosen.settings.credential.forget();
+        }
+        chosen.settle(attempt, report, fits)
+    }
+}
+
+impl FcmChannel {
+    async fn call(
+        &self,
+        account: &Account<Project>,
+        attempt: &Attempt,
+        draft: Map<String, Value>,
+    ) -> Result<Report, Ended> {
+        let Target::Fcm { device, .. } = &*attempt.target else {
+            return Err(ended(Outcome::DropMessage, "wrong_channel"));
+        };
+        let project = &account.settings;
+        let service = project.credential.get().await.map_err(|why| {
+            tracing::error!(account = &*account.name, why, "no credential");
+            let detail = format!("the credential of account {} cannot be used", account.name);
+            misconfigured("credential_unreadable", &detail)
+        })?;
+        let token = project.tokens.get(&service, &self.wiring, attempt.resign).await?;
+        let name = project.settings.project.as_deref().unwrap_or(&service.project);
+        let base = project.settings.endpoint.trim_end_matches('/');
+        let url = format!("{base}/v1/projects/{name}/messages:send");
+        let endpoint = self.wiring.endpoint(&url)?;
+        let request = |now| {
+            let mut headers = HeaderMap::with_capacity(4);
+            headers.insert(AUTHORIZATION, token.authorization.clone());
+            headers.insert(CONTENT_TYPE, JSON);
+            headers.insert(USER_AGENT, crate::webpush::AGENT);
+            let body = render::finish(draft, device, attempt, now).into();
+            Request { method: Method::POST, headers, body }
+        };
+        let response = self.wiring.exchange(attempt, &endpoint, request).await?;
+        let reading = Reading {
+            service: "fcm",
+            code: answer::code(&response),
+            token_age: Some(self.wiring.clock.now().since(token.given_at)),
+            retry_after: None,
+            provider_id: answer::name(&response),
+            hide: &[attempt.target.place()],
+        };
+        Ok(self.wiring.judge(attempt, &response, reading))
+    }
+}

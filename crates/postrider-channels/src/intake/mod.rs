@@ -1,8 +1,10 @@
 //! What each channel knows at the gate: how an address is written, what could never be delivered.
 //! Pure; host names are resolved and checked again when a connection is opened.
 
+mod apns;
 mod chat;
 pub mod email;
+mod fcm;
 mod http;
 mod sms;
 mod webhook;
@@ -14,8 +16,10 @@ use std::sync::Arc;
 use postrider_core::{FieldError, Intake, TenantId};
 use url::{Host, Url};
 
+pub use apns::ApnsIntake;
 pub use chat::ChatIntake;
 pub use email::EmailIntake;
+pub use fcm::FcmIntake;
 pub use http::HttpIntake;
 pub use sms::SmsIntake;
 pub use webhook::WebhookIntake;

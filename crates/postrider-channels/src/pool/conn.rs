@@ -29,6 +29,8 @@ pub(super) struct Meta {
     pub(super) in_flight: AtomicUsize,
     /// How many may be in flight: ours or the peer's limit, whichever is lower; 1 for HTTP/1.1.
     pub(super) max: AtomicUsize,
+    /// Whether it takes more than one at a time yet.
+    pub(super) proven: AtomicBool,
     /// Takes no new requests.
     pub(super) draining: AtomicBool,
     pub(super) born: Instant,
@@ -48,11 +50,17 @@ impl Meta {
         Arc::new(Self {
             in_flight: AtomicUsize::new(0),
             max: AtomicUsize::new(max),
+            proven: AtomicBool::new(true),
             draining: AtomicBool::new(false),
             born: Instant::now(),
             heard: AtomicBool::new(false),
             last_answer: AtomicU64::new(0),
         })
+    }
+
+    /// How many requests it takes at this moment.
+    pub(super) fn room(&self) -> usize {
+        if self.proven.load(Ordering::SeqCst) { self.max.load(Ordering::SeqCst) } else { 1 }
     }
 
     pub(super) fn last_answer(&self) -> Instant {
@@ -184,6 +192,9 @@ impl Slot {
         };
         self.conn.meta.answered();
         let (head, body) = answer.into_parts();
+        if head.status.is_success() && !self.conn.meta.proven.swap(true, Ordering::SeqCst) {
+            self.peer.ring();
+        }
         let body = read(body, deadline).await;
         Ok(Response { status: head.status, headers: head.headers, body })
     }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{Origin, PoolConfig, TransportError, is_public, tls};
+use super::{Origin, PoolConfig, Profile, TransportError, is_public, tls};
 
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -45,17 +45,21 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 pub(super) async fn open(
     origin: &Origin,
     config: &PoolConfig,
-    tls: &Arc<ClientConfig>,
+    profile: &Profile,
 ) -> Result<Opened, TransportError> {
     let deadline = Instant::now() + config.connect_timeout();
     let tcp = dial(origin.host(), origin.port(), config.allow_private_targets, deadline).await?;
     if !origin.is_https() {
         return handshake_http1(Box::new(tcp)).await;
     }
-    let stream = encrypt(tcp, origin.host(), config.tls_timeout(), tls).await?;
+    let stream = encrypt(tcp, origin.host(), config.tls_timeout(), &profile.tls).await?;
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = Box::new(stream);
-    if is_h2 { handshake_http2(stream, config).await } else { handshake_http1(stream).await }
+    match (is_h2, profile.http2_only) {
+        (true, _) => handshake_http2(stream, config, profile).await,
+        (false, false) => handshake_http1(stream).await,
+        (false, true) => Err(TransportError::not_sent("http2", "the peer does not speak HTTP/2")),
+    }
 }
 
 /// Connects to a host that may be a name or an address, with or without brackets.
@@ -153,10 +157,12 @@ async fn handshake_http1(stream: Box<dyn Io>) -> Result<Opened, TransportError> 
 async fn handshake_http2(
     stream: Box<dyn Io>,
     config: &PoolConfig,
+    profile: &Profile,
 ) -> Result<Opened, TransportError> {
+    let at_first = if profile.one_until_proven { 1 } else { STREAMS_BEFORE_SETTINGS };
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .initial_max_send_streams(config.streams_max.min(STREAMS_BEFORE_SETTINGS))
+        .initial_max_send_streams(config.streams_max.min(at_first))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .adaptive_window(false)

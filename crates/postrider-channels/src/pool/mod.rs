@@ -26,12 +26,16 @@ pub use conn::Slot;
 pub use failure::TransportError;
 pub use guard::is_public;
 pub use origin::{Origin, UrlError};
+pub use tls::Identity;
 
 use crate::Error;
 use peer::Peer;
 
 /// How many origins are remembered before those without a connection are forgotten.
 const ORIGINS_SWEPT_AT: usize = 1024;
+
+/// What we speak, best first.
+const ALPN: [&str; 2] = ["h2", "http/1.1"];
 
 /// A cheap handle to the pool. Connections live on the runtime of whoever asks for them.
 #[derive(Clone)]
@@ -41,7 +45,7 @@ pub struct Pool {
 
 struct Shared {
     config: Arc<PoolConfig>,
-    tls: Arc<rustls::ClientConfig>,
+    profile: Profile,
     /// By the URL's beginning as it was written, so that the hot path compares and builds nothing.
     peers: RwLock<HashMap<Box<str>, Arc<Peer>>>,
     /// Connections to all of them.
@@ -55,7 +59,31 @@ pub struct Endpoint {
     uri: Uri,
 }
 
+/// How connections to a peer are made.
+#[derive(Clone)]
+struct Profile {
+    tls: Arc<rustls::ClientConfig>,
+    http2_only: bool,
+    one_until_proven: bool,
+}
+
 impl Endpoint {
+    /// Another path at the same peer, over the same connections.
+    pub fn at(&self, path: &str) -> Result<Self, TransportError> {
+        let uri = Uri::builder()
+            .scheme(if self.origin().is_https() { "https" } else { "http" })
+            .authority(self.origin().authority())
+            .path_and_query(path)
+            .build();
+        let uri = uri.map_err(|_| TransportError::BadUrl(UrlError::NotAUrl))?;
+        Ok(Self { peer: self.peer.clone(), uri })
+    }
+
+    /// Has its connections replaced by new ones.
+    pub fn reconnect(&self) {
+        self.peer.retire();
+    }
+
     pub fn origin(&self) -> &Origin {
         self.peer.origin()
     }
@@ -87,12 +115,12 @@ pub struct PoolStats {
 
 impl Pool {
     pub fn new(config: PoolConfig) -> Result<Self, Error> {
-        let tls = Arc::new(tls::client_config(&config, &["h2", "http/1.1"])?);
+        let tls = Arc::new(tls::client_config(&config, &ALPN, None)?);
         let config = Arc::new(config);
         Ok(Self {
             shared: Arc::new(Shared {
                 config,
-                tls,
+                profile: Profile { tls, http2_only: false, one_until_proven: false },
                 peers: RwLock::default(),
                 open: Arc::default(),
             }),
@@ -115,7 +143,32 @@ impl Pool {
         if !origin.is_https() && !self.shared.config.allow_plain_http {
             return Err(TransportError::Blocked { code: "plain_http" });
         }
-        Ok(Endpoint { peer: self.shared.insert(prefix, origin), uri })
+        let profile = self.shared.profile.clone();
+        Ok(Endpoint { peer: self.shared.insert(prefix, origin, profile), uri })
+    }
+
+    /// A peer whose connections nobody else uses: HTTP/2 only, and one request at a time until the first
+    /// one was accepted, unless a certificate of our own says who we are. `name` tells those of the
+    /// same origin apart.
+    pub fn private_endpoint(
+        &self,
+        url: &str,
+        name: &str,
+        identity: Option<&Identity>,
+    ) -> Result<Endpoint, Error> {
+        let bad = |error: UrlError| Error::Endpoint { allowed: error.allowed() };
+        let uri = Uri::try_from(url).map_err(|_| bad(UrlError::NotAUrl))?;
+        let origin = Origin::parse(url).map_err(bad)?;
+        if !origin.is_https() {
+            return Err(bad(UrlError::Scheme));
+        }
+        let tls = match identity {
+            None => self.shared.profile.tls.clone(),
+            Some(_) => Arc::new(tls::client_config(&self.shared.config, &ALPN, identity)?),
+        };
+        let profile = Profile { tls, http2_only: true, one_until_proven: identity.is_none() };
+        let key = format!("{} {name}", origin::prefix(url));
+        Ok(Endpoint { peer: self.shared.insert(&key, origin, profile), uri })
     }
 
     /// Waits for the right to send one request: a free stream on a connection, opened if need be.
@@ -166,14 +219,12 @@ impl Shared {
         peers.values().for_each(|peer| peer.close_idle());
     }
 
-    fn insert(&self, prefix: &str, origin: Origin) -> Arc<Peer> {
+    fn insert(&self, prefix: &str, origin: Origin, profile: Profile) -> Arc<Peer> {
         let mut peers = self.peers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         if peers.len() >= ORIGINS_SWEPT_AT {
             peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.load() != (0, 0));
         }
-        let new = || {
-            Arc::new(Peer::new(origin, self.config.clone(), self.tls.clone(), self.open.clone()))
-        };
+        let new = || Arc::new(Peer::new(origin, self.config.clone(), profile, self.open.clone()));
         peers.entry(prefix.into()).or_insert_with(new).clone()
     }
 }

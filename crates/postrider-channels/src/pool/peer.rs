@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::conn::{Conn, Meta, Sender, Slot};
 use super::connect::{self, Opened};
 use super::driver::Driver;
-use super::{Origin, PoolConfig, TransportError};
+use super::{Origin, PoolConfig, Profile, TransportError};
 
 /// Connections of an HTTP/1.1 peer that are opened at the same time.
 const HTTP1_OPENING_MAX: usize = 8;
@@ -25,7 +24,7 @@ const HTTP1_CONNECTIONS_MAX: usize = 256;
 pub(super) struct Peer {
     origin: Origin,
     config: Arc<PoolConfig>,
-    tls: Arc<ClientConfig>,
+    profile: Profile,
     /// Connections of the whole pool.
     open: Arc<AtomicUsize>,
     state: Mutex<State>,
@@ -57,12 +56,12 @@ impl Peer {
     pub(super) fn new(
         origin: Origin,
         config: Arc<PoolConfig>,
-        tls: Arc<ClientConfig>,
+        profile: Profile,
         open: Arc<AtomicUsize>,
     ) -> Self {
         let state = Mutex::new(State { http1: !origin.is_https(), ..State::default() });
         let (waiting, changed) = (AtomicUsize::new(0), Notify::new());
-        Self { origin, config, tls, open, state, waiting, changed }
+        Self { origin, config, profile, open, state, waiting, changed }
     }
 
     pub(super) fn origin(&self) -> &Origin {
@@ -142,7 +141,7 @@ impl Peer {
     /// Runs on its own, so that a caller who gives up does not take the connection along.
     async fn open(self: Arc<Self>) {
         let opened = if self.open.load(Ordering::SeqCst) < self.config.connections_total_max {
-            connect::open(&self.origin, &self.config, &self.tls).await
+            connect::open(&self.origin, &self.config, &self.profile).await
         } else {
             Err(TransportError::not_sent("connections", "too many connections are open"))
         };
@@ -169,6 +168,7 @@ impl Peer {
             Opened::H2(sender, connection) => {
                 let limit = self.config.streams_max.max(1);
                 let meta = Meta::new(connection.current_max_send_streams().clamp(1, limit));
+                meta.proven.store(!self.profile.one_until_proven, Ordering::SeqCst);
                 let publish = move |connection: &connect::H2, meta: &Meta| {
                     let max = connection.current_max_send_streams().clamp(1, limit);
                     meta.max.swap(max, Ordering::SeqCst) < max
@@ -209,6 +209,13 @@ impl Peer {
         self.lock().conns.retain(|conn| conn.meta.in_flight.load(Ordering::SeqCst) > 0);
     }
 
+    /// Lets nothing new go out on what is open now; what is in flight may still end well.
+    pub(super) fn retire(&self) {
+        let conns = std::mem::take(&mut self.lock().conns);
+        conns.iter().for_each(|conn| conn.meta.draining.store(true, Ordering::SeqCst));
+        self.ring();
+    }
+
     pub(super) fn config(&self) -> &Arc<PoolConfig> {
         &self.config
     }
@@ -229,7 +236,7 @@ fn least_loaded(conns: &[Arc<Conn>]) -> (Option<Arc<Conn>>, bool) {
     let mut all_busy = true;
     for conn in conns {
         let in_flight = conn.meta.in_flight.load(Ordering::SeqCst);
-        let max = conn.meta.max.load(Ordering::SeqCst);
+        let max = conn.meta.room();
         all_busy &= in_flight * 5 >= max * 4;
         if in_flight < max && best.is_none_or(|(fewest, _)| in_flight < fewest) {
             best = Some((in_flight, conn));

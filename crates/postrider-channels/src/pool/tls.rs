@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use super::PoolConfig;
@@ -13,12 +13,25 @@ use crate::Error;
 
 const SESSIONS_KEPT: usize = 1024;
 
+/// A certificate with the key that belongs to it, to identify ourselves with.
+pub struct Identity {
+    pub chain: Vec<CertificateDer<'static>>,
+    pub key: PrivateKeyDer<'static>,
+}
+
 /// For peers that speak any of these protocols; none is offered for those that know no ALPN.
-pub(crate) fn client_config(config: &PoolConfig, alpn: &[&str]) -> Result<ClientConfig, Error> {
-    let mut tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+pub(crate) fn client_config(
+    config: &PoolConfig,
+    alpn: &[&str],
+    identity: Option<&Identity>,
+) -> Result<ClientConfig, Error> {
+    let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots(config)?)
-        .with_no_client_auth();
+        .with_root_certificates(roots(config)?);
+    let mut tls = match identity {
+        None => tls.with_no_client_auth(),
+        Some(own) => tls.with_client_auth_cert(own.chain.clone(), own.key.clone_key())?,
+    };
     tls.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     tls.resumption = Resumption::in_memory_sessions(SESSIONS_KEPT);
     Ok(tls)

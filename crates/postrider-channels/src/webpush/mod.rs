@@ -22,8 +22,8 @@ pub use encrypt::{EncryptError, Padding, Plain, encrypt_batch};
 pub use keys::{SubscriptionKeys, VapidKey, VapidSubject};
 pub use render::{PLAINTEXT_MAX, plaintext_len, render};
 pub use vapid::{Token, Tokens};
-pub(crate) use wire::AGENT;
 pub use wire::topic;
+pub(crate) use wire::{AGENT, urgency};
 
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};

@@ -5,13 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ::http::HeaderValue;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postrider_core::{KeyId, Timestamp};
 
 use super::keys::{VapidKey, VapidSubject};
-use crate::Error;
 use crate::pool::Origin;
+use crate::{Error, jwt};
 
 const VALID_FOR: Duration = Duration::from_secs(12 * 3600);
 const REUSED_FOR: Duration = Duration::from_secs(11 * 3600);
@@ -125,12 +123,7 @@ fn sign(
     let subject = subject.as_str();
     // Neither an origin nor a subject can hold a character that JSON would have to escape.
     let claims = format!(r#"{{"aud":"{audience}","exp":{expires},"sub":"{subject}"}}"#);
-    let mut jwt = URL_SAFE_NO_PAD.encode(HEADER);
-    jwt.push('.');
-    URL_SAFE_NO_PAD.encode_string(claims, &mut jwt);
-    let signature = key.sign(jwt.as_bytes())?;
-    jwt.push('.');
-    URL_SAFE_NO_PAD.encode_string(signature, &mut jwt);
+    let jwt = jwt::signed(HEADER, &claims, |text| key.sign(text))?;
     let value = format!("vapid t={jwt}, k={}", key.public_key());
     let mut authorization = HeaderValue::try_from(value).map_err(|_| Error::Crypto)?;
     authorization.set_sensitive(true);
@@ -140,6 +133,9 @@ fn sign(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
     use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 
     fn tokens() -> Tokens {

@@ -64,7 +64,7 @@ fn remaining_ttl_s(attempt: &Attempt, now: Timestamp) -> u32 {
 }
 
 /// The message's own priority, else its class's urgency.
-fn urgency(attempt: &Attempt) -> Urgency {
+pub(crate) fn urgency(attempt: &Attempt) -> Urgency {
     match attempt.message.envelope.priority {
         Some(Priority::Low) => Urgency::Low,
         Some(Priority::Normal) => Urgency::Normal,

@@ -152,6 +152,7 @@ impl Rig {
             number: 1,
             now,
             expires_at,
+            address_since: None,
             resign: false,
             slot: 0,
         }

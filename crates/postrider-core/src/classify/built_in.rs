@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::row::{Code, Row, Statuses, Verdict};
-use super::{chat, mail, phone};
+use super::{chat, mail, phone, push};
 use crate::outcome::Scope;
 
 /// "No code, or whatever code" in a row below.
@@ -17,6 +17,7 @@ pub(super) type Block = (&'static str, Vec<(u16, u16, Code, Verdict)>);
 pub(super) fn rows() -> impl Iterator<Item = Row> {
     [webpush(), fcm(), mozilla(), apple(), wns(), callee("webhook"), callee("http")]
         .into_iter()
+        .chain([push::fcm(), push::apns()])
         .chain(mail::blocks())
         .chain(phone::blocks())
         .chain(chat::blocks())

@@ -111,6 +111,8 @@ pub enum Verdict {
     /// The provider gave up because the time was over.
     Expired,
     ResignOnce,
+    /// Not processed: again at once on another connection.
+    Reconnect,
     /// `ResignOnce` if the token was older than five minutes, else `Config`.
     ResignIfStale,
 }
@@ -141,7 +143,7 @@ pub enum RowError {
     Status(String),
     #[error(
         "outcome: found {0:?}, allowed is accepted, retry_backoff, retry_after, gone, drop_message, \
-         config, ambiguous, expired, resign_once or resign_if_stale"
+         config, ambiguous, expired, resign_once, resign_if_stale or reconnect"
     )]
     Outcome(String),
     #[error("service: found nothing, allowed is a name such as webhook, http or webpush.fcm")]
@@ -225,6 +227,7 @@ impl Written {
             "expired" => Verdict::Expired,
             "resign_once" => Verdict::ResignOnce,
             "resign_if_stale" => Verdict::ResignIfStale,
+            "reconnect" => Verdict::Reconnect,
             other => return Err(RowError::Outcome(other.to_owned())),
         })
     }
@@ -257,6 +260,7 @@ impl From<Row> for Written {
             Verdict::Expired => ("expired", None, None, Duration::ZERO),
             Verdict::ResignOnce => ("resign_once", None, None, Duration::ZERO),
             Verdict::ResignIfStale => ("resign_if_stale", None, None, Duration::ZERO),
+            Verdict::Reconnect => ("reconnect", None, None, Duration::ZERO),
         };
         Self {
             service: row.service.into_owned(),

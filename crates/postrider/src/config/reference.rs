@@ -67,10 +67,10 @@ const ACCOUNTS: &str = "
 
 const CLASSIFY: &str = "
 # What an answer means, where you know better than the built-in tables; your row wins. service is
-# webhook, http, webpush (any push service), webpush.fcm, webpush.mozilla, webpush.apple or
+# webhook, http, fcm, apns, webpush (any push service), webpush.fcm, webpush.mozilla, webpush.apple or
 # webpush.wns; code is optional, a* matches by its start, *a* by a part of it; outcome is accepted,
-# retry_backoff, retry_after, gone, drop_message, config, resign_once or resign_if_stale. For the
-# two retries also: scope (target, credential, host), default_s (the wait where the provider names
+# retry_backoff, retry_after, gone, drop_message, config, resign_once, resign_if_stale or reconnect.
+# For the two retries also: scope (target, credential, host), default_s (the wait where the provider names
 # none), at_least_s.
 # [[classify]]
 # service = \"webhook\"

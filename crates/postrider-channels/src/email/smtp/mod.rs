@@ -43,7 +43,7 @@ pub enum SmtpTls {
 
 /// The TLS settings for relays: the same roots as everywhere, and no talk of HTTP.
 pub fn tls(config: &PoolConfig) -> Result<Arc<ClientConfig>, crate::Error> {
-    crate::pool::tls::client_config(config, &[]).map(Arc::new)
+    crate::pool::tls::client_config(config, &[], None).map(Arc::new)
 }
 
 /// How to reach and use one relay.

@@ -1,0 +1,64 @@
+//! Where Apple's answers carry their reason, and what only we can add to it. What a reason means is in
+//! the core's tables.
+
+use std::borrow::Cow;
+
+use postrider_core::{Attempt, Timestamp};
+use serde::Deserialize;
+
+use crate::pool::Response;
+use crate::scrub;
+
+const REASON_MAX: usize = 64;
+
+/// What Apple said. Reasons are kept as they come: new ones appear.
+pub(super) struct Refused {
+    pub(super) reason: String,
+    /// When the device was last known to be gone.
+    timestamp: Option<Timestamp>,
+}
+
+pub(super) fn read(response: &Response) -> Option<Refused> {
+    #[derive(Deserialize)]
+    struct Body<'a> {
+        #[serde(borrow)]
+        reason: Cow<'a, str>,
+        timestamp: Option<i64>,
+    }
+    if response.status.is_success() {
+        return None;
+    }
+    let body: Body<'_> = serde_json::from_slice(&response.body).ok()?;
+    let reason = scrub::shorten(&body.reason, REASON_MAX);
+    Some(Refused { reason, timestamp: body.timestamp.map(Timestamp) })
+}
+
+/// The code for the tables. `proven` says that the account's other devices work, and that this one was
+/// asked for where it is at home.
+pub(super) fn code(
+    refused: Option<Refused>,
+    status: u16,
+    attempt: &Attempt,
+    proven: bool,
+) -> Option<String> {
+    let is_repeat = status >= 500 && attempt.number > 1;
+    let Some(Refused { reason, timestamp }) = refused else {
+        return is_repeat.then(|| format!("{status}.again"));
+    };
+    let suffix = match reason.as_str() {
+        "BadDeviceToken" if proven => ".proven",
+        "Unregistered" if is_earlier(timestamp, attempt) => ".earlier",
+        "Shutdown" => "",
+        _ if is_repeat => ".again",
+        _ => "",
+    };
+    Some(reason + suffix)
+}
+
+/// Whether the device was registered with us after Apple saw it go.
+fn is_earlier(gone: Option<Timestamp>, attempt: &Attempt) -> bool {
+    match (gone, attempt.address_since) {
+        (Some(gone), Some(since)) => gone <= since,
+        _ => false,
+    }
+}

@@ -1,0 +1,174 @@
+//! A notification as Apple takes it, from the common fields or from the caller's own `apns.payload`.
+//! Also what makes it one that Apple would never take: pure, so that the gate can ask.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use postrider_core::content::{ApnsContent, Content};
+use postrider_core::{FieldError, TenantId};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+const PAYLOAD_MAX: usize = 4096;
+const VOIP_PAYLOAD_MAX: usize = 5120;
+/// `apns-collapse-id` in bytes.
+const COLLAPSE_ID_MAX: usize = 64;
+
+/// `apns-push-type`, with what it adds to the topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PushType {
+    pub(crate) name: &'static str,
+    suffix: &'static str,
+}
+
+const ALERT: PushType = PushType { name: "alert", suffix: "" };
+const BACKGROUND: PushType = PushType { name: "background", suffix: "" };
+const TYPES: [PushType; 11] = [
+    ALERT,
+    BACKGROUND,
+    PushType { name: "voip", suffix: ".voip" },
+    PushType { name: "complication", suffix: ".complication" },
+    PushType { name: "fileprovider", suffix: ".pushkit.fileprovider" },
+    PushType { name: "location", suffix: ".location-query" },
+    PushType { name: "liveactivity", suffix: ".push-type.liveactivity" },
+    PushType { name: "pushtotalk", suffix: ".voip-ptt" },
+    PushType { name: "widgets", suffix: ".push-type.widgets" },
+    PushType { name: "controls", suffix: ".push-type.controls" },
+    PushType { name: "mdm", suffix: "" },
+];
+
+impl PushType {
+    pub(crate) fn is_background(self) -> bool {
+        self == BACKGROUND
+    }
+
+    fn payload_max(self) -> usize {
+        if self.name == "voip" { VOIP_PAYLOAD_MAX } else { PAYLOAD_MAX }
+    }
+
+    /// The topic of this type for an app.
+    pub(crate) fn topic(self, bundle: &str) -> Cow<'_, str> {
+        if bundle.ends_with(self.suffix) {
+            Cow::Borrowed(bundle)
+        } else {
+            Cow::Owned(format!("{bundle}{}", self.suffix))
+        }
+    }
+}
+
+/// A notification without what depends on its delivery.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) payload: Bytes,
+    pub(crate) push_type: PushType,
+    /// The caller's own.
+    pub(crate) priority: Option<u8>,
+}
+
+pub(crate) fn draft(content: &Content<'_>) -> Result<Draft, Vec<FieldError>> {
+    let empty = ApnsContent::default();
+    let own = content.apns.as_ref().unwrap_or(&empty);
+    let (payload, shape) = match own.payload {
+        Some(raw) => {
+            let shape = Shape::read(raw).map_err(|error| vec![error])?;
+            (Bytes::copy_from_slice(raw.get().as_bytes()), shape)
+        }
+        None => common(content),
+    };
+    let mut errors = Vec::new();
+    let push_type = push_type(own, shape, &mut errors);
+    check_priority(own.priority, push_type, &mut errors);
+    let max = push_type.payload_max();
+    if payload.len() > max {
+        let field = if own.payload.is_some() { "apns.payload" } else { "" };
+        let allowed = format!("at most {max} bytes of JSON for push type {}", push_type.name);
+        errors.push(FieldError::new(field, format!("{} bytes", payload.len()), allowed));
+    }
+    let draft = Draft { payload, push_type, priority: own.priority };
+    if errors.is_empty() { Ok(draft) } else { Err(errors) }
+}
+
+/// What of a payload decides about its push type.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Something that a person notices: alert, badge or sound.
+    is_noticed: bool,
+    wakes: bool,
+}
+
+impl Shape {
+    fn read(raw: &RawValue) -> Result<Self, FieldError> {
+        let wrong = |found| {
+            let allowed = "a JSON object with an object `aps` in it";
+            FieldError::new("apns.payload", found, allowed)
+        };
+        let Ok(Value::Object(payload)) = serde_json::from_str(raw.get()) else {
+            return Err(wrong("something else"));
+        };
+        match payload.get("aps") {
+            Some(Value::Object(aps)) => Ok(Self {
+                is_noticed: ["alert", "badge", "sound"].iter().any(|k| aps.contains_key(*k)),
+                wakes: aps.get("content-available").and_then(Value::as_u64) == Some(1),
+            }),
+            // MDM's payload is `{"mdm": …}`.
+            None if payload.contains_key("mdm") => Ok(Self { is_noticed: true, wakes: false }),
+            _ => Err(wrong("no aps")),
+        }
+    }
+}
+
+fn common(content: &Content<'_>) -> (Bytes, Shape) {
+    let mut alert = Map::new();
+    for (name, text) in [("title", &content.title), ("body", &content.body)] {
+        if let Some(text) = text {
+            alert.insert(name.to_owned(), Value::from(&**text));
+        }
+    }
+    let is_noticed = !alert.is_empty();
+    let aps = if is_noticed { json!({ "alert": alert }) } else { json!({"content-available": 1}) };
+    let mut payload = Map::from_iter([("aps".to_owned(), aps)]);
+    if let Some(url) = &content.url {
+        payload.insert("url".to_owned(), Value::from(&**url));
+    }
+    if let Some(data) = content.data.and_then(|raw| serde_json::from_str(raw.get()).ok()) {
+        payload.insert("data".to_owned(), data);
+    }
+    let payload = Value::Object(payload).to_string().into();
+    (payload, Shape { is_noticed, wakes: !is_noticed })
+}
+
+fn push_type(own: &ApnsContent<'_>, shape: Shape, errors: &mut Vec<FieldError>) -> PushType {
+    let told = if shape.is_noticed || !shape.wakes { ALERT } else { BACKGROUND };
+    let Some(name) = own.push_type.as_deref() else { return told };
+    let Some(known) = TYPES.into_iter().find(|known| known.name == name) else {
+        let names = TYPES.map(|known| known.name).join(", ");
+        let found: String = name.chars().take(32).collect();
+        errors.push(FieldError::new("apns.push_type", found, format!("one of {names}")));
+        return told;
+    };
+    if known.is_background() && (shape.is_noticed || !shape.wakes) {
+        let allowed =
+            "for push type background: aps with content-available 1 and no alert, badge or sound";
+        errors.push(FieldError::new("apns.payload", "something else", allowed));
+    }
+    known
+}
+
+fn check_priority(priority: Option<u8>, push_type: PushType, errors: &mut Vec<FieldError>) {
+    let Some(priority) = priority else { return };
+    let allowed = match (priority, push_type.is_background()) {
+        (10, true) => "5 or 1: Apple refuses background pushes of priority 10",
+        (1 | 5 | 10, _) => return,
+        _ => "10 (now), 5 (when it suits the device) or 1 (without waking it)",
+    };
+    errors.push(FieldError::new("apns.priority", priority.to_string(), allowed));
+}
+
+/// A collapse key as Apple takes it: itself where it fits, else a hash of it.
+pub(crate) fn collapse_id(tenant: &TenantId, key: &str) -> String {
+    let fits = key.len() <= COLLAPSE_ID_MAX && key.bytes().all(|b| (0x21..0x7f).contains(&b));
+    if fits { key.to_owned() } else { crate::webpush::topic(tenant, key) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! An account at work: its credential, the connections that belong to it, and whether it works.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use postrider_core::Timestamp;
+use postrider_core::address::ApnsEnvironment;
+
+use super::ApnsAccount;
+use super::key::Credential;
+use super::token::{ProviderTokens, Token};
+use crate::Error;
+use crate::accounts::Material;
+use crate::deliver::{Ended, ended};
+use crate::pool::{Endpoint, Pool};
+
+/// For so long after an acceptance, a refused device says something about the device.
+const WORKS_FOR: Duration = Duration::from_secs(3600);
+
+pub struct Sender {
+    settings: ApnsAccount,
+    /// None with a certificate.
+    tokens: Option<Arc<ProviderTokens>>,
+    credential: Material<Credential>,
+    way: RwLock<Option<Arc<Way>>>,
+    worked_at: AtomicI64,
+}
+
+/// The connections of one credential.
+pub(super) struct Way {
+    credential: Arc<Credential>,
+    production: Endpoint,
+    sandbox: Endpoint,
+}
+
+impl Sender {
+    pub(super) fn new(settings: ApnsAccount, tokens: Option<Arc<ProviderTokens>>) -> Self {
+        let credential = Material::new(settings.credential.clone(), Credential::parse);
+        let (way, worked_at) = (RwLock::new(None), AtomicI64::new(i64::MIN));
+        Self { settings, tokens, credential, way, worked_at }
+    }
+
+    pub(super) fn may_send_to(&self, topic: &str) -> bool {
+        let topics = &self.settings.topics;
+        topics.is_empty() || topics.iter().any(|own| own == topic)
+    }
+
+    pub(super) fn worked(&self, now: Timestamp) {
+        self.worked_at.store(now.0, Ordering::Relaxed);
+    }
+
+    pub(super) fn works(&self, now: Timestamp) -> bool {
+        let at = self.worked_at.load(Ordering::Relaxed);
+        at != i64::MIN && now.since(Timestamp(at)) < WORKS_FOR
+    }
+
+    pub(super) fn rest(&self, now: Timestamp) {
+        if let Some(tokens) = &self.tokens {
+            tokens.rest(now);
+        }
+    }
+
+    /// Reads the credential anew when it is next needed.
+    pub(super) fn forget(&self) {
+        self.credential.forget();
+    }
+
+    /// The way to Apple with the present credential.
+    pub(super) async fn way(&self, pool: &Pool) -> Result<Arc<Way>, String> {
+        let credential = self.credential.get().await?;
+        let known = self.way.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(way) = known.filter(|way| Arc::ptr_eq(&way.credential, &credential)) {
+            return Ok(way);
+        }
+        let way = Arc::new(self.open(pool, credential)?);
+        *self.way.write().unwrap_or_else(PoisonError::into_inner) = Some(way.clone());
+        Ok(way)
+    }
+
+    fn open(&self, pool: &Pool, credential: Arc<Credential>) -> Result<Way, String> {
+        let settings = &self.settings;
+        let (name, identity) = match (&*credential, &settings.team_id, &settings.key_id) {
+            (Credential::Key(_), Some(team), Some(key)) => (format!("{team} {key}"), None),
+            (Credential::Key(_), ..) => {
+                return Err("a signing key needs team_id and key_id beside it".to_owned());
+            }
+            (Credential::Certificate(own), None, None) => {
+                // A renewed certificate must not meet the connections of the old one.
+                (format!("certificate {:p}", Arc::as_ptr(&credential)), Some(own))
+            }
+            (Credential::Certificate(_), ..) => {
+                return Err(
+                    "team_id and key_id belong to a signing key, not to a certificate".to_owned()
+                );
+            }
+        };
+        let endpoint = |url: &str| {
+            pool.private_endpoint(url, &name, identity).map_err(|error| error.to_string())
+        };
+        let production = endpoint(&settings.endpoint)?;
+        let sandbox = endpoint(&settings.sandbox_endpoint)?;
+        Ok(Way { credential, production, sandbox })
+    }
+}
+
+impl Way {
+    pub(super) fn endpoint(
+        &self,
+        environment: ApnsEnvironment,
+        device: &str,
+    ) -> Result<Endpoint, Ended> {
+        let host = match environment {
+            ApnsEnvironment::Production => &self.production,
+            ApnsEnvironment::Sandbox => &self.sandbox,
+        };
+        host.at(&format!("/3/device/{device}"))
+            .map_err(|_| ended(postrider_core::Outcome::DropMessage, "bad_token"))
+    }
+
+    /// The provider token; none where a certificate identifies us.
+    pub(super) fn token(
+        &self,
+        sender: &Sender,
+        now: Timestamp,
+        resign: bool,
+    ) -> Result<Option<Arc<Token>>, Error> {
+        match (&*self.credential, &sender.tokens) {
+            (Credential::Key(signing), Some(tokens)) => {
+                tokens.get(&self.credential, signing, now, resign).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Provider tokens: one per team and key, shared by every connection and account, renewed rarely.
+//! Apple refuses tokens older than an hour, and whoever changes them more often than every 20 minutes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ::http::HeaderValue;
+use postrider_core::Timestamp;
+use serde_json::json;
+
+use super::key::SigningKey;
+use crate::{Error, jwt};
+
+/// Renewed at this age.
+const RENEWED_AT: Duration = Duration::from_secs(48 * 60);
+/// Never renewed before this age, whatever anybody says.
+pub(super) const KEPT_FOR: Duration = Duration::from_secs(20 * 60);
+
+pub(super) struct Token {
+    pub(super) authorization: HeaderValue,
+    pub(super) signed_at: Timestamp,
+}
+
+/// The tokens of one team and key.
+pub(super) struct ProviderTokens {
+    team: Box<str>,
+    key_id: Box<str>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    token: Option<Arc<Token>>,
+    /// Which key signed it.
+    signed_by: usize,
+    /// Apple asked for no new one before this.
+    not_before: Option<Timestamp>,
+}
+
+impl ProviderTokens {
+    pub(super) fn new(team: &str, key_id: &str) -> Self {
+        Self { team: team.into(), key_id: key_id.into(), state: Mutex::default() }
+    }
+
+    /// The present token. `resign` says that Apple called it expired.
+    pub(super) fn get(
+        &self,
+        key: &Arc<super::Credential>,
+        signing: &SigningKey,
+        now: Timestamp,
+        resign: bool,
+    ) -> Result<Arc<Token>, Error> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let signed_by = Arc::as_ptr(key) as usize;
+        if let Some(token) = &state.token
+            && state.signed_by == signed_by
+        {
+            // A clock that was set back makes no token old: its age is then zero, and it is kept.
+            let age = now.since(token.signed_at);
+            let barred = age < KEPT_FOR || state.not_before.is_some_and(|until| now < until);
+            if barred || (age < RENEWED_AT && !resign) {
+                return Ok(token.clone());
+            }
+        }
+        let header = json!({"alg": "ES256", "kid": self.key_id}).to_string();
+        let claims = json!({"iss": self.team, "iat": now.as_secs()}).to_string();
+        let text = jwt::signed(&header, &claims, |text| signing.sign(text))?;
+        let value = HeaderValue::try_from(format!("bearer {text}"));
+        let mut authorization = value.map_err(|_| Error::Crypto)?;
+        authorization.set_sensitive(true);
+        let token = Arc::new(Token { authorization, signed_at: now });
+        *state = State { token: Some(token.clone()), signed_by, not_before: None };
+        Ok(token)
+    }
+
+    /// Apple says that there were too many: the present one stays for a while.
+    pub(super) fn rest(&self, now: Timestamp) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.not_before = Some(now + KEPT_FOR);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+    use super::super::Credential;
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn key() -> Arc<Credential> {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        let pem = rcgen_pem(pair.to_pkcs8v1().unwrap().as_ref());
+        Arc::new(Credential::parse(&pem).unwrap())
+    }
+
+    fn rcgen_pem(der: &[u8]) -> String {
+        let body = base64::engine::general_purpose::STANDARD.encode(der);
+        format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n")
+    }
+
+    fn after(minutes: u64) -> Timestamp {
+        NOW + Duration::from_secs(minutes * 60)
+    }
+
+    fn get(
+        tokens: &ProviderTokens,
+        key: &Arc<Credential>,
+        now: Timestamp,
+        resign: bool,
+    ) -> Arc<Token> {
+        let Credential::Key(signing) = &**key else { panic!("a signing key") };
+        tokens.get(key, signing, now, resign).unwrap()
+    }
+
+    #[test]
+    fn a_token_names_team_key_and_moment_and_nothing_else() {
+        let token = get(&ProviderTokens::new("TEAM123456", "KEY1234567"), &key(), NOW, false);
+        let text = token.authorization.to_str().unwrap().strip_prefix("bearer ").unwrap();
+        let part = |n: usize| {
+            let bytes = URL_SAFE_NO_PAD.decode(text.split('.').nth(n).unwrap()).unwrap();
+            serde_json::from_slice::<serde_json::Value>(&bytes).unwrap()
+        };
+        assert_eq!(part(0), json!({"alg": "ES256", "kid": "KEY1234567"}));
+        assert_eq!(part(1), json!({"iss": "TEAM123456", "iat": 1_800_000_000}));
+    }
+
+    #[test]
+    fn one_token_serves_everybody_for_48_minutes() {
+        let (tokens, key) = (ProviderTokens::new("T", "K"), key());
+        let first = get(&tokens, &key, NOW, false);
+        assert!(Arc::ptr_eq(&first, &get(&tokens, &key, after(47), false)));
+        assert!(!Arc::ptr_eq(&first, &get(&tokens, &key, after(48), false)));
+    }
+
+    #[test]
+    fn no_second_token_is_made_within_20_minutes_whatever_happens() {
+        let (tokens, key) = (ProviderTokens::new("T", "K"), key());
+        let first = get(&tokens, &key, NOW, false);
+        assert!(Arc::ptr_eq(&first, &get(&tokens, &key, after(19), true)));
+        assert!(Arc::ptr_eq(&first, &get(&tokens, &key, NOW - Duration::from_secs(9_000), true)));
+        let second = get(&tokens, &key, after(20), true);
+        assert!(!Arc::ptr_eq(&first, &second));
+        tokens.rest(after(45));
+        assert!(Arc::ptr_eq(&second, &get(&tokens, &key, after(64), true)), "too many updates");
+        assert!(!Arc::ptr_eq(&second, &get(&tokens, &key, after(65), true)));
+    }
+
+    #[test]
+    fn another_key_signs_at_once() {
+        let tokens = ProviderTokens::new("T", "K");
+        let (old, new) = (key(), key());
+        let first = get(&tokens, &old, NOW, false);
+        assert!(!Arc::ptr_eq(&first, &get(&tokens, &new, NOW, false)));
+    }
+}

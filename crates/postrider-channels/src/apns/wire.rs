@@ -1,0 +1,94 @@
+//! The headers of a notification.
+
+use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use postrider_core::class::Urgency;
+use postrider_core::{Attempt, DeliveryId, Timestamp, ttl};
+
+use super::render::{self, Draft};
+use super::token::Token;
+use crate::webpush::urgency;
+
+const TOPIC: HeaderName = HeaderName::from_static("apns-topic");
+const PUSH_TYPE: HeaderName = HeaderName::from_static("apns-push-type");
+const ID: HeaderName = HeaderName::from_static("apns-id");
+const EXPIRATION: HeaderName = HeaderName::from_static("apns-expiration");
+const PRIORITY: HeaderName = HeaderName::from_static("apns-priority");
+const COLLAPSE_ID: HeaderName = HeaderName::from_static("apns-collapse-id");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+pub(super) fn headers(
+    attempt: &Attempt,
+    draft: &Draft,
+    topic: &str,
+    token: Option<&Token>,
+    now: Timestamp,
+) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(12);
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, token.authorization.clone());
+    }
+    headers.insert(CONTENT_TYPE, JSON);
+    headers.insert(USER_AGENT, crate::webpush::AGENT);
+    if let Ok(topic) = HeaderValue::try_from(&*draft.push_type.topic(topic)) {
+        headers.insert(TOPIC, topic);
+    }
+    headers.insert(PUSH_TYPE, HeaderValue::from_static(draft.push_type.name));
+    headers.insert(PRIORITY, priority(attempt, draft));
+    headers.insert(EXPIRATION, changing(HeaderValue::from(expiration(attempt, now))));
+    if let Ok(id) = HeaderValue::try_from(uuid(attempt.delivery)) {
+        headers.insert(ID, changing(id));
+    }
+    if let Some(key) = &attempt.message.envelope.collapse_key {
+        let id = render::collapse_id(&attempt.message.tenant, key);
+        if let Ok(id) = HeaderValue::try_from(id) {
+            headers.insert(COLLAPSE_ID, changing(id));
+        }
+    }
+    headers
+}
+
+/// Differs from request to request: keeping it would only push better entries out of the peer's small
+/// table of headers.
+fn changing(mut value: HeaderValue) -> HeaderValue {
+    value.set_sensitive(true);
+    value
+}
+
+/// The moment in seconds since 1970 from which nobody wants it any more; 0, and not the present time,
+/// for now or never.
+fn expiration(attempt: &Attempt, now: Timestamp) -> i64 {
+    if ttl::now_or_never(attempt.message.ttl_s, attempt.expires_at, now) {
+        0
+    } else {
+        attempt.expires_at.as_secs()
+    }
+}
+
+fn priority(attempt: &Attempt, draft: &Draft) -> HeaderValue {
+    let by_urgency = match urgency(attempt) {
+        Urgency::High | Urgency::Normal if !draft.push_type.is_background() => 10,
+        Urgency::VeryLow => 1,
+        _ => 5,
+    };
+    HeaderValue::from(u16::from(draft.priority.unwrap_or(by_urgency)))
+}
+
+/// The delivery's id as a UUID: the same on every attempt, so that Apple's records can be matched.
+pub(super) fn uuid(id: DeliveryId) -> String {
+    let hex = format!("{:032x}", id.0);
+    let part = |from, to| hex.get(from..to).unwrap_or_default();
+    format!("{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_a_canonical_uuid() {
+        let id = uuid(DeliveryId(0x0192_f3a4_5b6c_7d8e_9fa0_b1c2_d3e4_f506));
+        assert_eq!(id, "0192f3a4-5b6c-7d8e-9fa0-b1c2d3e4f506");
+        assert_eq!(uuid(DeliveryId(9)), "00000000-0000-0000-0000-000000000009");
+    }
+}

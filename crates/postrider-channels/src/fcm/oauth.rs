@@ -1,0 +1,235 @@
+//! Access tokens for one service account: one at a time, asked for by one request however many wait,
+//! renewed well before it ends while the old one goes on serving.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ::http::header::{CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderValue, Method};
+use postrider_core::{Outcome, Report, Scope, Timestamp, retry_after};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::service_account::ServiceAccount;
+use crate::deliver::{Ended, Wiring, misconfigured};
+use crate::pool::{Request, Response, TransportError};
+use crate::scrub;
+
+/// A token that was given this recently is not the reason for a refusal.
+const YOUNG: Duration = Duration::from_secs(60);
+const BACKOFF: Duration = Duration::from_secs(5);
+const BACKOFF_MAX: Duration = Duration::from_secs(300);
+
+pub(super) struct Token {
+    pub(super) authorization: HeaderValue,
+    pub(super) given_at: Timestamp,
+    expires_at: Timestamp,
+}
+
+impl Token {
+    fn is_alive(&self, now: Timestamp) -> bool {
+        now < self.expires_at
+    }
+
+    /// Four fifths of its life are over, or the clock was set back behind its beginning.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let life = self.expires_at.since(self.given_at);
+        now.since(self.given_at) >= life.mul_f64(0.8) || now + YOUNG < self.given_at
+    }
+}
+
+/// Why there is no token.
+#[derive(Debug, Clone)]
+enum Failure {
+    /// The service account was refused.
+    Refused(String),
+    /// Nobody answered, or with "not now".
+    Unavailable(String),
+}
+
+#[derive(Default)]
+pub(super) struct Tokens {
+    state: Mutex<State>,
+    flight: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    token: Option<Arc<Token>>,
+    /// The last failure, until when it stands, and how many came in a row.
+    failure: Option<(Failure, Timestamp)>,
+    in_a_row: u32,
+    renewing: bool,
+}
+
+enum Look {
+    Good(Arc<Token>),
+    /// Good, and somebody should ask for the next one.
+    Due(Arc<Token>),
+    Failed(Failure, Timestamp),
+    Missing,
+}
+
+impl Tokens {
+    /// The token to send with. `resign` says that the present one was refused.
+    pub(super) async fn get(
+        self: &Arc<Self>,
+        account: &Arc<ServiceAccount>,
+        wiring: &Wiring,
+        resign: bool,
+    ) -> Result<Arc<Token>, Ended> {
+        let now = wiring.clock.now();
+        match self.look(now, resign) {
+            Look::Good(token) => return Ok(token),
+            Look::Due(token) => {
+                let (tokens, account, wiring) = (self.clone(), account.clone(), wiring.clone());
+                tokio::spawn(async move { tokens.renew(&account, &wiring).await });
+                return Ok(token);
+            }
+            Look::Failed(failure, until) => return Err(failure.ended(until.since(now))),
+            Look::Missing => {}
+        }
+        let _one_flight = self.flight.lock().await;
+        match self.look(wiring.clock.now(), resign) {
+            Look::Good(token) | Look::Due(token) => Ok(token),
+            Look::Failed(failure, until) => Err(failure.ended(until.since(now))),
+            Look::Missing => {
+                self.renew(account, wiring).await.map_err(|(failure, wait)| failure.ended(wait))
+            }
+        }
+    }
+
+    fn look(&self, now: Timestamp, resign: bool) -> Look {
+        let mut state = self.state();
+        let alive = state.token.clone().filter(|token| token.is_alive(now));
+        let token = alive.filter(|token| !resign || now.since(token.given_at) < YOUNG);
+        let failure = state.failure.clone().filter(|(_, until)| now < *until);
+        match (token, failure) {
+            // While the endpoint is failing, the old token serves to its end.
+            (Some(token), failure) if token.is_due(now) && failure.is_none() && !state.renewing => {
+                state.renewing = true;
+                Look::Due(token)
+            }
+            (Some(token), _) => Look::Good(token),
+            (None, Some((failure, until))) => Look::Failed(failure, until),
+            (None, None) => Look::Missing,
+        }
+    }
+
+    async fn renew(
+        &self,
+        account: &ServiceAccount,
+        wiring: &Wiring,
+    ) -> Result<Arc<Token>, (Failure, Duration)> {
+        let asked_at = wiring.clock.now();
+        let answer = ask(account, wiring, asked_at).await;
+        let mut state = self.state();
+        state.renewing = false;
+        match answer {
+            Ok(token) => {
+                let token = Arc::new(token);
+                (state.token, state.failure, state.in_a_row) = (Some(token.clone()), None, 0);
+                Ok(token)
+            }
+            Err((failure, asked)) => {
+                let backoff = BACKOFF * 2u32.pow(state.in_a_row.min(6));
+                let wait = asked.unwrap_or(backoff).min(BACKOFF_MAX);
+                state.in_a_row += 1;
+                state.failure = Some((failure.clone(), asked_at + wait));
+                Err((failure, wait))
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Failure {
+    fn ended(self, wait: Duration) -> Ended {
+        match self {
+            Self::Refused(why) => misconfigured("oauth_refused", &why),
+            Self::Unavailable(why) => {
+                let hold = Outcome::Hold { after: wait, scope: Scope::Credential };
+                Box::new(Report::new(hold).code("oauth_unavailable").detail(why))
+            }
+        }
+    }
+}
+
+/// One request for a token. The error may carry how long to wait.
+async fn ask(
+    account: &ServiceAccount,
+    wiring: &Wiring,
+    now: Timestamp,
+) -> Result<Token, (Failure, Option<Duration>)> {
+    let assertion = account.assertion(now).map_err(|_| {
+        (Failure::Refused("the service account's key could not sign".to_owned()), None)
+    })?;
+    let grant = "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer";
+    let mut headers = HeaderMap::with_capacity(2);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+    headers.insert(USER_AGENT, crate::webpush::AGENT);
+    let body = format!("grant_type={grant}&assertion={assertion}").into();
+    let request = Request { method: Method::POST, headers, body };
+    let deadline = Instant::now() + wiring.attempt_timeout;
+    let answer = wiring.pool.send(&account.token_uri, request, deadline).await;
+    let response = answer.map_err(|error| (unreachable(&error), None))?;
+    read(&response, now).map_err(|failure| {
+        let wait = scrub::header(&response.headers, "retry-after");
+        (failure, wait.and_then(|text| retry_after::parse(&text, now)))
+    })
+}
+
+fn unreachable(error: &TransportError) -> Failure {
+    match error {
+        TransportError::BadUrl(_) | TransportError::Blocked { .. } => Failure::Refused(
+            "the service account's token_uri cannot be called with these network settings"
+                .to_owned(),
+        ),
+        _ => Failure::Unavailable("the token endpoint does not answer".to_owned()),
+    }
+}
+
+fn read(response: &Response, now: Timestamp) -> Result<Token, Failure> {
+    #[derive(Deserialize)]
+    struct Granted {
+        access_token: String,
+        expires_in: u64,
+    }
+    #[derive(Deserialize, Default)]
+    struct Refused {
+        #[serde(default)]
+        error: String,
+        #[serde(default)]
+        error_description: String,
+    }
+    match response.status.as_u16() {
+        200 => {
+            let granted: Option<Granted> = serde_json::from_slice(&response.body).ok();
+            let token = granted.and_then(|granted| {
+                let text = format!("Bearer {}", granted.access_token);
+                let mut authorization = HeaderValue::try_from(text).ok()?;
+                authorization.set_sensitive(true);
+                let expires_at = now + Duration::from_secs(granted.expires_in);
+                Some(Token { authorization, given_at: now, expires_at })
+            });
+            token.ok_or_else(|| {
+                Failure::Unavailable("the token endpoint gave something else".to_owned())
+            })
+        }
+        429 | 500.. => Err(Failure::Unavailable(format!(
+            "the token endpoint answered {}",
+            response.status.as_u16()
+        ))),
+        status => {
+            let why: Refused = serde_json::from_slice(&response.body).unwrap_or_default();
+            let words = format!("{} {}", why.error, why.error_description);
+            let words = scrub::shorten(words.trim(), 200);
+            Err(Failure::Refused(format!(
+                "the token endpoint refused the service account ({status} {words}); check its key and this machine's clock"
+            )))
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A message as FCM takes it, from the common fields or from the caller's own `fcm.message`. Also what
+//! makes it one that FCM would never take: pure, so that the gate can ask.
+
+use std::time::Duration;
+
+use postrider_core::address::FcmDevice;
+use postrider_core::class::Urgency;
+use postrider_core::content::Content;
+use postrider_core::{Attempt, FieldError, Timestamp, ttl};
+use serde_json::{Map, Value, json};
+
+use crate::webpush::{topic, urgency};
+
+/// Keys and values together, for a message to one device.
+pub(crate) const PAYLOAD_MAX: usize = 4096;
+const TARGETS: [&str; 4] = ["token", "fid", "topic", "condition"];
+const RESERVED: [&str; 3] = ["from", "message_type", "collapse_key"];
+
+/// The message without its target and without anything that depends on the present time.
+pub(crate) fn draft(content: &Content<'_>) -> Result<Map<String, Value>, Vec<FieldError>> {
+    let own = content.fcm.as_ref().and_then(|fcm| fcm.message);
+    let message = match own {
+        Some(raw) => own_message(raw.get()).map_err(|error| vec![error])?,
+        None => common(content),
+    };
+    let mut errors = Vec::new();
+    let (data, prefix) =
+        (message.get("data"), if own.is_some() { "fcm.message.data" } else { "data" });
+    check_data(data, prefix, &mut errors);
+    let len = payload_len(&message);
+    if len > PAYLOAD_MAX {
+        let field = if own.is_some() { "fcm.message" } else { "" };
+        let allowed = format!("at most {PAYLOAD_MAX} bytes of keys and values");
+        errors.push(FieldError::new(field, format!("{len} bytes"), allowed));
+    }
+    if errors.is_empty() { Ok(message) } else { Err(errors) }
+}
+
+fn own_message(text: &str) -> Result<Map<String, Value>, FieldError> {
+    let wrong = |found: &str, allowed: &str| FieldError::new("fcm.message", found, allowed);
+    let Ok(Value::Object(message)) = serde_json::from_str(text) else {
+        return Err(wrong("something else", "an object: a Message of FCM HTTP v1"));
+    };
+    if let Some(target) = TARGETS.iter().find(|name| message.contains_key(**name)) {
+        return Err(wrong(target, "a message without a target; that is what `to` says"));
+    }
+    for block in ["notification", "data", "android", "apns", "webpush"] {
+        if message.get(block).is_some_and(|value| !value.is_object()) {
+            let field = format!("fcm.message.{block}");
+            return Err(FieldError::new(field, "something else", "an object"));
+        }
+    }
+    Ok(message)
+}
+
+fn common(content: &Content<'_>) -> Map<String, Value> {
+    let mut message = Map::new();
+    let mut notification = Map::new();
+    for (name, text) in [("title", &content.title), ("body", &content.body)] {
+        if let Some(text) = text {
+            notification.insert(name.to_owned(), Value::from(&**text));
+        }
+    }
+    if !notification.is_empty() {
+        message.insert("notification".to_owned(), Value::Object(notification));
+    }
+    let mut data = match content.data.map(|raw| serde_json::from_str(raw.get())) {
+        Some(Ok(Value::Object(fields))) => {
+            fields.into_iter().map(|(name, value)| (name, text_of(value))).collect()
+        }
+        Some(Ok(Value::Null)) | Some(Err(_)) | None => Map::new(),
+        // Anything but an object has no names: it travels whole.
+        Some(Ok(other)) => Map::from_iter([("data".to_owned(), text_of(other))]),
+    };
+    if let Some(url) = &content.url {
+        data.entry("url").or_insert_with(|| Value::from(&**url));
+        if url.starts_with("https://") {
+            message.insert("webpush".to_owned(), json!({"fcmOptions": {"link": url}}));
+        }
+    }
+    if !data.is_empty() {
+        message.insert("data".to_owned(), Value::Object(data));
+    }
+    message
+}
+
+/// FCM's data are texts only: what is none goes as its JSON.
+fn text_of(value: Value) -> Value {
+    match value {
+        Value::String(_) => value,
+        other => Value::String(other.to_string()),
+    }
+}
+
+fn check_data(data: Option<&Value>, prefix: &str, errors: &mut Vec<FieldError>) {
+    for (name, value) in data.and_then(Value::as_object).into_iter().flatten() {
+        let field = || format!("{prefix}.{}", name.chars().take(64).collect::<String>());
+        if !value.is_string() {
+            errors.push(FieldError::new(field(), "something else", "a string"));
+        }
+        let reserved =
+            RESERVED.contains(&&**name) || name.starts_with("google.") || name.starts_with("gcm.");
+        if reserved {
+            let allowed = "another name: FCM keeps from, message_type, collapse_key, google.* and gcm.* to itself";
+            errors.push(FieldError::new(field(), "a reserved name", allowed));
+        }
+    }
+}
+
+/// Keys and values of what reaches the device: the common part and the largest of the platforms' own.
+fn payload_len(message: &Map<String, Value>) -> usize {
+    let part = |of: &Map<String, Value>, names: &[&str]| -> usize {
+        names.iter().filter_map(|name| of.get(*name)).map(value_len).sum()
+    };
+    let own = |platform: &str| {
+        let block = message.get(platform).and_then(Value::as_object);
+        block.map_or(0, |block| part(block, &["notification", "data", "payload"]))
+    };
+    let largest = ["android", "apns", "webpush"].into_iter().map(own).max().unwrap_or(0);
+    part(message, &["notification", "data"]) + largest
+}
+
+fn value_len(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(value_len).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, v)| name.len() + value_len(v)).sum(),
+        other => other.to_string().len(),
+    }
+}
+
+/// The whole request as it goes out at this moment.
+pub(super) fn finish(
+    mut message: Map<String, Value>,
+    device: &FcmDevice,
+    attempt: &Attempt,
+    now: Timestamp,
+) -> String {
+    let ttl_s = ttl::remaining_s(attempt.message.ttl_s, attempt.expires_at, now);
+    let urgency = urgency(attempt);
+    let collapse = attempt.message.envelope.collapse_key.as_deref();
+    android(block(&mut message, "android"), ttl_s, urgency, collapse);
+    let is_silent = !shows_something(&message);
+    apple(block(&mut message, "apns"), is_silent, ttl_s, attempt, urgency);
+    let web = block(block(&mut message, "webpush"), "headers");
+    set(web, &["TTL"], ttl_s.to_string());
+    set(web, &["Urgency"], urgency.name());
+    if let Some(key) = collapse {
+        set(web, &["Topic"], topic(&attempt.message.tenant, key));
+    }
+    let (kind, name) = match device {
+        FcmDevice::Token(name) => ("token", name),
+        FcmDevice::Fid(name) => ("fid", name),
+    };
+    message.insert(kind.to_owned(), Value::from(&**name));
+    json!({ "message": message }).to_string()
+}
+
+/// A block by its name, made if it is missing.
+fn block<'a>(of: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String, Value> {
+    let slot = of.entry(name).or_insert_with(|| Value::Object(Map::new()));
+    if !slot.is_object() {
+        *slot = Value::Object(Map::new());
+    }
+    match slot {
+        Value::Object(block) => block,
+        _ => unreachable!("it was just made an object"),
+    }
+}
+
+/// Sets the first of these spellings unless the caller has set one of them.
+fn set(block: &mut Map<String, Value>, names: &[&str], value: impl Into<Value>) {
+    if let (Some(name), false) = (names.first(), names.iter().any(|n| block.contains_key(*n))) {
+        block.insert((*name).to_owned(), value.into());
+    }
+}
+
+fn android(block: &mut Map<String, Value>, ttl_s: u32, urgency: Urgency, collapse: Option<&str>) {
+    // The caller's own time may be shorter than what is left, never longer.
+    let own = block.get("ttl").and_then(Value::as_str).and_then(seconds);
+    let ttl = Duration::from_secs(ttl_s.into()).min(own.unwrap_or(Duration::MAX));
+    block.insert("ttl".to_owned(), Value::from(format!("{}s", ttl.as_secs())));
+    let high = urgency == Urgency::High;
+    set(block, &["priority"], if high { "HIGH" } else { "NORMAL" });
+    if let Some(key) = collapse {
+        set(block, &["collapseKey", "collapse_key"], key);
+    }
+}
+
+/// `"3600s"`, also with a fraction.
+fn seconds(text: &str) -> Option<Duration> {
+    let number: f64 = text.strip_suffix('s')?.parse().ok()?;
+    Duration::try_from_secs_f64(number).ok()
+}
+
+fn shows_something(message: &Map<String, Value>) -> bool {
+    message.contains_key("notification")
+        || message.get("apns").is_some_and(|a| a.pointer("/payload/aps/alert").is_some())
+}
+
+/// Without these, Apple's devices behind FCM would keep a message for 30 days, and data alone would be
+/// refused for its priority.
+fn apple(
+    block_: &mut Map<String, Value>,
+    is_silent: bool,
+    ttl_s: u32,
+    attempt: &Attempt,
+    urgency: Urgency,
+) {
+    if is_silent && !block_.contains_key("payload") {
+        block_.insert("payload".to_owned(), json!({"aps": {"content-available": 1}}));
+    }
+    let headers = block(block_, "headers");
+    let expiration = if ttl_s == 0 { 0 } else { attempt.expires_at.as_secs() };
+    set(headers, &["apns-expiration"], expiration.to_string());
+    let soon = !is_silent && matches!(urgency, Urgency::High | Urgency::Normal);
+    set(headers, &["apns-priority"], if soon { "10" } else { "5" });
+    set(headers, &["apns-push-type"], if is_silent { "background" } else { "alert" });
+    if let Some(key) = attempt.message.envelope.collapse_key.as_deref() {
+        set(headers, &["apns-collapse-id"], crate::apns::collapse_id(&attempt.message.tenant, key));
+    }
+}
+
+#[cfg(test)]
+mod tests;

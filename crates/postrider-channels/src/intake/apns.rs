@@ -1,0 +1,94 @@
+//! An Apple device: its token, the app's bundle id, and where it was registered.
+
+use std::sync::Arc;
+
+use postrider_core::address::ApnsEnvironment;
+use postrider_core::content::Content;
+use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId, ttl};
+use serde::Deserialize;
+
+use super::shape_error;
+use crate::accounts::Accounts;
+use crate::apns::{Sender, render};
+
+pub struct ApnsIntake {
+    accounts: Arc<Accounts<Sender>>,
+}
+
+impl ApnsIntake {
+    pub fn new(accounts: Arc<Accounts<Sender>>) -> Self {
+        Self { accounts }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Device {
+    #[serde(rename = "channel")]
+    _channel: String,
+    token: String,
+    topic: String,
+    #[serde(default)]
+    environment: Option<String>,
+}
+
+/// Apple promises no length; this only keeps nonsense out.
+const TOKEN_MAX: usize = 512;
+const TOPIC_MAX: usize = 255;
+
+impl Intake for ApnsIntake {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Apns
+    }
+
+    fn serves(&self, tenant: &TenantId) -> bool {
+        self.accounts.serves(tenant)
+    }
+
+    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
+        let shape = "token, topic, and optionally environment (production or sandbox)";
+        let device: Device = serde_json::from_str(address).map_err(|e| shape_error(&e, shape))?;
+        let mut errors = Vec::new();
+        let token = device.token;
+        let is_hex = token.bytes().all(|b| b.is_ascii_hexdigit());
+        if token.is_empty() || token.len() > TOKEN_MAX || token.len() % 2 == 1 || !is_hex {
+            let found = format!("{} characters of something else", token.len());
+            let allowed = "a device token in hexadecimal, two digits per byte";
+            errors.push(FieldError::new("token", found, allowed));
+        }
+        let topic = device.topic;
+        let legal = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
+        if topic.is_empty() || topic.len() > TOPIC_MAX || !topic.bytes().all(legal) {
+            let found: String = topic.chars().filter(|c| !c.is_control()).take(64).collect();
+            let allowed = "the app's bundle id, e.g. com.example.app";
+            errors.push(FieldError::new("topic", format!("{found:?}"), allowed));
+        }
+        let environment = match device.environment.as_deref() {
+            None => None,
+            Some("production") => Some(ApnsEnvironment::Production),
+            Some("sandbox") => Some(ApnsEnvironment::Sandbox),
+            Some(other) => {
+                let found: String = other.chars().take(32).collect();
+                errors.push(FieldError::new("environment", found, "production or sandbox"));
+                None
+            }
+        };
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let token = token.to_ascii_lowercase().into();
+        Ok(Target::Apns { token, topic: topic.into(), environment })
+    }
+
+    fn provider(&self, _target: &Target) -> Arc<str> {
+        ChannelKind::Apns.name().into()
+    }
+
+    fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
+        render::draft(content).map(|_| ())
+    }
+
+    fn ttl_s_max(&self) -> u32 {
+        ttl::max_s(ChannelKind::Apns)
+    }
+}
