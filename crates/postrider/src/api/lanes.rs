@@ -149,7 +149,7 @@ pub(crate) async fn show(
     Ok(Json(detail(&app, lane)))
 }
 
-/// Lease nothing more from the lane until it is resumed, or until the server starts anew.
+/// Lease nothing more from the lane until it is resumed, also across restarts.
 #[utoipa::path(post, path = "/v1/lanes/{id}/pause", tag = "lanes", params(("id" = u32, Path)),
     responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
 pub(crate) async fn pause(
@@ -158,7 +158,7 @@ pub(crate) async fn pause(
     Path(id): Path<String>,
 ) -> Answer<Json<LaneDetail>> {
     let lane = find(&app, Some(&sender.tenant), &id).await?;
-    app.lanes.pause(lane.id, lane.key.clone(), app.order(&sender.caller));
+    app.orders.pause_lane(lane.id, &lane.key, app.order(&sender.caller)).await?;
     super::audit(&sender.caller, "lane.pause", &lane.key, 1);
     Ok(Json(detail(&app, lane)))
 }
@@ -172,7 +172,7 @@ pub(crate) async fn resume(
     Path(id): Path<String>,
 ) -> Answer<Json<LaneDetail>> {
     let lane = find(&app, Some(&sender.tenant), &id).await?;
-    let was_paused = app.lanes.resume(&lane.key);
+    let was_paused = app.orders.resume_lane(&lane.key).await?;
     super::audit(&sender.caller, "lane.resume", &lane.key, u64::from(was_paused));
     Ok(Json(detail(&app, lane)))
 }
@@ -211,7 +211,7 @@ pub(crate) async fn breaker(
         Force::Auto => (None, "breaker.auto"),
     };
     let forced = forced.map(|forced| (forced, app.order(&operator.caller)));
-    app.lanes.force_breaker(&lane.key, forced);
+    app.orders.force_breaker(&lane.key, forced).await?;
     super::audit(&operator.caller, action, &lane.key, 1);
     Ok(Json(detail(&app, lane)))
 }

@@ -19,6 +19,7 @@ mod overview;
 mod page;
 mod problem;
 mod schema;
+mod settings;
 mod signing_keys;
 mod views;
 
@@ -38,13 +39,15 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
-use crate::live::Live;
+use crate::live::{Live, Orders};
 use crate::telemetry::Metrics;
 pub use problem::Problem;
+use settings::{classes, limits, tenants};
 
 /// What a server is made of, as far as handlers need it.
 pub struct Parts {
     pub live: Live,
+    pub orders: Orders,
     pub store: Arc<dyn Store>,
     pub gate: Arc<Gate>,
     pub lanes: Arc<Lanes>,
@@ -145,7 +148,26 @@ fn routes() -> Vec<Route> {
         ("/v1/lanes/{id}/breaker", &["post"], post(lanes::breaker)),
         ("/v1/config/reload", &["post"], post(configuration::reload)),
         ("/v1/events", &["get"], get(events::events)),
-        ("/v1/classes", &["get"], get(overview::classes)),
+        ("/v1/classes", &["get"], get(classes::list)),
+        (
+            "/v1/classes/{name}",
+            &["get", "put", "delete"],
+            get(classes::show).put(classes::set).delete(classes::unset),
+        ),
+        ("/v1/tenants", &["get"], get(tenants::list)),
+        (
+            "/v1/tenants/{name}",
+            &["get", "put", "delete"],
+            get(tenants::show).put(tenants::set).delete(tenants::unset),
+        ),
+        ("/v1/tenants/{name}/pause", &["post"], post(tenants::pause)),
+        ("/v1/tenants/{name}/resume", &["post"], post(tenants::resume)),
+        ("/v1/limits", &["get"], get(limits::list)),
+        (
+            "/v1/limits/{section}",
+            &["get", "put", "delete"],
+            get(limits::show).put(limits::set).delete(limits::unset),
+        ),
         ("/healthz", &["get"], get(overview::healthz)),
         ("/readyz", &["get"], get(overview::readyz)),
         ("/metrics", &["get"], get(overview::metrics)),

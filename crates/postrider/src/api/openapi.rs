@@ -4,6 +4,7 @@ use axum::response::{IntoResponse, Response};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
+use super::settings::{classes, limits, tenants};
 use super::{
     addresses, api_keys, batch, configuration, dead_letters, deliveries, events, lanes, messages,
     overview, signing_keys,
@@ -49,7 +50,20 @@ use super::{
         lanes::breaker,
         configuration::reload,
         events::events,
-        overview::classes,
+        classes::list,
+        classes::show,
+        classes::set,
+        classes::unset,
+        tenants::list,
+        tenants::show,
+        tenants::set,
+        tenants::unset,
+        tenants::pause,
+        tenants::resume,
+        limits::list,
+        limits::show,
+        limits::set,
+        limits::unset,
         overview::healthz,
         overview::readyz,
         overview::metrics,

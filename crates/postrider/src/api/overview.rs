@@ -6,7 +6,6 @@ use axum::Json;
 use axum::extract::{FromRequestParts as _, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use postrider_core::Class;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -90,19 +89,6 @@ pub(crate) struct History {
     responses((status = 200, body = History), (status = 403, body = Problem)))]
 pub(crate) async fn history(State(app): State<Shared>, _: Operator) -> Json<History> {
     Json(History { rates: app.metrics.history() })
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ClassList {
-    /// By name: ttl_s, priority, urgency, retry, on_ambiguous, on_expiry, when_open, retry_all.
-    #[schema(value_type = Object)]
-    pub classes: BTreeMap<String, Class>,
-}
-
-/// The configured classes.
-#[utoipa::path(get, path = "/v1/classes", tag = "administration", responses((status = 200, body = ClassList)))]
-pub(crate) async fn classes(State(app): State<Shared>, _: Reader) -> Json<ClassList> {
-    Json(ClassList { classes: app.config().classes.clone() })
 }
 
 /// The process lives.

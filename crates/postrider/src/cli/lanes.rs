@@ -31,7 +31,7 @@ enum LanesCommand {
         /// The lane's number.
         id: u32,
     },
-    /// Send nothing more of this lane until it is resumed, or until the server starts anew.
+    /// Send nothing more of this lane until it is resumed, also across restarts.
     Pause {
         /// The lane's number.
         id: u32,

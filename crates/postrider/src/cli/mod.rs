@@ -8,6 +8,7 @@ mod messages;
 mod output;
 mod send;
 mod serve;
+mod settings;
 mod status;
 
 use std::process::ExitCode;
@@ -91,6 +92,12 @@ enum Command {
     WebhookSecrets(lists::RotatedArgs),
     /// Lanes: list, show, pause, resume, and the breakers of their providers.
     Lanes(lanes::LanesArgs),
+    /// Classes: list, show, set, reset.
+    Classes(settings::ClassesArgs),
+    /// Tenants: list, show, set, reset, pause, resume.
+    Tenants(settings::TenantsArgs),
+    /// Rates, concurrency, breaker, retry budget and capacity: show, set, reset.
+    Limits(settings::LimitsArgs),
     Demo(crate::demo::DemoArgs),
     Bench(crate::bench::BenchArgs),
     /// Fake providers for tests and demos.
@@ -173,6 +180,9 @@ impl Command {
             Self::Vapid(args) => lists::vapid(args).await,
             Self::WebhookSecrets(args) => lists::webhook_secrets(args).await,
             Self::Lanes(args) => lanes::run(args).await,
+            Self::Classes(args) => settings::classes(args).await,
+            Self::Tenants(args) => settings::tenants(args).await,
+            Self::Limits(args) => settings::limits(args).await,
             Self::Demo(args) => match crate::demo::run(args).await? {
                 true => Ok(()),
                 false => Err(Failure::Other(anyhow::anyhow!("a promise did not hold"))),

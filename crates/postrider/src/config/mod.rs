@@ -44,7 +44,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    fn invalid(field: &str, found: impl ToString, allowed: &str) -> Self {
+    pub(crate) fn invalid(field: &str, found: impl ToString, allowed: &str) -> Self {
         let (found, allowed) = (found.to_string(), allowed.to_owned());
         Self::Invalid { field: field.to_owned(), found, allowed }
     }
@@ -169,8 +169,8 @@ impl Config {
         check_rate("webpush.rate_per_s", self.webpush.rate_per_s)?;
         check_rate("webhook.rate_per_s", self.webhook.rate_per_s)?;
         check_rate("http.rate_per_s", self.http.rate_per_s)?;
-        for tenant in self.tenants.values() {
-            tenant.validate()?;
+        for (name, tenant) in &self.tenants {
+            tenant.validate(name)?;
         }
         for (name, account) in &self.accounts {
             account.validate(name)?;
@@ -195,6 +195,11 @@ fn misfit(error: serde_path_to_error::Error<serde_json::Error>) -> ConfigError {
     let plain = text.replace('`', "");
     let (found, allowed) = plain.split_once(", expected ").unwrap_or((&plain, "something else"));
     let found = found.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
+    let allowed = match allowed {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "f64" => "a number",
+        other => other,
+    };
     ConfigError::invalid(&path, found, allowed)
 }
 
@@ -242,7 +247,7 @@ mod tests {
             (5.0, 10)
         );
         let error = parse("[tenants.acme]\nrate_per_s = -1").unwrap_err();
-        insta::assert_snapshot!(error.to_string(), @"tenants.NAME.rate_per_s = -1: 0 (no limit), or 0.001 to 1000000");
+        insta::assert_snapshot!(error.to_string(), @"tenants.acme.rate_per_s = -1: 0 (no limit), or 0.001 to 1000000");
     }
 
     #[test]

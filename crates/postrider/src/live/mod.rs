@@ -1,17 +1,26 @@
-//! The configuration in force, and how it changes while the server runs: all of a change or none of it,
-//! checked before anything is touched. Decides nothing about deliveries.
+//! The configuration in force, and how it changes while the server runs: by reading it anew and by
+//! settings made by API, all of a change or none of it, checked before anything is touched. Decides
+//! nothing about deliveries.
 
 mod change;
+mod orders;
+mod overrides;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use postrider_channels::Tables;
+use postrider_core::store::{Store, StoreError, StoreResult};
 use postrider_dispatch::Lanes;
+use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
 use crate::config::{Config, ConfigError};
 use crate::serve::parts;
 use crate::telemetry;
+pub use orders::Orders;
+use overrides::Overrides;
+pub use overrides::{Kind, Override};
 
 /// Reads file, environment and flags anew.
 pub type Reader = Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
@@ -29,19 +38,80 @@ pub struct Reloaded {
     pub needs_restart: Vec<String>,
 }
 
+/// One thing that can be set by API, as it holds now.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub name: String,
+    /// `default`, `file` (or environment) or `api`.
+    pub source: &'static str,
+    pub values: Map<String, Value>,
+    pub made: Option<Override>,
+}
+
+impl Shown {
+    /// A tenant that nothing is said about.
+    pub fn of_nobody(name: &str) -> Self {
+        let default = serde_json::to_value(crate::config::sections::Tenant::default());
+        let values = default.ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
+        Self { name: name.to_owned(), source: "default", values, made: None }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What the configuration is made of, before a server runs by it.
+pub struct Sources {
+    read: Reader,
+    base: Config,
+    overrides: Overrides,
+}
+
+impl Sources {
+    /// The configuration to start with, and where it came from.
+    pub async fn open(
+        base: Config,
+        read: Reader,
+        store: &dyn Store,
+    ) -> StoreResult<(Config, Self)> {
+        let mut overrides = Overrides::load(store).await?;
+        let config = overrides.over_or_without(&base);
+        Ok((config, Self { read, base, overrides }))
+    }
+}
+
 pub struct Live {
     read: Reader,
+    store: Arc<dyn Store>,
     lanes: Arc<Lanes>,
     tables: Arc<Tables>,
     in_force: RwLock<Arc<Config>>,
     /// One change at a time.
-    changing: Mutex<()>,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    /// What file and environment said last.
+    base: Config,
+    overrides: Overrides,
 }
 
 impl Live {
-    pub fn new(read: Reader, config: Config, lanes: Arc<Lanes>, tables: Arc<Tables>) -> Self {
-        let in_force = RwLock::new(Arc::new(config));
-        Self { read, lanes, tables, in_force, changing: Mutex::default() }
+    pub fn new(
+        sources: Sources,
+        config: Config,
+        store: Arc<dyn Store>,
+        lanes: Arc<Lanes>,
+        tables: Arc<Tables>,
+    ) -> Self {
+        let Sources { read, base, overrides } = sources;
+        let known = Mutex::new(Known { base, overrides });
+        Self { read, store, lanes, tables, in_force: RwLock::new(Arc::new(config)), known }
     }
 
     pub fn now(&self) -> Arc<Config> {
@@ -50,8 +120,65 @@ impl Live {
 
     /// Reads everything anew and lets it hold, as far as it can without a restart.
     pub async fn reload(&self) -> Result<Reloaded, ConfigError> {
-        let _alone = self.changing.lock().await;
-        self.enforce((self.read)()?)
+        let mut known = self.known.lock().await;
+        let base = (self.read)()?;
+        let told = self.enforce(known.overrides.over(&base)?)?;
+        known.base = base;
+        Ok(told)
+    }
+
+    /// Lets values hold over what the file says; `None` goes back to that. Durable on return. False if
+    /// there was nothing to go back from.
+    pub async fn set(
+        &self,
+        kind: Kind,
+        name: &str,
+        made: Option<Override>,
+    ) -> Result<bool, LiveError> {
+        let mut known = self.known.lock().await;
+        let was_set = known.overrides.get(kind, name).is_some();
+        let is_set = made.is_some();
+        let text = made.as_ref().and_then(|made| serde_json::to_string(made).ok());
+        let overrides = known.overrides.with(kind, name, made);
+        let config = overrides.over(&known.base)?;
+        change::possible(&self.now(), config.clone())?;
+        self.store.put_setting(&overrides::setting(kind, name), text.as_deref()).await?;
+        self.enforce(config)?;
+        known.overrides = overrides;
+        Ok(was_set || is_set)
+    }
+
+    /// As it holds now; nothing if there is no such thing.
+    pub async fn show(&self, kind: Kind, name: &str) -> Option<Shown> {
+        let known = self.known.lock().await;
+        self.shown(&known, kind, name)
+    }
+
+    /// All that are configured or set, by name.
+    pub async fn list(&self, kind: Kind) -> Vec<Shown> {
+        let known = self.known.lock().await;
+        let config = self.now();
+        let mut names: BTreeSet<String> = known.overrides.names(kind).map(str::to_owned).collect();
+        match kind {
+            Kind::Class => names.extend(config.classes.keys().cloned()),
+            Kind::Tenant => names.extend(config.tenants.keys().cloned()),
+            Kind::Limits => names.extend(overrides::sections()),
+        }
+        names.iter().filter_map(|name| self.shown(&known, kind, name)).collect()
+    }
+
+    fn shown(&self, known: &Known, kind: Kind, name: &str) -> Option<Shown> {
+        if kind == Kind::Limits && !overrides::is_section(name) {
+            return None;
+        }
+        let values = overrides::values(&self.now(), kind, name)?;
+        let made = known.overrides.get(kind, name).cloned();
+        let source = match &made {
+            Some(_) => "api",
+            None if known.base.names(&kind.path(name)) => "file",
+            None => "default",
+        };
+        Some(Shown { name: name.to_owned(), source, values, made })
     }
 
     fn enforce(&self, wanted: Config) -> Result<Reloaded, ConfigError> {

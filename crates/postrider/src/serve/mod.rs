@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::api::{self, App, Shared};
 use crate::config::Config;
 use crate::keys::{ApiKeys, SigningKeys};
-use crate::live::{self, Live, Reader};
+use crate::live::{self, Live, Orders, Reader, Sources};
 use crate::telemetry::Metrics;
 use listen::Listening;
 
@@ -61,11 +61,12 @@ pub async fn start_with(
 }
 
 async fn start_all(
-    config: Config,
+    base: Config,
     read: Reader,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Running> {
+    let (config, sources) = Sources::open(base, read, &*store).await?;
     let keys = ApiKeys::load(
         store.clone(),
         clock.clone(),
@@ -95,7 +96,8 @@ async fn start_all(
     let channels = parts::channels(&config, &pool, &clock, &signing, &tables)?;
     let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
     let app = Arc::new(App::new(api::Parts {
-        live: Live::new(read, config.clone(), lanes.clone(), tables),
+        live: Live::new(sources, config.clone(), store.clone(), lanes.clone(), tables),
+        orders: Orders::restore(store.clone(), lanes.clone()).await?,
         store: store.clone(),
         gate: Arc::new(gate),
         lanes: lanes.clone(),

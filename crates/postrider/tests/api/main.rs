@@ -10,4 +10,5 @@ mod messages;
 mod reload;
 mod rights;
 mod server;
+mod settings;
 mod trouble;

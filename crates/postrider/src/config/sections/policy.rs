@@ -201,9 +201,10 @@ pub(in crate::config) fn check_rate(field: &str, per_s: f64) -> Result<(), Confi
 }
 
 impl Tenant {
-    pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
-        check_rate("tenants.NAME.rate_per_s", self.rate_per_s)?;
+    pub(in crate::config) fn validate(&self, name: &str) -> Result<(), ConfigError> {
+        let field = |field: &str| format!("tenants.{name}.{field}");
+        check_rate(&field("rate_per_s"), self.rate_per_s)?;
         let weight = (0.01..=1_000.0).contains(&self.weight);
-        check(weight, "tenants.NAME.weight", self.weight, "0.01 to 1000")
+        check(weight, &field("weight"), self.weight, "0.01 to 1000")
     }
 }

@@ -1,0 +1,69 @@
+//! Limits by API: rates and concurrency of channels, breaker, retry budget, dispatch, capacity.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{SettingBody, put, reset};
+use crate::api::Shared;
+use crate::api::auth::Operator;
+use crate::api::extract::JsonOf;
+use crate::api::problem::{Answer, Problem};
+use crate::live::Kind;
+
+const WHAT: &str = "section of limits";
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LimitList {
+    /// One entry per section of the configuration, with what can be set while the server runs.
+    pub limits: Vec<SettingBody>,
+}
+
+/// All limits, by section of the configuration.
+#[utoipa::path(get, path = "/v1/limits", tag = "administration",
+    responses((status = 200, body = LimitList), (status = 403, body = Problem)))]
+pub(crate) async fn list(State(app): State<Shared>, _: Operator) -> Json<LimitList> {
+    let all = app.live.list(Kind::Limits).await;
+    Json(LimitList { limits: all.into_iter().map(Into::into).collect() })
+}
+
+/// The limits of one section, e.g. `webhook`, `breaker` or `capacity`.
+#[utoipa::path(get, path = "/v1/limits/{section}", tag = "administration", params(("section" = String, Path)),
+    responses((status = 200, body = SettingBody), (status = 404, body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<Shared>,
+    _: Operator,
+    Path(section): Path<String>,
+) -> Answer<Json<SettingBody>> {
+    super::show(&app, Kind::Limits, WHAT, &section).await.map(Json)
+}
+
+/// Change limits of one section: what the body names holds at once, over what file and environment
+/// say. What was set before and is not named is taken back.
+#[utoipa::path(put, path = "/v1/limits/{section}", tag = "administration", params(("section" = String, Path)),
+    request_body(content = Object, description = "Settings of the section, e.g. `{\"rate_per_s\": 50}`"),
+    responses((status = 200, body = SettingBody), (status = "4XX", body = Problem)))]
+pub(crate) async fn set(
+    State(app): State<Shared>,
+    operator: Operator,
+    Path(section): Path<String>,
+    JsonOf(values): JsonOf<Map<String, Value>>,
+) -> Answer<Json<SettingBody>> {
+    super::show(&app, Kind::Limits, WHAT, &section).await?;
+    put(&app, &operator, Kind::Limits, &section, values).await.map(Json)
+}
+
+/// Take back what was set by API for a section.
+#[utoipa::path(delete, path = "/v1/limits/{section}", tag = "administration", params(("section" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub(crate) async fn unset(
+    State(app): State<Shared>,
+    operator: Operator,
+    Path(section): Path<String>,
+) -> Answer<StatusCode> {
+    reset(&app, &operator, Kind::Limits, &section).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

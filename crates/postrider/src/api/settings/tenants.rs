@@ -1,0 +1,136 @@
+//! Tenants by API: weight, rates, capacity, and the pause of all that a tenant sends.
+
+use std::collections::BTreeSet;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use postrider_core::TenantId;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{SettingBody, put, reset};
+use crate::api::auth::{Operator, tenant_name};
+use crate::api::extract::JsonOf;
+use crate::api::problem::{Answer, Problem};
+use crate::api::views::Time;
+use crate::api::{Shared, audit};
+use crate::live::{Kind, Shown};
+
+/// A tenant: what it may do, and whether it may at present.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TenantBody {
+    #[serde(flatten)]
+    pub setting: SettingBody,
+    /// Absent while it is not paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<PauseBody>,
+}
+
+/// Who paused it, and when.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PauseBody {
+    /// The id of a key.
+    pub by: String,
+    pub at: Time,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TenantList {
+    /// Those that are configured, have a key or are paused; by name.
+    pub tenants: Vec<TenantBody>,
+}
+
+/// All tenants that are known by name.
+#[utoipa::path(get, path = "/v1/tenants", tag = "administration",
+    responses((status = 200, body = TenantList), (status = 403, body = Problem)))]
+pub(crate) async fn list(State(app): State<Shared>, _: Operator) -> Json<TenantList> {
+    let configured = app.live.list(Kind::Tenant).await;
+    let mut names: BTreeSet<String> = configured.iter().map(|shown| shown.name.clone()).collect();
+    names.extend(app.keys.list().into_iter().map(|key| key.tenant.to_string()));
+    names.extend(app.lanes.paused_tenants().into_iter().map(|(tenant, _)| tenant.to_string()));
+    let mut tenants = Vec::with_capacity(names.len());
+    for name in names {
+        tenants.push(body(&app, &TenantId::new(&name)).await);
+    }
+    Json(TenantList { tenants })
+}
+
+/// One tenant.
+#[utoipa::path(get, path = "/v1/tenants/{name}", tag = "administration", params(("name" = String, Path)),
+    responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<Shared>,
+    _: Operator,
+    Path(name): Path<String>,
+) -> Answer<Json<TenantBody>> {
+    Ok(Json(body(&app, &tenant_name("name", &name)?).await))
+}
+
+/// Change what holds for a tenant, at once, over what file and environment say. What was set before
+/// and is not named is taken back.
+#[utoipa::path(put, path = "/v1/tenants/{name}", tag = "administration", params(("name" = String, Path)),
+    request_body(content = Object, description = "Fields of a tenant, e.g. `{\"weight\": 2, \"rate_per_s\": 50}`"),
+    responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
+pub(crate) async fn set(
+    State(app): State<Shared>,
+    operator: Operator,
+    Path(name): Path<String>,
+    JsonOf(values): JsonOf<Map<String, Value>>,
+) -> Answer<Json<TenantBody>> {
+    let tenant = tenant_name("name", &name)?;
+    put(&app, &operator, Kind::Tenant, tenant.as_str(), values).await?;
+    Ok(Json(body(&app, &tenant).await))
+}
+
+/// Take back what was set by API for a tenant. Its work and its keys stay.
+#[utoipa::path(delete, path = "/v1/tenants/{name}", tag = "administration", params(("name" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub(crate) async fn unset(
+    State(app): State<Shared>,
+    operator: Operator,
+    Path(name): Path<String>,
+) -> Answer<StatusCode> {
+    reset(&app, &operator, Kind::Tenant, &name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Send nothing of this tenant until it is resumed. What it hands in is accepted and kept.
+#[utoipa::path(post, path = "/v1/tenants/{name}/pause", tag = "administration", params(("name" = String, Path)),
+    responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
+pub(crate) async fn pause(
+    State(app): State<Shared>,
+    operator: Operator,
+    Path(name): Path<String>,
+) -> Answer<Json<TenantBody>> {
+    let tenant = tenant_name("name", &name)?;
+    app.orders.pause_tenant(&tenant, app.order(&operator.caller)).await?;
+    audit(&operator.caller, "tenant.pause", &tenant, 1);
+    Ok(Json(body(&app, &tenant).await))
+}
+
+/// Send a paused tenant's work again.
+#[utoipa::path(post, path = "/v1/tenants/{name}/resume", tag = "administration", params(("name" = String, Path)),
+    responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
+pub(crate) async fn resume(
+    State(app): State<Shared>,
+    operator: Operator,
+    Path(name): Path<String>,
+) -> Answer<Json<TenantBody>> {
+    let tenant = tenant_name("name", &name)?;
+    let was_paused = app.orders.resume_tenant(&tenant).await?;
+    audit(&operator.caller, "tenant.resume", &tenant, u64::from(was_paused));
+    Ok(Json(body(&app, &tenant).await))
+}
+
+/// A tenant needs no setting to exist.
+async fn body(app: &Shared, tenant: &TenantId) -> TenantBody {
+    let name = tenant.as_str();
+    let shown = app.live.show(Kind::Tenant, name).await;
+    let setting = shown.unwrap_or_else(|| Shown::of_nobody(name)).into();
+    let paused = app.lanes.paused_tenants().into_iter().find(|(paused, _)| paused == tenant);
+    let paused =
+        paused.map(|(_, order)| PauseBody { by: order.by.to_string(), at: order.at.into() });
+    TenantBody { setting, paused }
+}

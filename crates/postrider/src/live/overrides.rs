@@ -1,0 +1,212 @@
+//! Settings made by API: kept in the store, laid over what file and environment say. Pure but for
+//! being loaded.
+
+use std::collections::BTreeMap;
+
+use postrider_core::Timestamp;
+use postrider_core::store::{Store, StoreResult};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::change::{is_live, json};
+use crate::config::{Config, ConfigError};
+
+/// What a setting is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Class,
+    Tenant,
+    /// A section of the configuration that paces and limits.
+    Limits,
+}
+
+/// Sections that can be set by API, as far as their settings can change without a restart.
+const LIMITS: [&str; 12] = [
+    "webpush",
+    "webhook",
+    "http",
+    "fcm",
+    "apns",
+    "email",
+    "sms",
+    "chat",
+    "dispatch",
+    "breaker",
+    "retry_budget",
+    "capacity",
+];
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Class, Self::Tenant, Self::Limits];
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Class => "class/",
+            Self::Tenant => "tenant/",
+            Self::Limits => "limits/",
+        }
+    }
+
+    fn of(setting: &str) -> Option<(Self, &str)> {
+        Self::ALL.into_iter().find_map(|kind| Some((kind, setting.strip_prefix(kind.prefix())?)))
+    }
+
+    pub(super) fn path(self, name: &str) -> String {
+        self.keys(name).join(".")
+    }
+
+    /// The keys that lead to it in a configuration.
+    fn keys(self, name: &str) -> Vec<&str> {
+        match self {
+            Self::Class => vec!["classes", name],
+            Self::Tenant => vec!["tenants", name],
+            Self::Limits => vec![name],
+        }
+    }
+}
+
+/// What was set, by whom and when.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Override {
+    pub values: Map<String, Value>,
+    pub by: String,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Overrides(BTreeMap<(Kind, String), Override>);
+
+impl Overrides {
+    /// Those that cannot be understood are left alone and named in the log.
+    pub(super) async fn load(store: &dyn Store) -> StoreResult<Self> {
+        let mut all = BTreeMap::new();
+        for (setting, text) in store.settings().await? {
+            let Some((kind, name)) = Kind::of(&setting) else { continue };
+            match serde_json::from_str(&text) {
+                Ok(made) => {
+                    all.insert((kind, name.to_owned()), made);
+                }
+                Err(error) => {
+                    tracing::error!(setting, %error, "a setting made by API cannot be read");
+                }
+            }
+        }
+        Ok(Self(all))
+    }
+
+    pub(super) fn get(&self, kind: Kind, name: &str) -> Option<&Override> {
+        self.0.get(&(kind, name.to_owned()))
+    }
+
+    pub(super) fn names(&self, kind: Kind) -> impl Iterator<Item = &str> {
+        self.0.keys().filter(move |(of, _)| *of == kind).map(|(_, name)| name.as_str())
+    }
+
+    /// The same with one more, or one less.
+    pub(super) fn with(&self, kind: Kind, name: &str, made: Option<Override>) -> Self {
+        let mut all = self.0.clone();
+        match made {
+            Some(made) => all.insert((kind, name.to_owned()), made),
+            None => all.remove(&(kind, name.to_owned())),
+        };
+        Self(all)
+    }
+
+    /// The configuration with everything that was set by API over it.
+    pub(super) fn over(&self, base: &Config) -> Result<Config, ConfigError> {
+        if self.0.is_empty() {
+            return Ok(base.clone());
+        }
+        let mut values = json(base)?;
+        for ((kind, name), made) in &self.0 {
+            may_be_set(*kind, name, &made.values)?;
+            merge(slot(&mut values, &kind.keys(name)), &Value::Object(made.values.clone()));
+        }
+        let mut config = base.with_values(values)?;
+        config.name_classes();
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The same for a start: what does not fit the file any more is left out and named in the log.
+    pub(super) fn over_or_without(&mut self, base: &Config) -> Config {
+        let mut fitting = Self::default();
+        let mut config = base.clone();
+        for ((kind, name), made) in std::mem::take(&mut self.0) {
+            let more = fitting.with(kind, &name, Some(made));
+            match more.over(base) {
+                Ok(fits) => (fitting, config) = (more, fits),
+                Err(error) => {
+                    let setting = setting(kind, &name);
+                    tracing::error!(setting, %error, "a setting made by API does not hold any more");
+                }
+            }
+        }
+        *self = fitting;
+        config
+    }
+}
+
+/// The name under which the store keeps it.
+pub(super) fn setting(kind: Kind, name: &str) -> String {
+    format!("{}{name}", kind.prefix())
+}
+
+pub(super) fn is_section(name: &str) -> bool {
+    LIMITS.contains(&name)
+}
+
+pub(super) fn sections() -> impl Iterator<Item = String> {
+    LIMITS.iter().map(|&name| name.to_owned())
+}
+
+/// Only what holds without a restart: an answer must not promise more than what is done.
+fn may_be_set(kind: Kind, name: &str, values: &Map<String, Value>) -> Result<(), ConfigError> {
+    if kind != Kind::Limits {
+        return Ok(());
+    }
+    match values.keys().map(|field| format!("{name}.{field}")).find(|path| !is_live(path)) {
+        Some(path) => Err(ConfigError::invalid(
+            &path,
+            "a setting that does not exist or needs a restart",
+            "what `GET /v1/limits` lists; the rest belongs into postrider.toml",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The values of one section that can be set.
+pub(super) fn settable(kind: Kind, name: &str, values: &mut Map<String, Value>) {
+    if kind == Kind::Limits {
+        values.retain(|field, _| is_live(&format!("{name}.{field}")));
+    }
+}
+
+fn slot<'a>(values: &'a mut Value, keys: &[&str]) -> &'a mut Value {
+    keys.iter().fold(values, |at, key| {
+        if !at.is_object() {
+            *at = Value::Object(Map::new());
+        }
+        &mut at[*key]
+    })
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+/// What a configuration says about one thing.
+pub(super) fn values(config: &Config, kind: Kind, name: &str) -> Option<Map<String, Value>> {
+    let all = json(config).ok()?;
+    let found = kind.keys(name).iter().try_fold(&all, |at, key| at.get(key))?;
+    let mut values = found.as_object()?.clone();
+    settable(kind, name, &mut values);
+    Some(values)
+}
