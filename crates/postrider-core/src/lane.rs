@@ -30,46 +30,44 @@ impl fmt::Display for LaneKey {
     }
 }
 
-/// What can keep a lane from being worked on, in the order in which it is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Hold {
-    /// An operator paused the tenant.
-    TenantPaused,
-    /// An operator paused the lane.
-    Paused,
-    /// The provider asked to be left alone.
-    RetryAfter,
-    /// The provider's breaker is open.
-    Breaker,
-    /// The provider refuses the tenant's credential.
-    Credential,
-    /// The provider calls too many of the tenant's addresses gone to be believed.
-    MassGone,
-    /// The provider's rate limit is used up.
-    RateLimit,
-    /// The tenant's rate limit is used up.
-    TenantRateLimit,
-    /// Retries took their share of the lane's traffic.
-    RetryBudget,
-    /// As many calls as allowed are under way to the provider.
-    Concurrency,
+/// Each with the name of its gate, so that none is missing from the list of all.
+macro_rules! holds {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// What can keep a lane from being worked on, in the order in which it is asked.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Hold { $($(#[$doc])* $variant,)* }
+
+        impl Hold {
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
 }
 
-impl Hold {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TenantPaused => "tenant not paused",
-            Self::Paused => "lane not paused",
-            Self::RetryAfter => "provider takes calls",
-            Self::Breaker => "breaker",
-            Self::Credential => "credential",
-            Self::MassGone => "mass-gone guard",
-            Self::RateLimit => "rate limit",
-            Self::TenantRateLimit => "tenant's rate limit",
-            Self::RetryBudget => "retry budget",
-            Self::Concurrency => "concurrency",
-        }
-    }
+holds! {
+    /// An operator paused the tenant.
+    TenantPaused = "tenant not paused",
+    /// An operator paused the lane.
+    Paused = "lane not paused",
+    /// The provider asked to be left alone.
+    RetryAfter = "provider takes calls",
+    /// The provider's breaker is open.
+    Breaker = "breaker",
+    /// The provider refuses the tenant's credential.
+    Credential = "credential",
+    /// The provider calls too many of the tenant's addresses gone to be believed.
+    MassGone = "mass-gone guard",
+    /// The provider's rate limit is used up.
+    RateLimit = "rate limit",
+    /// The tenant's rate limit is used up.
+    TenantRateLimit = "tenant's rate limit",
+    /// Retries took their share of the lane's traffic.
+    RetryBudget = "retry budget",
+    /// As many calls as allowed are under way to the provider.
+    Concurrency = "concurrency",
 }
 
 /// Whether a lane can be worked on.

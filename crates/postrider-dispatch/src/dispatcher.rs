@@ -108,12 +108,13 @@ impl Dispatcher {
             policies: policies.clone(),
         };
         let leaser = Leaser {
-            store: config.store,
+            store: config.store.clone(),
             channels: config.channels.into_iter().map(|c| (c.kind(), c)).collect(),
             fairness: Fairness::new(policy.limits.weights.clone()),
             policies,
             policy,
             bench: Arc::new(Bench {
+                store: config.store,
                 clock: config.clock,
                 flow,
                 lanes: config.lanes,

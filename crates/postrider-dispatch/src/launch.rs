@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use postrider_core::decide::{Decision, Past, Progress, Rules, before_attempt, decide};
-use postrider_core::store::{Change, Halt, Leased, Settlement};
+use postrider_core::store::{Change, Halt, Leased, Settlement, Store};
 use postrider_core::{
     Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, Finished, LaneKey, Outcome, Report,
     Signal, State, Timestamp,
@@ -22,12 +22,36 @@ use crate::settler::{Pending, Settlements};
 
 /// What every attempt needs, shared by all.
 pub(crate) struct Bench {
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) flow: Arc<Flow>,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) settlements: Settlements,
     pub(crate) roll: Roll,
+}
+
+impl Bench {
+    /// Hands in what was decided about a leased delivery.
+    pub(crate) fn settle(
+        &self,
+        lane: &Arc<LaneKey>,
+        leased: &Leased,
+        attempts: Vec<AttemptRecord>,
+        change: Change,
+    ) {
+        self.settlements.push(Pending {
+            settlement: Settlement {
+                delivery: leased.delivery,
+                token: leased.token,
+                attempts,
+                change,
+            },
+            lane: lane.clone(),
+            accepted_at: leased.message.created_at,
+            decided_at: self.clock.now(),
+        });
+    }
 }
 
 /// Leased deliveries of one lane that go to their channel together.
@@ -90,30 +114,30 @@ pub(crate) fn may_be_sent(
     class: &Class,
     now: Timestamp,
 ) -> bool {
-    let change = match leased.halt {
-        Some(Halt::AddressGone) => Change::Finish(State::Gone),
-        Some(Halt::Cancelled) => Change::Finish(State::Cancelled),
+    let (attempts, change) = match leased.halt {
+        Some(Halt::AddressGone) => (Vec::new(), Change::Finish(State::Gone)),
+        Some(Halt::Cancelled) => (Vec::new(), Change::Finish(State::Cancelled)),
         None => {
             let progress = Progress { attempts: leased.attempts + 1, ..Progress::default() };
-            let past = Past::default();
-            match before_attempt(past, &progress, &rules(leased, class), now, 0.0) {
-                Some(decision) => change_of(&decision),
+            let past = Past { crashes: leased.crashes, started: leased.started };
+            let rules = rules(leased, class);
+            match before_attempt(past, &progress, &rules, now, bench.roll.next()) {
+                Some(decision) => (unanswered(leased, &decision, now), change_of(&decision)),
                 None => return true,
             }
         }
     };
-    bench.settlements.push(Pending {
-        settlement: Settlement {
-            delivery: leased.delivery,
-            token: leased.token,
-            attempts: Vec::new(),
-            change,
-        },
-        lane: lane.clone(),
-        accepted_at: leased.message.created_at,
-        decided_at: now,
-    });
+    bench.settle(lane, leased, attempts, change);
     false
+}
+
+/// The attempt that a crash left without an end, as it is remembered.
+fn unanswered(leased: &Leased, decision: &Decision, now: Timestamp) -> Vec<AttemptRecord> {
+    if !leased.started {
+        return Vec::new();
+    }
+    let report = Report::new(Outcome::Ambiguous).code("crash");
+    vec![record(leased.tries.saturating_add(1), report, 0, decision, now)]
 }
 
 impl Batch {
@@ -129,6 +153,9 @@ impl Batch {
             jobs: self.jobs.into(),
             reopened: Notify::new(),
         };
+        if running.class.sends_at_most_once() {
+            running.note_start().await;
+        }
         let mut calls = FuturesUnordered::new();
         loop {
             let attempts = running.open_attempts();
@@ -157,6 +184,23 @@ struct Running {
 impl Running {
     fn jobs(&self) -> MutexGuard<'_, Vec<Job>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes it durable that these attempts start: after a crash they are not simply made again. What
+    /// cannot be noted is not attempted.
+    async fn note_start(&self) {
+        let leases = self.jobs().iter().map(|j| (j.leased.delivery, j.leased.token)).collect();
+        let noted = self.bench.store.start(leases).await.unwrap_or_else(|error| {
+            self.bench.observer.store_trouble("start", &error);
+            Vec::new()
+        });
+        for (slot, job) in self.jobs().iter_mut().enumerate() {
+            if noted.get(slot) != Some(&true) {
+                job.stage = Stage::Ended;
+                self.bench.lanes.ended(&self.ticket, None);
+                give_back(&self.bench, &self.lane, job);
+            }
+        }
     }
 
     fn open_attempts(&self) -> Vec<Attempt> {
@@ -249,17 +293,8 @@ impl Running {
 
 /// Ends the lease as if it had never been, but for the attempts that were made under it.
 pub(crate) fn give_back(bench: &Bench, lane: &Arc<LaneKey>, job: &mut Job) {
-    bench.settlements.push(Pending {
-        settlement: Settlement {
-            delivery: job.leased.delivery,
-            token: job.leased.token,
-            attempts: std::mem::take(&mut job.log),
-            change: Change::Release,
-        },
-        lane: lane.clone(),
-        accepted_at: job.leased.message.created_at,
-        decided_at: bench.clock.now(),
-    });
+    let attempts = std::mem::take(&mut job.log);
+    bench.settle(lane, &job.leased, attempts, Change::Release);
 }
 
 impl Drop for Running {
@@ -335,17 +370,7 @@ fn conclude(
             std::mem::take(&mut job.log)
         }
     };
-    bench.settlements.push(Pending {
-        settlement: Settlement {
-            delivery: leased.delivery,
-            token: leased.token,
-            attempts,
-            change: change_of(&decision),
-        },
-        lane: lane.clone(),
-        accepted_at: leased.message.created_at,
-        decided_at: now,
-    });
+    bench.settle(lane, leased, attempts, change_of(&decision));
     true
 }
 

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use postrider_core::class::WhenOpen;
 use postrider_core::decide::when_shut;
-use postrider_core::store::{Leased, Settlement};
+use postrider_core::store::Leased;
 use postrider_core::{Class, Hold, LaneKey, LaneState};
 
 use crate::launch::{Bench, change_of, may_be_sent};
-use crate::settler::Pending;
 
 /// Whether deliveries of the class leave a lane that is held up so.
 pub(crate) fn leaves(class: &Class, held: LaneState) -> bool {
@@ -29,16 +28,6 @@ pub(crate) fn turn_away(bench: &Bench, lane: &Arc<LaneKey>, leased: Vec<Leased>,
             continue;
         }
         let decision = when_shut(class.when_open);
-        bench.settlements.push(Pending {
-            settlement: Settlement {
-                delivery: leased.delivery,
-                token: leased.token,
-                attempts: Vec::new(),
-                change: change_of(&decision),
-            },
-            lane: lane.clone(),
-            accepted_at: leased.message.created_at,
-            decided_at: now,
-        });
+        bench.settle(lane, &leased, Vec::new(), change_of(&decision));
     }
 }

@@ -222,8 +222,8 @@ impl Lanes {
     }
 
     /// An operator's word about the breaker of a lane's provider; `None` takes it back. `Closed` also
-    /// overrules a wish of the provider to be left alone, and the doubt that so many of the tenant's addresses
-    /// are gone.
+    /// overrules a wish of the provider to be left alone, and the doubt that so many addresses are
+    /// gone.
     pub fn force_breaker(&self, lane: &LaneKey, forced: Option<(Forced, Order)>) {
         let now = self.clock.now();
         self.orders.force((lane.channel, lane.provider.clone()), forced.clone());
@@ -236,7 +236,8 @@ impl Lanes {
                 gates.pause.lift();
                 gates.tenants.values_mut().for_each(|own| own.pause = Pause::default());
             }
-            gates.believe_gone(&lane.tenant, forced == Some(Forced::Closed), now);
+            let believe = forced == Some(Forced::Closed);
+            gates.tenants.values_mut().for_each(|own| own.credential.believe_gone(believe));
         }
         self.acted();
     }

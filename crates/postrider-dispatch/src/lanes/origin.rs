@@ -325,13 +325,6 @@ impl Gates {
         is_news.then_some(LaneEvent::LeftAlone { scope, until })
     }
 
-    /// An operator's word about what a provider says of the tenant's addresses.
-    pub(super) fn believe_gone(&mut self, tenant: &TenantId, believe: bool, now: Timestamp) {
-        if believe || self.tenants.contains_key(tenant) {
-            self.tenant(tenant, now).credential.believe_gone(believe);
-        }
-    }
-
     fn tenant(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantGates {
         if self.tenants.len() >= TENANTS_MAX && !self.tenants.contains_key(tenant) {
             self.tenants.retain(|_, own| !own.is_forgettable(now));
@@ -340,10 +333,11 @@ impl Gates {
                 self.tenants.clear();
             }
         }
-        let policy = self.policy;
-        self.tenants.entry(tenant.clone()).or_insert_with(|| TenantGates {
-            pause: Pause::default(),
-            credential: Credential::new(policy),
+        let (policy, breaker) = (self.policy, self.breaker.state());
+        self.tenants.entry(tenant.clone()).or_insert_with(|| {
+            let mut credential = Credential::new(policy);
+            credential.believe_gone(breaker == BreakerState::ForcedClosed);
+            TenantGates { pause: Pause::default(), credential }
         })
     }
 }

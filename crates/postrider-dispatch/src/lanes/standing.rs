@@ -1,6 +1,8 @@
 //! A lane as people are shown it: every gate's verdict at this moment, in words. Changes nothing.
 
 use postrider_core::breaker::{Barred, BreakerState, Cause, Forced};
+use postrider_core::fairness::places;
+use postrider_core::message::Priority;
 use postrider_core::{Hold, LaneKey, LaneState, Timestamp};
 
 use super::origin::TenantGates;
@@ -42,7 +44,8 @@ impl Lanes {
         // Nobody looked at it yet: it stands as a new one would.
         let origin = known.unwrap_or_else(|| self.new_origin(lane));
         let mut gates = self.paused_verdicts(lane);
-        gates.extend(verdicts(&origin, lane, now));
+        let priority = self.policies.now().class_or_default(&lane.class).priority;
+        gates.extend(verdicts(&origin, lane, priority, now));
         if let Some((forced, order)) = self.orders.forced(&key) {
             let breaker = gates.iter_mut().find(|verdict| verdict.gate == Hold::Breaker);
             let word = if forced == Forced::Open { "open" } else { "closed" };
@@ -109,19 +112,22 @@ impl Lanes {
     }
 }
 
-fn verdicts(origin: &Origin, lane: &LaneKey, now: Timestamp) -> Vec<Verdict> {
+fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp) -> Vec<Verdict> {
     let gates = origin.gates();
     let own = gates.tenants.get(&lane.tenant);
-    let alone = gates.pause.until(now).max(own.and_then(|own| own.pause.until(now)));
+    let host = gates.pause.until(now);
+    let alone = host.max(own.and_then(|own| own.pause.until(now)));
+    let whom = if alone == host { "" } else { " by this tenant's credential" };
     let breaker = gates.breaker.state();
     let (in_flight, limit) = (origin.in_flight(), origin.limit());
+    let free = places(origin.free(), limit, priority);
     vec![
         Verdict {
             gate: Hold::RetryAfter,
             open: alone.is_none(),
             until: alone,
             detail: alone.map_or("it takes calls".into(), |until| {
-                format!("the provider asked to be left alone until {until}")
+                format!("the provider asked to be left alone{whom} until {until}")
             }),
         },
         Verdict {
@@ -137,9 +143,14 @@ fn verdicts(origin: &Origin, lane: &LaneKey, now: Timestamp) -> Vec<Verdict> {
         credential_verdict(own, Hold::MassGone, now),
         Verdict {
             gate: Hold::Concurrency,
-            open: in_flight < limit,
+            open: free > 0,
             until: None,
-            detail: format!("{in_flight} of {limit} calls under way to the provider"),
+            detail: match in_flight < limit && free == 0 {
+                true => format!(
+                    "{in_flight} of {limit} calls under way to the provider; the other places are kept for urgent classes"
+                ),
+                false => format!("{in_flight} of {limit} calls under way to the provider"),
+            },
         },
     ]
 }

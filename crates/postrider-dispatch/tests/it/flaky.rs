@@ -17,7 +17,7 @@ use postrider_store::MemoryStore;
 
 pub(crate) struct Flaky {
     pub(crate) inner: Arc<MemoryStore>,
-    /// Settlements fail as on a full disk.
+    /// Settlements and starts fail as on a full disk.
     pub(crate) full: AtomicBool,
     /// How often somebody began to wait for work.
     pub(crate) waits: AtomicUsize,
@@ -56,6 +56,9 @@ impl Queue for Flaky {
     }
 
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
+        if self.full.load(Ordering::SeqCst) {
+            return Err(StoreError::Full("no space left".to_owned()));
+        }
         self.inner.start(attempts).await
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use postrider_core::breaker::{BreakerPolicy, Forced};
 use postrider_core::budget::BudgetPolicy;
-use postrider_core::class::WhenOpen;
-use postrider_core::store::Ledger as _;
+use postrider_core::class::{OnAmbiguous, WhenOpen};
+use postrider_core::store::{Ledger as _, Queue as _};
 use postrider_core::{
     ChannelKind, Class, DeadReason, DeliveryId, Hold, LaneKey, LaneState, Outcome, State,
 };
@@ -139,4 +139,49 @@ async fn a_class_that_does_not_wait_is_refused_at_once_while_the_breaker_is_open
     world.webhook(r#","class":"eager""#).await;
     assert_eq!(world.finished().await, (State::Sent, None));
     assert_ne!(patient, waits);
+}
+
+fn careful(name: &str, on_ambiguous: OnAmbiguous) -> Class {
+    Class { name: name.into(), on_ambiguous, ..Class::default() }
+}
+
+#[tokio::test]
+async fn what_left_before_a_crash_is_not_sent_again_where_a_duplicate_is_worse_than_a_loss() {
+    let ends = [
+        (OnAmbiguous::Park, (State::Failed, Some(DeadReason::Ambiguous))),
+        (OnAmbiguous::Drop, (State::Suppressed, None)),
+    ];
+    for (on_ambiguous, end) in ends {
+        let mut world = World::new(vec![]);
+        world.add_class(careful("paid", on_ambiguous));
+        let id = world.webhook(r#","class":"paid""#).await;
+        // Somebody before us: leased, noted, gone.
+        let lane = world.store.ready_lanes(9).await.unwrap().remove(0);
+        let leased = world.store.lease(lane.id, 9, Duration::from_secs(90)).await.unwrap();
+        let start = vec![(leased[0].delivery, leased[0].token)];
+        assert_eq!(world.store.start(start).await.unwrap(), [true]);
+        world.clock.advance(Duration::from_secs(90));
+        world.start();
+        assert_eq!(world.finished().await, end);
+        assert_eq!(world.calls(), 0);
+        let delivery = world.delivery(id).await;
+        assert_eq!(delivery.log.len(), 1, "the attempt whose end nobody knows is remembered");
+        assert_eq!(delivery.log[0].code.as_deref(), Some("crash"));
+    }
+}
+
+#[tokio::test]
+async fn no_call_is_made_before_its_start_is_durable_where_that_matters() {
+    let mut world = World::new(vec![]);
+    world.add_class(careful("paid", OnAmbiguous::Park));
+    let disk = std::sync::Arc::new(crate::flaky::Flaky::over(world.store.clone()));
+    disk.full.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.start_over(disk.clone(), Limits::default());
+    let id = world.webhook(r#","class":"paid""#).await;
+    while world.event().await != crate::scripted::Event::Trouble {}
+    settle_down().await;
+    assert_eq!((world.calls(), world.delivery(id).await.attempts), (0, 0));
+    disk.full.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(world.finished().await, (State::Sent, None));
+    assert_eq!(world.calls(), 1);
 }

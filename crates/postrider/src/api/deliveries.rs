@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 
 use super::Shared;
 use super::auth::Reader;
-use super::explain::{Explanation, explain};
+use super::explain::{Explanation, Known, explain};
 use super::extract::Params;
 use super::problem::{Answer, Problem};
 use super::views::{DeliveryBody, DeliveryPage};
@@ -96,13 +96,20 @@ pub(crate) async fn explanation(
         provider: delivery.provider.clone(),
         class: delivery.class.clone(),
     });
-    let mut class = app.config().classes.get(&*delivery.class).cloned();
+    let mut class = app.lanes.policies().now().class(&delivery.class).map(|c| (**c).clone());
     let message = app.store.message(reader.view.as_ref(), delivery.message).await?;
     let own = message.and_then(|message| message.envelope.retry);
     if let (Some(class), Some(own)) = (&mut class, own) {
         class.retry = own;
     }
-    Ok(Json(explain(delivery, lane, &standing, class.as_ref(), app.clock.now())))
+    Ok(Json(explain(&Known {
+        delivery: &delivery,
+        lane: lane.as_ref(),
+        standing: &standing,
+        class: class.as_ref(),
+        dispatches: app.config().server.role == "all",
+        now: app.clock.now(),
+    })))
 }
 
 async fn find(app: &Shared, reader: &Reader, text: &str) -> Answer<postrider_core::Delivery> {

@@ -228,6 +228,7 @@ fn detail(app: &Shared, lane: LaneDepth) -> LaneDetail {
 /// What helps a lane that is held up.
 pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
     use postrider_core::Hold;
+    let lane = id;
     let id = id.0;
     match standing.held_by().map(|verdict| verdict.gate) {
         None => vec![format!("postrider lanes pause {id}")],
@@ -239,13 +240,7 @@ pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
         Some(Hold::Credential) => vec![
             "check the tenant's credential; `postrider vapid rotate` makes a new VAPID key".into(),
         ],
-        Some(Hold::MassGone) => vec![
-            "check that the tenant's key and environment are those the addresses were made with"
-                .into(),
-            format!(
-                "postrider lanes breaker {id} closed   (they are gone: believe it and erase them)"
-            ),
-        ],
+        Some(Hold::MassGone) => gone_indeed(lane),
         Some(Hold::RateLimit) => {
             vec!["wait, or raise the channel's `rate_per_s` in postrider.toml".into()]
         }
@@ -259,6 +254,14 @@ pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
             vec!["wait, or raise the channel's `concurrency` in postrider.toml".into()]
         }
     }
+}
+
+/// What helps where too many addresses are called gone.
+pub(crate) fn gone_indeed(lane: LaneId) -> Vec<String> {
+    vec![
+        "check that the tenant's key and environment are those the addresses were made with".into(),
+        format!("postrider lanes breaker {} closed   (they are gone: erase them)", lane.0),
+    ]
 }
 
 async fn find(app: &Shared, view: Option<&TenantId>, text: &str) -> Answer<LaneDepth> {

@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod durability;
+mod guards;
 mod http;
+#[path = "../explain/keep.rs"]
+mod keep;
 mod kill;
 mod process;

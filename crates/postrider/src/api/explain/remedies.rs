@@ -1,0 +1,81 @@
+//! What an operator can do about a delivery. Never nothing: where nothing is needed, that is said.
+
+use postrider_core::{DeadReason, Delivery, State};
+
+use super::Known;
+use crate::api::lanes;
+
+pub(super) fn can_do(known: &Known<'_>) -> Vec<String> {
+    let delivery = known.delivery;
+    let mut steps = match delivery.state {
+        State::Failed if delivery.discarded => {
+            vec!["nothing; hand it in anew as a message if it is needed after all".into()]
+        }
+        State::Failed => dead(delivery),
+        State::Parked => parked(known),
+        State::Queued | State::Retrying => {
+            vec![format!("postrider messages cancel {}", delivery.message)]
+        }
+        State::Sending => vec![format!(
+            "wait for the answer; `postrider messages cancel {}` stops another attempt",
+            delivery.message
+        )],
+        State::Gone => vec!["let the client subscribe again and register the new address".into()],
+        State::Expired => {
+            vec![
+                "send it again as a new message, with a longer ttl_s if it is still worth it"
+                    .into(),
+            ]
+        }
+        State::Cancelled => vec!["nothing; send it as a new message if that was a mistake".into()],
+        State::Suppressed => vec![format!(
+            "ask the receiver whether it has {}; if not, send it as a new message",
+            delivery.id
+        )],
+        _ => vec!["nothing is needed".into()],
+    };
+    if known.is_pending() && !known.dispatches {
+        steps.push("start the server with server.role = \"all\"".into());
+    }
+    if let (Some(lane), Some(_)) = (known.lane, known.held()) {
+        steps.extend(lanes::can_do(lane.id, known.standing));
+    }
+    steps
+}
+
+fn dead(delivery: &Delivery) -> Vec<String> {
+    let id = delivery.id;
+    let first = match delivery.reason {
+        Some(DeadReason::Permanent) => "mend what the provider complains of".to_owned(),
+        Some(DeadReason::RetriesExhausted) => "see that the receiver works again".to_owned(),
+        Some(DeadReason::Ttl) => format!("postrider dead replay {id} --ttl SECONDS   (a new life)"),
+        Some(DeadReason::Poison) => {
+            "look at the server's log around its last ends, and at the disk, before it is sent again"
+                .to_owned()
+        }
+        Some(DeadReason::Ambiguous) => {
+            format!("ask the receiver whether it has {id}; if so, discard, if not, replay")
+        }
+        Some(DeadReason::Refused) => {
+            "see with `postrider lanes list` that its provider takes calls again".to_owned()
+        }
+        None => "look at its attempts".to_owned(),
+    };
+    vec![first, format!("postrider dead replay {id}"), format!("postrider dead discard {id}")]
+}
+
+fn parked(known: &Known<'_>) -> Vec<String> {
+    let delivery = known.delivery;
+    let cancel = format!("postrider messages cancel {}", delivery.message);
+    match delivery.log.last().map(|attempt| &*attempt.outcome) {
+        Some("gone") if known.held().is_none() => {
+            let mut steps = known.lane.map(|lane| lanes::gone_indeed(lane.id)).unwrap_or_default();
+            steps.push(cancel);
+            steps
+        }
+        None => vec!["give such messages another address (to.fallback)".into(), cancel],
+        _ => {
+            vec!["check the credential or the VAPID key that the last attempt used".into(), cancel]
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! No reason without a snapshot: a new gate, state or dead-letter reason fails here until it is shown
+//! live.
+
+use std::path::Path;
+
+use postrider_core::{DeadReason, Hold, State};
+
+/// States that only receipts from the far end lead to, which this version does not take.
+const BY_RECEIPT: [State; 4] = [State::Delivered, State::Seen, State::Clicked, State::Dismissed];
+
+fn snapshots() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/explain/snapshots");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    files
+        .filter(|file| file.extension().is_some_and(|e| e == "snap"))
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect()
+}
+
+#[test]
+fn every_gate_state_and_reason_was_seen_live() {
+    let all = snapshots();
+    let is_shown = |text: &str| all.iter().any(|snapshot| snapshot.contains(text));
+    for gate in Hold::ALL {
+        let held = format!("\"waits_for\": \"its lane; {}: ", gate.name());
+        assert!(is_shown(&held), "no snapshot of a delivery that waits for {gate:?}");
+    }
+    for state in State::ALL.iter().filter(|state| !BY_RECEIPT.contains(state)) {
+        assert!(is_shown(&format!("\"state\": \"{state}\"")), "no snapshot of the state {state}");
+    }
+    for reason in DeadReason::ALL {
+        assert!(is_shown(&format!("\"reason\": \"{reason}\"")), "no snapshot of {reason}");
+    }
+}

@@ -1,0 +1,107 @@
+//! What has come to an end, and why.
+
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+const CLASSES: &str = r#"
+[classes.paid]
+on_ambiguous = "park"
+[classes.once]
+on_ambiguous = "drop"
+[classes.eager]
+when_open = "reject"
+"#;
+
+#[tokio::test]
+async fn sent() {
+    let stage = Stage::with("").await;
+    let id = stage.send("a", &["ok"], json!({})).await;
+    stage.explained("sent", &id, "sent").await;
+}
+
+#[tokio::test]
+async fn gone() {
+    let stage = Stage::with("").await;
+    let id = stage.send("a", &["410"], json!({})).await;
+    stage.explained("gone", &id, "gone").await;
+}
+
+#[tokio::test]
+async fn cancelled() {
+    let stage = Stage::with("").await;
+    let message = json!({
+        "to": {"address": stage.hook("a", &["ok"])}, "send_at": "2027-06-01T00:00:00Z",
+    });
+    let sent = stage.post("/v1/messages", &message).await;
+    let path = format!("/v1/messages/{}/cancel", sent["id"].as_str().unwrap());
+    stage.post(&path, &Value::Null).await;
+    let id = sent["deliveries"][0]["id"].as_str().unwrap();
+    stage.explained("cancelled", id, "cancelled").await;
+}
+
+#[tokio::test]
+async fn expired_untried() {
+    let stage = Stage::with("").await;
+    stage.send("a", &["ok"], json!({"send_at": "2027-06-01T00:00:00Z"})).await;
+    let lane = stage.lane().await;
+    stage.post(&format!("/v1/lanes/{lane}/pause"), &Value::Null).await;
+    let id = stage.send("a", &["ok"], json!({"ttl_s": 1})).await;
+    stage.held_past_its_time(&id).await;
+    stage.post(&format!("/v1/lanes/{lane}/resume"), &Value::Null).await;
+    stage.explained("expired", &id, "expired").await;
+}
+
+#[tokio::test]
+async fn refused_for_good() {
+    let stage = Stage::with("").await;
+    let id = stage.send("a", &["400"], json!({})).await;
+    stage.explained("dead_permanent", &id, "failed").await;
+}
+
+#[tokio::test]
+async fn out_of_attempts() {
+    let stage = Stage::with("").await;
+    let id = stage.send("a", &["500"], json!({"retry": {"retries": 0}})).await;
+    stage.explained("dead_retries_exhausted", &id, "failed").await;
+}
+
+#[tokio::test]
+async fn out_of_time_for_another_attempt() {
+    let stage = Stage::with("").await;
+    let slow = json!({"ttl_s": 5, "retry": {"base_ms": 60_000, "jitter": "none"}});
+    let id = stage.send("a", &["500"], slow).await;
+    stage.explained("dead_ttl", &id, "failed").await;
+}
+
+#[tokio::test]
+async fn perhaps_sent_and_a_person_decides() {
+    let stage = Stage::with(CLASSES).await;
+    let id = stage.send("a", &["reset-after"], json!({"class": "paid"})).await;
+    stage.explained("dead_ambiguous", &id, "failed").await;
+}
+
+#[tokio::test]
+async fn perhaps_sent_and_left_at_that() {
+    let stage = Stage::with(CLASSES).await;
+    let id = stage.send("a", &["reset-after"], json!({"class": "once"})).await;
+    stage.explained("suppressed_dropped", &id, "suppressed").await;
+}
+
+#[tokio::test]
+async fn not_to_wait_for_an_open_breaker() {
+    let stage = Stage::with(CLASSES).await;
+    stage.send("a", &["ok"], json!({"send_at": "2027-06-01T00:00:00Z"})).await;
+    let lane = stage.lane().await;
+    stage.post(&format!("/v1/lanes/{lane}/breaker"), &json!({"force": "open"})).await;
+    let id = stage.send("a", &["ok"], json!({"class": "eager"})).await;
+    stage.explained("dead_refused", &id, "failed").await;
+}
+
+#[tokio::test]
+async fn discarded() {
+    let stage = Stage::with("").await;
+    let id = stage.sent_into("failed", "a", &["400"], json!({})).await;
+    stage.post("/v1/dead-letters/discard", &json!({"ids": [id]})).await;
+    stage.explained("dead_discarded", &id, "failed").await;
+}
