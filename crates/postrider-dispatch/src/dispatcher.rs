@@ -7,19 +7,22 @@ use std::time::Duration;
 
 use postrider_core::breaker::BreakerPolicy;
 use postrider_core::budget::BudgetPolicy;
-use postrider_core::fairness::Fairness;
+use postrider_core::class::WhenOpen;
 use postrider_core::limiter::Rate;
 use postrider_core::store::{Leased, ReadyLane, Store, StoreError};
-use postrider_core::{Channel, ChannelKind, Class, Clock, Hold, LaneState, TenantId};
+use postrider_core::{
+    Channel, ChannelKind, Class, Clock, Hold, LaneId, LaneKey, LaneState, TenantId, Timestamp,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::flow::Flow;
-use crate::lanes::{Lanes, Resting};
+use crate::lanes::{Lanes, Notice, OriginKey, Pass, Refusal};
 use crate::launch::{Batch, Bench, Job, give_back, may_be_sent};
 use crate::observer::Observer;
 use crate::policies::{Policies, Policy};
 use crate::roll::Roll;
+use crate::roster::{Entry, LANES_MAX, Pick, Rest, Roster, Terms};
 use crate::settler::{Settlements, Settler};
 use crate::turn_away::{leaves, turn_away};
 
@@ -65,12 +68,18 @@ impl Default for Limits {
     }
 }
 
-/// What one turn of the round robin takes from a lane.
-const QUANTUM: usize = 64;
+/// What is leased from a lane at once.
+const LEASE_MAX: usize = 64;
+/// Turns between two looks at what else happened.
+const TURNS: usize = 256;
 /// What one task sends: large enough to encrypt in one go, small enough to spread over cores.
 const TASK_JOBS: usize = 16;
-const LANES_FIRST: usize = 256;
-const LANES_MAX: usize = 65_536;
+/// Lanes that the store is asked for at once, and how often before something is sent.
+const LANES_ASKED: usize = 256;
+const ASKED_MAX: usize = 16;
+/// Lanes that wait by themselves and are remembered; beyond that many they are looked at every now and then.
+const ASIDE_MAX: usize = 100_000;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long a store that fails may hold up the end.
 const SETTLE_AT_END: Duration = Duration::from_secs(5);
@@ -110,7 +119,6 @@ impl Dispatcher {
         let leaser = Leaser {
             store: config.store.clone(),
             channels: config.channels.into_iter().map(|c| (c.kind(), c)).collect(),
-            fairness: Fairness::new(policy.limits.weights.clone()),
             policies,
             policy,
             bench: Arc::new(Bench {
@@ -123,9 +131,8 @@ impl Dispatcher {
                 roll: Roll::new(config.seed),
             }),
             tasks: JoinSet::new(),
-            resting: Resting::default(),
-            lanes_asked: LANES_FIRST,
-            blocked: false,
+            roster: Roster::default(),
+            aside: HashMap::new(),
         };
         Self {
             stop,
@@ -156,11 +163,9 @@ struct Leaser {
     policy: Arc<Policy>,
     bench: Arc<Bench>,
     tasks: JoinSet<()>,
-    resting: Resting,
-    fairness: Fairness,
-    lanes_asked: usize,
-    /// A lane of the last round waits for its origin.
-    blocked: bool,
+    roster: Roster,
+    /// Lanes that wait by themselves.
+    aside: HashMap<Arc<LaneKey>, LaneId>,
 }
 
 fn unsettled_max(limits: &Limits) -> usize {
@@ -172,12 +177,36 @@ fn ended(stopped: &watch::Receiver<bool>) -> bool {
     *stopped.borrow() || stopped.has_changed().is_err()
 }
 
+/// What came of a turn.
+struct Served {
+    leased: usize,
+    rest: Rest,
+    /// The lane itself has to wait: until a time, or until something happens.
+    waits: Option<Timestamp>,
+}
+
+impl Served {
+    fn refused(refusal: Refusal) -> Self {
+        let (on, until) = match refusal.state {
+            LaneState::Waiting { on, until } => (Some(on), Some(until)),
+            LaneState::Blocked { on } => (Some(on), None),
+            LaneState::Ready => (None, None),
+        };
+        if refusal.of_provider {
+            let rest = Rest::Full { until, shut: on == Some(Hold::Breaker) };
+            return Self { leased: 0, rest, waits: None };
+        }
+        Self { leased: 0, rest: Rest::Left, waits: until.or(Some(Timestamp::MAX)) }
+    }
+}
+
 impl Leaser {
     async fn run(mut self, mut stopped: watch::Receiver<bool>) -> JoinSet<()> {
+        self.store.bring_back(None);
         while !ended(&stopped) {
             while self.tasks.try_join_next().is_some() {}
-            let launched = match self.round().await {
-                Ok(launched) => launched,
+            let again = match self.round().await {
+                Ok(again) => again,
                 Err(StoreError::Closed) => break,
                 Err(error) => {
                     self.bench.observer.store_trouble("lease", &error);
@@ -188,7 +217,7 @@ impl Leaser {
                     continue;
                 }
             };
-            if launched == 0 {
+            if !again {
                 self.wait(&mut stopped).await;
             }
         }
@@ -199,10 +228,11 @@ impl Leaser {
     async fn wait(&self, stopped: &mut watch::Receiver<bool>) {
         let (flow, lanes) = (&self.bench.flow, &self.bench.lanes);
         let has_room = flow.room() > 0;
-        let waking = self.resting.next(self.bench.clock.now()).unwrap_or(WAIT_MAX);
+        let now = self.bench.clock.now();
+        let waking = self.roster.next_wake().map_or(WAIT_MAX, |at| at.since(now).min(WAIT_MAX));
         tokio::select! {
-            () = self.store.wait_for_work(waking.min(WAIT_MAX)), if has_room => {}
-            () = lanes.trickled(), if has_room && self.blocked => {}
+            () = self.store.wait_for_work(waking), if has_room => {}
+            () = lanes.gathered(), if has_room => {}
             () = lanes.changed(), if has_room => {}
             () = flow.freed() => {}
             _ = stopped.changed() => {}
@@ -213,69 +243,158 @@ impl Leaser {
     fn adopt(&mut self) {
         let policy = self.policies.now();
         if !Arc::ptr_eq(&policy, &self.policy) {
-            self.fairness.adopt(policy.limits.weights.clone());
             self.bench.flow.resize(unsettled_max(&policy.limits));
             self.policy = policy;
         }
     }
 
-    /// One turn over the ready lanes, a quantum each. Says how many deliveries were leased.
-    async fn round(&mut self) -> Result<usize, StoreError> {
+    /// Gives turns to those that may go. True if there is more to do at once.
+    async fn round(&mut self) -> Result<bool, StoreError> {
         if self.bench.flow.room() == 0 {
-            return Ok(0);
+            return Ok(false);
         }
         self.adopt();
-        self.resting.wake(self.bench.clock.now(), self.bench.lanes.acts());
-        // Lanes that wait must not hide those behind them.
-        let asked = self.lanes_asked + self.resting.len();
-        let mut lanes = self.store.ready_lanes(asked).await?;
-        let urgency = |lane: &ReadyLane| self.policy.class_or_default(&lane.key.class).priority;
-        self.fairness.order(&mut lanes, |lane| (&lane.key.tenant, urgency(lane)));
-        self.blocked = false;
-        let mut launched = 0;
-        for lane in &lanes {
-            if self.resting.holds(lane.id) {
-                continue;
-            }
-            let served = self.serve(lane).await?;
-            self.fairness.served(&lane.key.tenant, served);
-            launched += served;
+        self.heed();
+        let (mut newcomers, all_listed) = self.list().await?;
+        let policy = self.policy.clone();
+        let mut turns = 0;
+        while turns < TURNS && self.bench.flow.room() > 0 {
+            let terms = self.terms(&policy);
+            let Some(pick) = self.roster.next(terms) else { break };
+            self.serve(pick).await?;
+            turns += 1;
         }
-        let look_further = launched == 0 && lanes.len() >= asked && asked < LANES_MAX;
-        self.lanes_asked = if look_further { self.lanes_asked * 4 } else { LANES_FIRST };
-        Ok(if look_further { 1 } else { launched })
+        newcomers.retain(|lane| self.roster.hide(*lane));
+        newcomers.into_iter().for_each(|lane| self.store.set_aside(lane, Timestamp::MAX));
+        Ok(turns > 0 || !all_listed)
+    }
+
+    fn terms<'a>(&self, policy: &'a Policy) -> Terms<'a> {
+        Terms { weights: &policy.limits.weights, now: self.bench.clock.now() }
+    }
+
+    /// Acts upon what happened since the last round.
+    fn heed(&mut self) {
+        let policy = self.policy.clone();
+        let terms = self.terms(&policy);
+        for notice in self.bench.lanes.notices() {
+            match notice {
+                Notice::Room(provider) => self.roster.reopen(&provider, terms),
+                Notice::Eased(provider) => {
+                    self.roster.reopen(&provider, terms);
+                    self.bring_back(|lane| is_of(lane, &provider));
+                }
+                Notice::Lane(lane) => {
+                    let lane = self.aside.remove(&lane);
+                    lane.into_iter().for_each(|lane| self.store.bring_back(Some(lane)));
+                }
+                Notice::All => {
+                    self.roster.reopen_all(terms);
+                    self.bring_back(|_| true);
+                }
+            }
+        }
+        self.roster.wake(terms);
+    }
+
+    fn bring_back(&mut self, which: impl Fn(&LaneKey) -> bool) {
+        for (_, lane) in self.aside.extract_if(|key, _| which(key)) {
+            self.store.bring_back(Some(lane));
+        }
+    }
+
+    /// Takes in the lanes that newly have something due. Says which, and whether these are all.
+    async fn list(&mut self) -> Result<(Vec<LaneId>, bool), StoreError> {
+        let mut newcomers = Vec::new();
+        for _ in 0..ASKED_MAX {
+            if self.roster.len() >= LANES_MAX {
+                break;
+            }
+            let listed = self.store.ready_lanes(LANES_ASKED).await?;
+            let all = listed.len() < LANES_ASKED;
+            let policy = self.policy.clone();
+            let terms = self.terms(&policy);
+            for ReadyLane { id, key, .. } in listed {
+                self.aside.remove(&key);
+                let class = policy.class_or_default(&key.class);
+                let (priority, impatient) = (class.priority, class.when_open != WhenOpen::Wait);
+                self.roster.join(Entry { id, key, priority, impatient }, terms);
+                newcomers.push(id);
+            }
+            if all {
+                return Ok((newcomers, true));
+            }
+            // So that they do not hide those behind them.
+            newcomers.retain(|lane| self.roster.hide(*lane));
+            newcomers.drain(..).for_each(|lane| self.store.set_aside(lane, Timestamp::MAX));
+        }
+        Ok((newcomers, false))
     }
 
     /// Asks the lane's gates, leases what they let through and sends it.
-    async fn serve(&mut self, lane: &ReadyLane) -> Result<usize, StoreError> {
-        let Some(channel) = self.channels.get(&lane.key.channel).cloned() else { return Ok(0) };
-        let want = self.bench.flow.room().min(QUANTUM);
-        if want == 0 {
-            return Ok(0);
+    async fn serve(&mut self, pick: Pick) -> Result<(), StoreError> {
+        let want = pick.allowance().min(self.bench.flow.room()).min(LEASE_MAX);
+        let served = match self.try_to_send(&pick.entry, want).await {
+            Ok(served) => served,
+            Err(error) => {
+                self.roster.put_back(pick);
+                return Err(error);
+            }
+        };
+        let Entry { id, key, .. } = pick.entry.clone();
+        let policy = self.policy.clone();
+        let terms = self.terms(&policy);
+        let hidden = self.roster.end(pick, served.leased, served.rest, terms);
+        match served.waits {
+            Some(until) => self.put_aside(id, key, until),
+            None if hidden => self.store.bring_back(Some(id)),
+            None => {}
         }
+        Ok(())
+    }
+
+    fn put_aside(&mut self, id: LaneId, key: Arc<LaneKey>, until: Timestamp) {
+        let forgotten = self.aside.len() >= ASIDE_MAX && !self.aside.contains_key(&key);
+        if forgotten {
+            let soon = self.bench.clock.now() + LOOK_AGAIN;
+            return self.store.set_aside(id, until.min(soon));
+        }
+        self.aside.insert(key, id);
+        self.store.set_aside(id, until);
+    }
+
+    async fn try_to_send(&mut self, lane: &Entry, want: usize) -> Result<Served, StoreError> {
         let class = self.policy.class_or_default(&lane.key.class).clone();
-        let pass = match self.bench.lanes.admit(&lane.key, class.priority, want) {
-            Ok(pass) => pass,
-            Err(held) if leaves(&class, held) => {
+        match self.bench.lanes.admit(&lane.key, lane.priority, want) {
+            Ok(pass) => self.send(lane, class, pass).await,
+            Err(refusal) if leaves(&class, refusal.state) => {
                 let leased = self.store.lease(lane.id, want, self.policy.limits.lease).await?;
                 let count = leased.len();
                 self.bench.flow.leased(count);
                 turn_away(&self.bench, &lane.key, leased, &class);
-                return Ok(count);
+                let rest = if count == want { Rest::More } else { Rest::Left };
+                Ok(Served { leased: count, rest, waits: None })
             }
-            Err(held) => {
-                self.blocked |= held == LaneState::Blocked { on: Hold::Concurrency };
-                if let LaneState::Waiting { until, .. } = held {
-                    self.resting.rest(lane.id, until);
-                }
-                return Ok(0);
-            }
+            Err(refusal) => Ok(Served::refused(refusal)),
+        }
+    }
+
+    async fn send(
+        &mut self,
+        lane: &Entry,
+        class: Arc<Class>,
+        pass: Pass,
+    ) -> Result<Served, StoreError> {
+        let Some(channel) = self.channels.get(&lane.key.channel).cloned() else {
+            let waits = Some(self.bench.clock.now() + WAIT_MAX);
+            return Ok(Served { leased: 0, rest: Rest::Left, waits });
         };
-        let leased = self.store.lease(lane.id, pass.calls(), self.policy.limits.lease).await?;
+        let asked = pass.calls();
+        let leased = self.store.lease(lane.id, asked, self.policy.limits.lease).await?;
         let count = leased.len();
         self.bench.flow.leased(count);
-        let sendable = self.sendable(lane, leased, &class);
-        let mut jobs = self.affordable(lane, sendable);
+        let sendable = self.sendable(&lane.key, leased, &class);
+        let (mut jobs, waits) = self.affordable(&lane.key, sendable);
         let ticket = pass.begin(jobs.len());
         self.bench.observer.in_flight(self.bench.flow.unsettled());
         while !jobs.is_empty() {
@@ -289,33 +408,37 @@ impl Leaser {
             };
             self.tasks.spawn(batch.run(self.bench.clone()));
         }
-        Ok(count)
+        let stays = count == asked && waits.is_none();
+        Ok(Served { leased: count, rest: if stays { Rest::More } else { Rest::Left }, waits })
     }
 
-    /// Gives back the retries that the lane's budget has no room for; the lane then rests.
-    fn affordable(&mut self, lane: &ReadyLane, jobs: Vec<Job>) -> Vec<Job> {
+    /// Gives back the retries that the lane's budget has no room for; the lane then waits.
+    fn affordable(&mut self, lane: &Arc<LaneKey>, jobs: Vec<Job>) -> (Vec<Job>, Option<Timestamp>) {
         let retries = jobs.iter().filter(|job| job.is_retry()).count();
-        let allowance = self.bench.lanes.spend(&lane.key, jobs.len() - retries, retries);
+        let allowance = self.bench.lanes.spend(lane, jobs.len() - retries, retries);
         if allowance.retries == retries {
-            return jobs;
+            return (jobs, None);
         }
-        self.resting.rest(lane.id, allowance.more_at);
         let (mut kept, mut left) = (Vec::with_capacity(jobs.len()), allowance.retries);
         for mut job in jobs {
             if job.is_retry() && left == 0 {
-                give_back(&self.bench, &lane.key, &mut job);
+                give_back(&self.bench, lane, &mut job);
             } else {
                 left -= usize::from(job.is_retry());
                 kept.push(job);
             }
         }
-        kept
+        (kept, Some(allowance.more_at))
     }
 
-    fn sendable(&self, lane: &ReadyLane, leased: Vec<Leased>, class: &Class) -> Vec<Job> {
+    fn sendable(&self, lane: &Arc<LaneKey>, leased: Vec<Leased>, class: &Class) -> Vec<Job> {
         let now = self.bench.clock.now();
-        let may = |l: &Leased| may_be_sent(&self.bench, &lane.key, l, class, now);
+        let may = |l: &Leased| may_be_sent(&self.bench, lane, l, class, now);
         let again_until = now + self.policy.limits.lease / 2;
         leased.into_iter().filter(may).map(|l| Job::new(l, again_until)).collect()
     }
+}
+
+fn is_of(lane: &LaneKey, (channel, provider): &OriginKey) -> bool {
+    lane.channel == *channel && lane.provider == *provider
 }

@@ -10,6 +10,7 @@ mod launch;
 mod observer;
 mod policies;
 mod roll;
+mod roster;
 mod settler;
 mod turn_away;
 

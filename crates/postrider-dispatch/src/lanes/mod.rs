@@ -3,48 +3,53 @@
 //! Leases nothing and sends nothing itself.
 
 mod budgets;
+mod notices;
 mod orders;
 mod origin;
 mod pass;
 mod rates;
-mod resting;
 mod standing;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use postrider_core::breaker::Forced;
-use postrider_core::fairness::places;
 use postrider_core::message::Priority;
 use postrider_core::throttle::Pause;
 use postrider_core::{
     ChannelKind, Clock, Hold, LaneId, LaneKey, LaneState, Signal, TenantId, Timestamp,
 };
-use tokio::sync::Notify;
 
 use crate::dispatcher::Limits;
 use crate::policies::{Policies, Policy};
 use crate::roll::Roll;
 use budgets::{Allowance, Budgets};
+pub(crate) use notices::Notice;
+use notices::Notices;
 use orders::Orders;
 pub use orders::{ForcedBreaker, Order, PausedLane};
+use origin::Freed;
 pub use origin::LaneEvent;
 pub(crate) use origin::{Aftermath, Lesson, Origin};
 pub(crate) use pass::{Pass, Ticket};
 use rates::Rates;
-pub(crate) use resting::Resting;
 pub use standing::{Standing, Verdict};
 
 /// Idle origins are forgotten beyond this many.
 const ORIGINS_MAX: usize = 10_000;
 const PER_ORIGIN_DEFAULT: usize = 64;
 
-/// How long a call that ended may wait for others to end before its place is given away.
-const GATHER: Duration = Duration::from_millis(5);
+/// Names an [`Origin`].
+pub(crate) type OriginKey = (ChannelKind, Arc<str>);
 
-type OriginKey = (ChannelKind, Arc<str>);
+/// Why nothing can be sent at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) state: LaneState,
+    /// Every lane of the provider would be told the same (of this priority, where it is for want of
+    /// a place).
+    pub(crate) of_provider: bool,
+}
 
 pub struct Lanes {
     clock: Arc<dyn Clock>,
@@ -54,17 +59,14 @@ pub struct Lanes {
     budgets: Budgets,
     rates: Arc<Rates>,
     orders: Orders,
-    /// Grows whenever waiting lanes may go earlier than was thought.
-    acts: AtomicU64,
-    wake: Arc<Notify>,
-    ended: Notify,
+    notices: Notices,
 }
 
 impl Lanes {
     pub fn new(policies: Arc<Policies>, clock: Arc<dyn Clock>, seed: u64) -> Arc<Self> {
         let policy = policies.now();
-        let wake = Arc::new(Notify::new());
-        let weak = Arc::downgrade(&wake);
+        let notices = Notices::default();
+        let weak = Arc::downgrade(notices.waker());
         clock.on_move(Arc::new(move || {
             if let Some(wake) = weak.upgrade() {
                 wake.notify_one();
@@ -78,9 +80,7 @@ impl Lanes {
             roll: Roll::new(seed),
             origins: Mutex::default(),
             orders: Orders::default(),
-            acts: AtomicU64::new(0),
-            wake,
-            ended: Notify::new(),
+            notices,
         })
     }
 
@@ -107,35 +107,32 @@ impl Lanes {
         lane: &Arc<LaneKey>,
         priority: Priority,
         want: usize,
-    ) -> Result<Pass, LaneState> {
+    ) -> Result<Pass, Refusal> {
         let now = self.clock.now();
         if let Some(on) = self.orders.hold(lane) {
-            return Err(LaneState::Blocked { on });
+            return Err(Refusal { state: LaneState::Blocked { on }, of_provider: false });
         }
         let origin = self.origin(lane, now);
-        let places = || places(origin.free(), origin.limit(), priority);
-        let mut free = places();
+        let mut free = origin.places(priority);
         if free < want {
             origin.want_more();
             // Looked at again: a call may have ended between the look and the note.
-            free = places();
+            free = origin.places(priority);
         }
         if free == 0 {
-            let held = origin.gates().state(Some(&lane.tenant), now);
-            return Err(match held {
-                LaneState::Ready => LaneState::Blocked { on: Hold::Concurrency },
-                held => held,
-            });
+            return Err(origin.full(&lane.tenant, now));
         }
-        let (calls, epochs) = origin.gates().admit(&lane.tenant, want.min(free), now)?;
+        let (calls, epochs) = origin.admit(&lane.tenant, want.min(free), now)?;
         match self.rates.take(lane, calls, now) {
             Ok(paced) => {
-                let pass = Pass::new(origin, lane.clone(), calls, epochs);
+                let pass = Pass::new(origin, lane.clone(), calls, epochs, priority);
                 Ok(pass.paced(paced, self.rates.clone(), now))
             }
-            Err(held) => {
+            Err(state) => {
                 origin.gates().hand_back(&lane.tenant, calls, epochs);
-                Err(held)
+                let on = Hold::RateLimit;
+                let of_provider = matches!(state, LaneState::Waiting { on: at, .. } if at == on);
+                Err(Refusal { state, of_provider })
             }
         }
     }
@@ -158,42 +155,45 @@ impl Lanes {
         };
         let earns = lesson.is_some_and(|l| l.is_retry && l.signal == Signal::Well);
         if earns && self.budgets.earn(&ticket.lane, now) {
-            self.acted();
+            self.notices.post(Notice::Lane(ticket.lane.clone()));
         }
-        if origin.call_ended() || after.eased {
-            self.wake.notify_one();
-        } else {
-            self.ended.notify_one();
+        let provider = || (ticket.lane.channel, ticket.lane.provider.clone());
+        match origin.call_ended(ticket.priority) {
+            // Also for the worse: whoever waited for a try to end now waits for another time.
+            _ if after.eased || after.event.is_some() || lesson.is_none() => {
+                self.notices.post(Notice::Eased(provider()));
+            }
+            Freed::Enough => self.notices.post(Notice::Room(provider())),
+            Freed::Few => self.notices.gather(provider(), origin.clone()),
+            Freed::Unwanted => {}
         }
         after
     }
 
-    /// Something changed that may let a lane go.
+    /// What may let lanes go that could not, since this was asked last.
+    pub(crate) fn notices(&self) -> Vec<Notice> {
+        self.notices.take()
+    }
+
+    /// Returns when there are notices, or time was moved by hand.
     pub(crate) async fn changed(&self) {
-        self.wake.notified().await;
+        self.notices.posted().await;
     }
 
-    /// Waits until a few places are free. Where the other calls hang, a quarter never will be.
-    pub(crate) async fn trickled(&self) {
-        self.ended.notified().await;
-        tokio::time::sleep(GATHER).await;
-    }
-
-    pub(crate) fn acts(&self) -> u64 {
-        self.acts.load(Ordering::Acquire)
+    /// Returns when a few places have become free, after a moment for others to join them.
+    pub(crate) async fn gathered(&self) {
+        self.notices.gathered().await;
     }
 
     /// Leases nothing more from the lane until it is resumed. The first word stands.
     pub fn pause(&self, id: LaneId, key: Arc<LaneKey>, order: Order) -> PausedLane {
-        let paused = self.orders.pause_lane(PausedLane { id, key, order });
-        self.acted();
-        paused
+        self.orders.pause_lane(PausedLane { id, key, order })
     }
 
     /// False if it was not paused.
     pub fn resume(&self, key: &LaneKey) -> bool {
         let was_paused = self.orders.resume_lane(key);
-        self.acted();
+        self.notices.post(Notice::Lane(Arc::new(key.clone())));
         was_paused
     }
 
@@ -204,9 +204,7 @@ impl Lanes {
 
     /// Leases nothing more of the tenant until it is resumed. The first word stands.
     pub fn pause_tenant(&self, tenant: TenantId, order: Order) -> Order {
-        let order = self.orders.pause_tenant(tenant, order);
-        self.acted();
-        order
+        self.orders.pause_tenant(tenant, order)
     }
 
     /// False if it was not paused.
@@ -258,8 +256,7 @@ impl Lanes {
     }
 
     fn acted(&self) {
-        self.acts.fetch_add(1, Ordering::AcqRel);
-        self.wake.notify_one();
+        self.notices.post(Notice::All);
     }
 
     fn origins(&self) -> MutexGuard<'_, HashMap<OriginKey, Arc<Origin>>> {

@@ -9,9 +9,13 @@ use std::time::Duration;
 use postrider_core::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Cause, Turn};
 use postrider_core::concurrency::Concurrency;
 use postrider_core::credential::Credential;
+use postrider_core::fairness::places;
+use postrider_core::message::Priority;
 use postrider_core::storm::Storm;
 use postrider_core::throttle::{Pause, Widening, reach};
 use postrider_core::{Hold, LaneState, Scope, Signal, TenantId, Timestamp};
+
+use super::Refusal;
 
 /// Tenants of one origin that something is remembered about, at most.
 const TENANTS_MAX: usize = 4_096;
@@ -20,8 +24,12 @@ pub(crate) struct Origin {
     /// What [`Concurrency`] says, kept where it can be read without the lock.
     limit: AtomicUsize,
     in_flight: AtomicUsize,
+    /// Those of them that are not urgent.
+    others: AtomicUsize,
     /// Somebody had more to send than there was room for.
     wanted: AtomicBool,
+    /// The dispatcher is about to hear of a few free places.
+    gathering: AtomicBool,
     gates: Mutex<Gates>,
 }
 
@@ -65,6 +73,16 @@ pub(crate) struct Lesson {
     pub(crate) tenant_credential: bool,
     /// Whether a failure is the provider's as a whole.
     pub(crate) counts_for_breaker: bool,
+}
+
+/// Whether the end of a call is a reason to lease again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Freed {
+    /// Nobody waits for it.
+    Unwanted,
+    /// Soon: a place or two are not worth a round of their own.
+    Few,
+    Enough,
 }
 
 /// Something worth telling.
@@ -111,6 +129,8 @@ impl Origin {
         Self {
             limit: AtomicUsize::new(concurrency.limit()),
             in_flight: AtomicUsize::new(0),
+            others: AtomicUsize::new(0),
+            gathering: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             gates: Mutex::new(Gates {
                 policy,
@@ -147,12 +167,18 @@ impl Origin {
         self.limit.load(Ordering::Acquire)
     }
 
-    pub(super) fn free(&self) -> usize {
-        self.limit().saturating_sub(self.in_flight())
+    /// How many more calls of this priority there is room for.
+    pub(super) fn places(&self, priority: Priority) -> usize {
+        let limit = self.limit();
+        let free = limit.saturating_sub(self.in_flight());
+        places(free, limit, self.others.load(Ordering::Acquire), priority)
     }
 
-    pub(super) fn take(&self, calls: usize) {
+    pub(super) fn take(&self, calls: usize, priority: Priority) {
         self.in_flight.fetch_add(calls, Ordering::AcqRel);
+        if priority != Priority::High {
+            self.others.fetch_add(calls, Ordering::AcqRel);
+        }
     }
 
     /// Notes that more could be sent as soon as there is room.
@@ -160,12 +186,51 @@ impl Origin {
         self.wanted.store(true, Ordering::Release);
     }
 
-    /// A call has ended. True if it is worth leasing again: when a quarter of the room is free, not
-    /// for every single call, because leasing in batches is what keeps a delivery cheap.
-    pub(super) fn call_ended(&self) -> bool {
+    /// A call has ended. It is worth leasing again when a quarter of the room is free, not for
+    /// every single call, because leasing in batches is what keeps a delivery cheap.
+    pub(super) fn call_ended(&self, priority: Priority) -> Freed {
+        if priority != Priority::High {
+            self.others.fetch_sub(1, Ordering::AcqRel);
+        }
         let left = self.in_flight.fetch_sub(1, Ordering::AcqRel) - 1;
         let limit = self.limit();
-        left <= limit - limit.div_ceil(4) && self.wanted.swap(false, Ordering::AcqRel)
+        let enough = left <= limit - limit.div_ceil(4);
+        if enough && self.wanted.swap(false, Ordering::AcqRel) {
+            return Freed::Enough;
+        }
+        let wanted = self.wanted.load(Ordering::Acquire);
+        match wanted && !self.gathering.swap(true, Ordering::AcqRel) {
+            true => Freed::Few,
+            false => Freed::Unwanted,
+        }
+    }
+
+    /// The dispatcher has been told of the few.
+    pub(super) fn gathered(&self) {
+        self.gathering.store(false, Ordering::Release);
+    }
+
+    /// Why there is nothing for a lane of the tenant when there is no place.
+    pub(super) fn full(&self, tenant: &TenantId, now: Timestamp) -> Refusal {
+        let gates = self.gates();
+        match gates.state(Some(tenant), now) {
+            LaneState::Ready => {
+                let state = LaneState::Blocked { on: Hold::Concurrency };
+                Refusal { state, of_provider: true }
+            }
+            state => gates.refusal(state, now),
+        }
+    }
+
+    pub(super) fn admit(
+        &self,
+        tenant: &TenantId,
+        want: usize,
+        now: Timestamp,
+    ) -> Result<(usize, Epochs), Refusal> {
+        let mut gates = self.gates();
+        let admitted = gates.admit(tenant, want, now);
+        admitted.map_err(|state| gates.refusal(state, now))
     }
 
     /// Learns from the end of a call, which is still counted as under way.
@@ -238,6 +303,11 @@ impl Gates {
             Some((gate, Err(barred))) => held_by(gate, barred),
             _ => LaneState::Ready,
         }
+    }
+
+    /// Whether not one lane of the origin may go, or only this one may not.
+    fn refusal(&self, state: LaneState, now: Timestamp) -> Refusal {
+        Refusal { state, of_provider: self.state(None, now) != LaneState::Ready }
     }
 
     pub(super) fn hand_back(&mut self, tenant: &TenantId, calls: usize, epochs: Epochs) {

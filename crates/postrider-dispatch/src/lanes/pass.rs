@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use postrider_core::message::Priority;
 use postrider_core::{LaneKey, Timestamp};
 
 use super::origin::{Epochs, Origin};
@@ -21,6 +22,7 @@ pub(crate) struct Ticket {
     pub(super) origin: Arc<Origin>,
     pub(super) lane: Arc<LaneKey>,
     pub(super) epochs: Epochs,
+    pub(super) priority: Priority,
 }
 
 impl Pass {
@@ -29,8 +31,9 @@ impl Pass {
         lane: Arc<LaneKey>,
         calls: usize,
         epochs: Epochs,
+        priority: Priority,
     ) -> Self {
-        Self { ticket: Ticket { origin, lane, epochs }, calls, paid: None }
+        Self { ticket: Ticket { origin, lane, epochs, priority }, calls, paid: None }
     }
 
     /// The same for no more calls than the rate limits were paid for.
@@ -50,13 +53,13 @@ impl Pass {
     pub(crate) fn begin(mut self, calls: usize) -> Ticket {
         debug_assert!(calls <= self.calls, "no more calls than were permitted");
         self.calls -= calls.min(self.calls);
-        self.ticket.origin.take(calls);
+        self.ticket.origin.take(calls, self.ticket.priority);
         self.ticket.clone()
     }
 
     fn hand_back(&self, calls: usize) {
         if calls > 0 {
-            let Ticket { origin, lane, epochs } = &self.ticket;
+            let Ticket { origin, lane, epochs, .. } = &self.ticket;
             origin.gates().hand_back(&lane.tenant, calls, *epochs);
         }
     }

@@ -1,5 +1,7 @@
 //! What the gates of a lane let through.
 
+use std::time::Duration;
+
 use postrider_core::limiter::Rate;
 
 use super::*;
@@ -44,7 +46,7 @@ fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() 
     assert_eq!(second.calls(), 1);
     second.begin(1);
     let full = LaneState::Blocked { on: Hold::Concurrency };
-    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err(), Some(full));
+    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(full));
     assert_eq!(lanes.standing(&lane("b")).state, full);
     lanes.ended(&ticket, None);
     assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
@@ -55,7 +57,7 @@ fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
     let lanes = lanes(4);
     lanes.pause(LaneId(1), lane("a"), order());
     let paused = LaneState::Blocked { on: Hold::Paused };
-    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err(), Some(paused));
+    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(paused));
     assert_eq!(lanes.standing(&lane("a")).state, paused);
     assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_ok());
     assert!(lanes.resume(&lane("a")));
@@ -70,7 +72,7 @@ fn a_paused_tenant_gets_nothing_in_any_lane_and_the_word_of_whoever_was_first_st
     let second = Order { by: "second".into(), at: Still.now() };
     assert_eq!(lanes.pause_tenant(TenantId::new("a"), second), order());
     let paused = LaneState::Blocked { on: Hold::TenantPaused };
-    assert_eq!(lanes.admit(&lane("a"), Priority::High, 1).err(), Some(paused));
+    assert_eq!(lanes.admit(&lane("a"), Priority::High, 1).err().map(|r| r.state), Some(paused));
     let held = lanes.standing(&lane("a"));
     assert_eq!(held.held_by().unwrap().detail, format!("paused by first at {}", Still.now()));
     assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_ok());
@@ -87,7 +89,7 @@ fn a_breaker_that_was_forced_before_its_provider_was_met_holds() {
     };
     force(Some(Forced::Open));
     let forced = LaneState::Blocked { on: Hold::Breaker };
-    assert_eq!(lanes.admit(&lane, Priority::High, 1).err(), Some(forced));
+    assert_eq!(lanes.admit(&lane, Priority::High, 1).err().map(|r| r.state), Some(forced));
     assert_eq!(lanes.forced_breakers().len(), 1);
     force(None);
     assert!(lanes.admit(&lane, Priority::High, 1).is_ok());
@@ -119,7 +121,9 @@ fn a_smaller_limit_holds_at_once_and_calls_under_way_end_as_they_would_have() {
 #[test]
 fn a_rate_that_is_set_later_holds_from_then_on_and_one_that_is_lifted_no_longer() {
     let lanes = lanes(64);
-    let pass = |lanes: &Lanes| lanes.admit(&lane("a"), Priority::High, 9).map(|p| p.begin(2)).err();
+    let pass = |lanes: &Lanes| {
+        lanes.admit(&lane("a"), Priority::High, 9).map(|p| p.begin(2)).err().map(|r| r.state)
+    };
     assert_eq!(pass(&lanes), None);
     let rate = Rate { per_s: 1.0, burst: 2, ramp_s: 0 };
     let slow = Limits { tenant_rates: [(TenantId::new("a"), rate)].into(), ..Limits::default() };
