@@ -155,6 +155,10 @@ pub trait Queue: Send + Sync {
     /// on return. One admission each, in order. A key repeated within the batch counts too.
     async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>>;
 
+    /// What `accept` would say to a message with each of these keys, if it was seen inside its window:
+    /// a duplicate or a conflict. Takes nothing in; costs about as much as an accept.
+    async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>>;
+
     /// Why new work is refused at present, if it is known to be.
     fn takes_work(&self) -> StoreResult<()> {
         Ok(())

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::store::{
-    Admission, ApiKey, Cancelled, Counts, DeliveryFilter, LaneDepth, Leased, Ledger, MessageView,
-    NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection, Settled,
-    Settlement, SigningKey, StoreError, StoreResult,
+    Admission, ApiKey, Cancelled, Counts, DedupKey, DeliveryFilter, LaneDepth, Leased, Ledger,
+    MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
+    Settled, Settlement, SigningKey, StoreError, StoreResult,
 };
 use postrider_core::{
     Address, AddressId, Delivery, DeliveryId, KeyId, LaneId, MessageId, TenantId, Timestamp,
@@ -33,6 +33,10 @@ impl Flaky {
 impl Queue for Flaky {
     async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
         self.inner.accept(messages).await
+    }
+
+    async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
+        self.inner.repeats(keys).await
     }
 
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {

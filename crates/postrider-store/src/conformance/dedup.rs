@@ -14,6 +14,17 @@ pub async fn a_repeated_key_gets_the_first_answer(bench: &Bench<'_>) {
     assert_eq!(bench.lease(10).await.len(), 1, "a repeat never reaches the queue");
 }
 
+pub async fn a_repeat_is_known_without_taking_anything_in(bench: &Bench<'_>) {
+    let key = |key, body| keyed(key, body, secs(DAY)).dedup.unwrap();
+    let (message, deliveries) = bench.accept(keyed(1, 1, secs(DAY))).await;
+    let asked = async || bench.store.repeats(vec![key(1, 1), key(2, 1), key(1, 2)]).await.unwrap();
+    let first = Some(Admission::Duplicate { message, deliveries });
+    assert_eq!(asked().await, [first, None, Some(Admission::Conflict { message })]);
+    bench.clock.advance(secs(DAY));
+    assert_eq!(asked().await, [None, None, None], "outside of its window nothing is a repeat");
+    assert_eq!(bench.lease(10).await.len(), 1);
+}
+
 pub async fn a_key_with_another_body_is_a_conflict(bench: &Bench<'_>) {
     let (message, _) = bench.accept(keyed(1, 1, secs(DAY))).await;
     let again = bench.store.accept(vec![keyed(1, 2, secs(DAY))]).await.unwrap();

@@ -68,6 +68,7 @@ macro_rules! promises {
             many_lanes_are_served_each_by_its_own
             more_work_than_fits_in_memory_is_served_in_order
             a_repeated_key_gets_the_first_answer
+            a_repeat_is_known_without_taking_anything_in
             a_key_with_another_body_is_a_conflict
             a_key_repeated_within_a_batch_counts
             a_key_is_free_again_when_its_window_ends

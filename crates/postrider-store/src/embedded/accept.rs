@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use postrider_core::id::{from_order_key, order_key, random_tail};
-use postrider_core::store::{Admission, NewMessage, StoreResult};
+use postrider_core::store::{Admission, DedupKey, NewMessage, StoreResult};
 use postrider_core::ttl::expires_at;
 use postrider_core::{DeliveryId, LaneKey, Message, MessageId, State, TenantId, Timestamp};
 use rusqlite::params;
 
-use super::dedup::Seen;
+use super::dedup::{Fresh, Seen};
 use super::draft::Draft;
 use super::error::sql;
 use super::job::Job;
@@ -168,6 +168,13 @@ impl Writer {
             log: None,
         }));
         Ok(())
+    }
+
+    /// What was answered under the key; between transactions.
+    pub(super) fn repeat(&self, key: &DedupKey) -> StoreResult<Option<Admission>> {
+        let now = self.shared.now();
+        let seen = self.dedup.find(&self.conn, &Fresh::default(), &key.key, now)?;
+        seen.map(|seen| self.repeated(seen, seen.fingerprint == key.fingerprint)).transpose()
     }
 
     fn repeated(&self, seen: Seen, same: bool) -> StoreResult<Admission> {

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use postrider_core::delivery::DeadReason;
 use postrider_core::id::order_key;
 use postrider_core::store::{
-    Admission, Change, Leased, NewMessage, Queue, ReadyLane, Settled, Settlement, StoreError,
-    StoreResult,
+    Admission, Change, DedupKey, Leased, NewMessage, Queue, ReadyLane, Settled, Settlement,
+    StoreError, StoreResult,
 };
 use postrider_core::{DeliveryId, LaneId, State, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -80,6 +80,10 @@ impl Queue for EmbeddedStore {
             self.note(&leased, now);
             return Ok(leased);
         }
+    }
+
+    async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
+        self.errand(move |writer| keys.iter().map(|key| writer.repeat(key)).collect()).await
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {

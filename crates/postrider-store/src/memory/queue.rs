@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::store::{
-    Admission, Change, Leased, NewMessage, Queue, ReadyLane, Settled, Settlement, StoreResult,
+    Admission, Change, DedupKey, Leased, NewMessage, Queue, ReadyLane, Settled, Settlement,
+    StoreResult,
 };
 use postrider_core::ttl::expires_at;
 use postrider_core::{AddressStatus, DeliveryId, LaneId, Message, MessageId, Timestamp};
@@ -60,6 +61,11 @@ impl Queue for MemoryStore {
             queue.iter().take_while(|(due, _)| *due <= now).take(max).map(|(_, id)| *id).collect()
         });
         Ok(due.into_iter().filter_map(|id| rows.lease(id, now + duration)).collect())
+    }
+
+    async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
+        let (rows, now) = (self.rows(), self.clock.now());
+        Ok(keys.iter().map(|key| rows.repeated(key, now)).collect())
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
@@ -131,17 +137,20 @@ impl Rows {
         }
     }
 
+    fn repeated(&self, key: &DedupKey, now: Timestamp) -> Option<Admission> {
+        let seen = self.dedup.get(&key.key).filter(|seen| seen.expires > now)?;
+        Some(match seen.fingerprint == key.fingerprint {
+            true => Admission::Duplicate {
+                message: seen.message,
+                deliveries: self.still_there(&seen.deliveries),
+            },
+            false => Admission::Conflict { message: seen.message },
+        })
+    }
+
     fn accept(&mut self, new: NewMessage, ids: &mut Ids, now: Timestamp) -> Admission {
-        if let Some(dedup) = &new.dedup
-            && let Some(seen) = self.dedup.get(&dedup.key).filter(|seen| seen.expires > now)
-        {
-            return match seen.fingerprint == dedup.fingerprint {
-                true => Admission::Duplicate {
-                    message: seen.message,
-                    deliveries: self.still_there(&seen.deliveries),
-                },
-                false => Admission::Conflict { message: seen.message },
-            };
+        if let Some(repeated) = new.dedup.as_ref().and_then(|key| self.repeated(key, now)) {
+            return repeated;
         }
         let message = MessageId(ids.next(now));
         let due = new.send_at.map_or(now, |at| at.max(now));

@@ -1,0 +1,123 @@
+//! A batch at the gate: each message checked, room taken, made durable, answered. What cannot be taken
+//! may still be a repeat, and a repeat gets its first answer whatever has changed since.
+
+use postrider_core::TenantId;
+use postrider_core::store::{Admission, DedupKey, Load, NewMessage, StoreResult};
+
+use super::refusal::Refusal;
+use super::{Gate, Submission};
+
+/// What a store keeps of an address beside the place itself, roughly.
+const ADDRESS_BYTES: usize = 96;
+
+/// A message that is not taken, and the key by which it may be a repeat.
+pub(super) struct Refused {
+    pub(super) refusal: Refusal,
+    pub(super) key: Option<DedupKey>,
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, key: None }
+    }
+}
+
+impl Gate {
+    /// Takes a batch in. One answer each, in order; what is accepted is durable.
+    pub async fn admit(
+        &self,
+        tenant: &TenantId,
+        batch: Vec<Submission>,
+    ) -> Vec<Result<Admission, Refusal>> {
+        let policy = self.policies.now();
+        let mut prepared = Vec::with_capacity(batch.len());
+        for submission in &batch {
+            prepared.push(self.prepare(&policy, tenant, submission).await);
+        }
+        let weights: Vec<_> = prepared.iter().flatten().map(weight).collect();
+        let now = self.clock.now();
+        let (verdicts, taken) =
+            self.room.take(&*self.store, &policy.capacities, tenant, &weights, now);
+        let mut verdicts = verdicts.into_iter();
+        let mut messages = Vec::with_capacity(weights.len());
+        let mut sizes = Vec::with_capacity(weights.len());
+        let mut weights = weights.into_iter();
+        let mut refused: Vec<Option<Refused>> = Vec::with_capacity(prepared.len());
+        for message in prepared {
+            refused.push(match message {
+                Err(refused) => Some(refused),
+                Ok(message) => match (verdicts.next(), weights.next()) {
+                    (Some(Err(refusal)), _) => Some(Refused { refusal, key: message.dedup }),
+                    (_, size) => {
+                        messages.push(message);
+                        sizes.push(size.unwrap_or_default());
+                        None
+                    }
+                },
+            });
+        }
+        let admissions =
+            if messages.is_empty() { Ok(Vec::new()) } else { self.store.accept(messages).await };
+        taken.used(accepted(&admissions, &sizes));
+        self.answers(refused, admissions).await
+    }
+
+    async fn answers(
+        &self,
+        refused: Vec<Option<Refused>>,
+        admissions: StoreResult<Vec<Admission>>,
+    ) -> Vec<Result<Admission, Refusal>> {
+        let keys: Vec<_> = refused.iter().flatten().filter_map(|r| r.key.clone()).collect();
+        let repeats = if keys.is_empty() { Ok(Vec::new()) } else { self.store.repeats(keys).await };
+        let mut repeats = repeats.unwrap_or_default().into_iter();
+        let mut admissions = admissions.map(Vec::into_iter);
+        let answer = |refused: Option<Refused>| match (refused, &mut admissions) {
+            (Some(Refused { refusal, key }), _) => {
+                match key.and_then(|_| repeats.next().flatten()) {
+                    Some(admission) => unless_conflict(admission),
+                    None => Err(refusal),
+                }
+            }
+            (None, Err(error)) => Err(error.clone().into()),
+            (None, Ok(admissions)) => match admissions.next() {
+                Some(admission) => unless_conflict(admission),
+                None => Err(Refusal::new(
+                    500,
+                    "internal",
+                    "The store gave no answer",
+                    "please report this",
+                )),
+            },
+        };
+        refused.into_iter().map(answer).collect()
+    }
+}
+
+fn unless_conflict(admission: Admission) -> Result<Admission, Refusal> {
+    match admission {
+        Admission::Conflict { message } => Err(Refusal::conflict(&message.to_string())),
+        admission => Ok(admission),
+    }
+}
+
+fn weight(message: &NewMessage) -> Load {
+    let address = |bytes: usize, delivery: &postrider_core::store::NewDelivery| {
+        bytes + delivery.target.place().len() + ADDRESS_BYTES
+    };
+    let addresses = message.deliveries.iter().fold(0, address);
+    Load {
+        deliveries: message.deliveries.len() as u64,
+        bytes: (message.content.len() + addresses) as u64,
+    }
+}
+
+fn accepted(admissions: &StoreResult<Vec<Admission>>, sizes: &[Load]) -> Load {
+    let mut sum = Load::default();
+    for (admission, size) in admissions.iter().flatten().zip(sizes) {
+        if matches!(admission, Admission::Accepted { .. }) {
+            sum.deliveries += size.deliveries;
+            sum.bytes += size.bytes;
+        }
+    }
+    sum
+}

@@ -1,0 +1,184 @@
+//! Room for more work, of the server and of each tenant. What is on its way to the disk counts as
+//! pending, so that callers who come at the same time cannot overshoot together.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use postrider_core::backpressure::{ALARM_AT, Alarm, Capacity, Crossing, Drain, retry_after};
+use postrider_core::store::{Load, Store};
+use postrider_core::{TenantId, Timestamp};
+
+use super::refusal::Refusal;
+use crate::policies::Capacities;
+use crate::roll::Roll;
+
+/// Beyond this many, tenants with nothing on its way are forgotten.
+const TENANTS_MAX: usize = 10_000;
+/// Far from full, what the store said is believed for so long.
+const BELIEVED: Duration = Duration::from_secs(1);
+
+pub(super) struct Room {
+    book: Mutex<Book>,
+    roll: Roll,
+}
+
+#[derive(Default)]
+struct Book {
+    server: Account,
+    tenants: HashMap<TenantId, Account>,
+}
+
+#[derive(Default)]
+struct Account {
+    /// What the store said ...
+    known: Load,
+    asked_at: Option<Timestamp>,
+    /// ... and what was accepted since.
+    since: Load,
+    /// On its way to the disk.
+    under_way: Load,
+    accepted: Load,
+    drain: Drain,
+    alarm: Alarm,
+}
+
+/// Room that was taken for one batch; given back when it is dropped, counted when it is [used](Self::used).
+pub(super) struct Taken<'a> {
+    room: &'a Room,
+    tenant: &'a TenantId,
+    load: Load,
+}
+
+impl Room {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { book: Mutex::default(), roll: Roll::new(seed) }
+    }
+
+    /// Takes room for as many of the messages as there is room for, each on its own.
+    pub(super) fn take<'a>(
+        &'a self,
+        store: &dyn Store,
+        capacities: &Capacities,
+        tenant: &'a TenantId,
+        messages: &[Load],
+        now: Timestamp,
+    ) -> (Vec<Result<(), Refusal>>, Taken<'a>) {
+        let mut book = self.book();
+        let Book { server, tenants } = &mut *book;
+        if tenants.len() >= TENANTS_MAX && !tenants.contains_key(tenant) {
+            tenants.retain(|_, account| account.under_way != Load::default());
+        }
+        let own = tenants.entry(tenant.clone()).or_default();
+        let (whole, share) = (capacities.server, capacities.of(tenant));
+        let asked = messages.iter().fold(Load::default(), |sum, load| plus(sum, *load));
+        server.refresh(&whole, asked, now, || store.load(None));
+        own.refresh(&share, asked, now, || store.load(Some(tenant)));
+        let mut taken = Load::default();
+        let verdicts = messages
+            .iter()
+            .map(|more| {
+                own.room_for(&share, *more, "tenant", &self.roll)?;
+                server.room_for(&whole, *more, "server", &self.roll)?;
+                for account in [&mut *own, &mut *server] {
+                    account.under_way = plus(account.under_way, *more);
+                }
+                taken = plus(taken, *more);
+                Ok(())
+            })
+            .collect();
+        own.alarm(&share, Some(tenant));
+        server.alarm(&whole, None);
+        (verdicts, Taken { room: self, tenant, load: taken })
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken<'_> {
+    /// So much of it was accepted.
+    pub(super) fn used(self, accepted: Load) {
+        let mut book = self.room.book();
+        let Book { server, tenants } = &mut *book;
+        for account in tenants.get_mut(self.tenant).into_iter().chain([server]) {
+            account.since = plus(account.since, accepted);
+            account.accepted = plus(account.accepted, accepted);
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut book = self.room.book();
+        let Book { server, tenants } = &mut *book;
+        for account in tenants.get_mut(self.tenant).into_iter().chain([server]) {
+            account.under_way = minus(account.under_way, self.load);
+        }
+    }
+}
+
+impl Account {
+    fn pending(&self) -> Load {
+        plus(plus(self.known, self.since), self.under_way)
+    }
+
+    /// Asks the store again where that can matter.
+    fn refresh(
+        &mut self,
+        capacity: &Capacity,
+        more: Load,
+        now: Timestamp,
+        load: impl FnOnce() -> Load,
+    ) {
+        let fresh = |at: Timestamp| now >= at && now.since(at) < BELIEVED;
+        let near = capacity.fill(plus(self.pending(), more)) >= ALARM_AT;
+        if self.asked_at.is_some_and(fresh) && !near {
+            return;
+        }
+        (self.known, self.since, self.asked_at) = (load(), Load::default(), Some(now));
+        self.drain.observe(self.accepted, self.known, now);
+    }
+
+    fn room_for(
+        &self,
+        capacity: &Capacity,
+        more: Load,
+        whose: &'static str,
+        roll: &Roll,
+    ) -> Result<(), Refusal> {
+        let Some(excess) = capacity.excess(self.pending(), more) else { return Ok(()) };
+        if capacity.excess(Load::default(), more).is_some() {
+            return Err(Refusal::never_fits(capacity, more, whose));
+        }
+        let wait = retry_after(excess, self.drain.speed(), roll.next());
+        Err(Refusal::full(whose, wait))
+    }
+
+    fn alarm(&mut self, capacity: &Capacity, tenant: Option<&TenantId>) {
+        let fill = capacity.fill(self.pending());
+        let (percent, of) = ((fill * 100.0) as u64, tenant.map_or("server", TenantId::as_str));
+        match self.alarm.look(fill) {
+            Some(Crossing::NearlyFull) => {
+                tracing::warn!(of, percent, "capacity is nearly used up; beyond it new work gets 429");
+            }
+            Some(Crossing::Eased) => tracing::info!(of, percent, "capacity is there again"),
+            None => {}
+        }
+    }
+}
+
+fn plus(a: Load, b: Load) -> Load {
+    Load {
+        deliveries: a.deliveries.saturating_add(b.deliveries),
+        bytes: a.bytes.saturating_add(b.bytes),
+    }
+}
+
+fn minus(a: Load, b: Load) -> Load {
+    Load {
+        deliveries: a.deliveries.saturating_sub(b.deliveries),
+        bytes: a.bytes.saturating_sub(b.bytes),
+    }
+}
