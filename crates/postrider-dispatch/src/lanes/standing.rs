@@ -1,7 +1,6 @@
 //! A lane as people are shown it: every gate's verdict at this moment, in words. Changes nothing.
 
 use postrider_core::breaker::{Barred, BreakerState, Cause, Forced};
-use postrider_core::fairness::places;
 use postrider_core::message::Priority;
 use postrider_core::{Hold, LaneKey, LaneState, Timestamp};
 
@@ -120,7 +119,7 @@ fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp)
     let whom = if alone == host { "" } else { " by this tenant's credential" };
     let breaker = gates.breaker.state();
     let (in_flight, limit) = (origin.in_flight(), origin.limit());
-    let free = places(origin.free(), limit, priority);
+    let free = origin.places(priority);
     vec![
         Verdict {
             gate: Hold::RetryAfter,
