@@ -22,7 +22,7 @@ use crate::scrub;
 
 pub struct ChatChannel {
     wiring: Wiring,
-    /// Hosts whose flavour their name does not tell.
+    /// Hosts, or beginnings of URLs without their scheme, whose flavour their name does not tell.
     hosts: BTreeMap<String, Flavour>,
 }
 
@@ -78,13 +78,25 @@ impl Protocol for ChatChannel {
 }
 
 impl ChatChannel {
+    /// By the longest entry of the operator's that fits, else by the host's name.
+    fn flavour(&self, url: &str, host: &str) -> Flavour {
+        let place = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let fits = |prefix: &str| {
+            place.strip_prefix(prefix).is_some_and(|rest| {
+                rest.is_empty() || rest.starts_with(['/', '?']) || prefix.ends_with('/')
+            })
+        };
+        let own = self.hosts.iter().filter(|(prefix, _)| fits(prefix));
+        let own = own.max_by_key(|(prefix, _)| prefix.len()).map(|(_, flavour)| *flavour);
+        own.unwrap_or_else(|| Flavour::of_host(host))
+    }
+
     fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
         let Target::Chat { url } = &*attempt.target else {
             return Err(ended(Outcome::DropMessage, "wrong_channel"));
         };
         let endpoint = self.wiring.endpoint(url)?;
-        let host = endpoint.origin().authority();
-        let flavour = self.hosts.get(host).copied().unwrap_or_else(|| Flavour::of_host(host));
+        let flavour = self.flavour(url, endpoint.origin().authority());
         let content = Content::parse(&attempt.message.content)
             .map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
         let body = match content.chat.as_ref().and_then(|own| own.payload) {

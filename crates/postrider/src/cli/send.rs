@@ -18,6 +18,8 @@ use crate::client::{Client, ClientError, Refused};
 #[command(after_help = "Examples:
   postrider send --webhook https://example.com/hook --title Shipped --body 'Order 91'
   postrider send --recipient u-42 --class otp --body 'Your code is 123456' --ttl 120
+  postrider send --email ada@example.org --title Shipped --body 'Order 91 is on its way'
+  postrider send --sms +4915112345678 --class otp --body 'Your code is 123456'
   postrider send --address adr_… --data '{\"order\":91}' --idempotency-key ord-91:shipped
   postrider send --json-message '{\"to\":…,\"content\":…}'
   postrider send --file messages.ndjson")]
@@ -25,6 +27,15 @@ pub(super) struct SendArgs {
     /// To a webhook's URL.
     #[arg(long, value_name = "URL", group = "to")]
     webhook: Option<String>,
+    /// To an e-mail address; --title is its subject.
+    #[arg(long, value_name = "ADDRESS", group = "to")]
+    email: Option<String>,
+    /// To a phone, e.g. +4915112345678
+    #[arg(long, value_name = "PHONE", group = "to")]
+    sms: Option<String>,
+    /// To the incoming webhook of Slack, Discord or Teams.
+    #[arg(long, value_name = "URL", group = "to")]
+    chat: Option<String>,
     /// To a registered address, adr_…, or an inline one as JSON.
     #[arg(long, value_name = "ADDRESS", group = "to")]
     address: Option<String>,
@@ -84,13 +95,19 @@ fn message(args: &SendArgs) -> Result<Value, Failure> {
     }
     let to = if let Some(url) = &args.webhook {
         json!({"address": {"channel": "webhook", "url": url}})
+    } else if let Some(email) = &args.email {
+        json!({"address": {"channel": "email", "email": email}})
+    } else if let Some(phone) = &args.sms {
+        json!({"address": {"channel": "sms", "phone": phone}})
+    } else if let Some(url) = &args.chat {
+        json!({"address": {"channel": "chat", "url": url}})
     } else if let Some(address) = &args.address {
         let inline = address.trim_start().starts_with('{');
         json!({"address": if inline { from_json("--address", address)? } else { json!(address) }})
     } else if let Some(recipient) = &args.recipient {
         json!({"recipient": recipient})
     } else {
-        let whom = "say to whom: --webhook, --address, --recipient, --json-message or --file";
+        let whom = "say to whom: --webhook, --email, --sms, --chat, --address, --recipient, --json-message or --file";
         return Err(Failure::Usage(whom.to_owned()));
     };
     let mut content = Map::new();

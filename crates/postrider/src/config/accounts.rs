@@ -60,11 +60,22 @@ impl Account {
         match self.channel {
             ChannelKind::Fcm => self.check::<postrider_channels::fcm::FcmAccount>(name),
             ChannelKind::Apns => self.check::<postrider_channels::apns::ApnsAccount>(name),
+            ChannelKind::Email => self.check::<postrider_channels::email::EmailAccount>(name),
+            ChannelKind::Sms => self.check::<postrider_channels::sms::SmsAccount>(name),
             other => Err(wrong(
                 name,
-                &format!("channel = \"{other}\": allowed is fcm or apns; others need no account"),
+                &format!(
+                    "channel = \"{other}\": allowed is fcm, apns, email or sms; others need no account"
+                ),
             )),
         }
+    }
+
+    /// How long a mail relay may take over the end of a mail.
+    pub(super) fn final_dot_timeout_s(&self) -> Option<u64> {
+        let own = self.settings.get("final_dot_timeout_s").and_then(toml::Value::as_integer);
+        let own = own.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(60);
+        (self.channel == ChannelKind::Email).then_some(own)
     }
 
     fn check<C: DeserializeOwned>(&self, name: &str) -> Result<(), ConfigError> {

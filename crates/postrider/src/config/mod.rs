@@ -22,8 +22,8 @@ pub use environment::Environment;
 pub use reference::reference;
 pub use section::Secret;
 use sections::{
-    Admin, Breaker, Dispatch, HttpChannel, Log, Network, Retention, RetryBudget, Server, Store,
-    Tenant, WebhookChannel, WebpushChannel, check_rate,
+    Admin, Breaker, ChatChannel, Dispatch, EmailChannel, HttpChannel, Log, Network, Retention,
+    RetryBudget, Server, SmsChannel, Store, Tenant, WebhookChannel, WebpushChannel, check_rate,
 };
 
 /// Where `serve` looks if it is not told.
@@ -60,6 +60,9 @@ pub struct Config {
     pub webpush: WebpushChannel,
     pub webhook: WebhookChannel,
     pub http: HttpChannel,
+    pub email: EmailChannel,
+    pub sms: SmsChannel,
+    pub chat: ChatChannel,
     pub dispatch: Dispatch,
     pub breaker: Breaker,
     pub retry_budget: RetryBudget,
@@ -161,6 +164,9 @@ impl Config {
             ("webpush.timeout_s", self.webpush.timeout_s),
             ("webhook.timeout_s", self.webhook.timeout_s),
             ("http.timeout_s", self.http.timeout_s),
+            ("email.timeout_s", self.email.timeout_s),
+            ("sms.timeout_s", self.sms.timeout_s),
+            ("chat.timeout_s", self.chat.timeout_s),
         ] {
             if found == 0 {
                 return Err(ConfigError::invalid(field, 0, "at least 1"));
@@ -169,21 +175,38 @@ impl Config {
         check_rate("webpush.rate_per_s", self.webpush.rate_per_s)?;
         check_rate("webhook.rate_per_s", self.webhook.rate_per_s)?;
         check_rate("http.rate_per_s", self.http.rate_per_s)?;
+        check_rate("email.rate_per_s", self.email.rate_per_s)?;
+        check_rate("sms.rate_per_s", self.sms.rate_per_s)?;
+        check_rate("chat.rate_per_s", self.chat.rate_per_s)?;
         for (name, tenant) in &self.tenants {
             tenant.validate(name)?;
         }
         for (name, account) in &self.accounts {
             account.validate(name)?;
         }
-        let longest = self.webpush.timeout_s.max(self.webhook.timeout_s).max(self.http.timeout_s);
-        if self.dispatch.lease_s < longest.saturating_mul(2) {
+        if self.dispatch.lease_s < self.longest_attempt_s().saturating_mul(2) {
             return Err(ConfigError::invalid(
                 "dispatch.lease_s",
                 self.dispatch.lease_s,
-                "at least twice the longest timeout_s of the channels",
+                "at least twice the longest timeout_s of the channels; for email that and the longest \
+                 final_dot_timeout_s of its accounts (60 if not given)",
             ));
         }
         classes::check(&self.classes)
+    }
+
+    /// How long one attempt may take, whatever the channel.
+    fn longest_attempt_s(&self) -> u64 {
+        let dots = self.accounts.values().filter_map(|account| account.final_dot_timeout_s());
+        let email = self.email.timeout_s.saturating_add(dots.max().unwrap_or(0));
+        let others = [
+            self.webpush.timeout_s,
+            self.webhook.timeout_s,
+            self.http.timeout_s,
+            self.sms.timeout_s,
+            self.chat.timeout_s,
+        ];
+        others.into_iter().fold(email, u64::max)
     }
 }
 

@@ -63,14 +63,49 @@ const ACCOUNTS: &str = "
 # team_id = \"FGHIJ67890\"
 # key_id = \"ABCDE12345\"
 # topics = [\"com.example.app\"]
+# email: provider is smtp (host; port; tls: implicit, starttls, opportunistic or none; user with
+# credential, oauth where that is a token; ehlo; connections, mails_per_connection, final_dot_timeout_s),
+# ses (region, key_id, credential, session_token, configuration_set) or sendgrid (credential). All have
+# from, from_name, reply_to, return_path, unsubscribe_url and unsubscribe_mailto ({delivery} stands for
+# the delivery's id), feedback_id, and dkim keys (selector, key, domain): each of them signs.
+# [accounts.relay]
+# channel = \"email\"
+# host = \"smtp.example.com\"
+# user = \"shop\"
+# credential = \"file:/run/secrets/smtp\"
+# from = \"news@shop.example\"
+# from_name = \"The shop\"
+# return_path = \"bounce+{delivery}@shop.example\"
+# dkim = [{ selector = \"s1\", key = \"file:/run/secrets/dkim.pem\" }]
+# sms: provider is twilio (account_sid, user where an API key is used, credential, from: a number or MG…,
+# status_callback) or http, any gateway: url; format (form or json); fields with {to}, {from}, {text},
+# {validity_s}, {delivery} and {secret} in them; auth (none, basic, bearer, header:NAME); id_at, code_at,
+# ok_at with ok_values: JSON pointers into its answer; service: its name in [[classify]], behind sms.
+# [accounts.twilio]
+# channel = \"sms\"
+# account_sid = \"AC00000000000000000000000000000000\"
+# credential = \"env:TWILIO_AUTH_TOKEN\"
+# from = \"+15550100\"
+# [accounts.gateway]
+# channel = \"sms\"
+# provider = \"http\"
+# priority = 1
+# url = \"https://gateway.example/messages\"
+# format = \"json\"
+# fields = { to = \"{to}\", text = \"{text}\", ttl = \"{validity_s}\", ref = \"{delivery}\" }
+# auth = \"bearer\"
+# credential = \"env:GATEWAY_KEY\"
+# id_at = \"/id\"
 ";
 
 const CLASSIFY: &str = "
 # What an answer means, where you know better than the built-in tables; your row wins. service is
-# webhook, http, fcm, apns, webpush (any push service), webpush.fcm, webpush.mozilla, webpush.apple or
-# webpush.wns; code is optional, a* matches by its start, *a* by a part of it; outcome is accepted,
-# retry_backoff, retry_after, gone, drop_message, config, resign_once, resign_if_stale or reconnect.
-# For the two retries also: scope (target, credential, host), default_s (the wait where the provider names
+# webhook, http, fcm, apns, webpush (any push service), webpush.fcm, webpush.mozilla, webpush.apple,
+# webpush.wns, email.smtp (or one stage of it, e.g. email.smtp.rcpt), email.ses, email.sendgrid,
+# sms.twilio, sms.NAME, chat, chat.slack, chat.discord or chat.teams; code is optional, a* matches by
+# its start, *a* by a part of it; outcome is accepted, retry_backoff, retry_after, gone, drop_message,
+# config, ambiguous, expired, resign_once, resign_if_stale or reconnect. For the two retries also:
+# scope (target, credential, host), default_s (the wait where the provider names
 # none), at_least_s.
 # [[classify]]
 # service = \"webhook\"
@@ -134,7 +169,7 @@ mod tests {
             .map(|line| line.trim_start_matches("# "))
             .collect();
         let config = Config::parse(&example.join("\n"), "test", &Environment::empty()).unwrap();
-        assert_eq!(config.accounts.len(), 2);
+        assert_eq!(config.accounts.len(), 5);
     }
 
     #[test]

@@ -112,7 +112,11 @@ impl Stage {
             Channel::Webhook => (Kind::Hook, "webhook", Some(self.webhook_secret.clone())),
             Channel::Http => (Kind::Http, "http", None),
         };
-        self.sandbox.set_up(kind, &name, &ReceiverWish { script, secret, faults: None })?;
+        self.sandbox.set_up(
+            kind,
+            &name,
+            &ReceiverWish { script, secret, ..ReceiverWish::default() },
+        )?;
         let url = format!("{}/{}/{name}", self.sandbox.https_origin(), kind.name());
         Ok(json!({"channel": channel, "url": url}))
     }

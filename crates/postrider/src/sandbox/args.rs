@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{Profile, Sandbox, SandboxConfig, start};
 
-/// Fake providers for tests and demos: a Web Push service that decrypts, and receivers of
-/// webhooks and plain HTTP that count what they get.
+/// Fake providers for tests and demos: a Web Push service that decrypts, receivers of webhooks and
+/// plain HTTP, a mail server, SES, SendGrid, Twilio, Slack, Discord and Teams. All count what they get.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,6 +22,12 @@ pub struct SandboxArgs {
     /// Address of the plain HTTP socket
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9080")]
     pub listen_http: SocketAddr,
+    /// Address of the mail server with STARTTLS
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9025")]
+    pub listen_smtp: SocketAddr,
+    /// Address of the mail server with TLS from the first byte
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9465")]
+    pub listen_smtps: SocketAddr,
     /// Host name in the endpoints that are handed out
     #[arg(long)]
     pub host: Option<String>,
@@ -61,6 +67,8 @@ impl SandboxArgs {
         Ok(SandboxConfig {
             listen: self.listen,
             listen_http: self.listen_http,
+            listen_smtp: self.listen_smtp,
+            listen_smtps: self.listen_smtps,
             host: self.host,
             profile: Profile::load(&self.faults)?,
             seed: self.seed,
@@ -83,9 +91,11 @@ pub async fn run(args: SandboxArgs) -> anyhow::Result<()> {
         println!("{}", ready_json(&sandbox, ca_out));
     } else {
         println!(
-            "sandbox ready: {} and {} (faults {faults}, seed {seed})",
+            "sandbox ready: {} and {}, mail at {} and {} (faults {faults}, seed {seed})",
             sandbox.https_origin(),
-            sandbox.http_origin()
+            sandbox.http_origin(),
+            sandbox.smtp,
+            sandbox.smtps,
         );
     }
     told_to_stop().await?;
@@ -98,6 +108,8 @@ fn ready_json(sandbox: &Sandbox, ca_out: Option<PathBuf>) -> serde_json::Value {
         "ready": true,
         "https": sandbox.https_origin(),
         "http": sandbox.http_origin(),
+        "smtp": sandbox.smtp.to_string(),
+        "smtps": sandbox.smtps.to_string(),
         "ca_file": ca_out,
         "pid": std::process::id(),
     })

@@ -20,6 +20,7 @@ use super::flavour::{Answer, Flavour};
 use super::hook::parse_secret;
 use super::profile::Profile;
 use super::service::{App, header_text};
+use super::smtp::Stage;
 use super::target::{Detail, Kind, Setup, SubscriptionInfo};
 
 const BODY_MAX: usize = 1 << 20;
@@ -50,6 +51,8 @@ pub struct ReceiverWish {
     pub faults: Option<String>,
     #[serde(default)]
     pub script: Vec<Fault>,
+    /// Where in a conversation a mailbox fails: mail, rcpt, data or dot.
+    pub stage: Option<Stage>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -85,6 +88,9 @@ fn route(app: &App, parts: &Parts, content: &Bytes) -> anyhow::Result<Response<O
         (&Method::POST, ["subscriptions"]) => subscriptions(app, parts, content)?,
         (&Method::PUT, ["hooks", name]) => put_receiver(app, Kind::Hook, name, content)?,
         (&Method::PUT, ["http", name]) => put_receiver(app, Kind::Http, name, content)?,
+        (&Method::PUT, ["email", name]) => put_receiver(app, Kind::Email, name, content)?,
+        (&Method::PUT, ["sms", name]) => put_receiver(app, Kind::Sms, name, content)?,
+        (&Method::PUT, ["chat", name]) => put_receiver(app, Kind::Chat, name, content)?,
         (&Method::GET, ["last", kind, name]) => last(app, kind, name),
         (&Method::PUT, ["faults"]) => put_faults(app, content)?,
         _ => Answer::json(404, &json!({ "error": "no such call", "see": "GET /sandbox" })).into(),
@@ -102,12 +108,15 @@ fn about(app: &App) -> Value {
             "POST /sandbox/subscriptions {count, service, faults, script, applicationServerKey}",
             "PUT /sandbox/hooks/<name> {secret, faults, script}",
             "PUT /sandbox/http/<name> {faults, script}",
+            "PUT /sandbox/email/<address> {faults, script, stage}",
+            "PUT /sandbox/sms/<phone> {faults, script}",
+            "PUT /sandbox/chat/<slack|discord|teams>.<name> {faults, script}",
             "PUT /sandbox/faults {profile}",
             "GET /sandbox/received",
             "GET /sandbox/received/ids",
             "GET /sandbox/received/<id>",
             "DELETE /sandbox/received",
-            "GET /sandbox/last/<push|hook|http>/<name>",
+            "GET /sandbox/last/<push|hook|http|email|sms|chat>/<name>",
             "GET /sandbox/ca.pem",
         ],
     })
@@ -216,13 +225,16 @@ fn put_receiver(
 
 /// Makes a webhook or plain HTTP receiver, or sets it up anew.
 pub(super) fn set_up(app: &App, kind: Kind, name: &str, wish: &ReceiverWish) -> anyhow::Result<()> {
-    let setup = setup(wish.faults.as_deref(), &wish.script)?;
+    let setup = Setup { stage: wish.stage, ..setup(wish.faults.as_deref(), &wish.script)? };
     let secret = wish.secret.as_deref().map(parse_secret).transpose()?.map(Box::new);
     let detail = match kind {
         Kind::Hook => Detail::Hook { secret },
-        Kind::Http if secret.is_none() => Detail::Http,
-        Kind::Http => anyhow::bail!("a plain HTTP receiver verifies nothing and takes no secret"),
         Kind::Push => anyhow::bail!("subscriptions are made by POST /sandbox/subscriptions"),
+        _ if secret.is_some() => anyhow::bail!("only a webhook receiver takes a secret"),
+        Kind::Http => Detail::Http,
+        Kind::Email => Detail::Mailbox,
+        Kind::Sms => Detail::Phone,
+        Kind::Chat => Detail::Chat,
     };
     app.targets.put(kind, name, setup, detail);
     Ok(())
@@ -237,7 +249,7 @@ fn put_faults(app: &App, content: &Bytes) -> anyhow::Result<Response<Outgoing>> 
 
 fn setup(faults: Option<&str>, script: &[Fault]) -> anyhow::Result<Setup> {
     let profile = faults.map(named_profile).transpose()?.map(Arc::new);
-    Ok(Setup { script: script.to_vec(), profile })
+    Ok(Setup { script: script.to_vec(), profile, stage: None })
 }
 
 /// Over HTTP only built-in names: a request must not read files.

@@ -22,7 +22,7 @@ pub enum Flaw {
 
 pub struct Counts {
     total: AtomicU64,
-    by_kind: [AtomicU64; 3],
+    by_kind: [AtomicU64; Kind::ALL.len()],
     accepted: AtomicU64,
     accepted_unanswered: AtomicU64,
     duplicates: AtomicU64,

@@ -90,7 +90,7 @@ fn arrive(target: Arc<Target>, id_header: &str, parts: Parts, content: Bytes) ->
         None => Correlation::from_content(&content),
     };
     target.remember(Last { method: parts.method, headers: parts.headers, body: content });
-    Arrival { target, id, ttl_s: 0 }
+    Arrival { target, id, ttl_s: 0, api: None }
 }
 
 /// `/hook/<name>`, anything behind a further slash left out.
@@ -102,7 +102,7 @@ fn find_or_make(app: &App, kind: Kind, path: &str) -> Option<Arc<Target>> {
     let name = path.split('/').nth(1).filter(|n| !n.is_empty() && n.len() <= NAME_MAX)?;
     let detail = match kind {
         Kind::Hook => Detail::Hook { secret: None },
-        Kind::Http | Kind::Push => Detail::Http,
+        _ => Detail::Http,
     };
     Some(app.targets.get_or_put(kind, name, detail))
 }

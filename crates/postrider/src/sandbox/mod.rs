@@ -1,12 +1,15 @@
 //! Fake providers that check what the real ones check, and fail on request.
 //!
-//! A Web Push service that decrypts, a webhook receiver that verifies, a plain HTTP receiver; each
+//! A Web Push service that decrypts, a webhook receiver that verifies, a plain HTTP receiver, a mail
+//! server, SES, SendGrid, Twilio, Slack, Discord and Teams; each
 //! over real sockets, and each counted by correlation id, so that a test can say how many were
 //! lost or came twice. It keeps no message, delivers nothing on, and is no model of any provider's
 //! inside: only of what a sender sees.
 
+mod api;
 mod args;
 mod body;
+mod chat;
 mod control;
 mod correlation;
 mod counts;
@@ -16,10 +19,13 @@ mod flavour;
 mod hook;
 mod limit;
 mod listener;
+mod mailapi;
 mod profile;
 mod push;
 mod received;
 mod service;
+mod sms;
+mod smtp;
 mod target;
 mod tls;
 mod vapid;
@@ -39,6 +45,7 @@ pub use control::{ReceiverWish, SubscriptionWish};
 pub use fault::{Fault, UnknownFault};
 pub use flavour::Flavour;
 pub use profile::{BUILT_IN, Per, Profile, Rule, Window};
+pub use smtp::Stage as SmtpStage;
 pub use target::{Kind, SubscriptionInfo, SubscriptionKeys};
 
 use limit::Limits;
@@ -54,6 +61,10 @@ pub struct SandboxConfig {
     pub listen: SocketAddr,
     /// Plain HTTP/1.1, and HTTP/2 with prior knowledge.
     pub listen_http: SocketAddr,
+    /// SMTP with STARTTLS.
+    pub listen_smtp: SocketAddr,
+    /// SMTP with TLS from the first byte.
+    pub listen_smtps: SocketAddr,
     /// The host in the endpoints that are handed out; the listening address if not given.
     pub host: Option<String>,
     pub profile: Profile,
@@ -76,6 +87,8 @@ impl Default for SandboxConfig {
         Self {
             listen: free,
             listen_http: free,
+            listen_smtp: free,
+            listen_smtps: free,
             host: None,
             profile: Profile::default(),
             seed: 1,
@@ -92,17 +105,21 @@ impl Default for SandboxConfig {
 pub struct Sandbox {
     pub https: SocketAddr,
     pub http: SocketAddr,
+    pub smtp: SocketAddr,
+    pub smtps: SocketAddr,
     /// The authority that signed the certificate of the TLS socket.
     pub ca_pem: String,
     app: Arc<App>,
     stop: watch::Sender<()>,
-    accepting: [JoinHandle<()>; 2],
+    accepting: [JoinHandle<()>; 4],
 }
 
 pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
     let https = bind(config.listen).await?;
     let http = bind(config.listen_http).await?;
     let (https_addr, http_addr) = (https.local_addr()?, http.local_addr()?);
+    let (smtp, smtps) = (bind(config.listen_smtp).await?, bind(config.listen_smtps).await?);
+    let (smtp_addr, smtps_addr) = (smtp.local_addr()?, smtps.local_addr()?);
     let host = config.host.clone().unwrap_or_else(|| host_of(https_addr.ip()));
     let identity = tls::make_identity(https_addr.ip(), &host)?;
     if let Some(path) = &config.ca_out {
@@ -118,11 +135,25 @@ pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
     let (stop, stopped) = watch::channel(());
     let tls = TlsAcceptor::from(identity.server);
     let accepting = [
-        tokio::spawn(listener::accept_loop(Arc::clone(&app), https, Some(tls), stopped.clone())),
-        tokio::spawn(listener::accept_loop(Arc::clone(&app), http, None, stopped)),
+        tokio::spawn(listener::accept_loop(
+            Arc::clone(&app),
+            https,
+            Some(tls.clone()),
+            stopped.clone(),
+        )),
+        tokio::spawn(listener::accept_loop(Arc::clone(&app), http, None, stopped.clone())),
+        tokio::spawn(smtp::accept_loop(
+            Arc::clone(&app),
+            smtp,
+            tls.clone(),
+            false,
+            stopped.clone(),
+        )),
+        tokio::spawn(smtp::accept_loop(Arc::clone(&app), smtps, tls, true, stopped)),
     ];
     let ca_pem = identity.ca_pem;
-    Ok(Sandbox { https: https_addr, http: http_addr, ca_pem, app, stop, accepting })
+    let (https, http, smtp, smtps) = (https_addr, http_addr, smtp_addr, smtps_addr);
+    Ok(Sandbox { https, http, smtp, smtps, ca_pem, app, stop, accepting })
 }
 
 impl Sandbox {

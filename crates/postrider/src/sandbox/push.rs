@@ -45,7 +45,7 @@ pub(super) async fn receive(
     let id = Correlation::from_content(&plain);
     let headers = std::mem::take(&mut parts.headers);
     target.remember(Last { method: parts.method, headers, body: plain });
-    Ok(Ok(Arrival { target: target.clone(), id, ttl_s }))
+    Ok(Ok(Arrival { target: target.clone(), id, ttl_s, api: None }))
 }
 
 fn check(

@@ -9,7 +9,9 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Response, header};
 use hyper::body::Incoming;
 
+use super::api::Api;
 use super::body::{Outgoing, ReadError};
+use super::chat;
 use super::control;
 use super::correlation::Correlation;
 use super::counts::Flaw;
@@ -18,9 +20,11 @@ use super::flavour::{Answer, Refusal};
 use super::hook;
 use super::limit::Limits;
 use super::listener::Line;
+use super::mailapi;
 use super::profile::{Draw, Profile};
 use super::push;
 use super::received::{Attempt, Ending, Received};
+use super::sms;
 use super::target::{Detail, Kind, Target, Targets};
 use super::vapid::Verifier;
 
@@ -48,6 +52,8 @@ pub(super) struct Arrival {
     pub target: Arc<Target>,
     pub id: Correlation,
     pub ttl_s: u32,
+    /// Who answers, where it is not the target itself.
+    pub api: Option<Api>,
 }
 
 /// A request that did not pass.
@@ -110,8 +116,16 @@ async fn receive(
         hook::receive(app, parts, body).await
     } else if path.starts_with("/http/") {
         hook::receive_plain(app, parts, body).await
+    } else if path == "/v2/email/outbound-emails" {
+        mailapi::receive(app, parts, body, Api::Ses).await
+    } else if path == "/v3/mail/send" {
+        mailapi::receive(app, parts, body, Api::SendGrid).await
+    } else if sms::account_of(path).is_some() {
+        sms::receive(app, parts, body).await
+    } else if let Some((api, name)) = chat::hook_of(path) {
+        chat::receive(app, parts, body, api, &name).await
     } else {
-        let answer = Answer::text(404, "the sandbox has /push/, /hook/, /http/ and /sandbox/\n");
+        let answer = Answer::text(404, "the sandbox has no such provider; see GET /sandbox\n");
         Ok(Err(Refused { kind: Kind::Http, flaw: Flaw::Request, answer }))
     }
 }
@@ -166,7 +180,7 @@ impl App {
         Arc::clone(&self.profile.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn fault_for(&self, arrival: &Arrival, attempt: &Attempt) -> Fault {
+    pub(super) fn fault_for(&self, arrival: &Arrival, attempt: &Attempt) -> Fault {
         let target = &arrival.target;
         if let Some(fault) = target.scripted(attempt.number) {
             return fault;
@@ -223,17 +237,23 @@ impl App {
 
 impl Arrival {
     fn acceptance(&self, app: &App, attempt: &Attempt) -> Answer {
+        if let Some(api) = self.api {
+            return api.accept(self.id.stable_hash(u64::from(attempt.number)));
+        }
         match &self.target.detail {
             Detail::Push(subscription) => {
                 let origin = app.origins.get().map_or("", |(https, _)| https);
                 let id = self.id.stable_hash(u64::from(attempt.number));
                 subscription.flavour.accept(&format!("{origin}/m/{id:016x}"), self.ttl_s)
             }
-            Detail::Hook { .. } | Detail::Http => Answer::empty(200),
+            _ => Answer::empty(200),
         }
     }
 
     fn refusal(&self, code: u16, retry_after_s: Option<u32>) -> Answer {
+        if let Some(api) = self.api {
+            return api.refuse(code, retry_after_s);
+        }
         if let Detail::Push(subscription) = &self.target.detail {
             return subscription.flavour.refuse(match code {
                 404 => Refusal::NotFound,

@@ -1,5 +1,5 @@
 //! What can be sent to: subscriptions of the fake push service, webhook receivers, plain HTTP
-//! receivers. A registry by path; keeps no record of what arrived beyond the last request.
+//! receivers, mailboxes, phones, chats. A registry by path; keeps no record of what arrived beyond the last request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -16,6 +16,7 @@ use super::correlation::{hash, mix};
 use super::fault::Fault;
 use super::flavour::Flavour;
 use super::profile::Profile;
+use super::smtp::Stage;
 
 /// So many different key pairs are made; subscriptions beyond them share, each with its own `auth`.
 const KEY_PAIRS_MAX: u32 = 1024;
@@ -29,16 +30,23 @@ pub enum Kind {
     Push,
     Hook,
     Http,
+    Email,
+    Sms,
+    Chat,
 }
 
 impl Kind {
-    pub const ALL: [Self; 3] = [Self::Push, Self::Hook, Self::Http];
+    pub const ALL: [Self; 6] =
+        [Self::Push, Self::Hook, Self::Http, Self::Email, Self::Sms, Self::Chat];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Push => "push",
             Self::Hook => "hook",
             Self::Http => "http",
+            Self::Email => "email",
+            Self::Sms => "sms",
+            Self::Chat => "chat",
         }
     }
 }
@@ -61,12 +69,17 @@ pub struct Setup {
     /// Answers to the attempts of each correlation id, in order; the last repeats.
     pub script: Vec<Fault>,
     pub profile: Option<Arc<Profile>>,
+    /// Where in a conversation a mailbox fails.
+    pub stage: Option<Stage>,
 }
 
 pub enum Detail {
     Push(Box<Subscription>),
     Hook { secret: Option<Box<hmac::Key>> },
     Http,
+    Mailbox,
+    Phone,
+    Chat,
 }
 
 /// A browser's side of a push subscription.
@@ -147,7 +160,7 @@ impl Target {
     }
 }
 
-/// All targets, by `push/<id>`, `hook/<name>` or `http/<name>`.
+/// All targets, by `push/<id>`, `hook/<name>`, `email/<address>` and so on.
 pub struct Targets {
     seed: u64,
     inner: RwLock<Inner>,

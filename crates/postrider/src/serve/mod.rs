@@ -1,6 +1,7 @@
 //! A whole server: store, keys, gate, dispatcher and API put together, and taken apart in order.
 
 mod listen;
+mod mailing;
 pub(crate) mod parts;
 
 use std::net::SocketAddr;
@@ -84,16 +85,17 @@ async fn start_all(
     let signing = Arc::new(signing);
     let metrics = Metrics::new();
     let pool = parts::pool(&config)?;
+    let mailing = mailing::Mailing::new(&config, &pool, &clock)?;
     let policies = Policies::new(parts::policy(&config));
     let gate = Gate::new(
         store.clone(),
-        parts::intakes(&config),
+        parts::intakes(&config, &mailing),
         policies.clone(),
         &signing.hash_key(),
         clock.clone(),
     );
     let tables = Tables::new(parts::table(&config));
-    let channels = parts::channels(&config, &pool, &clock, &signing, &tables)?;
+    let channels = parts::channels(&config, &pool, &clock, &signing, &tables, &mailing)?;
     let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
     let app = Arc::new(App::new(api::Parts {
         live: Live::new(sources, config.clone(), store.clone(), lanes.clone(), tables),

@@ -17,6 +17,7 @@ use postrider_core::{Channel, ChannelKind, Clock, Intake, TenantId};
 use postrider_dispatch::{Limits, Policy};
 use postrider_store::{EmbeddedStore, MemoryStore, Options};
 
+use super::mailing::Mailing;
 use crate::config::Config;
 use crate::config::sections::{Tenant, rate};
 use crate::keys::SigningKeys;
@@ -52,11 +53,14 @@ pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
     })?)
 }
 
-pub(super) fn intakes(config: &Config) -> Vec<Arc<dyn Intake>> {
-    intake::all(NetworkPolicy {
+pub(super) fn intakes(config: &Config, mailing: &Mailing) -> Vec<Arc<dyn Intake>> {
+    let policy = NetworkPolicy {
         allow_private_targets: config.network.allow_private_targets,
         allow_plain_http: config.network.allow_plain_http,
-    })
+    };
+    let mut intakes = intake::all(policy);
+    intakes.extend(mailing.intakes(policy));
+    intakes
 }
 
 pub(super) fn channels(
@@ -65,6 +69,7 @@ pub(super) fn channels(
     clock: &Arc<dyn Clock>,
     signing: &Arc<SigningKeys>,
     tables: &Arc<Tables>,
+    mailing: &Mailing,
 ) -> anyhow::Result<Vec<Arc<dyn Channel>>> {
     let wiring = |timeout_s| Wiring {
         tables: tables.clone(),
@@ -74,11 +79,13 @@ pub(super) fn channels(
     let credentials = EnvAndFiles::allowing(config.http.allowed_credentials());
     let webpush =
         WebPushConfig { subject: config.webpush.subject.clone(), ..WebPushConfig::default() };
-    Ok(vec![
+    let mut channels: Vec<Arc<dyn Channel>> = vec![
         Arc::new(WebPushChannel::new(wiring(config.webpush.timeout_s), signing.clone(), &webpush)?),
         Arc::new(WebhookChannel::new(wiring(config.webhook.timeout_s), signing.clone())),
         Arc::new(HttpChannel::new(wiring(config.http.timeout_s), Arc::new(credentials))),
-    ])
+    ];
+    channels.extend(mailing.channels(config, wiring));
+    Ok(channels)
 }
 
 /// Random numbers for jitter start here.
@@ -104,6 +111,9 @@ fn limits(config: &Config) -> Limits {
             (ChannelKind::Webpush, config.webpush.concurrency),
             (ChannelKind::Webhook, config.webhook.concurrency),
             (ChannelKind::Http, config.http.concurrency),
+            (ChannelKind::Email, config.email.concurrency),
+            (ChannelKind::Sms, config.sms.concurrency),
+            (ChannelKind::Chat, config.chat.concurrency),
         ]),
         concurrency: config.dispatch.concurrency,
         lease: Duration::from_secs(config.dispatch.lease_s),
@@ -119,10 +129,14 @@ fn limits(config: &Config) -> Limits {
 
 fn rates(config: &Config) -> HashMap<ChannelKind, Rate> {
     let (push, hook, http) = (&config.webpush, &config.webhook, &config.http);
+    let (email, sms, chat) = (&config.email, &config.sms, &config.chat);
     [
         (ChannelKind::Webpush, rate(push.rate_per_s, push.rate_burst, push.rate_ramp_s)),
         (ChannelKind::Webhook, rate(hook.rate_per_s, hook.rate_burst, hook.rate_ramp_s)),
         (ChannelKind::Http, rate(http.rate_per_s, http.rate_burst, http.rate_ramp_s)),
+        (ChannelKind::Email, rate(email.rate_per_s, email.rate_burst, email.rate_ramp_s)),
+        (ChannelKind::Sms, rate(sms.rate_per_s, sms.rate_burst, sms.rate_ramp_s)),
+        (ChannelKind::Chat, rate(chat.rate_per_s, chat.rate_burst, chat.rate_ramp_s)),
     ]
     .into_iter()
     .filter_map(|(kind, rate)| Some((kind, rate?)))

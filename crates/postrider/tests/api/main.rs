@@ -6,6 +6,7 @@ mod batch;
 mod dead_letters;
 mod events;
 mod lanes;
+mod mailing;
 mod messages;
 mod reload;
 mod rights;

@@ -63,8 +63,7 @@ pub struct RelayConfig {
     pub connection_age_max: Duration,
     pub idle_max: Duration,
     pub connect_timeout: Duration,
-    pub reply_timeout: Duration,
-    /// Between the end of a mail and the server's word that it has it.
+    /// From the beginning of a mail to the server's word that it has it.
     pub final_dot_timeout: Duration,
 }
 
@@ -82,7 +81,6 @@ impl RelayConfig {
             connection_age_max: Duration::from_secs(300),
             idle_max: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(5),
-            reply_timeout: Duration::from_secs(30),
             final_dot_timeout: Duration::from_secs(60),
         }
     }
@@ -132,7 +130,7 @@ impl Relay {
         let Ok(Ok(_place)) = timeout_at(deadline, self.places.acquire()).await else {
             return Some(busy());
         };
-        let mut session = match self.session().await {
+        let mut session = match self.session(deadline).await {
             Ok(session) => session,
             Err(end) => return Some(end),
         };
@@ -140,20 +138,20 @@ impl Relay {
             self.put_back(session);
             return None;
         };
-        let end = session.send(&parcel, &self.config).await;
+        let end = session.send(&parcel, &self.config, deadline).await;
         self.put_back(session);
         Some(end)
     }
 
     /// Opens a conversation, logs in, and ends it: what `doctor` asks for.
-    pub async fn try_out(&self) -> Result<Abilities, End> {
-        let session = self.open().await?;
+    pub async fn try_out(&self, deadline: Instant) -> Result<Abilities, End> {
+        let session = self.open(deadline).await?;
         let server = session.server.clone();
         session.quit().await;
         Ok(server)
     }
 
-    async fn session(&self) -> Result<Session, End> {
+    async fn session(&self, deadline: Instant) -> Result<Session, End> {
         if let Some(session) = self.lock().sessions.pop().filter(|s| self.is_usable(s)) {
             return Ok(session);
         }
@@ -163,17 +161,17 @@ impl Relay {
         {
             return Err(end);
         }
-        let opened = self.open().await;
+        let opened = self.open(deadline).await;
         let mut idle = self.lock();
         idle.closed_door = opened.as_ref().err().map(|end| (Instant::now(), end.clone()));
         opened
     }
 
-    async fn open(&self) -> Result<Session, End> {
+    async fn open(&self, deadline: Instant) -> Result<Session, End> {
         let config = &self.config;
-        let deadline = Instant::now() + config.connect_timeout;
+        let by = deadline.min(Instant::now() + config.connect_timeout);
         // The relay is the operator's choice, not a stranger's: it may well be in the same house.
-        let tcp = dial(&config.host, config.port, true, deadline).await.map_err(not_sent)?;
+        let tcp = dial(&config.host, config.port, true, by).await.map_err(not_sent)?;
         let own = tcp.local_addr().ok();
         let name = match own {
             _ if !config.ehlo.is_empty() => config.ehlo.clone(),
@@ -186,13 +184,13 @@ impl Relay {
             true => self.encrypt(tcp).await?,
             false => Box::new(tcp),
         };
-        let mut session = Session::new(stream, config.reply_timeout);
+        let mut session = Session::new(stream, deadline);
         session.greet().await?;
         session.ehlo(&name).await?;
         let mut secret = implicit;
         if !implicit && self.wants_tls(&session)? {
             let stream = self.encrypt(session.start_tls().await?).await?;
-            session = Session::new(stream, config.reply_timeout);
+            session = Session::new(stream, deadline);
             session.ehlo(&name).await?;
             secret = true;
         }

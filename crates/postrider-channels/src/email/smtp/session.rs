@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::RelayConfig;
 use super::reply::{Reply, Stage};
@@ -17,6 +17,8 @@ use crate::pool::connect::Io;
 
 /// The last bytes of a mail leave together with its final dot.
 const LAST_WRITE: usize = 16 * 1024;
+
+const GOOD_BYE: Duration = Duration::from_secs(2);
 
 /// How one mail, or the attempt to begin a conversation, ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +57,8 @@ pub(super) struct Session {
     pub(super) mails: u32,
     /// Takes no further mail.
     pub(super) over: bool,
-    reply_within: Duration,
+    /// What is said before a mail is handed over must have been said by then.
+    until: Instant,
 }
 
 /// The conversation broke off.
@@ -85,7 +88,7 @@ impl Broken {
 }
 
 impl Session {
-    pub(super) fn new(stream: Box<dyn Io>, reply_within: Duration) -> Self {
+    pub(super) fn new(stream: Box<dyn Io>, until: Instant) -> Self {
         let now = Instant::now();
         Self {
             stream,
@@ -95,12 +98,12 @@ impl Session {
             last_used: now,
             mails: 0,
             over: false,
-            reply_within,
+            until,
         }
     }
 
     pub(super) async fn greet(&mut self) -> Result<(), End> {
-        let greeting = self.read(self.reply_within).await.map_err(|b| b.not_sent())?;
+        let greeting = self.read().await.map_err(|b| b.not_sent())?;
         if greeting.code == 220 { Ok(()) } else { Err(End::Refused(Stage::Greeting, greeting)) }
     }
 
@@ -164,7 +167,15 @@ impl Session {
         Ok(reply)
     }
 
-    pub(super) async fn send(&mut self, parcel: &Parcel, config: &RelayConfig) -> End {
+    /// Hands over one mail. The envelope has time until `until`, the mail itself what the relay's
+    /// settings say.
+    pub(super) async fn send(
+        &mut self,
+        parcel: &Parcel,
+        config: &RelayConfig,
+        until: Instant,
+    ) -> End {
+        self.until = until;
         if let Some(unfit) = self.unfit(parcel) {
             return unfit;
         }
@@ -214,7 +225,7 @@ impl Session {
             if !self.server.pipelining {
                 self.write(line.as_bytes()).await.map_err(|b| b.not_sent())?;
             }
-            let reply = self.read(self.reply_within).await.map_err(|b| b.not_sent())?;
+            let reply = self.read().await.map_err(|b| b.not_sent())?;
             let wanted = if *stage == Some(Stage::Data) { 354 } else { 250 };
             let agreed = reply.code == wanted || (wanted == 250 && reply.is_positive());
             match (refused.is_some(), agreed, stage) {
@@ -234,12 +245,12 @@ impl Session {
 
     /// The server refused the envelope and yet waits for a mail: it gets an empty one for nobody.
     async fn hand_over_nothing(&mut self) {
-        let ended =
-            self.write(b".\r\n").await.is_ok() && self.read(self.reply_within).await.is_ok();
+        let ended = self.write(b".\r\n").await.is_ok() && self.read().await.is_ok();
         self.over |= !ended;
     }
 
-    async fn data(&mut self, mail: &[u8], answer_within: Duration) -> End {
+    async fn data(&mut self, mail: &[u8], within: Duration) -> End {
+        self.until = Instant::now() + within;
         let text = wire::dotted(mail);
         let (body, last) = text.split_at(text.len().saturating_sub(LAST_WRITE));
         if !body.is_empty()
@@ -249,7 +260,7 @@ impl Session {
             return broken.not_sent();
         }
         let sent = match self.write(last).await {
-            Ok(()) => self.read(answer_within).await,
+            Ok(()) => self.read().await,
             Err(broken) => Err(broken),
         };
         match sent {
@@ -261,13 +272,14 @@ impl Session {
 
     /// Says good-bye without waiting for the answer.
     pub(super) async fn quit(mut self) {
+        self.until = Instant::now() + GOOD_BYE;
         let _ = self.write(b"QUIT\r\n").await;
         let _ = self.stream.shutdown().await;
     }
 
     async fn ask(&mut self, line: &str) -> Result<Reply, End> {
         self.write(line.as_bytes()).await.map_err(|b| b.not_sent())?;
-        self.read(self.reply_within).await.map_err(|b| b.not_sent())
+        self.read().await.map_err(|b| b.not_sent())
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Broken> {
@@ -275,15 +287,14 @@ impl Session {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
         };
-        match timeout(self.reply_within, written).await {
+        match timeout_at(self.until, written).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Broken::Closed),
             Err(_) => Err(Broken::Timeout),
         }
     }
 
-    async fn read(&mut self, within: Duration) -> Result<Reply, Broken> {
-        let deadline = Instant::now() + within;
+    async fn read(&mut self) -> Result<Reply, Broken> {
         loop {
             match Reply::parse(&self.buffer) {
                 Ok(Some((reply, len))) => {
@@ -294,7 +305,7 @@ impl Session {
                 Err(_) => return Err(Broken::Garbage),
             }
             let more = self.stream.read_buf(&mut self.buffer);
-            match tokio::time::timeout_at(deadline, more).await {
+            match timeout_at(self.until, more).await {
                 Ok(Ok(0) | Err(_)) => return Err(Broken::Closed),
                 Ok(Ok(_)) => {}
                 Err(_) => return Err(Broken::Timeout),

@@ -1,6 +1,7 @@
 //! The sections of `postrider.toml`: every setting with its default and its meaning.
 
 mod channels;
+mod mail;
 mod policy;
 
 use std::net::SocketAddr;
@@ -10,11 +11,12 @@ use super::ConfigError;
 use super::section::{Secret, SectionInfo, section};
 
 pub use channels::{HttpChannel, WebhookChannel, WebpushChannel};
+pub use mail::{ChatChannel, EmailChannel, SmsChannel};
 pub(super) use policy::check_rate;
 pub(crate) use policy::rate;
 pub use policy::{Breaker, Dispatch, RetryBudget, Tenant};
 
-pub(super) const ALL: [SectionInfo; 12] = [
+pub(super) const ALL: [SectionInfo; 15] = [
     Server::INFO,
     Admin::INFO,
     Store::INFO,
@@ -22,6 +24,9 @@ pub(super) const ALL: [SectionInfo; 12] = [
     WebpushChannel::INFO,
     WebhookChannel::INFO,
     HttpChannel::INFO,
+    EmailChannel::INFO,
+    SmsChannel::INFO,
+    ChatChannel::INFO,
     Dispatch::INFO,
     Breaker::INFO,
     RetryBudget::INFO,

@@ -13,7 +13,7 @@ section! {
     /// How deliveries are worked on.
     Dispatch as "dispatch" {
         /// How long a delivery belongs to one attempt. At least twice any channel's timeout_s.
-        lease_s: u64 = 90,
+        lease_s: u64 = 180,
         /// Results wait at most this long to be written down together.
         settle_linger_ms: u64 = 2,
         /// Results written down together, at most.

@@ -1,0 +1,74 @@
+//! What a mail server looks at in a mail before it takes it. Pure.
+
+/// The longest line without its CRLF.
+const LINE_MAX: usize = 998;
+
+/// Why a mail is refused.
+pub(super) fn flaw(mail: &[u8], smtputf8: bool) -> Option<&'static str> {
+    let text = mail.strip_suffix(b"\r\n").unwrap_or(mail);
+    let mut lines = text.split(|b| *b == b'\n');
+    let last_bare = |line: &[u8]| !line.ends_with(b"\r");
+    let count = text.iter().filter(|b| **b == b'\n').count();
+    if lines.by_ref().take(count).any(last_bare) || has_bare_cr(text) {
+        return Some("5.6.0 bare CR or LF");
+    }
+    if text.split(|b| *b == b'\n').any(|line| line.len() > LINE_MAX + 1) {
+        return Some("5.6.0 line longer than 998 octets");
+    }
+    let head = head(mail);
+    if !smtputf8 && !head.is_ascii() {
+        return Some("5.6.7 header is not ASCII and SMTPUTF8 was not asked for");
+    }
+    let required = ["from", "date", "message-id"];
+    required.into_iter().find(|name| field(mail, name).is_none()).map(|name| match name {
+        "from" => "5.6.0 From is missing",
+        "date" => "5.6.0 Date is missing",
+        _ => "5.6.0 Message-ID is missing",
+    })
+}
+
+fn has_bare_cr(text: &[u8]) -> bool {
+    let mut bytes = text.iter().peekable();
+    while let Some(byte) = bytes.next() {
+        if *byte == b'\r' && bytes.peek() != Some(&&b'\n') && bytes.peek().is_some() {
+            return true;
+        }
+    }
+    false
+}
+
+fn head(mail: &[u8]) -> &[u8] {
+    let end = mail.windows(4).position(|four| four == b"\r\n\r\n");
+    &mail[..end.unwrap_or(mail.len())]
+}
+
+/// The value of a header field, unfolded.
+pub(super) fn field(mail: &[u8], name: &str) -> Option<String> {
+    let head = String::from_utf8_lossy(head(mail)).replace("\r\n ", " ").replace("\r\n\t", " ");
+    let mut fields = head.split("\r\n").filter_map(|line| line.split_once(':'));
+    let found = fields.find(|(key, _)| key.trim().eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "From: a@b.c\r\nDate: x\r\nMessage-ID:\r\n <m@x>\r\n\r\nhello\r\n";
+
+    #[test]
+    fn what_real_servers_refuse_is_refused() {
+        assert_eq!(flaw(GOOD.as_bytes(), false), None);
+        assert_eq!(field(GOOD.as_bytes(), "message-id").as_deref(), Some("<m@x>"));
+        let bare = GOOD.replace("hello", "hel\nlo");
+        assert_eq!(flaw(bare.as_bytes(), false), Some("5.6.0 bare CR or LF"));
+        let bare = GOOD.replace("hello", "hel\rlo");
+        assert_eq!(flaw(bare.as_bytes(), false), Some("5.6.0 bare CR or LF"));
+        let long = GOOD.replace("hello", &"x".repeat(999));
+        assert_eq!(flaw(long.as_bytes(), false), Some("5.6.0 line longer than 998 octets"));
+        let other = GOOD.replace("Date: x", "Date: ü");
+        assert!(flaw(other.as_bytes(), false).is_some() && flaw(other.as_bytes(), true).is_none());
+        let anonymous = GOOD.replace("Message-ID:\r\n <m@x>\r\n", "");
+        assert_eq!(flaw(anonymous.as_bytes(), false), Some("5.6.0 Message-ID is missing"));
+    }
+}

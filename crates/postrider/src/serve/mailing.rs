@@ -1,0 +1,65 @@
+//! E-mail, text messages and chat messages: their accounts, what the gate knows about them and the
+//! channels that send them, made from the configuration.
+
+use std::sync::Arc;
+
+use postrider_channels::accounts::{AccountConfig, Accounts};
+use postrider_channels::email::{EmailAccount, EmailSettings, smtp};
+use postrider_channels::intake::{ChatIntake, EmailIntake, NetworkPolicy, Serves, SmsIntake};
+use postrider_channels::sms::{SmsAccount, SmsSettings};
+use postrider_channels::{ChatChannel, EmailChannel, Pool, SmsChannel, Wiring};
+use postrider_core::{Channel, ChannelKind, Clock, Intake, TenantId};
+
+use crate::config::{Config, accounts};
+
+pub(crate) struct Mailing {
+    pub(crate) email: Arc<Accounts<EmailSettings>>,
+    pub(crate) sms: Arc<Accounts<SmsSettings>>,
+}
+
+impl Mailing {
+    pub(crate) fn new(
+        config: &Config,
+        pool: &Pool,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
+        let tls = smtp::tls(pool.config())?;
+        let email: Vec<AccountConfig<EmailAccount>> =
+            accounts::of_channel(&config.accounts, ChannelKind::Email)?;
+        let sms: Vec<AccountConfig<SmsAccount>> =
+            accounts::of_channel(&config.accounts, ChannelKind::Sms)?;
+        let email = email.into_iter().map(|a| a.map(|settings| settings.settings(&tls))).collect();
+        let sms = sms.into_iter().map(|a| a.map(|settings| settings.settings())).collect();
+        let policy = config.breaker.policy();
+        Ok(Self {
+            email: Arc::new(Accounts::new(ChannelKind::Email, email, policy, clock.clone())),
+            sms: Arc::new(Accounts::new(ChannelKind::Sms, sms, policy, clock.clone())),
+        })
+    }
+
+    pub(crate) fn intakes(&self, policy: NetworkPolicy) -> Vec<Arc<dyn Intake>> {
+        vec![
+            Arc::new(EmailIntake::new(policy, serves(&self.email))),
+            Arc::new(SmsIntake::new(serves(&self.sms))),
+            Arc::new(ChatIntake::new(policy)),
+        ]
+    }
+
+    pub(crate) fn channels(
+        &self,
+        config: &Config,
+        wiring: impl Fn(u64) -> Wiring,
+    ) -> Vec<Arc<dyn Channel>> {
+        let (email, sms, chat) = (&config.email, &config.sms, &config.chat);
+        vec![
+            Arc::new(EmailChannel::new(wiring(email.timeout_s), self.email.clone())),
+            Arc::new(SmsChannel::new(wiring(sms.timeout_s), self.sms.clone())),
+            Arc::new(ChatChannel::new(wiring(chat.timeout_s), chat.hosts.clone())),
+        ]
+    }
+}
+
+fn serves<C: Send + Sync + 'static>(accounts: &Arc<Accounts<C>>) -> Serves {
+    let accounts = accounts.clone();
+    Arc::new(move |tenant: &TenantId| accounts.serves(tenant))
+}
