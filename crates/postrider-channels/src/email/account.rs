@@ -158,7 +158,7 @@ impl Fields {
 }
 
 impl EmailAccount {
-    /// `tls` is for relays; see [`super::smtp::tls`].
+    /// `tls` is for relays; see [`crate::Pool::tls_without_http`].
     pub fn settings(&self, tls: &Arc<ClientConfig>) -> EmailSettings {
         let fields = &self.0;
         let text = |reference: &SecretRef| Material::new(reference.clone(), |t| Ok(t.to_owned()));

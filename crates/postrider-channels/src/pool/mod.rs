@@ -131,6 +131,13 @@ impl Pool {
         &self.shared.config
     }
 
+    /// The same trust for connections that do not speak HTTP, such as those to mail relays.
+    pub fn tls_without_http(&self) -> Arc<rustls::ClientConfig> {
+        let mut tls = (*self.shared.profile.tls).clone();
+        tls.alpn_protocols.clear();
+        Arc::new(tls)
+    }
+
     /// Parses a URL and finds its peer. Opens nothing.
     pub fn endpoint(&self, url: &str) -> Result<Endpoint, TransportError> {
         let uri = Uri::from_maybe_shared(Bytes::copy_from_slice(url.as_bytes()))

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use postrider_channels::accounts::{AccountConfig, Accounts};
-use postrider_channels::email::{EmailAccount, EmailSettings, smtp};
+use postrider_channels::email::{EmailAccount, EmailSettings};
 use postrider_channels::intake::{ChatIntake, EmailIntake, NetworkPolicy, Serves, SmsIntake};
 use postrider_channels::sms::{SmsAccount, SmsSettings};
 use postrider_channels::{ChatChannel, EmailChannel, Pool, SmsChannel, Wiring};
@@ -23,7 +23,7 @@ impl Mailing {
         pool: &Pool,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
-        let tls = smtp::tls(pool.config())?;
+        let tls = pool.tls_without_http();
         let email: Vec<AccountConfig<EmailAccount>> =
             accounts::of_channel(&config.accounts, ChannelKind::Email)?;
         let sms: Vec<AccountConfig<SmsAccount>> =

@@ -80,7 +80,7 @@ async fn a_mail_arrives_by_starttls_and_by_implicit_tls() {
     for town in [Town::by_smtp().await, Town::with(implicit).await] {
         let delivery = town.mail().await;
         assert_eq!(delivery["state"], "sent", "{delivery}");
-        assert_eq!(delivery["attempts"][0]["status"], 250, "{delivery}");
+        assert_eq!(delivery["log"][0]["status"], 250, "{delivery}");
         let mail = town.last("email", "ada@example.org").await;
         let id = delivery["id"].as_str().unwrap();
         assert_eq!(mail["headers"]["message-id"], format!("<{id}@shop.example>"));
@@ -101,8 +101,8 @@ async fn a_mail_arrives_by_ses_and_by_sendgrid() {
         let town = Town::with(account).await;
         let delivery = town.mail().await;
         assert_eq!(delivery["state"], "sent", "{delivery}");
-        assert_eq!(delivery["attempts"][0]["status"], status);
-        assert!(delivery["attempts"][0]["provider_id"].is_string(), "{delivery}");
+        assert_eq!(delivery["log"][0]["status"], status);
+        assert!(delivery["log"][0]["provider_id"].is_string(), "{delivery}");
         assert_eq!(town.sandbox.received()["accepted"], 1);
     }
 }
@@ -114,7 +114,7 @@ async fn a_wrong_password_parks_the_mail_and_burns_no_attempt() {
     let town = Town::with(account).await;
     let delivery = town.mail().await;
     assert_eq!(delivery["state"], "parked", "{delivery}");
-    let first = &delivery["attempts"][0];
+    let first = &delivery["log"][0];
     assert_eq!((&first["outcome"], &first["code"]), (&json!("config"), &json!("5.7.8")), "{first}");
 }
 
@@ -124,7 +124,7 @@ async fn an_unknown_mailbox_is_gone_and_a_spam_verdict_spares_the_address() {
     town.scripted(Kind::Email, "ada@example.org", &["550"]);
     let delivery = town.mail().await;
     assert_eq!(delivery["state"], "gone", "{delivery}");
-    let told = delivery["attempts"][0]["detail"].as_str().unwrap();
+    let told = delivery["log"][0]["detail"].as_str().unwrap();
     assert!(told.contains("User unknown") && !told.to_lowercase().contains("ada@"), "{told}");
     town.scripted(Kind::Email, "bob@example.org", &["554"]);
     let address = json!({"channel": "email", "email": "bob@example.org"});
@@ -138,7 +138,7 @@ async fn a_text_message_says_how_long_it_is_valid() {
     let address = json!({"channel": "sms", "phone": "+49 151 12345678"});
     let delivery = town.send(address.clone(), json!({"body": "Your code is 123456"})).await;
     assert_eq!(delivery["state"], "sent", "{delivery}");
-    assert!(delivery["attempts"][0]["provider_id"].as_str().unwrap().starts_with("SM"));
+    assert!(delivery["log"][0]["provider_id"].as_str().unwrap().starts_with("SM"));
     let sent = town.last("sms", "+4915112345678").await;
     let form = sent["body"].as_str().unwrap();
     let valid: u32 = form.split("ValidityPeriod=").nth(1).unwrap().parse().unwrap();

@@ -18,8 +18,8 @@ pub use session::End;
 pub use wire::{Abilities, Parcel};
 
 use crate::accounts::Material;
+use crate::pool::TransportError;
 use crate::pool::connect::{Io, dial, encrypt};
-use crate::pool::{PoolConfig, TransportError};
 use session::Session;
 
 /// A relay that could not be reached is left alone for so long.
@@ -39,11 +39,6 @@ pub enum SmtpTls {
     Opportunistic,
     /// Never: for a relay on this machine.
     None,
-}
-
-/// The TLS settings for relays: the same roots as everywhere, and no talk of HTTP.
-pub fn tls(config: &PoolConfig) -> Result<Arc<ClientConfig>, crate::Error> {
-    crate::pool::tls::client_config(config, &[], None).map(Arc::new)
 }
 
 /// How to reach and use one relay.
