@@ -48,44 +48,46 @@ pub(super) async fn receive(
     if parts.method != Method::POST {
         return Ok(Err(refused(Answer::text(405, "POST\n"))));
     }
-    Ok(check(api, &content).map_err(refused).map(|()| {
-        let target = app.targets.get_or_put(Kind::Chat, name, Detail::Chat);
-        let id = Correlation::from_content(&content);
-        target.remember(Last { method: parts.method, headers: parts.headers, body: content });
-        Arrival { target, id, ttl_s: 0, api: Some(api) }
-    }))
+    if let Some(answer) = flaw(api, &content) {
+        return Ok(Err(refused(answer)));
+    }
+    let target = app.targets.get_or_put(Kind::Chat, name, Detail::Chat);
+    let id = Correlation::from_content(&content);
+    target.remember(Last { method: parts.method, headers: parts.headers, body: content });
+    Ok(Ok(Arrival { target, id, ttl_s: 0, api: Some(api) }))
 }
 
-fn check(api: Api, content: &Bytes) -> Result<(), Answer> {
+/// What the service says to a message that it cannot show.
+fn flaw(api: Api, content: &Bytes) -> Option<Answer> {
     let message: Option<Value> = serde_json::from_slice(content).ok();
     let message = message.filter(Value::is_object);
     let filled = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
     let some = |value: &Value| value.as_array().is_some_and(|list| !list.is_empty());
     match (api, message) {
-        (Api::Slack, None) => Err(Answer::text(400, "invalid_payload")),
+        (Api::Slack, None) => Some(Answer::text(400, "invalid_payload")),
         (Api::Slack, Some(m))
             if !filled(&m["text"]) && !some(&m["blocks"]) && !some(&m["attachments"]) =>
         {
-            Err(Answer::text(400, "no_text"))
+            Some(Answer::text(400, "no_text"))
         }
         (Api::Discord, None) => {
-            Err(discord_error(400, 50109, "The request body contains invalid JSON."))
+            Some(discord_error(400, 50109, "The request body contains invalid JSON."))
         }
         (Api::Discord, Some(m)) if !filled(&m["content"]) && !some(&m["embeds"]) => {
-            Err(discord_error(400, 50006, "Cannot send an empty message"))
+            Some(discord_error(400, 50006, "Cannot send an empty message"))
         }
         (Api::Discord, Some(m)) if is_long(&m) => {
-            Err(discord_error(400, 50035, "Invalid Form Body"))
+            Some(discord_error(400, 50035, "Invalid Form Body"))
         }
         (Api::Teams | Api::Connector, None) => {
-            Err(Answer::text(400, "Bad payload received by generic incoming webhook."))
+            Some(Answer::text(400, "Bad payload received by generic incoming webhook."))
         }
         (Api::Teams | Api::Connector, Some(m))
             if !some(&m["attachments"]) && !filled(&m["text"]) =>
         {
-            Err(Answer::text(400, "Summary or Text is required."))
+            Some(Answer::text(400, "Summary or Text is required."))
         }
-        _ => Ok(()),
+        _ => None,
     }
 }
 

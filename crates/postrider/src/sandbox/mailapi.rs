@@ -35,24 +35,24 @@ pub(super) async fn receive(
 ) -> Result<Result<Arrival, Refused>, ReadError> {
     let content = match body::read(body, BODY_MAX).await {
         Ok(content) => content,
-        Err(ReadError::TooLarge) => return Ok(Err(refused(Flaw::Request, api.refuse(413, None)))),
+        Err(ReadError::TooLarge) => return Ok(Err(*refused(Flaw::Request, api.refuse(413, None)))),
         Err(error) => return Err(error),
     };
     if parts.method != Method::POST {
-        return Ok(Err(refused(Flaw::Request, Answer::text(405, "POST\n"))));
+        return Ok(Err(*refused(Flaw::Request, Answer::text(405, "POST\n"))));
     }
     let read = match api {
         Api::Ses => ses(&parts, &content),
         _ => sendgrid(&parts.headers, &content),
     };
-    Ok(read.map(|(to, id)| {
+    Ok(read.map_err(|refused| *refused).map(|(to, id)| {
         let target = app.targets.get_or_put(Kind::Email, &to.to_lowercase(), Detail::Mailbox);
         target.remember(Last { method: parts.method, headers: parts.headers, body: content });
         Arrival { target, id, ttl_s: 0, api: Some(api) }
     }))
 }
 
-type Read = Result<(String, Correlation), Refused>;
+type Read = Result<(String, Correlation), Box<Refused>>;
 
 fn ses(parts: &Parts, content: &Bytes) -> Read {
     verify(parts, content)
@@ -158,8 +158,8 @@ fn sendgrid(headers: &HeaderMap, content: &Bytes) -> Read {
     Ok((to.to_owned(), id.unwrap_or_else(|| Correlation::from_content(content))))
 }
 
-fn refused(flaw: Flaw, answer: Answer) -> Refused {
-    Refused { kind: Kind::Email, flaw, answer }
+fn refused(flaw: Flaw, answer: Answer) -> Box<Refused> {
+    Box::new(Refused { kind: Kind::Email, flaw, answer })
 }
 
 #[cfg(test)]

@@ -35,11 +35,11 @@ pub(super) async fn receive(
     let content = match body::read(body, BODY_MAX).await {
         Ok(content) => content,
         Err(ReadError::TooLarge) => {
-            return Ok(Err(refused(Flaw::Request, Answer::text(413, "larger than 1 MiB\n"))));
+            return Ok(Err(*refused(Flaw::Request, Answer::text(413, "larger than 1 MiB\n"))));
         }
         Err(error) => return Err(error),
     };
-    Ok(read(&parts, &content).map(|(to, id)| {
+    Ok(read(&parts, &content).map_err(|refused| *refused).map(|(to, id)| {
         let target = app.targets.get_or_put(Kind::Sms, &to, Detail::Phone);
         target.remember(Last { method: parts.method, headers: parts.headers, body: content });
         Arrival { target, id, ttl_s: 0, api: Some(Api::Twilio) }
@@ -47,7 +47,7 @@ pub(super) async fn receive(
 }
 
 /// The number, and the digest of number and text: Twilio knows no idempotency key.
-fn read(parts: &Parts, content: &Bytes) -> Result<(String, Correlation), Refused> {
+fn read(parts: &Parts, content: &Bytes) -> Result<(String, Correlation), Box<Refused>> {
     let account = account_of(parts.uri.path()).unwrap_or_default();
     if !may_send(&parts.headers, account) {
         return Err(refused(Flaw::Signature, twilio_error(401, 20003, "Authenticate")));
@@ -88,6 +88,6 @@ fn may_send(headers: &HeaderMap, account: &str) -> bool {
     (user == account || user.starts_with("SK")) && !secret.is_empty() && secret != "wrong"
 }
 
-fn refused(flaw: Flaw, answer: Answer) -> Refused {
-    Refused { kind: Kind::Sms, flaw, answer }
+fn refused(flaw: Flaw, answer: Answer) -> Box<Refused> {
+    Box::new(Refused { kind: Kind::Sms, flaw, answer })
 }

@@ -12,7 +12,8 @@ pub(super) fn flaw(mail: &[u8], smtputf8: bool) -> Option<&'static str> {
     if lines.by_ref().take(count).any(last_bare) || has_bare_cr(text) {
         return Some("5.6.0 bare CR or LF");
     }
-    if text.split(|b| *b == b'\n').any(|line| line.len() > LINE_MAX + 1) {
+    let bare = |line: &[u8]| line.strip_suffix(b"\r").unwrap_or(line).len();
+    if text.split(|b| *b == b'\n').any(|line| bare(line) > LINE_MAX) {
         return Some("5.6.0 line longer than 998 octets");
     }
     let head = head(mail);
