@@ -39,7 +39,7 @@ impl Stage {
     /// A webhook receiver that answers so; the last word repeats.
     pub(crate) fn hook(&self, name: &str, script: &[&str]) -> Value {
         let script = script.iter().map(|word| word.parse().unwrap()).collect();
-        let wish = ReceiverWish { script, secret: None, faults: None };
+        let wish = ReceiverWish { script, ..ReceiverWish::default() };
         self.sandbox.set_up(Kind::Hook, name, &wish).unwrap();
         json!({"channel": "webhook", "url": format!("{}/hook/{name}", self.sandbox.http_origin())})
     }
