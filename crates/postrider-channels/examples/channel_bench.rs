@@ -10,6 +10,9 @@
 #[path = "../tests/conformance/provider.rs"]
 #[expect(dead_code, reason = "a benchmark needs only the provider's good manners")]
 mod provider;
+#[path = "../tests/conformance/push.rs"]
+#[expect(dead_code, reason = "shared with the conformance suite")]
+mod push;
 #[path = "../tests/conformance/rig.rs"]
 #[expect(dead_code, reason = "what only tests look at")]
 mod rig;
@@ -36,7 +39,13 @@ fn main() {
     for in_flight in [1, 100, 200] {
         requests(in_flight);
     }
-    for kind in [ChannelKind::Webpush, ChannelKind::Webhook, ChannelKind::Http] {
+    for kind in [
+        ChannelKind::Webpush,
+        ChannelKind::Webhook,
+        ChannelKind::Http,
+        ChannelKind::Fcm,
+        ChannelKind::Apns,
+    ] {
         deliveries(kind);
     }
 }

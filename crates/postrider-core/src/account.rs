@@ -112,7 +112,11 @@ impl Standing {
         now: Timestamp,
         roll: f64,
     ) -> Option<(Hold, Turn)> {
-        let signal = Signal::of(outcome, status);
+        // A stale token is no refusal yet: the new one decides.
+        let signal = match outcome {
+            Outcome::ResignOnce => Signal::Nothing,
+            _ => Signal::of(outcome, status),
+        };
         let gone = *outcome == Outcome::Gone;
         let apart = |scope| scope != Scope::Target;
         match *outcome {
@@ -243,6 +247,13 @@ mod tests {
         spent.take(NOW).unwrap();
         let held = spent.ready(NOW).unwrap_err();
         assert_eq!((held.by, held.until), (Hold::RateLimit, NOW + Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn a_stale_token_holds_no_account() {
+        let mut standing = standing();
+        end(&mut standing, &Outcome::ResignOnce, 401);
+        assert_eq!(standing.ready(NOW), Ok(()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What identifies us to Apple: a team's signing key (`.p8`) or a certificate with its key.
 
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -36,6 +36,11 @@ impl Credential {
 }
 
 impl SigningKey {
+    /// Tells it from other keys.
+    pub(super) fn public(&self) -> &[u8] {
+        self.0.public_key().as_ref()
+    }
+
     /// ES256: r and s, 64 bytes.
     pub(super) fn sign(&self, text: &[u8]) -> Result<impl AsRef<[u8]> + use<>, Error> {
         self.0.sign(&SystemRandom::new(), text).map_err(|_| Error::Crypto)

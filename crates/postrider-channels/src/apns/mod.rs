@@ -27,7 +27,6 @@ use crate::accounts::{Account, AccountConfig, Accounts};
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request, Response};
 use crate::scrub;
-use key::Credential;
 use render::Draft;
 pub(crate) use render::collapse_id;
 use sender::Way;

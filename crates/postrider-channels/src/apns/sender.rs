@@ -126,9 +126,7 @@ impl Way {
         resign: bool,
     ) -> Result<Option<Arc<Token>>, Error> {
         match (&*self.credential, &sender.tokens) {
-            (Credential::Key(signing), Some(tokens)) => {
-                tokens.get(&self.credential, signing, now, resign).map(Some)
-            }
+            (Credential::Key(signing), Some(tokens)) => tokens.get(signing, now, resign).map(Some),
             _ => Ok(None),
         }
     }

@@ -31,8 +31,8 @@ pub(super) struct ProviderTokens {
 #[derive(Default)]
 struct State {
     token: Option<Arc<Token>>,
-    /// Which key signed it.
-    signed_by: usize,
+    /// The public half of the key that signed it.
+    signed_by: Box<[u8]>,
     /// Apple asked for no new one before this.
     not_before: Option<Timestamp>,
 }
@@ -45,15 +45,13 @@ impl ProviderTokens {
     /// The present token. `resign` says that Apple called it expired.
     pub(super) fn get(
         &self,
-        key: &Arc<super::Credential>,
-        signing: &SigningKey,
+        key: &SigningKey,
         now: Timestamp,
         resign: bool,
     ) -> Result<Arc<Token>, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let signed_by = Arc::as_ptr(key) as usize;
         if let Some(token) = &state.token
-            && state.signed_by == signed_by
+            && *state.signed_by == *key.public()
         {
             // A clock that was set back makes no token old: its age is then zero, and it is kept.
             let age = now.since(token.signed_at);
@@ -64,11 +62,12 @@ impl ProviderTokens {
         }
         let header = json!({"alg": "ES256", "kid": self.key_id}).to_string();
         let claims = json!({"iss": self.team, "iat": now.as_secs()}).to_string();
-        let text = jwt::signed(&header, &claims, |text| signing.sign(text))?;
+        let text = jwt::signed(&header, &claims, |text| key.sign(text))?;
         let value = HeaderValue::try_from(format!("bearer {text}"));
         let mut authorization = value.map_err(|_| Error::Crypto)?;
         authorization.set_sensitive(true);
         let token = Arc::new(Token { authorization, signed_at: now });
+        let signed_by = key.public().into();
         *state = State { token: Some(token.clone()), signed_by, not_before: None };
         Ok(token)
     }
@@ -86,15 +85,16 @@ mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-    use super::super::Credential;
+    use super::super::key::Credential;
     use super::*;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-    fn key() -> Arc<Credential> {
+    fn key() -> SigningKey {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
         let pem = rcgen_pem(pair.to_pkcs8v1().unwrap().as_ref());
-        Arc::new(Credential::parse(&pem).unwrap())
+        let Ok(Credential::Key(key)) = Credential::parse(&pem) else { panic!("a signing key") };
+        key
     }
 
     fn rcgen_pem(der: &[u8]) -> String {
@@ -106,14 +106,8 @@ mod tests {
         NOW + Duration::from_secs(minutes * 60)
     }
 
-    fn get(
-        tokens: &ProviderTokens,
-        key: &Arc<Credential>,
-        now: Timestamp,
-        resign: bool,
-    ) -> Arc<Token> {
-        let Credential::Key(signing) = &**key else { panic!("a signing key") };
-        tokens.get(key, signing, now, resign).unwrap()
+    fn get(tokens: &ProviderTokens, key: &SigningKey, now: Timestamp, resign: bool) -> Arc<Token> {
+        tokens.get(key, now, resign).unwrap()
     }
 
     #[test]

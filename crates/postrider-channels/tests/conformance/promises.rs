@@ -59,7 +59,27 @@ pub(crate) async fn a_429_that_names_no_time_waits_a_minute(kind: ChannelKind) {
 }
 
 pub(crate) async fn gone_is_gone(kind: ChannelKind) {
-    assert_eq!(answered(kind, Answer::status(410)).await.outcome, Outcome::Gone);
+    let answer = match kind {
+        ChannelKind::Fcm => crate::fcm::refusal(404, "NOT_FOUND", "UNREGISTERED", ""),
+        _ => Answer::status(410),
+    };
+    assert_eq!(answered(kind, answer).await.outcome, Outcome::Gone);
+}
+
+/// HTTP/2, and HTTP/1.1 where the channel knows that.
+fn lines(kind: ChannelKind) -> Vec<Line> {
+    match kind {
+        ChannelKind::Apns => vec![Line::Http2],
+        _ => vec![Line::Http2, Line::Http1],
+    }
+}
+
+/// Backs off without a word from the provider; FCM never before ten seconds are over.
+fn backs_off(kind: ChannelKind) -> Outcome {
+    match kind {
+        ChannelKind::Fcm => Outcome::RetryBackoff { at_least: Duration::from_secs(10) },
+        _ => BACKOFF,
+    }
 }
 
 pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_endpoint(
@@ -74,9 +94,9 @@ pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_endpoin
 }
 
 pub(crate) async fn a_503_is_tried_again(kind: ChannelKind) {
-    assert_eq!(answered(kind, Answer::status(503)).await.outcome, BACKOFF);
-    let waits = answered(kind, Answer::status(503).header("retry-after", "3")).await;
-    assert!(matches!(waits.outcome, Outcome::RetryAfter { after, .. } if after.as_secs() == 3));
+    assert_eq!(answered(kind, Answer::status(503)).await.outcome, backs_off(kind));
+    let waits = answered(kind, Answer::status(503).header("retry-after", "13")).await;
+    assert!(matches!(waits.outcome, Outcome::RetryAfter { after, .. } if after.as_secs() == 13));
 }
 
 pub(crate) async fn a_redirect_is_not_followed(kind: ChannelKind) {
@@ -88,7 +108,7 @@ pub(crate) async fn a_redirect_is_not_followed(kind: ChannelKind) {
 }
 
 pub(crate) async fn silence_is_ambiguous(kind: ChannelKind) {
-    for line in [Line::Http2, Line::Http1] {
+    for line in lines(kind) {
         let provider = Provider::start(line).await;
         provider.answers([Answer::silent()]);
         let rig = Rig::with(kind, network(), Duration::from_secs(2));
@@ -130,7 +150,7 @@ pub(crate) async fn a_stranger_s_certificate_is_refused(kind: ChannelKind) {
 }
 
 pub(crate) async fn a_connection_lost_after_the_request_is_ambiguous(kind: ChannelKind) {
-    for line in [Line::Http2, Line::Http1] {
+    for line in lines(kind) {
         let provider = Provider::start(line).await;
         provider.connects([OnConnect::HangUpAfterRequest]);
         let report = Rig::new(kind).send(&provider.url(PATH)).await;
@@ -152,7 +172,10 @@ pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection(kind: C
     // Who comes after the GOAWAY finds the new connection already.
     assert!(replayed > 0 && accepted + replayed == 5, "{ends:?}");
     assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
-    assert_eq!((provider.received().len(), provider.connected()), (accepted + 1, 2));
+    assert_eq!(provider.received().len(), accepted + 1);
+    // Apple's take one request each until they are proven, so that there may be more of them.
+    let most = if kind == ChannelKind::Apns { 4 } else { 2 };
+    assert!((2..=most).contains(&provider.connected()), "{} connections", provider.connected());
 }
 
 pub(crate) async fn a_goaway_in_anger_is_not_answered_at_once(kind: ChannelKind) {
@@ -176,7 +199,7 @@ pub(crate) async fn a_refused_stream_costs_nothing_and_leads_to_a_new_connection
 }
 
 pub(crate) async fn a_huge_answer_is_cut_short(kind: ChannelKind) {
-    for line in [Line::Http2, Line::Http1] {
+    for line in lines(kind) {
         let provider = Provider::start(line).await;
         let huge = Answer::status(500).body("x".repeat(4 << 20));
         provider.answers([huge.clone(), huge]);
@@ -187,7 +210,7 @@ pub(crate) async fn a_huge_answer_is_cut_short(kind: ChannelKind) {
         let answer = rig.pool.send(&provider.url(PATH), request, deadline).await.unwrap();
         assert_eq!(answer.body.len(), 16 * 1024);
         let report = rig.send(&provider.url(PATH)).await;
-        assert_eq!(report.outcome, BACKOFF);
+        assert_eq!(report.outcome, backs_off(kind));
         assert!(report.detail.unwrap().len() <= 1024);
         assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
     }
@@ -265,7 +288,12 @@ pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections(ki
     for report in rig.deliver(batch).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
-    let mut paths: Vec<_> = provider.received().iter().map(|r| r.uri.path().to_owned()).collect();
+    let place = |r: &crate::provider::Received| match kind {
+        // One URL for all; the device is in the body.
+        ChannelKind::Fcm => crate::fcm::device_of(r),
+        _ => r.uri.path().to_owned(),
+    };
+    let mut paths: Vec<_> = provider.received().iter().map(place).collect();
     paths.sort();
     paths.dedup();
     assert_eq!((paths.len(), provider.received().len()), (500, 500));

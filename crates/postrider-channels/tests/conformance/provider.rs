@@ -25,8 +25,16 @@ use tokio_rustls::TlsAcceptor;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line {
     Http2,
+    /// Asks for a certificate, and takes any.
+    Http2AskingWhoWeAre,
     Http1,
     PlainHttp1,
+}
+
+impl Line {
+    fn is_http2(self) -> bool {
+        matches!(self, Self::Http2 | Self::Http2AskingWhoWeAre)
+    }
 }
 
 /// What it does with a connection.
@@ -79,6 +87,7 @@ pub(crate) struct Received {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    pub(crate) has_certificate: bool,
 }
 
 #[derive(Default)]
@@ -154,22 +163,30 @@ async fn connection(tcp: TcpStream, line: Line, step: OnConnect, script: Arc<Scr
         return;
     }
     if line == Line::PlainHttp1 {
-        return speak(tcp, line, step, script).await;
+        return speak(tcp, line, step, script, false).await;
     }
-    let alpn: &[u8] = if line == Line::Http2 { b"h2" } else { b"http/1.1" };
-    let Ok(tls) = TlsAcceptor::from(authority().server_config(alpn)).accept(tcp).await else {
+    let alpn: &[u8] = if line.is_http2() { b"h2" } else { b"http/1.1" };
+    let asking = line == Line::Http2AskingWhoWeAre;
+    let config = authority().server_config(alpn, asking);
+    let Ok(tls) = TlsAcceptor::from(config).accept(tcp).await else {
         return;
     };
-    speak(tls, line, step, script).await;
+    let has_certificate = tls.get_ref().1.peer_certificates().is_some();
+    speak(tls, line, step, script, has_certificate).await;
 }
 
-async fn speak<S>(stream: S, line: Line, step: OnConnect, script: Arc<Script>)
-where
+async fn speak<S>(
+    stream: S,
+    line: Line,
+    step: OnConnect,
+    script: Arc<Script>,
+    has_certificate: bool,
+) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     match (step, line) {
-        (OnConnect::Serve, _) => serve(stream, line, script).await,
-        (_, Line::Http2) => misbehave(stream, step).await.unwrap_or_default(),
+        (OnConnect::Serve, _) => serve(stream, line, script, has_certificate).await,
+        (_, line) if line.is_http2() => misbehave(stream, step).await.unwrap_or_default(),
         _ => {
             let mut stream = stream;
             let _ = stream.read(&mut [0; 16 * 1024]).await;
@@ -177,14 +194,14 @@ where
     }
 }
 
-async fn serve<S>(stream: S, line: Line, script: Arc<Script>)
+async fn serve<S>(stream: S, line: Line, script: Arc<Script>, has_certificate: bool)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let streams_max = script.streams_max;
-    let service = service_fn(move |request| answer(request, script.clone()));
+    let service = service_fn(move |request| answer(request, script.clone(), has_certificate));
     let io = TokioIo::new(stream);
-    if line == Line::Http2 {
+    if line.is_http2() {
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         if let Some(max) = streams_max {
             server.max_concurrent_streams(max);
@@ -198,13 +215,14 @@ where
 async fn answer(
     request: Request<Incoming>,
     script: Arc<Script>,
+    has_certificate: bool,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let now = script.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
     script.in_flight_most.fetch_max(now, Ordering::SeqCst);
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
     let (method, uri, headers) = (head.method, head.uri, head.headers);
-    script.received.lock().unwrap().push(Received { method, uri, headers, body });
+    script.received.lock().unwrap().push(Received { method, uri, headers, body, has_certificate });
     let answer = script.answers.lock().unwrap().pop_front().unwrap_or(Answer::status(201));
     if answer.silent {
         std::future::pending::<()>().await;
@@ -305,16 +323,64 @@ impl Authority {
         self.file.path()
     }
 
-    fn server_config(&self, alpn: &[u8]) -> Arc<ServerConfig> {
+    fn server_config(&self, alpn: &[u8], asking: bool) -> Arc<ServerConfig> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let key = PrivateKeyDer::try_from(self.key.clone()).unwrap();
-        let mut config = ServerConfig::builder_with_provider(provider)
+        let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(self.chain.clone(), key)
             .unwrap();
+        let mut config = if asking {
+            config.with_client_cert_verifier(Arc::new(TakesAny))
+        } else {
+            config.with_no_client_auth()
+        }
+        .with_single_cert(self.chain.clone(), key)
+        .unwrap();
         config.alpn_protocols = vec![alpn.to_vec()];
         Arc::new(config)
+    }
+}
+
+/// Wants a certificate and believes every one.
+#[derive(Debug)]
+struct TakesAny;
+
+impl rustls::server::danger::ClientCertVerifier for TakesAny {
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end: &CertificateDer<'_>,
+        _between: &[CertificateDer<'_>],
+        _now: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::server::danger::ClientCertVerified, rustls::Error> {
+        Ok(rustls::server::danger::ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        vec![
+            rustls::SignatureScheme::ECDSA_NISTP256_SHA256,
+            rustls::SignatureScheme::RSA_PSS_SHA256,
+        ]
     }
 }

@@ -1,4 +1,4 @@
-//! The three channels in one hand: what it takes to build one and to make it attempt something.
+//! The channels in one hand: what it takes to build one and to make it attempt something.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -69,11 +69,45 @@ impl Credentials for OneCredential {
     }
 }
 
+/// A clock, a pool, and what it takes to make any channel attempt something.
+pub(crate) struct Bench {
+    pub(crate) clock: HandClock,
+    pub(crate) wiring: Wiring,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(network())
+    }
+
+    pub(crate) fn with(network: PoolConfig) -> Self {
+        let clock = HandClock(Arc::new(AtomicI64::new(START.0)));
+        let pool = Pool::new(network).unwrap();
+        let attempt_timeout = Duration::from_secs(10);
+        let wiring = Wiring { attempt_timeout, ..Wiring::new(pool, Arc::new(clock.clone())) };
+        Self { clock, wiring }
+    }
+
+    pub(crate) fn attempt(&self, target: Target) -> Attempt {
+        attempt(self.clock.now(), target)
+    }
+
+    pub(crate) async fn deliver(&self, channel: &dyn Channel, batch: Vec<Attempt>) -> Vec<Report> {
+        deliver(channel, batch).await
+    }
+}
+
 pub(crate) struct Rig {
     pub(crate) kind: ChannelKind,
     pub(crate) clock: HandClock,
     pub(crate) pool: Pool,
-    channel: Box<dyn Channel>,
+    channel: Built,
+}
+
+/// A channel with accounts is told by them where to send, so it is built when that is known.
+enum Built {
+    Ready(Box<dyn Channel>),
+    PerOrigin(Box<crate::push::PerOrigin>),
 }
 
 /// Private targets allowed, our own authority trusted.
@@ -96,6 +130,11 @@ impl Rig {
         let wiring =
             Wiring { attempt_timeout, ..Wiring::new(pool.clone(), Arc::new(clock.clone())) };
         let channel: Box<dyn Channel> = match kind {
+            ChannelKind::Fcm | ChannelKind::Apns => {
+                let made = crate::push::PerOrigin::new(kind, wiring);
+                let channel = Built::PerOrigin(Box::new(made));
+                return Self { kind, clock, pool, channel };
+            }
             ChannelKind::Webpush => {
                 let keys = Arc::new(Keys(Arc::new(VapidKey::generate(KeyId(1)).unwrap())));
                 let config = WebPushConfig {
@@ -108,7 +147,7 @@ impl Rig {
             ChannelKind::Http => Box::new(HttpChannel::new(wiring, Arc::new(OneCredential))),
             other => panic!("{other} is not in this suite"),
         };
-        Self { kind, clock, pool, channel }
+        Self { kind, clock, pool, channel: Built::Ready(channel) }
     }
 
     pub(crate) fn target(&self, url: &str) -> Target {
@@ -126,51 +165,25 @@ impl Rig {
                 headers: BTreeMap::new(),
                 credential: None,
             },
+            ChannelKind::Fcm | ChannelKind::Apns => crate::push::target(self.kind, url),
             other => panic!("{other} is not in this suite"),
         }
     }
 
     /// An attempt with an hour to live.
     pub(crate) fn attempt(&self, url: &str) -> Attempt {
-        let now = self.clock.now();
-        let expires_at = now + Duration::from_secs(3600);
-        let message = Message {
-            id: MessageId(7),
-            tenant: TenantId::new("acme"),
-            class: "transactional".into(),
-            created_at: now,
-            expires_at,
-            ttl_s: 3600,
-            envelope: Envelope::default(),
-            content: r#"{"title":"Shipped","body":"Order 91 is on its way"}"#.into(),
-        };
-        Attempt {
-            delivery: DeliveryId(9),
-            message: Arc::new(message),
-            class: Arc::new(Class::default()),
-            target: Arc::new(self.target(url)),
-            number: 1,
-            now,
-            expires_at,
-            address_since: None,
-            resign: false,
-            slot: 0,
+        if let Built::PerOrigin(channels) = &self.channel {
+            channels.lead_to(url);
         }
+        attempt(self.clock.now(), self.target(url))
     }
 
     /// All the ends of a batch, by slot. Fails if one is missing or comes twice.
-    pub(crate) async fn deliver(&self, mut batch: Vec<Attempt>) -> Vec<Report> {
-        for (slot, attempt) in batch.iter_mut().enumerate() {
-            attempt.slot = slot;
+    pub(crate) async fn deliver(&self, batch: Vec<Attempt>) -> Vec<Report> {
+        match &self.channel {
+            Built::Ready(channel) => deliver(&**channel, batch).await,
+            Built::PerOrigin(channels) => deliver(&*channels.get().await, batch).await,
         }
-        let ends: Mutex<Vec<Option<Report>>> = Mutex::new(vec![None; batch.len()]);
-        let done = |finished: Finished| {
-            let before = ends.lock().unwrap()[finished.slot].replace(finished.report);
-            assert!(before.is_none(), "slot {} ended twice", finished.slot);
-        };
-        self.channel.deliver(batch, &done).await;
-        let ends = ends.into_inner().unwrap().into_iter();
-        ends.map(|end| end.expect("every attempt has an end")).collect()
     }
 
     pub(crate) async fn one(&self, attempt: Attempt) -> Report {
@@ -180,4 +193,45 @@ impl Rig {
     pub(crate) async fn send(&self, url: &str) -> Report {
         self.one(self.attempt(url)).await
     }
+}
+
+/// An attempt with an hour to live.
+fn attempt(now: Timestamp, target: Target) -> Attempt {
+    let expires_at = now + Duration::from_secs(3600);
+    let message = Message {
+        id: MessageId(7),
+        tenant: TenantId::new("acme"),
+        class: "transactional".into(),
+        created_at: now,
+        expires_at,
+        ttl_s: 3600,
+        envelope: Envelope::default(),
+        content: r#"{"title":"Shipped","body":"Order 91 is on its way"}"#.into(),
+    };
+    Attempt {
+        delivery: DeliveryId(9),
+        message: Arc::new(message),
+        class: Arc::new(Class::default()),
+        target: Arc::new(target),
+        number: 1,
+        now,
+        expires_at,
+        address_since: None,
+        resign: false,
+        slot: 0,
+    }
+}
+
+async fn deliver(channel: &dyn Channel, mut batch: Vec<Attempt>) -> Vec<Report> {
+    for (slot, attempt) in batch.iter_mut().enumerate() {
+        attempt.slot = slot;
+    }
+    let ends: Mutex<Vec<Option<Report>>> = Mutex::new(vec![None; batch.len()]);
+    let done = |finished: Finished| {
+        let before = ends.lock().unwrap()[finished.slot].replace(finished.report);
+        assert!(before.is_none(), "slot {} ended twice", finished.slot);
+    };
+    channel.deliver(batch, &done).await;
+    let ends = ends.into_inner().unwrap().into_iter();
+    ends.map(|end| end.expect("every attempt has an end")).collect()
 }
