@@ -211,6 +211,7 @@ impl Leaser {
                 Err(error) => {
                     self.bench.observer.store_trouble("lease", &error);
                     tokio::select! {
+                        biased;
                         () = tokio::time::sleep(STORE_PAUSE) => {}
                         _ = stopped.changed() => {}
                     }
@@ -231,6 +232,7 @@ impl Leaser {
         let now = self.bench.clock.now();
         let waking = self.roster.next_wake().map_or(WAIT_MAX, |at| at.since(now).min(WAIT_MAX));
         tokio::select! {
+            biased;
             () = self.store.wait_for_work(waking), if has_room => {}
             () = lanes.gathered(), if has_room => {}
             () = lanes.changed(), if has_room => {}

@@ -163,6 +163,7 @@ impl Batch {
                 calls.push(running.call(&*channel, attempts));
             }
             tokio::select! {
+                biased;
                 ended = calls.next() => if ended.is_none() { return },
                 () = running.reopened.notified() => {}
             }

@@ -55,6 +55,7 @@ impl Wake {
             }
             let wake_at = (Instant::now() + next.max(Duration::from_millis(1))).min(real_end);
             tokio::select! {
+                biased;
                 () = notified => {}
                 () = tokio::time::sleep_until(wake_at) => {}
             }
