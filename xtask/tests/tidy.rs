@@ -92,6 +92,7 @@ fn crates_depend_only_on_whom_they_may() {
         ("postrider-store", &["postrider-core"][..]),
         ("postrider-channels", &["postrider-core"][..]),
         ("postrider-dispatch", &["postrider-core"][..]),
+        ("postrider-sim", &["postrider-core", "postrider-store", "postrider-dispatch"][..]),
     ];
     for (name, may) in allowed {
         let manifest = workspace().join("crates").join(name).join("Cargo.toml");

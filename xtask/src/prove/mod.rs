@@ -4,6 +4,7 @@
 mod demo;
 mod kill;
 mod mutants;
+mod sim;
 
 use anyhow::{Result, bail};
 
@@ -23,6 +24,11 @@ const PROOFS: &[Proof] = &[
         name: "kill",
         claim: "ten times kill -9 among 100 000 messages: nothing lost, repeats bounded and recognisable",
         run: kill::run,
+    },
+    Proof {
+        name: "sim",
+        claim: "20 000 seeds of simulated lives, twice each, over both stores: no promise is broken",
+        run: sim::run,
     },
     Proof {
         name: "mutants",

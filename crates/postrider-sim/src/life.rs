@@ -1,0 +1,128 @@
+//! One life of the process: the real gate, lanes and dispatcher on a runtime of their own, until the
+//! driver says that it is over. What was running then is dropped where it stands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use postrider_core::store::{Store, StoreError};
+use postrider_core::{Channel, Clock, DeadReason, DeliveryId, Intake, LaneKey, State};
+use postrider_dispatch::{
+    Dispatcher, DispatcherConfig, Gate, LaneEvent, Lanes, Observer, Policies, Policy,
+};
+use tokio::runtime::Builder;
+
+use crate::driver::{Driver, End};
+use crate::home::Home;
+use crate::intake::{KINDS, SimIntake};
+use crate::patience::Bells;
+use crate::provider::SimChannel;
+use crate::watched::Watched;
+use crate::world::World;
+
+/// The parts of a running process that the driver works with.
+pub(crate) struct Process {
+    pub gate: Arc<Gate>,
+    pub lanes: Arc<Lanes>,
+    pub dispatcher: Dispatcher,
+    pub store: Arc<dyn Store>,
+}
+
+/// Lives until the driver ends it.
+pub(crate) fn live(world: &Arc<World>, home: &Arc<Home>, next_act: &mut usize) -> Result<End> {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    let end = runtime.block_on(async {
+        world.clock.begin_life();
+        let end = match start(world, home) {
+            Ok(process) => Driver::new(world, process, next_act).drive().await,
+            Err(error) => Err(error),
+        };
+        world.state().dead = true;
+        world.clock.end_life();
+        end
+    });
+    drop(runtime);
+    end
+}
+
+fn start(world: &Arc<World>, home: &Arc<Home>) -> Result<Process> {
+    let inner = home.open().context("the store at the start of a life")?;
+    let store: Arc<dyn Store> = Arc::new(Watched {
+        inner,
+        world: world.clone(),
+        home: home.clone(),
+        bells: Bells::default(),
+    });
+    let clock: Arc<dyn Clock> = world.clock.clone();
+    let plan = &world.plan;
+    let policies = Policies::new(Policy::new(plan.classes.clone(), plan.limits.clone()));
+    let life = {
+        let mut state = world.state();
+        state.dead = false;
+        u64::from(state.oracle.life)
+    };
+    let lanes = Lanes::new(policies.clone(), clock.clone(), plan.seed ^ life);
+    let intakes = KINDS.map(|kind| Arc::new(SimIntake(kind)) as Arc<dyn Intake>).to_vec();
+    let gate = Gate::new(store.clone(), intakes, policies, b"hash key", clock.clone());
+    let channel = |kind| Arc::new(SimChannel { kind, world: world.clone() }) as Arc<dyn Channel>;
+    let dispatcher = Dispatcher::start(DispatcherConfig {
+        store: store.clone(),
+        channels: KINDS.map(channel).to_vec(),
+        lanes: lanes.clone(),
+        clock,
+        observer: Arc::new(Ear(world.clone())),
+        seed: plan.seed.wrapping_mul(31) ^ life,
+    });
+    Ok(Process { gate: Arc::new(gate), lanes, dispatcher, store })
+}
+
+/// Hears what the dispatcher tells.
+struct Ear(Arc<World>);
+
+impl Observer for Ear {
+    fn finished(
+        &self,
+        _: &LaneKey,
+        delivery: DeliveryId,
+        state: State,
+        reason: Option<DeadReason>,
+        _: Duration,
+    ) {
+        self.0.with(|world| {
+            let Some(which) = world.oracle.find(delivery).filter(|_| !world.dead) else { return };
+            world.note("finished", which, reason.map_or(state.name(), DeadReason::name), 0);
+        });
+    }
+
+    fn lane_event(&self, lane: &LaneKey, event: LaneEvent) {
+        self.0.with(|world| {
+            if world.dead {
+                return;
+            }
+            let (tenant, provider) = (number(lane.tenant.as_str()), number(&lane.provider));
+            let now = world.now();
+            let (how, until) = match event {
+                LaneEvent::BreakerOpened { until } => ("breaker opened", Some(until)),
+                LaneEvent::RetryStorm { until } => ("retry storm", Some(until)),
+                LaneEvent::MassGone { until } => ("mass gone", Some(until)),
+                LaneEvent::BreakerClosed => ("breaker closed", None),
+                LaneEvent::CredentialRefused { until } => ("credential refused", Some(until)),
+                LaneEvent::CredentialAccepted => ("credential fine", None),
+                LaneEvent::LeftAlone { until, .. } => ("left alone", Some(until)),
+            };
+            let for_ms = until.map_or(0, |until| until.since(now).as_millis() as i64);
+            world.note("lane", provider, how, for_ms);
+            world.oracle.lane_told(tenant, provider, event, now);
+        });
+    }
+
+    fn store_trouble(&self, doing: &'static str, _: &StoreError) {
+        self.0.with(|world| world.note("trouble", 0, doing, 0));
+    }
+}
+
+/// The number in a name of the simulated world: `t17`, `https://p3.sim`.
+pub(crate) fn number(name: &str) -> usize {
+    let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(usize::MAX)
+}

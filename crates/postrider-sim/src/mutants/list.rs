@@ -1,0 +1,113 @@
+//! The bugs. Each is a change of a few words; where both stores have the line, both get it.
+
+pub(super) struct Mutant {
+    pub(super) name: &'static str,
+    pub(super) bug: &'static str,
+    /// What to run: where the changed lines are.
+    pub(super) store: &'static str,
+    pub(super) patches: &'static [Patch],
+}
+
+/// `from` has to be in the file exactly once.
+pub(super) struct Patch {
+    pub(super) file: &'static str,
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+}
+
+const fn patch(file: &'static str, from: &'static str, to: &'static str) -> Patch {
+    Patch { file, from, to }
+}
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "unfenced",
+        bug: "settle without fencing",
+        store: "both",
+        patches: &[
+            patch(
+                "crates/postrider-store/src/memory/queue.rs",
+                "if held.is_none_or(|lease| lease.token != token) {\n            return Settled::Fenced;",
+                "if held.is_none() && token == 0 {\n            return Settled::Fenced;",
+            ),
+            patch(
+                "crates/postrider-store/src/embedded/board.rs",
+                "if lease.token != token || lease.phase == Phase::Settling {",
+                "if lease.phase == Phase::Settling {",
+            ),
+        ],
+    },
+    Mutant {
+        name: "late",
+        bug: "TTL not re-checked at send",
+        store: "memory",
+        patches: &[patch(
+            "crates/postrider-core/src/decide.rs",
+            "if ttl::is_over(rules.expires_at, now) {",
+            "if now.0 < 0 && ttl::is_over(rules.expires_at, now) {",
+        )],
+    },
+    Mutant {
+        name: "burned",
+        bug: "attempt counted while the breaker is open",
+        store: "memory",
+        patches: &[
+            patch(
+                "crates/postrider-dispatch/src/turn_away.rs",
+                "class.when_open != WhenOpen::Wait\n        && matches!",
+                "class.ttl_s < u32::MAX\n        && matches!",
+            ),
+            patch(
+                "crates/postrider-dispatch/src/turn_away.rs",
+                "attempts: Vec::new(),",
+                "attempts: serde_json::from_str(r#\"{\"number\":1,\"at\":0,\"latency_ms\":0,\
+                 \"outcome\":\"retry_backoff\",\"decision\":\"park\",\"counted\":true}\"#)\
+                 .into_iter().collect(),",
+            ),
+        ],
+    },
+    Mutant {
+        name: "held",
+        bug: "lease expiry ignored",
+        store: "both",
+        patches: &[
+            patch(
+                "crates/postrider-store/src/memory/rows.rs",
+                "self.lease.map_or(self.progress.due, |lease| lease.until)",
+                "self.lease.map_or(self.progress.due, |_| Timestamp::MAX)",
+            ),
+            patch(
+                "crates/postrider-store/src/embedded/board.rs",
+                "if until > now {\n                break;",
+                "if until > now || now > 0 {\n                break;",
+            ),
+        ],
+    },
+    Mutant {
+        name: "forgetful",
+        bug: "dedup window forgotten at restart",
+        store: "both",
+        patches: &[
+            patch(
+                "crates/postrider-store/src/memory/rows.rs",
+                "pub(super) fn forget_leases(&mut self) {",
+                "pub(super) fn forget_leases(&mut self) {\n        self.dedup.clear();",
+            ),
+            patch(
+                "crates/postrider-store/src/embedded/dedup/bucket.rs",
+                "line.open = rows.collect::<Result<_, _>>().map_err(sql)?;",
+                "line.open = rows.take(0).collect::<Result<_, _>>().map_err(sql)?;",
+            ),
+        ],
+    },
+    Mutant {
+        name: "deaf",
+        bug: "Retry-After applied to the message only",
+        store: "memory",
+        patches: &[patch(
+            "crates/postrider-dispatch/src/lanes/origin.rs",
+            "        pause.extend(until);\n",
+            "",
+        )],
+    },
+];

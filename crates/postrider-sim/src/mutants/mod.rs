@@ -1,0 +1,99 @@
+//! Bugs that are built in on purpose, each into a copy of the tree: the simulation is worth what it
+//! finds. Changes nothing in the tree itself.
+
+mod list;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use list::{MUTANTS, Mutant};
+
+/// Builds the bugs of that name (`all` for every one) and demands that each is found within `seeds`.
+pub fn mutate(name: &str, seeds: u64) -> Result<()> {
+    if name == "list" {
+        MUTANTS.iter().for_each(|mutant| println!("{:<12} {}", mutant.name, mutant.bug));
+        return Ok(());
+    }
+    let chosen: Vec<_> = MUTANTS.iter().filter(|m| name == "all" || m.name == name).collect();
+    let names: Vec<_> = MUTANTS.iter().map(|mutant| mutant.name).collect();
+    ensure!(!chosen.is_empty(), "no bug is called {name:?}; there are: all, {}", names.join(", "));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let tree = target.join("sim-mutants");
+    let mut survivors = Vec::new();
+    for mutant in chosen {
+        copy_tree(&root, &tree)?;
+        patch(mutant, &tree)?;
+        match find(mutant, &tree, &target, seeds)? {
+            Some(found) => println!("found: {:<45} {found}", mutant.bug),
+            None => survivors.push(mutant.bug),
+        }
+    }
+    copy_tree(&root, &tree)?;
+    ensure!(survivors.is_empty(), "{seeds} seeds did not find: {}", survivors.join("; "));
+    Ok(())
+}
+
+/// The sources as they are. Files that are the same are left alone, so that little is built anew.
+fn copy_tree(root: &Path, tree: &Path) -> Result<()> {
+    for part in ["Cargo.toml", "Cargo.lock", "crates", "xtask"] {
+        copy(&root.join(part), &tree.join(part)).with_context(|| part.to_owned())?;
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if from.is_dir() {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    let bytes = fs::read(from)?;
+    if fs::read(to).ok().as_ref() != Some(&bytes) {
+        fs::write(to, bytes)?;
+    }
+    Ok(())
+}
+
+fn patch(mutant: &Mutant, tree: &Path) -> Result<()> {
+    for patch in mutant.patches {
+        let path = tree.join(patch.file);
+        let text = fs::read_to_string(&path).with_context(|| patch.file.to_owned())?;
+        let found = text.matches(patch.from).count();
+        ensure!(
+            found == 1,
+            "{}: the line to be broken is there {found} times, it has to be there once:\n{}",
+            patch.file,
+            patch.from
+        );
+        fs::write(&path, text.replace(patch.from, patch.to))?;
+    }
+    Ok(())
+}
+
+/// Which seed found it, and by what; none if it survived.
+fn find(mutant: &Mutant, tree: &Path, target: &Path, seeds: u64) -> Result<Option<String>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["run", "--quiet", "-p", "postrider-sim", "--", "--once"])
+        .args(["--seeds", &seeds.to_string(), "--store", mutant.store])
+        .current_dir(tree)
+        .env("CARGO_TARGET_DIR", target)
+        .output()?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let Some(line) =
+        said.lines().find(|line| line.starts_with("seed ") && line.contains(" broke: "))
+    else {
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        bail!("{} does not build or run:\n{error}", mutant.name);
+    };
+    Ok(Some(line.to_owned()))
+}

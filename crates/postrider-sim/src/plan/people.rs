@@ -1,0 +1,96 @@
+//! Who sends, and what kinds of messages there are.
+
+use postrider_core::Class;
+use postrider_core::TenantId;
+use postrider_core::backoff::{BackoffKind, Jitter, RetryPolicy};
+use postrider_core::class::{OnAmbiguous, OnExpiry, WhenOpen};
+use postrider_core::limiter::Rate;
+use postrider_core::message::Priority;
+
+use super::Profile;
+use crate::rng::Rng;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Tenant {
+    pub name: TenantId,
+    pub weight: f64,
+    pub rate: Option<Rate>,
+    /// How much of the traffic is this tenant's, compared with the others.
+    pub traffic: u64,
+}
+
+/// One, a few or many; mostly equals, sometimes one that is a hundred times the others.
+pub(super) fn tenants(profile: Profile, rng: &mut Rng) -> Vec<Tenant> {
+    let count = match profile {
+        Profile::Contention => rng.within(2, 8),
+        _ => rng.magnitude(200),
+    };
+    let huge = rng.chance(0.5).then(|| rng.below(count));
+    let tenant = |n: u64| Tenant {
+        name: TenantId::new(&format!("t{n}")),
+        weight: *rng.pick(&[1.0, 1.0, 1.0, 2.0, 5.0]),
+        rate: (profile != Profile::Contention && rng.chance(0.05)).then(|| Rate {
+            per_s: rng.within(1, 20) as f64,
+            burst: rng.within(1, 10) as u32,
+            ramp_s: 0,
+        }),
+        traffic: if huge == Some(n) { 100 } else { 1 },
+    };
+    (0..count).map(tenant).collect()
+}
+
+/// From "now or never" to days, each with a policy of its own.
+pub(super) fn classes(profile: Profile, rng: &mut Rng) -> Vec<Class> {
+    if profile == Profile::Contention {
+        return contenders();
+    }
+    let count = rng.within(1, 5);
+    let class = |n: u64| Class {
+        name: if n == 0 { "transactional".into() } else { format!("c{n}").into() },
+        ttl_s: *rng.pick(&[0, 1, 5, 30, 120, 600, 3_600, 86_400, 259_200]),
+        priority: *rng.pick(&[Priority::Low, Priority::Normal, Priority::High]),
+        retry: retry(rng),
+        on_ambiguous: *rng.pick(&[
+            OnAmbiguous::Resend,
+            OnAmbiguous::Resend,
+            OnAmbiguous::Park,
+            OnAmbiguous::Drop,
+        ]),
+        when_open: *rng.pick(&[WhenOpen::Wait, WhenOpen::Wait, WhenOpen::Wait, WhenOpen::Reject]),
+        on_expiry: *rng.pick(&[OnExpiry::DeadLetter, OnExpiry::Expire]),
+        retry_all: rng.chance(0.1),
+        ..Class::default()
+    };
+    (0..count).map(class).collect()
+}
+
+/// Backlogs in the default class, urgent work beside them.
+fn contenders() -> Vec<Class> {
+    let class = |name: &str, priority| Class {
+        name: name.into(),
+        priority,
+        ttl_s: 86_400,
+        ..Class::default()
+    };
+    vec![class("transactional", Priority::Normal), class("urgent", Priority::High)]
+}
+
+fn retry(rng: &mut Rng) -> RetryPolicy {
+    let base_ms = rng.within(200, 5_000);
+    RetryPolicy {
+        retries: *rng.pick(&[0, 1, 3, 5, 12]),
+        base_ms,
+        factor: *rng.pick(&[1.5, 2.0, 3.0]),
+        cap_ms: base_ms + rng.within(1_000, 120_000),
+        kind: *rng.pick(&[BackoffKind::Exponential, BackoffKind::Linear, BackoffKind::Fixed]),
+        jitter: *rng.pick(&[
+            Jitter::None,
+            Jitter::Additive,
+            Jitter::Proportional,
+            Jitter::Full,
+            Jitter::Equal,
+            Jitter::Decorrelated,
+        ]),
+        schedule_ms: Vec::new(),
+    }
+}

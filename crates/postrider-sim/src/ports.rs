@@ -1,0 +1,249 @@
+//! The store's ports over a [`Watched`] store: the queue with all that can go wrong, ledger and
+//! registry as they are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use postrider_core::store::{
+    Admission, ApiKey, Cancelled, Counts, DedupKey, DeliveryFilter, LaneDepth, Leased, Ledger,
+    MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
+    Settled, Settlement, SigningKey, StoreResult,
+};
+use postrider_core::{
+    Address, AddressId, Delivery, DeliveryId, KeyId, LaneId, MessageId, TenantId, Timestamp,
+};
+
+use crate::watched::{Op, Watched};
+
+#[async_trait]
+impl Queue for Watched {
+    async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
+        let after = self.enter(Op::Accept).await?;
+        let answers = self.ask(self.inner.accept(messages.clone()))?;
+        if !after.torn {
+            self.world.with(|state| {
+                let now = state.now();
+                let first = state.oracle.deliveries.len();
+                let judged = state.oracle.accepted(&messages, &answers, now);
+                state.note("accept", first, "", messages.len() as i64);
+                state.blame(judged);
+            });
+        }
+        self.leave(after, answers).await
+    }
+
+    async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
+        let after = self.enter(Op::Look).await?;
+        let answers = self.ask(self.inner.repeats(keys))?;
+        self.leave(after, answers).await
+    }
+
+    fn takes_work(&self) -> StoreResult<()> {
+        self.inner.takes_work()
+    }
+
+    async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
+        let after = self.enter(Op::Look).await?;
+        let ready = self.ask(self.inner.ready_lanes(limit))?;
+        self.leave(after, ready).await
+    }
+
+    async fn lease(&self, lane: LaneId, max: usize, lasts: Duration) -> StoreResult<Vec<Leased>> {
+        let asked = self.world.with(|state| {
+            let now = state.now();
+            state.oracle.moment(now)
+        });
+        let after = self.enter(Op::Lease).await?;
+        let leased = self.ask(self.inner.lease(lane, max, lasts))?;
+        self.home.settle_down();
+        self.world.with(|state| {
+            let now = state.now();
+            let judged = state.oracle.leased(&leased, lasts, asked, now);
+            for one in &leased {
+                let which = state.oracle.find(one.delivery).unwrap_or(usize::MAX);
+                state.note("lease", which, "", one.attempts.into());
+            }
+            state.blame(judged);
+        });
+        self.leave(after, leased).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
+        let after = self.enter(Op::Settle).await?;
+        let answers = self.ask(self.inner.settle(settlements.clone()))?;
+        if !after.torn {
+            self.world.with(|state| {
+                let now = state.now();
+                let judged = state.oracle.settled(&settlements, &answers, now);
+                for (one, answer) in settlements.iter().zip(&answers) {
+                    let which = state.oracle.find(one.delivery).unwrap_or(usize::MAX);
+                    let how = crate::oracle::change_name(&one.change);
+                    let what = if *answer == Settled::Done { "settle" } else { "fenced" };
+                    state.note(what, which, how, one.attempts.len() as i64);
+                }
+                state.blame(judged);
+            });
+        }
+        self.leave(after, answers).await
+    }
+
+    async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
+        let after = self.enter(Op::Settle).await?;
+        let answers = self.ask(self.inner.start(attempts.clone()))?;
+        if !after.torn {
+            self.world.with(|state| {
+                let judged = state.oracle.started(&attempts, &answers);
+                state.blame(judged);
+            });
+        }
+        self.leave(after, answers).await
+    }
+
+    fn set_aside(&self, lane: LaneId, until: Timestamp) {
+        self.inner.set_aside(lane, until);
+    }
+
+    fn bring_back(&self, lane: Option<LaneId>) {
+        self.inner.bring_back(lane);
+    }
+
+    async fn wait_for_work(&self, at_most: Duration) {
+        if self.world.is_dead() {
+            return std::future::pending().await;
+        }
+        self.bells.wait(self.inner.wait_for_work(at_most)).await;
+    }
+}
+
+#[async_trait]
+impl Ledger for Watched {
+    async fn message(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<MessageView>> {
+        self.ask(self.inner.message(tenant, id))
+    }
+
+    async fn content(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Arc<str>>> {
+        self.ask(self.inner.content(tenant, id))
+    }
+
+    async fn delivery(
+        &self,
+        tenant: Option<&TenantId>,
+        id: DeliveryId,
+    ) -> StoreResult<Option<Delivery>> {
+        self.ask(self.inner.delivery(tenant, id))
+    }
+
+    async fn deliveries(&self, filter: DeliveryFilter) -> StoreResult<Page<Delivery, DeliveryId>> {
+        self.ask(self.inner.deliveries(filter))
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeliveryFilter,
+    ) -> StoreResult<Page<Delivery, DeliveryId>> {
+        self.ask(self.inner.dead_letters(filter))
+    }
+
+    async fn replay(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        how: Replay,
+    ) -> StoreResult<u64> {
+        self.ask(self.inner.replay(tenant, which, how))
+    }
+
+    async fn discard(&self, tenant: Option<&TenantId>, which: Selection) -> StoreResult<u64> {
+        self.ask(self.inner.discard(tenant, which))
+    }
+
+    async fn cancel(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Cancelled>> {
+        self.ask(self.inner.cancel(tenant, id))
+    }
+
+    async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
+        self.ask(self.inner.counts(tenant))
+    }
+
+    async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
+        self.ask(self.inner.lanes(tenant, limit))
+    }
+
+    async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>> {
+        self.ask(self.inner.oldest_pending())
+    }
+
+    async fn prune(&self, keep: Duration) -> StoreResult<u64> {
+        self.ask(self.inner.prune(keep))
+    }
+}
+
+#[async_trait]
+impl Registry for Watched {
+    async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
+        self.ask(self.inner.put_address(new))
+    }
+
+    async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>> {
+        self.ask(self.inner.address(tenant, id))
+    }
+
+    async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
+        self.ask(self.inner.delete_address(tenant, id))
+    }
+
+    async fn addresses(
+        &self,
+        tenant: &TenantId,
+        recipient: Option<&str>,
+        cursor: Option<AddressId>,
+        limit: usize,
+    ) -> StoreResult<Page<Address, AddressId>> {
+        self.ask(self.inner.addresses(tenant, recipient, cursor, limit))
+    }
+
+    async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
+        self.ask(self.inner.put_api_key(key))
+    }
+
+    async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool> {
+        self.ask(self.inner.revoke_api_key(id))
+    }
+
+    async fn api_keys(&self) -> StoreResult<Vec<ApiKey>> {
+        self.ask(self.inner.api_keys())
+    }
+
+    async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()> {
+        self.ask(self.inner.put_signing_key(key))
+    }
+
+    async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>> {
+        self.ask(self.inner.signing_keys())
+    }
+
+    async fn put_setting(&self, key: &str, value: Option<&str>) -> StoreResult<()> {
+        self.ask(self.inner.put_setting(key, value))
+    }
+
+    async fn settings(&self) -> StoreResult<Vec<(String, String)>> {
+        self.ask(self.inner.settings())
+    }
+
+    fn new_key_id(&self) -> KeyId {
+        self.inner.new_key_id()
+    }
+}

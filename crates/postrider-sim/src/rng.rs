@@ -1,0 +1,55 @@
+//! Chance, from one seed and nothing else: the same draws in the same order on every machine.
+
+/// SplitMix64.
+#[derive(Debug, Clone)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut rng = Self(seed ^ 0x5eed_0f90_5721_de00);
+        rng.next();
+        rng
+    }
+
+    /// A source of its own, so that drawing more here changes nothing there.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self::new(self.next())
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, which is not 0.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    pub(crate) fn index(&mut self, n: usize) -> usize {
+        self.below(n as u64) as usize
+    }
+
+    /// Both ends included.
+    pub(crate) fn within(&mut self, from: u64, to: u64) -> u64 {
+        from + self.below(to.saturating_sub(from) + 1)
+    }
+
+    /// From 1 on, small ones more often: every magnitude up to `most` is as likely.
+    pub(crate) fn magnitude(&mut self, most: u64) -> u64 {
+        let bits = u64::from(64 - most.max(1).leading_zeros());
+        let below = 1_u64 << self.within(1, bits);
+        self.within(1, (below - 1).clamp(1, most.max(1)))
+    }
+
+    pub(crate) fn chance(&mut self, share: f64) -> bool {
+        ((self.next() >> 11) as f64) < share * (1_u64 << 53) as f64
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.index(from.len())]
+    }
+}
