@@ -188,7 +188,8 @@ impl Target {
 
 /// A keyed hash of an address' place: what may be remembered of it after it is gone, and all that a log
 /// may show.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct AddressHash(pub [u8; 16]);
 
 impl fmt::Display for AddressHash {

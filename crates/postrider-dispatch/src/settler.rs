@@ -118,7 +118,7 @@ fn final_state(change: &Change) -> Option<(State, Option<DeadReason>)> {
         Change::Finish(state) => Some((*state, None)),
         Change::Gone => Some((State::Gone, None)),
         Change::DeadLetter(reason) => Some((State::Failed, Some(*reason))),
-        Change::Retry { .. } | Change::Park { .. } | Change::Release => None,
+        Change::Retry { .. } | Change::Park { .. } | Change::Release | Change::Redirect => None,
     }
 }
 

@@ -65,6 +65,7 @@ impl Load {
                 recipient: None,
                 address: None,
                 address_since: None,
+                alternatives: Vec::new(),
             }],
         }
     }

@@ -62,6 +62,7 @@ impl Progress {
                 self.state = State::Parked;
                 self.due = now + *after;
             }
+            Change::Redirect => return self.replayed(now, now),
         }
         self.changed = now;
         self
@@ -72,13 +73,19 @@ impl Progress {
     }
 }
 
-/// What a decision comes to for a delivery whose message was cancelled while it was under way:
+/// How long a delivery waits that is to go elsewhere and has nowhere to go.
+const NOWHERE_ELSE: Duration = Duration::from_secs(60);
+
+/// What a decision comes to. Of a delivery whose message was cancelled while it was under way,
 /// nothing is tried again.
-pub(crate) fn overruled(change: &Change, cancelled: bool) -> Change {
+pub(crate) fn overruled(change: &Change, cancelled: bool, has_alternative: bool) -> Change {
     match change {
-        Change::Retry { .. } | Change::Park { .. } | Change::Release if cancelled => {
+        Change::Retry { .. } | Change::Park { .. } | Change::Release | Change::Redirect
+            if cancelled =>
+        {
             Change::Finish(State::Cancelled)
         }
+        Change::Redirect if !has_alternative => Change::Park { after: NOWHERE_ELSE },
         change => change.clone(),
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use postrider_core::store::{
-    Admission, Change, DeliveryFilter, Ledger, Queue, Settled, Settlement, StoreError,
+    Admission, Change, DeliveryFilter, Ledger, Load, Queue, Settled, Settlement, StoreError,
 };
 use postrider_core::{Clock, DeadReason, State, Timestamp};
 use postrider_store::conformance::{batch, message, success};
@@ -75,21 +75,30 @@ async fn a_store_of_the_first_version_is_taken_over() {
     old.pragma_update(None, "journal_mode", "WAL").unwrap();
     old.execute_batch(FIRST_LAYOUT).unwrap();
     drop(old);
-    let store = open(dir.path());
+    let clock = clock();
+    let store = EmbeddedStore::open(dir.path(), clock.clone(), Options::default()).unwrap();
+    let bytes = r#"{"title":"lone"}{"title":"fan-out"}"#.len() as u64;
+    let address = r#"{"channel":"webhook","url":"https://host-1.example/hook"}"#.len() as u64;
+    assert_eq!(store.load(None), Load { deliveries: 2, bytes: bytes + 2 * address });
     let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
     let leased = store.lease(lane, 10, LEASE).await.unwrap();
     assert_eq!(leased.len(), 2);
+    clock.advance(LEASE * 100);
+    let leased = store.lease_expired(10, LEASE).await.unwrap();
+    let leased: Vec<_> = leased.into_iter().map(|(_, leased)| leased).collect();
+    assert_eq!(leased.len(), 2, "both expired meanwhile");
     assert_eq!(&*leased[0].message.content, r#"{"title":"lone"}"#);
     assert_eq!(&*leased[1].message.content, r#"{"title":"fan-out"}"#);
     for l in leased {
         let settlement = Settlement {
             delivery: l.delivery,
             token: l.token,
-            attempts: vec![success(1, clock().now())],
+            attempts: vec![success(1, clock.now())],
             change: Change::Finish(State::Sent),
         };
         assert_eq!(store.settle(vec![settlement]).await.unwrap(), [Settled::Done]);
     }
+    assert_eq!(store.load(None), Load::default());
     let counts = store.counts(None).await.unwrap();
     assert_eq!((counts.states[&State::Sent], counts.states[&State::Failed]), (3, 1));
     store.accept(vec![message("acme", 1)]).await.unwrap();

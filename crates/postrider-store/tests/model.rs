@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use postrider_core::delivery::{AttemptRecord, DeadReason, Delivery};
 use postrider_core::store::{
-    Admission, Change, DedupKey, DeliveryFilter, Leased, Ledger, NewAddress, NewMessage, Queue,
-    Registry, Replay, Selection, Settlement,
+    Admission, Alternative, Change, DedupKey, DeliveryFilter, Leased, Ledger, NewAddress,
+    NewMessage, Queue, Registry, Replay, Selection, Settlement,
 };
 use postrider_core::{
-    AddressHash, Clock, DeliveryId, LaneId, MessageId, State, TenantId, Timestamp,
+    AddressHash, Clock, DeliveryId, LaneId, LaneKey, MessageId, State, TenantId, Timestamp,
 };
-use postrider_store::conformance::{batch, success, webhook};
+use postrider_store::conformance::{batch, delivery_to, success, webhook};
 use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, Options};
 use proptest::prelude::*;
 
@@ -32,6 +32,7 @@ enum Act {
     Register { tenant: bool, number: u32 },
     Prune { keep_s: u64 },
     Start { lease: usize },
+    LeaseExpired { max: usize, for_s: u64 },
     SetAside { lane: usize, for_s: u64 },
     BringBack { lane: Option<usize> },
     Crash,
@@ -47,6 +48,7 @@ fn change() -> impl Strategy<Value = Change> {
         3 => (0..20_000u64).prop_map(|ms| Change::Retry { after: Duration::from_millis(ms) }),
         1 => (0..60_000u64).prop_map(|ms| Change::Park { after: Duration::from_millis(ms) }),
         2 => Just(Change::Release),
+        1 => Just(Change::Redirect),
     ]
 }
 
@@ -70,6 +72,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (any::<bool>(), 0..4u32).prop_map(|(tenant, number)| Act::Register { tenant, number }),
         1 => (0..60u64).prop_map(|keep_s| Act::Prune { keep_s }),
         2 => any::<usize>().prop_map(|lease| Act::Start { lease }),
+        2 => (1..6usize, 1..40u64).prop_map(|(max, for_s)| Act::LeaseExpired { max, for_s }),
         1 => (0..8usize, 0..30u64).prop_map(|(lane, for_s)| Act::SetAside { lane, for_s }),
         1 => prop::option::of(0..8usize).prop_map(|lane| Act::BringBack { lane }),
         1 => Just(Act::Crash),
@@ -90,6 +93,26 @@ struct Pair {
 
 fn tenant(first: bool) -> &'static str {
     if first { "acme" } else { "other" }
+}
+
+/// Those with an even number may go to the next.
+fn with_alternatives(mut new: NewMessage, tenant: &str) -> NewMessage {
+    for delivery in &mut new.deliveries {
+        let number = u32::from(delivery.recipient.as_ref().is_some_and(|r| r.ends_with('0')));
+        delivery.alternatives = (1..=number).map(|n| alternative(tenant, n)).collect();
+    }
+    new
+}
+
+fn alternative(tenant: &str, number: u32) -> Alternative {
+    let other = delivery_to(tenant, number);
+    Alternative {
+        lane: other.lane,
+        target: other.target,
+        hash: other.hash,
+        address: None,
+        address_since: None,
+    }
 }
 
 fn lane_id(number: usize) -> LaneId {
@@ -171,6 +194,7 @@ impl Pair {
                 let theirs = self.store.start(vec![(b.delivery, b.token)]).await.unwrap();
                 assert_eq!(theirs, ours);
             }
+            Act::LeaseExpired { max, for_s } => self.lease_expired(max, for_s).await,
             Act::SetAside { lane, for_s } => {
                 let (lane, until) = (lane_id(lane), self.clock.now() + Duration::from_secs(for_s));
                 self.model.set_aside(lane, until);
@@ -195,8 +219,10 @@ impl Pair {
         let new = NewMessage {
             send_at: (delay_s > 0).then(|| self.clock.now() + delay),
             dedup,
+            ttl_s: if to.len().is_multiple_of(2) { 15 } else { 3600 },
             ..batch(tenant, to)
         };
+        let new = with_alternatives(new, tenant);
         let ours = self.model.accept(vec![new.clone()]).await.unwrap().remove(0);
         let theirs = self.store.accept(vec![new]).await.unwrap().remove(0);
         match (ours, theirs) {
@@ -263,11 +289,28 @@ impl Pair {
             );
             theirs.extend(more);
         }
+        self.leased(ours, theirs);
+    }
+
+    async fn lease_expired(&mut self, max: usize, for_s: u64) {
+        let duration = Duration::from_secs(for_s);
+        let ours = self.model.lease_expired(max, duration).await.unwrap();
+        let theirs = self.store.lease_expired(max, duration).await.unwrap();
+        let lanes = |leased: &[(Arc<LaneKey>, Leased)]| {
+            leased.iter().map(|(lane, _)| lane.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(lanes(&theirs), lanes(&ours));
+        let leased = |leased: Vec<(_, Leased)>| leased.into_iter().map(|(_, l)| l).collect();
+        self.leased(leased(ours), leased(theirs));
+    }
+
+    fn leased(&mut self, ours: Vec<Leased>, theirs: Vec<Leased>) {
         assert_eq!(ours.len(), theirs.len());
         for (a, b) in ours.into_iter().zip(theirs) {
             assert_eq!(self.names(&[a.delivery]), [b.delivery]);
             assert_eq!((a.attempts, a.tries, a.last_delay), (b.attempts, b.tries, b.last_delay));
             assert_eq!((a.expires_at, a.halt, &a.retry), (b.expires_at, b.halt, &b.retry));
+            assert_eq!(a.alternatives, b.alternatives);
             assert_eq!((a.crashes, a.started), (b.crashes, b.started));
             assert_eq!((&a.target, a.hash), (&b.target, b.hash));
             assert_eq!(a.message.content, b.message.content);
@@ -307,6 +350,7 @@ impl Pair {
         for name in [None, Some(TenantId::new("acme")), Some(TenantId::new("other"))] {
             let ours = self.model.counts(name.as_ref()).await.unwrap();
             assert_eq!(self.store.counts(name.as_ref()).await.unwrap(), ours, "{name:?}");
+            assert_eq!(self.store.load(name.as_ref()), self.model.load(name.as_ref()), "{name:?}");
         }
         let lanes = self.model.lanes(None, 100).await.unwrap();
         let theirs = self.store.lanes(None, 100).await.unwrap();

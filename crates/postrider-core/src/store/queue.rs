@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use super::StoreResult;
 use crate::address::{AddressHash, Target};
@@ -48,6 +49,20 @@ pub struct NewDelivery {
     pub recipient: Option<Arc<str>>,
     pub address: Option<AddressId>,
     /// When the address was registered, where that is known.
+    pub address_since: Option<Timestamp>,
+    /// Where else it may go, in order (see [`Change::Redirect`]).
+    pub alternatives: Vec<Alternative>,
+}
+
+/// Another place that a delivery may go to instead of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alternative {
+    pub lane: Arc<LaneKey>,
+    pub target: Arc<Target>,
+    pub hash: AddressHash,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<AddressId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address_since: Option<Timestamp>,
 }
 
@@ -103,6 +118,8 @@ pub struct Leased {
     pub crashes: u32,
     /// An attempt left (see [`Queue::start`]) and its end is not known.
     pub started: bool,
+    /// Where else it may go, in order.
+    pub alternatives: Vec<Alternative>,
 }
 
 /// What a decision changes, to be written down.
@@ -121,6 +138,9 @@ pub enum Change {
     Park { after: Duration },
     /// Give the lease back; nothing happened.
     Release,
+    /// To the first of its alternatives, which is then its own place: due at once, with its history
+    /// and its attempts reset. Parked for a minute if there is none.
+    Redirect,
 }
 
 /// The durable write of a decision.
@@ -149,6 +169,14 @@ pub struct ReadyLane {
     pub due_at: Timestamp,
 }
 
+/// What is pending.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    pub deliveries: u64,
+    /// Of bodies, each counted once per message, and of addresses.
+    pub bytes: u64,
+}
+
 #[async_trait]
 pub trait Queue: Send + Sync {
     /// Takes messages in: message, deliveries and dedup key, atomic per message, all of them durable
@@ -171,6 +199,15 @@ pub trait Queue: Send + Sync {
     async fn lease(&self, lane: LaneId, max: usize, duration: Duration)
     -> StoreResult<Vec<Leased>>;
 
+    /// Leases up to `max` pending deliveries whose expiry has passed, the longest expired first,
+    /// whatever their lane's state and whenever they are due. Costs nothing while there are none. Fewer
+    /// than `max` means that there are no more at this moment. Whoever calls it is woken for the next.
+    async fn lease_expired(
+        &self,
+        max: usize,
+        duration: Duration,
+    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>>;
+
     /// Writes decisions down: state and ledger entry, atomic each, fenced. One answer each, in order.
     /// Whatever would try again of a message that was cancelled meanwhile becomes `Cancelled`.
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>>;
@@ -180,9 +217,12 @@ pub trait Queue: Send + Sync {
     /// message was cancelled.
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>>;
 
-    /// Returns when something became due since the last `ready_lanes` (by arrival or by time), or
-    /// after `at_most`. What was already due then does not wake.
+    /// Returns when something became due since the last `ready_lanes` (by arrival or by time), about
+    /// when something expires for those who take it with `lease_expired`, or after `at_most`. What was already due then does not wake.
     async fn wait_for_work(&self, at_most: Duration);
+
+    /// What is pending now, of one tenant or of all. Maintained: asking costs nothing.
+    fn load(&self, tenant: Option<&TenantId>) -> Load;
 
     /// Until then the lane is not ready and wakes nobody, whatever arrives in it; its end does. A
     /// later call sets another end. Costs nothing per round, however many are set aside. Forgotten

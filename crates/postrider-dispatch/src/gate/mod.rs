@@ -254,6 +254,7 @@ impl Gate {
             recipient: address.recipient,
             address: Some(address.id),
             address_since: Some(address.created_at),
+            alternatives: Vec::new(),
         })
     }
 
@@ -265,6 +266,7 @@ impl Gate {
             recipient: None,
             address: None,
             address_since: None,
+            alternatives: Vec::new(),
         }
     }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use postrider_core::store::{
     Admission, ApiKey, Cancelled, Counts, DedupKey, DeliveryFilter, LaneDepth, Leased, Ledger,
-    MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
+    Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
     Settled, Settlement, SigningKey, StoreError, StoreResult,
 };
 use postrider_core::{
-    Address, AddressId, Delivery, DeliveryId, KeyId, LaneId, MessageId, TenantId, Timestamp,
+    Address, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId, TenantId,
+    Timestamp,
 };
 use postrider_store::MemoryStore;
 
@@ -69,6 +70,18 @@ impl Queue for Flaky {
     async fn wait_for_work(&self, at_most: Duration) {
         self.waits.fetch_add(1, Ordering::SeqCst);
         self.inner.wait_for_work(at_most).await;
+    }
+
+    async fn lease_expired(
+        &self,
+        max: usize,
+        duration: Duration,
+    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>> {
+        self.inner.lease_expired(max, duration).await
+    }
+
+    fn load(&self, tenant: Option<&TenantId>) -> Load {
+        self.inner.load(tenant)
     }
 
     fn set_aside(&self, lane: LaneId, until: Timestamp) {

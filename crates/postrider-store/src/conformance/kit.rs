@@ -163,6 +163,7 @@ pub fn delivery_to(tenant: &str, number: u32) -> NewDelivery {
         recipient: Some(format!("user-{number}").into()),
         address: None,
         address_since: None,
+        alternatives: Vec::new(),
     }
 }
 

@@ -9,6 +9,7 @@ mod acts;
 mod aside;
 mod crashes;
 mod dedup;
+mod expiry;
 mod kit;
 mod ledger;
 mod queue;
@@ -26,6 +27,7 @@ pub use acts::*;
 pub use aside::*;
 pub use crashes::*;
 pub use dedup::*;
+pub use expiry::*;
 pub use kit::{Bench, batch, delivery_to, lane, message, success, webhook};
 pub use ledger::*;
 pub use queue::*;
@@ -104,6 +106,14 @@ macro_rules! promises {
             leases_do_not_survive_a_restart
             ids_grow_even_if_the_clock_goes_back
             settings_are_kept
+            expired_work_is_leased_whatever_its_lane_does
+            expired_work_is_found_after_a_restart
+            expiry_follows_a_replay
+            what_is_finished_does_not_expire
+            waiting_ends_for_those_who_take_what_expired
+            the_load_is_what_is_pending
+            a_redirected_delivery_goes_to_its_next_place
+            a_redirect_to_nowhere_waits
             what_was_in_flight_at_a_crash_is_counted
             an_attempt_that_ended_clears_the_count_and_waiting_does_not
             an_attempt_that_left_is_known_until_it_is_settled

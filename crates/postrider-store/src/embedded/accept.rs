@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider_core::id::{from_order_key, order_key, random_tail};
-use postrider_core::store::{Admission, DedupKey, NewMessage, StoreResult};
+use postrider_core::store::{Admission, Alternative, DedupKey, NewMessage, StoreResult};
 use postrider_core::ttl::expires_at;
 use postrider_core::{DeliveryId, LaneKey, Message, MessageId, State, TenantId, Timestamp};
 use rusqlite::params;
@@ -22,6 +22,8 @@ pub(super) struct NewRows {
     new: NewMessage,
     envelope: Option<String>,
     targets: Vec<String>,
+    /// As many as there are deliveries, or none at all.
+    alternatives: Vec<Option<String>>,
 }
 
 impl NewRows {
@@ -30,12 +32,24 @@ impl NewRows {
         let envelope = if plain { None } else { Some(to_json(&new.envelope)?) };
         let targets =
             new.deliveries.iter().map(|d| to_json(&*d.target)).collect::<Result<_, _>>()?;
-        Ok(Self { new, envelope, targets })
+        let alternatives = match new.deliveries.iter().any(|d| !d.alternatives.is_empty()) {
+            true => {
+                let texts = new.deliveries.iter().map(|d| texts_of(&d.alternatives));
+                texts.collect::<Result<_, _>>()?
+            }
+            false => Vec::new(),
+        };
+        Ok(Self { new, envelope, targets, alternatives })
     }
 
     pub(super) fn rows(&self) -> usize {
         1 + self.targets.len()
     }
+}
+
+/// Nothing where there are none.
+pub(super) fn texts_of(alternatives: &[Alternative]) -> StoreResult<Option<String>> {
+    if alternatives.is_empty() { Ok(None) } else { to_json(&alternatives).map(Some) }
 }
 
 impl Writer {
@@ -70,6 +84,8 @@ impl Writer {
         let count = draft.count(tenant);
         count.messages += 1;
         count.add(State::Queued, tails.len() as i64);
+        let targets: usize = rows.targets.iter().map(String::len).sum();
+        count.bytes += (targets + new.content.len()) as i64;
         draft.rows += 1 + tails.len() as u64;
         let first = order_key(message.0) + 1;
         let ids = (first..).zip(&tails).map(|(seq, tail)| DeliveryId(from_order_key(seq, *tail)));
@@ -92,7 +108,7 @@ impl Writer {
             .conn
             .prepare_cached(
                 "INSERT INTO message (seq, tail, tenant, class, expires, ttl_s, deliveries, holds, \
-                 envelope, content) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9)",
+                 pending, envelope, content) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9)",
             )
             .map_err(sql)?;
         insert
@@ -132,7 +148,8 @@ impl Writer {
             .prepare_cached(
                 "INSERT INTO delivery (seq, tail, message, lane, state, due, attempts, tries, \
                  last_delay_ms, expires, changed, hash, address, address_since, recipient, target, \
-                 body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                 body, alternatives) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0, ?7, ?8, ?9, ?10, ?11, \
+                 ?12, ?13, ?14, ?15)",
             )
             .map_err(sql)?;
         insert
@@ -151,6 +168,7 @@ impl Writer {
                 delivery.recipient.as_deref(),
                 rows.targets[index],
                 body,
+                rows.alternatives.get(index).and_then(Option::as_deref),
             ])
             .map_err(sql)?;
         draft.arrivals.push(Arc::new(Job {
@@ -160,12 +178,14 @@ impl Writer {
             message: message.clone(),
             siblings: u32::try_from(new.deliveries.len()).unwrap_or(u32::MAX),
             target: delivery.target.clone(),
+            target_bytes: rows.targets[index].len(),
             hash: delivery.hash,
             address_since: delivery.address_since,
             expires: message.expires_at,
             retry: None,
             progress: Progress::fresh(due, now),
             log: None,
+            alternatives: delivery.alternatives.clone(),
         }));
         Ok(())
     }
@@ -199,7 +219,7 @@ impl Writer {
         Ok(Admission::Duplicate { message, deliveries })
     }
 
-    fn lane(&mut self, key: &Arc<LaneKey>, draft: &mut Draft) -> StoreResult<u32> {
+    pub(super) fn lane(&mut self, key: &Arc<LaneKey>, draft: &mut Draft) -> StoreResult<u32> {
         if let Some(lane) = self.lanes.get(key) {
             return Ok(*lane);
         }

@@ -8,7 +8,7 @@ use postrider_core::{DeliveryId, MessageId, State, TenantId, Timestamp};
 use rusqlite::params;
 
 use super::EmbeddedStore;
-use super::draft::Draft;
+use super::draft::{Draft, Released, Replayed};
 use super::error::{damaged, sql};
 use super::ledger::page;
 use super::rows::{self, get, to_json};
@@ -111,13 +111,13 @@ impl EmbeddedStore {
         let Some(row) = found.filter(|r| tenant.is_none_or(|t| *t == r.message.tenant)) else {
             return Ok(None);
         };
-        let lone = row.deliveries == 1;
+        let shared = (row.deliveries > 1).then(|| row.content.as_ref().map_or(0, String::len));
         let mut sum = Cancelled::default();
         let last = seq + u64::from(row.deliveries);
         let mut from = seq + 1;
         while from <= last {
             let to = last.min(from + CHUNK as u64 - 1);
-            let part = self.errand(move |writer| writer.cancel(seq, from, to, lone)).await?;
+            let part = self.errand(move |writer| writer.cancel(seq, from, to, shared)).await?;
             sum.cancelled += part.cancelled;
             sum.in_flight += part.in_flight;
             sum.already_final += part.already_final;
@@ -171,7 +171,12 @@ impl Writer {
         let count = draft.count(dead.tenant);
         count.add(State::Failed, -1);
         count.add(State::Queued, 1);
-        draft.replayed.push((dead.lane, due.0, seq));
+        count.bytes += dead.bytes;
+        if dead.siblings > 1 {
+            draft.release(dead.message, Released { holds: 0, pending: -1, ..dead.body });
+        }
+        self.list_if_swept(seq, expires.0)?;
+        draft.replayed.push(Replayed { lane: dead.lane, due: due.0, seq, expires: expires.0 });
         Ok(true)
     }
 
@@ -183,11 +188,11 @@ impl Writer {
                 let Some(dead) = writer.exhume(seq, draft)? else { continue };
                 writer
                     .conn
-                    .prepare_cached("UPDATE delivery SET target = NULL, body = NULL WHERE seq = ?1")
+                    .prepare_cached("UPDATE delivery SET target = NULL, body = NULL, alternatives = NULL WHERE seq = ?1")
                     .and_then(|mut update| update.execute([seq as i64]))
                     .map_err(sql)?;
                 if dead.siblings > 1 {
-                    *draft.released.entry(dead.message).or_default() += 1;
+                    draft.release(dead.message, Released { holds: 1, pending: 0, ..dead.body });
                 }
                 discarded += 1;
             }
@@ -208,7 +213,10 @@ impl Writer {
         let mut select = self
             .conn
             .prepare_cached(
-                "SELECT d.lane, d.reason, d.message, m.ttl_s, m.deliveries FROM delivery d \
+                "SELECT d.lane, d.reason, d.message, m.ttl_s, m.deliveries, \
+                 coalesce(length(CAST(d.target AS BLOB)), 0) \
+                 + coalesce(length(CAST(d.body AS BLOB)), 0) AS bytes, \
+                 coalesce(length(CAST(m.content AS BLOB)), 0) AS shared FROM delivery d \
                  JOIN message m ON m.seq = d.message WHERE d.seq = ?1",
             )
             .map_err(sql)?;
@@ -227,11 +235,25 @@ impl Writer {
             message: get::<i64>(row, "message")? as u64,
             ttl_s: get(row, "ttl_s")?,
             siblings: get(row, "deliveries")?,
+            bytes: get(row, "bytes")?,
+            body: Released {
+                tenant,
+                bytes: get::<i64>(row, "shared")?.unsigned_abs() as usize,
+                holds: 0,
+                pending: 0,
+            },
         }))
     }
 
     /// Cancels the deliveries of a message in a range of sequences, save those in flight.
-    fn cancel(&mut self, message: u64, from: u64, to: u64, lone: bool) -> StoreResult<Cancelled> {
+    /// `shared` is the length of a body that several deliveries have in common.
+    fn cancel(
+        &mut self,
+        message: u64,
+        from: u64,
+        to: u64,
+        shared: Option<usize>,
+    ) -> StoreResult<Cancelled> {
         self.transact_surely(|writer, draft| {
             let now = writer.shared.now();
             let mut result = Cancelled::default();
@@ -240,7 +262,10 @@ impl Writer {
                 let mut select = writer
                     .conn
                     .prepare_cached(
-                        "SELECT seq, lane, state, due FROM delivery WHERE seq >= ?1 AND seq <= ?2",
+                        "SELECT seq, lane, state, due, \
+                         coalesce(length(CAST(target AS BLOB)), 0) \
+                         + coalesce(length(CAST(body AS BLOB)), 0) AS bytes \
+                         FROM delivery WHERE seq >= ?1 AND seq <= ?2",
                     )
                     .map_err(sql)?;
                 let mut found = select.query([from as i64, to as i64]).map_err(sql)?;
@@ -249,12 +274,13 @@ impl Writer {
                         None => result.already_final += 1,
                         Some(due) => {
                             let (lane, seq): (u32, i64) = (get(row, "lane")?, get(row, "seq")?);
-                            waiting.push((lane, due, seq as u64, rows::state(row)?));
+                            let bytes: i64 = get(row, "bytes")?;
+                            waiting.push((lane, due, seq as u64, rows::state(row)?, bytes));
                         }
                     }
                 }
             }
-            for (lane, due, seq, state) in waiting {
+            for (lane, due, seq, state, bytes) in waiting {
                 let (withdrawn, mark) = {
                     let mut board = writer.shared.board();
                     (board.withdraw(lane, due, seq), board.mark(seq))
@@ -268,11 +294,12 @@ impl Writer {
                     writer.put_mark(seq, Mark::default(), draft)?;
                 }
                 draft.withdrawn.push((lane, due, seq));
-                writer.cancel_one(lane, seq, state, now, draft)?;
+                let tenant = writer.cancel_one(lane, seq, state, now, draft)?;
+                draft.count(tenant).bytes -= bytes;
+                if let Some(bytes) = shared {
+                    draft.release(message, Released { tenant, bytes, holds: 1, pending: 1 });
+                }
                 result.cancelled += 1;
-            }
-            if !lone && result.cancelled > 0 {
-                *draft.released.entry(message).or_default() += result.cancelled as i64;
             }
             Ok(result)
         })
@@ -285,11 +312,11 @@ impl Writer {
         state: State,
         now: Timestamp,
         draft: &mut Draft,
-    ) -> StoreResult<()> {
+    ) -> StoreResult<u32> {
         self.conn
             .prepare_cached(
                 "UPDATE delivery SET state = ?2, due = NULL, changed = ?3, target = NULL, \
-                 body = NULL WHERE seq = ?1",
+                 body = NULL, alternatives = NULL WHERE seq = ?1",
             )
             .and_then(|mut update| {
                 update.execute(params![seq as i64, State::Cancelled.code(), now.0])
@@ -300,7 +327,7 @@ impl Writer {
         count.add(state, -1);
         count.add(State::Cancelled, 1);
         draft.rows += 1;
-        Ok(())
+        Ok(tenant)
     }
 }
 
@@ -311,4 +338,8 @@ struct Dead {
     message: u64,
     ttl_s: u32,
     siblings: u32,
+    /// Of what is its own.
+    bytes: i64,
+    /// What its siblings share with it.
+    body: Released,
 }

@@ -12,16 +12,17 @@ use postrider_core::id::order_key;
 use postrider_core::store::{Leased, ReadyLane};
 use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
 
+use super::expiry::Expiry;
 use super::job::{Cache, Job};
 use super::lanes::{Key, Lanes, Limits};
-use super::tally::Tenant;
+use super::tally::Tenants;
 use crate::progress::Mark;
 
 pub(super) struct Board {
     pub(super) lanes: Lanes,
     /// Lane names by number, each with its tenant's number.
     pub(super) names: Vec<(Arc<LaneKey>, u32)>,
-    pub(super) tenants: Vec<Tenant>,
+    pub(super) tenants: Tenants,
     pub(super) cache: Cache,
     leases: HashMap<u64, Lease>,
     ends: BTreeSet<(i64, u64)>,
@@ -32,6 +33,7 @@ pub(super) struct Board {
     shown: i64,
     fresh: bool,
     pub(super) oldest: Oldest,
+    pub(super) expiry: Expiry,
 }
 
 /// No pending delivery is older than this one.
@@ -76,9 +78,11 @@ pub(super) struct Unread {
     pub(super) token: u64,
 }
 
+pub(super) type HeldOrUnread = Result<Leased, Unread>;
+
 #[derive(Default)]
 pub(super) struct Picked {
-    pub(super) leased: Vec<(u64, Result<Leased, Unread>)>,
+    pub(super) leased: Vec<(u64, HeldOrUnread)>,
     pub(super) dry: bool,
     pub(super) low: bool,
 }
@@ -88,6 +92,11 @@ pub(super) struct Picked {
 pub(super) enum Landing {
     Final,
     Due(i64),
+    /// In another lane.
+    Moved {
+        lane: u32,
+        due: i64,
+    },
 }
 
 impl Board {
@@ -95,7 +104,7 @@ impl Board {
         Self {
             lanes: Lanes::new(limits),
             names: Vec::new(),
-            tenants: Vec::new(),
+            tenants: Tenants::default(),
             cache: Cache::new(cache_bytes),
             leases: HashMap::new(),
             ends: BTreeSet::new(),
@@ -106,6 +115,7 @@ impl Board {
             shown: i64::MIN,
             fresh: true,
             oldest: Oldest::default(),
+            expiry: Expiry::default(),
         }
     }
 
@@ -114,7 +124,7 @@ impl Board {
     }
 
     fn fly(&mut self, lane: u32, job: &Job, by: i64) {
-        let tenant = self.names.get(lane as usize).map(|(_, tenant)| *tenant as usize);
+        let tenant = self.names.get(lane as usize).map(|(_, tenant)| *tenant);
         if let Some(tenant) = tenant.and_then(|tenant| self.tenants.get_mut(tenant)) {
             tenant.fly(job.progress.state, by);
         }
@@ -152,13 +162,14 @@ impl Board {
         self.expire(now);
         self.fresh |= self.lanes.end_aside(now);
         let next = self.lanes.next_after(self.shown);
+        let look = self.expiry.next_look();
         match next {
-            _ if self.fresh => Ok(()),
+            _ if self.fresh || look.is_some_and(|at| at <= now) => Ok(()),
             Some(due) if due <= now => Ok(()),
             next => {
                 let end = self.ends.first().map(|(until, _)| *until);
                 let back = self.lanes.next_aside_end();
-                Err([next, end, back].into_iter().flatten().min())
+                Err([next, end, back, look].into_iter().flatten().min())
             }
         }
     }
@@ -168,27 +179,45 @@ impl Board {
         let taken = self.lanes.take(lane, now, max);
         let mut picked = Picked { dry: taken.dry, low: taken.low, ..Picked::default() };
         for (due, seq) in taken.keys {
-            let token = self.next_token;
-            self.next_token += 1;
-            let (due, job) = match self.leases.remove(&seq) {
-                Some(ended) => (ended.due, ended.job),
-                None => (due, self.cache.take(seq)),
-            };
-            // Whoever may be gone is looked up on disk, as is whoever is not at hand.
-            let job = job.filter(|job| !self.may_be_gone(lane, job.hash));
-            let lease = Lease { token, until, lane, due, job: job.clone(), phase: Phase::Held };
-            self.leases.insert(seq, lease);
-            self.ends.insert((until, seq));
-            let item = match job {
-                Some(job) => {
-                    self.fly(lane, &job, 1);
-                    Ok(job.leased(token, false, self.mark(seq)))
-                }
-                None => Err(Unread { seq, token }),
-            };
-            picked.leased.push((seq, item));
+            picked.leased.push((seq, self.hold(lane, due, seq, until)));
         }
         picked
+    }
+
+    /// Leases this one, wherever it waits; nothing if somebody has it.
+    pub(super) fn lease_this(&mut self, lane: u32, key: Key, until: i64) -> Option<HeldOrUnread> {
+        let returned_at = match self.leases.get(&key.1) {
+            Some(lease) if lease.phase != Phase::Ended => return None,
+            ended => ended.map(|lease| lease.until),
+        };
+        self.lanes.pick(lane, key, returned_at);
+        Some(self.hold(lane, key.0, key.1, until))
+    }
+
+    fn hold(&mut self, lane: u32, due: i64, seq: u64, until: i64) -> HeldOrUnread {
+        let token = self.next_token;
+        self.next_token += 1;
+        let (due, job) = match self.leases.remove(&seq) {
+            Some(ended) => (ended.due, ended.job),
+            None => (due, self.cache.take(seq)),
+        };
+        // Whoever may be gone is looked up on disk, as is whoever is not at hand.
+        let job = job.filter(|job| !self.may_be_gone(lane, job.hash));
+        let lease = Lease { token, until, lane, due, job: job.clone(), phase: Phase::Held };
+        self.leases.insert(seq, lease);
+        self.ends.insert((until, seq));
+        match job {
+            Some(job) => {
+                self.fly(lane, &job, 1);
+                Ok(job.leased(token, false, self.mark(seq)))
+            }
+            None => Err(Unread { seq, token }),
+        }
+    }
+
+    /// The lane of what is leased.
+    pub(super) fn lane_of(&self, seq: u64) -> Option<Arc<LaneKey>> {
+        self.lane_key(self.leases.get(&seq)?.lane).cloned()
     }
 
     /// Completes a lease with what was read. `None` if it ended meanwhile.
@@ -239,6 +268,7 @@ impl Board {
             self.lanes.lease_ended(lane, (until, seq));
             if let Some(job) = job {
                 self.fly(lane, &job, -1);
+                self.expiry.back(seq, job.expires);
             }
         }
     }
@@ -305,10 +335,15 @@ impl Board {
         let Some(lease) = self.leases.remove(&seq) else { return };
         if let Some(job) = &lease.job {
             self.fly(lease.lane, job, -1);
+            if !matches!(landing, Landing::Final) {
+                self.expiry.back(seq, job.expires);
+            }
         }
         self.lanes.landed(lease.lane);
-        if let Landing::Due(due) = landing {
-            self.arrive(lease.lane, (due, seq), now);
+        match landing {
+            Landing::Final => self.expiry.left(seq),
+            Landing::Due(due) => self.arrive(lease.lane, (due, seq), now),
+            Landing::Moved { lane, due } => self.arrive(lane, (due, seq), now),
         }
     }
 

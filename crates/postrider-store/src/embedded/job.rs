@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postrider_core::backoff::RetryPolicy;
 use postrider_core::id::{from_order_key, order_key};
-use postrider_core::store::Leased;
+use postrider_core::store::{Alternative, Leased};
 use postrider_core::{AddressHash, DeliveryId, Message, Target, Timestamp};
 
 use crate::progress::{Mark, Progress};
@@ -19,6 +19,8 @@ pub(super) struct Job {
     /// How many deliveries the message has.
     pub(super) siblings: u32,
     pub(super) target: Arc<Target>,
+    /// Of the target as it is stored.
+    pub(super) target_bytes: usize,
     pub(super) hash: AddressHash,
     pub(super) address_since: Option<Timestamp>,
     pub(super) expires: Timestamp,
@@ -26,6 +28,7 @@ pub(super) struct Job {
     pub(super) progress: Progress,
     /// The attempts so far, as a JSON array.
     pub(super) log: Option<Box<str>>,
+    pub(super) alternatives: Vec<Alternative>,
 }
 
 impl Job {
@@ -53,6 +56,7 @@ impl Job {
             halt: mark.halt(gone),
             crashes: mark.crashes,
             started: mark.started,
+            alternatives: self.alternatives.clone(),
         }
     }
 

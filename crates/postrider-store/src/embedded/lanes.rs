@@ -175,6 +175,12 @@ impl Lanes {
         self.relist(lane);
     }
 
+    /// What was waiting is in flight, out of its turn. `returned_at` if its lease had ended.
+    pub(super) fn pick(&mut self, lane: u32, key: Key, returned_at: Option<i64>) {
+        self.active.entry(lane).or_default().in_flight += 1;
+        self.withdraw(lane, key, returned_at);
+    }
+
     /// Where a refill of the lane starts and how many entries it takes.
     pub(super) fn refill_from(&self, lane: u32) -> Option<(Key, usize)> {
         let entry = self.active.get(&lane)?;

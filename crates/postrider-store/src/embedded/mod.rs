@@ -12,6 +12,7 @@ mod checkpoint;
 mod dedup;
 mod draft;
 mod error;
+mod expiry;
 mod flight;
 mod folder;
 mod job;

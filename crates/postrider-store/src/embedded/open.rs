@@ -13,6 +13,7 @@ use super::board::Board;
 use super::checkpoint::Pressure;
 use super::dedup::Dedup;
 use super::error::{damaged, sql};
+use super::expiry;
 use super::flight::Flight;
 use super::folder::Folder;
 use super::lanes::Limits;
@@ -21,7 +22,6 @@ use super::reserve::Reserve;
 use super::rows::parse;
 use super::schema::open_writer;
 use super::shared::Shared;
-use super::tally::Tenant;
 use super::writer::Writer;
 use crate::ids::Ids;
 
@@ -56,6 +56,7 @@ pub(super) fn open(
     marks::load(&conn, &mut board)?;
     let last_id = last_id(&conn)?;
     board.oldest.seq = load_pending(&conn, &mut board)?.min(last_id);
+    board.expiry = expiry::load(&conn, last_id)?;
     let dedup = Dedup::load(&conn, options.dedup_bucket_keys, clock.now())?;
     let ids = Ids::above(last_id);
     let flight = Flight::begin(&folder.flight(), run);
@@ -101,9 +102,7 @@ fn load_tenants(conn: &Connection, board: &mut Board) -> StoreResult<()> {
     let mut rows = select.query([]).map_err(sql)?;
     while let Some(row) = rows.next().map_err(sql)? {
         let (name, counts): (String, String) = (row.get(0).map_err(sql)?, row.get(1).map_err(sql)?);
-        board
-            .tenants
-            .push(Tenant::new(TenantId(name.into()), parse(&counts, "a tenant's counts")?));
+        board.tenants.push(TenantId(name.into()), parse(&counts, "a tenant's counts")?);
     }
     Ok(())
 }
@@ -119,7 +118,7 @@ fn load_lanes(conn: &Connection, board: &mut Board) -> StoreResult<()> {
     while let Some(row) = rows.next().map_err(sql)? {
         let text = |column| row.get::<_, String>(column).map_err(sql);
         let tenant: u32 = row.get(3).map_err(sql)?;
-        let owner = board.tenants.get(tenant as usize).ok_or_else(|| damaged("a lane's tenant"))?;
+        let owner = board.tenants.get(tenant).ok_or_else(|| damaged("a lane's tenant"))?;
         let key = LaneKey {
             tenant: owner.name.clone(),
             channel: ChannelKind::parse(&text(0)?).ok_or_else(|| damaged("a lane's channel"))?,

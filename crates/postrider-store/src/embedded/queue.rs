@@ -7,15 +7,16 @@ use async_trait::async_trait;
 use postrider_core::delivery::DeadReason;
 use postrider_core::id::order_key;
 use postrider_core::store::{
-    Admission, Change, DedupKey, Leased, NewMessage, Queue, ReadyLane, Settled, Settlement,
+    Admission, Change, DedupKey, Leased, Load, NewMessage, Queue, ReadyLane, Settled, Settlement,
     StoreError, StoreResult,
 };
-use postrider_core::{DeliveryId, LaneId, State, Timestamp};
+use postrider_core::{DeliveryId, LaneId, LaneKey, State, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::EmbeddedStore;
 use super::accept::NewRows;
 use super::board::{Landing, Picked, Unread, end_of};
+use super::draft::Released;
 use super::error::sql;
 use super::job::Job;
 use super::lanes::Key;
@@ -93,6 +94,32 @@ impl Queue for EmbeddedStore {
         let verdicts = settlements.into_iter().map(Verdict::prepare).collect::<Result<_, _>>()?;
         let (answers, _) = self.order(|answer| Order::Settle(verdicts, answer)).await?;
         Ok(answers)
+    }
+
+    async fn lease_expired(
+        &self,
+        max: usize,
+        duration: Duration,
+    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>> {
+        let now = self.shared.now();
+        let may_be_some = {
+            let mut board = self.shared.board();
+            board.expire(now.0);
+            board.expiry.look(now.0)
+        };
+        if max == 0 || !may_be_some {
+            return Ok(Vec::new());
+        }
+        let picked = self.errand(move |writer| writer.pick_expired(max, duration)).await?;
+        let leased = self.complete(picked, now).await?;
+        self.note(&leased, now);
+        let board = self.shared.board();
+        let lane = |l: Leased| Some((board.lane_of(order_key(l.delivery.0))?, l));
+        Ok(leased.into_iter().filter_map(lane).collect())
+    }
+
+    fn load(&self, tenant: Option<&TenantId>) -> Load {
+        self.shared.board().tenants.load(tenant)
     }
 
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
@@ -305,14 +332,24 @@ impl Writer {
             let found = writer
                 .conn
                 .query_row(
-                    "SELECT d.state, l.tenant FROM delivery d JOIN lane l ON l.id = d.lane \
+                    "SELECT d.state, l.tenant, coalesce(length(CAST(d.target AS BLOB)), 0) \
+                     + coalesce(length(CAST(d.body AS BLOB)), 0), d.message, \
+                     coalesce((SELECT length(CAST(m.content AS BLOB)) FROM message m \
+                     WHERE m.seq = d.message AND m.deliveries > 1), 0) \
+                     FROM delivery d JOIN lane l ON l.id = d.lane \
                      WHERE d.seq = ?1 AND d.due IS NOT NULL",
                     [seq as i64],
-                    |row| Ok((row.get::<_, u8>(0)?, row.get::<_, String>(1)?)),
+                    |row| {
+                        let state: u8 = row.get(0)?;
+                        let tenant: String = row.get(1)?;
+                        let (bytes, message, shared): (i64, i64, i64) =
+                            (row.get(2)?, row.get(3)?, row.get(4)?);
+                        Ok((state, tenant, bytes, message as u64, shared.unsigned_abs() as usize))
+                    },
                 )
                 .optional()
                 .map_err(sql)?;
-            let Some((state, tenant)) = found else { return Ok(()) };
+            let Some((state, tenant, bytes, message, shared)) = found else { return Ok(()) };
             writer
                 .conn
                 .execute(
@@ -331,6 +368,11 @@ impl Writer {
                 count.add(State::from_code(state).unwrap_or(State::Queued), -1);
                 count.add(State::Failed, 1);
                 count.add_dead(DeadReason::Poison, 1);
+                count.bytes -= bytes;
+                if shared > 0 {
+                    let body = Released { tenant, bytes: shared, holds: 0, pending: 1 };
+                    draft.release(message, body);
+                }
             }
             Ok(())
         })

@@ -88,7 +88,7 @@ pub(super) const DELIVERY: &str = "SELECT d.seq, d.tail, d.message, m.tail AS me
 
 /// What a job needs, in the order in which [`JobReader`] takes it.
 const JOB: &str = "SELECT tail, message, lane, state, due, attempts, tries, last_delay_ms, expires, \
-                   changed, hash, address_since, retry, log, target, body FROM delivery \
+                   changed, hash, address_since, retry, log, target, body, alternatives FROM delivery \
                    WHERE seq = ?1 AND due IS NOT NULL";
 
 /// Reads jobs; messages that several of them share are read once.
@@ -130,12 +130,15 @@ impl<'a> JobReader<'a> {
             message,
             siblings,
             target: Arc::new(parse(target, "a delivery's address")?),
+            target_bytes: target.len(),
             hash: AddressHash(row.get(10).map_err(sql)?),
             address_since: since.map(Timestamp),
             expires: Timestamp(number(8)?),
             retry: text(12)?.map(|retry| parse(&retry, "a delivery's retry policy")).transpose()?,
             progress,
             log: text(13)?.map(Into::into),
+            alternatives: text(16)?
+                .map_or(Ok(Vec::new()), |list| parse(&list, "a delivery's other addresses"))?,
         }))
     }
 

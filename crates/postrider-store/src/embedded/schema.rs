@@ -11,7 +11,7 @@ use super::error::sql;
 
 /// Each layout as a step from the one before. A new store takes them all, an older one those that
 /// it lacks.
-const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS];
+const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY];
 
 /// The layout that this program writes.
 const VERSION: i64 = STEPS.len() as i64;
@@ -65,6 +65,27 @@ CREATE TABLE mark (
   seq INTEGER PRIMARY KEY, crashes INTEGER NOT NULL, started INTEGER NOT NULL,
   cancelled INTEGER NOT NULL);
 CREATE TABLE setting (name TEXT PRIMARY KEY, json TEXT NOT NULL) WITHOUT ROWID;
+";
+
+/// Alternatives, what is pending in bytes, and what expires when.
+const LOAD_AND_EXPIRY: &str = "
+ALTER TABLE delivery ADD COLUMN alternatives TEXT;
+ALTER TABLE message ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;
+UPDATE message SET pending = (SELECT count(*) FROM delivery d WHERE d.seq > message.seq
+  AND d.seq <= message.seq + message.deliveries AND d.due IS NOT NULL) WHERE deliveries > 1;
+UPDATE tenant SET counts = json_set(counts, '$.bytes', b.bytes) FROM (
+  SELECT tenant, sum(bytes) AS bytes FROM (
+    SELECT l.tenant AS tenant, coalesce(length(CAST(d.target AS BLOB)), 0)
+      + coalesce(length(CAST(d.body AS BLOB)), 0) AS bytes
+      FROM delivery d JOIN lane l ON l.id = d.lane WHERE d.due IS NOT NULL
+    UNION ALL
+    SELECT tenant, length(CAST(content AS BLOB)) FROM message
+      WHERE deliveries > 1 AND pending > 0 AND content IS NOT NULL
+  ) GROUP BY tenant) AS b WHERE b.tenant = tenant.name;
+CREATE TABLE expiry (
+  expires INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (expires, seq)) WITHOUT ROWID;
+INSERT INTO expiry SELECT expires, seq FROM delivery WHERE due IS NOT NULL;
+INSERT INTO meta (key, value) SELECT 'swept', coalesce(max(seq) + 1, 0) FROM delivery;
 ";
 
 /// A connection that may write; makes the tables if the file is new.

@@ -7,8 +7,9 @@ use postrider_core::store::{Change, Settled, Settlement, StoreResult};
 use postrider_core::{AddressStatus, DeliveryId, Timestamp};
 use rusqlite::params;
 
+use super::accept::texts_of;
 use super::board::Landing;
-use super::draft::Draft;
+use super::draft::{Draft, Released};
 use super::error::{damaged, sql};
 use super::job::Job;
 use super::rows::{appended, to_json};
@@ -88,7 +89,8 @@ impl Writer {
         draft: &mut Draft,
     ) -> StoreResult<Landing> {
         let settlement = &verdict.settlement;
-        let change = &overruled(&settlement.change, mark.cancelled);
+        let has_alternative = !job.alternatives.is_empty();
+        let change = &overruled(&settlement.change, mark.cancelled, has_alternative);
         let old = job.progress;
         let new = old.settled(change, &settlement.attempts, now);
         let log = match verdict.attempts.as_str() {
@@ -99,6 +101,7 @@ impl Writer {
         match change {
             Change::Finish(_) | Change::Gone => self.finish(job.seq, &new, log.as_deref())?,
             Change::DeadLetter(_) => self.bury(job.seq, &new, log.as_deref())?,
+            Change::Redirect => return self.redirect(job, mark, &new, log.as_deref(), draft),
             _ => self.postpone(job.seq, &new, log.as_deref())?,
         }
         let tenant = self.tenants.get(&job.message.tenant).copied().unwrap_or_default();
@@ -117,10 +120,65 @@ impl Writer {
         if new.state.is_pending() {
             return Ok(Landing::Due(new.due.0));
         }
-        if new.reason.is_none() && job.siblings > 1 {
-            *draft.released.entry(job.message_seq()).or_default() += 1;
+        let count = draft.count(tenant);
+        count.bytes -= job.target_bytes as i64;
+        let bytes = job.message.content.len();
+        if job.siblings == 1 {
+            count.bytes -= bytes as i64;
+        } else {
+            let holds = i64::from(new.reason.is_none());
+            draft.release(job.message_seq(), Released { tenant, bytes, holds, pending: 1 });
         }
         Ok(Landing::Final)
+    }
+
+    /// Writes its first alternative in the place of its own.
+    fn redirect(
+        &mut self,
+        job: &Job,
+        mark: Mark,
+        new: &Progress,
+        log: Option<&str>,
+        draft: &mut Draft,
+    ) -> StoreResult<Landing> {
+        let Some((place, rest)) = job.alternatives.split_first() else {
+            return Err(damaged("a delivery's other addresses"));
+        };
+        let lane = self.lane(&place.lane, draft)?;
+        let target = to_json(&*place.target)?;
+        let mut update = self
+            .conn
+            .prepare_cached(
+                "UPDATE delivery SET lane = ?2, target = ?3, hash = ?4, address = ?5, \
+                 address_since = ?6, alternatives = ?7, state = ?8, due = ?9, attempts = 0, \
+                 tries = ?10, last_delay_ms = 0, changed = ?11, log = ?12 WHERE seq = ?1",
+            )
+            .map_err(sql)?;
+        let row = params![
+            job.seq as i64,
+            lane,
+            target,
+            place.hash.0,
+            place.address.map(|id| id.0.to_be_bytes()),
+            place.address_since.map(|at| at.0),
+            texts_of(rest)?,
+            new.state.code(),
+            new.due.0,
+            new.tries,
+            new.changed.0,
+            log,
+        ];
+        changed_one(update.execute(row).map_err(sql)?)?;
+        drop(update);
+        let tenant = self.tenants.get(&job.message.tenant).copied().unwrap_or_default();
+        let count = draft.count(tenant);
+        count.add(job.progress.state, -1);
+        count.add(new.state, 1);
+        count.bytes += target.len() as i64 - job.target_bytes as i64;
+        if !mark.is_empty() {
+            self.put_mark(job.seq, mark.settled(&Change::Redirect), draft)?;
+        }
+        Ok(Landing::Moved { lane, due: new.due.0 })
     }
 
     fn finish(&self, seq: u64, new: &Progress, log: Option<&str>) -> StoreResult<()> {
@@ -128,7 +186,7 @@ impl Writer {
             .conn
             .prepare_cached(
                 "UPDATE delivery SET state = ?2, due = NULL, attempts = ?3, tries = ?4, \
-                 changed = ?5, log = ?6, target = NULL, body = NULL WHERE seq = ?1",
+                 changed = ?5, log = ?6, target = NULL, body = NULL, alternatives = NULL WHERE seq = ?1",
             )
             .map_err(sql)?;
         let row =

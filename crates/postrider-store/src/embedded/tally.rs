@@ -1,10 +1,10 @@
 //! Counts per tenant, maintained with every change and never counted. What is in flight is known
 //! here only: a lease is not stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use postrider_core::delivery::DeadReason;
-use postrider_core::store::Counts;
+use postrider_core::store::{Counts, Load};
 use postrider_core::{State, TenantId};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,9 @@ const REASONS: usize = DeadReason::ALL.len();
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Numbers {
     messages: i64,
+    /// Of what is pending: bodies and addresses.
+    #[serde(default)]
+    bytes: i64,
     states: BTreeMap<State, i64>,
     dead: BTreeMap<DeadReason, i64>,
 }
@@ -23,6 +26,7 @@ pub(super) struct Numbers {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Delta {
     pub(super) messages: i64,
+    pub(super) bytes: i64,
     states: [i64; STATES],
     dead: [i64; REASONS],
 }
@@ -41,6 +45,7 @@ impl Numbers {
     pub(super) fn plus(&self, delta: &Delta) -> Self {
         let mut sum = self.clone();
         sum.messages += delta.messages;
+        sum.bytes += delta.bytes;
         for (&state, by) in State::ALL.iter().zip(delta.states).filter(|(_, by)| *by != 0) {
             *sum.states.entry(state).or_default() += by;
         }
@@ -61,8 +66,17 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
-    pub(super) fn new(name: TenantId, numbers: Numbers) -> Self {
+    fn new(name: TenantId, numbers: Numbers) -> Self {
         Self { name, numbers, flying: [0; STATES] }
+    }
+
+    fn load(&self) -> Load {
+        let count = |state: &State| self.numbers.states.get(state).copied().unwrap_or(0);
+        let pending: i64 = State::ALL.iter().filter(|s| s.is_pending()).map(count).sum();
+        Load {
+            deliveries: u64::try_from(pending).unwrap_or(0),
+            bytes: u64::try_from(self.numbers.bytes).unwrap_or(0),
+        }
     }
 
     pub(super) fn fly(&mut self, stored: State, by: i64) {
@@ -81,6 +95,49 @@ impl Tenant {
             add(&mut counts.dead, reason, number);
         }
         counts.messages += u64::try_from(self.numbers.messages).unwrap_or(0);
+    }
+}
+
+/// All tenants by number.
+#[derive(Default)]
+pub(super) struct Tenants {
+    all: Vec<Tenant>,
+    numbers: HashMap<TenantId, usize>,
+    load: Load,
+}
+
+impl Tenants {
+    pub(super) fn push(&mut self, name: TenantId, numbers: Numbers) {
+        self.numbers.insert(name.clone(), self.all.len());
+        self.all.push(Tenant::new(name, Numbers::default()));
+        self.set(self.all.len() - 1, numbers);
+    }
+
+    pub(super) fn get(&self, tenant: u32) -> Option<&Tenant> {
+        self.all.get(tenant as usize)
+    }
+
+    pub(super) fn get_mut(&mut self, tenant: u32) -> Option<&mut Tenant> {
+        self.all.get_mut(tenant as usize)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Tenant> {
+        self.all.iter()
+    }
+
+    pub(super) fn set(&mut self, tenant: usize, numbers: Numbers) {
+        let Some(tenant) = self.all.get_mut(tenant) else { return };
+        let before = tenant.load();
+        tenant.numbers = numbers;
+        let after = tenant.load();
+        self.load.deliveries = self.load.deliveries + after.deliveries - before.deliveries;
+        self.load.bytes = self.load.bytes + after.bytes - before.bytes;
+    }
+
+    pub(super) fn load(&self, tenant: Option<&TenantId>) -> Load {
+        let Some(name) = tenant else { return self.load };
+        let found = self.numbers.get(name).and_then(|number| self.all.get(*number));
+        found.map_or_else(Load::default, Tenant::load)
     }
 }
 

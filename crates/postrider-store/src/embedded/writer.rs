@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use postrider_core::store::{Admission, Settled, StoreError, StoreResult};
 use postrider_core::{DeliveryId, LaneKey, TenantId};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::{mpsc, oneshot};
 
 use super::accept::NewRows;
@@ -20,7 +20,7 @@ use super::reserve::{self, Reserve};
 use super::rows::to_json;
 use super::settle::Verdict;
 use super::shared::Shared;
-use super::tally::{Numbers, Tenant};
+use super::tally::Numbers;
 
 pub(super) type Answer<T> = oneshot::Sender<StoreResult<T>>;
 /// Answers, and what was asked: whoever asked also clears it away, so that the writer need not.
@@ -54,6 +54,8 @@ pub(super) struct Writer {
     pub(super) lanes: HashMap<Arc<LaneKey>, u32>,
     pub(super) tenants: HashMap<TenantId, u32>,
     pub(super) prune_from: u64,
+    /// When it is next looked what waits for long.
+    pub(super) sweep_at: i64,
     pub(super) reserve: Reserve,
     pressure: Pressure,
     closing: bool,
@@ -131,6 +133,7 @@ impl Writer {
             lanes,
             tenants,
             prune_from: 0,
+            sweep_at: 0,
             reserve,
             pressure,
             closing: false,
@@ -162,7 +165,11 @@ impl Writer {
         }
         self.shared.flight.end();
         self.shared.close_readers();
-        if let Err(error) = self.transact_surely(|writer, _| writer.remember_ids()) {
+        let noted = self.transact_surely(|writer, _| {
+            writer.remember_ids()?;
+            writer.note_swept()
+        });
+        if let Err(error) = noted {
             tracing::warn!(%error, "the last id could not be noted at close");
         }
         if let Err(error) = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
@@ -282,16 +289,27 @@ impl Writer {
         self.conn.prepare_cached(text).and_then(|mut s| s.execute([])).map_err(sql).map(drop)
     }
 
-    fn release_bodies(&self, draft: &Draft) -> StoreResult<()> {
+    /// A body counts as long as a delivery of its message is pending, and is kept as long as one
+    /// may need it.
+    fn release_bodies(&self, draft: &mut Draft) -> StoreResult<()> {
+        if draft.released.is_empty() {
+            return Ok(());
+        }
         let mut statement = self
             .conn
             .prepare_cached(
-                "UPDATE message SET holds = holds - ?2, \
-                 content = CASE WHEN holds <= ?2 THEN NULL ELSE content END WHERE seq = ?1",
+                "UPDATE message SET holds = holds - ?2, pending = pending - ?3, \
+                 content = CASE WHEN holds <= ?2 THEN NULL ELSE content END WHERE seq = ?1 \
+                 RETURNING pending",
             )
             .map_err(sql)?;
-        for (&message, &by) in &draft.released {
-            statement.execute([message as i64, by]).map_err(sql)?;
+        for (message, by) in std::mem::take(&mut draft.released) {
+            let row = [message as i64, by.holds, by.pending];
+            let left: Option<i64> =
+                statement.query_row(row, |row| row.get(0)).optional().map_err(sql)?;
+            let Some(left) = left else { continue };
+            let (now, before) = (left > 0, left + by.pending > 0);
+            draft.count(by.tenant).bytes += by.bytes as i64 * (i64::from(now) - i64::from(before));
         }
         Ok(())
     }
@@ -299,7 +317,7 @@ impl Writer {
     fn write_numbers(&self, draft: &Draft) -> StoreResult<Vec<(u32, Numbers)>> {
         let sums: Vec<_> = {
             let board = self.shared.board();
-            let known = |tenant: u32| board.tenants.get(tenant as usize);
+            let known = |tenant: u32| board.tenants.get(tenant);
             let sum = |(&tenant, delta): (&u32, _)| {
                 let old = known(tenant).map_or_else(Numbers::default, |t| t.numbers.clone());
                 (tenant, old.plus(delta))
@@ -323,20 +341,24 @@ impl Writer {
         {
             let mut board = self.shared.board();
             board.names.extend(draft.new_lanes);
-            let fresh = draft.new_tenants.into_iter();
-            board.tenants.extend(fresh.map(|name| Tenant::new(name, Numbers::default())));
+            for name in draft.new_tenants {
+                board.tenants.push(name, Numbers::default());
+            }
             for (tenant, numbers) in numbers {
-                if let Some(tenant) = board.tenants.get_mut(tenant as usize) {
-                    tenant.numbers = numbers;
-                }
+                board.tenants.set(tenant as usize, numbers);
             }
             for job in draft.arrivals {
+                board.expiry.came(job.seq, job.expires.0);
                 board.arrive(job.lane, (job.progress.due.0, job.seq), now.0);
                 board.cache.put(job, now.0);
             }
-            for (lane, due, seq) in draft.replayed {
-                board.oldest.returned(seq);
-                board.arrive(lane, (due, seq), now.0);
+            for replayed in draft.replayed {
+                board.oldest.returned(replayed.seq);
+                board.expiry.came(replayed.seq, replayed.expires);
+                board.arrive(replayed.lane, (replayed.due, replayed.seq), now.0);
+            }
+            for (_, _, seq) in draft.withdrawn {
+                board.expiry.left(seq);
             }
             for &(seq, landing) in &draft.settling {
                 match landing {
@@ -391,12 +413,14 @@ impl Writer {
         if !self.reserve.is_whole() {
             return false;
         }
-        match self.dedup.work(&self.conn, self.shared.now()) {
-            Ok(more) => more,
-            Err(error) => {
-                tracing::warn!(%error, "idempotency keys could not be sorted away; will try again");
-                false
-            }
-        }
+        let sorting = self.dedup.work(&self.conn, self.shared.now()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "idempotency keys could not be sorted away; will try again");
+            false
+        });
+        let sweeping = self.sweep_some().unwrap_or_else(|error| {
+            tracing::warn!(%error, "what waits for long could not be listed; will try again");
+            false
+        });
+        sorting || sweeping
     }
 }

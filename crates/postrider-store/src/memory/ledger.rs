@@ -114,7 +114,7 @@ impl Ledger for MemoryStore {
         for id in &chosen {
             let message = rows.change(*id, |row| {
                 row.discarded = true;
-                row.target = None;
+                row.erase();
                 row.message
             });
             if let Some(message) = message {
@@ -145,7 +145,7 @@ impl Ledger for MemoryStore {
                 state if state.is_final() => result.already_final += 1,
                 _ => {
                     row.lease = None;
-                    row.target = None;
+                    row.erase();
                     row.mark = Mark::default();
                     row.progress.state = State::Cancelled;
                     row.progress.changed = now;

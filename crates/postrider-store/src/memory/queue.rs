@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::store::{
-    Admission, Change, DedupKey, Leased, NewMessage, Queue, ReadyLane, Settled, Settlement,
+    Admission, Change, DedupKey, Leased, Load, NewMessage, Queue, ReadyLane, Settled, Settlement,
     StoreResult,
 };
 use postrider_core::ttl::expires_at;
-use postrider_core::{AddressStatus, DeliveryId, LaneId, Message, MessageId, Timestamp};
+use postrider_core::{
+    AddressStatus, DeliveryId, LaneId, LaneKey, Message, MessageId, TenantId, Timestamp,
+};
 
 use super::MemoryStore;
 use super::rows::{Lease, MessageRow, Row, Rows, Seen};
@@ -78,6 +80,47 @@ impl Queue for MemoryStore {
         Ok(answers)
     }
 
+    async fn lease_expired(
+        &self,
+        max: usize,
+        duration: Duration,
+    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        rows.looked = Some(now);
+        let mut expired: Vec<_> = rows.expiring(now).filter(|(at, _)| *at <= now).collect();
+        expired.sort();
+        expired.truncate(max);
+        let lease = |(_, id): (Timestamp, DeliveryId)| {
+            let leased = rows.lease(id, now + duration)?;
+            let lane = rows.deliveries.get(&id)?.lane;
+            Some((rows.lane(lane).clone(), leased))
+        };
+        Ok(expired.into_iter().filter_map(lease).collect())
+    }
+
+    fn load(&self, tenant: Option<&TenantId>) -> Load {
+        let rows = self.rows();
+        let mut load = Load::default();
+        for row in rows.messages.values() {
+            if tenant.is_some_and(|tenant| *tenant != row.message.tenant) {
+                continue;
+            }
+            let deliveries = row.deliveries.iter().filter_map(|id| rows.deliveries.get(id));
+            let pending = deliveries.filter(|row| row.progress.state.is_pending());
+            let before = load.deliveries;
+            for delivery in pending {
+                load.deliveries += 1;
+                let target = serde_json::to_string(&delivery.target).unwrap_or_default();
+                load.bytes += target.len() as u64;
+            }
+            if load.deliveries > before {
+                load.bytes += row.message.content.len() as u64;
+            }
+        }
+        load
+    }
+
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
         let now = self.clock.now();
         let mut rows = self.rows();
@@ -94,7 +137,7 @@ impl Queue for MemoryStore {
     async fn wait_for_work(&self, at_most: Duration) {
         let look = |now| {
             let rows = self.rows();
-            let next = rows.next_unseen();
+            let next = [rows.next_unseen(), rows.next_look(now)].into_iter().flatten().min();
             match next {
                 _ if rows.fresh => Work::Now,
                 Some(due) if due <= now => Work::Now,
@@ -126,6 +169,19 @@ impl Rows {
             }
         };
         self.due.iter().filter_map(next).min()
+    }
+
+    /// What is pending and nobody holds, with its expiry.
+    fn expiring(&self, now: Timestamp) -> impl Iterator<Item = (Timestamp, DeliveryId)> {
+        let waits = move |row: &Row| row.progress.state.is_pending() && !row.is_leased(now);
+        let waiting = self.deliveries.iter().filter(move |(_, row)| waits(row));
+        waiting.map(|(id, row)| (row.expires, *id))
+    }
+
+    /// When it is worth asking again for what expired.
+    fn next_look(&self, now: Timestamp) -> Option<Timestamp> {
+        let again = self.looked? + Duration::from_secs(1);
+        self.expiring(now).map(|(at, _)| at.max(again)).min()
     }
 
     fn bring_back(&mut self, lane: Option<LaneId>, now: Timestamp) {
@@ -172,6 +228,7 @@ impl Rows {
                 progress: Progress::fresh(due, now),
                 discarded: false,
                 mark: Mark::default(),
+                alternatives: delivery.alternatives,
                 log: Vec::new(),
                 lease: None,
             };
@@ -234,6 +291,7 @@ impl Rows {
             halt: row.mark.halt(gone),
             crashes: row.mark.crashes,
             started: row.mark.started,
+            alternatives: row.alternatives.clone(),
         })
     }
 
@@ -243,9 +301,15 @@ impl Rows {
         if held.is_none_or(|lease| lease.token != token) {
             return Settled::Fenced;
         }
-        let mark = self.deliveries.get(&delivery).map(|row| row.mark).unwrap_or_default();
-        let change = overruled(&change, mark.cancelled);
+        let Some(row) = self.deliveries.get(&delivery) else { return Settled::Fenced };
+        let next = row.alternatives.first().cloned();
+        let change = overruled(&change, row.mark.cancelled, next.is_some());
+        let elsewhere = next.filter(|_| change == Change::Redirect);
+        let elsewhere = elsewhere.map(|place| (self.intern(&place.lane), place));
         let message = self.change(delivery, |row| {
+            if let Some((lane, place)) = elsewhere {
+                row.go_to(lane, place);
+            }
             row.lease = None;
             row.mark = row.mark.settled(&change);
             row.progress = row.progress.settled(&change, &attempts, now);
@@ -253,7 +317,7 @@ impl Rows {
             let surplus = row.log.len().saturating_sub(LOG_MAX);
             row.log.drain(..surplus);
             if !matches!(change, Change::DeadLetter(_)) && row.progress.state.is_final() {
-                row.target = None;
+                row.erase();
             }
             (row.message, row.lane, row.hash, row.progress)
         });

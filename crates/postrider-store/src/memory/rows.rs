@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use postrider_core::delivery::{AttemptRecord, Delivery};
-use postrider_core::store::{ApiKey, SigningKey};
+use postrider_core::store::{Alternative, ApiKey, SigningKey};
 use postrider_core::{
     Address, AddressHash, AddressId, DeliveryId, LaneId, LaneKey, Message, MessageId, State,
     Target, TenantId, Timestamp,
@@ -30,6 +30,8 @@ pub(super) struct Rows {
     /// Lanes set aside, each until its time.
     pub(super) aside: BTreeMap<LaneId, Timestamp>,
     pub(super) token: u64,
+    /// When somebody last asked for what expired.
+    pub(super) looked: Option<Timestamp>,
     /// What was due by then was shown by `ready_lanes`.
     pub(super) shown: Timestamp,
     /// Something due arrived since.
@@ -55,6 +57,7 @@ pub(super) struct Row {
     pub(super) progress: Progress,
     pub(super) discarded: bool,
     pub(super) mark: Mark,
+    pub(super) alternatives: Vec<Alternative>,
     pub(super) log: Vec<AttemptRecord>,
     pub(super) lease: Option<Lease>,
 }
@@ -87,6 +90,24 @@ impl Row {
     }
 }
 
+impl Row {
+    /// Takes the first of its alternatives for its own place.
+    pub(super) fn go_to(&mut self, lane: LaneId, place: Alternative) {
+        self.lane = lane;
+        self.target = Some(place.target);
+        self.hash = place.hash;
+        self.address = place.address;
+        self.address_since = place.address_since;
+        self.alternatives.remove(0);
+    }
+
+    /// Erases what is not needed once it is final.
+    pub(super) fn erase(&mut self) {
+        self.target = None;
+        self.alternatives.clear();
+    }
+}
+
 impl Rows {
     pub(super) fn intern(&mut self, key: &Arc<LaneKey>) -> LaneId {
         let found = self.lanes.iter().position(|lane| lane == key);
@@ -108,14 +129,15 @@ impl Rows {
         change: impl FnOnce(&mut Row) -> T,
     ) -> Option<T> {
         let row = self.deliveries.get_mut(&id)?;
-        let queue = self.due.entry(row.lane).or_default();
-        queue.remove(&(row.key(), id));
+        if let Some(queue) = self.due.get_mut(&row.lane) {
+            queue.remove(&(row.key(), id));
+            if queue.is_empty() {
+                self.due.remove(&row.lane);
+            }
+        }
         let result = change(row);
         if row.progress.state.is_pending() {
-            queue.insert((row.key(), id));
-        }
-        if queue.is_empty() {
-            self.due.remove(&row.lane);
+            self.due.entry(row.lane).or_default().insert((row.key(), id));
         }
         Some(result)
     }
