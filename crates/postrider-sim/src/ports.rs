@@ -7,14 +7,30 @@ use std::time::Duration;
 use async_trait::async_trait;
 use postrider_core::store::{
     Admission, ApiKey, Cancelled, Counts, DedupKey, DeliveryFilter, LaneDepth, Leased, Ledger,
-    MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
+    Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
     Settled, Settlement, SigningKey, StoreResult,
 };
 use postrider_core::{
-    Address, AddressId, Delivery, DeliveryId, KeyId, LaneId, MessageId, TenantId, Timestamp,
+    Address, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId, TenantId,
+    Timestamp,
 };
 
+use crate::oracle::Moment;
 use crate::watched::{Op, Watched};
+
+impl Watched {
+    fn judge(&self, leased: &[Leased], lasts: Duration, asked: Moment) {
+        self.world.with(|state| {
+            let now = state.now();
+            let judged = state.oracle.leased(leased, lasts, asked, now);
+            for one in leased {
+                let which = state.oracle.find(one.delivery).unwrap_or(usize::MAX);
+                state.note("lease", which, "", one.attempts.into());
+            }
+            state.blame(judged);
+        });
+    }
+}
 
 #[async_trait]
 impl Queue for Watched {
@@ -57,16 +73,29 @@ impl Queue for Watched {
         let after = self.enter(Op::Lease).await?;
         let leased = self.ask(self.inner.lease(lane, max, lasts))?;
         self.home.settle_down();
-        self.world.with(|state| {
-            let now = state.now();
-            let judged = state.oracle.leased(&leased, lasts, asked, now);
-            for one in &leased {
-                let which = state.oracle.find(one.delivery).unwrap_or(usize::MAX);
-                state.note("lease", which, "", one.attempts.into());
-            }
-            state.blame(judged);
-        });
+        self.judge(&leased, lasts, asked);
         self.leave(after, leased).await
+    }
+
+    async fn lease_expired(
+        &self,
+        max: usize,
+        lasts: Duration,
+    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>> {
+        let asked = self.world.with(|state| {
+            let now = state.now();
+            state.oracle.moment(now)
+        });
+        let after = self.enter(Op::Lease).await?;
+        let expired = self.ask(self.inner.lease_expired(max, lasts))?;
+        self.home.settle_down();
+        let leased: Vec<_> = expired.iter().map(|(_, leased)| leased.clone()).collect();
+        self.judge(&leased, lasts, asked);
+        self.leave(after, expired).await
+    }
+
+    fn load(&self, tenant: Option<&TenantId>) -> Load {
+        self.inner.load(tenant)
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {

@@ -47,7 +47,7 @@ impl Oracle {
         let is_held = known.held.is_some_and(|held| now < held.until);
         promise(!is_held, ONE_HOLDER, || "leased again before the lease ended".into())?;
         promise(
-            known.due <= now || known.held.is_some(),
+            known.due <= now || known.held.is_some() || leased.expires_at <= now,
             "nothing is sent before its time",
             || format!("due at {}, leased at {now}", known.due),
         )?;
@@ -176,6 +176,11 @@ fn apply(known: &mut Known, change: &Change, now: Timestamp) -> Judged {
             State::Parked
         }
         Change::Release => known.state,
+        Change::Redirect => {
+            known.due = now;
+            known.attempts = 0;
+            State::Queued
+        }
     };
     let next = if known.cancelled && next.is_pending() { State::Cancelled } else { next };
     let from = std::mem::replace(&mut known.state, next);
@@ -190,5 +195,6 @@ pub(crate) fn name(change: &Change) -> &'static str {
         Change::Retry { .. } => "retry",
         Change::Park { .. } => "park",
         Change::Release => "release",
+        Change::Redirect => "redirect",
     }
 }
