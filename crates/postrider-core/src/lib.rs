@@ -22,6 +22,7 @@ pub mod lane;
 pub mod limiter;
 pub mod message;
 pub mod outcome;
+pub mod pace;
 pub mod retry_after;
 pub mod segments;
 pub mod signal;

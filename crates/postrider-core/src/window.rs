@@ -60,6 +60,12 @@ impl Window {
         self.total
     }
 
+    /// How much time the tally is about at this moment: the oldest bucket is gone, the newest not full.
+    pub fn covered(&self, now: Timestamp) -> Duration {
+        let full = self.bucket_ms * (BUCKETS as i64 - 1);
+        Duration::from_millis((full + now.0.rem_euclid(self.bucket_ms)) as u64)
+    }
+
     pub fn clear(&mut self) {
         self.buckets = [Tally::default(); BUCKETS];
         self.total = Tally::default();

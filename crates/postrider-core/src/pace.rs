@@ -1,0 +1,253 @@
+//! The pace that a provider seems to take, learned from its 429s: a little below what it accepted when it
+//! complained, then slowly up again until it complains once more. A provider that never complains is not
+//! paced. Complaints that do not become fewer at a lower pace have another reason, and are then left alone.
+//! Reads no clock and makes no call.
+
+use std::time::Duration;
+
+use crate::limiter::{Limiter, Rate};
+use crate::signal::Signal;
+use crate::time::Timestamp;
+use crate::window::{Tally, Window};
+
+/// Over which calls and complaints are counted.
+const WITHIN: Duration = Duration::from_secs(2);
+/// So many complaints, and so large a share of all answers, say "too fast" ...
+const COMPLAINTS_MIN: u32 = 2;
+const COMPLAINTS_SHARE: f64 = 0.02;
+/// ... at most this often: what is under way tells of the same excess.
+const ONCE_PER: Duration = Duration::from_secs(1);
+/// What is left of what was accepted.
+const BELOW: f64 = 0.97;
+/// How fast it grows per second near where the last complaint came; beyond that ever faster.
+const GROWTH: f64 = 0.002;
+const GROWTH_MAX: f64 = 0.2;
+const DOUBLES_EVERY_S: f64 = 5.0;
+/// How long a growing pace counts as near the last complaint.
+const NEAR: Duration = Duration::from_secs(20);
+/// Lateness of up to so much is made up for.
+const SLACK: Duration = Duration::from_millis(50);
+/// Not slower than this, whatever is said.
+const PER_S_MIN: f64 = 0.5;
+/// After so many cuts that changed nothing, complaints are left alone for a while.
+const VAIN_MAX: u32 = 3;
+const LEAVE_ALONE: Duration = Duration::from_secs(60);
+/// A pace that held nobody up for so long is forgotten.
+const FORGET: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// All answers; what is counted as failed are complaints.
+    answers: Window,
+    /// The first answer after a rest.
+    first_at: Timestamp,
+    learned: Option<Learned>,
+    /// Cuts in a row that changed nothing.
+    vain: u32,
+    left_alone_until: Timestamp,
+}
+
+#[derive(Debug, Clone)]
+struct Learned {
+    per_s: f64,
+    limiter: Limiter,
+    cut_at: Timestamp,
+    /// The share of complaints that led to the cut.
+    share: f64,
+    grown_at: Timestamp,
+    /// Somebody was held up since.
+    limits: bool,
+    limited_at: Timestamp,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            answers: Window::new(WITHIN),
+            first_at: Timestamp::default(),
+            learned: None,
+            vain: 0,
+            left_alone_until: Timestamp::default(),
+        }
+    }
+}
+
+impl Pace {
+    /// Calls per second that the provider seems to take, if it ever complained.
+    pub fn per_s(&self) -> Option<f64> {
+        self.learned.as_ref().map(|learned| learned.per_s)
+    }
+
+    /// How many of `want` calls may be made now, or when the next one may.
+    pub fn available(&mut self, want: usize, now: Timestamp) -> Result<usize, Timestamp> {
+        let Some(learned) = &mut self.learned else { return Ok(want) };
+        if now.since(learned.limited_at) > FORGET {
+            self.learned = None;
+            return Ok(want);
+        }
+        learned.grow(now);
+        let count = learned.limiter.available(want, now);
+        if count < want {
+            learned.limits = true;
+            learned.limited_at = now;
+        }
+        if count == 0 {
+            Err(learned.limiter.next(now).max(Timestamp(now.0 + 1)))
+        } else {
+            Ok(count)
+        }
+    }
+
+    /// When the next call may be made. Changes nothing.
+    pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        let next = self.learned.as_ref().map(|learned| learned.limiter.next(now));
+        next.filter(|next| *next > now)
+    }
+
+    pub fn take(&mut self, calls: usize, now: Timestamp) {
+        if let Some(learned) = &mut self.learned {
+            learned.limiter.take(calls, now);
+        }
+    }
+
+    pub fn refund(&mut self, calls: usize, now: Timestamp) {
+        if let Some(learned) = &mut self.learned {
+            learned.limiter.refund(calls, now);
+        }
+    }
+
+    /// The end of a call.
+    pub fn report(&mut self, signal: Signal, now: Timestamp) {
+        let complains = signal == Signal::Busy;
+        if !complains && signal != Signal::Well {
+            return;
+        }
+        if self.answers.tally(now).calls == 0 {
+            self.first_at = now;
+        }
+        self.answers.count(complains, now);
+        // Refusals come back before anything that is accepted: not judged by the first of them.
+        let since = self.learned.as_ref().map_or(self.first_at, |l| l.cut_at.max(self.first_at));
+        if complains && now.since(since) >= ONCE_PER && now >= self.left_alone_until {
+            let tally = self.answers.tally(now);
+            if tally.failed >= COMPLAINTS_MIN && share(tally) >= COMPLAINTS_SHARE {
+                self.cut(tally, now);
+            }
+        }
+    }
+
+    fn cut(&mut self, tally: Tally, now: Timestamp) {
+        let share = share(tally);
+        if let Some(last) = &self.learned {
+            let in_a_row = now.since(last.cut_at) < WITHIN * 3;
+            // Where hardly anything is accepted, a lower pace has not had its chance yet.
+            let in_vain = in_a_row && share < 0.5 && share > last.share / 2.0;
+            self.vain = if in_vain { self.vain + 1 } else { 0 };
+            if self.vain >= VAIN_MAX {
+                self.vain = 0;
+                self.left_alone_until = now + LEAVE_ALONE;
+                self.learned = None;
+                return;
+            }
+        }
+        let counted = now.since(self.first_at).min(self.answers.covered(now));
+        let seconds = counted.as_secs_f64().max(1.0);
+        let accepted = f64::from(tally.calls - tally.failed) / seconds;
+        let before = self.per_s().unwrap_or(f64::MAX);
+        // Where nothing was accepted, what was learned before is halved.
+        let accepted = accepted.max(if before < f64::MAX { before / 2.0 } else { 0.0 });
+        let per_s = (accepted.min(before) * BELOW).max(PER_S_MIN);
+        let limiter = match self.learned.take() {
+            Some(mut learned) => {
+                learned.limiter.adopt(rate(per_s), now);
+                learned.limiter
+            }
+            None => Limiter::new(rate(per_s)),
+        };
+        self.learned = Some(Learned {
+            per_s,
+            limiter,
+            cut_at: now,
+            share,
+            grown_at: now,
+            limits: false,
+            limited_at: now,
+        });
+    }
+}
+
+impl Learned {
+    /// Only a pace that holds somebody up teaches anything about a higher one.
+    fn grow(&mut self, now: Timestamp) {
+        let passed = now.since(self.grown_at);
+        if passed < Duration::from_millis(100) {
+            return;
+        }
+        self.grown_at = now;
+        if std::mem::take(&mut self.limits) {
+            let beyond = now.since(self.cut_at).saturating_sub(NEAR).as_secs_f64();
+            let growth = (GROWTH * 2_f64.powf(beyond / DOUBLES_EVERY_S)).min(GROWTH_MAX);
+            self.per_s *= 1.0 + growth * passed.as_secs_f64().min(1.0);
+            self.limiter.adopt(rate(self.per_s), now);
+        }
+    }
+}
+
+fn rate(per_s: f64) -> Rate {
+    let burst = 1 + (per_s * SLACK.as_secs_f64()) as u32;
+    Rate { per_s, burst, ramp_s: 0 }
+}
+
+fn share(tally: Tally) -> f64 {
+    f64::from(tally.failed) / f64::from(tally.calls.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn at(ms: u64) -> Timestamp {
+        NOW + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn who_never_complains_is_not_paced() {
+        let mut pace = Pace::default();
+        (0..10_000).for_each(|n| pace.report(Signal::Well, at(n)));
+        assert_eq!((pace.available(5_000, at(10_000)), pace.per_s()), (Ok(5_000), None));
+    }
+
+    #[test]
+    fn a_few_complaints_among_many_calls_are_somebodys_own() {
+        let mut pace = Pace::default();
+        for n in 0..10_000 {
+            pace.report(if n % 100 == 0 { Signal::Busy } else { Signal::Well }, at(n));
+        }
+        assert_eq!(pace.per_s(), None);
+    }
+
+    #[test]
+    fn complaints_that_no_pace_makes_fewer_are_left_alone() {
+        let mut pace = Pace::default();
+        let (mut paced, mut sent) = (0, 0);
+        for n in 0..60_000 {
+            if pace.available(1, at(n)).is_ok() {
+                pace.take(1, at(n));
+                pace.report(if n % 10 == 0 { Signal::Busy } else { Signal::Well }, at(n));
+                sent += 1;
+            }
+            paced += u32::from(pace.per_s().is_some());
+        }
+        assert!(paced < 12_000 && sent > 50_000, "paced for {paced} ms, sent {sent}");
+    }
+
+    #[test]
+    fn a_pace_that_holds_nobody_up_is_forgotten() {
+        let mut pace = Pace::default();
+        (0..20).for_each(|n| pace.report(Signal::Busy, at(n * 100)));
+        assert!(pace.per_s().is_some());
+        assert_eq!(pace.available(100, at(310_000)), Ok(100));
+    }
+}
