@@ -60,10 +60,14 @@ holds! {
     Credential = "credential",
     /// The provider calls too many of the tenant's addresses gone to be believed.
     MassGone = "mass-gone guard",
+    /// The provider complains when it is called faster.
+    Pace = "learned pace",
     /// The provider's rate limit is used up.
     RateLimit = "rate limit",
     /// The tenant's rate limit is used up.
     TenantRateLimit = "tenant's rate limit",
+    /// The rate limit of the tenant's credential at the provider is used up.
+    CredentialRateLimit = "credential's rate limit",
     /// Retries took their share of the lane's traffic.
     RetryBudget = "retry budget",
     /// As many calls as allowed are under way to the provider.

@@ -125,11 +125,11 @@ impl Lanes {
         let (calls, epochs) = origin.admit(&lane.tenant, want.min(free), now)?;
         match self.rates.take(lane, calls, now) {
             Ok(paced) => {
-                let pass = Pass::new(origin, lane.clone(), calls, epochs, priority);
-                Ok(pass.paced(paced, self.rates.clone(), now))
+                let pass = Pass::new(origin, lane.clone(), calls, epochs, priority, now);
+                Ok(pass.paced(paced, self.rates.clone()))
             }
             Err(state) => {
-                origin.gates().hand_back(&lane.tenant, calls, epochs);
+                origin.gates().hand_back(&lane.tenant, calls, epochs, now);
                 let on = Hold::RateLimit;
                 let of_provider = matches!(state, LaneState::Waiting { on: at, .. } if at == on);
                 Err(Refusal { state, of_provider })
@@ -149,7 +149,7 @@ impl Lanes {
         let after = match &lesson {
             Some(lesson) => origin.learn(tenant, lesson, ticket.epochs, now, self.roll.next()),
             None => {
-                origin.gates().hand_back(tenant, 1, ticket.epochs);
+                origin.gates().hand_back(tenant, 1, ticket.epochs, now);
                 Aftermath::default()
             }
         };

@@ -11,6 +11,7 @@ use postrider_core::concurrency::Concurrency;
 use postrider_core::credential::Credential;
 use postrider_core::fairness::places;
 use postrider_core::message::Priority;
+use postrider_core::pace::Pace;
 use postrider_core::storm::Storm;
 use postrider_core::throttle::{Pause, Widening, reach};
 use postrider_core::{Hold, LaneState, Scope, Signal, TenantId, Timestamp};
@@ -41,6 +42,7 @@ pub(super) struct Gates {
     pub(super) breaker: Breaker,
     storm: Storm,
     concurrency: Concurrency,
+    pub(super) pace: Pace,
     /// Those of whom something is known that does not hold for all.
     pub(super) tenants: HashMap<TenantId, TenantGates>,
 }
@@ -139,6 +141,7 @@ impl Origin {
                 breaker: Breaker::new(policy),
                 storm: Storm::new(&policy),
                 concurrency,
+                pace: Pace::default(),
                 tenants: HashMap::new(),
             }),
         }
@@ -253,7 +256,9 @@ impl Origin {
     }
 
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
-        self.in_flight() == 0 && self.gates().state(None, now) == LaneState::Ready
+        let gates = self.gates();
+        let knows = gates.pace.per_s().is_some() || gates.state(None, now) != LaneState::Ready;
+        self.in_flight() == 0 && !knows
     }
 }
 
@@ -280,12 +285,29 @@ impl Gates {
             Ok(permit) => {
                 epochs.breaker = permit.epoch;
                 self.credential_back(tenant, calls - permit.calls, epochs);
-                Ok((permit.calls, epochs))
+                self.keep_pace(tenant, permit.calls, epochs, now)
             }
             Err(barred) => {
                 self.credential_back(tenant, calls, epochs);
                 Err(held_by(Hold::Breaker, barred))
             }
+        }
+    }
+
+    fn keep_pace(
+        &mut self,
+        tenant: &TenantId,
+        want: usize,
+        epochs: Epochs,
+        now: Timestamp,
+    ) -> Result<(usize, Epochs), LaneState> {
+        let available = self.pace.available(want, now);
+        let calls = available.unwrap_or(0);
+        self.pace.take(calls, now);
+        self.permits_back(tenant, want - calls, epochs);
+        match available {
+            Ok(calls) => Ok((calls, epochs)),
+            Err(until) => Err(LaneState::Waiting { on: Hold::Pace, until }),
         }
     }
 
@@ -307,10 +329,23 @@ impl Gates {
 
     /// Whether not one lane of the origin may go, or only this one may not.
     fn refusal(&self, state: LaneState, now: Timestamp) -> Refusal {
-        Refusal { state, of_provider: self.state(None, now) != LaneState::Ready }
+        let paced = matches!(state, LaneState::Waiting { on: Hold::Pace, .. });
+        Refusal { state, of_provider: paced || self.state(None, now) != LaneState::Ready }
     }
 
-    pub(super) fn hand_back(&mut self, tenant: &TenantId, calls: usize, epochs: Epochs) {
+    /// Calls that were permitted `at` that time and not made.
+    pub(super) fn hand_back(
+        &mut self,
+        tenant: &TenantId,
+        calls: usize,
+        epochs: Epochs,
+        at: Timestamp,
+    ) {
+        self.pace.refund(calls, at);
+        self.permits_back(tenant, calls, epochs);
+    }
+
+    fn permits_back(&mut self, tenant: &TenantId, calls: usize, epochs: Epochs) {
         self.breaker.hand_back(calls, epochs.breaker);
         self.credential_back(tenant, calls, epochs);
     }
@@ -332,6 +367,7 @@ impl Gates {
     ) -> Aftermath {
         let signal = if lesson.counts_for_breaker { lesson.signal } else { Signal::Nothing };
         let mut turn = self.breaker.report(signal, epochs.breaker, now, roll);
+        self.pace.report(signal, now);
         let storms = self.storm.count(signal, lesson.is_retry, now);
         if storms && self.breaker.state() == BreakerState::Closed {
             turn = Some(self.breaker.open(Cause::Storm, now, roll));

@@ -12,8 +12,10 @@ use super::rates::Rates;
 pub(crate) struct Pass {
     ticket: Ticket,
     calls: usize,
-    /// Where they were paid for, and when.
-    paid: Option<(Arc<Rates>, Timestamp)>,
+    /// When they were permitted.
+    at: Timestamp,
+    /// Where they were paid for.
+    paid: Option<Arc<Rates>>,
 }
 
 /// What a call that was begun has to show when it ends.
@@ -32,16 +34,17 @@ impl Pass {
         calls: usize,
         epochs: Epochs,
         priority: Priority,
+        at: Timestamp,
     ) -> Self {
-        Self { ticket: Ticket { origin, lane, epochs, priority }, calls, paid: None }
+        Self { ticket: Ticket { origin, lane, epochs, priority }, calls, at, paid: None }
     }
 
     /// The same for no more calls than the rate limits were paid for.
-    pub(super) fn paced(mut self, calls: usize, rates: Arc<Rates>, now: Timestamp) -> Self {
+    pub(super) fn paced(mut self, calls: usize, rates: Arc<Rates>) -> Self {
         let surplus = self.calls.saturating_sub(calls);
         self.hand_back(surplus);
         self.calls -= surplus;
-        self.paid = Some((rates, now));
+        self.paid = Some(rates);
         self
     }
 
@@ -60,7 +63,7 @@ impl Pass {
     fn hand_back(&self, calls: usize) {
         if calls > 0 {
             let Ticket { origin, lane, epochs, .. } = &self.ticket;
-            origin.gates().hand_back(&lane.tenant, calls, *epochs);
+            origin.gates().hand_back(&lane.tenant, calls, *epochs, self.at);
         }
     }
 }
@@ -68,8 +71,8 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         self.hand_back(self.calls);
-        if let Some((rates, at)) = self.paid.take().filter(|_| self.calls > 0) {
-            rates.refund(&self.ticket.lane, self.calls, at);
+        if let Some(rates) = self.paid.take().filter(|_| self.calls > 0) {
+            rates.refund(&self.ticket.lane, self.calls, self.at);
         }
     }
 }

@@ -51,6 +51,7 @@ impl Lanes {
             breaker.into_iter().for_each(|v| v.detail = format!("forced {word} {order}"));
         }
         let concurrency = gates.pop();
+        gates.extend(pace_verdict(&origin, now));
         gates.extend(self.rate_verdicts(lane, now));
         gates.push(self.budget_verdict(lane, now));
         gates.extend(concurrency);
@@ -109,6 +110,15 @@ impl Lanes {
         };
         vec![verdict(Hold::TenantPaused, tenant), verdict(Hold::Paused, own)]
     }
+}
+
+/// Only where something was learned.
+fn pace_verdict(origin: &Origin, now: Timestamp) -> Option<Verdict> {
+    let gates = origin.gates();
+    let per_s = gates.pace.per_s()?;
+    let until = gates.pace.next(now);
+    let detail = format!("the provider seems to take {per_s:.0} calls per second");
+    Some(Verdict { gate: Hold::Pace, open: until.is_none(), until, detail })
 }
 
 fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp) -> Vec<Verdict> {

@@ -241,11 +241,20 @@ pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
             "check the tenant's credential; `postrider vapid rotate` makes a new VAPID key".into(),
         ],
         Some(Hold::MassGone) => gone_indeed(lane),
+        Some(Hold::Pace) => {
+            vec![
+                "wait: it is called as fast as it takes; ask the provider for a higher limit"
+                    .into(),
+            ]
+        }
         Some(Hold::RateLimit) => {
             vec!["wait, or raise the channel's `rate_per_s` in postrider.toml".into()]
         }
         Some(Hold::TenantRateLimit) => {
             vec!["wait, or raise the tenant's `rate_per_s` in postrider.toml".into()]
+        }
+        Some(Hold::CredentialRateLimit) => {
+            vec!["wait, or raise the channel's `rate_per_credential_s` in postrider.toml".into()]
         }
         Some(Hold::RetryBudget) => {
             vec!["wait, or raise [retry_budget] in postrider.toml".into()]
