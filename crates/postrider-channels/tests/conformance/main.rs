@@ -16,6 +16,7 @@ macro_rules! every_channel {
         every_channel!(@ webpush, Webpush, [$($promise),*]);
         every_channel!(@ webhook, Webhook, [$($promise),*]);
         every_channel!(@ http, Http, [$($promise),*]);
+        every_channel!(@ chat, Chat, [$($promise),*]);
     };
     (@ $module:ident, $kind:ident, [$($promise:ident),*]) => {
         mod $module {

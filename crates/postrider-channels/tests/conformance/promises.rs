@@ -363,7 +363,7 @@ pub(crate) async fn refusals_of_webhooks_and_http_are_retried_where_the_class_as
         let class = Arc::new(Class { retry_all: true, ..Class::default() });
         let patient = postrider_core::Attempt { class, ..attempt.clone() };
         let (plain, patient) = (rig.one(attempt).await.outcome, rig.one(patient).await.outcome);
-        if kind == ChannelKind::Webpush {
+        if matches!(kind, ChannelKind::Webpush | ChannelKind::Chat) {
             assert_eq!(plain, patient, "{status}");
         } else {
             assert_eq!((plain, patient), (Outcome::DropMessage, BACKOFF), "{status}");

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_channels::{
-    Credentials, HttpChannel, Pool, PoolConfig, Secret, VapidKey, VapidKeys, WebPushChannel,
-    WebPushConfig, WebhookChannel, WebhookSecrets, Wiring,
+    ChatChannel, Credentials, HttpChannel, Pool, PoolConfig, Secret, VapidKey, VapidKeys,
+    WebPushChannel, WebPushConfig, WebhookChannel, WebhookSecrets, Wiring,
 };
 use postrider_core::message::Envelope;
 use postrider_core::{
@@ -145,6 +145,7 @@ impl Rig {
             }
             ChannelKind::Webhook => Box::new(WebhookChannel::new(wiring, Arc::new(Secrets))),
             ChannelKind::Http => Box::new(HttpChannel::new(wiring, Arc::new(OneCredential))),
+            ChannelKind::Chat => Box::new(ChatChannel::new(wiring, BTreeMap::new())),
             other => panic!("{other} is not in this suite"),
         };
         Self { kind, clock, pool, channel: Built::Ready(channel) }
@@ -166,6 +167,7 @@ impl Rig {
                 credential: None,
             },
             ChannelKind::Fcm | ChannelKind::Apns => crate::push::target(self.kind, url),
+            ChannelKind::Chat => Target::Chat { url: url.into() },
             other => panic!("{other} is not in this suite"),
         }
     }

@@ -158,7 +158,10 @@ impl Relay {
         }
         let opened = self.open(deadline).await;
         let mut idle = self.lock();
-        idle.closed_door = opened.as_ref().err().map(|end| (Instant::now(), end.clone()));
+        // What the relay has against us, it may say to everybody; only a door that is shut is not
+        // knocked at again.
+        let shut = opened.as_ref().err().filter(|end| matches!(end, End::NotSent { .. }));
+        idle.closed_door = shut.map(|end| (Instant::now(), end.clone()));
         opened
     }
 
