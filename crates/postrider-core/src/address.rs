@@ -54,6 +54,12 @@ impl ChannelKind {
         matches!(self, Self::Fcm | Self::Apns | Self::Email | Self::Sms)
     }
 
+    /// Whether a person sees a repeat: these providers know neither an idempotency key nor anything
+    /// else by which they could drop one.
+    pub fn shows_repeats(self) -> bool {
+        matches!(self, Self::Email | Self::Sms)
+    }
+
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|c| c.name() == name)
     }

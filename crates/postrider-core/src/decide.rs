@@ -18,6 +18,8 @@ use crate::ttl;
 
 /// How long work rests that waits for a credential or a person.
 pub const PARK: Duration = Duration::from_secs(300);
+/// What may have arrived, and would be seen twice, is repeated no sooner.
+pub const REPEAT_PAUSE: Duration = Duration::from_secs(60);
 /// How often a request that was not processed is repeated at once.
 pub const MAX_REPLAYS: u32 = 3;
 /// After that, it rests at least this long: what counts nowhere must not spin.
@@ -34,6 +36,8 @@ pub const CRASHES_MAX: u32 = 3;
 pub struct Rules<'a> {
     pub retry: &'a RetryPolicy,
     pub on_ambiguous: OnAmbiguous,
+    /// A person sees a repeat, because no provider drops it: a mail, a text message.
+    pub shows_repeats: bool,
     pub on_expiry: OnExpiry,
     pub ttl_s: u32,
     pub expires_at: Timestamp,
@@ -164,6 +168,9 @@ pub fn decide(
         Outcome::Reconnect if progress.replays < MAX_REPLAYS => at_once(rules, now, false),
         Outcome::Reconnect => uncounted(rules, now, by_formula().max(REPLAY_PAUSE)),
         Outcome::Ambiguous => match rules.on_ambiguous {
+            OnAmbiguous::Resend if rules.shows_repeats => {
+                repeat_once(progress, rules, now, by_formula())
+            }
             OnAmbiguous::Resend => retry(by_formula(), Duration::ZERO),
             OnAmbiguous::Park => Decision::DeadLetter(DeadReason::Ambiguous),
             OnAmbiguous::Drop => Decision::Drop,
@@ -172,6 +179,19 @@ pub fn decide(
         Outcome::Expired if progress.attempts <= 1 => Decision::Expire,
         Outcome::Expired => too_late(rules),
     }
+}
+
+/// Where a person would see a repeat, one is risked at the most, and not soon; then a person decides.
+fn repeat_once(
+    progress: &Progress,
+    rules: &Rules<'_>,
+    now: Timestamp,
+    by_formula: Duration,
+) -> Decision {
+    if progress.attempts > 1 {
+        return Decision::DeadLetter(DeadReason::Ambiguous);
+    }
+    again_later(progress, rules, now, by_formula.max(REPEAT_PAUSE))
 }
 
 /// A retry that uses up one of the policy's, if there is one left and time for it.

@@ -33,6 +33,7 @@ fn rules(retry: &RetryPolicy) -> Rules<'_> {
     Rules {
         retry,
         on_ambiguous: OnAmbiguous::Resend,
+        shows_repeats: false,
         on_expiry: OnExpiry::DeadLetter,
         ttl_s: 3600,
         expires_at: NOW + Duration::from_secs(3600),
@@ -271,4 +272,16 @@ fn after_the_deadline_nothing_is_tried_again() {
             assert!(is_end, "{} → {found:?}", outcome.name());
         }
     }
+}
+
+#[test]
+fn a_mail_or_text_in_doubt_is_repeated_once_and_not_soon() {
+    let policy = policy();
+    let seen = Rules { shows_repeats: true, ..rules(&policy) };
+    let ask = |attempts| {
+        let progress = Progress { attempts, excused: true, ..Progress::default() };
+        decide(&Outcome::Ambiguous, &progress, &seen, NOW, 0.5)
+    };
+    assert_eq!(ask(1), Decision::Retry { after: Duration::from_secs(60), counted: true });
+    assert_eq!(ask(2), Decision::DeadLetter(DeadReason::Ambiguous));
 }

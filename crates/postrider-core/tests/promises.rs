@@ -88,6 +88,7 @@ fn rules<'a>(retry: &'a RetryPolicy, ttl_s: u32, park: bool, expire: bool) -> Ru
     Rules {
         retry,
         on_ambiguous: if park { OnAmbiguous::Park } else { OnAmbiguous::Resend },
+        shows_repeats: false,
         on_expiry: if expire { OnExpiry::Expire } else { OnExpiry::DeadLetter },
         ttl_s,
         expires_at: ttl::expires_at(NOW, None, ttl_s),

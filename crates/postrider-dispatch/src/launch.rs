@@ -380,6 +380,7 @@ fn rules<'a>(leased: &'a Leased, class: &'a Class) -> Rules<'a> {
     Rules {
         retry: own.unwrap_or(&class.retry),
         on_ambiguous: class.on_ambiguous,
+        shows_repeats: leased.target.channel().shows_repeats(),
         on_expiry: class.on_expiry,
         ttl_s: leased.message.ttl_s,
         expires_at: leased.expires_at,
