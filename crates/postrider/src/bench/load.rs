@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 
 use super::process::KEY;
-use super::raw::{Connection, count, request};
+use super::raw::{Connection, count, request, request_for};
 
 /// What the messages of a run are addressed to.
 #[derive(Clone)]
@@ -114,10 +114,46 @@ pub(super) async fn batches(
             request("POST", "/v1/messages/batch", KEY, "application/x-ndjson", body.as_bytes()),
         ));
     }
+    let start = Instant::now();
+    post_all(server, connections, requests).await?;
+    Ok(messages as f64 / start.elapsed().as_secs_f64())
+}
+
+/// The same number of messages for each pair of tenant and class, as far as they go round.
+pub(super) async fn spread(
+    server: SocketAddr,
+    addressee: &Addressee,
+    tenants: usize,
+    classes: usize,
+    messages: usize,
+) -> Result<()> {
+    let mut requests = Vec::new();
+    for tenant in 0..tenants {
+        let own: Vec<_> = (tenant..messages).step_by(tenants).collect();
+        for part in own.chunks(LINES_PER_REQUEST) {
+            let line = |n: &usize| {
+                let message = addressee.message(*n, None);
+                let whole = message.strip_suffix('}').unwrap_or(&message);
+                format!(r#"{whole},"class":"c{}"}}"#, n / tenants % classes)
+            };
+            let body = part.iter().map(line).collect::<Vec<_>>().join("\n");
+            let (name, path) = (format!("t{tenant}"), "/v1/messages/batch");
+            let kind = "application/x-ndjson";
+            let request = request_for(&name, "POST", path, KEY, kind, body.as_bytes());
+            requests.push((part.len(), request));
+        }
+    }
+    post_all(server, 8, requests).await
+}
+
+async fn post_all(
+    server: SocketAddr,
+    connections: usize,
+    requests: Vec<(usize, Vec<u8>)>,
+) -> Result<()> {
     let requests = Arc::new(requests);
     let next = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
-    let start = Instant::now();
     for _ in 0..connections {
         let (next, requests) = (next.clone(), requests.clone());
         tasks.spawn(async move {
@@ -138,7 +174,7 @@ pub(super) async fn batches(
     while let Some(done) = tasks.join_next().await {
         done??;
     }
-    Ok(messages as f64 / start.elapsed().as_secs_f64())
+    Ok(())
 }
 
 /// A steady stream at a given rate, for latency.
@@ -194,7 +230,8 @@ pub(super) async fn ask(
     path: &str,
 ) -> Result<serde_json::Value> {
     let mut connection = Connection::open(&address.to_string()).await?;
-    let answer = connection.exchange(&request(method, path, KEY, "application/json", b"")).await?;
+    let question = request_for("*", method, path, KEY, "application/json", b"");
+    let answer = connection.exchange(&question).await?;
     ensure!(answer.status < 300, "{method} {path} answered {}", answer.status);
     if answer.body.is_empty() {
         return Ok(serde_json::Value::Null);

@@ -2,6 +2,7 @@
 //! processes over real sockets and TLS, every accept is fsynced, the sandbox decrypts. The machine's
 //! own limits are measured in the same run, so that ratios can be read off.
 
+mod lanes;
 mod limits;
 mod load;
 mod process;
@@ -26,8 +27,8 @@ pub struct BenchArgs {
     /// Messages per delivery measurement
     #[arg(long, default_value_t = 100_000)]
     messages: usize,
-    /// Measure only this: accept, webpush, webhook or latency
-    #[arg(long, value_parser = ["accept", "webpush", "webhook", "latency"])]
+    /// Measure only this: accept, webpush, webhook, lanes or latency
+    #[arg(long, value_parser = ["accept", "webpush", "webhook", "lanes", "latency"])]
     only: Option<String>,
     /// Where to put the data folder; on the disk that you want to measure
     #[arg(long)]
@@ -76,6 +77,9 @@ async fn measure(args: &BenchArgs, dir: &std::path::Path) -> Result<Report> {
     if wants("webpush") {
         let to = bench.webpush().await?;
         bench.deliver("webpush", to).await?;
+    }
+    if wants("lanes") {
+        bench.lanes().await?;
     }
     if wants("latency") {
         bench.latency().await?;
@@ -165,45 +169,56 @@ impl Bench<'_> {
         let (server, address) = process::server(&dir, "api", &self.sandbox).await?;
         load::batches(address, &to, 8, n, None).await?;
         server.stop()?;
-        load::ask(self.sandbox.http, "DELETE", "/sandbox/received").await?;
-        let sandbox_before = self.sandbox.process.cpu()?;
-        let (server, address) = process::server(&dir, "all", &self.sandbox).await?;
-        let received = self.await_received(n).await?;
-        let (cpu, sandbox_cpu) = (server.cpu()?, self.sandbox.process.cpu()? - sandbox_before);
-        let took = received.seconds;
+        let drained = self.drained(&dir, n).await?;
         let aim = if name == "webpush" { 6_000.0 } else { 12_000.0 };
         self.report.add(
             &format!("{name}.delivered"),
-            n as f64 / took,
+            n as f64 / drained.received.seconds,
             "delivered/s, server and sandbox sharing this machine",
             Some(aim),
         );
         self.report.add(
             &format!("{name}.cpu"),
-            per_message_us(cpu, n),
+            per_message_us(drained.cpu, n),
             "µs of server CPU per delivery, all in",
             None,
         );
         self.report.add(
             &format!("{name}.sandbox_cpu"),
-            per_message_us(sandbox_cpu, n),
+            per_message_us(drained.sandbox_cpu, n),
             "µs of sandbox CPU per delivery",
             None,
         );
         self.report.add(
             &format!("{name}.duplicates"),
-            received.duplicates as f64,
+            drained.received.duplicates as f64,
             "delivered twice",
             None,
         );
         self.report.add(
             &format!("{name}.memory"),
-            server.peak_memory()? as f64 / 1e6,
+            drained.peak_memory as f64 / 1e6,
             "MB at the most",
             None,
         );
+        Ok(())
+    }
+
+    /// Starts a server on what is queued in a folder, and waits until all of it is delivered.
+    async fn drained(&self, dir: &std::path::Path, n: usize) -> Result<Drained> {
+        load::ask(self.sandbox.http, "DELETE", "/sandbox/received").await?;
+        let sandbox_before = self.sandbox.process.cpu()?;
+        let (server, address) = process::server(dir, "all", &self.sandbox).await?;
+        let received = self.await_received(n).await?;
+        let drained = Drained {
+            received,
+            cpu: server.cpu()?,
+            sandbox_cpu: self.sandbox.process.cpu()? - sandbox_before,
+            peak_memory: server.peak_memory()?,
+        };
         self.await_settled(address, n).await?;
-        server.stop()
+        server.stop()?;
+        Ok(drained)
     }
 
     async fn latency(&mut self) -> Result<()> {
@@ -257,6 +272,13 @@ impl Bench<'_> {
 struct Received {
     seconds: f64,
     duplicates: i64,
+}
+
+struct Drained {
+    received: Received,
+    cpu: Duration,
+    sandbox_cpu: Duration,
+    peak_memory: u64,
 }
 
 fn per_message_us(cpu: Duration, messages: usize) -> f64 {

@@ -110,7 +110,13 @@ pub(super) async fn server(
     std::fs::create_dir_all(dir)?;
     let listen = free_port()?;
     let data = dir.join("data").display().to_string();
-    let arguments = ["serve", "--listen", &listen.to_string(), "--data", &data, "--role", role];
+    let listen_text = listen.to_string();
+    let mut arguments = vec!["serve", "--listen", &listen_text, "--data", &data, "--role", role];
+    let config = dir.join("postrider.toml");
+    let config_text = config.display().to_string();
+    if config.exists() {
+        arguments.extend(["--config", &config_text]);
+    }
     let environment = [
         ("POSTRIDER_ADMIN_KEY", KEY.to_owned()),
         ("POSTRIDER_NETWORK__ALLOW_PRIVATE_TARGETS", "true".to_owned()),

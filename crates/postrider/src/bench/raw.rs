@@ -24,8 +24,20 @@ pub(super) fn request(
     content_type: &str,
     body: &[u8],
 ) -> Vec<u8> {
+    request_for("default", method, path, key, content_type, body)
+}
+
+/// As [`request`], for a tenant, or for all with `*`.
+pub(super) fn request_for(
+    tenant: &str,
+    method: &str,
+    path: &str,
+    key: &str,
+    content_type: &str,
+    body: &[u8],
+) -> Vec<u8> {
     let mut bytes = format!(
-        "{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {key}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {key}\r\npostrider-tenant: {tenant}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     )
     .into_bytes();

@@ -1,0 +1,47 @@
+//! What a delivery costs over one lane, a thousand and a hundred thousand: tenants × classes against
+//! one receiver, so that nothing but the number of lanes differs.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{Bench, load, process};
+
+/// Tenants and classes.
+const SPREADS: [(usize, usize); 3] = [(1, 1), (10, 100), (250, 400)];
+
+impl Bench<'_> {
+    pub(super) async fn lanes(&mut self) -> Result<()> {
+        let mut over_one = None;
+        for (tenants, classes) in SPREADS {
+            let lanes = tenants * classes;
+            let cost = self.cost_over(tenants, classes).await?;
+            let over_one = *over_one.get_or_insert(cost);
+            let name = format!("lanes.{lanes}");
+            self.report.add(&name, cost, "µs of server CPU per delivery over so many lanes", None);
+            if lanes > 1 {
+                let what = "times what it costs over one lane (aim: at most 1.5)";
+                self.report.add(&format!("{name}.ratio"), cost / over_one, what, None);
+            }
+        }
+        Ok(())
+    }
+
+    async fn cost_over(&mut self, tenants: usize, classes: usize) -> Result<f64> {
+        let (n, lanes) = (self.args.messages, tenants * classes);
+        let dir = self.dir.join(format!("lanes-{lanes}"));
+        self.say(&format!("lanes: {n} webhooks over {lanes} lanes queued, then delivered"));
+        configure(&dir, classes)?;
+        let (server, address) = process::server(&dir, "api", &self.sandbox).await?;
+        load::spread(address, &self.webhook(), tenants, classes, n).await?;
+        server.stop()?;
+        Ok(super::per_message_us(self.drained(&dir, n).await?.cpu, n))
+    }
+}
+
+/// Classes that differ in nothing but their names.
+fn configure(dir: &Path, classes: usize) -> Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let all: String = (0..classes).map(|class| format!("[classes.c{class}]\n")).collect();
+    Ok(std::fs::write(dir.join("postrider.toml"), all)?)
+}
