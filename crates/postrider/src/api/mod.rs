@@ -1,6 +1,7 @@
 //! The HTTP API: routes, rights, bodies in and out. Every decision about a message is made behind
 //! it, by the gate and the store.
 
+mod accounts;
 mod addresses;
 mod api_keys;
 mod auth;
@@ -30,6 +31,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn;
 use axum::routing::{MethodRouter, delete, get, post};
+use postrider_channels::accounts::AccountBook;
 use postrider_channels::pool::Pool;
 use postrider_core::store::Store;
 use postrider_core::{Clock, Timestamp};
@@ -56,6 +58,8 @@ pub struct Parts {
     pub signing: Arc<SigningKeys>,
     pub metrics: Arc<Metrics>,
     pub pool: Pool,
+    /// The accounts of the channels that have any.
+    pub books: Vec<Arc<dyn AccountBook>>,
 }
 
 /// All that handlers share: the parts, and where the server is in its life.
@@ -146,6 +150,7 @@ fn routes() -> Vec<Route> {
         ("/v1/lanes/{id}/pause", &["post"], post(lanes::pause)),
         ("/v1/lanes/{id}/resume", &["post"], post(lanes::resume)),
         ("/v1/lanes/{id}/breaker", &["post"], post(lanes::breaker)),
+        ("/v1/accounts", &["get"], get(accounts::list)),
         ("/v1/config/reload", &["post"], post(configuration::reload)),
         ("/v1/events", &["get"], get(events::events)),
         ("/v1/classes", &["get"], get(classes::list)),

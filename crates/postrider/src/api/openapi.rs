@@ -6,8 +6,8 @@ use utoipa::{Modify, OpenApi};
 
 use super::settings::{classes, limits, tenants};
 use super::{
-    addresses, api_keys, batch, configuration, dead_letters, deliveries, events, lanes, messages,
-    overview, signing_keys,
+    accounts, addresses, api_keys, batch, configuration, dead_letters, deliveries, events, lanes,
+    messages, overview, signing_keys,
 };
 
 #[derive(OpenApi)]
@@ -48,6 +48,7 @@ use super::{
         lanes::pause,
         lanes::resume,
         lanes::breaker,
+        accounts::list,
         configuration::reload,
         events::events,
         classes::list,

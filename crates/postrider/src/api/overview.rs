@@ -122,7 +122,7 @@ pub(crate) async fn metrics(State(app): State<Shared>, request: Request) -> Answ
     let counts = app.store.counts(None).await?;
     let oldest = app.store.oldest_pending().await?;
     let age = oldest.map(|at| app.clock.now().since(at));
-    let text = app.metrics.render(&counts, age, app.pool.stats());
+    let text = app.metrics.render(&counts, age, app.pool.stats(), &app.account_views());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok((StatusCode::OK, [("content-type", kind)], text).into_response())
 }

@@ -1,6 +1,7 @@
 //! The command line: what each command takes, and the exit code it ends with. The work is done by
 //! the modules that the commands name.
 
+mod accounts;
 mod dead;
 mod lanes;
 mod lists;
@@ -71,7 +72,7 @@ enum Command {
     /// Run the server: API, dispatcher, status page.
     Serve(serve::ServeArgs),
     /// Send one message, or a file of messages.
-    Send(send::SendArgs),
+    Send(Box<send::SendArgs>),
     /// Depth, rates, lanes and dead letters on one screen.
     Status(status::StatusArgs),
     /// Why a delivery is where it is, what it waits for and what can be done.
@@ -92,6 +93,8 @@ enum Command {
     WebhookSecrets(lists::RotatedArgs),
     /// Lanes: list, show, pause, resume, and the breakers of their providers.
     Lanes(lanes::LanesArgs),
+    /// Accounts at providers: which is used, which is held, by what and until when.
+    Accounts(accounts::AccountsArgs),
     /// Classes: list, show, set, reset.
     Classes(settings::ClassesArgs),
     /// Tenants: list, show, set, reset, pause, resume.
@@ -169,7 +172,7 @@ impl Command {
     async fn run(self) -> Outcome {
         match self {
             Self::Serve(args) => serve::run(args).await,
-            Self::Send(args) => send::run(args).await,
+            Self::Send(args) => send::run(*args).await,
             Self::Status(args) => status::run(args).await,
             Self::Explain(args) => messages::explain(args).await,
             Self::Messages(args) => messages::messages(args).await,
@@ -180,6 +183,7 @@ impl Command {
             Self::Vapid(args) => lists::vapid(args).await,
             Self::WebhookSecrets(args) => lists::webhook_secrets(args).await,
             Self::Lanes(args) => lanes::run(args).await,
+            Self::Accounts(args) => accounts::run(args).await,
             Self::Classes(args) => settings::classes(args).await,
             Self::Tenants(args) => settings::tenants(args).await,
             Self::Limits(args) => settings::limits(args).await,

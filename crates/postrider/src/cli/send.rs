@@ -19,6 +19,8 @@ use crate::client::{Client, ClientError, Refused};
   postrider send --webhook https://example.com/hook --title Shipped --body 'Order 91'
   postrider send --recipient u-42 --class otp --body 'Your code is 123456' --ttl 120
   postrider send --email ada@example.org --title Shipped --body 'Order 91 is on its way'
+  postrider send --fcm TOKEN --title Shipped --body 'Order 91'
+  postrider send --apns TOKEN --topic com.example.app --title Shipped
   postrider send --sms +4915112345678 --class otp --body 'Your code is 123456'
   postrider send --address adr_… --data '{\"order\":91}' --idempotency-key ord-91:shipped
   postrider send --json-message '{\"to\":…,\"content\":…}'
@@ -30,6 +32,18 @@ pub(super) struct SendArgs {
     /// To an e-mail address; --title is its subject.
     #[arg(long, value_name = "ADDRESS", group = "to")]
     email: Option<String>,
+    /// To a device by its FCM registration token.
+    #[arg(long, value_name = "TOKEN", group = "to")]
+    fcm: Option<String>,
+    /// To an Apple device by its token, with --topic.
+    #[arg(long, value_name = "TOKEN", group = "to", requires = "topic")]
+    apns: Option<String>,
+    /// The app's bundle id, for --apns.
+    #[arg(long, value_name = "BUNDLE", requires = "apns")]
+    topic: Option<String>,
+    /// Where the Apple device was registered: production or sandbox; found out if not given.
+    #[arg(long, value_name = "PLACE", requires = "apns")]
+    environment: Option<String>,
     /// To a phone, e.g. +4915112345678
     #[arg(long, value_name = "PHONE", group = "to")]
     sms: Option<String>,
@@ -97,6 +111,14 @@ fn message(args: &SendArgs) -> Result<Value, Failure> {
         json!({"address": {"channel": "webhook", "url": url}})
     } else if let Some(email) = &args.email {
         json!({"address": {"channel": "email", "email": email}})
+    } else if let Some(token) = &args.fcm {
+        json!({"address": {"channel": "fcm", "token": token}})
+    } else if let Some(token) = &args.apns {
+        let mut address = json!({"channel": "apns", "token": token, "topic": args.topic});
+        if let Some(environment) = &args.environment {
+            address["environment"] = environment.clone().into();
+        }
+        json!({ "address": address })
     } else if let Some(phone) = &args.sms {
         json!({"address": {"channel": "sms", "phone": phone}})
     } else if let Some(url) = &args.chat {
@@ -107,7 +129,7 @@ fn message(args: &SendArgs) -> Result<Value, Failure> {
     } else if let Some(recipient) = &args.recipient {
         json!({"recipient": recipient})
     } else {
-        let whom = "say to whom: --webhook, --email, --sms, --chat, --address, --recipient, --json-message or --file";
+        let whom = "say to whom: --webhook, --fcm, --apns, --email, --sms, --chat, --address, --recipient, --json-message or --file";
         return Err(Failure::Usage(whom.to_owned()));
     };
     let mut content = Map::new();

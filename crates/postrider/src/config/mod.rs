@@ -22,8 +22,9 @@ pub use environment::Environment;
 pub use reference::reference;
 pub use section::Secret;
 use sections::{
-    Admin, Breaker, ChatChannel, Dispatch, EmailChannel, HttpChannel, Log, Network, Retention,
-    RetryBudget, Server, SmsChannel, Store, Tenant, WebhookChannel, WebpushChannel, check_rate,
+    Admin, ApnsChannel, Breaker, ChatChannel, Dispatch, EmailChannel, FcmChannel, HttpChannel, Log,
+    Network, Retention, RetryBudget, Server, SmsChannel, Store, Tenant, WebhookChannel,
+    WebpushChannel, check_rate,
 };
 
 /// Where `serve` looks if it is not told.
@@ -60,6 +61,8 @@ pub struct Config {
     pub webpush: WebpushChannel,
     pub webhook: WebhookChannel,
     pub http: HttpChannel,
+    pub fcm: FcmChannel,
+    pub apns: ApnsChannel,
     pub email: EmailChannel,
     pub sms: SmsChannel,
     pub chat: ChatChannel,
@@ -164,6 +167,8 @@ impl Config {
             ("webpush.timeout_s", self.webpush.timeout_s),
             ("webhook.timeout_s", self.webhook.timeout_s),
             ("http.timeout_s", self.http.timeout_s),
+            ("fcm.timeout_s", self.fcm.timeout_s),
+            ("apns.timeout_s", self.apns.timeout_s),
             ("email.timeout_s", self.email.timeout_s),
             ("sms.timeout_s", self.sms.timeout_s),
             ("chat.timeout_s", self.chat.timeout_s),
@@ -175,6 +180,8 @@ impl Config {
         check_rate("webpush.rate_per_s", self.webpush.rate_per_s)?;
         check_rate("webhook.rate_per_s", self.webhook.rate_per_s)?;
         check_rate("http.rate_per_s", self.http.rate_per_s)?;
+        check_rate("fcm.rate_per_s", self.fcm.rate_per_s)?;
+        check_rate("apns.rate_per_s", self.apns.rate_per_s)?;
         check_rate("email.rate_per_s", self.email.rate_per_s)?;
         check_rate("sms.rate_per_s", self.sms.rate_per_s)?;
         check_rate("chat.rate_per_s", self.chat.rate_per_s)?;
@@ -203,6 +210,8 @@ impl Config {
             self.webpush.timeout_s,
             self.webhook.timeout_s,
             self.http.timeout_s,
+            self.fcm.timeout_s,
+            self.apns.timeout_s,
             self.sms.timeout_s,
             self.chat.timeout_s,
         ];

@@ -6,9 +6,12 @@ use serde_json::{Value, json};
 
 use super::flavour::Answer;
 use super::service::now_s;
+use super::{apns, fcm};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Api {
+    Fcm,
+    Apns,
     Ses,
     SendGrid,
     Twilio,
@@ -24,6 +27,8 @@ impl Api {
     /// `id` is what the provider calls the message.
     pub(super) fn accept(self, id: u64) -> Answer {
         match self {
+            Self::Fcm => fcm::accept(id),
+            Self::Apns => Answer::empty(200),
             Self::Ses => Answer::json(200, &json!({ "MessageId": format!("{id:016x}-000000") })),
             Self::SendGrid => {
                 let mut answer = Answer::empty(202);
@@ -41,6 +46,8 @@ impl Api {
     /// A fault's status in the provider's own words. What it never says is the nearest that it does.
     pub(super) fn refuse(self, status: u16, retry_after_s: Option<u32>) -> Answer {
         let mut answer = match self {
+            Self::Fcm => fcm::refuse(status),
+            Self::Apns => apns::refuse(status),
             Self::Ses => ses(status),
             Self::SendGrid => sendgrid(status, retry_after_s),
             Self::Twilio => twilio(status),

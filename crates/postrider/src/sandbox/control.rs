@@ -90,6 +90,16 @@ fn route(app: &App, parts: &Parts, content: &Bytes) -> anyhow::Result<Response<O
         (&Method::PUT, ["http", name]) => put_receiver(app, Kind::Http, name, content)?,
         (&Method::PUT, ["email", name]) => put_receiver(app, Kind::Email, name, content)?,
         (&Method::PUT, ["sms", name]) => put_receiver(app, Kind::Sms, name, content)?,
+        (&Method::PUT, ["fcm", name]) => put_receiver(app, Kind::Fcm, name, content)?,
+        (&Method::PUT, ["apns", name]) => put_receiver(app, Kind::Apns, name, content)?,
+        (&Method::GET, ["fcm", "service-account"]) => {
+            let origin = app.origins.get().map_or("", |(https, _)| https);
+            ok(&app.google.service_account(origin).context("no key could be made")?)
+        }
+        (&Method::GET, ["fcm", "tokens"]) => ok(&json!({ "granted": app.google.granted() })),
+        (&Method::GET, ["apns", "key"]) => {
+            ok(&app.apple.credential().context("no key could be made")?)
+        }
         (&Method::PUT, ["chat", name]) => put_receiver(app, Kind::Chat, name, content)?,
         (&Method::GET, ["last", kind, name]) => last(app, kind, name),
         (&Method::PUT, ["faults"]) => put_faults(app, content)?,
@@ -111,12 +121,17 @@ fn about(app: &App) -> Value {
             "PUT /sandbox/email/<address> {faults, script, stage}",
             "PUT /sandbox/sms/<phone> {faults, script}",
             "PUT /sandbox/chat/<slack|discord|teams>.<name> {faults, script}",
+            "PUT /sandbox/fcm/<token> {faults, script}",
+            "GET /sandbox/fcm/service-account",
+            "GET /sandbox/fcm/tokens",
+            "PUT /sandbox/apns/<token> {faults, script}",
+            "GET /sandbox/apns/key",
             "PUT /sandbox/faults {profile}",
             "GET /sandbox/received",
             "GET /sandbox/received/ids",
             "GET /sandbox/received/<id>",
             "DELETE /sandbox/received",
-            "GET /sandbox/last/<push|hook|http|email|sms|chat>/<name>",
+            "GET /sandbox/last/<push|hook|http|email|sms|chat|fcm|apns>/<name>",
             "GET /sandbox/ca.pem",
         ],
     })
@@ -235,6 +250,7 @@ pub(super) fn set_up(app: &App, kind: Kind, name: &str, wish: &ReceiverWish) -> 
         Kind::Email => Detail::Mailbox,
         Kind::Sms => Detail::Phone,
         Kind::Chat => Detail::Chat,
+        Kind::Fcm | Kind::Apns => Detail::Device,
     };
     app.targets.put(kind, name, setup, detail);
     Ok(())

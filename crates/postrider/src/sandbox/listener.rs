@@ -4,7 +4,7 @@
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,12 +31,33 @@ pub(super) struct Line {
     cut: AtomicBool,
     go_away: AtomicBool,
     changed: Notify,
+    /// For a provider that takes one request at a time until it has accepted one.
+    proven: AtomicBool,
+    guests: AtomicUsize,
 }
 
 impl Line {
     fn new(scheme: &'static str) -> Self {
         let (cut, go_away) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { scheme, cut, go_away, changed: Notify::new() }
+        let (proven, guests) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { scheme, cut, go_away, changed: Notify::new(), proven, guests }
+    }
+
+    /// Whether another request may come in beside those that are there.
+    pub(super) fn enter(&self) -> bool {
+        let alone = self.guests.fetch_add(1, Ordering::SeqCst) == 0;
+        let may = alone || self.proven.load(Ordering::SeqCst);
+        if !may {
+            self.guests.fetch_sub(1, Ordering::SeqCst);
+        }
+        may
+    }
+
+    pub(super) fn leave(&self, accepted: bool) {
+        if accepted {
+            self.proven.store(true, Ordering::SeqCst);
+        }
+        self.guests.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// From here on nothing that arrives on this connection is processed.

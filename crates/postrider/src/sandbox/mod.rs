@@ -7,6 +7,8 @@
 //! inside: only of what a sender sees.
 
 mod api;
+mod apns;
+mod apple;
 mod args;
 mod body;
 mod chat;
@@ -15,7 +17,9 @@ mod correlation;
 mod counts;
 mod ece;
 mod fault;
+mod fcm;
 mod flavour;
+mod google;
 mod hook;
 mod limit;
 mod listener;
@@ -48,6 +52,8 @@ pub use profile::{BUILT_IN, Per, Profile, Rule, Window};
 pub use smtp::Stage as SmtpStage;
 pub use target::{Kind, SubscriptionInfo, SubscriptionKeys};
 
+use apple::Apple;
+use google::Google;
 use limit::Limits;
 use received::Received;
 use service::App;
@@ -176,6 +182,16 @@ impl Sandbox {
         control::set_up(&self.app, kind, name, wish)
     }
 
+    /// The same as `GET /sandbox/fcm/service-account`.
+    pub fn fcm_service_account(&self) -> serde_json::Value {
+        self.app.google.service_account(self.https_origin()).unwrap_or_default()
+    }
+
+    /// The same as `GET /sandbox/apns/key`.
+    pub fn apns_key(&self) -> serde_json::Value {
+        self.app.apple.credential().unwrap_or_default()
+    }
+
     /// The same as `GET /sandbox/received`.
     pub fn received(&self) -> serde_json::Value {
         self.app.received.summary()
@@ -199,6 +215,8 @@ fn make_app(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<App> {
         targets: Arc::clone(&targets),
         received: Arc::new(Received::new(targets)),
         verifier: Verifier::default(),
+        google: Google::default(),
+        apple: Apple::default(),
         limits: Limits::new(config.rate_per_s, config.concurrency_max),
         profile: RwLock::new(Arc::new(config.profile.clone())),
         default_secret: secret.context("the webhook secret")?,

@@ -10,13 +10,17 @@ use http::{HeaderMap, Request, Response, header};
 use hyper::body::Incoming;
 
 use super::api::Api;
+use super::apns;
+use super::apple::Apple;
 use super::body::{Outgoing, ReadError};
 use super::chat;
 use super::control;
 use super::correlation::Correlation;
 use super::counts::Flaw;
 use super::fault::Fault;
+use super::fcm;
 use super::flavour::{Answer, Refusal};
+use super::google::Google;
 use super::hook;
 use super::limit::Limits;
 use super::listener::Line;
@@ -38,6 +42,8 @@ pub(super) struct App {
     pub targets: Arc<Targets>,
     pub received: Arc<Received>,
     pub verifier: Verifier,
+    pub google: Google,
+    pub apple: Apple,
     pub limits: Limits,
     pub profile: RwLock<Arc<Profile>>,
     /// For webhook receivers that have no secret of their own.
@@ -87,11 +93,32 @@ pub(super) async fn handle(
     if parts.uri.path().starts_with("/sandbox") {
         return Ok(control::handle(&app, &parts, body).await);
     }
+    if parts.uri.path() == "/token" {
+        return fcm::token(&app, &parts, body).await.map(Into::into).map_err(|_| Cut::abrupt());
+    }
     if line.is_cut() {
         return Err(Cut::unprocessed());
     }
-    match receive(&app, &line, parts, body).await {
-        Ok(Ok(arrival)) => settle(&app, &line, arrival).await,
+    if !parts.uri.path().starts_with("/3/") {
+        return answer(&app, &line, parts, body).await;
+    }
+    // Apple's: one at a time until one was accepted.
+    if !line.enter() {
+        return Err(Cut::unprocessed());
+    }
+    let answered = answer(&app, &line, parts, body).await;
+    line.leave(answered.as_ref().is_ok_and(|response| response.status().is_success()));
+    answered
+}
+
+async fn answer(
+    app: &App,
+    line: &Line,
+    parts: Parts,
+    body: Incoming,
+) -> Result<Response<Outgoing>, Cut> {
+    match receive(app, line, parts, body).await {
+        Ok(Ok(arrival)) => settle(app, line, arrival).await,
         Ok(Err(refused)) => {
             let status = refused.answer.status.as_u16();
             let now = app.received.since_start_ms();
@@ -116,6 +143,10 @@ async fn receive(
         hook::receive(app, parts, body).await
     } else if path.starts_with("/http/") {
         hook::receive_plain(app, parts, body).await
+    } else if path.starts_with("/3/") {
+        apns::receive(app, parts, body).await
+    } else if fcm::project_of(path).is_some() {
+        fcm::receive(app, parts, body).await
     } else if path == "/v2/email/outbound-emails" {
         mailapi::receive(app, parts, body, Api::Ses).await
     } else if path == "/v3/mail/send" {
@@ -237,6 +268,9 @@ impl App {
 
 impl Arrival {
     fn acceptance(&self, app: &App, attempt: &Attempt) -> Answer {
+        if self.api == Some(Api::Apns) {
+            return apns::accept(&self.id);
+        }
         if let Some(api) = self.api {
             return api.accept(self.id.stable_hash(u64::from(attempt.number)));
         }

@@ -33,11 +33,21 @@ pub enum Kind {
     Email,
     Sms,
     Chat,
+    Fcm,
+    Apns,
 }
 
 impl Kind {
-    pub const ALL: [Self; 6] =
-        [Self::Push, Self::Hook, Self::Http, Self::Email, Self::Sms, Self::Chat];
+    pub const ALL: [Self; 8] = [
+        Self::Push,
+        Self::Hook,
+        Self::Http,
+        Self::Email,
+        Self::Sms,
+        Self::Chat,
+        Self::Fcm,
+        Self::Apns,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -47,6 +57,8 @@ impl Kind {
             Self::Email => "email",
             Self::Sms => "sms",
             Self::Chat => "chat",
+            Self::Fcm => "fcm",
+            Self::Apns => "apns",
         }
     }
 }
@@ -75,11 +87,15 @@ pub struct Setup {
 
 pub enum Detail {
     Push(Box<Subscription>),
-    Hook { secret: Option<Box<hmac::Key>> },
+    Hook {
+        secret: Option<Box<hmac::Key>>,
+    },
     Http,
     Mailbox,
     Phone,
     Chat,
+    /// Of FCM or of APNs.
+    Device,
 }
 
 /// A browser's side of a push subscription.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use postrider_channels::accounts::{AccountConfig, Accounts};
+use postrider_channels::accounts::{AccountBook, AccountConfig, Accounts};
 use postrider_channels::email::{EmailAccount, EmailSettings};
 use postrider_channels::intake::{ChatIntake, EmailIntake, NetworkPolicy, Serves, SmsIntake};
 use postrider_channels::sms::{SmsAccount, SmsSettings};
@@ -43,6 +43,10 @@ impl Mailing {
             Arc::new(SmsIntake::new(serves(&self.sms))),
             Arc::new(ChatIntake::new(policy)),
         ]
+    }
+
+    pub(crate) fn books(&self) -> Vec<Arc<dyn AccountBook>> {
+        vec![self.email.clone(), self.sms.clone()]
     }
 
     pub(crate) fn channels(

@@ -3,6 +3,7 @@
 mod listen;
 mod mailing;
 pub(crate) mod parts;
+mod pushing;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -86,16 +87,18 @@ async fn start_all(
     let metrics = Metrics::new();
     let pool = parts::pool(&config)?;
     let mailing = mailing::Mailing::new(&config, &pool, &clock)?;
+    let tables = Tables::new(parts::table(&config));
+    let wiring = parts::wiring(&pool, &clock, &tables);
+    let pushing = pushing::Pushing::new(&config, &wiring).await?;
     let policies = Policies::new(parts::policy(&config));
     let gate = Gate::new(
         store.clone(),
-        parts::intakes(&config, &mailing),
+        parts::intakes(&config, &mailing, &pushing),
         policies.clone(),
         &signing.hash_key(),
         clock.clone(),
     );
-    let tables = Tables::new(parts::table(&config));
-    let channels = parts::channels(&config, &pool, &clock, &signing, &tables, &mailing)?;
+    let channels = parts::channels(&config, &wiring, &signing, &mailing, &pushing)?;
     let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
     let app = Arc::new(App::new(api::Parts {
         live: Live::new(sources, config.clone(), store.clone(), lanes.clone(), tables),
@@ -108,6 +111,7 @@ async fn start_all(
         signing,
         metrics: metrics.clone(),
         pool,
+        books: mailing.books().into_iter().chain(pushing.books()).collect(),
     }));
     let listening = Listening::start(api::router(app.clone()), &config.server)
         .await

@@ -18,6 +18,7 @@ use postrider_dispatch::{Limits, Policy};
 use postrider_store::{EmbeddedStore, MemoryStore, Options};
 
 use super::mailing::Mailing;
+use super::pushing::Pushing;
 use crate::config::Config;
 use crate::config::sections::{Tenant, rate};
 use crate::keys::SigningKeys;
@@ -53,29 +54,38 @@ pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
     })?)
 }
 
-pub(super) fn intakes(config: &Config, mailing: &Mailing) -> Vec<Arc<dyn Intake>> {
+pub(super) fn intakes(
+    config: &Config,
+    mailing: &Mailing,
+    pushing: &Pushing,
+) -> Vec<Arc<dyn Intake>> {
     let policy = NetworkPolicy {
         allow_private_targets: config.network.allow_private_targets,
         allow_plain_http: config.network.allow_plain_http,
     };
     let mut intakes = intake::all(policy);
     intakes.extend(mailing.intakes(policy));
+    intakes.extend(pushing.intakes());
     intakes
+}
+
+/// What a channel needs from the outside, with its own deadline.
+pub(super) fn wiring(
+    pool: &Pool,
+    clock: &Arc<dyn Clock>,
+    tables: &Arc<Tables>,
+) -> impl Fn(u64) -> Wiring + use<> {
+    let all = Wiring { tables: tables.clone(), ..Wiring::new(pool.clone(), clock.clone()) };
+    move |timeout_s| Wiring { attempt_timeout: Duration::from_secs(timeout_s), ..all.clone() }
 }
 
 pub(super) fn channels(
     config: &Config,
-    pool: &Pool,
-    clock: &Arc<dyn Clock>,
+    wiring: impl Fn(u64) -> Wiring,
     signing: &Arc<SigningKeys>,
-    tables: &Arc<Tables>,
     mailing: &Mailing,
+    pushing: &Pushing,
 ) -> anyhow::Result<Vec<Arc<dyn Channel>>> {
-    let wiring = |timeout_s| Wiring {
-        tables: tables.clone(),
-        attempt_timeout: Duration::from_secs(timeout_s),
-        ..Wiring::new(pool.clone(), clock.clone())
-    };
     let credentials = EnvAndFiles::allowing(config.http.allowed_credentials());
     let webpush =
         WebPushConfig { subject: config.webpush.subject.clone(), ..WebPushConfig::default() };
@@ -85,6 +95,7 @@ pub(super) fn channels(
         Arc::new(HttpChannel::new(wiring(config.http.timeout_s), Arc::new(credentials))),
     ];
     channels.extend(mailing.channels(config, wiring));
+    channels.extend(pushing.channels());
     Ok(channels)
 }
 
@@ -111,6 +122,8 @@ fn limits(config: &Config) -> Limits {
             (ChannelKind::Webpush, config.webpush.concurrency),
             (ChannelKind::Webhook, config.webhook.concurrency),
             (ChannelKind::Http, config.http.concurrency),
+            (ChannelKind::Fcm, config.fcm.concurrency),
+            (ChannelKind::Apns, config.apns.concurrency),
             (ChannelKind::Email, config.email.concurrency),
             (ChannelKind::Sms, config.sms.concurrency),
             (ChannelKind::Chat, config.chat.concurrency),
@@ -129,11 +142,14 @@ fn limits(config: &Config) -> Limits {
 
 fn rates(config: &Config) -> HashMap<ChannelKind, Rate> {
     let (push, hook, http) = (&config.webpush, &config.webhook, &config.http);
+    let (fcm, apns) = (&config.fcm, &config.apns);
     let (email, sms, chat) = (&config.email, &config.sms, &config.chat);
     [
         (ChannelKind::Webpush, rate(push.rate_per_s, push.rate_burst, push.rate_ramp_s)),
         (ChannelKind::Webhook, rate(hook.rate_per_s, hook.rate_burst, hook.rate_ramp_s)),
         (ChannelKind::Http, rate(http.rate_per_s, http.rate_burst, http.rate_ramp_s)),
+        (ChannelKind::Fcm, rate(fcm.rate_per_s, fcm.rate_burst, fcm.rate_ramp_s)),
+        (ChannelKind::Apns, rate(apns.rate_per_s, apns.rate_burst, apns.rate_ramp_s)),
         (ChannelKind::Email, rate(email.rate_per_s, email.rate_burst, email.rate_ramp_s)),
         (ChannelKind::Sms, rate(sms.rate_per_s, sms.rate_burst, sms.rate_ramp_s)),
         (ChannelKind::Chat, rate(chat.rate_per_s, chat.rate_burst, chat.rate_ramp_s)),

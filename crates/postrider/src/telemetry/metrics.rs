@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use postrider_channels::accounts::AccountView;
 use postrider_channels::pool::PoolStats;
 use postrider_core::store::{Admission, Counts};
 use postrider_core::{DeadReason, State, Timestamp};
@@ -14,6 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::accounts::AccountMetrics;
 use super::events::Events;
 use super::labels::{LaneLabels, OutcomeLabel, Providers};
 use super::rates::{RatesBody, Totals, TotalsBody, count};
@@ -41,6 +43,7 @@ pub struct Metrics {
     oldest_seconds: Gauge<f64, AtomicU64>,
     in_flight: Gauge,
     connections: Gauge,
+    accounts: AccountMetrics,
 }
 
 impl Metrics {
@@ -65,6 +68,7 @@ impl Metrics {
             oldest_seconds: Gauge::default(),
             in_flight: Gauge::default(),
             connections: Gauge::default(),
+            accounts: AccountMetrics::default(),
         };
         metrics.register();
         Arc::new(metrics)
@@ -107,6 +111,7 @@ impl Metrics {
         );
         registry.register("in_flight", "Calls under way", self.in_flight.clone());
         registry.register("connections", "Connections to providers", self.connections.clone());
+        self.accounts.register(registry);
     }
 
     /// Counts one answer of the gate.
@@ -142,7 +147,13 @@ impl Metrics {
     }
 
     /// The text that a scrape gets, with what the store and the pool say at this moment.
-    pub fn render(&self, counts: &Counts, oldest: Option<Duration>, pool: PoolStats) -> String {
+    pub fn render(
+        &self,
+        counts: &Counts,
+        oldest: Option<Duration>,
+        pool: PoolStats,
+        accounts: &[AccountView],
+    ) -> String {
         let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         // All of them, so that a state which emptied does not keep its last number.
         for state in State::ALL {
@@ -156,6 +167,7 @@ impl Metrics {
         self.oldest_seconds.set(oldest.unwrap_or_default().as_secs_f64());
         self.in_flight.set(gauge(pool.in_flight as u64));
         self.connections.set(gauge(pool.connections as u64));
+        self.accounts.update(accounts);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

@@ -1,6 +1,7 @@
 //! What can be seen from outside while it runs: logs, metrics and rates. Never shows an endpoint, a
 //! token or a payload.
 
+mod accounts;
 mod events;
 mod labels;
 pub mod log;

@@ -8,6 +8,7 @@ mod events;
 mod lanes;
 mod mailing;
 mod messages;
+mod pushing;
 mod reload;
 mod rights;
 mod server;

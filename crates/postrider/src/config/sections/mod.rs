@@ -3,6 +3,7 @@
 mod channels;
 mod mail;
 mod policy;
+mod push;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,8 +16,9 @@ pub use mail::{ChatChannel, EmailChannel, SmsChannel};
 pub(super) use policy::check_rate;
 pub(crate) use policy::rate;
 pub use policy::{Breaker, Dispatch, RetryBudget, Tenant};
+pub use push::{ApnsChannel, FcmChannel};
 
-pub(super) const ALL: [SectionInfo; 15] = [
+pub(super) const ALL: [SectionInfo; 17] = [
     Server::INFO,
     Admin::INFO,
     Store::INFO,
@@ -24,6 +26,8 @@ pub(super) const ALL: [SectionInfo; 15] = [
     WebpushChannel::INFO,
     WebhookChannel::INFO,
     HttpChannel::INFO,
+    FcmChannel::INFO,
+    ApnsChannel::INFO,
     EmailChannel::INFO,
     SmsChannel::INFO,
     ChatChannel::INFO,

@@ -1,0 +1,116 @@
+//! The signing key of the fake team, given out by `GET /sandbox/apns/key`, and the checks of provider
+//! tokens that Apple makes: signature, age, and how often they change.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
+    UnparsedPublicKey,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD_INDIFFERENT as B64;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::service::now_s;
+
+const TEAM: &str = "SANDBOXTEA";
+const KEY_ID: &str = "SANDBOXKEY";
+const LIFE_S: i64 = 3600;
+const SKEW_S: i64 = 300;
+/// Tokens may change once in so long.
+const CHANGE_S: i64 = 20 * 60;
+const TOKENS_MAX: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct Apple {
+    key: OnceLock<Option<EcdsaKeyPair>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Tokens whose signature was found in order, with the second in which each was signed.
+    verified: HashMap<Box<str>, i64>,
+    /// The last two tokens in use, and since when the last one is.
+    last: Box<str>,
+    since: i64,
+}
+
+impl Apple {
+    fn key(&self) -> Option<&EcdsaKeyPair> {
+        let make = || EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).ok();
+        self.key.get_or_init(make).as_ref()
+    }
+
+    /// What an account needs: team, key id and the `.p8` file.
+    pub(super) fn credential(&self) -> Option<Value> {
+        let pkcs8 = self.key()?.to_pkcs8v1().ok()?;
+        let pem = format!(
+            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+            BASE64_STANDARD.encode(pkcs8.as_ref())
+        );
+        Some(json!({ "team_id": TEAM, "key_id": KEY_ID, "key": pem }))
+    }
+
+    /// Status and reason of a refusal.
+    pub(super) fn check(&self, header: Option<&str>) -> Result<(), (u16, &'static str)> {
+        let token = header
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token)
+            .ok_or((403, "MissingProviderToken"))?;
+        let now = now_s();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let signed_at = match state.verified.get(token) {
+            Some(at) => *at,
+            None => {
+                let at = self.verify(token).ok_or((403, "InvalidProviderToken"))?;
+                if state.verified.len() >= TOKENS_MAX {
+                    state.verified.clear();
+                }
+                state.verified.insert(token.into(), at);
+                at
+            }
+        };
+        if signed_at > now + SKEW_S {
+            return Err((403, "InvalidProviderToken"));
+        }
+        if now - signed_at > LIFE_S {
+            return Err((403, "ExpiredProviderToken"));
+        }
+        if *state.last != *token {
+            let first = state.last.is_empty();
+            if !first && now - state.since < CHANGE_S {
+                return Err((429, "TooManyProviderTokenUpdates"));
+            }
+            (state.last, state.since) = (token.into(), now);
+        }
+        Ok(())
+    }
+
+    fn verify(&self, token: &str) -> Option<i64> {
+        #[derive(Deserialize)]
+        struct Head {
+            alg: String,
+            kid: String,
+        }
+        #[derive(Deserialize)]
+        struct Claims {
+            iss: String,
+            iat: i64,
+        }
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (head, claims) = signed.split_once('.')?;
+        let head: Head = serde_json::from_slice(&B64.decode(head).ok()?).ok()?;
+        let claims: Claims = serde_json::from_slice(&B64.decode(claims).ok()?).ok()?;
+        let ours = head.alg == "ES256" && head.kid == KEY_ID && claims.iss == TEAM;
+        let public = self.key()?.public_key().as_ref().to_vec();
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, public)
+            .verify(signed.as_bytes(), &B64.decode(signature).ok()?)
+            .ok()?;
+        ours.then_some(claims.iat)
+    }
+}

@@ -1,0 +1,232 @@
+//! FCM HTTP v1 (`POST /v1/projects/<project>/messages:send`): checks the token and the message as
+//! Google does. A device comes into being when first addressed; one whose token holds a space or is
+//! shorter than 8 characters is no device.
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, header};
+use hyper::body::Incoming;
+use serde_json::{Map, Value, json};
+
+use super::api::Api;
+use super::body::{self, ReadError};
+use super::correlation::{Correlation, hash};
+use super::counts::Flaw;
+use super::flavour::Answer;
+use super::google::PROJECT;
+use super::service::{App, Arrival, Refused, header_text};
+use super::target::{Detail, Kind, Last};
+
+const BODY_MAX: usize = 64 * 1024;
+const PAYLOAD_MAX: usize = 4096;
+const TTL_MAX_S: f64 = 2_419_200.0;
+const FCM_ERROR: &str = "type.googleapis.com/google.firebase.fcm.v1.FcmError";
+const BAD_REQUEST: &str = "type.googleapis.com/google.rpc.BadRequest";
+
+/// The project of a send.
+pub(super) fn project_of(path: &str) -> Option<&str> {
+    let project = path.strip_prefix("/v1/projects/")?.strip_suffix("/messages:send")?;
+    (!project.is_empty() && !project.contains('/')).then_some(project)
+}
+
+pub(super) async fn receive(
+    app: &App,
+    parts: Parts,
+    body: Incoming,
+) -> Result<Result<Arrival, Refused>, ReadError> {
+    let content = match body::read(body, BODY_MAX).await {
+        Ok(content) => content,
+        Err(ReadError::TooLarge) => return Ok(Err(refused(Flaw::Request, large()))),
+        Err(error) => return Err(error),
+    };
+    let read = read(app, &parts, &content).map_err(|refused| *refused);
+    Ok(read.map(|Message { device, id, ttl_s }| {
+        let target = app.targets.get_or_put(Kind::Fcm, &device, Detail::Device);
+        target.remember(Last { method: parts.method, headers: parts.headers, body: content });
+        Arrival { target, id, ttl_s, api: Some(Api::Fcm) }
+    }))
+}
+
+/// The token endpoint, and nothing else of Google's accounts.
+pub(super) async fn token(app: &App, parts: &Parts, body: Incoming) -> Result<Answer, ReadError> {
+    let form = body::read(body, BODY_MAX).await?;
+    let origin = app.origins.get().map_or("", |(https, _)| https);
+    if parts.method != Method::POST {
+        return Ok(Answer::text(405, "POST\n"));
+    }
+    Ok(app.google.grant(&form, origin))
+}
+
+struct Message {
+    device: String,
+    id: Correlation,
+    ttl_s: u32,
+}
+
+fn read(app: &App, parts: &Parts, content: &Bytes) -> Result<Message, Box<Refused>> {
+    let wrong = |answer: Box<Answer>| Box::new(refused(Flaw::Request, *answer));
+    if parts.method != Method::POST {
+        return Err(wrong(Answer::empty(404).into()));
+    }
+    let bearer = header_text(&parts.headers, header::AUTHORIZATION.as_str())
+        .and_then(|value| value.strip_prefix("Bearer "));
+    if !bearer.is_some_and(|token| app.google.knows(token)) {
+        return Err(Box::new(refused(Flaw::Signature, unauthenticated())));
+    }
+    if project_of(parts.uri.path()) != Some(PROJECT) {
+        return Err(Box::new(refused(Flaw::Signature, denied())));
+    }
+    let body: Option<Value> = serde_json::from_slice(content).ok();
+    let message = body.as_ref().and_then(|b| b.get("message")).and_then(Value::as_object);
+    let message =
+        message.ok_or_else(|| wrong(violation("message", "Invalid JSON payload").into()))?;
+    let device = device(message).map_err(wrong)?;
+    check_data(message).map_err(wrong)?;
+    let ttl_s = check_android(message).map_err(wrong)?;
+    if payload_len(message) > PAYLOAD_MAX {
+        return Err(wrong(large().into()));
+    }
+    let said = json!([device, message.get("notification"), message.get("data")]).to_string();
+    let id = Correlation::Digest(hash(0, said.as_bytes()));
+    Ok(Message { device, id, ttl_s })
+}
+
+fn device(message: &Map<String, Value>) -> Result<String, Box<Answer>> {
+    let targets = ["token", "fid", "topic", "condition"];
+    let named: Vec<_> = targets.into_iter().filter(|name| message.contains_key(*name)).collect();
+    let [name @ ("token" | "fid")] = named.as_slice() else {
+        return Err(invalid("Recipient of the message is not set.").into());
+    };
+    let device = message.get(*name).and_then(Value::as_str).unwrap_or_default();
+    if device.len() < 8 || device.contains(' ') {
+        return Err(invalid("The registration token is not a valid FCM registration token").into());
+    }
+    Ok(device.to_owned())
+}
+
+fn check_data(message: &Map<String, Value>) -> Result<(), Box<Answer>> {
+    let Some(data) = message.get("data") else { return Ok(()) };
+    let data = data.as_object().ok_or_else(|| violation("message.data", "not a map"))?;
+    for (name, value) in data {
+        if !value.is_string() {
+            let field = format!("message.data[{name}].value");
+            return Err(violation(&field, "Invalid value (TYPE_STRING)").into());
+        }
+        let reserved = ["from", "message_type", "collapse_key"].contains(&name.as_str())
+            || name.starts_with("google.")
+            || name.starts_with("gcm.");
+        if reserved {
+            return Err(invalid(&format!("Invalid data payload key: {name}")).into());
+        }
+    }
+    Ok(())
+}
+
+fn check_android(message: &Map<String, Value>) -> Result<u32, Box<Answer>> {
+    let android = message.get("android");
+    if let Some(priority) = android.and_then(|a| a.get("priority")).and_then(Value::as_str)
+        && !["NORMAL", "HIGH", "normal", "high"].contains(&priority)
+    {
+        return Err(violation("message.android.priority", "Invalid value (TYPE_ENUM)").into());
+    }
+    let Some(ttl) = android.and_then(|a| a.get("ttl")) else { return Ok(TTL_MAX_S as u32) };
+    let seconds = ttl.as_str().and_then(|text| text.strip_suffix('s')?.parse::<f64>().ok());
+    match seconds {
+        Some(seconds) if (0.0..=TTL_MAX_S).contains(&seconds) => Ok(seconds as u32),
+        Some(_) => Err(invalid("Invalid TTL: it must be between 0 and 2419200 seconds.").into()),
+        None => Err(violation(
+            "message.android.ttl",
+            "Illegal duration format; duration must end with 's'",
+        )
+        .into()),
+    }
+}
+
+fn payload_len(message: &Map<String, Value>) -> usize {
+    fn len(value: &Value) -> usize {
+        match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(len).sum(),
+            Value::Object(fields) => fields.iter().map(|(name, v)| name.len() + len(v)).sum(),
+            other => other.to_string().len(),
+        }
+    }
+    ["notification", "data"].iter().filter_map(|name| message.get(*name)).map(len).sum()
+}
+
+/// An answer in Google's words to what a fault asks for.
+pub(super) fn refuse(status: u16) -> Answer {
+    match status {
+        400 => violation("message", "refused by the sandbox's fault profile"),
+        401 => unauthenticated(),
+        403 => fcm_error(403, "PERMISSION_DENIED", "SENDER_ID_MISMATCH", "SenderId mismatch"),
+        404 | 410 => fcm_error(404, "NOT_FOUND", "UNREGISTERED", "Requested entity was not found."),
+        429 => fcm_error(
+            429,
+            "RESOURCE_EXHAUSTED",
+            "QUOTA_EXCEEDED",
+            "Message sending quota exceeded for quota metric 'Send requests'.",
+        ),
+        503 => {
+            fcm_error(503, "UNAVAILABLE", "UNAVAILABLE", "The service is currently unavailable.")
+        }
+        500..=599 => fcm_error(status, "INTERNAL", "INTERNAL", "Internal error encountered."),
+        other => error(other, "UNKNOWN", "refused by the sandbox's fault profile", json!([])),
+    }
+}
+
+pub(super) fn accept(id: u64) -> Answer {
+    Answer::json(200, &json!({ "name": format!("projects/{PROJECT}/messages/0:{id:016x}") }))
+}
+
+fn error(status: u16, name: &str, message: &str, details: Value) -> Answer {
+    let mut error = json!({ "code": status, "message": message, "status": name });
+    if details.as_array().is_some_and(|list| !list.is_empty()) {
+        error["details"] = details;
+    }
+    Answer::json(status, &json!({ "error": error }))
+}
+
+fn fcm_error(status: u16, name: &str, code: &str, message: &str) -> Answer {
+    error(status, name, message, json!([{ "@type": FCM_ERROR, "errorCode": code }]))
+}
+
+fn invalid(message: &str) -> Answer {
+    fcm_error(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", message)
+}
+
+fn large() -> Answer {
+    invalid("Android message is too big")
+}
+
+fn violation(field: &str, description: &str) -> Answer {
+    let told = format!("Invalid value at '{field}': {description}");
+    let fields = json!([{ "field": field, "description": told }]);
+    let details = json!([
+        { "@type": FCM_ERROR, "errorCode": "INVALID_ARGUMENT" },
+        { "@type": BAD_REQUEST, "fieldViolations": fields },
+    ]);
+    error(400, "INVALID_ARGUMENT", &told, details)
+}
+
+fn unauthenticated() -> Answer {
+    let told = "Request had invalid authentication credentials. Expected OAuth 2 access token, login \
+                cookie or other valid authentication credential. See \
+                https://developers.google.com/identity/sign-in/web/devconsole-project.";
+    let mut answer = error(401, "UNAUTHENTICATED", told, json!([]));
+    answer.set(
+        header::WWW_AUTHENTICATE,
+        "Bearer realm=\"https://accounts.google.com/\", error=\"invalid_token\"",
+    );
+    answer
+}
+
+fn denied() -> Answer {
+    let told =
+        "Permission 'cloudmessaging.messages.create' denied on resource (or it may not exist).";
+    error(403, "PERMISSION_DENIED", told, json!([]))
+}
+
+fn refused(flaw: Flaw, answer: Answer) -> Refused {
+    Refused { kind: Kind::Fcm, flaw, answer }
+}
