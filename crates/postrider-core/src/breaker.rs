@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::signal::Signal;
 use crate::time::Timestamp;
-use crate::window::Window;
+use crate::window::{Tally, Window};
 
 /// When a breaker opens and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -335,11 +335,15 @@ impl Breaker {
         if self.forced.is_some() {
             return false;
         }
-        let short = self.short.tally(now);
-        // "Half of them" is enough in the short window: at least, not more than.
-        let burst = short.calls >= p.burst_calls_min.max(1)
-            && f64::from(short.failed) >= p.burst_share * f64::from(short.calls);
-        burst || self.long.tally(now).exceeds(p.share, p.calls_min)
+        // "Half of them" is enough: at least, not more than.
+        let is_outage = |tally: Tally| {
+            tally.calls >= p.burst_calls_min.max(1)
+                && f64::from(tally.failed) >= p.burst_share * f64::from(tally.calls)
+        };
+        let (short, long) = (self.short.tally(now), self.long.tally(now));
+        // A provider that answers nothing at all is met by few calls, each of which takes its time:
+        // what counts as an outage within seconds is one within minutes, too.
+        is_outage(short) || is_outage(long) || long.exceeds(p.share, p.calls_min)
     }
 }
 

@@ -96,6 +96,8 @@ pub enum Decision {
     MarkGone,
     /// Perhaps sent; nothing more is, lest it be sent twice.
     Drop,
+    /// To the next of its alternative addresses.
+    FallBack,
 }
 
 impl Decision {
@@ -109,6 +111,7 @@ impl Decision {
             Self::DeadLetter(_) => "dead_letter",
             Self::MarkGone => "mark_gone",
             Self::Drop => "drop",
+            Self::FallBack => "fall_back",
         }
     }
 }
@@ -132,11 +135,13 @@ pub fn before_attempt(
     (past.crashes >= CRASHES_MAX).then_some(Decision::DeadLetter(DeadReason::Poison))
 }
 
-/// What happens to a due delivery that is not to wait for an open breaker.
-pub fn when_shut(when_open: WhenOpen) -> Decision {
+/// What happens to a due delivery whose provider's or credential's breaker is open. `again_after` is
+/// when to look again at what cannot leave.
+pub fn when_shut(when_open: WhenOpen, has_alternative: bool, again_after: Duration) -> Decision {
     match when_open {
         WhenOpen::Reject => Decision::DeadLetter(DeadReason::Refused),
-        WhenOpen::Wait | WhenOpen::FallBack => Decision::Park { after: PARK },
+        WhenOpen::FallBack if has_alternative => Decision::FallBack,
+        WhenOpen::Wait | WhenOpen::FallBack => Decision::Park { after: again_after },
     }
 }
 

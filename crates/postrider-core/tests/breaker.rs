@@ -173,3 +173,14 @@ fn after_a_storm_being_asked_for_less_once_more_is_no_recovery() {
     let mut after_failures = opened(NOW);
     assert_eq!(call(&mut after_failures, Signal::Busy, at), Some(Turn::Eased));
 }
+
+#[test]
+fn a_provider_that_never_answers_is_seen_before_anybodys_retries_run_out() {
+    let mut breaker = Breaker::new(BreakerPolicy::default());
+    // Sixteen calls at once, each ending after thirty seconds of silence; then eleven.
+    for _ in 0..16 {
+        assert_eq!(call(&mut breaker, Signal::Overloaded, NOW + secs(30)), None);
+    }
+    let opened = (0..11).find(|_| call(&mut breaker, Signal::Overloaded, NOW + secs(60)).is_some());
+    assert_eq!(opened, Some(3), "with the twentieth");
+}

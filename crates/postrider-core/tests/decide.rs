@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use postrider_core::backoff::{Jitter, RetryPolicy};
-use postrider_core::class::{OnAmbiguous, OnExpiry};
+use postrider_core::class::{OnAmbiguous, OnExpiry, WhenOpen};
 use postrider_core::decide::{
     CRASHES_MAX, Decision, MAX_REPLAYS, PARK, Past, Progress, Rules, before_attempt, decide,
+    when_shut,
 };
 use postrider_core::{DeadReason, Outcome, Scope, Timestamp};
 
@@ -284,4 +285,14 @@ fn a_mail_or_text_in_doubt_is_repeated_once_and_not_soon() {
     };
     assert_eq!(ask(1), Decision::Retry { after: Duration::from_secs(60), counted: true });
     assert_eq!(ask(2), Decision::DeadLetter(DeadReason::Ambiguous));
+}
+
+#[test]
+fn while_a_breaker_is_open_a_class_waits_refuses_or_goes_elsewhere() {
+    let soon = Duration::from_secs(7);
+    let wait = Decision::Park { after: soon };
+    assert_eq!(when_shut(WhenOpen::Reject, true, soon), dead(DeadReason::Refused));
+    assert_eq!(when_shut(WhenOpen::FallBack, true, soon), Decision::FallBack);
+    assert_eq!(when_shut(WhenOpen::FallBack, false, soon), wait, "nowhere to go");
+    assert_eq!(when_shut(WhenOpen::Wait, true, soon), wait);
 }

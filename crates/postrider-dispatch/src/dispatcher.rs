@@ -16,6 +16,7 @@ use postrider_core::{
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::expiry::sweep;
 use crate::flow::Flow;
 use crate::lanes::{Lanes, Notice, OriginKey, Pass, Refusal};
 use crate::launch::{Batch, Bench, Job, give_back, may_be_sent};
@@ -257,6 +258,7 @@ impl Leaser {
         }
         self.adopt();
         self.heed();
+        let swept = sweep(&self.bench, self.policy.limits.lease).await?;
         let (mut newcomers, all_listed) = self.list().await?;
         let policy = self.policy.clone();
         let mut turns = 0;
@@ -268,7 +270,7 @@ impl Leaser {
         }
         newcomers.retain(|lane| self.roster.hide(*lane));
         newcomers.into_iter().for_each(|lane| self.store.set_aside(lane, Timestamp::MAX));
-        Ok(turns > 0 || !all_listed)
+        Ok(turns > 0 || swept > 0 || !all_listed)
     }
 
     fn terms<'a>(&self, policy: &'a Policy) -> Terms<'a> {
@@ -373,7 +375,7 @@ impl Leaser {
                 let leased = self.store.lease(lane.id, want, self.policy.limits.lease).await?;
                 let count = leased.len();
                 self.bench.flow.leased(count);
-                turn_away(&self.bench, &lane.key, leased, &class);
+                turn_away(&self.bench, &lane.key, leased, &class, refusal.state);
                 let rest = if count == want { Rest::More } else { Rest::Left };
                 Ok(Served { leased: count, rest, waits: None })
             }

@@ -396,6 +396,7 @@ pub(crate) fn change_of(decision: &Decision) -> Change {
         Decision::DeadLetter(reason) => Change::DeadLetter(*reason),
         Decision::MarkGone => Change::Gone,
         Decision::Drop => Change::Finish(State::Suppressed),
+        Decision::FallBack => Change::Redirect,
         Decision::Again { .. } => Change::Release,
     }
 }

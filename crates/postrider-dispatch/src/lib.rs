@@ -3,6 +3,7 @@
 //! store engine and no HTTP framework; decides nothing that [`postrider_core`] can decide.
 
 mod dispatcher;
+mod expiry;
 mod flow;
 pub mod gate;
 pub mod lanes;

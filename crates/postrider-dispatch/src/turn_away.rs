@@ -2,6 +2,7 @@
 //! not let them wait. Makes no call and burns no attempt.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_core::class::WhenOpen;
 use postrider_core::decide::when_shut;
@@ -9,6 +10,10 @@ use postrider_core::store::Leased;
 use postrider_core::{Class, Hold, LaneKey, LaneState};
 
 use crate::launch::{Bench, change_of, may_be_sent};
+
+/// What has nowhere to go is looked at again between these.
+const PAUSE_MIN: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Whether deliveries of the class leave a lane that is held up so.
 pub(crate) fn leaves(class: &Class, held: LaneState) -> bool {
@@ -21,13 +26,22 @@ pub(crate) fn leaves(class: &Class, held: LaneState) -> bool {
 }
 
 /// Ends the lease of each as its class says.
-pub(crate) fn turn_away(bench: &Bench, lane: &Arc<LaneKey>, leased: Vec<Leased>, class: &Class) {
+pub(crate) fn turn_away(
+    bench: &Bench,
+    lane: &Arc<LaneKey>,
+    leased: Vec<Leased>,
+    class: &Class,
+    held: LaneState,
+) {
     let now = bench.clock.now();
+    let again_after = match held {
+        LaneState::Waiting { until, .. } => until.since(now).clamp(PAUSE_MIN, PAUSE_MAX),
+        _ => PAUSE_MIN,
+    };
     for leased in leased {
-        if !may_be_sent(bench, lane, &leased, class, now) {
-            continue;
+        if may_be_sent(bench, lane, &leased, class, now) {
+            let decision = when_shut(class.when_open, !leased.alternatives.is_empty(), again_after);
+            bench.settle(lane, &leased, Vec::new(), change_of(&decision));
         }
-        let decision = when_shut(class.when_open);
-        bench.settle(lane, &leased, Vec::new(), change_of(&decision));
     }
 }

@@ -2,6 +2,7 @@
 //! leaves here as accepted is on disk. Sends nothing and resolves no host name.
 
 mod dedup;
+mod places;
 mod refusal;
 mod request;
 
@@ -15,13 +16,14 @@ use postrider_core::content::Content;
 use postrider_core::message::Envelope;
 use postrider_core::store::{Admission, NewAddress, NewDelivery, NewMessage, Store};
 use postrider_core::{
-    Address, AddressHash, AddressId, AddressStatus, ChannelKind, Class, Clock, FieldError, Intake,
-    LaneKey, Target, TenantId,
+    Address, AddressHash, AddressStatus, ChannelKind, Class, Clock, FieldError, Intake, LaneKey,
+    Target, TenantId,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::policies::{Policies, Policy};
+use places::channels;
 pub use refusal::Refusal;
 use request::{Audience, Request, shorten, unknown_field};
 
@@ -178,30 +180,10 @@ impl Gate {
         class: &Class,
     ) -> Result<Vec<NewDelivery>, Refusal> {
         match to {
-            Audience::Inline(json) => {
-                let target = self
-                    .target(tenant, json)
-                    .map_err(|errors| Refusal::invalid(below("to.address", errors)))?;
-                Ok(vec![self.inline(tenant, Arc::new(target), class)])
-            }
-            Audience::Registered(text) => {
-                let unknown = || {
-                    Refusal::field(
-                        "to.address",
-                        shorten(text),
-                        "the id of a registered address, adr_…",
-                    )
-                };
-                let id: AddressId = text.parse().map_err(|_| unknown())?;
-                let address = self.store.address(tenant, id).await?.ok_or_else(unknown)?;
-                match self.registered(address, class) {
-                    Some(delivery) => Ok(vec![delivery]),
-                    None => Err(Refusal::field(
-                        "to.address",
-                        format!("{id}, which is gone"),
-                        "an active address; register the new subscription",
-                    )),
-                }
+            Audience::Address { place, fallback } => {
+                let mut delivery = self.place(tenant, place, class, "to.address").await?;
+                delivery.alternatives = self.alternatives(tenant, fallback, class).await?;
+                Ok(vec![delivery])
             }
             Audience::Recipients(names) => self.recipients(tenant, names, class).await,
         }
@@ -337,9 +319,8 @@ impl Gate {
         class: &Class,
         deliveries: &[NewDelivery],
     ) -> Result<u32, Refusal> {
-        let longest =
-            |d: &NewDelivery| self.intakes.get(&d.lane.channel).map_or(0, |i| i.ttl_s_max());
-        let max = deliveries.iter().map(longest).min().unwrap_or(0);
+        let longest = |kind| self.intakes.get(&kind).map_or(0, |i| i.ttl_s_max());
+        let max = channels(deliveries).map(longest).min().unwrap_or(0);
         let Some(asked) = request.ttl_s else { return Ok(class.ttl_s.min(max)) };
         u32::try_from(asked).ok().filter(|ttl| *ttl <= max).ok_or_else(|| {
             Refusal::field("ttl_s", asked.to_string(), format!("0 to {max}; 0 means now or never"))
@@ -353,8 +334,7 @@ impl Gate {
         deliveries: &[NewDelivery],
     ) -> Result<(), Refusal> {
         let mut checked: Vec<ChannelKind> = Vec::new();
-        for delivery in deliveries {
-            let kind = delivery.lane.channel;
+        for kind in channels(deliveries) {
             if !checked.contains(&kind) {
                 checked.push(kind);
                 let intake = self.intake(tenant, kind).ok_or_else(|| {

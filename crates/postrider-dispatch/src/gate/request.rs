@@ -13,6 +13,8 @@ use super::refusal::Refusal;
 
 pub(super) const TEXT_MAX: usize = 256;
 const LABELS_MAX: usize = 16;
+/// Alternative addresses of one message.
+const FALLBACK_MAX: usize = 4;
 const SEND_AHEAD_DAYS_MAX: i64 = 366;
 
 #[derive(Deserialize)]
@@ -57,14 +59,34 @@ struct To<'a> {
     recipients: Option<Vec<Cow<'a, str>>>,
     #[serde(borrow)]
     topic: Option<&'a RawValue>,
+    #[serde(borrow)]
+    fallback: Option<Vec<&'a RawValue>>,
 }
 
-/// Who a message is for.
-pub(super) enum Audience<'a> {
+/// One address as a caller writes it.
+pub(super) enum Place<'a> {
     /// An inline address, as JSON.
     Inline(&'a str),
     /// A registered address, `adr_…`.
     Registered(Cow<'a, str>),
+}
+
+impl<'a> Place<'a> {
+    fn of(raw: &'a RawValue) -> Self {
+        match serde_json::from_str::<Cow<'a, str>>(raw.get()) {
+            Ok(id) => Self::Registered(id),
+            Err(_) => Self::Inline(raw.get()),
+        }
+    }
+}
+
+/// Who a message is for.
+pub(super) enum Audience<'a> {
+    /// One address, and where to go instead while its provider's breaker is open.
+    Address {
+        place: Place<'a>,
+        fallback: Vec<Place<'a>>,
+    },
     Recipients(Vec<Cow<'a, str>>),
 }
 
@@ -230,13 +252,18 @@ impl Read {
             );
             return None;
         }
+        let fallback = to.fallback.unwrap_or_default();
+        if fallback.len() > FALLBACK_MAX || (!fallback.is_empty() && to.address.is_none()) {
+            let found = format!("{} addresses", fallback.len());
+            let allowed = format!("at most {FALLBACK_MAX} addresses, and only beside `address`");
+            self.wrong("to.fallback", found, allowed);
+            return None;
+        }
         match (to.address, to.recipient, to.recipients) {
-            (Some(address), None, None) => {
-                Some(match serde_json::from_str::<Cow<'a, str>>(address.get()) {
-                    Ok(id) => Audience::Registered(id),
-                    Err(_) => Audience::Inline(address.get()),
-                })
-            }
+            (Some(address), None, None) => Some(Audience::Address {
+                place: Place::of(address),
+                fallback: fallback.into_iter().map(Place::of).collect(),
+            }),
             (None, Some(one), None) => Some(Audience::Recipients(vec![one])),
             (None, None, Some(many)) if !many.is_empty() => Some(Audience::Recipients(many)),
             _ => {

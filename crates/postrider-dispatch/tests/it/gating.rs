@@ -177,3 +177,34 @@ async fn a_campaign_to_the_same_recipients_is_a_repeat_in_any_order_and_with_new
     register("ann", "https://hooks.example/another").await;
     assert!(matches!(admit(&world, &[again]).await[0], Ok(Admission::Duplicate { .. })));
 }
+
+#[tokio::test]
+async fn an_alternative_address_is_checked_like_the_first_and_needs_a_class_that_uses_it() {
+    let with = |class: &str, fallback: &str| {
+        format!(
+            r#"{{"to":{{"address":{{"channel":"webhook","url":"https://a.example/"}},"fallback":{fallback}}},"class":"{class}"}}"#
+        )
+    };
+    let mut world = World::new(vec![]);
+    world.add_class(postrider_core::Class {
+        name: "flexible".into(),
+        when_open: postrider_core::class::WhenOpen::FallBack,
+        ..postrider_core::Class::default()
+    });
+    let good = r#"{"channel":"webhook","url":"https://b.example/"}"#;
+    let five = format!("[{}]", [good; 5].join(","));
+    let bodies = [
+        with("flexible", &format!("[{good},{good}]")),
+        with("flexible", &format!(r#"[{good},{{"channel":"webhook","url":"http://x"}}]"#)),
+        with("flexible", r#"["adr_nobody"]"#),
+        with("flexible", &five),
+        with("otp", &format!("[{good}]")),
+        format!(r#"{{"to":{{"recipient":"u-1","fallback":[{good}]}},"class":"flexible"}}"#),
+    ];
+    let answers = admit(&world, &bodies.each_ref().map(String::as_str)).await;
+    assert!(answers[0].is_ok(), "{:?}", answers[0]);
+    let field = |n: usize| answers[n].as_ref().unwrap_err().errors[0].field.clone();
+    assert_eq!(field(1), "to.fallback[1].url");
+    assert_eq!(field(2), "to.fallback[0]");
+    assert_eq!([field(3), field(4), field(5)], ["to.fallback", "to.fallback", "to.fallback"]);
+}

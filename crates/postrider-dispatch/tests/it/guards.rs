@@ -185,3 +185,60 @@ async fn no_call_is_made_before_its_start_is_durable_where_that_matters() {
     assert_eq!(world.finished().await, (State::Sent, None));
     assert_eq!(world.calls(), 1);
 }
+
+const FLEXIBLE: &str = r#"{"to":{"address":{"channel":"webhook","url":"https://a.example/"},"fallback":[
+    {"channel":"webhook","url":"https://b.example/"},{"channel":"webhook","url":"https://c.example/"}]},
+    "class":"flexible"}"#;
+
+fn lane_to(world: &World, provider: &str) -> LaneKey {
+    LaneKey {
+        tenant: world.tenant.clone(),
+        channel: ChannelKind::Webhook,
+        provider: provider.into(),
+        class: "flexible".into(),
+    }
+}
+
+#[tokio::test]
+async fn what_may_fall_back_goes_to_the_next_address_whose_provider_takes_calls() {
+    let mut world = World::new(vec![]);
+    let falls_back = WhenOpen::FallBack;
+    world.add_class(Class { name: "flexible".into(), when_open: falls_back, ..Class::default() });
+    world.start();
+    let closed = ["https://a.example", "https://b.example", "https://c.example"];
+    for provider in &closed[..2] {
+        world.lanes.force_breaker(&lane_to(&world, provider), Some((Forced::Open, order())));
+    }
+    let id = world.submit(FLEXIBLE).await;
+    assert_eq!(world.finished().await, (State::Sent, None));
+    let delivery = world.delivery(id).await;
+    assert_eq!((&*delivery.provider, delivery.attempts), ("https://c.example", 1));
+    let urls: Vec<_> = world.channel.urls();
+    assert_eq!(urls, ["https://c.example/"], "nobody else was called");
+    world.lanes.force_breaker(&lane_to(&world, closed[2]), Some((Forced::Open, order())));
+    let id = world.submit(FLEXIBLE).await;
+    let waits = world.becomes(id, State::Parked).await;
+    assert_eq!((&*waits.provider, waits.attempts), ("https://c.example", 0), "nowhere left to go");
+    world.lanes.force_breaker(&lane_to(&world, closed[2]), None);
+    world.clock.advance(Duration::from_secs(60));
+    assert_eq!(world.finished().await, (State::Sent, None));
+}
+
+#[tokio::test]
+async fn what_has_expired_leaves_the_queue_while_its_lane_is_held() {
+    let mut world = World::new(vec![]);
+    world.start();
+    world
+        .lanes
+        .force_breaker(&lane_to(&world, "https://hooks.example"), Some((Forced::Open, order())));
+    let short = world.webhook(r#","ttl_s":30"#).await;
+    let later = world.webhook(r#","ttl_s":30,"send_at":"2027-01-15T08:10:00Z""#).await;
+    let long = world.webhook("").await;
+    settle_down().await;
+    world.clock.advance(Duration::from_secs(31));
+    assert_eq!(world.finished().await, (State::Expired, None));
+    assert_eq!(world.delivery(short).await.state, State::Expired);
+    assert_eq!(world.delivery(later).await.state, State::Queued, "its time has not begun");
+    assert_eq!(world.delivery(long).await.state, State::Queued);
+    assert_eq!(world.calls(), 0);
+}

@@ -80,6 +80,11 @@ impl Channel for Scripted {
 }
 
 impl Scripted {
+    /// Whom was called, in order.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().iter().map(|call| call.target.place().to_owned()).collect()
+    }
+
     /// Forgets the rest of the script.
     pub(crate) fn answer_well(&self) {
         self.script.lock().unwrap().clear();

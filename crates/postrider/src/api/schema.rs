@@ -38,7 +38,7 @@ pub(crate) struct NewMessage {
     pub compliance: Option<Vec<String>>,
 }
 
-/// Exactly one of these.
+/// Exactly one of `address`, `recipient` and `recipients`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct To {
     /// An inline address, or the id of a registered one (`adr_…`).
@@ -47,6 +47,10 @@ pub(crate) struct To {
     /// All active addresses registered under this name.
     pub recipient: Option<String>,
     pub recipients: Option<Vec<String>>,
+    /// Beside `address`: up to four others, inline or `adr_…`, to go to one after the other while a
+    /// provider's breaker is open. Needs a class with `when_open` = `fall_back`.
+    #[schema(value_type = Vec<Object>)]
+    pub fallback: Option<Vec<Value>>,
 }
 
 /// Where a message goes. Which fields are needed depends on the channel: `webpush` takes endpoint

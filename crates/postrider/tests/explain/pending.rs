@@ -43,3 +43,13 @@ async fn a_server_that_accepts_only() {
     let id = stage.send("a", &["ok"], json!({})).await;
     stage.explained("queued_role_api", &id, "queued").await;
 }
+
+#[tokio::test]
+async fn nowhere_to_fall_back_to() {
+    let stage = Stage::with("[classes.flexible]\nwhen_open = \"fall_back\"\n").await;
+    stage.send("a", &["ok"], json!({"send_at": "2027-06-01T00:00:00Z"})).await;
+    let lane = stage.lane().await;
+    stage.post(&format!("/v1/lanes/{lane}/breaker"), &json!({"force": "open"})).await;
+    let id = stage.send("a", &["ok"], json!({"class": "flexible"})).await;
+    stage.explained("parked_no_fallback", &id, "parked").await;
+}

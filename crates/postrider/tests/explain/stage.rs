@@ -93,10 +93,6 @@ impl Stage {
         self.becomes(id, |why| why["state"] == state).await;
     }
 
-    pub(crate) async fn held_past_its_time(&self, id: &str) {
-        self.becomes(id, |why| why["gates"][1]["verdict"] == "closed").await;
-    }
-
     /// Waits until the breaker of the only lane is open.
     pub(crate) async fn a_breaker_opens(&self) {
         for _ in 0..1_500 {

@@ -1,0 +1,73 @@
+//! One address of a message, and where it may go instead: read, looked up and checked.
+
+use std::sync::Arc;
+
+use postrider_core::class::WhenOpen;
+use postrider_core::store::{Alternative, NewDelivery};
+use postrider_core::{AddressId, ChannelKind, Class, TenantId};
+
+use super::request::{Place, shorten};
+use super::{Gate, Refusal, below};
+
+impl Gate {
+    /// A delivery to one address; `field` is what errors call it.
+    pub(super) async fn place(
+        &self,
+        tenant: &TenantId,
+        place: &Place<'_>,
+        class: &Class,
+        field: &str,
+    ) -> Result<NewDelivery, Refusal> {
+        let text = match place {
+            Place::Inline(json) => {
+                let target = self
+                    .target(tenant, json)
+                    .map_err(|errors| Refusal::invalid(below(field, errors)))?;
+                return Ok(self.inline(tenant, Arc::new(target), class));
+            }
+            Place::Registered(text) => text,
+        };
+        let allowed = "the id of a registered address, adr_…";
+        let unknown = || Refusal::field(field, shorten(text), allowed);
+        let id: AddressId = text.parse().map_err(|_| unknown())?;
+        let address = self.store.address(tenant, id).await?.ok_or_else(unknown)?;
+        self.registered(address, class).ok_or_else(|| {
+            let allowed = "an active address; register the new subscription";
+            Refusal::field(field, format!("{id}, which is gone"), allowed)
+        })
+    }
+
+    /// Where a delivery may go instead. Refused where its class would never send it there.
+    pub(super) async fn alternatives(
+        &self,
+        tenant: &TenantId,
+        fallback: &[Place<'_>],
+        class: &Class,
+    ) -> Result<Vec<Alternative>, Refusal> {
+        if !fallback.is_empty() && class.when_open != WhenOpen::FallBack {
+            let found = format!("the class {:?}, which does not fall back", class.name);
+            let allowed = "a class with when_open = \"fall_back\", or no fallback";
+            return Err(Refusal::field("to.fallback", found, allowed));
+        }
+        let mut alternatives = Vec::with_capacity(fallback.len());
+        for (n, place) in fallback.iter().enumerate() {
+            let found = self.place(tenant, place, class, &format!("to.fallback[{n}]")).await?;
+            alternatives.push(Alternative {
+                lane: found.lane,
+                target: found.target,
+                hash: found.hash,
+                address: found.address,
+                address_since: found.address_since,
+            });
+        }
+        Ok(alternatives)
+    }
+}
+
+/// The channels that deliveries may go through.
+pub(super) fn channels(deliveries: &[NewDelivery]) -> impl Iterator<Item = ChannelKind> {
+    deliveries.iter().flat_map(|delivery| {
+        let others = delivery.alternatives.iter().map(|other| other.lane.channel);
+        std::iter::once(delivery.lane.channel).chain(others)
+    })
+}
