@@ -117,7 +117,8 @@ fn pace_verdict(origin: &Origin, now: Timestamp) -> Option<Verdict> {
     let gates = origin.gates();
     let per_s = gates.pace.per_s()?;
     let until = gates.pace.next(now);
-    let detail = format!("the provider seems to take {per_s:.0} calls per second");
+    let digits = usize::from(per_s < 10.0);
+    let detail = format!("the provider seems to take {per_s:.digits$} calls per second");
     Some(Verdict { gate: Hold::Pace, open: until.is_none(), until, detail })
 }
 

@@ -1,5 +1,6 @@
 //! What is due and may not go, gate by gate.
 
+use postrider::sandbox::SandboxConfig;
 use postrider_core::{TenantId, Timestamp};
 use postrider_dispatch::lanes::Order;
 use serde_json::{Value, json};
@@ -112,6 +113,21 @@ async fn a_providers_rate() {
     stage.sent_into("sent", "a", &["ok"], json!({})).await;
     let id = stage.send("a", &["ok"], json!({})).await;
     stage.held("held_rate", &id, "rate limit").await;
+}
+
+#[tokio::test]
+async fn a_pace_that_was_learned_from_a_provider() {
+    let settings = "[breaker]\nstorm_success = 0\n[[classify]]\nservice = \"webhook\"\nstatus = 429\noutcome = \"retry_backoff\"\n";
+    let slow = SandboxConfig { rate_per_s: Some(1), ..SandboxConfig::default() };
+    let stage = Stage::before(slow, settings).await;
+    let eager =
+        json!({"retry": {"retries": 50, "base_ms": 200, "kind": "fixed", "jitter": "none"}});
+    for _ in 0..40 {
+        stage.send("a", &["ok"], eager.clone()).await;
+    }
+    stage.learns_a_pace().await;
+    let id = stage.send("a", &["ok"], json!({})).await;
+    stage.held("held_pace", &id, "learned pace").await;
 }
 
 #[tokio::test]

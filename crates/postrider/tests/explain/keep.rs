@@ -9,8 +9,11 @@ pub(crate) fn keep(name: &str, text: &str) {
         (r#""(latency_ms|ttl_left_s)": \d+"#, r#""$1": [n]"#),
         // What a provider seems to take is found by trying, from 16 on.
         (r#""provider_limit": (1[6-9]|[2-9]\d|\d{3,})"#, r#""provider_limit": [n]"#),
-        (r"of (1[6-9]|[2-9]\d|\d{3,}) calls under way", "of [n] calls under way"),
+        (r"\d+ of (1[6-9]|[2-9]\d|\d{3,}) calls under way", "[n] of [n] calls under way"),
         (r"\d+ retries left", "[n] retries left"),
+        (r"seems to take [\d.]+ calls", "seems to take [n] calls"),
+        (r"\d+ pending, \d+ in flight", "[n] pending, [n] in flight"),
+        (r#""(pending|in_flight|provider_in_flight)": \d+"#, r#""$1": [n]"#),
         (
             r"(?m)^(\d+ +\[time\].*(?:retry|done|park|letter|gone|again|expire|drop)) +\d+ *",
             "$1  [n]  ",

@@ -24,7 +24,12 @@ pub(crate) struct Stage {
 impl Stage {
     /// A server with these settings beside what it needs to reach the sandbox.
     pub(crate) async fn with(settings: &str) -> Self {
-        let sandbox = sandbox::start(SandboxConfig::default()).await.unwrap();
+        Self::before(SandboxConfig::default(), settings).await
+    }
+
+    /// One whose sandbox is a certain one.
+    pub(crate) async fn before(sandbox: SandboxConfig, settings: &str) -> Self {
+        let sandbox = sandbox::start(sandbox).await.unwrap();
         let mut config = Config::parse(settings, "test", &Environment::empty()).unwrap();
         config.server.listen = ([127, 0, 0, 1], 0).into();
         config.network.allow_private_targets = true;
@@ -93,16 +98,24 @@ impl Stage {
         self.becomes(id, |why| why["state"] == state).await;
     }
 
-    /// Waits until the breaker of the only lane is open.
     pub(crate) async fn a_breaker_opens(&self) {
-        for _ in 0..1_500 {
+        self.lane_becomes(|lane| lane["breaker"] == "open").await;
+    }
+
+    pub(crate) async fn learns_a_pace(&self) {
+        self.lane_becomes(|lane| lane["held_by"] == "learned pace").await;
+    }
+
+    /// Waits until the only lane is as wanted.
+    async fn lane_becomes(&self, wanted: impl Fn(&Value) -> bool) {
+        for _ in 0..6_000 {
             let lanes = self.api.get("/v1/lanes").await.unwrap();
-            if lanes["lanes"][0]["breaker"] == "open" {
+            if wanted(&lanes["lanes"][0]) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("the breaker never opened");
+        panic!("the lane never became what was wanted");
     }
 
     /// Keeps what is said about a delivery in this state.
@@ -129,13 +142,21 @@ impl Stage {
             let (url, id) = (self.server.url(), id.to_owned());
             let told = tokio::task::spawn_blocking(move || explain_on_the_command_line(&url, &id));
             let told = told.await.unwrap();
-            if self.api.get(&path).await.unwrap()["gates"] == why["gates"] {
+            let after = self.api.get(&path).await.unwrap();
+            if position(&after) == position(&why) {
                 keep(name, &format!("{why:#}\n\n$ postrider explain ID\n{told}"));
                 return;
             }
         }
         panic!("something happens all the time");
     }
+}
+
+/// What must not change while it is looked at.
+fn position(why: &Value) -> (Value, Vec<Value>, Value) {
+    let gates = why["gates"].as_array().into_iter().flatten();
+    let verdicts = gates.map(|gate| gate["verdict"].clone()).collect();
+    (why["state"].clone(), verdicts, why["delivery"]["log"].clone())
 }
 
 fn explain_on_the_command_line(server: &str, id: &str) -> String {
