@@ -20,6 +20,11 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
         package: "strace",
         purpose: "shows that the disk has a message before its 202 leaves",
     },
+    Tool {
+        program: "python3",
+        package: "python3-venv",
+        purpose: "other people's mail servers, clients and verifiers are held against ours",
+    },
 ];
 
 /// Cargo's own parts: the component by its program.

@@ -1,0 +1,11 @@
+//! What we speak, held against programs of other people: their clients against our fakes, their servers
+//! and verifiers against what we send. What they need is installed where it is missing; nothing is
+//! skipped.
+
+#![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
+
+mod dkim;
+mod mail_client;
+mod mail_server;
+mod signatures;
+mod tools;

@@ -1,0 +1,117 @@
+//! Other people's programs: a Python environment with what the tests import, and postfix's `smtp-sink`.
+//! Made once per target folder, whichever test comes first.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+const PACKAGES: [&str; 7] = [
+    "aiosmtpd==1.4.6",
+    "dkimpy==1.1.8",
+    "pynacl",
+    "standardwebhooks==1.1.0",
+    "http-ece==1.2.1",
+    "pywebpush==2.5.0",
+    "py-vapid==1.9.6",
+];
+
+/// Runs `make` if `folder` is not there yet; other tests wait meanwhile.
+fn once(folder: &Path, make: impl FnOnce(&Path)) {
+    fs::create_dir_all(folder.parent().unwrap()).unwrap();
+    let lock = File::create(folder.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    if !folder.join("ready").exists() {
+        let _ = fs::remove_dir_all(folder);
+        make(folder);
+        fs::write(folder.join("ready"), "").unwrap();
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?} failed; the tests need what it installs:\n{said}"
+    );
+}
+
+/// A Python that has the packages.
+pub(crate) fn python() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-python-1");
+    once(&folder, |folder| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(folder));
+        let pip = folder.join("bin/pip");
+        run(Command::new(pip)
+            .args(["install", "--quiet", "--disable-pip-version-check"])
+            .args(PACKAGES));
+    });
+    folder.join("bin/python")
+}
+
+/// `smtp-sink` of Debian's postfix, taken out of its package without installing that.
+pub(crate) fn smtp_sink() -> Command {
+    let installed = Path::new("/usr/sbin/smtp-sink");
+    if installed.exists() {
+        return Command::new(installed);
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-postfix-1");
+    once(&folder, |folder| {
+        fs::create_dir_all(folder).unwrap();
+        run(Command::new("apt-get").args(["download", "postfix"]).current_dir(folder));
+        let packages = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let package =
+            packages.into_iter().find(|path| path.extension().is_some_and(|e| e == "deb"));
+        run(Command::new("dpkg").arg("-x").arg(package.unwrap()).arg(folder));
+    });
+    let mut command = Command::new(folder.join("usr/sbin/smtp-sink"));
+    command.env("LD_LIBRARY_PATH", folder.join("usr/lib/postfix"));
+    command
+}
+
+/// A Python script that ends with one line of JSON.
+pub(crate) fn ask(script: &str, input: &Value) -> Value {
+    let mut child = Script::spawn(script, &[]);
+    let mut stdin = child.child.stdin.take().unwrap();
+    stdin.write_all(input.to_string().as_bytes()).unwrap();
+    drop(stdin);
+    child.line()
+}
+
+/// A running program; ends with the test.
+pub(crate) struct Script {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Script {
+    pub(crate) fn spawn(script: &str, args: &[&str]) -> Self {
+        let mut command = Command::new(python());
+        command.args(["-u", "-c", script]).args(args);
+        Self::of(&mut command)
+    }
+
+    pub(crate) fn of(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    /// The next line that it prints, as JSON.
+    pub(crate) fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"))
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
