@@ -17,6 +17,8 @@ pub(super) enum Addressee {
     Webhook {
         url: String,
     },
+    /// Mailboxes, one after the other.
+    Email,
     /// `"endpoint":…,"keys":…` of each subscription, without the braces.
     Webpush {
         subscriptions: Arc<Vec<String>>,
@@ -27,6 +29,7 @@ impl Addressee {
     /// One message of about 400 bytes of JSON; `keyed` ones carry an idempotency key.
     pub(super) fn message(&self, n: usize, keyed: Option<&str>) -> String {
         let address = match self {
+            Self::Email => format!(r#""channel":"email","email":"user{n}@example.org""#),
             Self::Webhook { url } => format!(r#""channel":"webhook","url":"{url}""#),
             Self::Webpush { subscriptions } => {
                 format!(r#""channel":"webpush",{}"#, subscriptions[n % subscriptions.len()])

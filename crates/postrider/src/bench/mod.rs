@@ -2,6 +2,7 @@
 //! processes over real sockets and TLS, every accept is fsynced, the sandbox decrypts. The machine's
 //! own limits are measured in the same run, so that ratios can be read off.
 
+mod email;
 mod lanes;
 mod limits;
 mod load;
@@ -28,7 +29,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 100_000)]
     messages: usize,
     /// Measure only this: accept, webpush, webhook, lanes or latency
-    #[arg(long, value_parser = ["accept", "webpush", "webhook", "lanes", "latency"])]
+    #[arg(long, value_parser = ["accept", "webpush", "webhook", "lanes", "email", "latency"])]
     only: Option<String>,
     /// Where to put the data folder; on the disk that you want to measure
     #[arg(long)]
@@ -80,6 +81,9 @@ async fn measure(args: &BenchArgs, dir: &std::path::Path) -> Result<Report> {
     }
     if wants("lanes") {
         bench.lanes().await?;
+    }
+    if wants("email") {
+        bench.email().await?;
     }
     if wants("latency") {
         bench.latency().await?;

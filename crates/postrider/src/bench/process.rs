@@ -82,11 +82,12 @@ pub(super) struct Sandbox {
     pub(super) process: Process,
     pub(super) https: SocketAddr,
     pub(super) http: SocketAddr,
+    pub(super) smtp: SocketAddr,
     pub(super) ca_file: PathBuf,
 }
 
 pub(super) async fn sandbox(dir: &Path) -> Result<Sandbox> {
-    let (https, http) = (free_port()?, free_port()?);
+    let (https, http, smtp) = (free_port()?, free_port()?, free_port()?);
     let ca_file = dir.join("sandbox-ca.pem");
     let arguments = [
         "sandbox",
@@ -94,12 +95,14 @@ pub(super) async fn sandbox(dir: &Path) -> Result<Sandbox> {
         &https.to_string(),
         "--listen-http",
         &http.to_string(),
+        "--listen-smtp",
+        &smtp.to_string(),
         "--ca-out",
         &ca_file.display().to_string(),
     ];
     let process = Process::spawn(&arguments, &[], &dir.join("sandbox.log"))?;
     await_ok(http, "/sandbox/received", &dir.join("sandbox.log")).await?;
-    Ok(Sandbox { process, https, http, ca_file })
+    Ok(Sandbox { process, https, http, smtp, ca_file })
 }
 
 pub(super) async fn server(
@@ -145,6 +148,6 @@ async fn await_ok(address: SocketAddr, path: &str, log: &Path) -> Result<()> {
     bail!("{path} on {address} did not answer within 20 s; its log:\n{log}")
 }
 
-fn free_port() -> Result<SocketAddr> {
+pub(super) fn free_port() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -22,12 +22,12 @@ pub struct SandboxArgs {
     /// Address of the plain HTTP socket
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9080")]
     pub listen_http: SocketAddr,
-    /// Address of the mail server with STARTTLS
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9025")]
-    pub listen_smtp: SocketAddr,
-    /// Address of the mail server with TLS from the first byte
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9465")]
-    pub listen_smtps: SocketAddr,
+    /// Address of the mail server with STARTTLS; port 9025 beside the usual 9443, else a free one
+    #[arg(long, value_name = "ADDR")]
+    pub listen_smtp: Option<SocketAddr>,
+    /// Address of the mail server with TLS from the first byte; 9465 beside 9443, else a free one
+    #[arg(long, value_name = "ADDR")]
+    pub listen_smtps: Option<SocketAddr>,
     /// Host name in the endpoints that are handed out
     #[arg(long)]
     pub host: Option<String>,
@@ -62,13 +62,18 @@ pub struct SandboxArgs {
     pub json: bool,
 }
 
+const USUAL_PORT: u16 = 9443;
+
 impl SandboxArgs {
     pub fn into_config(self) -> anyhow::Result<SandboxConfig> {
+        // Two sandboxes on one machine must not be in each other's way.
+        let usual = self.listen.port() == USUAL_PORT;
+        let beside = |port| SocketAddr::new(self.listen.ip(), if usual { port } else { 0 });
         Ok(SandboxConfig {
             listen: self.listen,
             listen_http: self.listen_http,
-            listen_smtp: self.listen_smtp,
-            listen_smtps: self.listen_smtps,
+            listen_smtp: self.listen_smtp.unwrap_or_else(|| beside(9025)),
+            listen_smtps: self.listen_smtps.unwrap_or_else(|| beside(9465)),
             host: self.host,
             profile: Profile::load(&self.faults)?,
             seed: self.seed,
