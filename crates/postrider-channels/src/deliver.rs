@@ -146,6 +146,7 @@ impl Wiring {
             code: reading.code.map(|code| scrub::hide(code, reading.hide)),
             retry_after: retry_after.filter(|_| !accepted),
             provider_id: reading.provider_id,
+            key: None,
         }
     }
 }

@@ -18,7 +18,10 @@ impl Capacity {
     pub fn excess(&self, pending: Load, more: Load) -> Option<Load> {
         let over = |max: u64, sum: u64| if max == 0 { 0 } else { sum.saturating_sub(max) };
         let excess = Load {
-            deliveries: over(self.deliveries_max, pending.deliveries.saturating_add(more.deliveries)),
+            deliveries: over(
+                self.deliveries_max,
+                pending.deliveries.saturating_add(more.deliveries),
+            ),
             bytes: over(self.bytes_max, pending.bytes.saturating_add(more.bytes)),
         };
         (excess != Load::default()).then_some(excess)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::address::{AddressHash, ChannelKind};
-use crate::id::{AddressId, DeliveryId, MessageId};
+use crate::id::{AddressId, DeliveryId, KeyId, MessageId};
 use crate::message::TenantId;
 use crate::time::Timestamp;
 
@@ -128,6 +128,9 @@ pub struct AttemptRecord {
     pub retry_after: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
+    /// The key of ours that it was signed with: for logs, not kept.
+    #[serde(skip)]
+    pub key: Option<KeyId>,
     /// When the next attempt is due, if there is to be one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,

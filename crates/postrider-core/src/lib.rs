@@ -5,6 +5,7 @@
 pub mod account;
 pub mod address;
 pub mod backoff;
+pub mod backpressure;
 pub mod breaker;
 pub mod budget;
 pub mod channel;

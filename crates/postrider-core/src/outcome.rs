@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::KeyId;
+
 /// How far a provider's wish to be left alone reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -74,6 +76,8 @@ pub struct Report {
     pub retry_after: Option<String>,
     /// What the provider calls the message (`Location`, `apns-id`), where it says.
     pub provider_id: Option<String>,
+    /// The key of ours that the call was signed with, where it has an id.
+    pub key: Option<KeyId>,
 }
 
 impl Report {
@@ -85,6 +89,7 @@ impl Report {
             detail: None,
             retry_after: None,
             provider_id: None,
+            key: None,
         }
     }
 

@@ -425,6 +425,7 @@ fn record(
         detail: report.detail,
         retry_after: report.retry_after,
         provider_id: report.provider_id,
+        key: report.key,
         next_at,
         counted,
     }

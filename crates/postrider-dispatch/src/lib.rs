@@ -19,5 +19,5 @@ pub use dispatcher::{Dispatcher, DispatcherConfig, Limits};
 pub use gate::{Gate, Refusal, Submission};
 pub use lanes::{LaneEvent, Lanes};
 pub use observer::{NoObserver, Observer};
-pub use policies::{Policies, Policy};
+pub use policies::{Capacities, Policies, Policy};
 pub use postrider_core::FieldError;

@@ -5,14 +5,32 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use postrider_core::Class;
+use postrider_core::backpressure::Capacity;
+use postrider_core::{Class, TenantId};
 
 use crate::dispatcher::Limits;
+
+/// How much may be pending.
+#[derive(Debug, Clone, Default)]
+pub struct Capacities {
+    /// All tenants together.
+    pub server: Capacity,
+    /// Each tenant that is not named.
+    pub tenant: Capacity,
+    pub tenants: HashMap<TenantId, Capacity>,
+}
+
+impl Capacities {
+    pub fn of(&self, tenant: &TenantId) -> Capacity {
+        self.tenants.get(tenant).copied().unwrap_or(self.tenant)
+    }
+}
 
 /// Everything that can change while the server runs.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     pub limits: Limits,
+    pub capacities: Capacities,
     classes: HashMap<Arc<str>, Arc<Class>>,
     fallback: Arc<Class>,
 }
@@ -20,7 +38,17 @@ pub struct Policy {
 impl Policy {
     pub fn new(classes: impl IntoIterator<Item = Class>, limits: Limits) -> Self {
         let named = |class: Class| (class.name.clone(), Arc::new(class));
-        Self { limits, classes: classes.into_iter().map(named).collect(), fallback: Arc::default() }
+        Self {
+            limits,
+            capacities: Capacities::default(),
+            classes: classes.into_iter().map(named).collect(),
+            fallback: Arc::default(),
+        }
+    }
+
+    /// The same with bounds to what may be pending; without, there are none.
+    pub fn bounded(self, capacities: Capacities) -> Self {
+        Self { capacities, ..self }
     }
 
     pub fn class(&self, name: &str) -> Option<&Arc<Class>> {

@@ -209,6 +209,7 @@ fn record(number: u32) -> AttemptRecord {
         detail: None,
         retry_after: None,
         provider_id: None,
+        key: None,
         next_at: None,
         counted: true,
     }

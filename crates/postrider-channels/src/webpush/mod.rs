@@ -112,6 +112,13 @@ impl Protocol for WebPushChannel {
     }
 
     async fn send(&self, attempt: &Attempt, push: Push) -> Report {
+        let key = Some(push.token.key());
+        Report { key, ..self.push(attempt, push).await }
+    }
+}
+
+impl WebPushChannel {
+    async fn push(&self, attempt: &Attempt, push: Push) -> Report {
         let signed_at = push.token.signed_at();
         let request = |now| Request {
             method: ::http::Method::POST,
@@ -132,9 +139,7 @@ impl Protocol for WebPushChannel {
         };
         self.wiring.judge(attempt, &response, reading)
     }
-}
 
-impl WebPushChannel {
     /// All of a push but its ciphertext, and what is to be encrypted, if anything is.
     fn address(&self, attempt: &Attempt) -> Result<(Push, Option<Plain>), Ended> {
         let Target::Webpush { endpoint: url, p256dh, auth, vapid_key } = &*attempt.target else {

@@ -22,9 +22,14 @@ const HEADER: &str = r#"{"typ":"JWT","alg":"ES256"}"#;
 pub struct Token {
     authorization: HeaderValue,
     signed_at: Timestamp,
+    key: KeyId,
 }
 
 impl Token {
+    pub fn key(&self) -> KeyId {
+        self.key
+    }
+
     pub fn authorization(&self) -> &HeaderValue {
         &self.authorization
     }
@@ -127,7 +132,7 @@ fn sign(
     let value = format!("vapid t={jwt}, k={}", key.public_key());
     let mut authorization = HeaderValue::try_from(value).map_err(|_| Error::Crypto)?;
     authorization.set_sensitive(true);
-    Ok(Token { authorization, signed_at: now })
+    Ok(Token { authorization, signed_at: now, key: key.id() })
 }
 
 #[cfg(test)]

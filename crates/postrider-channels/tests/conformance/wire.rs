@@ -302,3 +302,11 @@ async fn a_missing_credential_parks_the_request() {
     );
     assert_eq!(provider.connected(), 0);
 }
+
+#[tokio::test]
+async fn a_push_says_which_key_signed_it_also_where_no_answer_came() {
+    let rig = Rig::new(ChannelKind::Webpush);
+    let provider = Provider::start(Line::Http2).await;
+    assert_eq!(rig.send(&provider.url("/x")).await.key, Some(KeyId(1)));
+    assert_eq!(rig.send("https://127.0.0.1:1/x").await.key, Some(KeyId(1)));
+}

@@ -21,17 +21,9 @@ pub(super) fn key(
     ttl_s: u32,
 ) -> Option<DedupKey> {
     let window = WINDOW_MIN.max(Duration::from_secs(u64::from(ttl_s)));
-    let keyed = |kind: &str, parts: &[&[u8]]| {
-        let mut context = Context::new(&SHA256);
-        for part in [tenant.as_str().as_bytes(), kind.as_bytes()].iter().chain(parts) {
-            context.update(&(part.len() as u64).to_be_bytes());
-            context.update(part);
-        }
-        half(context.finish().as_ref())
-    };
+    let keyed = |kind: &str, parts: &[&[u8]]| hash(tenant, kind, parts);
     if let Some(own) = own {
-        let fingerprint = fingerprint(&submission.body);
-        return Some(DedupKey { key: keyed("key", &[own.as_bytes()]), fingerprint, window });
+        return Some(DedupKey { window, ..own_key(tenant, own, submission) });
     }
     if let Some(campaign) = &request.campaign {
         let mut parts: Vec<&[u8]> = Vec::with_capacity(deliveries.len() + 1);
@@ -55,6 +47,24 @@ pub(super) fn key(
         let key = keyed("content", &[method.as_bytes(), url.as_bytes(), body.as_bytes()]);
         DedupKey { key, fingerprint: [0; 16], window }
     })
+}
+
+/// The key of a caller who names one. It needs nothing but the request itself.
+pub(super) fn own_key(tenant: &TenantId, own: &str, submission: &Submission) -> DedupKey {
+    DedupKey {
+        key: hash(tenant, "key", &[own.as_bytes()]),
+        fingerprint: fingerprint(&submission.body),
+        window: WINDOW_MIN,
+    }
+}
+
+fn hash(tenant: &TenantId, kind: &str, parts: &[&[u8]]) -> [u8; 16] {
+    let mut context = Context::new(&SHA256);
+    for part in [tenant.as_str().as_bytes(), kind.as_bytes()].iter().chain(parts) {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    }
+    half(context.finish().as_ref())
 }
 
 /// The request as it was meant: the order of fields and white space do not count.

@@ -1,10 +1,12 @@
 //! The one way in: validates, normalises and deduplicates messages, then makes them durable. What
 //! leaves here as accepted is on disk. Sends nothing and resolves no host name.
 
+mod admit;
 mod dedup;
 mod places;
 mod refusal;
 mod request;
+mod room;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -14,7 +16,7 @@ use aws_lc_rs::hmac;
 use bytes::Bytes;
 use postrider_core::content::Content;
 use postrider_core::message::Envelope;
-use postrider_core::store::{Admission, NewAddress, NewDelivery, NewMessage, Store};
+use postrider_core::store::{NewAddress, NewDelivery, NewMessage, Store};
 use postrider_core::{
     Address, AddressHash, AddressStatus, ChannelKind, Class, Clock, FieldError, Intake, LaneKey,
     Target, TenantId,
@@ -23,9 +25,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::policies::{Policies, Policy};
+use admit::Refused;
 use places::channels;
 pub use refusal::Refusal;
 use request::{Audience, Request, shorten, unknown_field};
+use room::Room;
 
 /// The most addresses that one message is expanded to at the gate.
 const ADDRESSES_MAX: usize = 10_000;
@@ -49,6 +53,7 @@ pub struct Gate {
     hash_key: hmac::Key,
     clock: Arc<dyn Clock>,
     lanes: Mutex<HashMap<LaneKey, Arc<LaneKey>>>,
+    room: Room,
 }
 
 impl Gate {
@@ -67,47 +72,8 @@ impl Gate {
             hash_key: hmac::Key::new(hmac::HMAC_SHA256, hash_key),
             clock,
             lanes: Mutex::default(),
+            room: Room::new(seed(hash_key)),
         }
-    }
-
-    /// Takes a batch in. One answer each, in order; what is accepted is durable.
-    pub async fn admit(
-        &self,
-        tenant: &TenantId,
-        batch: Vec<Submission>,
-    ) -> Vec<Result<Admission, Refusal>> {
-        let policy = self.policies.now();
-        let mut answers: Vec<Option<Refusal>> = Vec::with_capacity(batch.len());
-        let mut messages = Vec::with_capacity(batch.len());
-        for submission in &batch {
-            match self.prepare(&policy, tenant, submission).await {
-                Ok(message) => {
-                    messages.push(message);
-                    answers.push(None);
-                }
-                Err(refusal) => answers.push(Some(refusal)),
-            }
-        }
-        let mut admissions =
-            if messages.is_empty() { Ok(Vec::new()) } else { self.store.accept(messages).await }
-                .map(Vec::into_iter);
-        let answer = |refused: Option<Refusal>| match (refused, &mut admissions) {
-            (Some(refusal), _) => Err(refusal),
-            (None, Err(error)) => Err(error.clone().into()),
-            (None, Ok(admissions)) => match admissions.next() {
-                Some(Admission::Conflict { message }) => {
-                    Err(Refusal::conflict(&message.to_string()))
-                }
-                Some(admission) => Ok(admission),
-                None => Err(Refusal::new(
-                    500,
-                    "internal",
-                    "The store gave no answer",
-                    "please report this",
-                )),
-            },
-        };
-        answers.into_iter().map(answer).collect()
     }
 
     /// Reads and checks an address for the registry: an inline address plus `recipient`.
@@ -138,16 +104,31 @@ impl Gate {
         policy: &Policy,
         tenant: &TenantId,
         submission: &Submission,
+    ) -> Result<NewMessage, Refused> {
+        let request = Request::parse(&submission.body, self.clock.now())?;
+        let key = own_key(&request, submission)?;
+        let composed = self.compose(policy, tenant, submission, request, key.as_deref()).await;
+        composed.map_err(|refusal| {
+            let unfit = refusal.status == 422;
+            let key = key.filter(|_| unfit).map(|key| dedup::own_key(tenant, &key, submission));
+            Refused { refusal, key }
+        })
+    }
+
+    async fn compose(
+        &self,
+        policy: &Policy,
+        tenant: &TenantId,
+        submission: &Submission,
+        request: Request<'_>,
+        key: Option<&str>,
     ) -> Result<NewMessage, Refusal> {
-        let now = self.clock.now();
-        let request = Request::parse(&submission.body, now)?;
         let class = class(policy, request.class.as_deref())?;
         let content = parse_content(request.content)?;
         let deliveries = self.deliveries(tenant, &request.to, &class).await?;
         let ttl_s = self.ttl(&request, &class, &deliveries)?;
         self.check_content(tenant, &content, &deliveries)?;
-        let key = own_key(&request, submission)?;
-        let dedup = dedup::key(tenant, key.as_deref(), &request, submission, &deliveries, ttl_s);
+        let dedup = dedup::key(tenant, key, &request, submission, &deliveries, ttl_s);
         Ok(NewMessage {
             tenant: tenant.clone(),
             class: class.name.clone(),
@@ -348,6 +329,11 @@ impl Gate {
         }
         Ok(())
     }
+}
+
+/// Jitter that differs from server to server.
+fn seed(hash_key: &[u8]) -> u64 {
+    hash_key.iter().fold(7, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
 
 fn class(policy: &Policy, name: Option<&str>) -> Result<Arc<Class>, Refusal> {

@@ -1,7 +1,10 @@
 //! Why the gate did not take a message: precise enough to become a problem-details answer.
 
+use std::time::Duration;
+
 use postrider_core::FieldError;
-use postrider_core::store::StoreError;
+use postrider_core::backpressure::Capacity;
+use postrider_core::store::{Load, StoreError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -45,6 +48,36 @@ impl Refusal {
             "The idempotency key was used for another message",
             format!(
                 "the first message under this key is {first}; use a new key for a new message, or repeat the first body unchanged"
+            ),
+        )
+    }
+
+    /// No room at present; `whose` capacity is used up.
+    pub(super) fn full(whose: &'static str, wait: Duration) -> Self {
+        let retry_after_s = u32::try_from(wait.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
+        let (kind, title) = match whose {
+            "tenant" => ("tenant_full", "The tenant has as much pending as it may"),
+            _ => ("server_full", "The server has as much pending as it may"),
+        };
+        let detail = format!(
+            "nothing of this message was accepted; at the present pace there is room in about {retry_after_s} s"
+        );
+        Self { retry_after_s: Some(retry_after_s), ..Self::new(429, kind, title, detail) }
+    }
+
+    /// More than there could ever be room for: waiting does not help.
+    pub(super) fn never_fits(capacity: &Capacity, more: Load, whose: &str) -> Self {
+        let bound = |max: u64, what: &str| match max {
+            0 => format!("any number of {what}"),
+            max => format!("at most {max} {what}"),
+        };
+        Self::field(
+            "to",
+            format!("{} deliveries of {} bytes in all", more.deliveries, more.bytes),
+            format!(
+                "{} and {} pending for the {whose} (section [capacity])",
+                bound(capacity.deliveries_max, "deliveries"),
+                bound(capacity.bytes_max, "bytes"),
             ),
         )
     }

@@ -161,7 +161,11 @@ impl Account {
         let (percent, of) = ((fill * 100.0) as u64, tenant.map_or("server", TenantId::as_str));
         match self.alarm.look(fill) {
             Some(Crossing::NearlyFull) => {
-                tracing::warn!(of, percent, "capacity is nearly used up; beyond it new work gets 429");
+                tracing::warn!(
+                    of,
+                    percent,
+                    "capacity is nearly used up; beyond it new work gets 429"
+                );
             }
             Some(Crossing::Eased) => tracing::info!(of, percent, "capacity is there again"),
             None => {}

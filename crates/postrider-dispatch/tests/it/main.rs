@@ -1,6 +1,7 @@
 //! Promises of gate and dispatcher, kept over the reference store and scripted channels.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
+mod capacity;
 mod dispatching;
 mod flaky;
 mod gating;

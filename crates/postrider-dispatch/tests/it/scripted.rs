@@ -12,7 +12,8 @@ use postrider_core::{
 };
 use postrider_dispatch::lanes::Order;
 use postrider_dispatch::{
-    Dispatcher, DispatcherConfig, Gate, Lanes, Limits, Observer, Policies, Policy, Submission,
+    Capacities, Dispatcher, DispatcherConfig, Gate, Lanes, Limits, Observer, Policies, Policy,
+    Submission,
 };
 use postrider_store::{ManualClock, MemoryStore};
 use tokio::sync::{Notify, mpsc};
@@ -188,7 +189,14 @@ impl World {
 
     /// Changes what holds, also while it runs.
     pub(crate) fn adopt(&self, limits: Limits) {
-        self.lanes.adopt(Policy::new(self.classes.clone(), limits));
+        let capacities = self.policies.now().capacities.clone();
+        self.lanes.adopt(Policy::new(self.classes.clone(), limits).bounded(capacities));
+    }
+
+    /// Sets how much may be pending.
+    pub(crate) fn bound(&self, capacities: Capacities) {
+        let policy = Policy::new(self.classes.clone(), Limits::default());
+        self.lanes.adopt(policy.bounded(capacities));
     }
 
     pub(crate) async fn drain(&mut self, deadline: Duration) -> bool {

@@ -38,7 +38,11 @@ pub(crate) fn result(out: &mut Vec<u8>, index: u64, answer: Result<Admission, Re
 }
 
 pub(crate) fn refused(out: &mut Vec<u8>, index: u64, problem: &Problem) {
-    let _ = write!(out, "{{\"index\":{index},\"status\":{},\"error\":", problem.status);
+    let _ = write!(out, "{{\"index\":{index},\"status\":{},", problem.status);
+    if let Some(seconds) = problem.retry_after_s {
+        let _ = write!(out, "\"retry_after_s\":{seconds},");
+    }
+    out.extend_from_slice(b"\"error\":");
     out.extend_from_slice(problem.to_json().as_bytes());
     out.extend_from_slice(b"}\n");
 }

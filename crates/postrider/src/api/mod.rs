@@ -6,6 +6,7 @@ mod addresses;
 mod api_keys;
 mod auth;
 mod batch;
+mod capacity;
 mod configuration;
 mod dead_letters;
 mod deliveries;

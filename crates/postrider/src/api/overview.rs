@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::auth::{Operator, Reader};
+use super::capacity::{self, CapacityBody};
 use super::problem::{Answer, Problem};
 use super::views::Time;
 use crate::telemetry::{RatesBody, TotalsBody};
@@ -29,6 +30,8 @@ pub(crate) struct Stats {
     pub dead_letters: BTreeMap<&'static str, u64>,
     /// Deliveries still to be worked on.
     pub depth: u64,
+    /// What is pending of what may be.
+    pub capacity: CapacityBody,
     /// Of the whole server, all tenants together: with an admin key only.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerStats>,
@@ -38,6 +41,8 @@ pub(crate) struct Stats {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ServerStats {
     pub oldest_pending_s: Option<f64>,
+    /// What is pending of what may be, all tenants together.
+    pub server_capacity: CapacityBody,
     /// Calls under way.
     pub in_flight: u64,
     pub connections: u64,
@@ -62,6 +67,7 @@ pub(crate) async fn stats(State(app): State<Shared>, reader: Reader) -> Answer<J
         states: counts.states.into_iter().map(|(state, n)| (state.name(), n)).collect(),
         dead_letters: counts.dead.into_iter().map(|(reason, n)| (reason.name(), n)).collect(),
         depth,
+        capacity: capacity::body(&app, reader.view.as_ref()),
         server,
     }))
 }
@@ -71,6 +77,7 @@ async fn server_stats(app: &Shared) -> Answer<ServerStats> {
     let pool = app.pool.stats();
     Ok(ServerStats {
         oldest_pending_s: oldest.map(|at| app.clock.now().since(at).as_secs_f64()),
+        server_capacity: capacity::body(app, None),
         in_flight: pool.in_flight as u64,
         connections: pool.connections as u64,
         rates: app.metrics.rates(),
@@ -112,16 +119,17 @@ pub(crate) async fn readyz(State(app): State<Shared>) -> Answer<&'static str> {
     Ok("ready\n")
 }
 
-/// Metrics in the Prometheus text format.
-#[utoipa::path(get, path = "/metrics", tag = "overview", responses((status = 200, body = String)))]
+/// Metrics in the Prometheus text format. Needs an admin key unless `server.metrics_public`.
+#[utoipa::path(get, path = "/metrics", tag = "overview", responses((status = 200, body = String), (status = 403, body = Problem)))]
 pub(crate) async fn metrics(State(app): State<Shared>, request: Request) -> Answer<Response> {
     if !app.config().server.metrics_public {
         let (mut parts, _) = request.into_parts();
-        Reader::from_request_parts(&mut parts, &app).await?;
+        Operator::from_request_parts(&mut parts, &app).await?;
     }
     let counts = app.store.counts(None).await?;
     let oldest = app.store.oldest_pending().await?;
     let age = oldest.map(|at| app.clock.now().since(at));
+    app.metrics.capacity(capacity::measure(&app, None));
     let text = app.metrics.render(&counts, age, app.pool.stats(), &app.account_views());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok((StatusCode::OK, [("content-type", kind)], text).into_response())

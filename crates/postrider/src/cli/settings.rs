@@ -219,7 +219,7 @@ fn assign(set: &mut Map<String, Value>, assignment: &str) -> Result<(), Failure>
 }
 
 /// Fields that say something about the setting, not what it is set to.
-const ABOUT: [&str; 6] = ["name", "source", "set", "set_by", "set_at", "paused"];
+const ABOUT: [&str; 7] = ["name", "source", "set", "set_by", "set_at", "paused", "capacity"];
 
 fn detail(shown: &Value) -> String {
     let mut text = format!("{} ({})", cell(shown, "/name"), cell(shown, "/source"));
@@ -251,11 +251,13 @@ const CLASS_COLUMNS: [(&str, &str); 6] = [
     ("ON AMBIGUOUS", "/on_ambiguous"),
 ];
 
-const TENANT_COLUMNS: [(&str, &str); 6] = [
+const TENANT_COLUMNS: [(&str, &str); 8] = [
     ("TENANT", "/name"),
     ("SOURCE", "/source"),
     ("WEIGHT", "/weight"),
     ("RATE PER S", "/rate_per_s"),
+    ("PENDING", "/capacity/deliveries"),
+    ("FULL", "/capacity/fill"),
     ("PAUSED SINCE", "/paused/at"),
     ("PAUSED BY", "/paused/by"),
 ];

@@ -51,6 +51,7 @@ fn screen(now: &Value) -> String {
     let mut text = format!(
         "Postrider {}, up {} s\n\n\
          depth      {} pending, oldest {}, {} in flight, {} connections\n\
+         capacity   {}\n\
          per second {} accepted, {} attempts, {} retried, {} sent, {} dead\n\
          since start {} accepted, {} attempts, {} sent, {} gone, {} expired, {} dead\n",
         number("/version"),
@@ -59,6 +60,7 @@ fn screen(now: &Value) -> String {
         stats["oldest_pending_s"].as_f64().map_or("-".to_owned(), |s| format!("{s:.1} s")),
         number("/in_flight"),
         number("/connections"),
+        capacity(stats),
         number("/rates/accepted_per_s"),
         number("/rates/attempts_per_s"),
         number("/rates/retried_per_s"),
@@ -78,6 +80,18 @@ fn screen(now: &Value) -> String {
         lanes => table(lanes, &COLUMNS),
     };
     text
+}
+
+/// Of the server where the key may see it, else of the tenant.
+fn capacity(stats: &Value) -> String {
+    let whole = &stats["server_capacity"];
+    let body = if whole.is_object() { whole } else { &stats["capacity"] };
+    let percent = body["fill"].as_f64().unwrap_or_default() * 100.0;
+    let of = |what: &str| match body[format!("{what}_max")].as_u64() {
+        Some(max) => format!("{} of {max} {what}", body[what]),
+        None => format!("{} {what}", body[what]),
+    };
+    format!("{percent:.1} % used: {}, {}", of("deliveries"), of("bytes"))
 }
 
 fn counts(map: &Value) -> String {

@@ -22,9 +22,9 @@ pub use environment::Environment;
 pub use reference::reference;
 pub use section::Secret;
 use sections::{
-    Admin, ApnsChannel, Breaker, ChatChannel, Dispatch, EmailChannel, FcmChannel, HttpChannel, Log,
-    Network, Retention, RetryBudget, Server, SmsChannel, Store, Tenant, WebhookChannel,
-    WebpushChannel, check_rate,
+    Admin, ApnsChannel, Breaker, Capacity, ChatChannel, Dispatch, EmailChannel, FcmChannel,
+    HttpChannel, Log, Network, Retention, RetryBudget, Server, SmsChannel, Store, Tenant,
+    WebhookChannel, WebpushChannel, check_rate,
 };
 
 /// Where `serve` looks if it is not told.
@@ -69,6 +69,7 @@ pub struct Config {
     pub dispatch: Dispatch,
     pub breaker: Breaker,
     pub retry_budget: RetryBudget,
+    pub capacity: Capacity,
     pub retention: Retention,
     pub log: Log,
     /// What the built-in classes and the file's own say, by name.

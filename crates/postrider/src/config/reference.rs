@@ -43,6 +43,8 @@ const TENANTS: &str = "
 # rate_per_s = 50.0
 # rate_burst = 10
 # weight = 2.0
+# deliveries_max = 100000        # pending at the most; see [capacity]
+# bytes_max = 1000000000
 ";
 
 const ACCOUNTS: &str = "

@@ -114,6 +114,7 @@ pub(crate) fn table(config: &Config) -> Table {
 /// What of the configuration can change while the server runs.
 pub(crate) fn policy(config: &Config) -> Policy {
     Policy::new(config.class_list(), limits(config))
+        .bounded(config.capacity.bounds(&config.tenants))
 }
 
 fn limits(config: &Config) -> Limits {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use postrider_channels::accounts::AccountView;
 use postrider_channels::pool::PoolStats;
-use postrider_core::store::{Admission, Counts};
+use postrider_core::backpressure::Capacity;
+use postrider_core::store::{Admission, Counts, Load};
 use postrider_core::{DeadReason, State, Timestamp};
 use postrider_dispatch::Refusal;
 use prometheus_client::metrics::counter::Counter;
@@ -44,6 +45,16 @@ pub struct Metrics {
     in_flight: Gauge,
     connections: Gauge,
     accounts: AccountMetrics,
+    capacity: CapacityGauges,
+}
+
+/// What is pending of what may be; no bound is 0.
+#[derive(Default)]
+struct CapacityGauges {
+    deliveries: Gauge,
+    deliveries_max: Gauge,
+    bytes: Gauge,
+    bytes_max: Gauge,
 }
 
 impl Metrics {
@@ -69,6 +80,7 @@ impl Metrics {
             in_flight: Gauge::default(),
             connections: Gauge::default(),
             accounts: AccountMetrics::default(),
+            capacity: CapacityGauges::default(),
         };
         metrics.register();
         Arc::new(metrics)
@@ -112,6 +124,15 @@ impl Metrics {
         registry.register("in_flight", "Calls under way", self.in_flight.clone());
         registry.register("connections", "Connections to providers", self.connections.clone());
         self.accounts.register(registry);
+        let capacity = &self.capacity;
+        for (name, help, gauge) in [
+            ("capacity_used_deliveries", "Deliveries pending", &capacity.deliveries),
+            ("capacity_deliveries", "Deliveries that may be pending", &capacity.deliveries_max),
+            ("capacity_used_bytes", "Bytes of what is pending", &capacity.bytes),
+            ("capacity_bytes", "Bytes of what may be pending", &capacity.bytes_max),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
     }
 
     /// Counts one answer of the gate.
@@ -144,6 +165,15 @@ impl Metrics {
 
     pub fn totals(&self) -> TotalsBody {
         self.totals.body()
+    }
+
+    /// What is pending of what may be, as of now.
+    pub fn capacity(&self, (load, capacity): (Load, Capacity)) {
+        let set = |gauge: &Gauge, n: u64| gauge.set(i64::try_from(n).unwrap_or(i64::MAX));
+        set(&self.capacity.deliveries, load.deliveries);
+        set(&self.capacity.deliveries_max, capacity.deliveries_max);
+        set(&self.capacity.bytes, load.bytes);
+        set(&self.capacity.bytes_max, capacity.bytes_max);
     }
 
     /// The text that a scrape gets, with what the store and the pool say at this moment.

@@ -106,15 +106,16 @@ impl Observer for Metrics {
 
 /// Success is the common case and stays out of the log unless it is asked for.
 fn log_attempt(lane: &LaneKey, delivery: DeliveryId, address: AddressHash, a: &AttemptRecord) {
+    let key = a.key.map(tracing::field::display);
     if &*a.outcome == "accepted" {
         tracing::debug!(
-            %delivery, %address, %lane, attempt = a.number, status = a.status,
+            %delivery, %address, %lane, key, attempt = a.number, status = a.status,
             latency_ms = a.latency_ms, "sent"
         );
         return;
     }
     tracing::info!(
-        %delivery, %address, %lane, attempt = a.number, status = a.status,
+        %delivery, %address, %lane, key, attempt = a.number, status = a.status,
         code = a.code.as_deref(), retry_after = a.retry_after.as_deref(),
         latency_ms = a.latency_ms, outcome = &*a.outcome, decision = &*a.decision,
         next_at = a.next_at.map(tracing::field::display), "attempt failed"

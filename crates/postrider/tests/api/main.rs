@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod batch;
+mod capacity;
 mod dead_letters;
 mod events;
 mod lanes;

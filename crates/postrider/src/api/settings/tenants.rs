@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::{SettingBody, put, reset};
 use crate::api::auth::{Operator, tenant_name};
+use crate::api::capacity::{self, CapacityBody};
 use crate::api::extract::JsonOf;
 use crate::api::problem::{Answer, Problem};
 use crate::api::views::Time;
@@ -23,6 +24,8 @@ use crate::live::{Kind, Shown};
 pub(crate) struct TenantBody {
     #[serde(flatten)]
     pub setting: SettingBody,
+    /// What is pending of what may be.
+    pub capacity: CapacityBody,
     /// Absent while it is not paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<PauseBody>,
@@ -132,5 +135,5 @@ async fn body(app: &Shared, tenant: &TenantId) -> TenantBody {
     let paused = app.lanes.paused_tenants().into_iter().find(|(paused, _)| paused == tenant);
     let paused =
         paused.map(|(_, order)| PauseBody { by: order.by.to_string(), at: order.at.into() });
-    TenantBody { setting, paused }
+    TenantBody { setting, capacity: capacity::body(app, Some(tenant)), paused }
 }

@@ -15,10 +15,10 @@ pub use channels::{HttpChannel, WebhookChannel, WebpushChannel};
 pub use mail::{ChatChannel, EmailChannel, SmsChannel};
 pub(super) use policy::check_rate;
 pub(crate) use policy::rate;
-pub use policy::{Breaker, Dispatch, RetryBudget, Tenant};
+pub use policy::{Breaker, Capacity, Dispatch, RetryBudget, Tenant};
 pub use push::{ApnsChannel, FcmChannel};
 
-pub(super) const ALL: [SectionInfo; 17] = [
+pub(super) const ALL: [SectionInfo; 18] = [
     Server::INFO,
     Admin::INFO,
     Store::INFO,
@@ -34,6 +34,7 @@ pub(super) const ALL: [SectionInfo; 17] = [
     Dispatch::INFO,
     Breaker::INFO,
     RetryBudget::INFO,
+    Capacity::INFO,
     Retention::INFO,
     Log::INFO,
 ];

@@ -1,9 +1,15 @@
 //! What paces and shares the work: dispatch, breakers, budgets and tenants. All of it can change while
 //! the server runs.
 
+use std::collections::BTreeMap;
+
+use postrider_core::TenantId;
+use postrider_core::backpressure::Capacity as Bound;
 use postrider_core::breaker::BreakerPolicy;
 use postrider_core::budget::BudgetPolicy;
 use postrider_core::limiter::Rate;
+
+use postrider_dispatch::Capacities;
 
 use super::check;
 use crate::config::ConfigError;
@@ -151,6 +157,23 @@ impl Breaker {
     }
 }
 
+impl Capacity {
+    /// For the gate, with what single tenants may.
+    pub(crate) fn bounds(&self, tenants: &BTreeMap<String, Tenant>) -> Capacities {
+        let bound = |deliveries_max, bytes_max| Bound { deliveries_max, bytes_max };
+        let own = |(name, tenant): (&String, &Tenant)| {
+            let deliveries_max = tenant.deliveries_max.unwrap_or(self.tenant_deliveries_max);
+            let bytes_max = tenant.bytes_max.unwrap_or(self.tenant_bytes_max);
+            (TenantId::new(name), bound(deliveries_max, bytes_max))
+        };
+        Capacities {
+            server: bound(self.deliveries_max, self.bytes_max),
+            tenant: bound(self.tenant_deliveries_max, self.tenant_bytes_max),
+            tenants: tenants.iter().map(own).collect(),
+        }
+    }
+}
+
 impl RetryBudget {
     pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
         let share = (0.0..=100.0).contains(&self.share);
@@ -173,6 +196,23 @@ impl RetryBudget {
     }
 }
 
+section! {
+    /// How much may be pending: deliveries that are not final, and the bytes of their messages and
+    /// addresses. Beyond it, new work gets 429 with the time at which there should be room. 0 is no
+    /// bound.
+    Capacity as "capacity" {
+        /// All tenants together.
+        deliveries_max: u64 = 20_000_000,
+        /// All tenants together.
+        bytes_max: u64 = 32 << 30,
+        /// Each tenant, unless [tenants.NAME] says otherwise: less than the whole, so that none can
+        /// fill the server alone.
+        tenant_deliveries_max: u64 = 15_000_000,
+        /// Each tenant, unless [tenants.NAME] says otherwise.
+        tenant_bytes_max: u64 = 24 << 30,
+    }
+}
+
 /// What holds for one tenant; a table by name, `[tenants.NAME]`.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -182,11 +222,17 @@ pub struct Tenant {
     pub rate_burst: u32,
     /// Its share where tenants compete.
     pub weight: f64,
+    /// Pending deliveries at the most; what [capacity] says if absent, 0 for no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deliveries_max: Option<u64>,
+    /// Bytes of what is pending at the most; what [capacity] says if absent, 0 for no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_max: Option<u64>,
 }
 
 impl Default for Tenant {
     fn default() -> Self {
-        Self { rate_per_s: 0.0, rate_burst: 10, weight: 1.0 }
+        Self { rate_per_s: 0.0, rate_burst: 10, weight: 1.0, deliveries_max: None, bytes_max: None }
     }
 }
 

@@ -1,0 +1,44 @@
+//! How full it is: what is pending of what may be pending.
+
+use postrider_core::TenantId;
+use postrider_core::backpressure::Capacity;
+use postrider_core::store::Load;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Shared;
+
+/// What is pending of what may be.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CapacityBody {
+    pub deliveries: u64,
+    /// Absent where there is no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deliveries_max: Option<u64>,
+    /// Of messages and addresses.
+    pub bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_max: Option<u64>,
+    /// The share that is used, of whichever is fuller: 1 is full, and new work gets 429.
+    pub fill: f64,
+}
+
+/// Of one tenant, or of the whole server.
+pub(crate) fn measure(app: &Shared, tenant: Option<&TenantId>) -> (Load, Capacity) {
+    let policy = app.lanes.policies().now();
+    let capacities = &policy.capacities;
+    let capacity = tenant.map_or(capacities.server, |tenant| capacities.of(tenant));
+    (app.store.load(tenant), capacity)
+}
+
+pub(crate) fn body(app: &Shared, tenant: Option<&TenantId>) -> CapacityBody {
+    let (load, capacity) = measure(app, tenant);
+    let bound = |max: u64| Some(max).filter(|max| *max > 0);
+    CapacityBody {
+        deliveries: load.deliveries,
+        deliveries_max: bound(capacity.deliveries_max),
+        bytes: load.bytes,
+        bytes_max: bound(capacity.bytes_max),
+        fill: (capacity.fill(load) * 1e4).round() / 1e4,
+    }
+}
