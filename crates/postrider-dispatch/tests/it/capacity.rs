@@ -57,7 +57,7 @@ async fn bytes_count_too() {
     while admit(&world, "acme").await.is_ok() {
         taken += 1;
     }
-    assert!((2..10).contains(&taken), "{taken} of about a hundred bytes each");
+    assert!((5..20).contains(&taken), "{taken} of about sixty bytes each");
     assert!(world.store.load(None).bytes <= 700);
 }
 

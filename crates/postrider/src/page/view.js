@@ -101,11 +101,23 @@ export function drawStats(stats, chosen, choose) {
   for (const [id, value] of Object.entries(show)) at(id).textContent = number(value);
   at("dead-count").parentElement.classList.toggle("alarm", dead > 0);
   at("oldest").textContent = span(stats.oldest_pending_s);
+  drawRoom(stats.server_capacity || stats.capacity);
   at("where").textContent = `${location.host} · version ${stats.version} · up ${span(stats.uptime_s)}`;
   drawStates(stats.states, chosen.state, (state) => choose({ state }));
   drawReasons(stats.dead_letters, chosen.reason, (reason) => choose({ reason }));
   if (stats.rates) drawChart(stats.rates);
   tick();
+}
+
+// What is pending of what may be: beyond it, new work gets 429.
+function drawRoom(capacity) {
+  const percent = Math.min(100, capacity.fill * 100);
+  const of = (name, text) => capacity[name + "_max"] ? `${text(capacity[name])} of ${text(capacity[name + "_max"])}` : text(capacity[name]);
+  const size = (bytes) => bytes < 1e6 ? `${number(bytes / 1e3)} kB` : bytes < 1e9 ? `${number(bytes / 1e6)} MB` : `${number(bytes / 1e9)} GB`;
+  at("fill").firstElementChild.style.width = percent ? `max(2px, ${percent}%)` : "0";
+  at("fill").setAttribute("aria-valuenow", percent.toFixed(1));
+  at("room").title = `${percent.toFixed(1)} % of the capacity: ${of("deliveries", number)} deliveries, ${of("bytes", size)}`;
+  at("room").classList.toggle("alarm", capacity.fill >= 0.8);
 }
 
 function drawStates(states, chosen, choose) {
@@ -171,11 +183,25 @@ function drawChart(rates) {
   at("chart").setAttribute("aria-label", `Per second, now: accepted ${rates.accepted_per_s}, sent ${rates.sent_per_s}, retried ${rates.retried_per_s}`);
 }
 
+// Which gate holds a lane up, and until when where that is known.
+function laneState(lane) {
+  const dot = make("span", { class: "dot l-" + lane.state });
+  if (lane.state === "ready") return [dot, "ready"];
+  const until = lane.until ? [", ", when(lane.until)] : [];
+  return [dot, lane.state + " ", make("span", { class: "quiet" }, lane.held_by, ...until)];
+}
+function breaker(lane) {
+  const kind = { open: "end", half_open: "again", forced_open: "end", forced_closed: "stop" }[lane.breaker];
+  const name = lane.breaker.replaceAll("_", " ");
+  return kind ? make("span", { class: "try " + kind }, name) : make("span", { class: "quiet" }, name);
+}
+
 export function drawLanes(lanes) {
   rows("lanes", lanes, (lane) => make("tr", {},
     cell("Channel", {}, lane.channel), cell("Provider", { class: "wide" }, lane.provider), cell("Class", {}, lane.class), cell("Tenant", {}, lane.tenant),
+    cell("State", { title: lane.waits_for }, make("span", {}, ...laneState(lane))), cell("Breaker", {}, breaker(lane)),
     cell("Pending", { class: "n" }, number(lane.pending)), cell("In flight", { class: "n" }, number(lane.in_flight)),
-    cell("Next due", {}, lane.next_due ? when(lane.next_due) : "–")), 7, "No work waits: every delivery has come to its end.");
+    cell("Next due", {}, lane.next_due ? when(lane.next_due) : "–")), 9, "No work waits: every delivery has come to its end.");
 }
 
 // A provider's status says more than its words; its words only where they add something.
