@@ -1,6 +1,6 @@
 //! Measures the embedded store alone: `cargo run --release -p postrider-store --example store_bench`.
 //! Prints rates and the processor time that one job costs; nothing is timed by the tests.
-//! Arguments choose what to run: `accept`, `life`, `deep`, `reopen`; all of it without any.
+//! Arguments choose what to run: `accept`, `life`, `deep`, `held`, `reopen`; all of it without any.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use postrider_core::store::{
     Change, DedupKey, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
 };
 use postrider_core::{
-    AddressHash, AttemptRecord, ChannelKind, LaneKey, State, Target, TenantId, Timestamp,
+    AddressHash, AttemptRecord, ChannelKind, Clock, LaneKey, State, Target, TenantId, Timestamp,
 };
-use postrider_store::{EmbeddedStore, Options, SystemClock};
+use postrider_store::{EmbeddedStore, ManualClock, Options, SystemClock};
 
 const BODY: &str = r#"{"title":"Shipped","body":"Order 91 is on its way to you and will arrive tomorrow between nine and noon. Leave a note for the driver if you are out.","url":"https://shop.example/orders/91","data":{"order":91,"items":[1,2,3]}}"#;
 
@@ -262,6 +262,42 @@ async fn reopen(backlog: u64, lanes: u32) -> StoreResult<()> {
     Ok(())
 }
 
+/// Lanes that are set aside cost nothing per round, and what expires in them costs what it is.
+async fn held(lanes: u32, jobs: u64) -> StoreResult<()> {
+    const ROUNDS: u64 = 20_000;
+    let dir = tempfile::tempdir().map_err(io)?;
+    let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
+    let store = Arc::new(EmbeddedStore::open(dir.path(), clock.clone(), Options::default())?);
+    let load = Load::new(lanes, false);
+    preload(&store, &load, jobs).await?;
+    let ready = store.ready_lanes(usize::MAX).await?;
+    ready.iter().for_each(|l| store.set_aside(l.id, clock.now() + Duration::from_secs(1 << 30)));
+    let meter = Meter::start();
+    for _ in 0..ROUNDS {
+        store.ready_lanes(256).await?;
+    }
+    meter.print(&format!("a round with {} lanes set aside", ready.len()), ROUNDS);
+    clock.advance(Duration::from_secs(90_000));
+    let meter = Meter::start();
+    let mut expired = 0;
+    loop {
+        let leased = store.lease_expired(512, Duration::from_secs(60)).await?;
+        if leased.is_empty() {
+            break;
+        }
+        let settlement = |leased: &postrider_core::store::Leased| Settlement {
+            delivery: leased.delivery,
+            token: leased.token,
+            attempts: Vec::new(),
+            change: Change::Finish(State::Expired),
+        };
+        expired += leased.len() as u64;
+        store.settle(leased.iter().map(|(_, leased)| settlement(leased)).collect()).await?;
+    }
+    meter.print(&format!("expired while set aside, {lanes} lanes"), expired);
+    Ok(())
+}
+
 /// Numbers among the arguments, or the usual three.
 fn lane_counts(asked: &[String]) -> Vec<u32> {
     let given: Vec<u32> = asked.iter().filter_map(|a| a.parse().ok()).collect();
@@ -286,6 +322,11 @@ async fn main() -> StoreResult<()> {
     if runs("deep") {
         for lanes in lane_counts(&asked) {
             life(lanes, 1_000_000, 200_000).await?;
+        }
+    }
+    if runs("held") {
+        for lanes in lane_counts(&asked) {
+            held(lanes, 200_000).await?;
         }
     }
     if runs("reopen") {
