@@ -46,6 +46,12 @@ pub struct Finished {
 pub trait Channel: Send + Sync {
     fn kind(&self) -> ChannelKind;
 
+    /// What one call counts for in rate limits, e.g. the segments of a text message.
+    fn weight(&self, target: &Target, message: &Message) -> u32 {
+        let _ = (target, message);
+        1
+    }
+
     /// Makes every attempt of the batch, and calls `done` exactly once for each, as it ends and in
     /// whatever order. Preparation (encryption, signing) is done for the whole batch at once.
     /// Never fails: failure is an outcome. TTL is checked again just before the socket write.

@@ -19,7 +19,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::expiry::sweep;
 use crate::flow::Flow;
 use crate::lanes::{Lanes, Notice, OriginKey, Pass, Refusal};
-use crate::launch::{Batch, Bench, Job, give_back, may_be_sent};
+use crate::launch::{Batch, Bench, Job, give_back, is_in_turn, may_be_sent};
 use crate::observer::Observer;
 use crate::policies::{Policies, Policy};
 use crate::roll::Roll;
@@ -44,6 +44,10 @@ pub struct Limits {
     pub breaker: BreakerPolicy,
     /// Calls per second to one origin, by channel; none is no limit.
     pub rates: HashMap<ChannelKind, Rate>,
+    /// Calls per second to one origin with one tenant's credential, by channel.
+    pub credential_rates: HashMap<ChannelKind, Rate>,
+    /// Calls per second to one address, by channel.
+    pub address_rates: HashMap<ChannelKind, Rate>,
     /// Calls per second of one tenant.
     pub tenant_rates: HashMap<TenantId, Rate>,
     /// Shares of tenants where they compete; whoever is not named weighs 1.
@@ -62,6 +66,8 @@ impl Default for Limits {
             settle_linger: Duration::from_millis(2),
             breaker: BreakerPolicy::default(),
             rates: HashMap::new(),
+            credential_rates: HashMap::new(),
+            address_rates: HashMap::new(),
             tenant_rates: HashMap::new(),
             weights: HashMap::new(),
             retry_budget: BudgetPolicy::default(),
@@ -399,6 +405,9 @@ impl Leaser {
         self.bench.flow.leased(count);
         let sendable = self.sendable(&lane.key, leased, &class);
         let (mut jobs, waits) = self.affordable(&lane.key, sendable);
+        jobs.retain_mut(|job| is_in_turn(&self.bench, &lane.key, job));
+        let weight = jobs.iter().map(|job| job.weight(&*channel)).sum::<usize>();
+        pass.charge(weight.saturating_sub(jobs.len()));
         let ticket = pass.begin(jobs.len());
         self.bench.observer.in_flight(self.bench.flow.unsettled());
         while !jobs.is_empty() {

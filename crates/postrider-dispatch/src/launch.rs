@@ -99,6 +99,16 @@ impl Job {
         self.leased.tries > 0
     }
 
+    /// What the call counts for in rate limits.
+    pub(crate) fn weight(&self, channel: &dyn Channel) -> usize {
+        channel.weight(&self.leased.target, &self.leased.message).max(1) as usize
+    }
+
+    /// Stands for the address.
+    fn target(&self) -> u64 {
+        target_of(&self.leased)
+    }
+
     /// 1 for the first attempt of the delivery's life.
     fn next_number(&self) -> u32 {
         let under_lease = u32::try_from(self.log.len()).unwrap_or(u32::MAX);
@@ -292,6 +302,29 @@ impl Running {
     }
 }
 
+/// Puts off what its address takes no more of at this moment; no attempt is made.
+pub(crate) fn is_in_turn(bench: &Bench, lane: &Arc<LaneKey>, job: &mut Job) -> bool {
+    let Err(until) = bench.lanes.address_in_turn(lane, job.target()) else { return true };
+    let now = bench.clock.now();
+    bench.settlements.push(Pending {
+        settlement: Settlement {
+            delivery: job.leased.delivery,
+            token: job.leased.token,
+            attempts: Vec::new(),
+            change: Change::Park { after: until.since(now) },
+        },
+        lane: lane.clone(),
+        accepted_at: job.leased.message.created_at,
+        decided_at: now,
+    });
+    false
+}
+
+fn target_of(leased: &Leased) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = leased.hash.0;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
 /// Ends the lease as if it had never been, but for the attempts that were made under it.
 pub(crate) fn give_back(bench: &Bench, lane: &Arc<LaneKey>, job: &mut Job) {
     let attempts = std::mem::take(&mut job.log);
@@ -311,7 +344,6 @@ impl Drop for Running {
 /// What an answer says about the provider.
 fn lesson(lane: &LaneKey, leased: &Leased, finished: &Finished) -> Lesson {
     let report = &finished.report;
-    let [a, b, c, d, e, f, g, h, ..] = leased.hash.0;
     Lesson {
         signal: Signal::of(&report.outcome, report.status),
         gone: report.outcome == Outcome::Gone,
@@ -323,7 +355,7 @@ fn lesson(lane: &LaneKey, leased: &Leased, finished: &Finished) -> Lesson {
         },
         latency_ms: finished.latency_ms,
         is_retry: leased.tries > 0,
-        target: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        target: target_of(leased),
         // A plain HTTP request names a credential of its own.
         tenant_credential: lane.channel != ChannelKind::Http,
         // An account that fails is left out by its channel; others of the lane's tenants may be well.

@@ -3,6 +3,7 @@
 
 mod demo;
 mod kill;
+mod lanes;
 mod mutants;
 mod sim;
 
@@ -29,6 +30,11 @@ const PROOFS: &[Proof] = &[
         name: "sim",
         claim: "20 000 seeds of simulated lives, twice each, over both stores: no promise is broken",
         run: sim::run,
+    },
+    Proof {
+        name: "lanes",
+        claim: "noisy tenants, bursts, limits and outages hurt nobody else (NAME …, --scale N, --down-s N)",
+        run: lanes::run,
     },
     Proof {
         name: "mutants",

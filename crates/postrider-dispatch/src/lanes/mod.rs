@@ -142,6 +142,11 @@ impl Lanes {
         self.budgets.spend(lane, firsts, retries, self.clock.now())
     }
 
+    /// Whether a call to one address may be made now, or when it may.
+    pub(crate) fn address_in_turn(&self, lane: &LaneKey, target: u64) -> Result<(), Timestamp> {
+        self.rates.address(lane.channel, target, self.clock.now())
+    }
+
     /// The end of a call, with what it taught if there was an answer.
     pub(crate) fn ended(&self, ticket: &Ticket, lesson: Option<Lesson>) -> Aftermath {
         let now = self.clock.now();

@@ -52,6 +52,13 @@ impl Pass {
         self.calls
     }
 
+    /// They weigh so much more than one each.
+    pub(crate) fn charge(&self, surplus: usize) {
+        if let Some(rates) = self.paid.as_ref().filter(|_| surplus > 0) {
+            rates.charge(&self.ticket.lane, surplus, self.at);
+        }
+    }
+
     /// Begins `calls` of them; each is to be [ended](super::Lanes::ended) once.
     pub(crate) fn begin(mut self, calls: usize) -> Ticket {
         debug_assert!(calls <= self.calls, "no more calls than were permitted");

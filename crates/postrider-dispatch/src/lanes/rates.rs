@@ -1,12 +1,13 @@
-//! The rate limits that a lane passes: its provider's and its tenant's, all of them or none. Where none
-//! is configured, asking costs nothing.
+//! The rate limits that a lane passes: its provider's, its tenant's and its credential's, all of them
+//! or none; and that of each address. Where none is configured, asking costs nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use postrider_core::limiter::{Limiter, Rate, available};
-use postrider_core::{Hold, LaneKey, LaneState, TenantId, Timestamp};
+use postrider_core::{ChannelKind, Hold, LaneKey, LaneState, TenantId, Timestamp};
 
 use super::OriginKey;
 use crate::dispatcher::Limits;
@@ -14,6 +15,7 @@ use crate::policies::Policies;
 
 /// Beyond this many, limits that nothing is owed to are forgotten.
 const LIMITERS_MAX: usize = 10_000;
+const ADDRESSES_MAX: usize = 100_000;
 
 pub(super) struct Rates {
     configured: AtomicBool,
@@ -25,6 +27,15 @@ pub(super) struct Rates {
 struct Limiters {
     providers: HashMap<OriginKey, Limiter>,
     tenants: HashMap<TenantId, Limiter>,
+    /// A tenant's credential at a provider.
+    credentials: HashMap<(OriginKey, TenantId), Limiter>,
+    addresses: HashMap<(ChannelKind, u64), Address>,
+}
+
+struct Address {
+    limiter: Limiter,
+    /// The last time that was promised to somebody who has to wait.
+    promised: Timestamp,
 }
 
 impl Rates {
@@ -46,6 +57,10 @@ impl Rates {
         };
         limiters.providers.retain(|(kind, _), l| renew(l, limits.rates.get(kind)));
         limiters.tenants.retain(|tenant, l| renew(l, limits.tenant_rates.get(tenant)));
+        let credential_rates = &limits.credential_rates;
+        limiters.credentials.retain(|((kind, _), _), l| renew(l, credential_rates.get(kind)));
+        let address_rates = &limits.address_rates;
+        limiters.addresses.retain(|(kind, _), a| renew(&mut a.limiter, address_rates.get(kind)));
     }
 
     /// Takes up to `want` from every limit at once.
@@ -61,6 +76,42 @@ impl Rates {
             levels.iter_mut().for_each(|level| level.take(count, now));
             Ok(count)
         })
+    }
+
+    /// Calls that weigh more than one each: the surplus is owed, and the next ones wait for it.
+    pub(super) fn charge(&self, lane: &LaneKey, surplus: usize, now: Timestamp) {
+        self.with(lane, now, (), |levels, _| {
+            levels.iter_mut().for_each(|level| level.take(surplus, now));
+        });
+    }
+
+    /// Whether a call to one address may be made, or when it may: each that has to wait is told a
+    /// time of its own.
+    pub(super) fn address(
+        &self,
+        channel: ChannelKind,
+        target: u64,
+        now: Timestamp,
+    ) -> Result<(), Timestamp> {
+        if !self.configured.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let policy = self.policies.now();
+        let Some(rate) = policy.limits.address_rates.get(&channel) else { return Ok(()) };
+        let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let addresses = &mut limiters.addresses;
+        if addresses.len() >= ADDRESSES_MAX {
+            addresses.retain(|_, a| !a.limiter.is_idle(now) || a.promised > now);
+        }
+        let new = || Address { limiter: Limiter::new(*rate), promised: Timestamp::default() };
+        let Address { limiter, promised } = addresses.entry((channel, target)).or_insert_with(new);
+        if limiter.available(1, now) > 0 {
+            limiter.take(1, now);
+            return Ok(());
+        }
+        let apart = Duration::from_secs_f64(1.0 / rate.per_s.max(1e-3));
+        *promised = limiter.next(now).max(*promised + apart);
+        Err(*promised)
     }
 
     pub(super) fn refund(&self, lane: &LaneKey, count: usize, now: Timestamp) {
@@ -90,8 +141,8 @@ impl Rates {
         let policy = self.policies.now();
         let limits = &policy.limits;
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
-        let Limiters { providers, tenants } = &mut *limiters;
-        let (mut levels, mut names) = (Vec::with_capacity(2), Vec::with_capacity(2));
+        let Limiters { providers, tenants, credentials, .. } = &mut *limiters;
+        let (mut levels, mut names) = (Vec::with_capacity(3), Vec::with_capacity(3));
         if let Some(rate) = limits.rates.get(&lane.channel) {
             forget_idle(providers, now);
             let key = (lane.channel, lane.provider.clone());
@@ -102,6 +153,12 @@ impl Rates {
             levels.push(tenants.entry(lane.tenant.clone()).or_insert_with(|| Limiter::new(*rate)));
             names.push(Hold::TenantRateLimit);
         }
+        if let Some(rate) = limits.credential_rates.get(&lane.channel) {
+            forget_idle(credentials, now);
+            let key = ((lane.channel, lane.provider.clone()), lane.tenant.clone());
+            levels.push(credentials.entry(key).or_insert_with(|| Limiter::new(*rate)));
+            names.push(Hold::CredentialRateLimit);
+        }
         if levels.is_empty() { otherwise } else { act(&mut levels, &names) }
     }
 
@@ -109,17 +166,19 @@ impl Rates {
         let limits = &self.policies.now().limits;
         match level {
             Hold::RateLimit => limits.rates.get(&lane.channel).copied(),
+            Hold::CredentialRateLimit => limits.credential_rates.get(&lane.channel).copied(),
             _ => limits.tenant_rates.get(&lane.tenant).copied(),
         }
     }
 }
 
 fn is_configured(limits: &Limits) -> bool {
-    !limits.rates.is_empty() || !limits.tenant_rates.is_empty()
+    let channels = [&limits.rates, &limits.credential_rates, &limits.address_rates];
+    !limits.tenant_rates.is_empty() || channels.iter().any(|rates| !rates.is_empty())
 }
 
-fn forget_idle(providers: &mut HashMap<OriginKey, Limiter>, now: Timestamp) {
-    if providers.len() >= LIMITERS_MAX {
-        providers.retain(|_, limiter| !limiter.is_idle(now));
+fn forget_idle<K>(limiters: &mut HashMap<K, Limiter>, now: Timestamp) {
+    if limiters.len() >= LIMITERS_MAX {
+        limiters.retain(|_, limiter| !limiter.is_idle(now));
     }
 }

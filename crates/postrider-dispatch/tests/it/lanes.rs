@@ -266,3 +266,78 @@ async fn a_tenants_old_backlog_does_not_keep_another_waiting() {
     let small = calls.iter().filter(|call| call.message.tenant.as_str() == "small").count();
     assert_eq!((calls.len(), small), (13, 3));
 }
+
+#[tokio::test]
+async fn a_credentials_rate_holds_up_its_own_lanes_at_that_provider_only() {
+    let mut world = World::new(vec![]);
+    for n in 0..5 {
+        to_target(&world, n).await;
+    }
+    world.submit(OTHER).await;
+    world.tenant = postrider_core::TenantId::new("other");
+    for n in 0..5 {
+        to_target(&world, n).await;
+    }
+    let credential_rates =
+        [(ChannelKind::Webhook, Rate { per_s: 1.0, burst: 2, ramp_s: 0 })].into();
+    world.start_with(Limits { credential_rates, ..Limits::default() });
+    settle_down().await;
+    assert_eq!(world.calls(), 2 + 1 + 2, "two each at the one, one at the other");
+    world.clock.advance(Duration::from_secs(1));
+    settle_down().await;
+    assert_eq!(world.calls(), 5 + 2);
+}
+
+#[tokio::test]
+async fn one_address_gets_no_more_than_its_rate_and_its_neighbours_do_not_wait() {
+    let mut world = World::new(vec![]);
+    let mut ids = Vec::new();
+    for _ in 0..6 {
+        ids.push(to_target(&world, 1).await);
+    }
+    to_target(&world, 2).await;
+    let address_rates = [(ChannelKind::Webhook, Rate { per_s: 1.0, burst: 1, ramp_s: 0 })].into();
+    let settle_linger = Duration::ZERO;
+    world.start_with(Limits { address_rates, settle_linger, ..Limits::default() });
+    settle_down().await;
+    assert_eq!(world.calls(), 2, "one each");
+    for second in 1..=5 {
+        world.clock.advance(Duration::from_secs(1));
+        settle_down().await;
+        assert_eq!(world.calls(), 2 + second);
+    }
+    for id in ids {
+        let delivery = world.delivery(id).await;
+        assert_eq!((delivery.state, delivery.attempts), (State::Sent, 1), "waiting burns nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_complains_is_called_at_the_pace_that_it_takes() {
+    let busy = Some(Outcome::RetryAfter { after: Duration::from_secs(3600), scope: Scope::Target });
+    let mut world = World::new(vec![]);
+    world.start();
+    for n in 0..40_usize {
+        to_target(&world, n).await;
+        settle_down().await;
+        world.clock.advance(Duration::from_millis(50));
+    }
+    world.channel.then(vec![busy; 4]);
+    for n in 0..4 {
+        to_target(&world, n).await;
+        settle_down().await;
+    }
+    for n in 0..100 {
+        to_target(&world, n).await;
+    }
+    settle_down().await;
+    let before = world.calls();
+    assert!(before < 50, "{before}");
+    for _ in 0..200 {
+        world.clock.advance(Duration::from_millis(10));
+        settle_down().await;
+    }
+    let within_two_seconds = world.calls() - before;
+    assert!((32..=42).contains(&within_two_seconds), "{within_two_seconds}: about 20 per second");
+    assert_eq!(state_of_lane(&world).await.name(), "waiting");
+}

@@ -86,6 +86,11 @@ impl Scripted {
         self.calls.lock().unwrap().iter().map(|call| call.target.place().to_owned()).collect()
     }
 
+    /// What it answers next.
+    pub(crate) fn then(&self, script: Vec<Option<Outcome>>) {
+        self.script.lock().unwrap().extend(script);
+    }
+
     /// Forgets the rest of the script.
     pub(crate) fn answer_well(&self) {
         self.script.lock().unwrap().clear();

@@ -178,6 +178,12 @@ impl Config {
                 return Err(ConfigError::invalid(field, 0, "at least 1"));
             }
         }
+        check_rate("webpush.rate_per_credential_s", self.webpush.rate_per_credential_s)?;
+        check_rate("webpush.rate_per_address_s", self.webpush.rate_per_address_s)?;
+        check_rate("webhook.rate_per_credential_s", self.webhook.rate_per_credential_s)?;
+        check_rate("webhook.rate_per_address_s", self.webhook.rate_per_address_s)?;
+        check_rate("http.rate_per_credential_s", self.http.rate_per_credential_s)?;
+        check_rate("http.rate_per_address_s", self.http.rate_per_address_s)?;
         check_rate("webpush.rate_per_s", self.webpush.rate_per_s)?;
         check_rate("webhook.rate_per_s", self.webhook.rate_per_s)?;
         check_rate("http.rate_per_s", self.http.rate_per_s)?;

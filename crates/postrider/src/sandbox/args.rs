@@ -51,6 +51,9 @@ pub struct SandboxArgs {
     /// Answer 429 beyond so many requests per second
     #[arg(long, value_name = "N")]
     pub rate: Option<u32>,
+    /// Work off so many requests per second, in order; the others wait for their answer
+    #[arg(long, value_name = "N")]
+    pub pace: Option<u32>,
     /// Answer 429 beyond so many requests at once
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
@@ -80,6 +83,7 @@ impl SandboxArgs {
             ca_out: self.ca_out,
             webhook_secret: self.webhook_secret,
             rate_per_s: self.rate,
+            pace_per_s: self.pace,
             concurrency_max: self.concurrency,
             streams_max: self.streams,
         })

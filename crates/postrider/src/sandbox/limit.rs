@@ -1,15 +1,20 @@
 //! Limits that the sandbox keeps over all its targets: requests per second and requests at once.
-//! Beyond them the answer is 429.
+//! Beyond them the answer is 429; where a pace is set, it comes later instead.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     rate_per_s: Option<u32>,
     concurrency_max: Option<u32>,
+    /// Works off so many per second, in order.
+    pace_per_s: Option<u32>,
     bucket: Mutex<Bucket>,
+    /// When everything that came so far is worked off, in microseconds since the start.
+    worked_off_us: Mutex<u64>,
     in_flight: AtomicU32,
 }
 
@@ -24,8 +29,21 @@ struct Bucket {
 pub(super) struct Place<'a>(&'a AtomicU32);
 
 impl Limits {
-    pub(super) fn new(rate_per_s: Option<u32>, concurrency_max: Option<u32>) -> Self {
-        Self { rate_per_s, concurrency_max, ..Self::default() }
+    pub(super) fn new(
+        rate_per_s: Option<u32>,
+        concurrency_max: Option<u32>,
+        pace_per_s: Option<u32>,
+    ) -> Self {
+        Self { rate_per_s, concurrency_max, pace_per_s, ..Self::default() }
+    }
+
+    /// How long a request that comes now has to wait for those before it.
+    pub(super) fn wait(&self, since_start_ms: u64) -> Option<Duration> {
+        let each_us = 1_000_000 / u64::from(self.pace_per_s?.max(1));
+        let now_us = since_start_ms * 1_000;
+        let mut worked_off = self.worked_off_us.lock().unwrap_or_else(PoisonError::into_inner);
+        *worked_off = (*worked_off).max(now_us) + each_us;
+        Some(Duration::from_micros(*worked_off - now_us))
     }
 
     /// A place for this request, or `None` if it is one too many.
@@ -60,18 +78,26 @@ mod tests {
 
     #[test]
     fn beyond_the_rate_nothing_enters_until_the_next_second() {
-        let limits = Limits::new(Some(2), None);
+        let limits = Limits::new(Some(2), None, None);
         let entered = [0, 10, 20, 1000].map(|t| limits.enter(t).is_some());
         assert_eq!(entered, [true, true, false, true]);
     }
 
     #[test]
     fn a_place_is_given_back() {
-        let limits = Limits::new(None, Some(1));
+        let limits = Limits::new(None, Some(1), None);
         let first = limits.enter(0);
         assert!(first.is_some());
         assert!(limits.enter(0).is_none());
         drop(first);
         assert!(limits.enter(0).is_some());
+    }
+
+    #[test]
+    fn at_a_pace_requests_wait_for_those_before_them() {
+        let limits = Limits::new(None, None, Some(100));
+        let waits = [0, 0, 0, 1_000].map(|t| limits.wait(t).map(|d| d.as_millis()));
+        assert_eq!(waits, [Some(10), Some(20), Some(30), Some(10)]);
+        assert_eq!(Limits::default().wait(0), None);
     }
 }

@@ -81,6 +81,8 @@ pub struct SandboxConfig {
     pub webhook_secret: Option<String>,
     /// Beyond so many requests per second the answer is 429.
     pub rate_per_s: Option<u32>,
+    /// Works off so many per second; what is more waits for its answer.
+    pub pace_per_s: Option<u32>,
     /// Beyond so many requests at once the answer is 429.
     pub concurrency_max: Option<u32>,
     /// What the HTTP/2 settings allow on one connection.
@@ -101,6 +103,7 @@ impl Default for SandboxConfig {
             ca_out: None,
             webhook_secret: None,
             rate_per_s: None,
+            pace_per_s: None,
             concurrency_max: None,
             streams_max: 200,
         }
@@ -217,7 +220,7 @@ fn make_app(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<App> {
         verifier: Verifier::default(),
         google: Google::default(),
         apple: Apple::default(),
-        limits: Limits::new(config.rate_per_s, config.concurrency_max),
+        limits: Limits::new(config.rate_per_s, config.concurrency_max, config.pace_per_s),
         profile: RwLock::new(Arc::new(config.profile.clone())),
         default_secret: secret.context("the webhook secret")?,
         ca_pem: ca_pem.to_owned(),

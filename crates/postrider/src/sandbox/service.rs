@@ -164,6 +164,9 @@ async fn receive(
 async fn settle(app: &App, line: &Line, arrival: Arrival) -> Result<Response<Outgoing>, Cut> {
     let attempt = app.received.begin(arrival.id.clone(), &arrival.target);
     let place = app.limits.enter(attempt.since_start_ms);
+    if let Some(wait) = app.limits.wait(attempt.since_start_ms) {
+        tokio::time::sleep(wait).await;
+    }
     let fault = match place {
         Some(_) => app.fault_for(&arrival, &attempt),
         None => Fault::Status { code: 429, retry_after_s: Some(1) },

@@ -135,10 +135,32 @@ fn limits(config: &Config) -> Limits {
         settle_linger: Duration::from_millis(config.dispatch.settle_linger_ms),
         breaker: config.breaker.policy(),
         rates: rates(config),
+        credential_rates: credential_rates(config),
+        address_rates: address_rates(config),
         tenant_rates: tenant_rates(config),
         weights: config.tenants.iter().map(|(n, t)| (TenantId::new(n), t.weight)).collect(),
         retry_budget: config.retry_budget.policy(),
     }
+}
+
+fn credential_rates(config: &Config) -> HashMap<ChannelKind, Rate> {
+    let (push, hook, http) = (&config.webpush, &config.webhook, &config.http);
+    let all = [
+        (ChannelKind::Webpush, push.rate_per_credential_s, push.rate_burst, push.rate_ramp_s),
+        (ChannelKind::Webhook, hook.rate_per_credential_s, hook.rate_burst, hook.rate_ramp_s),
+        (ChannelKind::Http, http.rate_per_credential_s, http.rate_burst, http.rate_ramp_s),
+    ];
+    let given = all.map(|(kind, per_s, burst, ramp_s)| Some((kind, rate(per_s, burst, ramp_s)?)));
+    given.into_iter().flatten().collect()
+}
+
+fn address_rates(config: &Config) -> HashMap<ChannelKind, Rate> {
+    let all = [
+        (ChannelKind::Webpush, config.webpush.rate_per_address_s),
+        (ChannelKind::Webhook, config.webhook.rate_per_address_s),
+        (ChannelKind::Http, config.http.rate_per_address_s),
+    ];
+    all.into_iter().filter_map(|(kind, per_s)| Some((kind, rate(per_s, 1, 0)?))).collect()
 }
 
 fn rates(config: &Config) -> HashMap<ChannelKind, Rate> {

@@ -131,6 +131,15 @@ async fn a_pace_that_was_learned_from_a_provider() {
 }
 
 #[tokio::test]
+async fn a_credentials_rate() {
+    let settings = "[webhook]\nrate_per_credential_s = 0.001\nrate_burst = 1\n";
+    let stage = Stage::with(settings).await;
+    stage.sent_into("sent", "a", &["ok"], json!({})).await;
+    let id = stage.send("a", &["ok"], json!({})).await;
+    stage.held("held_credential_rate", &id, "credential's rate limit").await;
+}
+
+#[tokio::test]
 async fn a_tenants_rate() {
     let stage = Stage::with("[tenants.default]\nrate_per_s = 0.001\nrate_burst = 1\n").await;
     stage.sent_into("sent", "a", &["ok"], json!({})).await;

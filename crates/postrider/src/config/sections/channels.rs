@@ -17,6 +17,10 @@ section! {
         rate_burst: u32 = 10,
         /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
         rate_ramp_s: u32 = 0,
+        /// Requests per second to one origin with one tenant's credential; 0 for no limit.
+        rate_per_credential_s: f64 = 0.0,
+        /// Requests per second to one address, one at a time; 0 for no limit.
+        rate_per_address_s: f64 = 0.0,
         /// An attempt without an answer ends after this long.
         timeout_s: u64 = 30,
         /// The VAPID private key of the tenant `default`, as `web-push generate-vapid-keys` prints
@@ -36,6 +40,10 @@ section! {
         rate_burst: u32 = 10,
         /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
         rate_ramp_s: u32 = 0,
+        /// Requests per second to one origin with one tenant's credential; 0 for no limit.
+        rate_per_credential_s: f64 = 0.0,
+        /// Requests per second to one address, one at a time; 0 for no limit.
+        rate_per_address_s: f64 = 0.0,
         /// An attempt without an answer ends after this long.
         timeout_s: u64 = 30,
         /// A replaced secret goes on signing beside the new one for this long.
@@ -57,6 +65,10 @@ section! {
         rate_burst: u32 = 10,
         /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
         rate_ramp_s: u32 = 0,
+        /// Requests per second to one origin with one tenant's credential; 0 for no limit.
+        rate_per_credential_s: f64 = 0.0,
+        /// Requests per second to one address, one at a time; 0 for no limit.
+        rate_per_address_s: f64 = 0.0,
         /// An attempt without an answer ends after this long.
         timeout_s: u64 = 30,
     }

@@ -1,0 +1,209 @@
+//! The scenarios, one function each: set the stage, let it run, count, and say whether it held.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::Options;
+use super::http::Connection;
+use super::town::{Received, Town, accepted_at, now_ms, received, until};
+
+const BY_REFUSING: &[&str] = &["--rate", "500"];
+const BY_WAITING: &[&str] = &["--pace", "500"];
+
+pub(super) fn noisy(options: &Options) -> Result<String> {
+    noisy_neighbour(options, BY_REFUSING)
+}
+
+pub(super) fn noisy_paced(options: &Options) -> Result<String> {
+    noisy_neighbour(options, BY_WAITING)
+}
+
+fn noisy_neighbour(options: &Options, limit: &[&str]) -> Result<String> {
+    let mut town = Town::new("noisy", "")?;
+    let sandbox = town.sandbox(limit, None)?;
+    let queued = options.of(1_000_000);
+    town.burst("noisy", "transactional", sandbox, queued)?;
+    // Long enough for the provider's limit to be known.
+    std::thread::sleep(Duration::from_secs(10));
+    let mut connection = Connection::open(town.server)?;
+    let mut sent = Vec::new();
+    for _ in 0..10 {
+        for tenant in 1..=99 {
+            let tenant = format!("quiet-{tenant}");
+            sent.push(town.one(&mut connection, &tenant, "transactional", sandbox)?);
+        }
+    }
+    let latencies = latencies(sandbox, &sent, Duration::from_secs(60))?;
+    let (p50, p99) = (quantile(&latencies, 0.5), quantile(&latencies, 0.99));
+    let left = queued as u64 - received(sandbox)?.distinct.min(queued as u64);
+    let figures = format!(
+        "{} of 99 tenants, p50 {p50} ms, p99 {p99} ms, while {left} of {queued} waited",
+        sent.len()
+    );
+    ensure!(p99 < 5_000 && left > 0, "{figures}");
+    Ok(figures)
+}
+
+pub(super) fn burst(options: &Options) -> Result<String> {
+    codes_beside_a_burst(options, BY_REFUSING)
+}
+
+pub(super) fn burst_paced(options: &Options) -> Result<String> {
+    codes_beside_a_burst(options, BY_WAITING)
+}
+
+fn codes_beside_a_burst(options: &Options, limit: &[&str]) -> Result<String> {
+    let mut town = Town::new("burst", "")?;
+    let sandbox = town.sandbox(limit, None)?;
+    let queued = options.of(100_000);
+    // The codes come before, during and after the burst is handed in.
+    let sent = std::thread::scope(|scope| {
+        let codes = scope.spawn(|| codes(&town, sandbox, Duration::from_secs(60)));
+        town.burst("shop", "marketing", sandbox, queued)?;
+        codes.join().unwrap_or_else(|_| anyhow::bail!("the codes were given up"))
+    })?;
+    let latencies = latencies(sandbox, &sent, Duration::from_secs(30))?;
+    let (p50, p99) = (quantile(&latencies, 0.5), quantile(&latencies, 0.99));
+    let left = queued as u64 - received(sandbox)?.distinct.min(queued as u64);
+    let figures = format!(
+        "{} codes, p50 {p50} ms, p99 {p99} ms, while {left} of {queued} waited",
+        sent.len()
+    );
+    ensure!(p99 < 250 && left > 0, "{figures}");
+    Ok(figures)
+}
+
+fn codes(town: &Town, to: SocketAddr, lasting: Duration) -> Result<Vec<(String, u64)>> {
+    let mut connection = Connection::open(town.server)?;
+    let (began, mut sent) = (Instant::now(), Vec::new());
+    while began.elapsed() < lasting {
+        sent.push(town.one(&mut connection, "shop", "otp", to)?);
+        let next = Duration::from_millis(100) * sent.len() as u32;
+        std::thread::sleep(next.saturating_sub(began.elapsed()));
+    }
+    Ok(sent)
+}
+
+pub(super) fn limited(options: &Options) -> Result<String> {
+    let mut town = Town::new("limited", "")?;
+    let sandbox = town.sandbox(&["--rate", "100"], None)?;
+    town.burst("shop", "transactional", sandbox, options.of(30_000))?;
+    std::thread::sleep(Duration::from_secs(30));
+    let passed = over(sandbox, Duration::from_secs(60))?;
+    let (per_s, refused) = (passed.per_s(), passed.refused_percent());
+    let figures = format!("{per_s:.1} accepted per second, {refused:.2} % refused, for a minute");
+    ensure!(per_s >= 95.0 && refused < 5.0, "{figures}");
+    Ok(figures)
+}
+
+pub(super) fn slots(options: &Options) -> Result<String> {
+    const LATENCY_S: f64 = 0.2;
+    let mut town = Town::new("slots", "")?;
+    let slow = "[[rule]]\nfault = \"slow:200\"\nshare = 1.0\n";
+    let sandbox = town.sandbox(&["--concurrency", "5"], Some(slow))?;
+    town.burst("shop", "transactional", sandbox, options.of(10_000))?;
+    std::thread::sleep(Duration::from_secs(30));
+    let passed = over(sandbox, Duration::from_secs(60))?;
+    // By Little's law; each of them takes 200 ms.
+    let in_use = passed.per_s() * LATENCY_S;
+    let refused = passed.refused_percent();
+    let figures = format!("{in_use:.2} of 5 slots in use on the average, {refused:.2} % refused");
+    ensure!((4.0..=5.1).contains(&in_use), "{figures}");
+    Ok(figures)
+}
+
+pub(super) fn down(options: &Options) -> Result<String> {
+    let down = Duration::from_secs(options.down_s);
+    let mut town = Town::new("down", "")?;
+    let well = town.sandbox(BY_WAITING, None)?;
+    let before_s = 20;
+    let enough = options.of(2_000_000).min(500 * (options.down_s as usize + 120));
+    town.burst("other", "transactional", well, enough)?;
+    std::thread::sleep(Duration::from_secs(5));
+    let before = over(well, Duration::from_secs(before_s))?.per_s();
+    // Down from its start, and well again afterwards.
+    let fault = format!(
+        "[[rule]]\nfault = \"503\"\nshare = 1.0\nwindow = {{ every_ms = 100000000, for_ms = {} }}\n",
+        down.as_millis()
+    );
+    let queued = options.of(100_000);
+    let began = Instant::now();
+    let sick = town.sandbox(&[], Some(&fault))?;
+    town.burst("shop", "transactional", sick, queued)?;
+    let at_first = received(well)?;
+    std::thread::sleep(down.saturating_sub(began.elapsed() + Duration::from_secs(1)));
+    let meanwhile = between(at_first, received(well)?).per_s();
+    let calls = received(sick)?.total as f64 / down.as_secs_f64();
+    let drained = until("draining", Duration::from_secs(900), || {
+        Ok(received(sick)?.distinct >= queued as u64)
+    })?;
+    let dead = town.dead_letters()?;
+    let change = (meanwhile / before - 1.0) * 100.0;
+    let figures = format!(
+        "{calls:.2} calls per second in {} s of outage, {dead} dead letters, {queued} drained {:.0} s after it; the other provider {before:.0}/s before, {meanwhile:.0}/s meanwhile ({change:+.1} %)",
+        down.as_secs(),
+        drained.as_secs_f64()
+    );
+    ensure!(calls < 1.0 && dead == 0 && change.abs() < 10.0, "{figures}");
+    Ok(figures)
+}
+
+/// What came within a time.
+struct Passed {
+    accepted: u64,
+    refused: u64,
+    seconds: f64,
+}
+
+impl Passed {
+    fn per_s(&self) -> f64 {
+        self.accepted as f64 / self.seconds
+    }
+
+    fn refused_percent(&self) -> f64 {
+        self.refused as f64 * 100.0 / (self.accepted + self.refused).max(1) as f64
+    }
+}
+
+fn between(before: Received, after: Received) -> Passed {
+    Passed {
+        accepted: after.accepted - before.accepted,
+        refused: after.refused - before.refused,
+        seconds: (after.at_ms - before.at_ms) as f64 / 1_000.0,
+    }
+}
+
+fn over(sandbox: SocketAddr, time: Duration) -> Result<Passed> {
+    let before = received(sandbox)?;
+    std::thread::sleep(time);
+    Ok(between(before, received(sandbox)?))
+}
+
+/// From the 202 to the provider's acceptance, in milliseconds, in order.
+fn latencies(sandbox: SocketAddr, sent: &[(String, u64)], at_most: Duration) -> Result<Vec<u64>> {
+    let mut connection = Connection::open(sandbox)?;
+    let (mut open, mut latencies): (Vec<_>, _) = (sent.iter().collect(), Vec::new());
+    let deadline = now_ms() + at_most.as_millis() as u64;
+    while !open.is_empty() && now_ms() < deadline {
+        let mut still = Vec::new();
+        for one in open {
+            match accepted_at(&mut connection, &one.0)? {
+                Some(at) => latencies.push(at.saturating_sub(one.1)),
+                None => still.push(one),
+            }
+        }
+        open = still;
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    // Whatever has not come yet takes at least until now.
+    latencies.extend(open.iter().map(|(_, accepted)| now_ms() - accepted));
+    latencies.sort_unstable();
+    Ok(latencies)
+}
+
+fn quantile(sorted: &[u64], share: f64) -> u64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(0)
+}
