@@ -20,6 +20,8 @@ struct Scenario {
 pub(super) struct Options {
     scale: f64,
     down_s: u64,
+    /// Take the binary that is there.
+    as_built: bool,
 }
 
 const SCENARIOS: &[Scenario] = &[
@@ -60,7 +62,7 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// `cargo xtask prove lanes [NAME …] [--scale 0.1] [--down-s 60]`
+/// `cargo xtask prove lanes [NAME …] [--scale 0.1] [--down-s 60] [--as-built]`
 pub(super) fn run(args: &[&str]) -> Result<()> {
     let (options, names) = options(args)?;
     let chosen: Vec<_> =
@@ -69,7 +71,9 @@ pub(super) fn run(args: &[&str]) -> Result<()> {
         let known: Vec<_> = SCENARIOS.iter().map(|s| s.name).collect();
         bail!("found {names:?}; there are: {}", known.join(", "));
     }
-    shell::step(&shell::root(), &["cargo", "build", "--release", "-p", "postrider"])?;
+    if !options.as_built {
+        shell::step(&shell::root(), &["cargo", "build", "--release", "-p", "postrider"])?;
+    }
     let mut broken = Vec::new();
     for Scenario { name, promise, run } in chosen {
         shell::heading(&format!("{name}: {promise}"));
@@ -89,11 +93,12 @@ pub(super) fn run(args: &[&str]) -> Result<()> {
 }
 
 fn options<'a>(args: &[&'a str]) -> Result<(Options, Vec<&'a str>)> {
-    let mut options = Options { scale: 1.0, down_s: 300 };
+    let mut options = Options { scale: 1.0, down_s: 300, as_built: false };
     let (mut names, mut rest) = (Vec::new(), args.iter());
     while let Some(arg) = rest.next() {
         match *arg {
             "--scale" => options.scale = rest.next().context("--scale N")?.parse()?,
+            "--as-built" => options.as_built = true,
             "--down-s" => options.down_s = rest.next().context("--down-s N")?.parse()?,
             name => names.push(name),
         }
