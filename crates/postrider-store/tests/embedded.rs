@@ -65,6 +65,28 @@ async fn a_clean_end_is_no_crash() {
     }
 }
 
+#[tokio::test]
+async fn what_was_accepted_before_a_clean_end_expires_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    for _ in 0..2 {
+        let store = EmbeddedStore::open(dir.path(), clock.clone(), Options::default()).unwrap();
+        store.accept(vec![message("acme", 1)]).await.unwrap();
+        assert!(store.lease_expired(10, LEASE).await.unwrap().is_empty());
+        store.close().await;
+        clock.advance(LEASE / 10);
+    }
+    let store = EmbeddedStore::open(dir.path(), clock.clone(), Options::default()).unwrap();
+    clock.advance(LEASE * 60 - LEASE / 5);
+    assert_eq!(store.lease_expired(10, LEASE).await.unwrap().len(), 1);
+    clock.advance(LEASE / 10);
+    assert_eq!(store.lease_expired(10, LEASE).await.unwrap().len(), 1);
+    let listed: i64 = database(dir.path())
+        .query_row("SELECT count(*) FROM expiry", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(listed, 2);
+}
+
 /// What the first version wrote, by its own layout.
 const FIRST_LAYOUT: &str = include_str!("first_layout.sql");
 

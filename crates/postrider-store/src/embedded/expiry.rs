@@ -12,6 +12,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::board::{Picked, end_of};
 use super::error::sql;
+use super::rows::{parse, to_json};
 use super::writer::Writer;
 
 /// Sequences of one block: those of about four seconds.
@@ -135,7 +136,14 @@ impl Expiry {
     }
 }
 
+/// What a clean end left. Otherwise what was accepted last is looked at again.
 pub(super) fn load(conn: &Connection, last_id: u64) -> StoreResult<Expiry> {
+    let young: Option<String> = conn
+        .query_row("DELETE FROM meta WHERE key = 'young' RETURNING value", [], |row| row.get(0))
+        .optional()
+        .map_err(sql)?;
+    let young: Option<Vec<(u64, u64, i64)>> =
+        young.map(|young| parse(&young, "what was accepted last")).transpose()?;
     let swept: Option<i64> = conn
         .query_row("SELECT value FROM meta WHERE key = 'swept'", [], |row| row.get(0))
         .optional()
@@ -145,9 +153,14 @@ pub(super) fn load(conn: &Connection, last_id: u64) -> StoreResult<Expiry> {
     Ok(Expiry {
         swept,
         saved: swept,
-        known_from: last_id + 1,
+        known_from: if young.is_some() { swept } else { last_id + 1 },
+        young: young
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(block, pending, first)| (block, Young { pending, first }))
+            .collect(),
         listed: listed.map_err(sql)?,
-        ..Expiry::default()
+        looked: None,
     })
 }
 
@@ -229,9 +242,28 @@ impl Writer {
         Ok(())
     }
 
-    pub(super) fn note_swept(&self) -> StoreResult<()> {
+    fn note_swept(&self) -> StoreResult<()> {
         let swept = self.shared.board().expiry.swept;
         self.save_swept(swept)
+    }
+
+    /// At a clean end: the next start need not look at what was accepted last.
+    pub(super) fn note_young(&self) -> StoreResult<()> {
+        let young: Option<Vec<_>> = {
+            let expiry = &self.shared.board().expiry;
+            let known = expiry.swept >= expiry.known_from;
+            let entry = |(block, young): (&u64, &Young)| (*block, young.pending, young.first);
+            known.then(|| expiry.young.iter().map(entry).collect())
+        };
+        if let Some(young) = young {
+            self.conn
+                .execute(
+                    "INSERT OR REPLACE INTO meta (key, value) VALUES ('young', ?1)",
+                    [to_json(&young)?],
+                )
+                .map_err(sql)?;
+        }
+        self.note_swept()
     }
 
     /// A delivery that is pending again; the younger ones are listed in their time.

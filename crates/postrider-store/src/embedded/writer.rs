@@ -167,7 +167,7 @@ impl Writer {
         self.shared.close_readers();
         let noted = self.transact_surely(|writer, _| {
             writer.remember_ids()?;
-            writer.note_swept()
+            writer.note_young()
         });
         if let Err(error) = noted {
             tracing::warn!(%error, "the last id could not be noted at close");
