@@ -3,8 +3,8 @@
 pub(super) struct Mutant {
     pub(super) name: &'static str,
     pub(super) bug: &'static str,
-    /// What to run: where the changed lines are.
-    pub(super) store: &'static str,
+    /// Over which it is to be found, each by itself: where the changed lines are.
+    pub(super) stores: &'static [&'static str],
     pub(super) patches: &'static [Patch],
 }
 
@@ -23,7 +23,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unfenced",
         bug: "settle without fencing",
-        store: "both",
+        stores: &["memory", "embedded"],
         patches: &[
             patch(
                 "crates/postrider-store/src/memory/queue.rs",
@@ -40,7 +40,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "late",
         bug: "TTL not re-checked at send",
-        store: "memory",
+        stores: &["memory"],
         patches: &[patch(
             "crates/postrider-core/src/decide.rs",
             "if ttl::is_over(rules.expires_at, now) {",
@@ -50,7 +50,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "burned",
         bug: "attempt counted while the breaker is open",
-        store: "memory",
+        stores: &["memory"],
         patches: &[
             patch(
                 "crates/postrider-dispatch/src/turn_away.rs",
@@ -59,17 +59,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ),
             patch(
                 "crates/postrider-dispatch/src/turn_away.rs",
-                "attempts: Vec::new(),",
-                "attempts: serde_json::from_str(r#\"{\"number\":1,\"at\":0,\"latency_ms\":0,\
-                 \"outcome\":\"retry_backoff\",\"decision\":\"park\",\"counted\":true}\"#)\
-                 .into_iter().collect(),",
+                "bench.settle(lane, &leased, Vec::new(), change_of(&decision));",
+                "let burned = serde_json::from_str(r#\"{\"number\":1,\"at\":0,\"latency_ms\":0,\
+                 \"outcome\":\"retry_backoff\",\"decision\":\"park\",\"counted\":true}\"#);\n        \
+                 bench.settle(lane, &leased, burned.into_iter().collect(), change_of(&decision));",
             ),
         ],
     },
     Mutant {
         name: "held",
         bug: "lease expiry ignored",
-        store: "both",
+        stores: &["memory", "embedded"],
         patches: &[
             patch(
                 "crates/postrider-store/src/memory/rows.rs",
@@ -86,7 +86,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "forgetful",
         bug: "dedup window forgotten at restart",
-        store: "both",
+        stores: &["memory", "embedded"],
         patches: &[
             patch(
                 "crates/postrider-store/src/memory/rows.rs",
@@ -101,9 +101,29 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "saving",
+        bug: "one tenant's deficit never reset",
+        stores: &["memory"],
+        patches: &[
+            patch(
+                "crates/postrider-core/src/fairness.rs",
+                "            self.members.remove(tenant);\n            self.ring.pop_front();",
+                "            if tenant.as_str() == \"t0\" {\n                member.granted = false;\n            \
+                 } else {\n                self.members.remove(tenant);\n            }\n            \
+                 self.ring.pop_front();",
+            ),
+            patch(
+                "crates/postrider-core/src/fairness.rs",
+                "            member.lanes.push_back(lane);\n            return;",
+                "            member.lanes.push_back(lane);\n            if !self.ring.contains(tenant) {\n                \
+                 self.ring.push_back(tenant.clone());\n            }\n            return;",
+            ),
+        ],
+    },
+    Mutant {
         name: "deaf",
         bug: "Retry-After applied to the message only",
-        store: "memory",
+        stores: &["memory"],
         patches: &[patch(
             "crates/postrider-dispatch/src/lanes/origin.rs",
             "        pause.extend(until);\n",

@@ -21,14 +21,18 @@ pub fn mutate(name: &str, seeds: u64) -> Result<()> {
     ensure!(!chosen.is_empty(), "no bug is called {name:?}; there are: all, {}", names.join(", "));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let tree = target.join("sim-mutants");
+    let tree = target.join("sim-mutants/tree");
+    // Of its own: to cargo, the copy's crates are those of the tree.
+    let target = target.join("sim-mutants/build");
     let mut survivors = Vec::new();
     for mutant in chosen {
         copy_tree(&root, &tree)?;
         patch(mutant, &tree)?;
-        match find(mutant, &tree, &target, seeds)? {
-            Some(found) => println!("found: {:<45} {found}", mutant.bug),
-            None => survivors.push(mutant.bug),
+        for store in mutant.stores {
+            match find(mutant, store, &tree, &target, seeds)? {
+                Some(found) => println!("found: {:<42} {found}", mutant.bug),
+                None => survivors.push(format!("{} (over {store})", mutant.bug)),
+            }
         }
     }
     copy_tree(&root, &tree)?;
@@ -54,6 +58,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         return Ok(());
     }
     let bytes = fs::read(from)?;
+    to.parent().map_or(Ok(()), fs::create_dir_all)?;
     if fs::read(to).ok().as_ref() != Some(&bytes) {
         fs::write(to, bytes)?;
     }
@@ -77,11 +82,17 @@ fn patch(mutant: &Mutant, tree: &Path) -> Result<()> {
 }
 
 /// Which seed found it, and by what; none if it survived.
-fn find(mutant: &Mutant, tree: &Path, target: &Path, seeds: u64) -> Result<Option<String>> {
+fn find(
+    mutant: &Mutant,
+    store: &str,
+    tree: &Path,
+    target: &Path,
+    seeds: u64,
+) -> Result<Option<String>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["run", "--quiet", "-p", "postrider-sim", "--", "--once"])
-        .args(["--seeds", &seeds.to_string(), "--store", mutant.store])
+        .args(["--seeds", &seeds.to_string(), "--store", store])
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", target)
         .output()?;

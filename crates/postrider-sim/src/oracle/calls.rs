@@ -15,6 +15,8 @@ pub(crate) struct Handed {
     pub nth: u32,
     /// The lease that it was made under.
     asked: Moment,
+    /// Of the delivery until then.
+    replays: u32,
 }
 
 impl Oracle {
@@ -37,8 +39,8 @@ impl Oracle {
             return (promise(false, invariant, no_lease), None);
         };
         held.calls += 1;
-        let (held, provider) = (*held, known.provider);
-        let handed = Handed { provider, delivery, nth: held.calls, asked: held.asked };
+        let (held, provider, replays) = (*held, known.provider, known.replays);
+        let handed = Handed { provider, delivery, nth: held.calls, asked: held.asked, replays };
         self.in_flight += 1;
         self.gates[provider].in_flight += 1;
         let judged = self.judge_call(attempt, handed, held.is_retry, now);
@@ -75,7 +77,7 @@ impl Oracle {
         )?;
         self.gates[call.provider].passed(tenant, class, call.asked)?;
         self.pace.counted(tenant, call.provider, call.asked.at)?;
-        self.fairness.called(call.delivery, &self.deliveries, call.asked.at);
+        self.fairness.called(known, call.asked.at)?;
         self.budgets.called((tenant, call.provider, class), retry, call.asked.at)
     }
 
@@ -103,7 +105,7 @@ impl Oracle {
     pub(crate) fn answered(&mut self, call: Handed, report: &Report, now: Timestamp) {
         let moment = self.moment(now);
         let known = &mut self.deliveries[call.delivery];
-        known.in_doubt |= report.outcome == Outcome::Ambiguous;
+        known.in_doubt |= report.outcome == Outcome::Ambiguous && known.replays == call.replays;
         let mut retry = false;
         if let Some(held) = known.held.as_mut().filter(|held| held.asked == call.asked) {
             held.accepted |= report.outcome == Outcome::Accepted;
@@ -124,7 +126,9 @@ impl Oracle {
 
     /// A call is over, by an answer or because whoever made it is gone.
     pub(crate) fn call_ended(&mut self, call: Handed, answered: bool) {
-        self.deliveries[call.delivery].in_doubt |= !answered;
+        let known = &mut self.deliveries[call.delivery];
+        // What was replayed since was so in full knowledge of the doubt.
+        known.in_doubt |= !answered && known.replays == call.replays;
         self.in_flight = self.in_flight.saturating_sub(1);
         let gates = &mut self.gates[call.provider];
         gates.in_flight = gates.in_flight.saturating_sub(1);

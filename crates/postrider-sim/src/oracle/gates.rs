@@ -68,6 +68,9 @@ impl OriginGates {
         promise(refused.is_none(), "no call with a refused credential before its time", || {
             format!("tenant {tenant} at {}", asked.at)
         })?;
+        if let Some(own) = self.tenants.get_mut(&tenant) {
+            own.refused = own.refused.filter(|bar| asked.seq < bar.since);
+        }
         self.probe(asked)
     }
 
@@ -80,6 +83,8 @@ impl OriginGates {
         promise(!opened.bar.holds(asked), "no call through an open breaker", || {
             format!("open until {}, called at {}", opened.bar.until, asked.at)
         })?;
+        // Once it is being probed, its time is over, whatever becomes of the clock.
+        opened.bar.until = Timestamp::default();
         opened.probes += 1;
         promise(opened.eased || opened.probes <= 1, "one probe at a time", || {
             format!("{} calls at once to a provider that has not answered yet", opened.probes)

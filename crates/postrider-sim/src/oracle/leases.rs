@@ -125,12 +125,9 @@ impl Oracle {
         }
         (known.cancelled, known.started) = (false, false);
         if asked.change == Change::Gone {
-            let seq = self.seq;
             let address = (known.tenant, known.provider, known.address);
-            self.gone.entry(address).or_insert(seq);
-        }
-        if self.deliveries[index].state.is_final() {
-            self.fairness.left(index, &self.deliveries);
+            let since = self.moment(now).seq;
+            self.gone.entry(address).or_insert(since);
         }
         settled
     }

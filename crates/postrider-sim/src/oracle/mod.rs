@@ -253,7 +253,7 @@ impl Oracle {
                 replays: 0,
                 crashes: 0,
             });
-            self.fairness.arrived(self.deliveries.len() - 1, &self.deliveries);
+            self.deliveries.last().into_iter().for_each(|known| self.fairness.arrived(known));
         }
     }
 

@@ -38,23 +38,34 @@ pub(super) fn draw(plan: &mut Plan, rng: &mut Rng) {
 
 /// Backlogs from the start, one tenant that comes and goes, and a trickle of urgent work.
 fn contention(plan: &mut Plan, rng: &mut Rng) {
-    let tenants = plan.tenants.len();
-    for tenant in 0..tenants {
-        let visits = if tenant == 0 { 4 } else { 1 };
-        for visit in 0..visits {
-            let at = visit * plan.calm_at_ms / 4;
-            let many = if tenant == 0 { rng.within(20, 60) } else { rng.within(60, 240) };
-            let letters = (0..many).map(|_| plain(plan, tenant, 0, rng)).collect();
-            submit(plan, at, letters, rng);
+    let sparing = plan.tenants.len() <= 3;
+    for tenant in 1..plan.tenants.len() {
+        let many = if sparing { rng.within(350, 500) } else { rng.within(40, 120) };
+        backlog(plan, tenant, 0, many, rng);
+    }
+    if sparing {
+        // Little at a time, and then a lot: what it did not use before is not its to use now.
+        let mut at = 500;
+        for _ in 0..rng.within(8, 16) {
+            at += rng.within(300, 500) as i64;
+            backlog(plan, 0, at, 1, rng);
         }
+        backlog(plan, 0, at + 1_000, rng.within(250, 350), rng);
+    } else {
+        (0..4).for_each(|visit| backlog(plan, 0, visit * plan.calm_at_ms / 4, 40, rng));
     }
     let mut at = 1_000;
-    while at < plan.calm_at_ms / 2 {
+    while at < plan.calm_at_ms / 4 {
         at += rng.within(200, 5_000) as i64;
-        let tenant = rng.index(tenants);
+        let tenant = rng.index(plan.tenants.len());
         let urgent = plain(plan, tenant, 1, rng);
         submit(plan, at, vec![urgent], rng);
     }
+}
+
+fn backlog(plan: &mut Plan, tenant: usize, at: i64, many: u64, rng: &mut Rng) {
+    let letters = (0..many).map(|_| plain(plan, tenant, 0, rng)).collect();
+    submit(plan, at, letters, rng);
 }
 
 fn plain(plan: &Plan, tenant: usize, class: usize, rng: &mut Rng) -> Letter {

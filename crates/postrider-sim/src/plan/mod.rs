@@ -56,10 +56,10 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let profile = match rng.below(16) {
-            0..=8 => Profile::Mixed,
-            9..=11 => Profile::Outage,
-            12 | 13 => Profile::Days,
+        let profile = match rng.below(24) {
+            0..=13 => Profile::Mixed,
+            14..=18 => Profile::Outage,
+            19..=22 => Profile::Days,
             _ => Profile::Contention,
         };
         let calm_at_ms = match profile {
@@ -130,7 +130,7 @@ fn contention(limits: &mut Limits, rng: &mut Rng) {
     for kind in KINDS {
         limits.per_origin.insert(kind, rng.within(8, 32) as usize);
         if rng.chance(0.5) {
-            let per_s = rng.within(40, 150) as f64;
+            let per_s = rng.within(50, 100) as f64;
             limits.rates.insert(kind, Rate { per_s, burst: rng.within(1, 20) as u32, ramp_s: 0 });
         }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Tenant {
 /// One, a few or many; mostly equals, sometimes one that is a hundred times the others.
 pub(super) fn tenants(profile: Profile, rng: &mut Rng) -> Vec<Tenant> {
     let count = match profile {
-        Profile::Contention => rng.within(2, 8),
+        Profile::Contention => rng.within(2, 5),
         _ => rng.magnitude(200),
     };
     let huge = rng.chance(0.5).then(|| rng.below(count));

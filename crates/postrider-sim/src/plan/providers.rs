@@ -130,7 +130,7 @@ fn phases(profile: Profile, calm_at_ms: i64, rng: &mut Rng) -> Vec<Phase> {
 fn mood(rng: &mut Rng) -> Mood {
     let percent = rng.within(5, 100);
     match rng.below(11) {
-        0 | 1 => Mood::Limited { per_s: rng.within(1, 20), wait: wait(rng) },
+        0 | 1 => Mood::Limited { per_s: rng.magnitude(20), wait: wait(rng) },
         2 => Mood::Slots { at_once: rng.within(1, 6) as usize },
         3 => down(rng),
         4 => Mood::Slow { ms: rng.within(500, 9_000) },
