@@ -183,12 +183,17 @@ function drawChart(rates) {
   at("chart").setAttribute("aria-label", `Per second, now: accepted ${rates.accepted_per_s}, sent ${rates.sent_per_s}, retried ${rates.retried_per_s}`);
 }
 
+// A gate is called by what it asks for; a lane that it holds up is told what is the matter.
+const HELD = {
+  "tenant not paused": "tenant paused", "lane not paused": "paused", "provider takes calls": "asked to be left alone",
+  breaker: "provider fails", credential: "credential refused",
+};
 // Which gate holds a lane up, and until when where that is known.
 function laneState(lane) {
   const dot = make("span", { class: "dot l-" + lane.state });
   if (lane.state === "ready") return [dot, "ready"];
   const until = lane.until ? [", ", when(lane.until)] : [];
-  return [dot, lane.state + " ", make("span", { class: "quiet" }, lane.held_by, ...until)];
+  return [dot, lane.state + " ", make("span", { class: "quiet" }, HELD[lane.held_by] || lane.held_by, ...until)];
 }
 function breaker(lane) {
   const kind = { open: "end", half_open: "again", forced_open: "end", forced_closed: "stop" }[lane.breaker];

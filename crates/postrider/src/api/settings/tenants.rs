@@ -41,16 +41,17 @@ pub(crate) struct PauseBody {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TenantList {
-    /// Those that are configured, have a key or are paused; by name.
+    /// Those that are configured, have a key or are paused, and the caller's own; by name.
     pub tenants: Vec<TenantBody>,
 }
 
 /// All tenants that are known by name.
 #[utoipa::path(get, path = "/v1/tenants", tag = "administration",
     responses((status = 200, body = TenantList), (status = 403, body = Problem)))]
-pub(crate) async fn list(State(app): State<Shared>, _: Operator) -> Json<TenantList> {
+pub(crate) async fn list(State(app): State<Shared>, operator: Operator) -> Json<TenantList> {
     let configured = app.live.list(Kind::Tenant).await;
     let mut names: BTreeSet<String> = configured.iter().map(|shown| shown.name.clone()).collect();
+    names.insert(operator.tenant.to_string());
     names.extend(app.keys.list().into_iter().map(|key| key.tenant.to_string()));
     names.extend(app.lanes.paused_tenants().into_iter().map(|(tenant, _)| tenant.to_string()));
     let mut tenants = Vec::with_capacity(names.len());
