@@ -6,10 +6,11 @@ use anyhow::Result;
 
 use crate::{shell, tools};
 
-const STEPS: [&[&str]; 3] = [
+const STEPS: [&[&str]; 4] = [
     &["cargo", "fmt", "--all", "--check"],
     &["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
     &["cargo", "test", "--workspace"],
+    &["cargo", "test", "-p", "postrider-channels", "--features", "smpp", "smpp"],
 ];
 
 pub(crate) fn run() -> Result<()> {

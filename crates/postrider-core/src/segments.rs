@@ -65,6 +65,32 @@ pub fn of(text: &str) -> Segments {
     Segments { encoding, units, count }
 }
 
+/// The second septets of [`EXTENDED`], in its order.
+const EXTENDED_CODES: [u8; 10] = [0x0a, 0x14, 0x28, 0x29, 0x2f, 0x3c, 0x3d, 0x3e, 0x40, 0x65];
+const ESCAPE: u8 = 0x1b;
+
+/// The text as a message centre takes it: a septet per byte, or UTF-16 in network order.
+pub fn encode(text: &str) -> (SmsEncoding, Vec<u8>) {
+    let encoding = of(text).encoding;
+    let bytes = match encoding {
+        SmsEncoding::Ucs2 => text.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+        SmsEncoding::Gsm7 => text.chars().flat_map(septets).flatten().collect(),
+    };
+    (encoding, bytes)
+}
+
+/// An escape where it needs one, and the code.
+fn septets(c: char) -> [Option<u8>; 2] {
+    let nth = |table: &str| table.chars().position(|known| known == c);
+    if let Some(nth) = nth(BASIC) {
+        // The table leaves out the escape itself.
+        let code = nth + usize::from(nth >= usize::from(ESCAPE));
+        return [None, u8::try_from(code).ok()];
+    }
+    let code = nth(EXTENDED).and_then(|nth| EXTENDED_CODES.get(nth).copied());
+    [code.map(|_| ESCAPE), code]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +118,16 @@ mod tests {
         counts(&"€".repeat(81), Gsm7, 162, 2);
         // 76 of them fill 152 of 153 septets; the 77th begins the next segment.
         counts(&"€".repeat(153), Gsm7, 306, 3);
+    }
+
+    #[test]
+    fn every_character_has_the_code_that_the_standard_gives_it() {
+        let gsm = |text: &str| encode(text).1;
+        assert_eq!(gsm("@Δ Ξ"), [0x00, 0x10, 0x20, 0x1a]);
+        assert_eq!(gsm("ÆÉ!1AZa"), [0x1c, 0x1f, 0x21, 0x31, 0x41, 0x5a, 0x61]);
+        assert_eq!(gsm("ÄÜ§¿zäà"), [0x5b, 0x5e, 0x5f, 0x60, 0x7a, 0x7b, 0x7f]);
+        assert_eq!(gsm("€["), [0x1b, 0x65, 0x1b, 0x3c]);
+        assert_eq!(encode("ń😀"), (SmsEncoding::Ucs2, vec![0x01, 0x44, 0xd8, 0x3d, 0xde, 0x00]));
     }
 
     #[test]

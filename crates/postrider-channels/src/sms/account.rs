@@ -24,6 +24,8 @@ pub enum SmsProvider {
     Twilio,
     /// Any gateway that takes a form or JSON over HTTP.
     Http,
+    /// A message centre; in builds with the feature `smpp`.
+    Smpp,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +52,13 @@ pub struct Fields {
     pub fields: BTreeMap<String, String>,
     /// http: `none`, `basic`, `bearer` or `header:NAME`.
     pub auth: Option<String>,
+    /// smpp: the message centre; `user` is the system id, `credential` the password.
+    pub host: Option<String>,
+    /// smpp: 2775 if absent.
+    pub port: Option<u16>,
+    pub system_type: Option<String>,
+    /// smpp: messages on their way at once; 10 if absent.
+    pub window: Option<usize>,
     /// http: JSON pointers into the answer.
     pub id_at: Option<String>,
     pub code_at: Option<String>,
@@ -97,6 +106,17 @@ impl Fields {
                 }
                 self.gateway_auth().map(|_| ())
             }
+            SmsProvider::Smpp if cfg!(not(feature = "smpp")) => Err(FieldError::new(
+                "provider",
+                "smpp, which this build does not have",
+                "twilio or http; or a build with --features smpp",
+            )),
+            SmsProvider::Smpp => {
+                needs("from", self.from.is_empty(), "a number, a short code or a name")?;
+                needs("host", self.host.is_none(), "the message centre's name")?;
+                needs("user", self.user.is_none(), "the system id")?;
+                needs("credential", self.credential.is_none(), "a reference to the password")
+            }
         }
     }
 
@@ -141,8 +161,24 @@ impl SmsAccount {
                     secret,
                     from,
                     answer: AnswerShape::twilio(),
+                    #[cfg(feature = "smpp")]
+                    smsc: None,
                 }
             }
+            SmsProvider::Smpp => SmsSettings {
+                service: "sms.smpp".to_owned(),
+                url: String::new(),
+                form: Form { format: Format::Form, fields: Vec::new() },
+                auth: GatewayAuth::None,
+                answer: AnswerShape::default(),
+                #[cfg(feature = "smpp")]
+                smsc: secret.map(|password| fields.smsc(password)),
+                #[cfg(feature = "smpp")]
+                secret: None,
+                #[cfg(not(feature = "smpp"))]
+                secret,
+                from,
+            },
             SmsProvider::Http => SmsSettings {
                 service: format!("sms.{}", fields.service.as_deref().unwrap_or("http")),
                 url: fields.url.clone().unwrap_or_default(),
@@ -156,8 +192,27 @@ impl SmsAccount {
                     ok_at: fields.ok_at.clone(),
                     ok_values: fields.ok_values.clone(),
                 },
+                #[cfg(feature = "smpp")]
+                smsc: None,
             },
         }
+    }
+}
+
+#[cfg(feature = "smpp")]
+impl Fields {
+    fn smsc(&self, password: Material<String>) -> super::smpp::Smsc {
+        let config = super::smpp::SmscConfig {
+            host: self.host.clone().unwrap_or_default(),
+            port: self.port.unwrap_or(2775),
+            system_id: self.user.clone().unwrap_or_default(),
+            system_type: self.system_type.clone().unwrap_or_default(),
+            window: self.window.unwrap_or(10),
+        };
+        let tell = |receipt: super::smpp::Receipt| {
+            tracing::info!(stat = receipt.stat, err = receipt.err, "receipt of a text message");
+        };
+        super::smpp::Smsc::new(config, password, std::sync::Arc::new(tell))
     }
 }
 

@@ -7,12 +7,14 @@ mod account;
 mod form;
 mod reading;
 mod render;
+#[cfg(feature = "smpp")]
+pub mod smpp;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use postrider_core::content::Content;
-use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
+use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, Timestamp};
 
 pub use account::{SmsAccount, SmsProvider};
 pub use form::{Fields, Form, Format, GatewayAuth};
@@ -37,6 +39,9 @@ pub struct SmsSettings {
     /// A number, a short code or a name; what stands for `{from}`.
     pub from: String,
     pub answer: AnswerShape,
+    /// A message centre instead of an HTTP gateway.
+    #[cfg(feature = "smpp")]
+    pub smsc: Option<smpp::Smsc>,
 }
 
 pub struct SmsChannel {
@@ -96,6 +101,10 @@ impl SmsChannel {
         account: &SmsSettings,
         text: &str,
     ) -> Result<Report, Ended> {
+        #[cfg(feature = "smpp")]
+        if let Some(smsc) = &account.smsc {
+            return Ok(self.by_smpp(attempt, account, smsc, text).await);
+        }
         let secret = match &account.secret {
             None => None,
             Some(secret) => {
@@ -107,14 +116,12 @@ impl SmsChannel {
         let to = attempt.target.place();
         let endpoint = self.wiring.endpoint(&account.url)?;
         let request = |now| {
-            let left = attempt.expires_at.since(now).as_secs();
             let fields = Fields {
                 to,
                 from: &account.from,
                 text,
                 delivery: attempt.delivery,
-                // A second at least: zero is for most gateways "no limit".
-                validity_s: u32::try_from(left).unwrap_or(u32::MAX).clamp(1, VALIDITY_S_MAX),
+                validity_s: validity_s(attempt, now),
                 secret,
             };
             account.form.request(&account.auth, &fields)
@@ -134,5 +141,56 @@ impl SmsChannel {
             account.secret.iter().for_each(Material::forget);
         }
         Ok(report)
+    }
+}
+
+/// What is left of the message's time: a second at least, because zero is for most gateways "no limit".
+fn validity_s(attempt: &Attempt, now: Timestamp) -> u32 {
+    let left = attempt.expires_at.since(now).as_secs();
+    u32::try_from(left).unwrap_or(u32::MAX).clamp(1, VALIDITY_S_MAX)
+}
+
+#[cfg(feature = "smpp")]
+impl SmsChannel {
+    async fn by_smpp(
+        &self,
+        attempt: &Attempt,
+        account: &SmsSettings,
+        smsc: &smpp::Smsc,
+        text: &str,
+    ) -> Report {
+        use postrider_core::classify::{Answer, classify};
+        let deadline = tokio::time::Instant::now() + self.wiring.attempt_timeout;
+        let submit = || {
+            let now = self.wiring.clock.now();
+            let body =
+                smpp::submit(&account.from, attempt.target.place(), text, validity_s(attempt, now));
+            (now < attempt.expires_at).then_some(body)
+        };
+        match smsc.send(deadline, submit).await {
+            None => *ended(Outcome::Expired, "ttl"),
+            Some(smpp::End::Accepted(id)) => {
+                Report { provider_id: id, ..Report::new(Outcome::Accepted) }
+            }
+            Some(smpp::End::Refused(status)) => {
+                let code = format!("0x{status:02x}");
+                let answer = Answer {
+                    service: &account.service,
+                    status: 500,
+                    code: Some(&code),
+                    ..Answer::default()
+                };
+                let now = self.wiring.clock.now();
+                Report::new(classify(&self.wiring.tables.now(), &answer, now)).code(code)
+            }
+            Some(smpp::End::NotSent { code: code @ "credential_missing", detail }) => {
+                Report::new(Outcome::Config).code(code).detail(detail)
+            }
+            Some(smpp::End::NotSent { code, detail }) => {
+                let at_least = std::time::Duration::ZERO;
+                Report::new(Outcome::RetryBackoff { at_least }).code(code).detail(detail)
+            }
+            Some(smpp::End::Unknown(code)) => Report::new(Outcome::Ambiguous).code(code),
+        }
     }
 }

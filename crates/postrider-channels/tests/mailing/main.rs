@@ -11,4 +11,6 @@ mod apis;
 mod email;
 mod relay;
 mod rig;
+#[cfg(feature = "smpp")]
+mod smpp;
 mod sms;

@@ -83,6 +83,8 @@ const ACCOUNTS: &str = "
 # status_callback) or http, any gateway: url; format (form or json); fields with {to}, {from}, {text},
 # {validity_s}, {delivery} and {secret} in them; auth (none, basic, bearer, header:NAME); id_at, code_at,
 # ok_at with ok_values: JSON pointers into its answer; service: its name in [[classify]], behind sms.
+# Builds with the feature smpp also have provider smpp: host, port, user (system id), credential,
+# system_type, window, from.
 # [accounts.twilio]
 # channel = \"sms\"
 # account_sid = \"AC00000000000000000000000000000000\"
