@@ -1,3 +1,5 @@
+//! Which account is chosen, held and brought back.
+
 use std::time::Duration;
 
 use postrider_core::{DeliveryId, Message, MessageId, Target};

@@ -1,3 +1,5 @@
+//! What a message becomes for APNs.
+
 use super::*;
 
 fn read(text: &str) -> Result<Draft, Vec<FieldError>> {

@@ -1,3 +1,5 @@
+//! What a message becomes for FCM.
+
 use std::sync::Arc;
 
 use postrider_core::message::Envelope;
