@@ -23,6 +23,10 @@ pub(super) enum Addressee {
     Webpush {
         subscriptions: Arc<Vec<String>>,
     },
+    /// So many devices of Apple's.
+    Apns {
+        devices: usize,
+    },
 }
 
 impl Addressee {
@@ -33,6 +37,12 @@ impl Addressee {
             Self::Webhook { url } => format!(r#""channel":"webhook","url":"{url}""#),
             Self::Webpush { subscriptions } => {
                 format!(r#""channel":"webpush",{}"#, subscriptions[n % subscriptions.len()])
+            }
+            Self::Apns { devices } => {
+                let device = n % devices;
+                format!(
+                    r#""channel":"apns","token":"a{device:063x}","topic":"com.example.shop","environment":"production""#
+                )
             }
         };
         let key = keyed.map(|run| format!(r#","idempotency_key":"{run}-{n}""#)).unwrap_or_default();

@@ -7,6 +7,7 @@ mod lanes;
 mod limits;
 mod load;
 mod process;
+mod push;
 mod raw;
 mod report;
 
@@ -28,8 +29,8 @@ pub struct BenchArgs {
     /// Messages per delivery measurement
     #[arg(long, default_value_t = 100_000)]
     messages: usize,
-    /// Measure only this: accept, webpush, webhook, lanes or latency
-    #[arg(long, value_parser = ["accept", "webpush", "webhook", "lanes", "email", "latency"])]
+    /// Measure only this: accept, webpush, webhook, apns, lanes, email or latency
+    #[arg(long, value_parser = ["accept", "webpush", "webhook", "apns", "lanes", "email", "latency"])]
     only: Option<String>,
     /// Where to put the data folder; on the disk that you want to measure
     #[arg(long)]
@@ -78,6 +79,10 @@ async fn measure(args: &BenchArgs, dir: &std::path::Path) -> Result<Report> {
     if wants("webpush") {
         let to = bench.webpush().await?;
         bench.deliver("webpush", to).await?;
+    }
+    if wants("apns") {
+        let to = bench.apns().await?;
+        bench.deliver("apns", to).await?;
     }
     if wants("lanes") {
         bench.lanes().await?;

@@ -1,6 +1,6 @@
 // The status page: asks for a key once, then looks every second, and acts when told to.
 
-import { at, drawDead, drawDetail, drawLanes, drawRecent, drawStats, remember, short } from "./view.js";
+import { at, drawDead, drawDetail, drawLanes, drawAccounts, drawRecent, drawStats, remember, short } from "./view.js";
 
 const PATIENCE_MS = 8000;
 const shown = { dead: 8, recent: 15 };
@@ -63,6 +63,8 @@ async function look() {
   }
   drawStats(stats, chosen, choose);
   drawLanes(lanes.lanes);
+  // Accounts are the operator's business alone.
+  if (stats.rates && lists) drawAccounts((await call("/v1/accounts")).accounts);
   if (lists) {
     if (!held("dead")) drawDead(dead.items, chosen.reason, explain, act);
     if (!held("recent")) drawRecent(recent.items, chosen.state, explain);

@@ -209,6 +209,14 @@ export function drawLanes(lanes) {
     cell("Next due", {}, lane.next_due ? when(lane.next_due) : "–")), 9, "No work waits: every delivery has come to its end.");
 }
 
+export function drawAccounts(accounts) {
+  at("accounts-section").hidden = accounts.length === 0;
+  rows("accounts", accounts, (account) => make("tr", {},
+    cell("Account", {}, account.name), cell("Channel", {}, account.channel), cell("Tenant", {}, account.tenant), cell("Priority", { class: "n" }, number(account.priority)),
+    cell("State", {}, ...(account.held_by ? [`held: ${account.held_by}, until `, when(account.until)] : [account.state])),
+    cell("Calls", { class: "n" }, number(account.calls)), cell("Taken over", { class: "n" }, number(account.failovers))), 7, "");
+}
+
 // A provider's status says more than its words; its words only where they add something.
 function answer(attempt) {
   const words = [attempt.status, attempt.code, attempt.detail === attempt.code ? null : attempt.detail].filter(Boolean);

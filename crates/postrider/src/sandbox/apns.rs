@@ -15,6 +15,7 @@ use super::body::{self, ReadError};
 use super::correlation::Correlation;
 use super::counts::Flaw;
 use super::flavour::Answer;
+use super::listener::Line;
 use super::service::{App, Arrival, Refused, header_text, now_s};
 use super::target::{Detail, Kind, Last};
 
@@ -39,6 +40,7 @@ type Refusal = (u16, &'static str);
 
 pub(super) async fn receive(
     app: &App,
+    line: &Line,
     parts: Parts,
     body: Incoming,
 ) -> Result<Result<Arrival, Refused>, ReadError> {
@@ -48,7 +50,7 @@ pub(super) async fn receive(
         Err(error) => return Err(error),
     };
     let id = header_text(&parts.headers, "apns-id").map(str::to_owned);
-    Ok(match read(app, &parts, &content) {
+    Ok(match read(app, line, &parts, &content) {
         Ok((device, ttl_s)) => {
             let target = app.targets.get_or_put(Kind::Apns, &device, Detail::Device);
             let correlation = correlation(id.as_deref(), &content);
@@ -68,7 +70,7 @@ fn correlation(id: Option<&str>, content: &Bytes) -> Correlation {
     }
 }
 
-fn read(app: &App, parts: &Parts, content: &Bytes) -> Result<(String, u32), Refusal> {
+fn read(app: &App, line: &Line, parts: &Parts, content: &Bytes) -> Result<(String, u32), Refusal> {
     if parts.version != Version::HTTP_2 {
         return Err((505, "HttpVersionNotSupported"));
     }
@@ -80,7 +82,7 @@ fn read(app: &App, parts: &Parts, content: &Bytes) -> Result<(String, u32), Refu
         return Err((400, "MissingDeviceToken"));
     }
     let authorization = header_text(&parts.headers, header::AUTHORIZATION.as_str());
-    app.apple.check(authorization)?;
+    app.apple.check(authorization, &line.provider_token)?;
     let push_type = check_headers(&parts.headers)?;
     check_payload(content, push_type)?;
     let hex = token.len() % 2 == 0 && token.bytes().all(|b| b.is_ascii_hexdigit());

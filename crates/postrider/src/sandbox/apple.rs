@@ -14,29 +14,41 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::correlation::hash;
 use super::service::now_s;
 
 const TEAM: &str = "SANDBOXTEA";
 const KEY_ID: &str = "SANDBOXKEY";
 const LIFE_S: i64 = 3600;
 const SKEW_S: i64 = 300;
-/// Tokens may change once in so long.
+/// On one connection, tokens may change once in so long.
 const CHANGE_S: i64 = 20 * 60;
 const TOKENS_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Apple {
     key: OnceLock<Option<EcdsaKeyPair>>,
-    state: Mutex<State>,
+    /// Tokens whose signature was found in order, with the second in which each was signed.
+    verified: Mutex<HashMap<Box<str>, i64>>,
 }
 
-#[derive(Default)]
-struct State {
-    /// Tokens whose signature was found in order, with the second in which each was signed.
-    verified: HashMap<Box<str>, i64>,
-    /// The last two tokens in use, and since when the last one is.
-    last: Box<str>,
-    since: i64,
+/// The token that a connection is used with: a hash of it, and since when.
+#[derive(Debug, Default)]
+pub(super) struct InUse(Mutex<Option<(u64, i64)>>);
+
+impl InUse {
+    fn change(&self, token: &str, now: i64) -> Result<(), (u16, &'static str)> {
+        let token = hash(0, token.as_bytes());
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match *last {
+            Some((same, _)) if same == token => {}
+            Some((_, since)) if now - since < CHANGE_S => {
+                return Err((429, "TooManyProviderTokenUpdates"));
+            }
+            _ => *last = Some((token, now)),
+        }
+        Ok(())
+    }
 }
 
 impl Apple {
@@ -55,40 +67,38 @@ impl Apple {
         Some(json!({ "team_id": TEAM, "key_id": KEY_ID, "key": pem }))
     }
 
-    /// Status and reason of a refusal.
-    pub(super) fn check(&self, header: Option<&str>) -> Result<(), (u16, &'static str)> {
+    /// Status and reason of a refusal. `in_use` is what the connection was used with before.
+    pub(super) fn check(
+        &self,
+        header: Option<&str>,
+        in_use: &InUse,
+    ) -> Result<(), (u16, &'static str)> {
         let token = header
             .and_then(|value| value.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
             .map(|(_, token)| token)
             .ok_or((403, "MissingProviderToken"))?;
         let now = now_s();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let signed_at = match state.verified.get(token) {
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let signed_at = match verified.get(token) {
             Some(at) => *at,
             None => {
                 let at = self.verify(token).ok_or((403, "InvalidProviderToken"))?;
-                if state.verified.len() >= TOKENS_MAX {
-                    state.verified.clear();
+                if verified.len() >= TOKENS_MAX {
+                    verified.clear();
                 }
-                state.verified.insert(token.into(), at);
+                verified.insert(token.into(), at);
                 at
             }
         };
+        drop(verified);
         if signed_at > now + SKEW_S {
             return Err((403, "InvalidProviderToken"));
         }
         if now - signed_at > LIFE_S {
             return Err((403, "ExpiredProviderToken"));
         }
-        if *state.last != *token {
-            let first = state.last.is_empty();
-            if !first && now - state.since < CHANGE_S {
-                return Err((429, "TooManyProviderTokenUpdates"));
-            }
-            (state.last, state.since) = (token.into(), now);
-        }
-        Ok(())
+        in_use.change(token, now)
     }
 
     fn verify(&self, token: &str) -> Option<i64> {

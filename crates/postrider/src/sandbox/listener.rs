@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
+use super::apple::InUse;
 use super::service::{self, App};
 
 /// What was answered on a connection gets this long to leave before the connection is cut, so
@@ -34,13 +35,23 @@ pub(super) struct Line {
     /// For a provider that takes one request at a time until it has accepted one.
     proven: AtomicBool,
     guests: AtomicUsize,
+    /// What Apple remembers of a connection.
+    pub provider_token: InUse,
 }
 
 impl Line {
     fn new(scheme: &'static str) -> Self {
         let (cut, go_away) = (AtomicBool::new(false), AtomicBool::new(false));
         let (proven, guests) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Self { scheme, cut, go_away, changed: Notify::new(), proven, guests }
+        Self {
+            scheme,
+            cut,
+            go_away,
+            changed: Notify::new(),
+            proven,
+            guests,
+            provider_token: InUse::default(),
+        }
     }
 
     /// Whether another request may come in beside those that are there.

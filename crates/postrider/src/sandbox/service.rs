@@ -144,7 +144,7 @@ async fn receive(
     } else if path.starts_with("/http/") {
         hook::receive_plain(app, parts, body).await
     } else if path.starts_with("/3/") {
-        apns::receive(app, parts, body).await
+        apns::receive(app, line, parts, body).await
     } else if fcm::project_of(path).is_some() {
         fcm::receive(app, parts, body).await
     } else if path == "/v2/email/outbound-emails" {
