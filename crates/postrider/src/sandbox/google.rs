@@ -21,6 +21,7 @@ pub(super) const PROJECT: &str = "sandbox-project";
 const EMAIL: &str = "sender@sandbox-project.iam.gserviceaccount.com";
 const KEY_ID: &str = "5a6e64626f78206b6579206f6620676f6f676c65";
 const SCOPE: &str = "https://www.googleapis.com/auth/firebase.messaging";
+const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const LIFE_S: i64 = 3599;
 const SKEW_S: i64 = 300;
@@ -109,7 +110,8 @@ impl Google {
         if claims.iss != EMAIL {
             return Err(("invalid_grant", "Invalid grant: account not found"));
         }
-        if claims.aud != format!("{origin}/token") {
+        // Google's own libraries name its endpoint whatever the key file says.
+        if claims.aud != TOKEN_URI && claims.aud != format!("{origin}/token") {
             return Err(("invalid_grant", "Invalid JWT: Failed audience check."));
         }
         if !claims.scope.split(' ').any(|scope| scope == SCOPE || scope.ends_with("cloud-platform"))

@@ -4,7 +4,9 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
+mod apns;
 mod dkim;
+mod google;
 mod mail_client;
 mod mail_server;
 mod signatures;

@@ -1,4 +1,5 @@
-//! Other people's programs: a Python environment with what the tests import, and postfix's `smtp-sink`.
+//! Other people's programs: a Python environment and a folder of Node with what the tests import, and
+//! postfix's `smtp-sink`.
 //! Made once per target folder, whichever test comes first.
 
 use std::fs::{self, File};
@@ -8,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 9] = [
     "aiosmtpd==1.4.6",
     "dkimpy==1.1.8",
     "pynacl",
@@ -16,6 +17,8 @@ const PACKAGES: [&str; 7] = [
     "http-ece==1.2.1",
     "pywebpush==2.5.0",
     "py-vapid==1.9.6",
+    "google-auth",
+    "requests",
 ];
 
 /// Runs `make` if `folder` is not there yet; other tests wait meanwhile.
@@ -41,7 +44,7 @@ fn run(command: &mut Command) {
 
 /// A Python that has the packages.
 pub(crate) fn python() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-python-1");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-python-2");
     once(&folder, |folder| {
         run(Command::new("python3").args(["-m", "venv"]).arg(folder));
         let pip = folder.join("bin/pip");
@@ -50,6 +53,19 @@ pub(crate) fn python() -> PathBuf {
             .args(PACKAGES));
     });
     folder.join("bin/python")
+}
+
+/// A folder where node finds `@parse/node-apn`.
+fn node_modules() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-node-1");
+    once(&folder, |folder| {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("package.json"), r#"{"private":true}"#).unwrap();
+        run(Command::new("npm")
+            .args(["install", "--no-audit", "--no-fund", "@parse/node-apn@8.1.0"])
+            .current_dir(folder));
+    });
+    folder
 }
 
 /// `smtp-sink` of Debian's postfix, taken out of its package without installing that.
@@ -74,7 +90,17 @@ pub(crate) fn smtp_sink() -> Command {
 
 /// A Python script that ends with one line of JSON.
 pub(crate) fn ask(script: &str, input: &Value) -> Value {
-    let mut child = Script::spawn(script, &[]);
+    told(Script::spawn(script, &[]), input)
+}
+
+/// The same in JavaScript.
+pub(crate) fn ask_node(script: &str, input: &Value) -> Value {
+    let mut command = Command::new("node");
+    command.args(["-e", script]).current_dir(node_modules());
+    told(Script::of(&mut command), input)
+}
+
+fn told(mut child: Script, input: &Value) -> Value {
     let mut stdin = child.child.stdin.take().unwrap();
     stdin.write_all(input.to_string().as_bytes()).unwrap();
     drop(stdin);
