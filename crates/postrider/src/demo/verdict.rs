@@ -135,8 +135,8 @@ async fn totals(
         &format!("{} calls checked", count("total")),
     );
     println!(
-        "\n  Dead letters by reason: permanent, retries_exhausted, ttl and ambiguous are shown above; poison takes a\n  \
-         damaged store, and nothing in this version leads to refused."
+        "\n  Dead letters by reason: permanent, retries_exhausted, ttl and ambiguous are shown above; poison takes\n  \
+         three crashes or a damaged store, refused a class that does not wait for an open breaker."
     );
     Ok(())
 }

@@ -22,8 +22,8 @@ const REASONS = {
   retries_exhausted: "Every attempt failed. Replay once the receiver is back, many of them paced: postrider dead replay --reason retries_exhausted --rate 50",
   ttl: "Its next attempt would have come too late. Discard it, or replay it if it still matters.",
   ambiguous: "Sent, but never answered. Ask the receiver for this delivery id: discard if it has it, replay if not.",
-  poison: "Stored, but unreadable. Look at the disk; discard it and have it sent again.",
-  refused: "A rule of this server forbids it. Change the rule, then replay.",
+  poison: "In flight at three crashes, or unreadable. Look at the log and the disk before you replay it.",
+  refused: "Its provider's breaker was open and its class does not wait. Replay when the provider takes calls again.",
 };
 const THEN = {
   done: "done", retry: "tried again", again: "tried again at once", park: "set aside until repaired",
