@@ -97,6 +97,8 @@ pub(super) async fn sandbox(dir: &Path) -> Result<Sandbox> {
         &http.to_string(),
         "--listen-smtp",
         &smtp.to_string(),
+        "--listen-smtps",
+        "127.0.0.1:0",
         "--ca-out",
         &ca_file.display().to_string(),
     ];

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::http::{call, get};
 use super::keep::keep;
-use super::process::{KEY, Process, await_ok, free_port};
+use super::process::{KEY, Process, await_ok, free_port, start_sandbox};
 
 const CONFIG: &str = r#"
 [network]
@@ -33,11 +33,8 @@ struct World {
 impl World {
     fn new() -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let (https, sandbox_at, server_at) = (free_port(), free_port(), free_port());
-        let listen = [https.to_string(), sandbox_at.to_string()];
-        let arguments = ["sandbox", "--listen", &listen[0], "--listen-http", &listen[1]];
-        let sandbox = Process::start(&arguments, &[], &folder.path().join("sandbox.log"));
-        await_ok(sandbox_at, "/sandbox/received");
+        let (sandbox, sandbox_at) = start_sandbox(folder.path());
+        let server_at = free_port();
         let hook = call(sandbox_at, "PUT", "/sandbox/hooks/deaf", KEY, r#"{"script":["hang"]}"#)?;
         ensure!(hook.status < 300, "{}", hook.body);
         std::fs::write(folder.path().join("postrider.toml"), CONFIG)?;

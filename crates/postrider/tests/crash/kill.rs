@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::http::{call, get};
-use super::process::{KEY, Process, await_ok, free_port};
+use super::process::{KEY, Process, await_ok, free_port, start_sandbox};
 
 const LINES: usize = 200;
 /// The server's defaults, set explicitly so that the bound is known.
@@ -30,11 +30,8 @@ fn killed_again_and_again_it_loses_nothing_and_repeats_little() -> Result<()> {
     let messages = from_environment("POSTRIDER_KILL_MESSAGES", 6_000);
     let kills = from_environment("POSTRIDER_KILLS", 3);
     let dir = tempfile::tempdir()?;
-    let (https, sandbox_at, server_at) = (free_port(), free_port(), free_port());
-    let arguments =
-        ["sandbox", "--listen", &https.to_string(), "--listen-http", &sandbox_at.to_string()];
-    let _sandbox = Process::start(&arguments, &[], &dir.path().join("sandbox.log"));
-    await_ok(sandbox_at, "/sandbox/received");
+    let server_at = free_port();
+    let (_sandbox, sandbox_at) = start_sandbox(dir.path());
     let mut server = start_server(dir.path(), server_at);
     let client = Client::start(server_at, sandbox_at, messages);
     for kill in 1..=kills {

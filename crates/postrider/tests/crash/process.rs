@@ -40,6 +40,17 @@ impl Drop for Process {
     }
 }
 
+/// A sandbox in a process of its own, on ports that nobody else has; answers at its plain socket.
+pub(crate) fn start_sandbox(folder: &Path) -> (Process, SocketAddr) {
+    let at = free_port();
+    let (http, any) = (at.to_string(), "127.0.0.1:0");
+    let mut arguments = vec!["sandbox", "--listen-http", &http];
+    arguments.extend(["--listen", any, "--listen-smtp", any, "--listen-smtps", any]);
+    let sandbox = Process::start(&arguments, &[], &folder.join("sandbox.log"));
+    await_ok(at, "/sandbox/received");
+    (sandbox, at)
+}
+
 pub(crate) fn await_ok(at: SocketAddr, path: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !get(at, path, KEY).is_ok_and(|answer| answer.status == 200) {
