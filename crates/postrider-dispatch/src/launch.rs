@@ -305,18 +305,8 @@ impl Running {
 /// Puts off what its address takes no more of at this moment; no attempt is made.
 pub(crate) fn is_in_turn(bench: &Bench, lane: &Arc<LaneKey>, job: &mut Job) -> bool {
     let Err(until) = bench.lanes.address_in_turn(lane, job.target()) else { return true };
-    let now = bench.clock.now();
-    bench.settlements.push(Pending {
-        settlement: Settlement {
-            delivery: job.leased.delivery,
-            token: job.leased.token,
-            attempts: Vec::new(),
-            change: Change::Park { after: until.since(now) },
-        },
-        lane: lane.clone(),
-        accepted_at: job.leased.message.created_at,
-        decided_at: now,
-    });
+    let after = until.since(bench.clock.now());
+    bench.settle(lane, &job.leased, Vec::new(), Change::Park { after });
     false
 }
 

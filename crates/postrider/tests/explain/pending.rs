@@ -53,3 +53,11 @@ async fn nowhere_to_fall_back_to() {
     let id = stage.send("a", &["ok"], json!({"class": "flexible"})).await;
     stage.explained("parked_no_fallback", &id, "parked").await;
 }
+
+#[tokio::test]
+async fn an_address_that_gets_no_more_for_now() {
+    let stage = Stage::with("[webhook]\nrate_per_address_s = 0.001\nrate_burst = 1\n").await;
+    stage.sent_into("sent", "a", &["ok"], json!({})).await;
+    let id = stage.send("a", &["ok"], json!({})).await;
+    stage.explained("parked_address_rate", &id, "parked").await;
+}

@@ -3,6 +3,7 @@
 use postrider_core::{DeadReason, Delivery, State};
 
 use super::Known;
+use super::words::Parked;
 use crate::api::lanes;
 
 pub(super) fn can_do(known: &Known<'_>) -> Vec<String> {
@@ -67,15 +68,18 @@ fn dead(delivery: &Delivery) -> Vec<String> {
 fn parked(known: &Known<'_>) -> Vec<String> {
     let delivery = known.delivery;
     let cancel = format!("postrider messages cancel {}", delivery.message);
-    match delivery.log.last().map(|attempt| &*attempt.outcome) {
-        Some("gone") if known.held().is_none() => {
-            let mut steps = known.lane.map(|lane| lanes::gone_indeed(lane.id)).unwrap_or_default();
-            steps.push(cancel);
-            steps
+    let mut steps = match Parked::of(known) {
+        // Where that is what its lane waits for, the lane says so itself.
+        Parked::MassGone if known.held().is_some() => Vec::new(),
+        Parked::MassGone => known.lane.map(|lane| lanes::gone_indeed(lane.id)).unwrap_or_default(),
+        Parked::NoFallback => vec!["give such messages another address (to.fallback)".into()],
+        Parked::AddressRate => {
+            vec!["wait, or raise the channel's `rate_per_address_s` in postrider.toml".into()]
         }
-        None => vec!["give such messages another address (to.fallback)".into(), cancel],
-        _ => {
-            vec!["check the credential or the VAPID key that the last attempt used".into(), cancel]
+        Parked::Credential => {
+            vec!["check the credential or the VAPID key that the last attempt used".into()]
         }
-    }
+    };
+    steps.push(cancel);
+    steps
 }

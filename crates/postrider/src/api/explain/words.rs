@@ -17,7 +17,7 @@ pub(super) fn summary(known: &Known<'_>) -> String {
         State::Queued => "It is due and waits for its turn in its lane.".to_owned(),
         State::Sending => "It is being sent at this moment.".to_owned(),
         State::Retrying => retrying(known, &last),
-        State::Parked => parked(delivery, &last),
+        State::Parked => parked(known, &last),
         State::Sent => format!(
             "The provider accepted it at {at}, on attempt {}. That is not yet proof of arrival.",
             delivery.log.len()
@@ -50,13 +50,38 @@ fn retrying(known: &Known<'_>, last: &str) -> String {
     format!("Attempt {}{allowed} failed ({last}); it will be tried again.", delivery.attempts)
 }
 
-fn parked(delivery: &Delivery, last: &str) -> String {
-    match delivery.log.last().map(|attempt| &*attempt.outcome) {
-        Some("gone") => format!(
+/// Why a delivery is parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parked {
+    Credential,
+    MassGone,
+    /// Its class falls back, and there is nowhere to go.
+    NoFallback,
+    /// Its address takes no more at this moment.
+    AddressRate,
+}
+
+impl Parked {
+    pub(super) fn of(known: &Known<'_>) -> Self {
+        let last = known.delivery.log.last().filter(|attempt| &*attempt.decision == "park");
+        let falls_back = known.class.is_some_and(|class| class.when_open == WhenOpen::FallBack);
+        match last.map(|attempt| &*attempt.outcome) {
+            Some("gone") => Self::MassGone,
+            Some(_) => Self::Credential,
+            None if falls_back && known.standing.held_by().is_some() => Self::NoFallback,
+            None => Self::AddressRate,
+        }
+    }
+}
+
+fn parked(known: &Known<'_>, last: &str) -> String {
+    match Parked::of(known) {
+        Parked::MassGone => format!(
             "The provider calls its address gone ({last}), as it does with so many others at once that it is not believed. Address and attempts are kept."
         ),
-        None => "It is to fall back while its provider's breaker is open, has no other address, and waits.".to_owned(),
-        _ => format!(
+        Parked::NoFallback => "It is to fall back while its provider's breaker is open, has no other address, and waits.".to_owned(),
+        Parked::AddressRate => "Its address gets as much as it is to get at this moment.".to_owned(),
+        Parked::Credential => format!(
             "It waits without using up attempts, because the provider does not accept our credential ({last})."
         ),
     }
@@ -127,10 +152,10 @@ pub(super) fn waits_for(known: &Known<'_>) -> Option<String> {
 }
 
 fn parked_for(known: &Known<'_>, due: Timestamp) -> String {
-    let falls_back = known.class.is_some_and(|class| class.when_open == WhenOpen::FallBack);
-    match known.delivery.log.last().map(|attempt| &*attempt.outcome) {
-        Some("gone") => format!("the doubt to be resolved; looked at again at {due}"),
-        None if falls_back => format!("its provider to come back; looked at again at {due}"),
-        _ => format!("a working credential; looked at again at {due}"),
+    match Parked::of(known) {
+        Parked::MassGone => format!("the doubt to be resolved; looked at again at {due}"),
+        Parked::NoFallback => format!("its provider to come back; looked at again at {due}"),
+        Parked::AddressRate => format!("room in the address's rate limit at {due}"),
+        Parked::Credential => format!("a working credential; looked at again at {due}"),
     }
 }
