@@ -19,8 +19,12 @@ const COMPLAINTS_SHARE: f64 = 0.02;
 const ONCE_PER: Duration = Duration::from_secs(1);
 /// What is left of what was accepted.
 const BELOW: f64 = 0.97;
-/// How fast it grows per second near where the last complaint came; beyond that ever faster.
+/// How fast it grows per second near where complaints came twice; beyond that ever faster.
 const GROWTH: f64 = 0.002;
+/// How fast while it is not known how far it can grow: the first complaints come in odd moments.
+const GROWTH_AT_FIRST: f64 = 0.02;
+/// Two paces that differ by less are the same.
+const SAME: f64 = 0.2;
 const GROWTH_MAX: f64 = 0.2;
 const DOUBLES_EVERY_S: f64 = 5.0;
 /// How long a growing pace counts as near the last complaint.
@@ -55,6 +59,8 @@ struct Learned {
     /// The share of complaints that led to the cut.
     share: f64,
     grown_at: Timestamp,
+    /// Complaints came at about this pace before.
+    confirmed: bool,
     /// Somebody was held up since.
     limits: bool,
     limited_at: Timestamp,
@@ -169,6 +175,7 @@ impl Pace {
             limiter,
             cut_at: now,
             share,
+            confirmed: before < f64::MAX && (before / per_s - 1.0).abs() < SAME,
             grown_at: now,
             limits: false,
             limited_at: now,
@@ -185,8 +192,10 @@ impl Learned {
         }
         self.grown_at = now;
         if std::mem::take(&mut self.limits) {
-            let beyond = now.since(self.cut_at).saturating_sub(NEAR).as_secs_f64();
-            let growth = (GROWTH * 2_f64.powf(beyond / DOUBLES_EVERY_S)).min(GROWTH_MAX);
+            let (slowly, near) =
+                if self.confirmed { (GROWTH, NEAR) } else { (GROWTH_AT_FIRST, Duration::ZERO) };
+            let beyond = now.since(self.cut_at).saturating_sub(near).as_secs_f64();
+            let growth = (slowly * 2_f64.powf(beyond / DOUBLES_EVERY_S)).min(GROWTH_MAX);
             self.per_s *= 1.0 + growth * passed.as_secs_f64().min(1.0);
             self.limiter.adopt(rate(self.per_s), now);
         }

