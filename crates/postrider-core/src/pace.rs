@@ -15,18 +15,23 @@ const WITHIN: Duration = Duration::from_secs(2);
 /// So many complaints, and so large a share of all answers, say "too fast" ...
 const COMPLAINTS_MIN: u32 = 2;
 const COMPLAINTS_SHARE: f64 = 0.02;
+/// ... and a tenth of that share where complaints came at this pace before ...
+const SHARE_CONFIRMED: f64 = 0.002;
 /// ... at most this often: what is under way tells of the same excess.
 const ONCE_PER: Duration = Duration::from_secs(1);
+/// Refusals come back before anything that is accepted: the first of them are judged after a second, or
+/// once so many calls were accepted.
+const ACCEPTED_MIN: u32 = 20;
 /// What is left of what was accepted.
 const BELOW: f64 = 0.97;
 /// How fast it grows per second near where complaints came twice; beyond that ever faster.
 const GROWTH: f64 = 0.002;
 /// How fast while it is not known how far it can grow: the first complaints come in odd moments.
-const GROWTH_AT_FIRST: f64 = 0.02;
+const GROWTH_AT_FIRST: f64 = 0.1;
 /// Two paces that differ by less are the same.
 const SAME: f64 = 0.2;
-const GROWTH_MAX: f64 = 0.2;
-const DOUBLES_EVERY_S: f64 = 5.0;
+const GROWTH_MAX: f64 = 0.5;
+const DOUBLES_EVERY_S: f64 = 4.0;
 /// How long a growing pace counts as near the last complaint.
 const NEAR: Duration = Duration::from_secs(20);
 /// Lateness of up to so much is made up for.
@@ -56,6 +61,7 @@ struct Learned {
     per_s: f64,
     limiter: Limiter,
     cut_at: Timestamp,
+    cut_to: f64,
     /// The share of complaints that led to the cut.
     share: f64,
     grown_at: Timestamp,
@@ -132,13 +138,19 @@ impl Pace {
             self.first_at = now;
         }
         self.answers.count(complains, now);
-        // Refusals come back before anything that is accepted: not judged by the first of them.
-        let since = self.learned.as_ref().map_or(self.first_at, |l| l.cut_at.max(self.first_at));
-        if complains && now.since(since) >= ONCE_PER && now >= self.left_alone_until {
-            let tally = self.answers.tally(now);
-            if tally.failed >= COMPLAINTS_MIN && share(tally) >= COMPLAINTS_SHARE {
-                self.cut(tally, now);
-            }
+        if !complains || now < self.left_alone_until {
+            return;
+        }
+        let tally = self.answers.tally(now);
+        let (since, needed) = match &self.learned {
+            Some(last) if last.confirmed => (last.cut_at.max(self.first_at), SHARE_CONFIRMED),
+            Some(last) => (last.cut_at.max(self.first_at), COMPLAINTS_SHARE),
+            None => (self.first_at, COMPLAINTS_SHARE),
+        };
+        let evident = self.learned.is_none() && tally.calls - tally.failed >= ACCEPTED_MIN;
+        let judged = evident || now.since(since) >= ONCE_PER;
+        if judged && tally.failed >= COMPLAINTS_MIN && share(tally) >= needed {
+            self.cut(tally, now);
         }
     }
 
@@ -147,7 +159,8 @@ impl Pace {
         if let Some(last) = &self.learned {
             let in_a_row = now.since(last.cut_at) < WITHIN * 3;
             // Where hardly anything is accepted, a lower pace has not had its chance yet.
-            let in_vain = in_a_row && share < 0.5 && share > last.share / 2.0;
+            let unchanged = last.confirmed && last.per_s < last.cut_to * 1.05;
+            let in_vain = in_a_row && unchanged && share < 0.5 && share > last.share / 2.0;
             self.vain = if in_vain { self.vain + 1 } else { 0 };
             if self.vain >= VAIN_MAX {
                 self.vain = 0;
@@ -163,6 +176,8 @@ impl Pace {
         // Where nothing was accepted, what was learned before is halved.
         let accepted = accepted.max(if before < f64::MAX { before / 2.0 } else { 0.0 });
         let per_s = (accepted.min(before) * BELOW).max(PER_S_MIN);
+        let confirmed =
+            self.learned.as_ref().is_some_and(|last| (last.cut_to / per_s - 1.0).abs() < SAME);
         let limiter = match self.learned.take() {
             Some(mut learned) => {
                 learned.limiter.adopt(rate(per_s), now);
@@ -175,7 +190,8 @@ impl Pace {
             limiter,
             cut_at: now,
             share,
-            confirmed: before < f64::MAX && (before / per_s - 1.0).abs() < SAME,
+            confirmed,
+            cut_to: per_s,
             grown_at: now,
             limits: false,
             limited_at: now,

@@ -58,9 +58,9 @@ fn codes_beside_a_burst(options: &Options, limit: &[&str]) -> Result<String> {
     let mut town = Town::new("burst", "")?;
     let sandbox = town.sandbox(limit, None)?;
     let queued = options.of(100_000);
-    // The codes come before, during and after the burst is handed in.
+    // From the first of the burst to nearly its last.
     let sent = std::thread::scope(|scope| {
-        let codes = scope.spawn(|| codes(&town, sandbox, Duration::from_secs(60)));
+        let codes = scope.spawn(|| codes(&town, sandbox, Duration::from_secs(queued as u64 / 550)));
         town.burst("shop", "marketing", sandbox, queued)?;
         codes.join().unwrap_or_else(|_| anyhow::bail!("the codes were given up"))
     })?;
