@@ -338,6 +338,9 @@ async fn a_provider_that_complains_is_called_at_the_pace_that_it_takes() {
         settle_down().await;
     }
     let within_two_seconds = world.calls() - before;
-    assert!((32..=42).contains(&within_two_seconds), "{within_two_seconds}: about 20 per second");
+    assert!(
+        (32..=50).contains(&within_two_seconds),
+        "{within_two_seconds}: 20 per second, growing"
+    );
     assert_eq!(state_of_lane(&world).await.name(), "waiting");
 }
