@@ -94,6 +94,13 @@ impl Standing {
         Ok((Epochs { breaker: breaker.epoch, credential: credential.epoch }, at))
     }
 
+    /// The call counts for so many more in the quota, e.g. for the further segments of a text message.
+    pub fn charge(&mut self, more: usize, now: Timestamp) {
+        if let Some(quota) = self.quota.as_mut().filter(|_| more > 0) {
+            quota.take(more, now);
+        }
+    }
+
     /// The call was not made.
     pub fn hand_back(&mut self, epochs: Epochs, now: Timestamp) {
         self.breaker.hand_back(1, epochs.breaker);
@@ -272,6 +279,16 @@ mod tests {
         assert_eq!(at(&mut standing), NOW);
         assert_eq!(at(&mut standing), NOW + Duration::from_millis(100));
         assert_eq!(at(&mut standing), NOW + Duration::from_millis(200));
+    }
+
+    #[test]
+    fn a_call_that_weighs_more_is_paid_for_by_those_behind_it() {
+        let rate = Rate { per_s: 1.0, burst: 1, ramp_s: 0 };
+        let mut standing = Standing::new(BreakerPolicy::default(), Some(rate));
+        standing.take(NOW).unwrap();
+        standing.charge(3, NOW);
+        let held = standing.ready(NOW).unwrap_err();
+        assert_eq!((held.by, held.until), (Hold::RateLimit, NOW + Duration::from_secs(4)));
     }
 
     #[test]

@@ -200,6 +200,11 @@ impl<C> std::ops::Deref for Chosen<'_, C> {
 }
 
 impl<C> Chosen<'_, C> {
+    /// The call counts for so many more in the account's quota.
+    pub fn charge(&self, more: usize) {
+        self.account.standing().charge(more, self.accounts.clock.now());
+    }
+
     /// Teaches the account what came of the call. Where that is the account's fault and another one
     /// that fits is ready, the attempt is to be repeated at once, free of charge.
     pub fn settle(

@@ -1,7 +1,6 @@
 //! Text messages through an HTTP gateway: Twilio, or any other whose form is described in the
 //! configuration. One call per message; a call that was never answered is ambiguous, because no
-//! gateway knows an idempotency key. Measures and bills nothing itself: see
-//! [`postrider_core::segments`].
+//! gateway knows an idempotency key. A message counts for as many in rates and quotas as it has segments.
 
 mod account;
 mod form;
@@ -14,7 +13,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use postrider_core::content::Content;
-use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, Timestamp};
+use postrider_core::segments;
+use postrider_core::{
+    Attempt, Channel, ChannelKind, Finished, Message, Outcome, Report, Target, Timestamp,
+};
 
 pub use account::{SmsAccount, SmsProvider};
 pub use form::{Fields, Form, Format, GatewayAuth};
@@ -61,6 +63,11 @@ impl Channel for SmsChannel {
         ChannelKind::Sms
     }
 
+    /// Segments: what gateways bill and limit.
+    fn weight(&self, _target: &Target, message: &Message) -> u32 {
+        Content::parse(&message.content).map_or(1, |content| segments::of(&render(&content)).count)
+    }
+
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
         deliver::deliver(self, batch, done).await;
     }
@@ -86,6 +93,7 @@ impl Protocol for SmsChannel {
             Ok(account) => account,
             Err(ended) => return *ended,
         };
+        account.charge(segments::of(&text).count.saturating_sub(1) as usize);
         let report = match self.through(attempt, &account.settings, &text).await {
             Ok(report) => hiding(report, attempt.target.place()),
             Err(ended) => *ended,

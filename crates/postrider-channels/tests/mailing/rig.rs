@@ -67,6 +67,11 @@ impl Rig {
         Self { clock, channel: Box::new(SmsChannel::new(wiring, accounts)) }
     }
 
+    /// What an attempt counts for in rates.
+    pub(crate) fn weight(&self, attempt: &Attempt) -> u32 {
+        self.channel.weight(&attempt.target, &attempt.message)
+    }
+
     /// An attempt with an hour to live.
     pub(crate) fn attempt(&self, target: Target) -> Attempt {
         let now = self.clock.now();

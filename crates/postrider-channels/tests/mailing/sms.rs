@@ -138,3 +138,15 @@ async fn when_one_gateway_refuses_us_the_next_takes_over() {
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
     assert_eq!((a.received().len(), b.received().len()), (1, 1));
 }
+
+#[tokio::test]
+async fn a_long_text_counts_for_its_segments_in_rates() {
+    let provider = Provider::start(Line::Http2).await;
+    let rig = Rig::sms(&[twilio(&provider)], WITHIN);
+    let attempt = rig.attempt(Target::Sms { phone: "+4915112345678".into() });
+    assert_eq!(rig.weight(&attempt), 1);
+    let mut message = (*attempt.message).clone();
+    message.content = format!(r#"{{"sms":{{"text":"{}"}}}}"#, "ü".repeat(320)).into();
+    let message = std::sync::Arc::new(message);
+    assert_eq!(rig.weight(&Attempt { message, ..attempt }), 3);
+}

@@ -138,14 +138,6 @@ impl Relay {
         Some(end)
     }
 
-    /// Opens a conversation, logs in, and ends it: what `doctor` asks for.
-    pub async fn try_out(&self, deadline: Instant) -> Result<Abilities, End> {
-        let session = self.open(deadline).await?;
-        let server = session.server.clone();
-        session.quit().await;
-        Ok(server)
-    }
-
     async fn session(&self, deadline: Instant) -> Result<Session, End> {
         if let Some(session) = self.lock().sessions.pop().filter(|s| self.is_usable(s)) {
             return Ok(session);
