@@ -159,6 +159,15 @@ pub fn is_the_account_s(outcome: &Outcome) -> bool {
     }
 }
 
+/// Whether a failed call was part of an outage of its account: one that opened its breaker, or a probe of
+/// one that is open. It says nothing about the message, so it is not to be counted. A call of which
+/// nobody knows whether it was taken is never one: repeating it is another matter.
+pub fn is_outage(outcome: &Outcome, status: Option<u16>, held: Option<Held>) -> bool {
+    let by_breaker = held.is_some_and(|held| held.by == Hold::Breaker);
+    let answered = matches!(outcome, Outcome::RetryBackoff { .. } | Outcome::RetryAfter { .. });
+    by_breaker && answered && Signal::of(outcome, status).is_failure()
+}
+
 /// One account as the choice sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate {
@@ -254,6 +263,17 @@ mod tests {
         spent.take(NOW).unwrap();
         let held = spent.ready(NOW).unwrap_err();
         assert_eq!((held.by, held.until), (Hold::RateLimit, NOW + Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn only_what_failed_for_certain_is_part_of_an_outage() {
+        let held = |by| Some(Held { by, until: NOW });
+        let backoff = Outcome::RetryBackoff { at_least: Duration::ZERO };
+        assert!(is_outage(&backoff, Some(500), held(Hold::Breaker)));
+        assert!(!is_outage(&backoff, Some(500), None), "the breaker is closed");
+        assert!(!is_outage(&backoff, Some(500), held(Hold::RateLimit)));
+        assert!(!is_outage(&backoff, Some(400), held(Hold::Breaker)), "the account works");
+        assert!(!is_outage(&Outcome::Ambiguous, None, held(Hold::Breaker)));
     }
 
     #[test]

@@ -41,7 +41,8 @@ pub enum Outcome {
     Ambiguous,
     /// Our own deadline passed before the provider accepted.
     Expired,
-    /// No call was made: no account can be used before then. Counts as nothing.
+    /// No account can be used before then: no call was made, or one that was part of an outage. Counts as
+    /// nothing.
     Hold { after: Duration, scope: Scope },
 }
 

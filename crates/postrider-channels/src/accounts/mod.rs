@@ -150,13 +150,17 @@ impl<C> Accounts<C> {
     }
 
     /// The whole tenant waits only if none of its accounts can be used.
-    fn held(&self, tenant: &TenantId, held: Held, now: Timestamp) -> Ended {
+    fn hold(&self, tenant: &TenantId, held: Held, now: Timestamp) -> Outcome {
         let others = self.of(tenant).any(|account| account.standing().ready(now).is_ok());
         let scope = if others { Scope::Target } else { Scope::Credential };
-        let after = held.until.since(now);
+        Outcome::Hold { after: held.until.since(now), scope }
+    }
+
+    fn held(&self, tenant: &TenantId, held: Held, now: Timestamp) -> Ended {
         let why =
             format!("every {} account is held, the first one by: {}", self.kind, held.by.name());
-        Box::new(Report::new(Outcome::Hold { after, scope }).code("accounts_held").detail(why))
+        let outcome = self.hold(tenant, held, now);
+        Box::new(Report::new(outcome).code("accounts_held").detail(why))
     }
 
     fn nobody(&self, tenant: &TenantId) -> Ended {
@@ -226,15 +230,19 @@ impl<C> Chosen<'_, C> {
             roll(now, &self.account.name),
         );
         self.tell(turn, &report);
+        let held = self.account.candidate(now).ready.err();
+        let outage = account::is_outage(&report.outcome, report.status, held);
         let tenant = &attempt.message.tenant;
         let mut others = self.accounts.of(tenant).filter(|a| fits(&a.settings));
-        if account::is_the_account_s(&report.outcome)
+        if (outage || account::is_the_account_s(&report.outcome))
             && others.any(|a| !Arc::ptr_eq(a, &self.account) && a.candidate(now).ready.is_ok())
         {
             self.account.failovers.fetch_add(1, Ordering::Relaxed);
             let detail = report.detail.take().unwrap_or_default();
             report.detail = Some(format!("account {} left out: {detail}", self.account.name));
             report.outcome = Outcome::Reconnect;
+        } else if let (true, Some(held)) = (outage, held) {
+            report.outcome = self.accounts.hold(tenant, held, now);
         }
         report
     }

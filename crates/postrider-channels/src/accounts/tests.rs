@@ -123,3 +123,27 @@ async fn without_an_account_a_person_is_told_what_to_add() {
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Config, Some("no_account")));
     assert!(report.detail.unwrap().contains("channel = \"sms\""));
 }
+
+#[tokio::test]
+async fn an_outage_uses_up_no_attempt_and_goes_over_to_the_next_account() {
+    let backoff = Outcome::RetryBackoff { at_least: Duration::ZERO };
+    let fail = async |accounts: &Accounts<&'static str>| {
+        let attempt = attempt("acme");
+        let chosen = accounts.choose(&attempt, |_| true).await.ok().unwrap();
+        let report = Report { status: Some(503), ..Report::new(backoff.clone()) };
+        chosen.settle(&attempt, report, |_| true)
+    };
+    let calls = BreakerPolicy::default().burst_calls_min;
+    let alone = accounts(vec![config("a", None, 0)]);
+    for _ in 1..calls {
+        assert_eq!(fail(&alone).await.outcome, backoff);
+    }
+    let last = fail(&alone).await;
+    assert!(matches!(last.outcome, Outcome::Hold { scope: Scope::Credential, .. }), "{last:?}");
+    assert_eq!(last.status, Some(503), "the evidence stays");
+    let two = accounts(vec![config("a", None, 0), config("b", None, 1)]);
+    for _ in 1..calls {
+        fail(&two).await;
+    }
+    assert_eq!(fail(&two).await.outcome, Outcome::Reconnect);
+}

@@ -319,7 +319,9 @@ pub(crate) async fn a_storm_of_attempts_knocks_once_at_a_closed_door(kind: Chann
     // Fewer than are prepared at once, so that all of them wait for the same connection.
     let batch = vec![rig.attempt(&provider.url(PATH)); 30];
     for report in rig.deliver(batch).await {
-        assert_eq!(report.outcome, BACKOFF);
+        // So many failures open the breaker of an account, where there is one.
+        let held = kind.has_accounts() && matches!(report.outcome, Outcome::Hold { .. });
+        assert!(held || report.outcome == BACKOFF, "{report:?}");
     }
     assert_eq!(provider.connected(), 1);
 }

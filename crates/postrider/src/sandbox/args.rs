@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Profile, Sandbox, SandboxConfig, start};
 
 /// Fake providers for tests and demos: a Web Push service that decrypts, receivers of webhooks and
-/// plain HTTP, a mail server, SES, SendGrid, Twilio, Slack, Discord and Teams. All count what they get.
+/// plain HTTP, FCM, APNs, a mail server, SES, SendGrid, Twilio, Slack, Discord and Teams. All count what they get.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,7 +1,7 @@
 //! Fake providers that check what the real ones check, and fail on request.
 //!
-//! A Web Push service that decrypts, a webhook receiver that verifies, a plain HTTP receiver, a mail
-//! server, SES, SendGrid, Twilio, Slack, Discord and Teams; each
+//! A Web Push service that decrypts, a webhook receiver that verifies, a plain HTTP receiver, FCM with
+//! its token endpoint, APNs, a mail server, SES, SendGrid, Twilio, Slack, Discord and Teams; each
 //! over real sockets, and each counted by correlation id, so that a test can say how many were
 //! lost or came twice. It keeps no message, delivers nothing on, and is no model of any provider's
 //! inside: only of what a sender sees.
