@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use postrider_channels::accounts::AccountConfig;
+use postrider_core::limiter::{self, Rate};
 use postrider_core::{ChannelKind, TenantId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -24,13 +25,14 @@ pub struct Account {
     /// What a message costs; decides between accounts of the same priority.
     #[serde(default)]
     pub cost: f64,
-    /// The account's quota in messages per second; 0 for none.
-    #[serde(default)]
-    pub rate_per_s: f64,
+    /// The account's quota in messages per second; 0 for none; where it is not named, what its
+    /// provider usually grants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
     #[serde(default = "burst")]
     pub rate_burst: u32,
-    #[serde(default)]
-    pub rate_ramp_s: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_ramp_s: Option<u32>,
     /// What only this channel's accounts have.
     #[serde(flatten)]
     pub settings: Table,
@@ -47,7 +49,7 @@ fn burst() -> u32 {
 impl Account {
     /// Whether the settings are those of the account's channel.
     pub(super) fn validate(&self, name: &str) -> Result<(), ConfigError> {
-        check_rate("accounts.NAME.rate_per_s", self.rate_per_s)?;
+        check_rate("accounts.NAME.rate_per_s", self.rate_per_s.unwrap_or(0.0))?;
         let named = !name.is_empty()
             && name.len() <= 64
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
@@ -78,6 +80,16 @@ impl Account {
         (self.channel == ChannelKind::Email).then_some(own)
     }
 
+    fn rate(&self) -> Option<Rate> {
+        let usual = limiter::usual(self.channel);
+        let usual_ramp_s = usual.map_or(0, |usual| usual.ramp_s);
+        let ramp_s = self.rate_ramp_s.unwrap_or(usual_ramp_s);
+        match self.rate_per_s {
+            Some(per_s) => rate(per_s, self.rate_burst, ramp_s),
+            None => usual.map(|usual| Rate { ramp_s, ..usual }),
+        }
+    }
+
     fn check<C: DeserializeOwned>(&self, name: &str) -> Result<(), ConfigError> {
         self.read::<C>(name).map(|_| ())
     }
@@ -89,7 +101,7 @@ impl Account {
             tenant: (self.tenant != "*").then(|| TenantId::new(&self.tenant)),
             priority: self.priority,
             cost: self.cost,
-            rate: rate(self.rate_per_s, self.rate_burst, self.rate_ramp_s),
+            rate: self.rate(),
             settings: settings.map_err(|e| wrong(name, e.message()))?,
         })
     }
@@ -122,15 +134,17 @@ mod tests {
         let config = parse(
             "[accounts.main]\nchannel = \"fcm\"\ncredential = \"file:/run/secrets/fcm.json\"\n\
              [accounts.spare]\nchannel = \"fcm\"\ntenant = \"acme\"\npriority = 5\ncost = 0.1\n\
-             rate_per_s = 8000\nrate_ramp_s = 60\ncredential = \"env:FCM\"",
+             rate_per_s = 500\ncredential = \"env:FCM\"",
         );
         let accounts: Vec<AccountConfig<postrider_channels::fcm::FcmAccount>> =
             of_channel(&config.unwrap().accounts, ChannelKind::Fcm).unwrap();
         let [main, spare] = accounts.as_slice() else { panic!("{accounts:?}") };
-        assert_eq!((&main.tenant, main.priority, main.rate), (&None, 0, None));
+        assert_eq!((&main.tenant, main.priority), (&None, 0));
+        assert_eq!(main.rate, limiter::usual(ChannelKind::Fcm), "what Google grants");
         assert_eq!(spare.tenant, Some(TenantId::new("acme")));
         assert_eq!(spare.settings.credential.to_string(), "env:FCM");
-        assert_eq!(spare.rate.unwrap().ramp_s, 60);
+        let Rate { per_s, ramp_s, .. } = spare.rate.unwrap();
+        assert_eq!((per_s, ramp_s), (500.0, 60));
     }
 
     #[test]
