@@ -157,12 +157,20 @@ impl<'a> Driver<'a> {
 
     fn write(&self, letter: &Letter) -> Submission {
         let plan = &self.world.plan;
-        let Letter { tenant, provider, address, says, .. } = letter;
-        let channel = plan.providers[*provider].kind.name();
+        let Letter { tenant, says, .. } = letter;
+        let address = |provider: usize, address: u64| {
+            let channel = plan.providers[provider].kind.name();
+            format!(
+                r#"{{"channel":"{channel}","url":"https://p{provider}.sim/t{tenant}/a{address}"}}"#
+            )
+        };
+        let mut to = format!(r#""address":{}"#, address(letter.provider, letter.address));
+        if let Some((provider, other)) = letter.fallback {
+            to.push_str(&format!(r#","fallback":[{}]"#, address(provider, other)));
+        }
         let class = &plan.classes[letter.class].name;
-        let mut body = format!(
-            r#"{{"to":{{"address":{{"channel":"{channel}","url":"https://p{provider}.sim/t{tenant}/a{address}"}}}},"class":"{class}","content":{{"title":"{says}"}}"#
-        );
+        let mut body =
+            format!(r#"{{"to":{{{to}}},"class":"{class}","content":{{"title":"{says}"}}"#);
         if let Some(ttl_s) = letter.ttl_s {
             body.push_str(&format!(r#","ttl_s":{ttl_s}"#));
         }
@@ -291,8 +299,9 @@ impl<'a> Driver<'a> {
     async fn recount(&self) -> Result<()> {
         let counts = self.process.store.counts(None).await?;
         let lanes = self.process.store.lanes(None, usize::MAX >> 1).await?;
+        let load = self.process.store.load(None);
         self.world.with(|state| {
-            let judged = state.oracle.recount(&counts, &lanes);
+            let judged = state.oracle.recount(&counts, &lanes, load);
             state.note("recount", 0, "", counts.messages as i64);
             state.blame(judged);
         });

@@ -1,4 +1,5 @@
-//! Breaks a promise on purpose, one at a time, in a copy of the tree, and demands that a test fails.
+//! Breaks a promise on purpose, one at a time, in a copy of the tree, and demands that a test fails;
+//! then has the simulation look for the bugs that it must find.
 
 use std::path::Path;
 
@@ -39,9 +40,9 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         promise: "nothing past its TTL is handed to a channel",
-        file: "crates/postrider-dispatch/src/launch.rs",
-        from: "None if now >= leased.expires_at => {",
-        to: "None if now.0 < 0 && now >= leased.expires_at => {",
+        file: "crates/postrider-core/src/decide.rs",
+        from: "if ttl::is_over(rules.expires_at, now) {",
+        to: "if now.0 < 0 && ttl::is_over(rules.expires_at, now) {",
         test: &["--test", "it"],
     },
     Mutant {
@@ -80,6 +81,8 @@ pub(super) fn run(_args: &[&str]) -> Result<()> {
         "no test noticed that these were broken: {}",
         survivors.join("; ")
     );
+    shell::step(&root, &["cargo", "run", "-p", "postrider-sim", "--", "--mutate", "all"])
+        .context("the simulation missed a bug")?;
     eprintln!("\nProven: each of {} broken promises makes a test fail.", MUTANTS.len());
     Ok(())
 }

@@ -108,3 +108,17 @@ fn find(
     };
     Ok(Some(line.to_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_that_is_to_be_broken_is_there_once() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for patch in MUTANTS.iter().flat_map(|mutant| mutant.patches) {
+            let text = fs::read_to_string(root.join(patch.file)).expect(patch.file);
+            assert_eq!(text.matches(patch.from).count(), 1, "{}: {}", patch.file, patch.from);
+        }
+    }
+}

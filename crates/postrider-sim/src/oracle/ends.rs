@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use postrider_core::class::{OnAmbiguous, WhenOpen};
-use postrider_core::store::{Counts, LaneDepth};
+use postrider_core::store::{Counts, LaneDepth, Load};
 use postrider_core::{DeadReason, Delivery, MessageId, State};
 
 use super::{Judged, Known, Oracle, promise};
@@ -102,7 +102,7 @@ impl Oracle {
     }
 
     /// Compares what the store counts with a count of the book.
-    pub(crate) fn recount(&self, counts: &Counts, lanes: &[LaneDepth]) -> Judged {
+    pub(crate) fn recount(&self, counts: &Counts, lanes: &[LaneDepth], load: Load) -> Judged {
         let mut states: BTreeMap<State, u64> = BTreeMap::new();
         let mut depths: BTreeMap<(usize, usize, usize), u64> = BTreeMap::new();
         for known in &self.deliveries {
@@ -129,6 +129,10 @@ impl Oracle {
             format!("{book:?}, the store counts {told:?}")
         })?;
         let told: u64 = lanes.iter().map(|lane| lane.pending + lane.in_flight).sum();
+        let waits = pending(&states);
+        promise(load.deliveries == waits, COUNTS, || {
+            format!("{waits} deliveries wait, the load is said to be {}", load.deliveries)
+        })?;
         let waiting = lanes.iter().filter(|lane| lane.pending + lane.in_flight > 0).count();
         let book: u64 = depths.values().sum();
         promise(told == book && waiting == depths.len(), COUNTS, || {

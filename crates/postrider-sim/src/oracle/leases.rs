@@ -174,6 +174,12 @@ fn apply(known: &mut Known, change: &Change, now: Timestamp) -> Judged {
         }
         Change::Release => known.state,
         Change::Redirect => {
+            promise(
+                !known.alternatives.is_empty(),
+                "it goes elsewhere where there is one",
+                || "redirected without an alternative".into(),
+            )?;
+            (known.provider, known.address) = known.alternatives.remove(0);
             known.due = now;
             known.attempts = 0;
             State::Queued

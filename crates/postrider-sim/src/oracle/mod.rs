@@ -12,7 +12,7 @@ mod pace;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use postrider_core::store::{Admission, NewMessage};
+use postrider_core::store::{Admission, Alternative, NewMessage};
 use postrider_core::ttl::expires_at;
 use postrider_core::{DeadReason, DeliveryId, MessageId, State, Timestamp};
 use postrider_dispatch::Limits;
@@ -45,6 +45,8 @@ pub(crate) struct Known {
     pub provider: usize,
     pub class: usize,
     pub address: u64,
+    /// Where it may still go instead: provider and address.
+    pub alternatives: Vec<(usize, u64)>,
     pub state: State,
     pub reason: Option<DeadReason>,
     pub attempts: u32,
@@ -228,7 +230,12 @@ impl Oracle {
         let class = self.classes.iter().position(|class| class.name == new.class);
         for (delivery, new_delivery) in deliveries.iter().zip(&new.deliveries) {
             let url = new_delivery.target.place();
-            let part = |n| number(url.split('/').nth(n).unwrap_or_default());
+            let part_of = |url: &str, n| number(url.split('/').nth(n).unwrap_or_default());
+            let part = |n| part_of(url, n);
+            let alternative = |other: &Alternative| {
+                let url = other.target.place();
+                (part_of(url, 2) as usize, part_of(url, 4))
+            };
             self.index.insert(*delivery, self.deliveries.len());
             self.deliveries.push(Known {
                 id: *delivery,
@@ -237,6 +244,7 @@ impl Oracle {
                 provider: part(2) as usize,
                 class: class.unwrap_or(0),
                 address: part(4),
+                alternatives: new_delivery.alternatives.iter().map(alternative).collect(),
                 state: State::Queued,
                 reason: None,
                 attempts: 0,

@@ -1,5 +1,7 @@
 //! The traffic: what callers hand in, when, and what they hand in twice.
 
+use postrider_core::class::WhenOpen;
+
 use super::{Act, Plan, Profile};
 use crate::rng::Rng;
 
@@ -11,6 +13,8 @@ pub(crate) struct Letter {
     pub provider: usize,
     /// Which of the tenant's addresses at that provider.
     pub address: u64,
+    /// Where else it may go: a provider, and which address there.
+    pub fallback: Option<(usize, u64)>,
     pub ttl_s: Option<u32>,
     /// Not before, in milliseconds from the beginning.
     pub send_at_ms: Option<i64>,
@@ -74,6 +78,7 @@ fn plain(plan: &Plan, tenant: usize, class: usize, rng: &mut Rng) -> Letter {
         class,
         provider: rng.index(plan.providers.len()),
         address: rng.below(1_000),
+        fallback: None,
         ttl_s: None,
         send_at_ms: None,
         key: None,
@@ -93,6 +98,8 @@ fn letter(plan: &Plan, at: i64, rng: &mut Rng) -> Letter {
     let ahead = if plan.profile == Profile::Days { 36_000_000 } else { 120_000 };
     Letter {
         address: rng.below(6),
+        fallback: (plan.classes[class].when_open == WhenOpen::FallBack && rng.chance(0.7))
+            .then(|| (rng.index(plan.providers.len()), 6 + rng.below(6))),
         ttl_s: rng.chance(0.2).then(|| *rng.pick(&[0, 2, 20, 300, 7_200, 172_800])),
         send_at_ms: rng.chance(0.1).then(|| at + rng.below(ahead) as i64),
         key: rng.chance(0.3).then(|| rng.below(1 << 40)),

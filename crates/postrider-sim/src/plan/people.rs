@@ -56,7 +56,12 @@ pub(super) fn classes(profile: Profile, rng: &mut Rng) -> Vec<Class> {
             OnAmbiguous::Park,
             OnAmbiguous::Drop,
         ]),
-        when_open: *rng.pick(&[WhenOpen::Wait, WhenOpen::Wait, WhenOpen::Wait, WhenOpen::Reject]),
+        when_open: *rng.pick(&[
+            WhenOpen::Wait,
+            WhenOpen::Wait,
+            WhenOpen::FallBack,
+            WhenOpen::Reject,
+        ]),
         on_expiry: *rng.pick(&[OnExpiry::DeadLetter, OnExpiry::Expire]),
         retry_all: rng.chance(0.1),
         ..Class::default()
