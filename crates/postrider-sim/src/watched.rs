@@ -43,6 +43,9 @@ pub(crate) struct Aftermath {
 impl Watched {
     /// What happens before the store is reached.
     pub(crate) async fn enter(&self, op: Op) -> StoreResult<Aftermath> {
+        if !self.world.with(State::goes_on) {
+            return std::future::pending().await;
+        }
         let (slow_ms, verdict) = self.world.with(|state| foresee(state, op));
         if slow_ms > 0 {
             sleep(Duration::from_millis(slow_ms)).await;

@@ -22,6 +22,9 @@ pub(crate) struct Violation {
     pub detail: String,
 }
 
+/// More calls of the store in one millisecond than any story has work for.
+const ASKED_MAX: u32 = 50_000;
+
 pub(crate) struct World {
     pub plan: Plan,
     pub clock: Arc<SimClock>,
@@ -41,6 +44,8 @@ pub(crate) struct State {
     /// The process is dead: nothing that still runs of it has any effect.
     pub dead: bool,
     pub violation: Option<Violation>,
+    /// How often the store was asked without any time passing.
+    asked: (i64, u32),
     now: (i64, Timestamp),
 }
 
@@ -68,6 +73,7 @@ impl World {
             lost_credentials: BTreeSet::new(),
             dead: false,
             violation: None,
+            asked: (0, 0),
             now: (0, clock.now()),
         };
         Arc::new(Self { plan, clock, stop: Notify::new(), state: Mutex::new(state) })
@@ -110,6 +116,18 @@ impl State {
 
     pub(crate) fn note(&mut self, what: &'static str, which: usize, how: &'static str, more: i64) {
         self.trace.push(Event { at: self.now.0, what, which: which as u64, how, more });
+    }
+
+    /// The store is asked for something. False if it is asked for ever and time never goes on.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        let elapsed = self.now.0;
+        let before = if self.asked.0 == elapsed { self.asked.1 } else { 0 };
+        self.asked = (elapsed, before + 1);
+        let goes_on = before < ASKED_MAX;
+        self.blame(crate::oracle::promise(goes_on, "nobody runs in circles", || {
+            format!("the store was asked {before} times in the same millisecond")
+        }));
+        goes_on
     }
 
     /// The first broken promise is the one that counts.
