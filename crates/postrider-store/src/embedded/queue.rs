@@ -27,6 +27,9 @@ use super::shared::Shared;
 use super::writer::{Order, Writer};
 use crate::wake::Work;
 
+/// So few rows are read sooner than another thread wakes up: with little in each of many lanes, that
+/// would be most of what a delivery costs.
+const READ_HERE_MAX: usize = 2;
 /// A delivery that cannot be read is left alone for so long if it cannot be buried either.
 pub(super) const DAMAGED_REST: Duration = Duration::from_secs(3600);
 
@@ -208,7 +211,11 @@ impl EmbeddedStore {
             return Ok(picked.leased.into_iter().filter_map(|(_, leased)| leased.ok()).collect());
         }
         let wanted = unread.clone();
-        let read = self.shared.read(move |conn, shared| Ok(read_jobs(conn, shared, &wanted))).await;
+        let read = move |conn: &Connection, shared: &Shared| Ok(read_jobs(conn, shared, &wanted));
+        let read = match unread.len() <= READ_HERE_MAX {
+            true => self.shared.read_here(read),
+            false => self.shared.read(read).await,
+        };
         let mut read = match read {
             Ok(read) => read.into_iter(),
             Err(error) => {

@@ -67,7 +67,8 @@ impl Shared {
         task.await.map_err(|error| StoreError::Io(error.to_string()))?
     }
 
-    fn read_here<T>(
+    /// On the caller's thread: for a few rows only.
+    pub(super) fn read_here<T>(
         &self,
         read: impl FnOnce(&Connection, &Self) -> StoreResult<T>,
     ) -> StoreResult<T> {
