@@ -25,6 +25,11 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
         package: "python3-venv",
         purpose: "other people's mail servers, clients and verifiers are held against ours",
     },
+    Tool {
+        program: "npm",
+        package: "npm",
+        purpose: "another client of APNs is held against our fake, and runs on node",
+    },
 ];
 
 /// Cargo's own parts: the component by its program.

@@ -33,6 +33,15 @@ fn once(folder: &Path, make: impl FnOnce(&Path)) {
     }
 }
 
+/// What a fresh machine lacks is fetched before the second try.
+fn run_after(remedy: &[&str], mut command: Command) {
+    if !command.output().is_ok_and(|output| output.status.success()) {
+        let mut apt = Command::new("apt-get");
+        let _tried = apt.args(remedy).output();
+        run(&mut command);
+    }
+}
+
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let said = String::from_utf8_lossy(&output.stderr);
@@ -46,7 +55,9 @@ fn run(command: &mut Command) {
 pub(crate) fn python() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-python-2");
     once(&folder, |folder| {
-        run(Command::new("python3").args(["-m", "venv"]).arg(folder));
+        let mut venv = Command::new("python3");
+        venv.args(["-m", "venv"]).arg(folder);
+        run_after(&["install", "-y", "--no-install-recommends", "python3-venv"], venv);
         let pip = folder.join("bin/pip");
         run(Command::new(pip)
             .args(["install", "--quiet", "--disable-pip-version-check"])
@@ -77,7 +88,9 @@ pub(crate) fn smtp_sink() -> Command {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-postfix-1");
     once(&folder, |folder| {
         fs::create_dir_all(folder).unwrap();
-        run(Command::new("apt-get").args(["download", "postfix"]).current_dir(folder));
+        let mut download = Command::new("apt-get");
+        download.args(["download", "postfix"]).current_dir(folder);
+        run_after(&["update"], download);
         let packages = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let package =
             packages.into_iter().find(|path| path.extension().is_some_and(|e| e == "deb"));
