@@ -22,6 +22,10 @@ const ONCE_PER: Duration = Duration::from_secs(1);
 /// Refusals come back before anything that is accepted: the first of them are judged after a second, or
 /// once so many calls were accepted.
 const ACCEPTED_MIN: u32 = 20;
+/// Where so much less is asked for than the pace allows, complaints are not about the pace, unless
+/// they are as many as this.
+const SPARE: f64 = 0.7;
+const SPARE_SHARE: f64 = 0.5;
 /// What is left of what was accepted.
 const BELOW: f64 = 0.97;
 /// How fast it grows per second near where complaints came twice; beyond that ever faster.
@@ -156,6 +160,13 @@ impl Pace {
 
     fn cut(&mut self, tally: Tally, now: Timestamp) {
         let share = share(tally);
+        let counted = now.since(self.first_at).min(self.answers.covered(now));
+        let seconds = counted.as_secs_f64().max(1.0);
+        let before = self.per_s().unwrap_or(f64::MAX);
+        let asked = f64::from(tally.calls) / seconds;
+        if before < f64::MAX && asked < before * SPARE && share < SPARE_SHARE {
+            return;
+        }
         if let Some(last) = &self.learned {
             let in_a_row = now.since(last.cut_at) < WITHIN * 3;
             // Where hardly anything is accepted, a lower pace has not had its chance yet.
@@ -169,10 +180,7 @@ impl Pace {
                 return;
             }
         }
-        let counted = now.since(self.first_at).min(self.answers.covered(now));
-        let seconds = counted.as_secs_f64().max(1.0);
         let accepted = f64::from(tally.calls - tally.failed) / seconds;
-        let before = self.per_s().unwrap_or(f64::MAX);
         // Where nothing was accepted, what was learned before is halved.
         let accepted = accepted.max(if before < f64::MAX { before / 2.0 } else { 0.0 });
         let per_s = (accepted.min(before) * BELOW).max(PER_S_MIN);
@@ -266,6 +274,19 @@ mod tests {
             paced += u32::from(pace.per_s().is_some());
         }
         assert!(paced < 12_000 && sent > 50_000, "paced for {paced} ms, sent {sent}");
+    }
+
+    #[test]
+    fn complaints_well_below_the_pace_do_not_lower_it() {
+        let mut pace = Pace::default();
+        let some = |n: u64| if n % 10 == 9 { Signal::Busy } else { Signal::Well };
+        (0..100).for_each(|n| pace.report(some(n), at(n * 10)));
+        let learned = pace.per_s().unwrap();
+        // The rush is over: ten calls a second, one of them refused.
+        (0..100).for_each(|n| pace.report(some(n), at(4_000 + n * 100)));
+        assert_eq!(pace.per_s(), Some(learned));
+        (0..100).for_each(|n| pace.report(Signal::Busy, at(14_000 + n * 100)));
+        assert!(pace.per_s().unwrap() < learned / 2.0, "all of them refused is another matter");
     }
 
     #[test]
