@@ -198,18 +198,23 @@ impl Running {
     }
 
     /// Makes it durable that these attempts start: after a crash they are not simply made again. What
-    /// cannot be noted is not attempted.
+    /// cannot be noted is not attempted, nor is what expired while the disk took its time.
     async fn note_start(&self) {
         let leases = self.jobs().iter().map(|j| (j.leased.delivery, j.leased.token)).collect();
         let noted = self.bench.store.start(leases).await.unwrap_or_else(|error| {
             self.bench.observer.store_trouble("start", &error);
             Vec::new()
         });
+        let (bench, now) = (&*self.bench, self.bench.clock.now());
         for (slot, job) in self.jobs().iter_mut().enumerate() {
-            if noted.get(slot) != Some(&true) {
-                job.stage = Stage::Ended;
-                self.bench.lanes.ended(&self.ticket, None);
-                give_back(&self.bench, &self.lane, job);
+            let is_noted = noted.get(slot) == Some(&true);
+            if is_noted && may_be_sent(bench, &self.lane, &job.leased, &self.class, now) {
+                continue;
+            }
+            job.stage = Stage::Ended;
+            bench.lanes.ended(&self.ticket, None);
+            if !is_noted {
+                give_back(bench, &self.lane, job);
             }
         }
     }

@@ -14,19 +14,22 @@ use postrider_core::{
     Address, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId, TenantId,
     Timestamp,
 };
-use postrider_store::MemoryStore;
+use postrider_store::{ManualClock, MemoryStore};
 
 pub(crate) struct Flaky {
     pub(crate) inner: Arc<MemoryStore>,
     /// Settlements and starts fail as on a full disk.
     pub(crate) full: AtomicBool,
+    /// How long it takes to note a start.
+    pub(crate) start_takes: Option<(Arc<ManualClock>, Duration)>,
     /// How often somebody began to wait for work.
     pub(crate) waits: AtomicUsize,
 }
 
 impl Flaky {
     pub(crate) fn over(inner: Arc<MemoryStore>) -> Self {
-        Self { inner, full: AtomicBool::new(false), waits: AtomicUsize::new(0) }
+        let (full, waits) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { inner, full, start_takes: None, waits }
     }
 }
 
@@ -63,6 +66,9 @@ impl Queue for Flaky {
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
         if self.full.load(Ordering::SeqCst) {
             return Err(StoreError::Full("no space left".to_owned()));
+        }
+        if let Some((clock, long)) = &self.start_takes {
+            clock.advance(*long);
         }
         self.inner.start(attempts).await
     }

@@ -127,6 +127,22 @@ async fn what_a_shutdown_cuts_off_is_ambiguous_where_a_duplicate_is_worse_than_a
 }
 
 #[tokio::test]
+async fn what_expires_while_its_start_is_being_written_is_not_handed_over() {
+    let mut world = World::new(vec![]);
+    let paid = Class { name: "paid".into(), on_ambiguous: OnAmbiguous::Park, ..Class::default() };
+    world.add_class(paid);
+    let start_takes = Some((world.clock.clone(), Duration::from_secs(30)));
+    let store = Flaky { start_takes, ..Flaky::over(world.store.clone()) };
+    let limits = Limits { per_origin: [(ChannelKind::Webhook, 1)].into(), ..Limits::default() };
+    world.start_over(Arc::new(store), limits);
+    let id = world.webhook(r#","class":"paid","ttl_s":30"#).await;
+    assert_eq!(world.finished().await, (State::Expired, None));
+    assert_eq!((world.calls(), world.delivery(id).await.log.len()), (0, 0));
+    world.webhook("").await;
+    assert_eq!(world.finished().await, (State::Sent, None), "its place is free again");
+}
+
+#[tokio::test]
 async fn one_free_place_is_used_while_the_other_calls_hang() {
     let mut world = World::new(vec![]);
     let channel = Arc::new(Parallel::new(vec![Fate::Wait; 8]));
