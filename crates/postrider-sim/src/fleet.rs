@@ -1,6 +1,7 @@
-//! Many seeds on all cores: one thread and one runtime each, each seed twice. Stops at the first seed
+//! Many seeds on many cores: one thread and one runtime each, each seed twice. Stops at the first seed
 //! that breaks a promise or that does not repeat itself.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -20,6 +21,8 @@ pub struct Fleet {
     /// Each seed a second time, which must leave the same trace.
     pub twice: bool,
     pub progress: bool,
+    /// At a time; as many as there are cores if it is not said.
+    pub threads: Option<NonZeroUsize>,
 }
 
 /// What it came to.
@@ -43,7 +46,8 @@ impl Fleet {
         let began = Instant::now();
         let (next, failed) = (AtomicU64::new(self.from), AtomicBool::new(false));
         let summary = Mutex::new(Summary::default());
-        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let threads = self.threads.unwrap_or_else(cores).get();
         thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| self.work(&next, &failed, &summary));

@@ -1,5 +1,6 @@
 //! The simulator's command line: `cargo run -p postrider-sim -- --seeds 1000`.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
@@ -23,6 +24,9 @@ struct Args {
     /// Each seed once: without the proof that it repeats itself.
     #[arg(long)]
     once: bool,
+    /// How many at a time; as many as there are cores if it is not said.
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
     /// One seed alone.
     #[arg(long)]
     seed: Option<u64>,
@@ -93,6 +97,7 @@ fn many(args: &Args) -> bool {
         embedded_every: args.embedded_every.max(1),
         twice: !args.once,
         progress: true,
+        threads: args.threads,
     };
     let summary = fleet.run();
     if let Some((run, failure)) =

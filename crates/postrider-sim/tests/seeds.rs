@@ -25,6 +25,7 @@ fn a_thousand_seeds_break_no_promise_and_repeat_themselves() {
         embedded_every: 4,
         twice: true,
         progress: false,
+        threads: None,
     };
     let summary = fleet.run();
     if let Some(run) = &summary.failed {

@@ -46,7 +46,15 @@ impl Budgets {
         self.note(lane, at, What::Earned);
     }
 
-    pub(super) fn called(&mut self, lane: Lane, retry: bool, at: Timestamp) -> Judged {
+    /// A call whose lease was given at `at`. `ahead` are the lane's first attempts that are leased and
+    /// not yet called: a lease is paid for as a whole, whatever of it goes first.
+    pub(super) fn called(
+        &mut self,
+        lane: Lane,
+        retry: bool,
+        at: Timestamp,
+        ahead: impl FnOnce() -> usize,
+    ) -> Judged {
         self.note(lane, at, if retry { What::Retry } else { What::First });
         if !retry || at < self.blind_until {
             return Ok(());
@@ -60,7 +68,11 @@ impl Budgets {
         let retries = count(What::Retry, window.saturating_sub(step));
         let floor = self.policy.floor_per_s * window.as_secs_f64();
         let firsts = count(What::First, window + step);
-        let allowed = floor + self.policy.share * firsts + count(What::Earned, window + step);
+        let earned = count(What::Earned, window + step);
+        let mut allowed = floor + self.policy.share * firsts + earned;
+        if retries > allowed {
+            allowed += self.policy.share * ahead() as f64;
+        }
         promise(retries <= allowed.max(1.0) + 1e-9, "no retry beyond the budget", || {
             format!("{retries} retries in {window:?}, {allowed:.1} are allowed")
         })

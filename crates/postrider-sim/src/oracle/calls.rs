@@ -2,7 +2,7 @@
 
 use postrider_core::{Attempt, Outcome, Report, Scope, Signal, State, Timestamp};
 
-use super::{Judged, Moment, Oracle, promise};
+use super::{Held, Judged, Known, Moment, Oracle, promise};
 
 const NO_LATE_SEND: &str = "no send at or after expiry";
 
@@ -15,6 +15,7 @@ pub(crate) struct Handed {
     pub nth: u32,
     /// The lease that it was made under.
     asked: Moment,
+    is_retry: bool,
     /// Of the delivery until then.
     replays: u32,
 }
@@ -40,10 +41,11 @@ impl Oracle {
         };
         held.calls += 1;
         let (held, provider, replays) = (*held, known.provider, known.replays);
-        let handed = Handed { provider, delivery, nth: held.calls, asked: held.asked, replays };
+        let Held { calls: nth, asked, is_retry, since, .. } = held;
+        let handed = Handed { provider, delivery, nth, asked, is_retry, replays };
         self.in_flight += 1;
         self.gates[provider].in_flight += 1;
-        let judged = self.judge_call(attempt, handed, held.is_retry, now);
+        let judged = self.judge_call(attempt, handed, since, now);
         (judged, Some(handed))
     }
 
@@ -51,7 +53,7 @@ impl Oracle {
         &mut self,
         attempt: &Attempt,
         call: Handed,
-        retry: bool,
+        leased: Timestamp,
         now: Timestamp,
     ) -> Judged {
         let late = attempt.expires_at.max(self.deliveries[call.delivery].expires);
@@ -78,7 +80,9 @@ impl Oracle {
         self.gates[call.provider].passed(tenant, class, call.asked)?;
         self.pace.counted(tenant, call.provider, call.asked.at)?;
         self.fairness.called(known, call.asked.at)?;
-        self.budgets.called((tenant, call.provider, class), retry, call.asked.at)
+        let lane = (tenant, call.provider, class);
+        let ahead = || self.deliveries.iter().filter(|known| is_ahead(known, lane)).count();
+        self.budgets.called(lane, call.is_retry, leased, ahead)
     }
 
     fn judge_room(&self, call: Handed) -> Judged {
@@ -106,10 +110,8 @@ impl Oracle {
         let moment = self.moment(now);
         let known = &mut self.deliveries[call.delivery];
         known.in_doubt |= report.outcome == Outcome::Ambiguous && known.replays == call.replays;
-        let mut retry = false;
         if let Some(held) = known.held.as_mut().filter(|held| held.asked == call.asked) {
             held.accepted |= report.outcome == Outcome::Accepted;
-            retry = held.is_retry;
         }
         let lane = (known.tenant, known.provider, known.class);
         let signal = Signal::of(&report.outcome, report.status);
@@ -119,7 +121,7 @@ impl Oracle {
         {
             self.gates[call.provider].asked_for_rest(lane.0, scope, after, moment);
         }
-        if retry && signal == Signal::Well {
+        if call.is_retry && signal == Signal::Well {
             self.budgets.earned(lane, now);
         }
     }
@@ -134,4 +136,10 @@ impl Oracle {
         gates.in_flight = gates.in_flight.saturating_sub(1);
         gates.call_ended(call.asked);
     }
+}
+
+/// A first attempt of that lane that is leased and not yet called.
+fn is_ahead(known: &Known, lane: (usize, usize, usize)) -> bool {
+    (known.tenant, known.provider, known.class) == lane
+        && known.held.is_some_and(|held| !held.is_retry && held.calls == 0)
 }

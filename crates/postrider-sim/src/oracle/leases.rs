@@ -65,6 +65,7 @@ impl Oracle {
         known.in_doubt |= leased.started || known.held.is_some_and(|held| held.calls > 0);
         known.held = Some(Held {
             token: leased.token,
+            since: now,
             until: now + lasts,
             asked,
             is_retry: leased.tries > 0,

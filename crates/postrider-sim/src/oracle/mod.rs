@@ -73,6 +73,7 @@ pub(crate) struct Known {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     pub token: u64,
+    pub since: Timestamp,
     pub until: Timestamp,
     /// When it was asked for: by then the lane's gates had been asked.
     pub asked: Moment,
