@@ -130,4 +130,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "",
         )],
     },
+    Mutant {
+        name: "lavish",
+        bug: "retry budget counted and ignored",
+        stores: &["memory"],
+        patches: &[patch(
+            "crates/postrider-core/src/budget.rs",
+            "let granted = want.min(self.left(now));",
+            "let granted = want.max(self.left(now).min(want));",
+        )],
+    },
 ];
