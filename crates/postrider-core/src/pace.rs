@@ -12,8 +12,11 @@ use crate::window::{Tally, Window};
 
 /// Over which calls and complaints are counted.
 const WITHIN: Duration = Duration::from_secs(2);
-/// So many complaints, and so large a share of all answers, say "too fast" ...
+/// So many complaints, and so large a share of all answers, say "too fast": fewer may be about single
+/// addresses, and no pace would help ...
 const COMPLAINTS_MIN: u32 = 2;
+const SHARE_AT_FIRST: f64 = 0.2;
+/// ... less where a pace was learned already ...
 const COMPLAINTS_SHARE: f64 = 0.02;
 /// ... and a tenth of that share where complaints came at this pace before ...
 const SHARE_CONFIRMED: f64 = 0.002;
@@ -149,7 +152,7 @@ impl Pace {
         let (since, needed) = match &self.learned {
             Some(last) if last.confirmed => (last.cut_at.max(self.first_at), SHARE_CONFIRMED),
             Some(last) => (last.cut_at.max(self.first_at), COMPLAINTS_SHARE),
-            None => (self.first_at, COMPLAINTS_SHARE),
+            None => (self.first_at, SHARE_AT_FIRST),
         };
         let evident = self.learned.is_none() && tally.calls - tally.failed >= ACCEPTED_MIN;
         let judged = evident || now.since(since) >= ONCE_PER;
@@ -256,7 +259,7 @@ mod tests {
     fn a_few_complaints_among_many_calls_are_somebodys_own() {
         let mut pace = Pace::default();
         for n in 0..10_000 {
-            pace.report(if n % 100 == 0 { Signal::Busy } else { Signal::Well }, at(n));
+            pace.report(if n % 20 == 0 { Signal::Busy } else { Signal::Well }, at(n));
         }
         assert_eq!(pace.per_s(), None);
     }
@@ -280,7 +283,8 @@ mod tests {
     fn complaints_well_below_the_pace_do_not_lower_it() {
         let mut pace = Pace::default();
         let some = |n: u64| if n % 10 == 9 { Signal::Busy } else { Signal::Well };
-        (0..100).for_each(|n| pace.report(some(n), at(n * 10)));
+        let half = |n: u64| if n.is_multiple_of(2) { Signal::Busy } else { Signal::Well };
+        (0..200).for_each(|n| pace.report(half(n), at(n * 10)));
         let learned = pace.per_s().unwrap();
         // The rush is over: ten calls a second, one of them refused.
         (0..100).for_each(|n| pace.report(some(n), at(4_000 + n * 100)));

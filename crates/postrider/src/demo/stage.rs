@@ -46,6 +46,8 @@ impl Stage {
         // Its faults hit a fifth of all calls, at random and on purpose. A breaker would rightly take
         // that for an outage; the story is about single deliveries.
         (config.breaker.share, config.breaker.burst_share) = (0.9, 0.9);
+        // So do the addresses that it calls gone.
+        config.breaker.gone_share = 0.9;
         config.network.allow_private_targets = true;
         config.network.allow_plain_http = true;
         config.network.extra_ca_file = Some(ca);
