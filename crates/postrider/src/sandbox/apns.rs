@@ -2,7 +2,8 @@
 //! header, and takes one request at a time on a connection until the first one was accepted.
 //!
 //! A device comes into being when first addressed. One whose token begins with `de` is a development
-//! device: it lives in the sandbox environment, which is this server under the name `localhost`.
+//! device: it lives in the sandbox environment, which is this server under the name `localhost`. One of
+//! nothing but zeros is nobody's.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -82,12 +83,13 @@ fn read(app: &App, line: &Line, parts: &Parts, content: &Bytes) -> Result<(Strin
         return Err((400, "MissingDeviceToken"));
     }
     let authorization = header_text(&parts.headers, header::AUTHORIZATION.as_str());
-    app.apple.check(authorization, &line.provider_token)?;
+    app.apple.check(authorization, &line.provider_token, app.now_s())?;
     let push_type = check_headers(&parts.headers)?;
     check_payload(content, push_type)?;
     let hex = token.len() % 2 == 0 && token.bytes().all(|b| b.is_ascii_hexdigit());
     let host = parts.uri.host().unwrap_or_default();
-    if !hex || (token.starts_with("de") && host != "localhost") {
+    let nobody = token.bytes().all(|b| b == b'0');
+    if !hex || nobody || (token.starts_with("de") && host != "localhost") {
         return Err((400, "BadDeviceToken"));
     }
     Ok((token.to_owned(), ttl_s(&parts.headers)))

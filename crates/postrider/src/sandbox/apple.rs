@@ -15,7 +15,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::correlation::hash;
-use super::service::now_s;
 
 const TEAM: &str = "SANDBOXTEA";
 const KEY_ID: &str = "SANDBOXKEY";
@@ -72,13 +71,13 @@ impl Apple {
         &self,
         header: Option<&str>,
         in_use: &InUse,
+        now: i64,
     ) -> Result<(), (u16, &'static str)> {
         let token = header
             .and_then(|value| value.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
             .map(|(_, token)| token)
             .ok_or((403, "MissingProviderToken"))?;
-        let now = now_s();
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         let signed_at = match verified.get(token) {
             Some(at) => *at,

@@ -60,6 +60,9 @@ pub struct SandboxArgs {
     /// Streams allowed on one HTTP/2 connection
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub streams: u32,
+    /// The providers' clock is so many seconds ahead of this machine's (negative: behind)
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true)]
+    pub clock_offset_s: i64,
     /// Print the addresses as one line of JSON
     #[arg(long)]
     pub json: bool,
@@ -86,6 +89,7 @@ impl SandboxArgs {
             pace_per_s: self.pace,
             concurrency_max: self.concurrency,
             streams_max: self.streams,
+            clock_offset_s: self.clock_offset_s,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! FCM HTTP v1 (`POST /v1/projects/<project>/messages:send`): checks the token and the message as
 //! Google does. A device comes into being when first addressed; one whose token holds a space or is
-//! shorter than 8 characters is no device.
+//! shorter than 8 characters is no device. With `validate_only` nothing is delivered or counted.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -54,7 +54,7 @@ pub(super) async fn token(app: &App, parts: &Parts, body: Incoming) -> Result<An
     if parts.method != Method::POST {
         return Ok(Answer::text(405, "POST\n"));
     }
-    Ok(app.google.grant(&form, origin))
+    Ok(app.google.grant(&form, origin, app.now_s()))
 }
 
 struct Message {
@@ -70,7 +70,7 @@ fn read(app: &App, parts: &Parts, content: &Bytes) -> Result<Message, Box<Refuse
     }
     let bearer = header_text(&parts.headers, header::AUTHORIZATION.as_str())
         .and_then(|value| value.strip_prefix("Bearer "));
-    if !bearer.is_some_and(|token| app.google.knows(token)) {
+    if !bearer.is_some_and(|token| app.google.knows(token, app.now_s())) {
         return Err(Box::new(refused(Flaw::Signature, unauthenticated())));
     }
     if project_of(parts.uri.path()) != Some(PROJECT) {
@@ -85,6 +85,10 @@ fn read(app: &App, parts: &Parts, content: &Bytes) -> Result<Message, Box<Refuse
     let ttl_s = check_android(message).map_err(wrong)?;
     if payload_len(message) > PAYLOAD_MAX {
         return Err(wrong(large().into()));
+    }
+    if body.as_ref().is_some_and(|body| body["validate_only"] == true) {
+        let name = format!("projects/{PROJECT}/messages/fake_message_id");
+        return Err(wrong(Answer::json(200, &json!({ "name": name })).into()));
     }
     let said = json!([device, message.get("notification"), message.get("data")]).to_string();
     let id = Correlation::Digest(hash(0, said.as_bytes()));

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 
 use super::correlation::mix;
 use super::flavour::Answer;
-use super::service::now_s;
 
 pub(super) const PROJECT: &str = "sandbox-project";
 const EMAIL: &str = "sender@sandbox-project.iam.gserviceaccount.com";
@@ -78,7 +77,7 @@ impl Google {
     }
 
     /// The answer to a request for a token.
-    pub(super) fn grant(&self, form: &[u8], origin: &str) -> Answer {
+    pub(super) fn grant(&self, form: &[u8], origin: &str, now_s: i64) -> Answer {
         let fields: HashMap<String, String> =
             url::form_urlencoded::parse(form).into_owned().collect();
         let field = |name: &str| fields.get(name).map_or("", String::as_str);
@@ -86,13 +85,18 @@ impl Google {
             let told = format!("Invalid grant_type: {}", field("grant_type"));
             return refused("unsupported_grant_type", &told);
         }
-        match self.check(field("assertion"), origin) {
-            Ok(()) => self.issue(),
+        match self.check(field("assertion"), origin, now_s) {
+            Ok(()) => self.issue(now_s),
             Err((error, told)) => refused(error, told),
         }
     }
 
-    fn check(&self, assertion: &str, origin: &str) -> Result<(), (&'static str, &'static str)> {
+    fn check(
+        &self,
+        assertion: &str,
+        origin: &str,
+        now: i64,
+    ) -> Result<(), (&'static str, &'static str)> {
         const BAD: (&str, &str) = ("invalid_grant", "Bad Request");
         const SIGNATURE: (&str, &str) = ("invalid_grant", "Invalid JWT Signature.");
         let (signed, signature) = assertion.rsplit_once('.').ok_or(BAD)?;
@@ -118,7 +122,6 @@ impl Google {
         {
             return Err(("invalid_scope", "Invalid OAuth scope or ID token audience provided."));
         }
-        let now = now_s();
         let timely = claims.iat <= now + SKEW_S
             && claims.exp > now - SKEW_S
             && claims.exp > claims.iat
@@ -130,14 +133,14 @@ impl Google {
         ))
     }
 
-    fn issue(&self) -> Answer {
+    fn issue(&self, now_s: i64) -> Answer {
         let number = self.count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let token = format!("ya29.sandbox-{number}-{:016x}", mix(number ^ now_s() as u64));
+        let token = format!("ya29.sandbox-{number}-{:016x}", mix(number ^ now_s as u64));
         let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
         if issued.len() >= TOKENS_MAX {
             issued.clear();
         }
-        issued.insert(token.as_str().into(), now_s() + LIFE_S);
+        issued.insert(token.as_str().into(), now_s + LIFE_S);
         Answer::json(
             200,
             &json!({ "access_token": token, "expires_in": LIFE_S, "token_type": "Bearer" }),
@@ -145,9 +148,9 @@ impl Google {
     }
 
     /// Whether this is a token that was given out here and has not ended.
-    pub(super) fn knows(&self, token: &str) -> bool {
+    pub(super) fn knows(&self, token: &str, now_s: i64) -> bool {
         let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
-        issued.get(token).is_some_and(|until| now_s() < *until)
+        issued.get(token).is_some_and(|until| now_s < *until)
     }
 
     /// How many tokens were given out: a sender should need few.

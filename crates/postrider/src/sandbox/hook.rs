@@ -15,7 +15,7 @@ use super::body::{self, ReadError};
 use super::correlation::Correlation;
 use super::counts::Flaw;
 use super::flavour::Answer;
-use super::service::{App, Arrival, Refused, header_text, now_s};
+use super::service::{App, Arrival, Refused, header_text};
 use super::target::{Detail, Kind, Last, Target};
 
 const BODY_MAX: usize = 4 << 20;
@@ -55,7 +55,7 @@ pub(super) async fn receive(
     let own = if let Detail::Hook { secret } = &target.detail { secret.as_deref() } else { None };
     match own.or(app.default_secret.as_ref()) {
         Some(key) => {
-            if verify(key, &parts.headers, &content, now_s()).is_err() {
+            if verify(key, &parts.headers, &content, app.now_s()).is_err() {
                 return Ok(Err(refused(Kind::Hook, Flaw::Signature, 401, "bad signature\n")));
             }
         }

@@ -17,7 +17,7 @@ use super::body::{self, ReadError};
 use super::correlation::Correlation;
 use super::counts::Flaw;
 use super::flavour::Answer;
-use super::service::{App, Arrival, Refused, header_text, now_s};
+use super::service::{App, Arrival, Refused, header_text};
 use super::smtp;
 use super::target::{Detail, Kind, Last};
 
@@ -42,7 +42,7 @@ pub(super) async fn receive(
         return Ok(Err(*refused(Flaw::Request, Answer::text(405, "POST\n"))));
     }
     let read = match api {
-        Api::Ses => ses(&parts, &content),
+        Api::Ses => ses(&parts, &content, app.now_s()),
         _ => sendgrid(&parts.headers, &content),
     };
     Ok(read.map_err(|refused| *refused).map(|(to, id)| {
@@ -54,8 +54,8 @@ pub(super) async fn receive(
 
 type Read = Result<(String, Correlation), Box<Refused>>;
 
-fn ses(parts: &Parts, content: &Bytes) -> Read {
-    verify(parts, content)
+fn ses(parts: &Parts, content: &Bytes, now_s: i64) -> Read {
+    verify(parts, content, now_s)
         .map_err(|why| refused(Flaw::Signature, ses_error(403, "SignatureDoesNotMatch", why)))?;
     let wrong = |why: &str| refused(Flaw::Request, ses_error(400, "BadRequestException", why));
     let call: Value = serde_json::from_slice(content).map_err(|_| wrong("not JSON"))?;
@@ -70,12 +70,13 @@ fn ses(parts: &Parts, content: &Bytes) -> Read {
     Ok((to.to_owned(), id))
 }
 
-fn verify(parts: &Parts, content: &[u8]) -> Result<(), &'static str> {
+/// What Amazon has against the signature of a call.
+pub(super) fn verify(parts: &Parts, content: &[u8], now_s: i64) -> Result<(), &'static str> {
     let headers = &parts.headers;
     let given = header_text(headers, "authorization").ok_or("Missing Authentication Token")?;
     let date = header_text(headers, "x-amz-date").ok_or("x-amz-date is missing")?;
     let at = read_time(date).ok_or("x-amz-date is not a time")?;
-    if at.abs_diff(now_s()) > CLOCK_SKEW_S as u64 {
+    if at.abs_diff(now_s) > CLOCK_SKEW_S as u64 {
         return Err("Signature expired");
     }
     let scope = given
@@ -100,7 +101,7 @@ fn verify(parts: &Parts, content: &[u8]) -> Result<(), &'static str> {
     }
     let signer = Signer { key_id, secret: SECRET, region, service };
     let request = Signed {
-        method: "POST",
+        method: parts.method.as_str(),
         host: &host,
         path: parts.uri.path(),
         headers: &signed,
@@ -127,8 +128,7 @@ fn read_time(text: &str) -> Option<i64> {
 }
 
 fn sendgrid(headers: &HeaderMap, content: &Bytes) -> Read {
-    let key = header_text(headers, "authorization").and_then(|text| text.strip_prefix("Bearer "));
-    if key.is_none_or(|key| key.is_empty() || key == "wrong") {
+    if !has_key(headers) {
         return Err(refused(Flaw::Signature, Api::SendGrid.refuse(401, None)));
     }
     let wrong =
@@ -156,6 +156,12 @@ fn sendgrid(headers: &HeaderMap, content: &Bytes) -> Read {
     }
     let id = call["custom_args"]["delivery"].as_str().map(Correlation::from_text);
     Ok((to.to_owned(), id.unwrap_or_else(|| Correlation::from_content(content))))
+}
+
+/// Every key of SendGrid's but `wrong`.
+pub(super) fn has_key(headers: &HeaderMap) -> bool {
+    let key = header_text(headers, "authorization").and_then(|text| text.strip_prefix("Bearer "));
+    key.is_some_and(|key| !key.is_empty() && key != "wrong")
 }
 
 fn refused(flaw: Flaw, answer: Answer) -> Box<Refused> {

@@ -26,6 +26,7 @@ mod listener;
 mod mailapi;
 mod profile;
 mod push;
+mod question;
 mod received;
 mod service;
 mod sms;
@@ -87,6 +88,8 @@ pub struct SandboxConfig {
     pub concurrency_max: Option<u32>,
     /// What the HTTP/2 settings allow on one connection.
     pub streams_max: u32,
+    /// How far the providers' clock is ahead of this machine's; negative for behind.
+    pub clock_offset_s: i64,
 }
 
 impl Default for SandboxConfig {
@@ -106,6 +109,7 @@ impl Default for SandboxConfig {
             pace_per_s: None,
             concurrency_max: None,
             streams_max: 200,
+            clock_offset_s: 0,
         }
     }
 }
@@ -215,6 +219,7 @@ fn make_app(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<App> {
     Ok(App {
         seed: config.seed,
         streams_max: config.streams_max,
+        clock_offset_s: config.clock_offset_s,
         targets: Arc::clone(&targets),
         received: Arc::new(Received::new(targets)),
         verifier: Verifier::default(),

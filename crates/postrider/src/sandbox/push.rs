@@ -11,7 +11,7 @@ use super::correlation::Correlation;
 use super::counts::Flaw;
 use super::ece;
 use super::flavour::{Answer, Flavour, Refusal};
-use super::service::{App, Arrival, Refused, header_text, now_s};
+use super::service::{App, Arrival, Refused, header_text};
 use super::target::{Detail, Kind, Last, Subscription};
 use super::vapid::{Token, subject_suits_apple};
 
@@ -59,7 +59,7 @@ fn check(
     let authorization = header_text(&parts.headers, header::AUTHORIZATION.as_str());
     let token = app
         .verifier
-        .check(authorization, &origin(scheme, parts), now_s())
+        .check(authorization, &origin(scheme, parts), app.now_s())
         .map_err(Refusal::Vapid)?;
     check_sender(subscription, &token)?;
     if sealed.is_empty() {

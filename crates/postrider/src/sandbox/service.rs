@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
 use http::request::Parts;
-use http::{HeaderMap, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
+use jiff::fmt::rfc2822::DateTimePrinter;
 
 use super::api::Api;
 use super::apns;
@@ -27,6 +28,7 @@ use super::listener::Line;
 use super::mailapi;
 use super::profile::{Draw, Profile};
 use super::push;
+use super::question;
 use super::received::{Attempt, Ending, Received};
 use super::sms;
 use super::target::{Detail, Kind, Target, Targets};
@@ -51,6 +53,8 @@ pub(super) struct App {
     pub ca_pem: String,
     /// `https://host:port` and `http://host:port`, once the sockets are open.
     pub origins: OnceLock<(String, String)>,
+    /// How far the providers' clock is ahead of this machine's.
+    pub clock_offset_s: i64,
 }
 
 /// A request that passed its receiver's checks.
@@ -89,7 +93,23 @@ pub(super) async fn handle(
     line: Arc<Line>,
     request: Request<Incoming>,
 ) -> Result<Response<Outgoing>, Cut> {
+    let date = app.shifted_date();
+    let mut answered = handle_now(app, line, request).await;
+    if let (Ok(response), Some(date)) = (&mut answered, date) {
+        response.headers_mut().insert(header::DATE, date);
+    }
+    answered
+}
+
+async fn handle_now(
+    app: Arc<App>,
+    line: Arc<Line>,
+    request: Request<Incoming>,
+) -> Result<Response<Outgoing>, Cut> {
     let (parts, body) = request.into_parts();
+    if let Some(answer) = question::answer(&app, &parts) {
+        return Ok(answer.into());
+    }
     if parts.uri.path().starts_with("/sandbox") {
         return Ok(control::handle(&app, &parts, body).await);
     }
@@ -122,7 +142,10 @@ async fn answer(
         Ok(Err(refused)) => {
             let status = refused.answer.status.as_u16();
             let now = app.received.since_start_ms();
-            app.received.counts.flawed(refused.kind, now, refused.flaw, status);
+            // What was only to be looked at, and is in order, is neither a message nor a flaw.
+            if !refused.answer.status.is_success() {
+                app.received.counts.flawed(refused.kind, now, refused.flaw, status);
+            }
             Ok(refused.answer.into())
         }
         Err(_) => Err(Cut::abrupt()),
@@ -210,6 +233,18 @@ async fn settle(app: &App, line: &Line, arrival: Arrival) -> Result<Response<Out
 }
 
 impl App {
+    /// The second that the providers have by their own clock.
+    pub(super) fn now_s(&self) -> i64 {
+        now_s().saturating_add(self.clock_offset_s)
+    }
+
+    /// `Date` by a clock that is not this machine's.
+    fn shifted_date(&self) -> Option<HeaderValue> {
+        let at = jiff::Timestamp::from_second(self.now_s()).ok()?;
+        let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&at).ok()?;
+        HeaderValue::try_from(text).ok().filter(|_| self.clock_offset_s != 0)
+    }
+
     pub(super) fn profile(&self) -> Arc<Profile> {
         Arc::clone(&self.profile.read().unwrap_or_else(PoisonError::into_inner))
     }

@@ -80,7 +80,7 @@ fn read(parts: &Parts, content: &Bytes) -> Result<(String, Correlation), Box<Ref
 }
 
 /// Any secret but `wrong`, of the account itself or of an API key.
-fn may_send(headers: &HeaderMap, account: &str) -> bool {
+pub(super) fn may_send(headers: &HeaderMap, account: &str) -> bool {
     let given = header_text(headers, "authorization").and_then(|t| t.strip_prefix("Basic "));
     let pair = given.and_then(|text| BASE64_STANDARD.decode(text).ok());
     let pair = pair.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
