@@ -81,7 +81,8 @@ impl Table {
         &self.rows
     }
 
-    fn verdict(&self, answer: &Answer<'_>) -> Option<&Verdict> {
+    /// The row that decides about this answer.
+    pub fn row(&self, answer: &Answer<'_>) -> Option<&Row> {
         let mut name = answer.service;
         let by_status = loop {
             match self.index.get(name) {
@@ -91,7 +92,7 @@ impl Table {
         };
         let nth = answer.status.checked_sub(*STATUSES.start())?;
         let rows = by_status.get(usize::from(nth))?.iter().map(|&i| &self.rows[usize::from(i)]);
-        rows.into_iter().find(|row| row.code.matches(answer.code)).map(|row| &row.verdict)
+        rows.into_iter().find(|row| row.code.matches(answer.code))
     }
 }
 
@@ -113,7 +114,7 @@ fn candidates(rows: &[Row], own: usize, service: &str, status: u16) -> Box<[u16]
 /// What the answer means. `now` is only for a `Retry-After` that is a date.
 pub fn classify(table: &Table, answer: &Answer<'_>, now: Timestamp) -> Outcome {
     let unknown = Verdict::retry();
-    let verdict = table.verdict(answer).unwrap_or(&unknown);
+    let verdict = table.row(answer).map_or(&unknown, |row| &row.verdict);
     match *verdict {
         Verdict::Accepted => Outcome::Accepted,
         Verdict::Retry { scope, default, at_least } => retry(answer, now, scope, default, at_least),

@@ -97,7 +97,7 @@ async fn a_notification_carries_every_header_that_apple_reads() {
 
 /// Mistake 6: a new provider token per request, worker or topic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mistake_6_one_provider_token_serves_all_connections_and_accounts() {
+async fn mistake_06_one_provider_token_serves_all_connections_and_accounts() {
     let bench = Bench::new();
     let (a, b) = tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
     let mut first = apns_account("a", &a.url(""), &a.url(""));
@@ -158,7 +158,7 @@ async fn a_certificate_identifies_us_without_a_token() {
 
 /// Mistake 5: devices of the other environment taken for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mistake_5_a_bad_device_token_erases_nothing_until_the_account_is_proven() {
+async fn mistake_05_a_bad_device_token_erases_nothing_until_the_account_is_proven() {
     let world = World::new().await;
     let bad = || refusal(400, "BadDeviceToken");
     assert_eq!(world.answered(bad()).await.outcome, Outcome::DropMessage);
@@ -183,7 +183,7 @@ async fn a_device_whose_home_nobody_knows_is_looked_for_in_both_places() {
 
 /// Mistake 8: the expiration as a duration, and TTL 0 as the present time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mistake_8_the_expiration_is_a_moment_and_now_or_never_a_literal_zero() {
+async fn mistake_08_the_expiration_is_a_moment_and_now_or_never_a_literal_zero() {
     let world = World::new().await;
     world.send(world.at_home()).await;
     let mut never = world.at_home();

@@ -176,7 +176,7 @@ async fn the_next_account_takes_over_when_the_first_is_refused() {
 
 /// Mistake 4: a live token deleted because a message was malformed, and a malformed one kept for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mistake_4_a_400_erases_a_device_only_if_it_says_that_the_token_is_none() {
+async fn mistake_04_a_400_erases_a_device_only_if_it_says_that_the_token_is_none() {
     let bad_token = "The registration token is not a valid FCM registration token";
     let invalid = |message: &str| refusal(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", message);
     assert_eq!(answered(invalid(bad_token)).await.outcome, Outcome::Gone);
