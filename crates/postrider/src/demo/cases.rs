@@ -24,6 +24,11 @@ pub(super) enum Channel {
     Webpush,
     Webhook,
     Http,
+    Fcm,
+    Apns,
+    Email,
+    Sms,
+    Chat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +58,36 @@ const fn case(
 
 /// In the order in which they are told.
 pub(super) fn all() -> Vec<Case> {
+    let mut cases = failures();
+    cases.splice(1..1, channels());
+    cases
+}
+
+/// Each other way to reach somebody, and what its provider says of one who is no longer there.
+fn channels() -> [Case; 7] {
+    use Channel::{Apns, Chat, Email, Fcm, Sms};
+    let taken = |name, what, channel| case(name, what, channel, &["200"], ends(State::Sent), 1);
+    let gone =
+        |name, what, channel, script| case(name, what, channel, script, ends(State::Gone), 1);
+    [
+        taken("android", "FCM: accepted, with a token that was fetched once", Fcm),
+        taken("iphone", "APNs: accepted, one stream until the first success", Apns),
+        gone("old-iphone", "APNs: 410 Unregistered, the device is gone", Apns, &["410"]),
+        taken("ada", "e-mail: accepted, over STARTTLS", Email),
+        gone("nobody", "e-mail: 550 5.1.1, there is no such mailbox", Email, &["550"]),
+        taken("phone", "text message: accepted, valid for as long as its TTL", Sms),
+        case(
+            "team",
+            "chat: 429 with Retry-After: 1, obeyed, then accepted",
+            Chat,
+            &["429:1", "200"],
+            ends(State::Sent),
+            2,
+        ),
+    ]
+}
+
+fn failures() -> Vec<Case> {
     use Channel::{Http, Webhook, Webpush};
     vec![
         case("first-try", "Web Push, accepted at once", Webpush, &["201"], ends(State::Sent), 1),

@@ -1,6 +1,7 @@
 //! `postrider demo`: the whole story in one command. A sandbox of fake providers that fail on
 //! purpose, a server, traffic; then every promise is checked against what the sandbox counted.
 
+mod accounts;
 mod cases;
 mod stage;
 mod story;

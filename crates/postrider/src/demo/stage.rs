@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use super::DemoArgs;
 use super::cases::{self, Channel};
+use super::{DemoArgs, accounts};
 use crate::client::{Client, whole};
 use crate::config::{Config, Environment};
 use crate::sandbox::{
@@ -26,6 +26,13 @@ pub(super) struct Stage {
     folder: std::path::PathBuf,
 }
 
+/// Somebody to write to.
+pub(super) struct Receiver {
+    pub(super) address: Value,
+    /// What the sandbox knows its deliveries by, where they do not show their own id.
+    pub(super) alias: Option<String>,
+}
+
 impl Stage {
     pub(super) async fn set(args: &DemoArgs) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("postrider-demo-{}", std::process::id()));
@@ -39,8 +46,8 @@ impl Stage {
             ..SandboxConfig::default()
         })
         .await?;
-        let mut config =
-            Config::parse(cases::CLASSES, "the demo's classes", &Environment::empty())?;
+        let own = format!("{}{}", cases::CLASSES, accounts::at(&sandbox, &folder)?);
+        let mut config = Config::parse(&own, "the demo's own file", &Environment::empty())?;
         config.store.data = folder.join("data");
         config.server.listen = args.listen;
         // Its faults hit a fifth of all calls, at random and on purpose. A breaker would rightly take
@@ -92,35 +99,72 @@ impl Stage {
         Ok(String::from_utf8(bytes.into())?)
     }
 
-    /// A new receiver in the sandbox, as an address. Without a script it fails by the profile.
+    /// A new receiver in the sandbox. Without a script it fails by the profile.
     pub(super) fn receiver(
         &self,
         channel: Channel,
         name: Option<&str>,
         script: &[&str],
-    ) -> Result<Value> {
+    ) -> Result<Receiver> {
         let script: Vec<Fault> =
             script.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
         let number = self.receivers.fetch_add(1, Ordering::Relaxed);
         let name = name.map_or_else(|| format!("crowd-{number}"), str::to_owned);
-        let (kind, channel, secret) = match channel {
-            Channel::Webpush => {
-                let wish = SubscriptionWish { script, ..SubscriptionWish::default() };
-                let made = self.sandbox.subscribe(&wish)?.pop().context("a subscription")?;
-                return Ok(
-                    json!({"channel": "webpush", "endpoint": made.endpoint, "keys": made.keys}),
-                );
+        if channel == Channel::Webpush {
+            let wish = SubscriptionWish { script, ..SubscriptionWish::default() };
+            let made = self.sandbox.subscribe(&wish)?.pop().context("a subscription")?;
+            let address =
+                json!({"channel": "webpush", "endpoint": made.endpoint, "keys": made.keys});
+            return Ok(Receiver { address, alias: None });
+        }
+        let (kind, name, address) = self.place(channel, &name, number);
+        let secret = (kind == Kind::Hook).then(|| self.webhook_secret.clone());
+        let wish = ReceiverWish { script, secret, ..ReceiverWish::default() };
+        self.sandbox.set_up(kind, &name, &wish)?;
+        // These are handed no id of the delivery.
+        let nameless = matches!(kind, Kind::Fcm | Kind::Sms | Kind::Chat);
+        Ok(Receiver { address, alias: nameless.then(|| format!("{}/{name}", kind.name())) })
+    }
+
+    /// What the sandbox calls a receiver, and the address that leads there.
+    fn place(&self, channel: Channel, name: &str, number: usize) -> (Kind, String, Value) {
+        let origin = self.sandbox.https_origin();
+        let at = |kind: Kind| format!("{origin}/{}/{name}", kind.name());
+        match channel {
+            Channel::Http => {
+                let address = json!({"channel": "http", "url": at(Kind::Http)});
+                (Kind::Http, name.to_owned(), address)
             }
-            Channel::Webhook => (Kind::Hook, "webhook", Some(self.webhook_secret.clone())),
-            Channel::Http => (Kind::Http, "http", None),
-        };
-        self.sandbox.set_up(
-            kind,
-            &name,
-            &ReceiverWish { script, secret, ..ReceiverWish::default() },
-        )?;
-        let url = format!("{}/{}/{name}", self.sandbox.https_origin(), kind.name());
-        Ok(json!({"channel": channel, "url": url}))
+            Channel::Fcm => {
+                let token = format!("{name}:APA91b{number:0>32}");
+                let address = json!({"channel": "fcm", "token": token});
+                (Kind::Fcm, token, address)
+            }
+            Channel::Apns => {
+                let token = format!("{:064x}", number + 1);
+                let address =
+                    json!({"channel": "apns", "token": token, "topic": "example.shop.app"});
+                (Kind::Apns, token, address)
+            }
+            Channel::Email => {
+                let mailbox = format!("{name}@customer.example");
+                let address = json!({"channel": "email", "email": mailbox});
+                (Kind::Email, mailbox, address)
+            }
+            Channel::Sms => {
+                let phone = format!("+1555{number:07}");
+                let address = json!({"channel": "sms", "phone": phone});
+                (Kind::Sms, phone, address)
+            }
+            Channel::Chat => {
+                let url = format!("{origin}/slack/{name}");
+                (Kind::Chat, format!("slack.{name}"), json!({"channel": "chat", "url": url}))
+            }
+            Channel::Webhook | Channel::Webpush => {
+                let address = json!({"channel": "webhook", "url": at(Kind::Hook)});
+                (Kind::Hook, name.to_owned(), address)
+            }
+        }
     }
 
     pub(super) fn sandbox_summary(&self) -> Value {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::DemoArgs;
 use super::cases::{self, Case, Channel};
-use super::stage::Stage;
+use super::stage::{Receiver, Stage};
 
 pub(super) struct Told {
     pub(super) case: Case,
@@ -23,7 +23,7 @@ pub(super) struct Story<'a> {
     pub(super) accepted: HashMap<String, String>,
     pub(super) cancelled: Option<String>,
     pub(super) replayed: Option<String>,
-    crowd: Vec<Value>,
+    crowd: Vec<Receiver>,
     deadline: Instant,
 }
 
@@ -53,45 +53,40 @@ impl<'a> Story<'a> {
     }
 
     async fn send_case(&mut self, case: &Case) -> Result<String> {
-        let address = self.stage.receiver(case.channel, Some(case.name), case.script)?;
+        let receiver = self.stage.receiver(case.channel, Some(case.name), case.script)?;
         let message = json!({
-            "to": {"address": address},
+            "to": {"address": receiver.address},
             "class": case.class,
             "ttl_s": case.ttl_s,
             "content": {"title": case.name, "body": case.what},
             "idempotency_key": format!("case-{}", case.name),
             "tags": ["case", case.name],
         });
-        self.send(&message).await
+        let answer = self.stage.post("/v1/messages", &message).await?;
+        // A plain HTTP request is known by its caller's key.
+        let own_key = message["idempotency_key"].as_str().filter(|_| case.channel == Channel::Http);
+        self.remember(&answer, receiver.alias.as_deref().or(own_key))
     }
 
-    async fn send(&mut self, message: &Value) -> Result<String> {
-        let answer = self.stage.post("/v1/messages", message).await?;
-        self.remember(&answer, message)
-    }
-
-    /// Notes a 202. A plain HTTP request is known by its caller's key, everything else by delivery id.
-    fn remember(&mut self, answer: &Value, message: &Value) -> Result<String> {
+    /// Notes a 202, and what the sandbox knows the delivery by: its id, if nothing else.
+    fn remember(&mut self, answer: &Value, known_as: Option<&str>) -> Result<String> {
         let delivery =
             answer["deliveries"][0]["id"].as_str().context("a 202 names its delivery")?;
-        let own_key = message["idempotency_key"]
-            .as_str()
-            .filter(|_| message["to"]["address"]["channel"] == "http");
-        self.accepted.insert(delivery.to_owned(), own_key.unwrap_or(delivery).to_owned());
+        self.accepted.insert(delivery.to_owned(), known_as.unwrap_or(delivery).to_owned());
         Ok(delivery.to_owned())
     }
 
     /// Scheduled for later, and called off before that.
     async fn cancel_tomorrow(&mut self) -> Result<()> {
-        let address = self.stage.receiver(Channel::Webhook, Some("tomorrow"), &["200"])?;
+        let receiver = self.stage.receiver(Channel::Webhook, Some("tomorrow"), &["200"])?;
         let message = json!({
-            "to": {"address": address},
+            "to": {"address": receiver.address},
             "class": "demo",
             "send_at": (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24)).to_string(),
             "content": {"title": "tomorrow"},
         });
         let answer = self.stage.post("/v1/messages", &message).await?;
-        let delivery = self.remember(&answer, &message)?;
+        let delivery = self.remember(&answer, None)?;
         let id = answer["id"].as_str().context("a 202 names its message")?;
         self.stage.post(&format!("/v1/messages/{id}/cancel"), &json!({})).await?;
         self.cancelled = Some(delivery);
@@ -113,7 +108,7 @@ impl<'a> Story<'a> {
         for line in answers.lines() {
             let answer: Value = serde_json::from_str(line)?;
             ensure!(answer["status"] == 202, "a message of the crowd was refused: {line}");
-            self.remember(&answer, &Value::Null)?;
+            self.remember(&answer, None)?;
         }
         ensure!(
             answers.lines().count() == args.messages,
@@ -126,7 +121,7 @@ impl<'a> Story<'a> {
 
     fn order(&self, n: usize) -> Value {
         json!({
-            "to": {"address": self.crowd[n % self.crowd.len()]},
+            "to": {"address": self.crowd[n % self.crowd.len()].address},
             "class": "demo",
             "content": {"title": format!("Order {n}"), "body": "is on its way", "data": {"order": n}},
             "idempotency_key": format!("crowd-{n}"),

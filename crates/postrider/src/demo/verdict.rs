@@ -141,14 +141,19 @@ async fn totals(
     Ok(())
 }
 
-/// By delivery id, what the sandbox saw.
+/// What the sandbox saw, by the id that it was shown; where it was shown none, by receiver.
 async fn received(story: &Story<'_>) -> Result<HashMap<String, Value>> {
     let text = story.stage.sandbox_ids().await?;
     let mut received = HashMap::new();
     for line in text.lines() {
         let entry: Value = serde_json::from_str(line)?;
-        let id = entry["id"].as_str().context("an entry without id")?.to_owned();
-        received.insert(id, entry);
+        let text =
+            |name: &str| entry[name].as_str().with_context(|| format!("an entry without {name}"));
+        let known_as = match text("id")? {
+            id if id.starts_with("digest_") => format!("{}/{}", text("kind")?, text("target")?),
+            id => id.to_owned(),
+        };
+        received.insert(known_as, entry);
     }
     Ok(received)
 }
