@@ -73,7 +73,9 @@ impl FieldError {
         found: impl Into<String>,
         allowed: impl Into<String>,
     ) -> Self {
-        Self { field: field.into(), found: found.into(), allowed: allowed.into() }
+        let found = Some(found.into()).filter(|found: &String| !found.is_empty());
+        let found = found.unwrap_or_else(|| "an empty text".to_owned());
+        Self { field: field.into(), found, allowed: allowed.into() }
     }
 }
 
@@ -95,6 +97,12 @@ pub trait Intake: Send + Sync {
 
     /// Refuses content that this channel could never deliver. Fields are named relative to `content`.
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>>;
+
+    /// Refuses content that this one target could never be sent, where targets of a channel differ.
+    fn check_for(&self, target: &Target, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
+        let _ = (target, content);
+        Ok(())
+    }
 
     /// The longest TTL that the provider takes.
     fn ttl_s_max(&self) -> u32;

@@ -4,7 +4,11 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::channel::FieldError;
+use crate::shape::object_or_null;
 
 /// A message's content, borrowing from its JSON text.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -18,21 +22,61 @@ pub struct Content<'a> {
     pub url: Option<Cow<'a, str>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "object_or_null",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub webpush: Option<WebpushContent<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "object_or_null",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub webhook: Option<WebhookContent<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "object_or_null",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub http: Option<HttpContent<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "object_or_null",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub fcm: Option<FcmContent<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "object_or_null",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub apns: Option<ApnsContent<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "object_or_null",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub email: Option<EmailContent<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "object_or_null",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub sms: Option<SmsContent<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "object_or_null",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub chat: Option<ChatContent<'a>>,
 }
 
@@ -80,7 +124,7 @@ pub struct ApnsContent<'a> {
     pub push_type: Option<Cow<'a, str>>,
     /// `apns-priority`: 10, 5 or 1; by push type and class where it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<u8>,
+    pub priority: Option<i64>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -139,6 +183,17 @@ impl<'a> Content<'a> {
     pub fn into_common(self) -> Self {
         let Self { title, body, url, data, .. } = self;
         Self { title, body, url, data, ..Self::default() }
+    }
+
+    /// The common data for those who have to take it apart; null where there is none.
+    pub fn data_value(&self) -> Result<Value, FieldError> {
+        let read = |raw: &RawValue| {
+            serde_json::from_str(raw.get()).map_err(|_| {
+                let found = "numbers or characters that nobody can read";
+                FieldError::new("data", found, "numbers within bounds and whole characters")
+            })
+        };
+        self.data.map_or(Ok(Value::Null), read)
     }
 
     /// Nothing in the common fields.

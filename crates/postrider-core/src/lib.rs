@@ -26,6 +26,7 @@ pub mod outcome;
 pub mod pace;
 pub mod retry_after;
 pub mod segments;
+pub mod shape;
 pub mod signal;
 pub mod store;
 pub mod storm;

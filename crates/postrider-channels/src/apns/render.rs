@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use postrider_core::content::{ApnsContent, Content};
-use postrider_core::{FieldError, TenantId};
+use postrider_core::{FieldError, TenantId, shape};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -23,6 +23,7 @@ pub(crate) struct PushType {
 
 const ALERT: PushType = PushType { name: "alert", suffix: "" };
 const BACKGROUND: PushType = PushType { name: "background", suffix: "" };
+const MDM: PushType = PushType { name: "mdm", suffix: "" };
 const TYPES: [PushType; 11] = [
     ALERT,
     BACKGROUND,
@@ -34,7 +35,7 @@ const TYPES: [PushType; 11] = [
     PushType { name: "pushtotalk", suffix: ".voip-ptt" },
     PushType { name: "widgets", suffix: ".push-type.widgets" },
     PushType { name: "controls", suffix: ".push-type.controls" },
-    PushType { name: "mdm", suffix: "" },
+    MDM,
 ];
 
 impl PushType {
@@ -62,7 +63,7 @@ pub(crate) struct Draft {
     pub(crate) payload: Bytes,
     pub(crate) push_type: PushType,
     /// The caller's own.
-    pub(crate) priority: Option<u8>,
+    pub(crate) priority: Option<i64>,
 }
 
 pub(crate) fn draft(content: &Content<'_>) -> Result<Draft, Vec<FieldError>> {
@@ -73,7 +74,7 @@ pub(crate) fn draft(content: &Content<'_>) -> Result<Draft, Vec<FieldError>> {
             let shape = Shape::read(raw).map_err(|error| vec![error])?;
             (Bytes::copy_from_slice(raw.get().as_bytes()), shape)
         }
-        None => common(content),
+        None => common(content).map_err(|error| vec![error])?,
     };
     let mut errors = Vec::new();
     let push_type = push_type(own, shape, &mut errors);
@@ -94,6 +95,7 @@ struct Shape {
     /// Something that a person notices: alert, badge or sound.
     is_noticed: bool,
     wakes: bool,
+    is_mdm: bool,
 }
 
 impl Shape {
@@ -102,22 +104,30 @@ impl Shape {
             let allowed = "a JSON object with an object `aps` in it";
             FieldError::new("apns.payload", found, allowed)
         };
-        let Ok(Value::Object(payload)) = serde_json::from_str(raw.get()) else {
-            return Err(wrong("something else"));
+        let payload = match serde_json::from_str(raw.get()) {
+            Ok(Value::Object(payload)) => payload,
+            Ok(other) => return Err(wrong(shape::kind(&other))),
+            Err(_) => return Err(wrong("numbers or characters that nobody can read")),
         };
         match payload.get("aps") {
             Some(Value::Object(aps)) => Ok(Self {
                 is_noticed: ["alert", "badge", "sound"].iter().any(|k| aps.contains_key(*k)),
                 wakes: aps.get("content-available").and_then(Value::as_u64) == Some(1),
+                is_mdm: false,
             }),
             // MDM's payload is `{"mdm": …}`.
-            None if payload.contains_key("mdm") => Ok(Self { is_noticed: true, wakes: false }),
-            _ => Err(wrong("no aps")),
+            None if payload.contains_key("mdm") => {
+                Ok(Self { is_noticed: true, wakes: false, is_mdm: true })
+            }
+            Some(other) => {
+                Err(FieldError::new("apns.payload.aps", shape::kind(other), "an object"))
+            }
+            None => Err(wrong("no aps")),
         }
     }
 }
 
-fn common(content: &Content<'_>) -> (Bytes, Shape) {
+fn common(content: &Content<'_>) -> Result<(Bytes, Shape), FieldError> {
     let mut alert = Map::new();
     for (name, text) in [("title", &content.title), ("body", &content.body)] {
         if let Some(text) = text {
@@ -130,22 +140,31 @@ fn common(content: &Content<'_>) -> (Bytes, Shape) {
     if let Some(url) = &content.url {
         payload.insert("url".to_owned(), Value::from(&**url));
     }
-    if let Some(data) = content.data.and_then(|raw| serde_json::from_str(raw.get()).ok()) {
-        payload.insert("data".to_owned(), data);
+    if content.data.is_some() {
+        payload.insert("data".to_owned(), content.data_value()?);
     }
     let payload = Value::Object(payload).to_string().into();
-    (payload, Shape { is_noticed, wakes: !is_noticed })
+    Ok((payload, Shape { is_noticed, wakes: !is_noticed, is_mdm: false }))
 }
 
 fn push_type(own: &ApnsContent<'_>, shape: Shape, errors: &mut Vec<FieldError>) -> PushType {
-    let told = if shape.is_noticed || !shape.wakes { ALERT } else { BACKGROUND };
+    let told = match shape {
+        Shape { is_mdm: true, .. } => MDM,
+        Shape { is_noticed: false, wakes: true, .. } => BACKGROUND,
+        _ => ALERT,
+    };
     let Some(name) = own.push_type.as_deref() else { return told };
     let Some(known) = TYPES.into_iter().find(|known| known.name == name) else {
         let names = TYPES.map(|known| known.name).join(", ");
-        let found: String = name.chars().take(32).collect();
+        let found: String = name.chars().filter(|c| !c.is_control()).take(32).collect();
+        let found = format!("{found:?}");
         errors.push(FieldError::new("apns.push_type", found, format!("one of {names}")));
         return told;
     };
+    if shape.is_mdm != (known == MDM) {
+        let allowed = "push type mdm for a payload {\"mdm\": …}, and for no other";
+        errors.push(FieldError::new("apns.push_type", known.name, allowed));
+    }
     if known.is_background() && (shape.is_noticed || !shape.wakes) {
         let allowed =
             "for push type background: aps with content-available 1 and no alert, badge or sound";
@@ -154,11 +173,11 @@ fn push_type(own: &ApnsContent<'_>, shape: Shape, errors: &mut Vec<FieldError>) 
     known
 }
 
-fn check_priority(priority: Option<u8>, push_type: PushType, errors: &mut Vec<FieldError>) {
+fn check_priority(priority: Option<i64>, push_type: PushType, errors: &mut Vec<FieldError>) {
     let Some(priority) = priority else { return };
     let allowed = match (priority, push_type.is_background()) {
-        (10, true) => "5 or 1: Apple refuses background pushes of priority 10",
-        (1 | 5 | 10, _) => return,
+        (5, true) | (1 | 5 | 10, false) => return,
+        (_, true) => "5: Apple takes background pushes with no other priority",
         _ => "10 (now), 5 (when it suits the device) or 1 (without waking it)",
     };
     errors.push(FieldError::new("apns.priority", priority.to_string(), allowed));

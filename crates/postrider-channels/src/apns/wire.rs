@@ -67,11 +67,13 @@ fn expiration(attempt: &Attempt, now: Timestamp) -> i64 {
 
 fn priority(attempt: &Attempt, draft: &Draft) -> HeaderValue {
     let by_urgency = match urgency(attempt) {
-        Urgency::High | Urgency::Normal if !draft.push_type.is_background() => 10,
+        // Apple takes no other for these.
+        _ if draft.push_type.is_background() => 5,
+        Urgency::High | Urgency::Normal => 10,
         Urgency::VeryLow => 1,
-        _ => 5,
+        Urgency::Low => 5,
     };
-    HeaderValue::from(u16::from(draft.priority.unwrap_or(by_urgency)))
+    HeaderValue::from(draft.priority.unwrap_or(by_urgency))
 }
 
 /// The delivery's id as a UUID: the same on every attempt, so that Apple's records can be matched.

@@ -1,5 +1,7 @@
 //! Which chat service a webhook belongs to, told from its host.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,6 +43,32 @@ impl Flavour {
             Self::Teams => "chat.teams",
             Self::Other => "chat",
         }
+    }
+}
+
+/// Hosts, or beginnings of URLs without their scheme, whose flavour their name does not tell.
+#[derive(Debug, Clone, Default)]
+pub struct Flavours(BTreeMap<String, Flavour>);
+
+impl From<BTreeMap<String, Flavour>> for Flavours {
+    fn from(hosts: BTreeMap<String, Flavour>) -> Self {
+        Self(hosts)
+    }
+}
+
+impl Flavours {
+    /// By the longest entry of the operator's that fits, else by the host's name.
+    pub fn of(&self, url: &str) -> Flavour {
+        let place = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let fits = |prefix: &str| {
+            place.strip_prefix(prefix).is_some_and(|rest| {
+                rest.is_empty() || rest.starts_with(['/', '?']) || prefix.ends_with('/')
+            })
+        };
+        let own = self.0.iter().filter(|(prefix, _)| fits(prefix));
+        let own = own.max_by_key(|(prefix, _)| prefix.len()).map(|(_, flavour)| *flavour);
+        let host = || place.split(['/', '?']).next().unwrap_or_default().to_ascii_lowercase();
+        own.unwrap_or_else(|| Flavour::of_host(&host()))
     }
 }
 

@@ -2,9 +2,8 @@
 //! webhook's URL is address and credential in one. Reads no chat and follows no redirect.
 
 mod flavour;
+mod limits;
 mod render;
-
-use std::collections::BTreeMap;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method};
@@ -14,7 +13,8 @@ use postrider_core::content::{Content, raw_bytes};
 use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
 use serde_json::Value;
 
-pub use flavour::Flavour;
+pub use flavour::{Flavour, Flavours};
+pub(crate) use limits::flaw;
 
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended};
 use crate::pool::{Endpoint, Request, Response};
@@ -22,13 +22,12 @@ use crate::scrub;
 
 pub struct ChatChannel {
     wiring: Wiring,
-    /// Hosts, or beginnings of URLs without their scheme, whose flavour their name does not tell.
-    hosts: BTreeMap<String, Flavour>,
+    flavours: Flavours,
 }
 
 impl ChatChannel {
-    pub fn new(wiring: Wiring, hosts: BTreeMap<String, Flavour>) -> Self {
-        Self { wiring, hosts }
+    pub fn new(wiring: Wiring, flavours: Flavours) -> Self {
+        Self { wiring, flavours }
     }
 }
 
@@ -78,25 +77,12 @@ impl Protocol for ChatChannel {
 }
 
 impl ChatChannel {
-    /// By the longest entry of the operator's that fits, else by the host's name.
-    fn flavour(&self, url: &str, host: &str) -> Flavour {
-        let place = url.split_once("://").map_or(url, |(_, rest)| rest);
-        let fits = |prefix: &str| {
-            place.strip_prefix(prefix).is_some_and(|rest| {
-                rest.is_empty() || rest.starts_with(['/', '?']) || prefix.ends_with('/')
-            })
-        };
-        let own = self.hosts.iter().filter(|(prefix, _)| fits(prefix));
-        let own = own.max_by_key(|(prefix, _)| prefix.len()).map(|(_, flavour)| *flavour);
-        own.unwrap_or_else(|| Flavour::of_host(host))
-    }
-
     fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
         let Target::Chat { url } = &*attempt.target else {
             return Err(ended(Outcome::DropMessage, "wrong_channel"));
         };
         let endpoint = self.wiring.endpoint(url)?;
-        let flavour = self.flavour(url, endpoint.origin().authority());
+        let flavour = self.flavours.of(url);
         let content = Content::parse(&attempt.message.content)
             .map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
         let body = match content.chat.as_ref().and_then(|own| own.payload) {

@@ -10,7 +10,10 @@ use super::Flavour;
 const SLACK_TEXT_MAX: usize = 3_000;
 const DISCORD_TITLE_MAX: usize = 256;
 const DISCORD_TEXT_MAX: usize = 4_096;
-const TEAMS_TEXT_MAX: usize = 20_000;
+/// Of the JSON that a text becomes: body and title, the link and the card fit into what Teams takes.
+const TEAMS_BODY_BYTES_MAX: usize = 20_000;
+const TEAMS_TITLE_BYTES_MAX: usize = 2_000;
+const LINK_BYTES_MAX: usize = 2_048;
 
 pub(super) fn render(flavour: Flavour, content: &Content<'_>) -> Value {
     match flavour {
@@ -44,7 +47,7 @@ fn discord(content: &Content<'_>) -> Value {
     if let Some(text) = text.or(content.url.as_deref().filter(|_| content.title.is_none())) {
         embed.insert("description".into(), cut(text, DISCORD_TEXT_MAX).into());
     }
-    if let Some(url) = content.url.as_deref().filter(|url| url.starts_with("http")) {
+    if let Some(url) = link(content) {
         embed.insert("url".into(), url.into());
     }
     // Nobody is called by name because a text happens to hold one.
@@ -53,7 +56,8 @@ fn discord(content: &Content<'_>) -> Value {
 
 fn teams(content: &Content<'_>) -> Value {
     let block = |text: &str, heading: bool| {
-        let text = cut(&text.replace("\r\n", "\n").replace('\n', "\n\n"), TEAMS_TEXT_MAX);
+        let max = if heading { TEAMS_TITLE_BYTES_MAX } else { TEAMS_BODY_BYTES_MAX };
+        let text = cut_json(&text.replace("\r\n", "\n").replace('\n', "\n\n"), max);
         let mut block = json!({ "type": "TextBlock", "text": text, "wrap": true });
         if heading {
             block["size"] = "Large".into();
@@ -70,7 +74,7 @@ fn teams(content: &Content<'_>) -> Value {
         "version": "1.4",
         "body": blocks,
     });
-    if let Some(url) = content.url.as_deref() {
+    if let Some(url) = link(content) {
         card["actions"] = json!([{ "type": "Action.OpenUrl", "title": "Open", "url": url }]);
     }
     json!({
@@ -80,6 +84,27 @@ fn teams(content: &Content<'_>) -> Value {
             "content": card,
         }],
     })
+}
+
+/// What can be clicked: a service refuses the whole message for a link that is none.
+fn link<'a>(content: &'a Content<'_>) -> Option<&'a str> {
+    let url = content.url.as_deref().filter(|url| url.len() <= LINK_BYTES_MAX)?;
+    let parsed = url::Url::parse(url).ok()?;
+    matches!(parsed.scheme(), "https" | "http").then_some(url)
+}
+
+/// At most so many bytes of JSON.
+fn cut_json(text: &str, max: usize) -> String {
+    let mut bytes = 0;
+    let end = text.char_indices().find(|(_, c)| {
+        bytes += match c {
+            '"' | '\\' | '\n' | '\r' | '\t' => 2,
+            c if c.is_control() => 6,
+            c => c.len_utf8(),
+        };
+        bytes > max
+    });
+    end.map_or_else(|| text.to_owned(), |(at, _)| format!("{}…", &text[..at]))
 }
 
 /// At most so many UTF-16 units, which is how these services count; cut between characters.
@@ -92,8 +117,7 @@ fn cut(text: &str, max: usize) -> String {
     match end {
         None => text.to_owned(),
         Some((at, _)) => {
-            let kept: String = text[..at].chars().collect();
-            let mut kept = kept;
+            let mut kept = text[..at].to_owned();
             kept.pop();
             format!("{kept}…")
         }
@@ -133,6 +157,24 @@ mod tests {
         let card = &rendered(Flavour::Teams)["attachments"][0]["content"];
         assert_eq!(card["body"][0]["text"], "Ship * it");
         assert_eq!(card["actions"][0]["url"], "https://a.example/x");
+    }
+
+    #[test]
+    fn nothing_that_is_rendered_is_more_than_the_service_takes() {
+        for letter in ["x", "\\u0001", "\\n", "\\\"", "😀", "ü"] {
+            let long = letter.repeat(30_000);
+            let json =
+                format!(r#"{{"title":"{long}","body":"{long}","url":"https://a.example/"}}"#);
+            let content = Content::parse(&json).unwrap();
+            for flavour in [Flavour::Slack, Flavour::Discord, Flavour::Teams] {
+                let sent = render(flavour, &content);
+                let flaw = super::super::flaw(flavour, &sent, sent.to_string().len());
+                assert_eq!(flaw, None, "{flavour:?} {letter}");
+            }
+        }
+        let odd = Content::parse(r#"{"body":"x","url":"orders/91"}"#).unwrap();
+        assert!(render(Flavour::Discord, &odd)["embeds"][0].get("url").is_none());
+        assert!(render(Flavour::Teams, &odd)["attachments"][0]["content"].get("actions").is_none());
     }
 
     #[test]

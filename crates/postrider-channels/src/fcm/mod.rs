@@ -5,6 +5,7 @@
 
 mod account;
 mod answer;
+mod check;
 mod oauth;
 pub(crate) mod render;
 mod service_account;

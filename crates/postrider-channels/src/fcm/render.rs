@@ -6,27 +6,31 @@ use std::time::Duration;
 use postrider_core::address::FcmDevice;
 use postrider_core::class::Urgency;
 use postrider_core::content::Content;
-use postrider_core::{Attempt, FieldError, Timestamp, ttl};
+use postrider_core::{Attempt, FieldError, Timestamp, shape, ttl};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::check;
 use crate::webpush::{topic, urgency};
 
 /// Keys and values together, for a message to one device.
 pub(crate) const PAYLOAD_MAX: usize = 4096;
-const TARGETS: [&str; 4] = ["token", "fid", "topic", "condition"];
-const RESERVED: [&str; 3] = ["from", "message_type", "collapse_key"];
 
 /// The message without its target and without anything that depends on the present time.
 pub(crate) fn draft(content: &Content<'_>) -> Result<Map<String, Value>, Vec<FieldError>> {
     let own = content.fcm.as_ref().and_then(|fcm| fcm.message);
-    let message = match own {
-        Some(raw) => own_message(raw.get()).map_err(|error| vec![error])?,
-        None => common(content),
+    let (message, mut errors) = match own {
+        Some(raw) => {
+            let message = own_message(raw).map_err(|error| vec![error])?;
+            let errors = check::own(&message);
+            (message, errors)
+        }
+        None => {
+            let message = common(content).map_err(|error| vec![error])?;
+            let errors = check::common_data(&message);
+            (message, errors)
+        }
     };
-    let mut errors = Vec::new();
-    let (data, prefix) =
-        (message.get("data"), if own.is_some() { "fcm.message.data" } else { "data" });
-    check_data(data, prefix, &mut errors);
     let len = payload_len(&message);
     if len > PAYLOAD_MAX {
         let field = if own.is_some() { "fcm.message" } else { "" };
@@ -36,24 +40,17 @@ pub(crate) fn draft(content: &Content<'_>) -> Result<Map<String, Value>, Vec<Fie
     if errors.is_empty() { Ok(message) } else { Err(errors) }
 }
 
-fn own_message(text: &str) -> Result<Map<String, Value>, FieldError> {
-    let wrong = |found: &str, allowed: &str| FieldError::new("fcm.message", found, allowed);
-    let Ok(Value::Object(message)) = serde_json::from_str(text) else {
-        return Err(wrong("something else", "an object: a Message of FCM HTTP v1"));
-    };
-    if let Some(target) = TARGETS.iter().find(|name| message.contains_key(**name)) {
-        return Err(wrong(target, "a message without a target; that is what `to` says"));
+fn own_message(raw: &RawValue) -> Result<Map<String, Value>, FieldError> {
+    let wrong =
+        |found: &str| FieldError::new("fcm.message", found, "an object: a Message of FCM HTTP v1");
+    match serde_json::from_str(raw.get()) {
+        Ok(Value::Object(message)) => Ok(message),
+        Ok(other) => Err(wrong(shape::kind(&other))),
+        Err(_) => Err(wrong("numbers or characters that nobody can read")),
     }
-    for block in ["notification", "data", "android", "apns", "webpush"] {
-        if message.get(block).is_some_and(|value| !value.is_object()) {
-            let field = format!("fcm.message.{block}");
-            return Err(FieldError::new(field, "something else", "an object"));
-        }
-    }
-    Ok(message)
 }
 
-fn common(content: &Content<'_>) -> Map<String, Value> {
+fn common(content: &Content<'_>) -> Result<Map<String, Value>, FieldError> {
     let mut message = Map::new();
     let mut notification = Map::new();
     for (name, text) in [("title", &content.title), ("body", &content.body)] {
@@ -64,13 +61,13 @@ fn common(content: &Content<'_>) -> Map<String, Value> {
     if !notification.is_empty() {
         message.insert("notification".to_owned(), Value::Object(notification));
     }
-    let mut data = match content.data.map(|raw| serde_json::from_str(raw.get())) {
-        Some(Ok(Value::Object(fields))) => {
+    let mut data = match content.data_value()? {
+        Value::Object(fields) => {
             fields.into_iter().map(|(name, value)| (name, text_of(value))).collect()
         }
-        Some(Ok(Value::Null)) | Some(Err(_)) | None => Map::new(),
+        Value::Null => Map::new(),
         // Anything but an object has no names: it travels whole.
-        Some(Ok(other)) => Map::from_iter([("data".to_owned(), text_of(other))]),
+        other => Map::from_iter([("data".to_owned(), text_of(other))]),
     };
     if let Some(url) = &content.url {
         data.entry("url").or_insert_with(|| Value::from(&**url));
@@ -81,7 +78,7 @@ fn common(content: &Content<'_>) -> Map<String, Value> {
     if !data.is_empty() {
         message.insert("data".to_owned(), Value::Object(data));
     }
-    message
+    Ok(message)
 }
 
 /// FCM's data are texts only: what is none goes as its JSON.
@@ -89,21 +86,6 @@ fn text_of(value: Value) -> Value {
     match value {
         Value::String(_) => value,
         other => Value::String(other.to_string()),
-    }
-}
-
-fn check_data(data: Option<&Value>, prefix: &str, errors: &mut Vec<FieldError>) {
-    for (name, value) in data.and_then(Value::as_object).into_iter().flatten() {
-        let field = || format!("{prefix}.{}", name.chars().take(64).collect::<String>());
-        if !value.is_string() {
-            errors.push(FieldError::new(field(), "something else", "a string"));
-        }
-        let reserved =
-            RESERVED.contains(&&**name) || name.starts_with("google.") || name.starts_with("gcm.");
-        if reserved {
-            let allowed = "another name: FCM keeps from, message_type, collapse_key, google.* and gcm.* to itself";
-            errors.push(FieldError::new(field(), "a reserved name", allowed));
-        }
     }
 }
 
@@ -188,7 +170,7 @@ fn android(block: &mut Map<String, Value>, ttl_s: u32, urgency: Urgency, collaps
 }
 
 /// `"3600s"`, also with a fraction.
-fn seconds(text: &str) -> Option<Duration> {
+pub(super) fn seconds(text: &str) -> Option<Duration> {
     let number: f64 = text.strip_suffix('s')?.parse().ok()?;
     Duration::try_from_secs_f64(number).ok()
 }

@@ -7,7 +7,7 @@ use postrider_core::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId, ttl};
 use serde::Deserialize;
 
-use super::shape_error;
+use super::{read, shown};
 use crate::accounts::Accounts;
 use crate::apns::{Sender, render};
 
@@ -47,28 +47,25 @@ impl Intake for ApnsIntake {
 
     fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
         let shape = "token, topic, and optionally environment (production or sandbox)";
-        let device: Device = serde_json::from_str(address).map_err(|e| shape_error(&e, shape))?;
+        let device: Device = read(address, shape)?;
         let mut errors = Vec::new();
         let token = device.token;
-        let is_hex = token.bytes().all(|b| b.is_ascii_hexdigit());
-        if token.is_empty() || token.len() > TOKEN_MAX || token.len() % 2 == 1 || !is_hex {
-            let found = format!("{} characters of something else", token.len());
-            let allowed = "a device token in hexadecimal, two digits per byte";
+        if let Some(found) = flaw(&token) {
+            let allowed = "a device token in hexadecimal, two digits per byte, at most 256 bytes";
             errors.push(FieldError::new("token", found, allowed));
         }
         let topic = device.topic;
         let legal = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
         if topic.is_empty() || topic.len() > TOPIC_MAX || !topic.bytes().all(legal) {
-            let found: String = topic.chars().filter(|c| !c.is_control()).take(64).collect();
             let allowed = "the app's bundle id, e.g. com.example.app";
-            errors.push(FieldError::new("topic", format!("{found:?}"), allowed));
+            errors.push(FieldError::new("topic", format!("{:?}", shown(&topic)), allowed));
         }
         let environment = match device.environment.as_deref() {
             None => None,
             Some("production") => Some(ApnsEnvironment::Production),
             Some("sandbox") => Some(ApnsEnvironment::Sandbox),
             Some(other) => {
-                let found: String = other.chars().take(32).collect();
+                let found = format!("{:?}", shown(other));
                 errors.push(FieldError::new("environment", found, "production or sandbox"));
                 None
             }
@@ -90,5 +87,16 @@ impl Intake for ApnsIntake {
 
     fn ttl_s_max(&self) -> u32 {
         ttl::max_s(ChannelKind::Apns)
+    }
+}
+
+/// Why this is no device token. Never repeats it: who knows it can send to the device.
+fn flaw(token: &str) -> Option<String> {
+    let odd = token.chars().filter(|c| !c.is_ascii_hexdigit()).count();
+    match token.len() {
+        0 => Some("an empty text".to_owned()),
+        _ if odd > 0 => Some(format!("{odd} characters that are no hexadecimal digits")),
+        len if len > TOKEN_MAX || len % 2 == 1 => Some(format!("{len} digits")),
+        _ => None,
     }
 }

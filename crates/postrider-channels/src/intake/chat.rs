@@ -3,21 +3,25 @@
 use std::sync::Arc;
 
 use postrider_core::content::{Content, raw_bytes};
-use postrider_core::{ChannelKind, FieldError, Intake, Target};
+use postrider_core::{ChannelKind, FieldError, Intake, Target, shape};
 use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{NetworkPolicy, check_url, origin, shape_error};
+use super::{NetworkPolicy, check_url, is_blank, origin, read};
+use crate::chat::{Flavours, flaw};
 
 /// More than any of the services takes.
 const PAYLOAD_MAX: usize = 256 * 1024;
 
 pub struct ChatIntake {
     policy: NetworkPolicy,
+    flavours: Flavours,
 }
 
 impl ChatIntake {
-    pub fn new(policy: NetworkPolicy) -> Self {
-        Self { policy }
+    pub fn new(policy: NetworkPolicy, flavours: Flavours) -> Self {
+        Self { policy, flavours }
     }
 }
 
@@ -35,7 +39,7 @@ impl Intake for ChatIntake {
     }
 
     fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
-        let written: Written = serde_json::from_str(address).map_err(|e| shape_error(&e, "url"))?;
+        let written: Written = read(address, "url")?;
         check_url("url", &written.url, self.policy).map_err(|error| vec![error])?;
         Ok(Target::Chat { url: written.url.into() })
     }
@@ -45,30 +49,48 @@ impl Intake for ChatIntake {
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        let wrong = |field: &str, found: String, allowed: &str| {
-            Err(vec![FieldError::new(field, found, allowed)])
-        };
-        if let Some(payload) = content.chat.as_ref().and_then(|own| own.payload) {
-            let len = raw_bytes(payload).len();
-            return match len {
-                0 => wrong("chat.payload", "nothing".to_owned(), "what the chat service takes"),
-                1..=PAYLOAD_MAX => Ok(()),
-                _ => wrong("chat.payload", format!("{len} bytes"), "at most 262144 bytes"),
-            };
+        if let Some(payload) = payload(content) {
+            return read_payload(payload).map(|_| ()).map_err(|error| vec![error]);
         }
         let words = [&content.title, &content.body, &content.url];
-        if words.into_iter().flatten().all(|text| text.trim().is_empty()) {
-            return wrong(
-                "body",
-                "nothing to say".to_owned(),
-                "title, body or url, or chat.payload",
-            );
+        if words.into_iter().flatten().all(|text| is_blank(text)) {
+            let allowed = "title, body or url, or chat.payload";
+            return Err(vec![FieldError::new("body", "nothing to say", allowed)]);
         }
         Ok(())
     }
 
+    fn check_for(&self, target: &Target, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
+        let Some(payload) = payload(content) else { return Ok(()) };
+        let (value, len) = read_payload(payload).map_err(|error| vec![error])?;
+        match flaw(self.flavours.of(target.place()), &value, len) {
+            Some(error) => Err(vec![error]),
+            None => Ok(()),
+        }
+    }
+
     fn ttl_s_max(&self) -> u32 {
         super::TTL_S_MAX
+    }
+}
+
+fn payload<'a>(content: &Content<'a>) -> Option<&'a RawValue> {
+    content.chat.as_ref().and_then(|own| own.payload)
+}
+
+/// What will be posted, and its length. All services take objects only.
+fn read_payload(payload: &RawValue) -> Result<(Value, usize), FieldError> {
+    let text = raw_bytes(payload);
+    let wrong = |found: &str, allowed: &str| FieldError::new("chat.payload", found, allowed);
+    if text.len() > PAYLOAD_MAX {
+        return Err(wrong(&format!("{} bytes", text.len()), "at most 262144 bytes"));
+    }
+    let allowed = "a JSON object as the chat service takes it";
+    match serde_json::from_str(&text) {
+        Ok(value @ Value::Object(_)) => Ok((value, text.len())),
+        Ok(other) => Err(wrong(shape::kind(&other), allowed)),
+        Err(_) if text.is_empty() => Err(wrong("an empty text", allowed)),
+        Err(_) => Err(wrong("a text that is no JSON", allowed)),
     }
 }
 
@@ -78,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_webhook_must_be_public_and_something_must_be_said() {
-        let intake = ChatIntake::new(NetworkPolicy::default());
+        let intake = ChatIntake::new(NetworkPolicy::default(), Flavours::default());
         let target = |url: &str| {
             intake.target(&serde_json::json!({"channel": "chat", "url": url}).to_string())
         };

@@ -8,7 +8,7 @@ use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
 use serde::Deserialize;
 use url::Host;
 
-use super::{NetworkPolicy, Serves, check_url, shape_error};
+use super::{NetworkPolicy, Serves, check_url, is_blank, read};
 use crate::email::is_atext;
 
 const LOCAL_MAX: usize = 64;
@@ -50,8 +50,7 @@ impl Intake for EmailIntake {
     }
 
     fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
-        let written: Written = serde_json::from_str(address)
-            .map_err(|e| shape_error(&e, "email, and optionally name"))?;
+        let written: Written = read(address, "email, and optionally name")?;
         let mut errors = Vec::new();
         let email = normalise(&written.email, self.policy.allow_private_targets)
             .map_err(|found| errors.push(wrong_address("email", found)));
@@ -79,16 +78,27 @@ impl Intake for EmailIntake {
         if let Some((field, text)) = named.or(content.title.as_deref().map(|t| ("title", t))) {
             errors.extend(check_line(field, text, SUBJECT_MAX).err());
         }
-        let parts = own.map(|own| [own.text.as_deref(), own.html.as_deref()]).unwrap_or_default();
-        let parts = parts.into_iter().flatten().chain(content.body.as_deref());
-        let (count, size) = parts.fold((0, 0), |(n, size), part| (n + 1, size + part.len()));
-        if count == 0 && content.title.is_none() && subject.is_none() {
+        let parts = [
+            ("email.text", own.and_then(|own| own.text.as_deref())),
+            ("email.html", own.and_then(|own| own.html.as_deref())),
+            ("body", content.body.as_deref()),
+        ];
+        let parts = || parts.iter().filter_map(|(field, part)| Some((*field, (*part)?)));
+        let said = parts().map(|(_, part)| part).chain(subject).chain(content.title.as_deref());
+        if said.into_iter().all(is_blank) {
             let allowed = "title, body, or email.subject with email.text or email.html";
             errors.push(FieldError::new("email", "nothing to say", allowed));
         }
+        for (field, _) in parts().filter(|(_, part)| part.contains('\0')) {
+            let found = "the control character U+0000";
+            errors.push(FieldError::new(field, found, "text without it"));
+        }
+        let size: usize = parts().map(|(_, part)| part.len()).sum();
         if size > PARTS_MAX {
-            let found = format!("{size} bytes of text and HTML");
-            errors.push(FieldError::new("email", found, format!("at most {PARTS_MAX} bytes")));
+            let largest = parts().max_by_key(|(_, part)| part.len());
+            let field = largest.map_or("email", |(field, _)| field);
+            let found = format!("{size} bytes of text and HTML in all");
+            errors.push(FieldError::new(field, found, format!("at most {PARTS_MAX} bytes")));
         }
         if let Some(own) = own {
             self.check_addresses(own, &mut errors);
@@ -124,9 +134,14 @@ impl EmailIntake {
 pub fn check_unsubscribe(field: &str, url: &str, policy: NetworkPolicy) -> Result<(), FieldError> {
     let allowed =
         "an https:// URL of at most 900 printable ASCII characters without < > , or blanks";
-    let odd = |b: u8| !(b'!'..=b'~').contains(&b) || b"<>,".contains(&b);
-    if url.len() > UNSUBSCRIBE_MAX || url.bytes().any(odd) {
-        return Err(FieldError::new(field, "something else", allowed));
+    if url.len() > UNSUBSCRIBE_MAX {
+        return Err(FieldError::new(field, format!("{} bytes", url.len()), allowed));
+    }
+    if url.bytes().any(|b| b"<>,".contains(&b)) {
+        return Err(FieldError::new(field, "a bracket or comma", allowed));
+    }
+    if url.starts_with("http:") {
+        return Err(FieldError::new(field, "http://", allowed));
     }
     check_url(field, url, policy).map(|_| ())
 }
@@ -156,16 +171,29 @@ fn wrong_address(field: &str, found: &'static str) -> FieldError {
 /// wrong and never repeats the address.
 pub fn normalise(address: &str, allow_local: bool) -> Result<String, &'static str> {
     if address.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err("a blank or line break");
+        return Err("a blank, line break or control character");
+    }
+    if address.chars().any(is_invisible) {
+        return Err("an invisible character");
     }
     let (local, domain) = address.rsplit_once('@').ok_or("no @")?;
     let atom =
         |part: &str| !part.is_empty() && part.chars().all(|c| !c.is_ascii() || is_atext(c as u8));
+    if local.starts_with('"') {
+        return Err("a name in quotes before the @");
+    }
+    if local.contains('@') {
+        return Err("more than one @");
+    }
     if local.len() > LOCAL_MAX {
         return Err("more than 64 bytes before the @");
     }
     if !local.split('.').all(atom) {
         return Err("something that is no name before the @");
+    }
+    // A parser of URLs would decode %2e.
+    if domain.contains('%') {
+        return Err("a % behind the @");
     }
     let Ok(Host::Domain(domain)) = Host::parse(domain) else {
         return Err("no domain behind the @");
@@ -180,6 +208,12 @@ pub fn normalise(address: &str, allow_local: bool) -> Result<String, &'static st
     }
     let address = format!("{local}@{domain}");
     if address.len() > ADDRESS_MAX { Err("more than 254 bytes") } else { Ok(address) }
+}
+
+/// Shown as nothing, or turning what is around it the other way: nobody's name, but good to forge one.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -265,7 +299,7 @@ mod tests {
     fn an_empty_or_huge_mail_is_refused() {
         assert_eq!(refused(r#"{"url":"https://a.example"}"#)[0].1, "nothing to say");
         let huge = format!(r#"{{"title":"x","body":"{}"}}"#, "x".repeat(PARTS_MAX + 1));
-        assert_eq!(refused(&huge)[0].0, "email");
+        assert_eq!(refused(&huge)[0].0, "body");
         let long = format!(r#"{{"title":"{}"}}"#, "x".repeat(901));
         assert_eq!(refused(&long), [("title".into(), "901 characters".into())]);
         assert!(refused(r#"{"title":"x"}"#).is_empty());

@@ -7,7 +7,7 @@ use postrider_core::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
 use serde::Deserialize;
 
-use super::shape_error;
+use super::{read, shown};
 use crate::accounts::Accounts;
 use crate::fcm::{Project, render};
 
@@ -34,6 +34,8 @@ struct Device {
     project: Option<String>,
 }
 
+/// Google promises no length; these only keep nonsense out.
+const NAME_MIN: usize = 8;
 const NAME_MAX: usize = 4096;
 
 impl Intake for FcmIntake {
@@ -47,17 +49,27 @@ impl Intake for FcmIntake {
 
     fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
         let shape = "token or fid, and optionally project";
-        let device: Device = serde_json::from_str(address).map_err(|e| shape_error(&e, shape))?;
-        let project = device.project.map(Into::into);
-        let device = match (device.token, device.fid) {
-            (Some(token), None) => FcmDevice::Token(check("token", token)?),
-            (None, Some(fid)) => FcmDevice::Fid(check("fid", fid)?),
+        let Device { token, fid, project, .. } = read(address, shape)?;
+        let mut errors = Vec::new();
+        match (&token, &fid) {
+            (Some(token), None) => errors.extend(flaw("token", token)),
+            (None, Some(fid)) => errors.extend(flaw("fid", fid)),
             (both, _) => {
                 let found = if both.is_some() { "both token and fid" } else { "nothing" };
-                return Err(vec![FieldError::new("token", found, "either token or fid")]);
+                errors.push(FieldError::new("token", found, "either token or fid"));
             }
-        };
-        Ok(Target::Fcm { device, project })
+        }
+        if let Some(wrong) = project.as_deref().filter(|name| !is_project(name)) {
+            let allowed = "a Firebase project's id: 1 to 63 of a-z, 0-9, -, : and .";
+            errors.push(FieldError::new("project", format!("{:?}", shown(wrong)), allowed));
+        }
+        let device = token.map(|token| FcmDevice::Token(token.into()));
+        match device.or(fid.map(|fid| FcmDevice::Fid(fid.into()))) {
+            Some(device) if errors.is_empty() => {
+                Ok(Target::Fcm { device, project: project.map(Into::into) })
+            }
+            _ => Err(errors),
+        }
     }
 
     fn provider(&self, _target: &Target) -> Arc<str> {
@@ -73,12 +85,20 @@ impl Intake for FcmIntake {
     }
 }
 
-/// Never repeats it: who knows a token can send to its device.
-fn check(field: &str, name: String) -> Result<Box<str>, Vec<FieldError>> {
-    let legal = |b: u8| b.is_ascii_alphanumeric() || b"-_:.=%+/~".contains(&b);
-    if !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(legal) {
-        return Ok(name.into());
-    }
-    let allowed = "1 to 4096 letters, digits and -_:.=%+/~, as the app's Firebase SDK gives it";
-    Err(vec![FieldError::new(field, format!("{} bytes of something else", name.len()), allowed)])
+/// Why this names no device. Never repeats it: who knows a token can send to its device.
+fn flaw(field: &str, name: &str) -> Option<FieldError> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_:.=%+/~".contains(c);
+    let odd = name.chars().filter(|c| !legal(*c)).count();
+    let found = match name.len() {
+        _ if odd > 0 => format!("{odd} characters that are in no token"),
+        NAME_MIN..=NAME_MAX => return None,
+        len => format!("{len} characters"),
+    };
+    let allowed = "8 to 4096 letters, digits and -_:.=%+/~, as the app's Firebase SDK gives it";
+    Some(FieldError::new(field, found, allowed))
+}
+
+fn is_project(name: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-:.".contains(&b);
+    (1..=63).contains(&name.len()) && name.bytes().all(legal)
 }

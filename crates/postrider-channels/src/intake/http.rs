@@ -8,7 +8,7 @@ use postrider_core::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target};
 use serde::Deserialize;
 
-use super::{NetworkPolicy, check_url, origin, shape_error};
+use super::{NetworkPolicy, check_url, origin, read, shown};
 
 pub struct HttpIntake {
     policy: NetworkPolicy,
@@ -42,10 +42,12 @@ fn post() -> String {
 const SECRET_HEADERS: [&str; 5] =
     ["authorization", "proxy-authorization", "cookie", "x-api-key", "x-auth-token"];
 /// Headers that belong to the connection, not to the request.
-const HOP_HEADERS: [&str; 9] = [
+const HOP_HEADERS: [&str; 11] = [
     "connection",
     "content-length",
+    "expect",
     "host",
+    "http2-settings",
     "keep-alive",
     "proxy-connection",
     "te",
@@ -54,6 +56,10 @@ const HOP_HEADERS: [&str; 9] = [
     "upgrade",
 ];
 const HEADERS_MAX: usize = 64;
+/// Names and values together: what common servers take.
+const HEADERS_BYTES_MAX: usize = 8 * 1024;
+const METHOD_MAX: usize = 32;
+const REFERENCE_MAX: usize = 1024;
 const METHODS: &str =
     "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS or another token; not CONNECT or TRACE";
 
@@ -64,23 +70,18 @@ impl Intake for HttpIntake {
 
     fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
         let shape = "method, url, headers {name: value}, credential (env:NAME or file:PATH)";
-        let request: Request = serde_json::from_str(address).map_err(|e| shape_error(&e, shape))?;
+        let request: Request = read(address, shape)?;
         let mut errors = Vec::new();
         if let Err(error) = check_url("url", &request.url, self.policy) {
             errors.push(error);
         }
         let method = request.method.to_ascii_uppercase();
-        if Method::from_bytes(method.as_bytes()).is_err() || matches!(&*method, "CONNECT" | "TRACE")
-        {
-            errors.push(FieldError::new(
-                "method",
-                method.chars().take(32).collect::<String>(),
-                METHODS,
-            ));
+        let is_token = method.len() <= METHOD_MAX && Method::from_bytes(method.as_bytes()).is_ok();
+        if !is_token || matches!(&*method, "CONNECT" | "TRACE") {
+            errors.push(FieldError::new("method", format!("{:?}", shown(&method)), METHODS));
         }
         let credential = request.credential;
-        if credential.as_deref().is_some_and(|c| !c.starts_with("env:") && !c.starts_with("file:"))
-        {
+        if credential.as_deref().is_some_and(|reference| !is_reference(reference)) {
             let allowed = "a reference, env:NAME or file:PATH; never the secret itself";
             errors.push(FieldError::new("credential", "something else", allowed));
         }
@@ -109,6 +110,17 @@ impl Intake for HttpIntake {
     }
 }
 
+/// `env:NAME` or `file:PATH`.
+fn is_reference(text: &str) -> bool {
+    let named = |name: &str| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
+    let path = |path: &str| {
+        !path.is_empty() && path.len() <= REFERENCE_MAX && !path.chars().any(char::is_control)
+    };
+    text.strip_prefix("env:").is_some_and(named) || text.strip_prefix("file:").is_some_and(path)
+}
+
 fn check_headers(
     given: BTreeMap<String, String>,
     has_credential: bool,
@@ -117,33 +129,44 @@ fn check_headers(
     if given.len() > HEADERS_MAX {
         errors.push(FieldError::new("headers", format!("{} headers", given.len()), "at most 64"));
     }
-    let mut kept = BTreeMap::new();
+    let bytes: usize = given.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > HEADERS_BYTES_MAX {
+        let allowed = "at most 8192 bytes of names and values";
+        errors.push(FieldError::new("headers", format!("{bytes} bytes"), allowed));
+    }
+    let mut kept: BTreeMap<Box<str>, Box<str>> = BTreeMap::new();
     for (name, value) in given {
         let lower = name.to_ascii_lowercase();
-        let field = || format!("headers.{}", lower.chars().take(64).collect::<String>());
-        if HeaderName::from_bytes(lower.as_bytes()).is_err()
-            || HeaderValue::from_str(&value).is_err()
+        if let Some((found, allowed)) = flaw(&lower, &value, has_credential) {
+            errors.push(FieldError::new(format!("headers.{}", shown(&lower)), found, allowed));
+        } else if !SECRET_HEADERS.contains(&&*lower)
+            && kept.insert(lower.as_str().into(), value.into()).is_some()
         {
-            errors.push(FieldError::new(
-                field(),
-                "not a header",
-                "a header's name and value, without line breaks",
-            ));
-        } else if HOP_HEADERS.contains(&&*lower) {
-            errors.push(FieldError::new(
-                field(),
-                "a header of the connection",
-                "none: it is set when the request is sent",
-            ));
-        } else if SECRET_HEADERS.contains(&&*lower) {
-            if !has_credential {
-                let allowed =
-                    "no secret is stored: name it by credential, e.g. \"env:BILLING_TOKEN\"";
-                errors.push(FieldError::new(field(), "a credential", allowed));
-            }
-        } else {
-            kept.insert(lower.into(), value.into());
+            let field = format!("headers.{}", shown(&lower));
+            errors.push(FieldError::new(field, "given twice", "given once, in whichever case"));
         }
     }
     kept
+}
+
+/// Why a header cannot go with a request: what it is, and what is allowed.
+fn flaw(name: &str, value: &str, has_credential: bool) -> Option<(&'static str, &'static str)> {
+    if HeaderName::from_bytes(name.as_bytes()).is_err() {
+        return Some(("no header's name", "a name of letters, digits and hyphens"));
+    }
+    if HOP_HEADERS.contains(&name) {
+        return Some(("a header of the connection", "none: it is set when the request is sent"));
+    }
+    if HeaderValue::from_str(value).is_err() {
+        let found = match value.chars().find(|c| c.is_control()) {
+            Some('\r' | '\n') => "a line break in its value",
+            _ => "a control character in its value",
+        };
+        return Some((found, "a value in one line, without control characters"));
+    }
+    let secret = SECRET_HEADERS.contains(&name) && !has_credential;
+    secret.then_some((
+        "a credential",
+        "no secret is stored: name it by credential, e.g. \"env:BILLING_TOKEN\"",
+    ))
 }

@@ -13,7 +13,8 @@ mod webpush;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use postrider_core::{FieldError, Intake, TenantId};
+use postrider_core::{FieldError, Intake, TenantId, shape};
+use serde::Deserialize;
 use url::{Host, Url};
 
 pub use apns::ApnsIntake;
@@ -25,7 +26,7 @@ pub use sms::SmsIntake;
 pub use webhook::WebhookIntake;
 pub use webpush::WebpushIntake;
 
-use crate::pool::is_public;
+use crate::pool::{Origin, is_public};
 
 /// Where messages may be sent at all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,6 +58,14 @@ fn check_url(field: &str, text: &str, policy: NetworkPolicy) -> Result<Url, Fiel
     let wrong = |found: &str, allowed: &str| Err(FieldError::new(field, found, allowed));
     if text.len() > URL_MAX {
         return wrong(&format!("{} bytes", text.len()), "at most 2048 bytes");
+    }
+    if let Some(odd) = text.bytes().find(|b| !(b'!'..=b'~').contains(b)) {
+        let found = match odd {
+            b' ' => "a blank",
+            0x80.. => "a character outside of ASCII",
+            _ => "a control character",
+        };
+        return wrong(found, "a URL in ASCII: host names as xn--…, everything else as %…");
     }
     let Ok(url) = Url::parse(text) else {
         return wrong("not a URL", "an absolute URL, https://…");
@@ -90,7 +99,26 @@ fn check_url(field: &str, text: &str, policy: NetworkPolicy) -> Result<Url, Fiel
             "a public host (set network.allow_private_targets to allow private ones)",
         );
     }
+    if !is_plain(text, &url) {
+        return wrong(
+            "a URL that can be read in more than one way",
+            "scheme://host[:port]/path as it is sent: no \\, the host without %… and in its usual form",
+        );
+    }
     Ok(url)
+}
+
+/// Whether the one who connects will read the same host and port out of it. What is checked here
+/// and what is called later must not differ.
+fn is_plain(text: &str, url: &Url) -> bool {
+    let Ok(origin) = Origin::parse(text) else { return false };
+    let same_host = match url.host() {
+        Some(Host::Ipv4(ip)) => origin.ip() == Some(IpAddr::V4(ip)),
+        Some(Host::Ipv6(ip)) => origin.ip() == Some(IpAddr::V6(ip)),
+        Some(Host::Domain(name)) => origin.host() == name,
+        None => false,
+    };
+    same_host && url.port_or_known_default() == Some(origin.port())
 }
 
 fn is_local_name(name: &str) -> bool {
@@ -111,18 +139,20 @@ pub fn origin(url: &str) -> Arc<str> {
     origin.strip_suffix(default).unwrap_or(&origin).into()
 }
 
-/// Turns a deserialisation error into one about the field it names.
-fn shape_error(error: &serde_json::Error, allowed: &str) -> Vec<FieldError> {
-    let text = error.to_string();
-    let quoted = text.split('`').nth(1).unwrap_or_default();
-    let found = if text.starts_with("unknown field") {
-        "unknown field"
-    } else if text.starts_with("missing field") {
-        "nothing"
-    } else {
-        return vec![FieldError::new("", "a field of another type", allowed)];
-    };
-    vec![FieldError::new(quoted, found, allowed)]
+/// An address as a caller wrote it.
+fn read<'de, T: Deserialize<'de>>(address: &'de str, fields: &str) -> Result<T, Vec<FieldError>> {
+    shape::read(address, fields).map_err(|error| vec![error])
+}
+
+/// At most so much of a caller's word as is needed to recognise it; for what is no secret.
+fn shown(word: &str) -> String {
+    let plain = word.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    plain.take(32).collect()
+}
+
+/// Text that nothing is said by.
+fn is_blank(text: &str) -> bool {
+    text.chars().all(|c| c.is_whitespace() || c.is_control())
 }
 
 #[cfg(test)]
@@ -150,6 +180,20 @@ mod tests {
             "https://example.com/#x",
             "/relative",
             "https://",
+            "https:example.com/x",
+            "https:\\\\example.com\\x",
+            "https://example.com\\@evil.example/",
+            "https://exa%6dple.com/",
+            "https://example.com/a b",
+            "https://example.com/\tx",
+            " https://example.com/",
+            "https://example.com/x\r\nHost: evil.example",
+            "https://b\u{fc}cher.example/",
+            "https://example.com/\u{fc}",
+            "https://0300.0250.0.1/",
+            "https://example.com:0/",
+            "https://example.com:/",
+            "https://example.com:65536/",
         ] {
             assert!(check_url("url", bad, STRICT).is_err(), "{bad}");
         }

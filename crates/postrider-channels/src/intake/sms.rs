@@ -6,7 +6,7 @@ use postrider_core::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
 use serde::Deserialize;
 
-use super::{Serves, shape_error};
+use super::{Serves, is_blank, read};
 use crate::sms::render;
 
 /// What gateways take at the most.
@@ -40,8 +40,7 @@ impl Intake for SmsIntake {
     }
 
     fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
-        let written: Written =
-            serde_json::from_str(address).map_err(|e| shape_error(&e, "phone"))?;
+        let written: Written = read(address, "phone")?;
         match normalise(&written.phone) {
             Ok(phone) => Ok(Target::Sms { phone: phone.into() }),
             Err(found) => {
@@ -62,7 +61,7 @@ impl Intake for SmsIntake {
         let field = if own { "sms.text" } else { "body" };
         let wrong =
             |found: String, allowed: &str| Err(vec![FieldError::new(field, found, allowed)]);
-        if text.trim().is_empty() {
+        if is_blank(&text) {
             return wrong("nothing to say".to_owned(), "sms.text, or title, body or url");
         }
         let odd = |c: &char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');

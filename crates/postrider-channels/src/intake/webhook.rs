@@ -8,7 +8,7 @@ use postrider_core::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target};
 use serde::Deserialize;
 
-use super::{NetworkPolicy, check_url, origin, shape_error};
+use super::{NetworkPolicy, check_url, origin, read};
 
 pub struct WebhookIntake {
     policy: NetworkPolicy,
@@ -40,15 +40,20 @@ impl Intake for WebhookIntake {
 
     fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
         let shape = "url, and optionally secrets (whsec_…, newest first)";
-        let endpoint: Endpoint =
-            serde_json::from_str(address).map_err(|e| shape_error(&e, shape))?;
+        let endpoint: Endpoint = read(address, shape)?;
         let mut errors = Vec::new();
         if let Err(error) = check_url("url", &endpoint.url, self.policy) {
             errors.push(error);
         }
-        if endpoint.secrets.len() > SECRETS_MAX || !endpoint.secrets.iter().all(|s| is_secret(s)) {
-            let allowed = "at most 3 secrets: whsec_ and 24 to 64 bytes in base64";
-            errors.push(FieldError::new("secrets", "something else", allowed));
+        if endpoint.secrets.len() > SECRETS_MAX {
+            let found = format!("{} secrets", endpoint.secrets.len());
+            errors.push(FieldError::new("secrets", found, "at most 3 secrets"));
+        }
+        for (nth, secret) in endpoint.secrets.iter().enumerate().take(SECRETS_MAX) {
+            if let Some(found) = flaw(secret) {
+                let allowed = "whsec_ and 24 to 64 bytes in base64";
+                errors.push(FieldError::new(format!("secrets[{nth}]"), found, allowed));
+            }
         }
         if !errors.is_empty() {
             return Err(errors);
@@ -70,7 +75,14 @@ impl Intake for WebhookIntake {
     }
 }
 
-fn is_secret(text: &str) -> bool {
-    let bytes = text.strip_prefix("whsec_").and_then(|b64| STANDARD.decode(b64).ok());
-    bytes.is_some_and(|b| (24..=64).contains(&b.len()))
+/// Why this is no signing secret. Never repeats it.
+fn flaw(secret: &str) -> Option<String> {
+    let Some(base64) = secret.strip_prefix("whsec_") else {
+        return Some("no whsec_ at its beginning".to_owned());
+    };
+    match STANDARD.decode(base64) {
+        Ok(bytes) if (24..=64).contains(&bytes.len()) => None,
+        Ok(bytes) => Some(format!("{} bytes", bytes.len())),
+        Err(_) => Some("no base64 behind whsec_".to_owned()),
+    }
 }

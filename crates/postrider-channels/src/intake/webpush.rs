@@ -6,10 +6,11 @@ use aws_lc_rs::agreement::{ECDH_P256, ParsedPublicKey, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postrider_core::content::Content;
+use postrider_core::shape::object;
 use postrider_core::{ChannelKind, FieldError, Intake, KeyId, Target};
 use serde::Deserialize;
 
-use super::{NetworkPolicy, check_url, origin, shape_error};
+use super::{NetworkPolicy, check_url, origin, read, shown};
 use crate::webpush::{PLAINTEXT_MAX, plaintext_len};
 
 pub struct WebpushIntake {
@@ -37,6 +38,7 @@ struct Subscription {
     #[serde(rename = "channel")]
     _channel: String,
     endpoint: String,
+    #[serde(deserialize_with = "object")]
     keys: Keys,
     /// Browsers send it; it is almost always null and says nothing that we need.
     #[serde(rename = "expirationTime", default)]
@@ -44,6 +46,9 @@ struct Subscription {
     /// `PushManager.supportedContentEncodings`, where the page passes it on.
     #[serde(default)]
     encodings: Option<Vec<String>>,
+    /// The one of them that the page chose.
+    #[serde(rename = "contentEncoding", default)]
+    encoding: Option<String>,
     #[serde(default)]
     vapid_key: Option<String>,
 }
@@ -55,8 +60,9 @@ struct Keys {
     auth: String,
 }
 
-const SHAPE: &str =
-    "endpoint, keys {p256dh, auth}, and optionally vapid_key, encodings, expirationTime";
+const SHAPE: &str = "endpoint, keys {p256dh, auth}, and optionally vapid_key, encodings, \
+                     contentEncoding, expirationTime";
+const ENCODING: &str = "aes128gcm";
 
 impl Intake for WebpushIntake {
     fn kind(&self) -> ChannelKind {
@@ -64,8 +70,7 @@ impl Intake for WebpushIntake {
     }
 
     fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
-        let sub: Subscription =
-            serde_json::from_str(address).map_err(|e| shape_error(&e, SHAPE))?;
+        let sub: Subscription = read(address, SHAPE)?;
         let mut errors = Vec::new();
         if let Err(error) = self.check_endpoint(&sub.endpoint) {
             errors.push(error);
@@ -80,10 +85,15 @@ impl Intake for WebpushIntake {
             let allowed = "16 bytes, base64url (subscription.toJSON().keys.auth)";
             errors.push(FieldError::new("keys.auth", describe(&sub.keys.auth), allowed));
         }
-        if sub.encodings.is_some_and(|list| !list.iter().any(|e| e == "aes128gcm")) {
+        if sub.encodings.is_some_and(|list| !list.iter().any(|e| e == ENCODING)) {
             let allowed =
                 "a list with aes128gcm; the browser must be updated, aesgcm is no longer sent";
             errors.push(FieldError::new("encodings", "no aes128gcm", allowed));
+        }
+        if let Some(other) = sub.encoding.filter(|chosen| chosen != ENCODING) {
+            let allowed =
+                "aes128gcm; aesgcm is no longer sent, subscribe again with a newer browser";
+            errors.push(FieldError::new("contentEncoding", shown(&other), allowed));
         }
         let vapid_key =
             sub.vapid_key.as_deref().map(str::parse::<KeyId>).transpose().unwrap_or_else(|_| {

@@ -145,7 +145,7 @@ impl Rig {
             }
             ChannelKind::Webhook => Box::new(WebhookChannel::new(wiring, Arc::new(Secrets))),
             ChannelKind::Http => Box::new(HttpChannel::new(wiring, Arc::new(OneCredential))),
-            ChannelKind::Chat => Box::new(ChatChannel::new(wiring, BTreeMap::new())),
+            ChannelKind::Chat => Box::new(ChatChannel::new(wiring, BTreeMap::new().into())),
             other => panic!("{other} is not in this suite"),
         };
         Self { kind, clock, pool, channel: Built::Ready(channel) }

@@ -19,21 +19,21 @@ use postrider_core::message::Envelope;
 use postrider_core::store::{NewAddress, NewDelivery, NewMessage, Store};
 use postrider_core::{
     Address, AddressHash, AddressStatus, ChannelKind, Class, Clock, FieldError, Intake, LaneKey,
-    Target, TenantId,
+    Target, TenantId, shape,
 };
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::policies::{Policies, Policy};
 use admit::Refused;
-use places::channels;
+use places::targets;
 pub use refusal::Refusal;
-use request::{Audience, Request, shorten, unknown_field};
+use request::{Audience, Request, shorten};
 use room::Room;
 
 /// The most addresses that one message is expanded to at the gate.
 const ADDRESSES_MAX: usize = 10_000;
 const LANES_CACHED_MAX: usize = 10_000;
+const LINK_MAX: usize = 2_048;
 /// The name of the class that a message gets if it names none.
 pub const DEFAULT_CLASS: &str = "transactional";
 
@@ -237,13 +237,13 @@ impl Gate {
         #[derive(Deserialize)]
         struct Which<'a> {
             #[serde(borrow)]
-            channel: Option<&'a RawValue>,
+            channel: Option<Cow<'a, str>>,
         }
         let wrong = |found: &str| vec![FieldError::new("channel", found, self.configured(tenant))];
-        let which: Which<'_> = serde_json::from_str(json).map_err(|_| wrong("nothing"))?;
-        let Some(raw) = which.channel else { return Err(wrong("nothing")) };
-        let name = raw.get().trim_matches('"');
-        let kind = ChannelKind::parse(name).ok_or_else(|| wrong(&shorten(name)))?;
+        let which: Which<'_> = shape::read(json, "an object, or the id of an address, adr_…")
+            .map_err(|error| vec![error])?;
+        let name = which.channel.ok_or_else(|| wrong("nothing"))?;
+        let kind = ChannelKind::parse(&name).ok_or_else(|| wrong(&shorten(&name)))?;
         match self.intake(tenant, kind) {
             Some(intake) => intake.target(json),
             None => Err(wrong(&format!("{kind}, which is not configured"))),
@@ -300,8 +300,9 @@ impl Gate {
         class: &Class,
         deliveries: &[NewDelivery],
     ) -> Result<u32, Refusal> {
-        let longest = |kind| self.intakes.get(&kind).map_or(0, |i| i.ttl_s_max());
-        let max = channels(deliveries).map(longest).min().unwrap_or(0);
+        let longest =
+            |target: &Target| self.intakes.get(&target.channel()).map_or(0, |i| i.ttl_s_max());
+        let max = targets(deliveries).map(longest).min().unwrap_or(0);
         let Some(asked) = request.ttl_s else { return Ok(class.ttl_s.min(max)) };
         u32::try_from(asked).ok().filter(|ttl| *ttl <= max).ok_or_else(|| {
             Refusal::field("ttl_s", asked.to_string(), format!("0 to {max}; 0 means now or never"))
@@ -314,18 +315,19 @@ impl Gate {
         content: &Content<'_>,
         deliveries: &[NewDelivery],
     ) -> Result<(), Refusal> {
+        let unfit = |errors| Refusal::invalid(below("content", errors));
         let mut checked: Vec<ChannelKind> = Vec::new();
-        for kind in channels(deliveries) {
+        for target in targets(deliveries) {
+            let kind = target.channel();
+            let intake = self.intake(tenant, kind).ok_or_else(|| {
+                let found = format!("an address of {kind}, which is not configured");
+                Refusal::field("to", found, self.configured(tenant))
+            })?;
             if !checked.contains(&kind) {
                 checked.push(kind);
-                let intake = self.intake(tenant, kind).ok_or_else(|| {
-                    let found = format!("an address of {kind}, which is not configured");
-                    Refusal::field("to", found, self.configured(tenant))
-                })?;
-                intake
-                    .check(content)
-                    .map_err(|errors| Refusal::invalid(below("content", errors)))?;
+                intake.check(content).map_err(unfit)?;
             }
+            intake.check_for(target, content).map_err(unfit)?;
         }
         Ok(())
     }
@@ -345,16 +347,34 @@ fn class(policy: &Policy, name: Option<&str>) -> Result<Arc<Class>, Refusal> {
 }
 
 fn parse_content(text: &str) -> Result<Content<'_>, Refusal> {
-    Content::parse(text).map_err(|error| {
-        let wrong = || {
-            FieldError::new(
-                "content",
-                "a field of another type",
-                "title, body and url as strings, data as any JSON; see the API reference",
-            )
-        };
-        Refusal::invalid(vec![unknown_field("content", &error).unwrap_or_else(wrong)])
-    })
+    if shape::is_deep(text) {
+        let allowed = format!("at most {} levels of objects and lists", shape::DEPTH_MAX);
+        return Err(Refusal::field("content", "more levels than anybody reads", allowed));
+    }
+    let unfit = |error| Refusal::invalid(below("content", vec![error]));
+    let content: Content<'_> = shape::read(text, "").map_err(unfit)?;
+    match content.url.as_deref().and_then(link_flaw) {
+        Some(found) => {
+            let allowed =
+                "a link in one line of at most 2048 bytes, such as https://… or /orders/91";
+            Err(unfit(FieldError::new("url", found, allowed)))
+        }
+        None => Ok(content),
+    }
+}
+
+/// Why a person should not be given this to click on. Apps have schemes of their own, and pages take
+/// paths.
+fn link_flaw(url: &str) -> Option<&'static str> {
+    if url.len() > LINK_MAX {
+        return Some("more than 2048 bytes");
+    }
+    if url.chars().any(|c| c.is_control() || c == ' ') {
+        return Some("a blank or line break");
+    }
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    let runs = ["javascript", "data", "vbscript"].iter().any(|s| scheme.eq_ignore_ascii_case(s));
+    runs.then_some("a link that runs code")
 }
 
 /// The caller's key, from the header or the body.

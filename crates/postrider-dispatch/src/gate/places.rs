@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::class::WhenOpen;
 use postrider_core::store::{Alternative, NewDelivery};
-use postrider_core::{AddressId, ChannelKind, Class, TenantId};
+use postrider_core::{AddressId, Class, Target, TenantId};
 
 use super::request::{Place, shorten};
 use super::{Gate, Refusal, below};
@@ -28,7 +28,10 @@ impl Gate {
             Place::Registered(text) => text,
         };
         let allowed = "the id of a registered address, adr_…";
-        let unknown = || Refusal::field(field, shorten(text), allowed);
+        // What is no id may be an address, which is not repeated.
+        let found =
+            if text.starts_with("adr_") { shorten(text) } else { "another text".to_owned() };
+        let unknown = || Refusal::field(field, found.clone(), allowed);
         let id: AddressId = text.parse().map_err(|_| unknown())?;
         let address = self.store.address(tenant, id).await?.ok_or_else(unknown)?;
         self.registered(address, class).ok_or_else(|| {
@@ -64,10 +67,10 @@ impl Gate {
     }
 }
 
-/// The channels that deliveries may go through.
-pub(super) fn channels(deliveries: &[NewDelivery]) -> impl Iterator<Item = ChannelKind> {
+/// Where deliveries may go.
+pub(super) fn targets(deliveries: &[NewDelivery]) -> impl Iterator<Item = &Target> {
     deliveries.iter().flat_map(|delivery| {
-        let others = delivery.alternatives.iter().map(|other| other.lane.channel);
-        std::iter::once(delivery.lane.channel).chain(others)
+        let others = delivery.alternatives.iter().map(|other| &*other.target);
+        std::iter::once(&*delivery.target).chain(others)
     })
 }

@@ -5,10 +5,12 @@ use std::borrow::Cow;
 
 use postrider_core::backoff::RetryPolicy;
 use postrider_core::message::Priority;
-use postrider_core::{FieldError, Timestamp};
+use postrider_core::{FieldError, Timestamp, shape};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use super::below;
 use super::refusal::Refusal;
 
 pub(super) const TEXT_MAX: usize = 256;
@@ -116,8 +118,7 @@ pub(super) struct Request<'a> {
 
 impl<'a> Request<'a> {
     pub(super) fn parse(body: &'a [u8], now: Timestamp) -> Result<Self, Refusal> {
-        let fields: Fields<'a> =
-            serde_json::from_slice(body).map_err(|e| json_refusal(&e, body))?;
+        let fields: Fields<'a> = whole(body)?;
         let mut read = Read { errors: Vec::new() };
         let to = read.audience(fields.to);
         let request = Self {
@@ -161,11 +162,21 @@ impl Read {
             .ok()
     }
 
+    fn read<'a, T: Deserialize<'a>>(
+        &mut self,
+        field: &str,
+        raw: &'a RawValue,
+        allowed: &str,
+    ) -> Option<T> {
+        let misfit = |error| self.errors.extend(below(field, vec![error]));
+        shape::read(raw.get(), allowed).map_err(misfit).ok()
+    }
+
     fn text(&mut self, field: &str, raw: Option<&RawValue>, max: usize) -> Option<Box<str>> {
         let allowed = format!("a string of 1 to {max} bytes without control characters");
         let text: Box<str> = self.typed(field, raw, &allowed)?;
         if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
-            self.wrong(field, format!("{} bytes: {}", text.len(), shorten(&text)), allowed);
+            self.wrong(field, format!("{} bytes: {:?}", text.len(), shorten(&text)), allowed);
             return None;
         }
         Some(text)
@@ -192,7 +203,7 @@ impl Read {
         if !text.starts_with('{') {
             self.wrong(
                 field,
-                shorten(text),
+                shape::kind_of_text(text),
                 "an object, e.g. {\"title\": \"Shipped\", \"body\": \"Order 91 is on its way\"}",
             );
         }
@@ -215,13 +226,7 @@ impl Read {
 
     fn retry(&mut self, raw: Option<&RawValue>) -> Option<RetryPolicy> {
         let raw = raw.filter(|raw| raw.get() != "null")?;
-        let policy: RetryPolicy = match serde_json::from_str(raw.get()) {
-            Ok(policy) => policy,
-            Err(error) => {
-                self.wrong("retry", shorten(raw.get()), without_position(&error));
-                return None;
-            }
-        };
+        let policy: RetryPolicy = self.read("retry", raw, "")?;
         for error in policy.validate().err().unwrap_or_default() {
             self.wrong(&format!("retry.{}", error.field), error.found, error.allowed);
         }
@@ -234,16 +239,7 @@ impl Read {
             self.wrong("to", "nothing", ALLOWED);
             return None;
         };
-        let to: To<'a> = match serde_json::from_str(raw.get()) {
-            Ok(to) => to,
-            Err(error) => {
-                self.errors.push(
-                    unknown_field("to", &error)
-                        .unwrap_or_else(|| FieldError::new("to", shorten_secret(), ALLOWED)),
-                );
-                return None;
-            }
-        };
+        let to: To<'a> = self.read("to", raw, ALLOWED)?;
         if to.topic.is_some() {
             self.wrong(
                 "to.topic",
@@ -266,17 +262,16 @@ impl Read {
             }),
             (None, Some(one), None) => Some(Audience::Recipients(vec![one])),
             (None, None, Some(many)) if !many.is_empty() => Some(Audience::Recipients(many)),
+            (None, None, Some(_)) => {
+                self.wrong("to.recipients", "an empty list", "at least one recipient");
+                None
+            }
             _ => {
                 self.wrong("to", "none or several of address, recipient, recipients", ALLOWED);
                 None
             }
         }
     }
-}
-
-/// An address is a secret: what was found of it is not repeated.
-fn shorten_secret() -> &'static str {
-    "something else"
 }
 
 /// What was found, fit to be shown in an error.
@@ -288,34 +283,17 @@ pub(super) fn shorten(text: &str) -> String {
     }
 }
 
-/// The name in serde's "unknown field" and "duplicate field" errors, as an error of ours.
-pub(super) fn unknown_field(prefix: &str, error: &serde_json::Error) -> Option<FieldError> {
-    let text = without_position(error);
-    let dot = if prefix.is_empty() { "" } else { "." };
-    if let Some(rest) = text.strip_prefix("unknown field `") {
-        let (name, rest) = rest.split_once('`')?;
-        let allowed = rest.trim_start_matches(", expected ").replace('`', "");
-        return Some(FieldError::new(
-            format!("{prefix}{dot}{}", shorten(name)),
-            "unknown field",
-            allowed,
-        ));
-    }
-    let (name, _) = text.strip_prefix("duplicate field `")?.split_once('`')?;
-    Some(FieldError::new(format!("{prefix}{dot}{name}"), "given twice", "given once"))
-}
-
-fn json_refusal(error: &serde_json::Error, body: &[u8]) -> Refusal {
-    if let Some(field) = unknown_field("", error) {
-        return Refusal::invalid(vec![field]);
-    }
-    if error.is_data() && !body.trim_ascii_start().starts_with(b"{") {
-        return Refusal::field("(body)", "something else", "a JSON object");
-    }
-    Refusal::invalid_json(error.to_string())
-}
-
-fn without_position(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.rsplit_once(" at line ").map_or(text.clone(), |(before, _)| before.to_owned())
+/// The fields, still unread. What is no JSON at all is another error than what is no message.
+fn whole(body: &[u8]) -> Result<Fields<'_>, Refusal> {
+    let broken = |error: &dyn std::fmt::Display| Refusal::invalid_json(error.to_string());
+    let text = std::str::from_utf8(body).map_err(|e| broken(&e))?;
+    shape::read(text, "").map_err(|mut misfit| {
+        if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
+            return broken(&error);
+        }
+        if misfit.field.is_empty() {
+            misfit.field = "(body)".to_owned();
+        }
+        Refusal::invalid(vec![misfit])
+    })
 }

@@ -37,11 +37,11 @@ impl Mailing {
         })
     }
 
-    pub(crate) fn intakes(&self, policy: NetworkPolicy) -> Vec<Arc<dyn Intake>> {
+    pub(crate) fn intakes(&self, config: &Config, policy: NetworkPolicy) -> Vec<Arc<dyn Intake>> {
         vec![
             Arc::new(EmailIntake::new(policy, serves(&self.email))),
             Arc::new(SmsIntake::new(serves(&self.sms))),
-            Arc::new(ChatIntake::new(policy)),
+            Arc::new(ChatIntake::new(policy, config.chat.hosts.clone().into())),
         ]
     }
 
@@ -58,7 +58,7 @@ impl Mailing {
         vec![
             Arc::new(EmailChannel::new(wiring(email.timeout_s), self.email.clone())),
             Arc::new(SmsChannel::new(wiring(sms.timeout_s), self.sms.clone())),
-            Arc::new(ChatChannel::new(wiring(chat.timeout_s), chat.hosts.clone())),
+            Arc::new(ChatChannel::new(wiring(chat.timeout_s), chat.hosts.clone().into())),
         ]
     }
 }

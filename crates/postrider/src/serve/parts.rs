@@ -64,7 +64,7 @@ pub(super) fn intakes(
         allow_plain_http: config.network.allow_plain_http,
     };
     let mut intakes = intake::all(policy);
-    intakes.extend(mailing.intakes(policy));
+    intakes.extend(mailing.intakes(config, policy));
     intakes.extend(pushing.intakes());
     intakes
 }

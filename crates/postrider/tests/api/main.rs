@@ -10,6 +10,7 @@ mod lanes;
 mod mailing;
 mod messages;
 mod pushing;
+mod refusals;
 mod reload;
 mod rights;
 mod server;
