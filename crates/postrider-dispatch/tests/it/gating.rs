@@ -108,7 +108,7 @@ async fn a_refusal_names_the_field_what_was_found_and_what_is_allowed() {
         (format!(r#"{{{HOOK},"ttl":1}}"#), "ttl", "unknown field"),
         (format!(r#"{{{HOOK},"class":"urgent"}}"#), "class", "urgent"),
         (format!(r#"{{{HOOK},"content":{{"titel":"x"}}}}"#), "content.titel", "unknown field"),
-        (format!(r#"{{{HOOK},"content":[]}}"#), "content", "[]"),
+        (format!(r#"{{{HOOK},"content":[]}}"#), "content", "a list"),
         (format!(r#"{{{HOOK},"priority":"asap"}}"#), "priority", "\"asap\""),
         (format!(r#"{{{HOOK},"send_at":"tomorrow"}}"#), "send_at", "tomorrow"),
         (format!(r#"{{{HOOK},"retry":{{"retries":1000000}}}}"#), "retry.retries", "1000000"),
