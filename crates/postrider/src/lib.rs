@@ -11,4 +11,5 @@ pub mod keys;
 pub mod live;
 pub mod sandbox;
 pub mod serve;
+mod stop;
 pub mod telemetry;

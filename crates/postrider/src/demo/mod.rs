@@ -14,6 +14,8 @@ use anyhow::Result;
 use stage::Stage;
 use story::Story;
 
+use crate::stop::told_to_stop;
+
 /// The whole story in one command: providers that fail, a server, traffic, dead letters, replay.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -51,8 +53,18 @@ pub async fn run(args: DemoArgs) -> Result<bool> {
         "The retry policy is shortened (300 ms to 3 s instead of 2 s to 2 min) so that hours fit into seconds."
     );
     println!("Watch it: {}\n", stage.dashboard());
-    let mut story = Story::new(&stage, started + PATIENCE);
-    story.tell(&args).await?;
+    let held = play(&stage, &args, started).await;
+    // Whatever happened, the folder with the demo's keys does not stay.
+    stage.strike().await;
+    held
+}
+
+async fn play(stage: &Stage, args: &DemoArgs, started: Instant) -> Result<bool> {
+    let mut story = Story::new(stage, started + PATIENCE);
+    tokio::select! {
+        told = story.tell(args) => told?,
+        stopped = told_to_stop() => return stopped.map(|()| false),
+    }
     let held = verdict::pronounce(&story).await?;
     println!("\nTold in {:.1} s.", started.elapsed().as_secs_f64());
     if !args.exit {
@@ -61,10 +73,9 @@ pub async fn run(args: DemoArgs) -> Result<bool> {
             stage.dashboard()
         );
         tokio::select! {
-            ended = tokio::signal::ctrl_c() => ended?,
-            failed = story.go_on(&args) => failed?,
+            stopped = told_to_stop() => stopped?,
+            failed = story.go_on(args) => failed?,
         }
     }
-    stage.strike().await;
     Ok(held)
 }

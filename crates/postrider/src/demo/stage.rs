@@ -36,6 +36,8 @@ pub(super) struct Receiver {
 impl Stage {
     pub(super) async fn set(args: &DemoArgs) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("postrider-demo-{}", std::process::id()));
+        // Left by a demo that was killed, in a process that had our number.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
         let ca = folder.join("sandbox-ca.pem");

@@ -120,25 +120,28 @@ impl<'a> Story<'a> {
     }
 
     fn order(&self, n: usize) -> Value {
-        json!({
-            "to": {"address": self.crowd[n % self.crowd.len()].address},
-            "class": "demo",
-            "content": {"title": format!("Order {n}"), "body": "is on its way", "data": {"order": n}},
-            "idempotency_key": format!("crowd-{n}"),
-        })
+        order(n, &self.crowd[n % self.crowd.len()])
     }
 
-    /// When the story is told: a few messages a second for ever, so that there is something to watch.
+    /// When the story is told: a few messages a second for ever, one of them to another channel each time,
+    /// so that there is something to watch.
     pub(super) async fn go_on(&self, args: &DemoArgs) -> Result<()> {
+        use Channel::{Apns, Chat, Email, Fcm, Sms};
+        let others = [Fcm, Apns, Email, Sms, Chat]
+            .map(|channel| self.stage.receiver(channel, Some("regular"), &["200"]));
+        let others: Vec<Receiver> = others.into_iter().collect::<Result<_>>()?;
         let mut next = args.messages;
-        loop {
+        for other in others.iter().cycle() {
             let some = 3 + next % 7;
-            let lines: Vec<String> =
+            let mut lines: Vec<String> =
                 (next..next + some).map(|n| self.order(n).to_string()).collect();
-            self.stage.batch(lines.join("\n")).await?;
             next += some;
+            lines.push(order(next, other).to_string());
+            next += 1;
+            self.stage.batch(lines.join("\n")).await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+        Ok(())
     }
 
     /// Shows the states live until nothing is open any more.
@@ -181,4 +184,18 @@ impl<'a> Story<'a> {
         self.replayed = Some(told.delivery.clone());
         Ok(())
     }
+}
+
+fn order(n: usize, receiver: &Receiver) -> Value {
+    json!({
+        "to": {"address": receiver.address},
+        "class": "demo",
+        "content": {
+            "title": format!("Order {n}"),
+            "body": "is on its way",
+            // Text: the one kind of value that every provider takes.
+            "data": {"order": n.to_string()},
+        },
+        "idempotency_key": format!("crowd-{n}"),
+    })
 }

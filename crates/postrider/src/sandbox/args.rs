@@ -111,7 +111,7 @@ pub async fn run(args: SandboxArgs) -> anyhow::Result<()> {
             sandbox.smtps,
         );
     }
-    told_to_stop().await?;
+    crate::stop::told_to_stop().await?;
     sandbox.shutdown().await;
     Ok(())
 }
@@ -126,14 +126,4 @@ fn ready_json(sandbox: &Sandbox, ca_out: Option<PathBuf>) -> serde_json::Value {
         "ca_file": ca_out,
         "pid": std::process::id(),
     })
-}
-
-async fn told_to_stop() -> anyhow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut term = signal(SignalKind::terminate())?;
-    tokio::select! {
-        done = tokio::signal::ctrl_c() => done?,
-        _ = term.recv() => {}
-    }
-    Ok(())
 }
