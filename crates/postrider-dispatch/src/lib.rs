@@ -13,6 +13,7 @@ mod policies;
 mod roll;
 mod roster;
 mod settler;
+pub mod template;
 mod turn_away;
 
 pub use dispatcher::{Dispatcher, DispatcherConfig, Limits};

@@ -1,0 +1,173 @@
+//! A locale's content with its texts compiled: what is fixed stays as it is, what has variables is
+//! rendered when a message comes. Knows the shape of content and nothing about channels.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use minijinja::Environment;
+use postrider_core::FieldError;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::{engine, guard};
+
+/// Common fields are taken whole or not at all; the others are objects in which each field counts.
+const COMMON: [&str; 4] = ["title", "body", "url", "data"];
+
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// JSON, as it is written out.
+    Fixed(Box<str>),
+    /// A text by its name in the engine.
+    Text(Box<str>),
+    List(Vec<Piece>),
+    Object(Vec<(String, Piece)>),
+}
+
+/// Reads one locale's content.
+pub(super) struct Reader<'a> {
+    pub(super) locale: &'a str,
+    /// Where errors are said to be.
+    pub(super) at: String,
+    pub(super) engine: &'a mut Environment<'static>,
+    pub(super) errors: &'a mut Vec<FieldError>,
+}
+
+impl Reader<'_> {
+    pub(super) fn fields(&mut self, fields: &Map<String, Value>) -> Vec<(String, Piece)> {
+        self.object("", fields)
+    }
+
+    /// What the texts of this locale look at.
+    pub(super) fn variables(&self) -> BTreeSet<String> {
+        let of_locale = |name: &str| name.split('/').next() == Some(self.locale);
+        let texts = self.engine.templates().filter(|(name, _)| of_locale(name));
+        let mut found: BTreeSet<String> =
+            texts.flat_map(|(_, text)| text.undeclared_variables(true)).collect();
+        found.remove("loop");
+        found
+    }
+
+    fn object(&mut self, path: &str, fields: &Map<String, Value>) -> Vec<(String, Piece)> {
+        let mut pieces = Vec::with_capacity(fields.len());
+        for (name, value) in fields {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            pieces.push((name.clone(), self.piece(&path, value)));
+        }
+        pieces
+    }
+
+    fn piece(&mut self, path: &str, value: &Value) -> Piece {
+        match value {
+            Value::String(text) if text.contains('{') => self.text(path, text),
+            Value::Object(fields) => Piece::Object(self.object(path, fields)),
+            Value::Array(items) => {
+                let numbered = items.iter().enumerate();
+                Piece::List(numbered.map(|(n, v)| self.piece(&format!("{path}.{n}"), v)).collect())
+            }
+            fixed => Piece::Fixed(fixed.to_string().into()),
+        }
+    }
+
+    fn text(&mut self, path: &str, text: &str) -> Piece {
+        let name = format!("{}/{path}", self.locale);
+        let compiled = guard::check(text, &engine::SYNTAX).and_then(|()| {
+            let added = self.engine.add_template_owned(name.clone(), text.to_owned());
+            added.map_err(|error| guard::Wrong::of(&error))
+        });
+        if let Err(wrong) = compiled {
+            let field = format!("{}.{path}", self.at);
+            let found = format!("line {}: {}", wrong.line, wrong.found);
+            self.errors.push(FieldError::new(field, found, wrong.allowed));
+        }
+        Piece::Text(name.into())
+    }
+}
+
+/// Says the text of that name, as JSON.
+pub(super) type Say<'a> = dyn FnMut(&str, &mut String) + 'a;
+
+/// Writes the content of a locale as JSON, with the caller's own fields in the place of the template's.
+pub(super) fn write(fields: &[(String, Piece)], own: &str, say: &mut Say<'_>) -> String {
+    let mut own = fields_of(own).unwrap_or_default();
+    let mut out = String::with_capacity(256);
+    merged(fields, &mut own, &mut out, say, true);
+    out
+}
+
+fn fields_of(json: &str) -> Option<BTreeMap<Cow<'_, str>, &RawValue>> {
+    if json == "{}" {
+        return None;
+    }
+    serde_json::from_str(json).ok()
+}
+
+fn merged(
+    fields: &[(String, Piece)],
+    own: &mut BTreeMap<Cow<'_, str>, &RawValue>,
+    out: &mut String,
+    say: &mut Say<'_>,
+    is_top: bool,
+) {
+    out.push('{');
+    for (name, piece) in fields {
+        key(name, out);
+        match (own.remove(name.as_str()), piece) {
+            (None, piece) => piece.write(out, say),
+            (Some(raw), Piece::Object(inner)) if is_top && !COMMON.contains(&name.as_str()) => {
+                match serde_json::from_str(raw.get()) {
+                    Ok(mut own) => merged(inner, &mut own, out, say, false),
+                    // Null, or not what it must be: the caller's word, which is checked with the rest.
+                    Err(_) => out.push_str(raw.get()),
+                }
+            }
+            (Some(raw), _) => out.push_str(raw.get()),
+        }
+    }
+    for (name, raw) in own {
+        key(name, out);
+        out.push_str(raw.get());
+    }
+    out.push('}');
+}
+
+impl Piece {
+    fn write(&self, out: &mut String, say: &mut Say<'_>) {
+        match self {
+            Self::Fixed(json) => out.push_str(json),
+            Self::Text(name) => say(name, out),
+            Self::List(items) => {
+                out.push('[');
+                for (n, item) in items.iter().enumerate() {
+                    if n > 0 {
+                        out.push(',');
+                    }
+                    item.write(out, say);
+                }
+                out.push(']');
+            }
+            Self::Object(fields) => {
+                out.push('{');
+                for (name, piece) in fields {
+                    key(name, out);
+                    piece.write(out, say);
+                }
+                out.push('}');
+            }
+        }
+    }
+}
+
+/// The name of the next field, behind a comma where it is not the first.
+fn key(name: &str, out: &mut String) {
+    if !out.ends_with('{') {
+        out.push(',');
+    }
+    quote(name, out);
+    out.push(':');
+}
+
+/// A text as JSON.
+pub(super) fn quote(text: &str, out: &mut String) {
+    out.push_str(&serde_json::to_string(text).unwrap_or_default());
+}

@@ -1,0 +1,221 @@
+//! The engine, set up so that a template cannot take more than its share: a small list of filters, each
+//! paid for by the bytes that it reads and makes, and a number of steps per text.
+
+use std::sync::LazyLock;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Rest, ValueKind, ValueOrKwargs};
+use minijinja::{
+    AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value, filters,
+};
+
+use super::variables::ledger;
+
+/// Steps that one text may take.
+pub(super) const STEPS_MAX: u64 = 20_000;
+const DEPTH_MAX: usize = 20;
+
+/// The filters that there are.
+pub(super) const FILTERS: &[&str] = &[
+    "abs",
+    "bool",
+    "capitalize",
+    "count",
+    "d",
+    "default",
+    "dictsort",
+    "e",
+    "escape",
+    "first",
+    "float",
+    "int",
+    "items",
+    "join",
+    "last",
+    "length",
+    "lines",
+    "list",
+    "lower",
+    "map",
+    "max",
+    "min",
+    "reject",
+    "rejectattr",
+    "replace",
+    "reverse",
+    "round",
+    "safe",
+    "select",
+    "selectattr",
+    "sort",
+    "split",
+    "string",
+    "sum",
+    "title",
+    "tojson",
+    "trim",
+    "truncate",
+    "unique",
+    "upper",
+    "urlencode",
+];
+
+/// The tests that there are, for `is` and for `select`.
+pub(super) const TESTS: &[&str] = &[
+    "boolean",
+    "defined",
+    "divisibleby",
+    "endingwith",
+    "eq",
+    "equalto",
+    "even",
+    "false",
+    "float",
+    "ge",
+    "greaterthan",
+    "gt",
+    "in",
+    "integer",
+    "iterable",
+    "le",
+    "lessthan",
+    "lower",
+    "lt",
+    "mapping",
+    "ne",
+    "none",
+    "number",
+    "odd",
+    "sequence",
+    "startingwith",
+    "string",
+    "true",
+    "undefined",
+    "upper",
+];
+
+/// As Jinja has it, but a line break at the very end is kept: some bodies are taken byte for byte.
+pub(super) static SYNTAX: LazyLock<SyntaxConfig> = LazyLock::new(|| {
+    SyntaxConfig::builder().keep_trailing_newline(true).build().unwrap_or_default()
+});
+
+/// Where texts of a template are compiled to and rendered by.
+pub(super) fn new(strict: bool) -> Environment<'static> {
+    static BASE: LazyLock<Environment<'static>> = LazyLock::new(base);
+    let mut engine = BASE.clone();
+    // Without strictness nothing is missing, however deep one looks.
+    let undefined = if strict { UndefinedBehavior::Strict } else { UndefinedBehavior::Chainable };
+    engine.set_undefined_behavior(undefined);
+    engine
+}
+
+fn base() -> Environment<'static> {
+    let mut engine = Environment::new();
+    let functions: Vec<String> = engine.globals().map(|(name, _)| name.to_owned()).collect();
+    functions.iter().for_each(|name| engine.remove_global(name));
+    for (name, filter) in built_in() {
+        let paid = move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+            let args = args.into_values();
+            pay(state, name, &args)?;
+            let made = filter.call(state, &args)?;
+            ledger(state)?.spend(size(&made))?;
+            Ok::<_, Error>(made)
+        };
+        engine.add_filter(name, paid);
+    }
+    for unbounded in
+        ["attr", "batch", "slice", "indent", "groupby", "chain", "zip", "pprint", "format"]
+    {
+        engine.remove_filter(unbounded);
+    }
+    engine.set_fuel(Some(STEPS_MAX));
+    engine.set_recursion_limit(DEPTH_MAX);
+    engine.set_syntax(SYNTAX.clone());
+    engine.set_auto_escape_callback(|text| match text.ends_with("/email.html") {
+        true => AutoEscape::Html,
+        false => AutoEscape::None,
+    });
+    engine
+}
+
+fn built_in() -> Vec<(&'static str, Value)> {
+    macro_rules! listed {
+        ($($name:ident),*) => { vec![$((stringify!($name), Value::from_function(filters::$name))),*] };
+    }
+    let mut all = listed!(
+        abs, bool, capitalize, default, dictsort, escape, first, float, int, items, join, last,
+        length, lines, list, lower, map, max, min, reject, rejectattr, replace, reverse, round,
+        safe, select, selectattr, sort, split, string, sum, title, tojson, trim, unique, upper,
+        urlencode
+    );
+    all.push(("truncate", Value::from_function(truncate)));
+    all.push(("count", Value::from_function(filters::length)));
+    all.push(("d", Value::from_function(filters::default)));
+    all.push(("e", Value::from_function(filters::escape)));
+    all
+}
+
+/// What a filter is about to read and make, before it does.
+fn pay(state: &State<'_, '_>, name: &str, args: &[Value]) -> Result<(), Error> {
+    let text = |n: usize| args.get(n).map(Value::to_string).unwrap_or_default();
+    let made = match name {
+        "replace" => text(0).matches(&text(1)).count().saturating_mul(text(2).len()),
+        // What joins may also be given by name; whatever else is given counts with it.
+        "join" => {
+            args.first().map_or(0, items).saturating_mul(args.iter().skip(1).map(printed).sum())
+        }
+        "tojson" if args.len() > 1 => {
+            return Err(Error::new(ErrorKind::TooManyArguments, "tojson takes no arguments here"));
+        }
+        _ => 0,
+    };
+    let read: usize = args.iter().map(size).sum();
+    ledger(state)?.spend(read.saturating_add(made))
+}
+
+fn printed(value: &Value) -> usize {
+    value.to_string().len()
+}
+
+fn items(value: &Value) -> usize {
+    value.len().or_else(|| Some(value.try_iter().ok()?.count())).unwrap_or(0)
+}
+
+/// Bytes of a text, a few for each item of a list.
+fn size(value: &Value) -> usize {
+    match value.kind() {
+        ValueKind::String => value.as_str().map_or(0, str::len),
+        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => items(value).saturating_mul(8),
+        _ => 8,
+    }
+}
+
+/// At most so many characters, the last of them `…` where something was cut off.
+fn truncate(text: &str, length: usize) -> String {
+    match text.char_indices().nth(length) {
+        None => text.to_owned(),
+        Some(_) => {
+            let kept: String = text.chars().take(length.saturating_sub(1)).collect();
+            format!("{}…", kept.trim_end())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_name_what_there_is_and_nothing_else() {
+        let mut names: Vec<_> = built_in().into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        assert_eq!(names, FILTERS);
+        let engine = new(true);
+        for name in TESTS {
+            let known = engine.render_str(&format!("{{{{ 1 is {name} }}}}"), ());
+            let unknown = known.is_err_and(|e| e.kind() == ErrorKind::UnknownTest);
+            assert!(!unknown, "{name}");
+        }
+        assert_eq!(engine.globals().count(), 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! What a template may say. Words are chosen, repeated and put in their places; nothing is called,
+//! captured, included or multiplied, because each of these could make much out of little: a string that
+//! is joined with itself forty times needs a terabyte, however few steps that takes.
+
+use minijinja::machinery::ast::{
+    BinOpKind, CallArg, Expr, ForLoop, IfCond, IfExpr, Slice, Spanned, Stmt,
+};
+use minijinja::machinery::{Span, parse};
+use minijinja::syntax::SyntaxConfig;
+
+use super::engine::{FILTERS, TESTS};
+
+/// What is wrong, and in which line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) line: usize,
+    pub(super) found: String,
+    pub(super) allowed: String,
+}
+
+impl Wrong {
+    fn at(span: Span, found: impl Into<String>, allowed: impl Into<String>) -> Self {
+        Self { line: span.start_line.into(), found: found.into(), allowed: allowed.into() }
+    }
+
+    /// What the engine could not read.
+    pub(super) fn of(error: &minijinja::Error) -> Self {
+        Self {
+            line: error.line().unwrap_or(1),
+            found: error.detail().map_or_else(|| error.to_string(), str::to_owned),
+            allowed: "a Jinja template; `{{ \"{{\" }}` writes two braces".to_owned(),
+        }
+    }
+}
+
+type Verdict = Result<(), Wrong>;
+
+const STATEMENTS: &str = "if, for, set NAME = …, raw, and {{ … }}";
+
+/// Whether a text is a template, and says nothing that it may not.
+pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Verdict {
+    let root = parse(source, "text", syntax.clone()).map_err(|error| Wrong::of(&error))?;
+    statement(&root)
+}
+
+fn statements(all: &[Stmt<'_>]) -> Verdict {
+    all.iter().try_for_each(statement)
+}
+
+fn statement(stmt: &Stmt<'_>) -> Verdict {
+    let refuse = |span: Span, name: &str| Err(Wrong::at(span, name, STATEMENTS));
+    match stmt {
+        Stmt::Template(template) => statements(&template.children),
+        Stmt::EmitExpr(emit) => expression(&emit.expr),
+        Stmt::EmitRaw(_) => Ok(()),
+        Stmt::ForLoop(each) => for_loop(each),
+        Stmt::IfCond(cond) => if_cond(cond),
+        Stmt::Set(set) => expression(&set.expr),
+        Stmt::WithBlock(at) => refuse(at.span(), "with"),
+        Stmt::SetBlock(at) => refuse(at.span(), "set without ="),
+        Stmt::AutoEscape(at) => refuse(at.span(), "autoescape"),
+        Stmt::FilterBlock(at) => refuse(at.span(), "filter as a block"),
+        Stmt::Do(at) => refuse(at.span(), "do"),
+        #[expect(
+            unreachable_patterns,
+            reason = "features of the engine that another crate may enable"
+        )]
+        _ => refuse(Span::default(), "another statement"),
+    }
+}
+
+fn for_loop(each: &Spanned<ForLoop<'_>>) -> Verdict {
+    if each.recursive {
+        return Err(Wrong::at(each.span(), "for … recursive", STATEMENTS));
+    }
+    expression(&each.iter)?;
+    each.filter_expr.iter().try_for_each(expression)?;
+    statements(&each.body)?;
+    statements(&each.else_body)
+}
+
+fn if_cond(cond: &IfCond<'_>) -> Verdict {
+    expression(&cond.expr)?;
+    statements(&cond.true_body)?;
+    statements(&cond.false_body)
+}
+
+fn expression(expr: &Expr<'_>) -> Verdict {
+    match expr {
+        Expr::Var(_) | Expr::Const(_) => Ok(()),
+        Expr::Slice(slice) => sliced(slice),
+        Expr::UnaryOp(op) => expression(&op.expr),
+        Expr::BinOp(op) => {
+            operator(op.span(), op.op, [&op.left, &op.right])?;
+            expression(&op.left)?;
+            expression(&op.right)
+        }
+        Expr::Compare(compare) => {
+            expression(&compare.expr)?;
+            compare.ops.iter().try_for_each(|op| expression(&op.expr))
+        }
+        Expr::IfExpr(choice) => chosen(choice),
+        Expr::Filter(filter) => {
+            known(filter.span(), "filter", filter.name, FILTERS)?;
+            filter.expr.iter().try_for_each(expression)?;
+            arguments(&filter.args)
+        }
+        Expr::Test(test) => {
+            known(test.span(), "test", test.name, TESTS)?;
+            expression(&test.expr)?;
+            arguments(&test.args)
+        }
+        Expr::GetAttr(get) => expression(&get.expr),
+        Expr::GetItem(get) => {
+            expression(&get.expr)?;
+            expression(&get.subscript_expr)
+        }
+        Expr::Call(call) => {
+            let allowed = "variables and filters: there are no functions";
+            Err(Wrong::at(call.span(), "a call", allowed))
+        }
+        Expr::List(list) => constants(list.span(), &list.items),
+        Expr::Tuple(tuple) => constants(tuple.span(), &tuple.items),
+        Expr::Map(map) => {
+            constants(map.span(), &map.keys)?;
+            constants(map.span(), &map.values)
+        }
+    }
+}
+
+fn sliced(slice: &Slice<'_>) -> Verdict {
+    expression(&slice.expr)?;
+    [&slice.start, &slice.stop, &slice.step].into_iter().flatten().try_for_each(expression)
+}
+
+fn chosen(choice: &IfExpr<'_>) -> Verdict {
+    expression(&choice.test_expr)?;
+    expression(&choice.true_expr)?;
+    choice.false_expr.iter().try_for_each(expression)
+}
+
+fn arguments(args: &[CallArg<'_>]) -> Verdict {
+    args.iter().try_for_each(|arg| match arg {
+        CallArg::Pos(expr) | CallArg::Kwarg(_, expr) => expression(expr),
+        CallArg::PosSplat(expr) | CallArg::KwargSplat(expr) => {
+            Err(Wrong::at(expr.span(), "* before an argument", "arguments one by one"))
+        }
+    })
+}
+
+/// Only what cannot make a text longer.
+fn operator(span: Span, op: BinOpKind, sides: [&Expr<'_>; 2]) -> Verdict {
+    let number = |expr: &Expr<'_>| matches!(expr, Expr::Const(c) if c.value.is_number());
+    let name = match op {
+        BinOpKind::Concat => "~",
+        BinOpKind::Add if sides.into_iter().any(number) => return Ok(()),
+        BinOpKind::Add => "+",
+        BinOpKind::Mul => "*",
+        BinOpKind::Pow => "**",
+        _ => return Ok(()),
+    };
+    let allowed = "texts side by side, {{ a }}{{ b }}; + with a number on one side; sums and products \
+                   are for the caller to make";
+    Err(Wrong::at(span, name, allowed))
+}
+
+/// A list of lists of the same list again would be small to write and huge to print.
+fn constants(span: Span, items: &[Expr<'_>]) -> Verdict {
+    let constant = |expr: &Expr<'_>| match expr {
+        Expr::Const(_) => true,
+        Expr::UnaryOp(op) => matches!(op.expr, Expr::Const(_)),
+        _ => false,
+    };
+    if items.iter().all(constant) {
+        return Ok(());
+    }
+    Err(Wrong::at(
+        span,
+        "a list with something else than constants",
+        "[\"a\", \"b\"] or a variable",
+    ))
+}
+
+fn known(span: Span, what: &str, name: &str, names: &[&str]) -> Verdict {
+    if names.contains(&name) {
+        return Ok(());
+    }
+    let name: String = name.chars().take(64).collect();
+    Err(Wrong::at(span, format!("the {what} {name}"), format!("one of {}", names.join(", "))))
+}

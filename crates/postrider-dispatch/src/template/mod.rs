@@ -1,0 +1,185 @@
+//! Templates: content written once with variables, in several languages, and rendered at the gate into
+//! the plain content that a message is stored with. Channels, stores and retries never see one.
+//!
+//! What a template can do is bounded by what it may say ([`guard`]), by steps, by bytes of work and by
+//! bytes of output: whoever may write one cannot hang or bloat the gate. Nothing is loaded from disk.
+
+mod content;
+mod engine;
+mod guard;
+mod locale;
+mod render;
+mod shelf;
+mod variables;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use minijinja::Environment;
+use postrider_core::content::Content;
+use postrider_core::{FieldError, shape};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub use render::{Call, Missing, Preview, VARIABLES_MAX};
+pub use shelf::{Shelf, Templates};
+
+use content::Piece;
+
+/// A template's JSON text, all locales together.
+const SOURCE_MAX: usize = 256 << 10;
+const LOCALES_MAX: usize = 100;
+const NAME_MAX: usize = 64;
+/// The name of a call beside those of templates.
+const RESERVED: &str = "preview";
+
+/// A template as it is written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Whose words are used where nothing fits better; may be left out where there is one locale only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_locale: Option<String>,
+    /// Whether a missing variable refuses the message.
+    #[serde(default = "yes")]
+    pub strict: bool,
+    /// By locale: fields of a message's `content`. Every string in it may have variables.
+    pub locales: BTreeMap<String, Map<String, Value>>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A template that can be rendered.
+#[derive(Debug)]
+pub struct Template {
+    name: String,
+    /// A key of `locales`.
+    default_locale: String,
+    /// By normalised locale.
+    locales: BTreeMap<String, Locale>,
+    /// Every text of every locale that has something to fill in.
+    engine: Environment<'static>,
+    variables: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct Locale {
+    /// As its author writes it.
+    written: String,
+    fields: Vec<(String, Piece)>,
+}
+
+impl Template {
+    /// Checks and compiles. Errors name fields relative to the template.
+    pub fn compile(name: &str, source: &Source) -> Result<Self, Vec<FieldError>> {
+        check_name(name).map_err(|error| vec![error])?;
+        check_size(source).map_err(|error| vec![error])?;
+        let mut template = Self {
+            name: name.to_owned(),
+            default_locale: default_locale(source).map_err(|error| vec![error])?,
+            locales: BTreeMap::new(),
+            engine: engine::new(source.strict),
+            variables: BTreeSet::new(),
+        };
+        let mut errors = Vec::new();
+        for (written, fields) in &source.locales {
+            template.add(written, fields, &mut errors);
+        }
+        if errors.is_empty() { Ok(template) } else { Err(errors) }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The variables that it looks at, with what is looked at inside of them: `order.number`.
+    pub fn variables(&self) -> &BTreeSet<String> {
+        &self.variables
+    }
+
+    /// As written, the default one first.
+    pub fn locales(&self) -> Vec<&str> {
+        let mut all: Vec<_> = self.locales.iter().collect();
+        all.sort_by_key(|(key, _)| **key != self.default_locale);
+        all.into_iter().map(|(_, locale)| &*locale.written).collect()
+    }
+
+    fn add(&mut self, written: &str, fields: &Map<String, Value>, errors: &mut Vec<FieldError>) {
+        let at = format!("locales.{}", shorten(written));
+        let Some(key) = locale::normalise(written) else {
+            return errors.push(FieldError::new(at, shorten(written), locale::ALLOWED));
+        };
+        if self.locales.contains_key(&key) {
+            return errors.push(FieldError::new(at, "the same locale twice", "each locale once"));
+        }
+        if let Some(wrong) = misfit(&at, fields) {
+            return errors.push(wrong);
+        }
+        let mut reader = content::Reader { locale: &key, at, engine: &mut self.engine, errors };
+        let fields = reader.fields(fields);
+        self.variables.extend(reader.variables());
+        self.locales.insert(key, Locale { written: written.to_owned(), fields });
+    }
+}
+
+/// A template's name as a caller writes it.
+pub fn check_name(name: &str) -> Result<(), FieldError> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let fits = !name.is_empty()
+        && name.len() <= NAME_MAX
+        && name.bytes().all(allowed)
+        && !name.bytes().all(|b| b == b'.')
+        && name != RESERVED;
+    if fits {
+        return Ok(());
+    }
+    let text = "1 to 64 letters, digits, -, _ or ., and not `preview`";
+    Err(FieldError::new("name", format!("{:?}", shorten(name)), text))
+}
+
+fn check_size(source: &Source) -> Result<(), FieldError> {
+    let size = serde_json::to_string(&source.locales).map_or(usize::MAX, |text| text.len());
+    if size > SOURCE_MAX {
+        let allowed = format!("at most {SOURCE_MAX} bytes, all locales together");
+        return Err(FieldError::new("locales", format!("{size} bytes"), allowed));
+    }
+    let found = source.locales.len();
+    if found == 0 || found > LOCALES_MAX {
+        let allowed = format!("1 to {LOCALES_MAX} locales, e.g. {{\"en\": {{\"title\": \"…\"}}}}");
+        return Err(FieldError::new("locales", found.to_string(), allowed));
+    }
+    Ok(())
+}
+
+fn default_locale(source: &Source) -> Result<String, FieldError> {
+    let known = || {
+        let names: Vec<_> = source.locales.keys().map(|name| shorten(name)).collect();
+        format!("one of the locales: {}", names.join(", "))
+    };
+    let wrong = |found: String| FieldError::new("default_locale", found, known());
+    let keys: BTreeSet<_> =
+        source.locales.keys().filter_map(|name| locale::normalise(name)).collect();
+    match &source.default_locale {
+        Some(name) => locale::normalise(name)
+            .filter(|key| keys.contains(key))
+            .ok_or_else(|| wrong(shorten(name))),
+        None if source.locales.len() == 1 => Ok(keys.into_iter().next().unwrap_or_default()),
+        None => Err(wrong("nothing".to_owned())),
+    }
+}
+
+/// What is wrong with a locale's content before anything is filled in.
+fn misfit(at: &str, fields: &Map<String, Value>) -> Option<FieldError> {
+    let text = serde_json::to_string(fields).unwrap_or_default();
+    let error = shape::read::<Content<'_>>(&text, "").err()?;
+    let field = if error.field.is_empty() { at.to_owned() } else { format!("{at}.{}", error.field) };
+    Some(FieldError { field, ..error })
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! A template and variables become content. Either the whole of it or everything that is in the way,
+//! told at once.
+
+use std::io;
+use std::sync::Arc;
+
+use minijinja::ErrorKind;
+use postrider_core::FieldError;
+use serde_json::{Map, Value};
+
+use super::content::{quote, write};
+use super::engine::STEPS_MAX;
+use super::variables::{Ledger, WORK_MAX, root};
+use super::{Locale, Source, Template, locale};
+
+/// The variables of one message, as JSON text.
+pub const VARIABLES_MAX: usize = 64 << 10;
+/// All texts of one message together.
+const RENDERED_MAX: usize = 1 << 20;
+/// Missing names of one text that are told; each costs one more rendering.
+const MISSING_MAX: usize = 50;
+
+/// What a message asks of a template.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The default one if absent.
+    pub locale: Option<&'a str>,
+    pub variables: &'a Map<String, Value>,
+    /// A JSON object: content of the message's own, which wins.
+    pub content: &'a str,
+}
+
+/// A variable that is not there, and the fields that need it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    pub variable: String,
+    pub fields: Vec<String>,
+}
+
+/// What a message would say, and what is in its way.
+#[derive(Debug)]
+pub struct Preview {
+    /// As its author writes it.
+    pub locale: String,
+    /// JSON; nothing stands where something is missing.
+    pub content: String,
+    pub missing: Vec<Missing>,
+    pub errors: Vec<FieldError>,
+}
+
+impl Template {
+    /// The content, as JSON text. Errors name fields of the message.
+    pub fn render(&self, call: &Call<'_>) -> Result<String, Vec<FieldError>> {
+        let (locale, filled) = self.fill(call).map_err(|error| vec![error])?;
+        if filled.missing.is_empty() && filled.errors.is_empty() {
+            return Ok(filled.content);
+        }
+        let told = |missing: &Missing| self.missing(locale, missing);
+        Err(filled.missing.iter().map(told).chain(filled.errors).collect())
+    }
+
+    /// The same for people who look at it first: missing variables are told, also where they do not
+    /// refuse a message.
+    pub fn preview(&self, source: &Source, call: &Call<'_>) -> Result<Preview, Vec<FieldError>> {
+        let one = |error| vec![error];
+        let (locale, filled) = self.fill(call).map_err(one)?;
+        let strict = Self::compile(&self.name, &Source { strict: true, ..source.clone() })?;
+        let missing = strict.fill(call).map_err(one)?.1.missing;
+        let (content, errors) = (filled.content, filled.errors);
+        Ok(Preview { locale: locale.written.clone(), content, missing, errors })
+    }
+
+    fn fill(&self, call: &Call<'_>) -> Result<(&Locale, Filled), FieldError> {
+        let locale = self.locale(call.locale)?;
+        let ledger = Arc::new(Ledger::default());
+        let mut run = Run {
+            template: self,
+            written: &locale.written,
+            root: root(call.variables, &ledger),
+            ledger,
+            room: RENDERED_MAX,
+            filled: Filled::default(),
+        };
+        let content = write(&locale.fields, call.content, &mut |name, out| run.say(name, out));
+        Ok((locale, Filled { content, ..run.filled }))
+    }
+
+    /// The wished one, or the next best.
+    fn locale(&self, wished: Option<&str>) -> Result<&Locale, FieldError> {
+        let key = match wished {
+            None => self.default_locale.clone(),
+            Some(wished) => locale::normalise(wished).ok_or_else(|| {
+                FieldError::new("template.locale", super::shorten(wished), locale::ALLOWED)
+            })?,
+        };
+        let best = locale::candidates(&key).find_map(|key| self.locales.get(key));
+        best.or_else(|| self.locales.get(&self.default_locale)).ok_or_else(|| {
+            let allowed = format!("one of {}", self.locales().join(", "));
+            FieldError::new("template.locale", "another one", allowed)
+        })
+    }
+
+    fn missing(&self, locale: &Locale, missing: &Missing) -> FieldError {
+        let (name, written) = (&self.name, &locale.written);
+        let fields = missing.fields.join(", ");
+        let allowed = format!(
+            "a value: the template {name} ({written}) uses it in {fields}, without a default"
+        );
+        FieldError::new(format!("template.variables.{}", missing.variable), "nothing", allowed)
+    }
+}
+
+#[derive(Default)]
+struct Filled {
+    content: String,
+    missing: Vec<Missing>,
+    errors: Vec<FieldError>,
+}
+
+/// One rendering of one locale.
+struct Run<'a> {
+    template: &'a Template,
+    written: &'a str,
+    root: minijinja::Value,
+    ledger: Arc<Ledger>,
+    /// Bytes that may still be written.
+    room: usize,
+    filled: Filled,
+}
+
+impl Run<'_> {
+    /// Renders one text and writes it as JSON; notes what is in the way.
+    fn say(&mut self, name: &str, out: &mut String) {
+        let field = name.split_once('/').map_or(name, |(_, field)| field);
+        self.ledger.begin();
+        let mut is_missing = false;
+        for _ in 0..=MISSING_MAX {
+            match self.text(name) {
+                Ok(text) => return quote(&text, out),
+                Err(error) if error.kind() == ErrorKind::UndefinedError => {
+                    let Some(variable) = self.ledger.stand_in_for_last() else {
+                        self.note(field, &error);
+                        break;
+                    };
+                    is_missing = true;
+                    self.miss(variable, field);
+                }
+                // What stands in for something missing may well not fit.
+                Err(_) if is_missing => break,
+                Err(error) => {
+                    self.note(field, &error);
+                    break;
+                }
+            }
+        }
+        quote("", out);
+    }
+
+    fn text(&mut self, name: &str) -> Result<String, minijinja::Error> {
+        let mut out = Bounded { bytes: Vec::with_capacity(64), room: self.room };
+        let text = self.template.engine.get_template(name)?;
+        text.render_captured_to(self.root.clone(), &mut out)?;
+        self.room = self.room.saturating_sub(out.bytes.len());
+        Ok(String::from_utf8(out.bytes).unwrap_or_default())
+    }
+
+    fn miss(&mut self, variable: String, field: &str) {
+        let field = field.to_owned();
+        match self.filled.missing.iter_mut().find(|known| known.variable == variable) {
+            Some(known) => known.fields.push(field),
+            None => self.filled.missing.push(Missing { variable, fields: vec![field] }),
+        }
+    }
+
+    fn note(&mut self, field: &str, error: &minijinja::Error) {
+        let at = format!("{} ({}), {field}", self.template.name, self.written);
+        let at = error.line().map_or(at.clone(), |line| format!("{at}, line {line}"));
+        let (found, allowed) = match error.kind() {
+            ErrorKind::WriteFailure => (
+                "more text than a message may have".to_owned(),
+                format!("at most {RENDERED_MAX} bytes, all fields together"),
+            ),
+            ErrorKind::OutOfFuel => (
+                "too much work".to_owned(),
+                format!(
+                    "at most {STEPS_MAX} steps per field, and {WORK_MAX} bytes through filters"
+                ),
+            ),
+            _ => {
+                let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+                (what, "variables that the template can be rendered with".to_owned())
+            }
+        };
+        self.filled.errors.push(FieldError::new("template", format!("{at}: {found}"), allowed));
+    }
+}
+
+/// Takes so many bytes and not one more.
+struct Bounded {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.room {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! What templates promise, without a server.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn source(json: Value) -> Source {
+    serde_json::from_value(json).unwrap()
+}
+
+/// A template in one language.
+fn english(content: Value) -> Source {
+    source(json!({"locales": {"en": content}}))
+}
+
+fn compile(source: &Source) -> Template {
+    Template::compile("shipped", source).unwrap()
+}
+
+fn refused(content: Value) -> FieldError {
+    let mut errors = Template::compile("shipped", &english(content)).unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    errors.remove(0)
+}
+
+fn render(template: &Template, variables: Value, own: &str) -> Result<Value, Vec<FieldError>> {
+    let variables = variables.as_object().unwrap();
+    let call = Call { locale: None, variables, content: own };
+    template.render(&call).map(|text| serde_json::from_str(&text).unwrap())
+}
+
+fn rendered(content: Value, variables: Value) -> Value {
+    render(&compile(&english(content)), variables, "{}").unwrap()
+}
+
+fn title(text: &str, variables: Value) -> String {
+    rendered(json!({ "title": text }), variables)["title"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_string_is_filled_in_also_inside_of_payloads_and_keys_are_not() {
+    let content = json!({
+        "title": "Hi {{ name }}",
+        "data": {"{{ name }}": "{{ order.number }}", "n": 5, "list": ["{{ name }}", true, null]},
+        "webhook": {"payload": "{\"who\": {{ name | tojson }}}\n"},
+    });
+    let made = rendered(content, json!({"name": "A\"da", "order": {"number": 91}}));
+    assert_eq!(
+        made,
+        json!({
+            "title": "Hi A\"da",
+            "data": {"{{ name }}": "91", "n": 5, "list": ["A\"da", true, null]},
+            "webhook": {"payload": "{\"who\": \"A\\\"da\"}\n"},
+        })
+    );
+}
+
+#[test]
+fn only_html_is_escaped() {
+    let content = json!({
+        "body": "{{ name }}",
+        "email": {"html": "<p>{{ name }} {{ trusted | safe }}</p>", "text": "{{ name }}"},
+    });
+    let made = rendered(content, json!({"name": "<b>&\"", "trusted": "<i>"}));
+    assert_eq!(made["email"]["html"], "<p>&lt;b&gt;&amp;&quot; <i></p>");
+    assert_eq!((&made["body"], &made["email"]["text"]), (&json!("<b>&\""), &json!("<b>&\"")));
+}
+
+#[test]
+fn conditions_loops_and_filters_work() {
+    let text = "{% for item in items if item.n > 0 %}{{ loop.index }}. {{ item.name | upper }}\
+                {% if not loop.last %}, {% endif %}{% else %}nothing{% endfor %}";
+    let items = json!({"items": [{"name": "pen", "n": 1}, {"name": "ink", "n": 0}, {"name": "cap", "n": 2}]});
+    assert_eq!(title(text, items), "1. PEN, 2. CAP");
+    assert_eq!(title(text, json!({"items": []})), "nothing");
+    assert_eq!(
+        title("{{ items | map(attribute='n') | sum }}", json!({"items": [{"n": 2}, {"n": 3}]})),
+        "5"
+    );
+    assert_eq!(title("{{ text | truncate(6) }}", json!({"text": "naïve words"})), "naïve…");
+    assert_eq!(
+        title("{% set n = count + 1 %}{{ n }} of {{ -3 | abs }}", json!({"count": 1})),
+        "2 of 3"
+    );
+    assert_eq!(title("{{ 'yes' if tag in ['a', 'b'] else 'no' }}", json!({"tag": "b"})), "yes");
+}
+
+#[test]
+fn a_strict_template_names_every_missing_variable_and_where_it_is_used() {
+    let template = compile(&english(json!({
+        "title": "{{ order.number }} for {{ name }}",
+        "email": {"html": "{{ name }}{% for i in items %}{{ i }}{% endfor %}", "text": "{{ order.sum }}"},
+        "body": "{{ gift | default('-') }}{% if note is defined %}{{ note }}{% endif %}",
+    })));
+    let errors = render(&template, json!({"order": {"sum": null}}), "{}").unwrap_err();
+    let told: Vec<_> = errors.iter().map(|e| (e.field.as_str(), e.allowed.as_str())).collect();
+    let uses = |fields: &str| {
+        format!("a value: the template shipped (en) uses it in {fields}, without a default")
+    };
+    assert_eq!(
+        told,
+        [
+            ("template.variables.name", &*uses("email.html, title")),
+            ("template.variables.items", &*uses("email.html")),
+            ("template.variables.order.sum", &*uses("email.text")),
+            ("template.variables.order.number", &*uses("title")),
+        ]
+    );
+    assert!(errors.iter().all(|e| e.found == "nothing"));
+}
+
+#[test]
+fn without_strictness_nothing_stands_where_something_is_missing() {
+    let lenient =
+        source(json!({"strict": false, "locales": {"en": {"title": "a{{ x }}{{ y.z.w }}b"}}}));
+    let template = compile(&lenient);
+    assert_eq!(render(&template, json!({}), "{}").unwrap()["title"], "ab");
+    let variables = Map::new();
+    let call = Call { locale: None, variables: &variables, content: "{}" };
+    let preview = template.preview(&lenient, &call).unwrap();
+    let missing: Vec<_> = preview.missing.iter().map(|m| &*m.variable).collect();
+    assert_eq!(missing, ["x", "y"], "told all the same");
+    assert!(preview.errors.is_empty());
+}
+
+#[test]
+fn own_fields_win_and_what_they_replace_needs_no_variables() {
+    let template = compile(&english(json!({
+        "title": "{{ a }}", "data": {"x": 1, "y": 2},
+        "email": {"subject": "{{ b }}", "html": "{{ c }}"},
+    })));
+    let own = r#"{"title":"mine","data":{"z":[1,  2]},"email":{"subject":"S"},"sms":{"text":"T"}}"#;
+    assert_eq!(
+        render(&template, json!({"c": "C"}), own).unwrap(),
+        json!({
+            "title": "mine", "data": {"z": [1, 2]},
+            "email": {"subject": "S", "html": "C"}, "sms": {"text": "T"},
+        })
+    );
+}
+
+#[test]
+fn the_next_best_locale_is_used() {
+    let template = compile(&source(json!({
+        "default_locale": "en",
+        "locales": {
+            "en": {"title": "en"}, "de": {"title": "de"}, "de-AT": {"title": "at"},
+            "zh_Hant": {"title": "hant"}, "pt-BR": {"title": "br"},
+        },
+    })));
+    let variables = Map::new();
+    for (wished, used) in [
+        (None, "en"),
+        (Some("de-AT"), "at"),
+        (Some("DE_at"), "at"),
+        (Some("de-CH"), "de"),
+        (Some("de-DE-1996"), "de"),
+        (Some("zh-hant-TW"), "hant"),
+        (Some("zh"), "en"),
+        (Some("pt"), "en"),
+        (Some("fr"), "en"),
+    ] {
+        let call = Call { locale: wished, variables: &variables, content: "{}" };
+        let made: Value = serde_json::from_str(&template.render(&call).unwrap()).unwrap();
+        assert_eq!(made["title"], used, "{wished:?}");
+    }
+    assert_eq!(template.locales(), ["en", "de", "de-AT", "pt-BR", "zh_Hant"]);
+    let call = Call { locale: Some("de/.."), variables: &variables, content: "{}" };
+    assert_eq!(template.render(&call).unwrap_err()[0].field, "template.locale");
+}
+
+#[test]
+fn what_cannot_be_rendered_is_refused_when_it_is_saved_with_field_and_line() {
+    for (text, found) in [
+        ("ok\n{{ name", "line 2: "),
+        ("{% if x %}", "line 1: "),
+        ("{{ name | shout }}", "line 1: the filter shout"),
+        ("{{ 1 if x is shiny }}", "line 1: the test shiny"),
+        ("{{ range(3) }}", "line 1: a call"),
+        ("\n\n{{ name.upper() }}", "line 3: a call"),
+        ("{% include 'x' %}", "line 1: "),
+        ("{% macro x() %}{% endmacro %}", "line 1: "),
+        ("{% set x %}a{% endset %}", "line 1: set without ="),
+        ("{% filter upper %}a{% endfilter %}", "line 1: filter as a block"),
+        ("{% autoescape false %}{% endautoescape %}", "line 1: autoescape"),
+        ("{{ a ~ b }}", "line 1: ~"),
+        ("{{ a + b }}", "line 1: +"),
+        ("{{ 'a' * 100000000 }}", "line 1: *"),
+        ("{% for x in [[a, a]] %}{% endfor %}", "line 1: a list"),
+        ("{% for x in (a, a) %}{% endfor %}", "line 1: a list"),
+        ("{% for x in y recursive %}{% endfor %}", "line 1: for … recursive"),
+    ] {
+        let error = refused(json!({"email": {"html": text}}));
+        assert_eq!(error.field, "locales.en.email.html", "{text}");
+        assert!(error.found.starts_with(found), "{text}: {error:?}");
+        assert!(!error.allowed.is_empty());
+    }
+}
+
+#[test]
+fn what_is_no_template_is_refused_with_its_field() {
+    let errors = |json: Value| Template::compile("shipped", &source(json)).unwrap_err();
+    let field = |json: Value| errors(json).remove(0).field;
+    assert_eq!(field(json!({"locales": {}})), "locales");
+    assert_eq!(field(json!({"locales": {"en": {"titel": "x"}}})), "locales.en.titel");
+    assert_eq!(field(json!({"locales": {"en": {"title": 5}}})), "locales.en.title");
+    assert_eq!(field(json!({"locales": {"in english": {}}})), "locales.in english");
+    assert_eq!(field(json!({"locales": {"en": {}, "de": {}}})), "default_locale");
+    assert_eq!(field(json!({"default_locale": "fr", "locales": {"en": {}}})), "default_locale");
+    let twice = json!({"default_locale": "de", "locales": {"de_AT": {}, "de-at": {}, "de": {}}});
+    assert_eq!(errors(twice)[0].found, "the same locale twice");
+    let large = json!({"locales": {"en": {"title": "x".repeat(SOURCE_MAX)}}});
+    assert_eq!(field(large), "locales");
+    for name in ["", "..", "a/b", "preview", &"x".repeat(65)] {
+        assert!(check_name(name).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn a_template_cannot_hang_or_bloat_the_gate() {
+    let list: Vec<u32> = (0..2_000).collect();
+    let many: Map<String, Value> = (0..100).map(|n| (n.to_string(), json!(n))).collect();
+    let variables = json!({"l": list, "s": "x".repeat(30_000), "m": many});
+    let grow = "{{ s | replace('x', s) | length }}";
+    let loops = "{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}";
+    let wide = format!("{{% for a in l %}}{}{{% endfor %}}", "y".repeat(10_000));
+    let often = "{% for a in l %}{{ s | upper | length }}{% endfor %}";
+    let joined = "{{ l | join(s) | length }}";
+    let spaced = "{{ l | tojson(indent=60000) | length }}";
+    let named = "{{ l | join(d=s) | length }}";
+    let lazy = "{{ m | items | join(s) | length }}";
+    let listed = "{{ l | replace(',', s) | length }}";
+    for text in [grow, loops, &wide, often, joined, named, lazy, listed, spaced] {
+        let template = compile(&english(json!({ "title": text })));
+        let errors = render(&template, variables.clone(), "{}").unwrap_err();
+        assert_eq!(errors[0].field, "template", "{text:.40}");
+        assert!(errors[0].found.starts_with("shipped (en), title"), "{:?}", errors[0]);
+    }
+}
+
+#[test]
+fn what_fails_with_these_variables_says_in_which_field_and_line() {
+    let template = compile(&english(json!({"body": "a\n{{ n | round }}"})));
+    let errors = render(&template, json!({"n": "seven"}), "{}").unwrap_err();
+    assert!(errors[0].found.starts_with("shipped (en), body, line 2: "), "{:?}", errors[0]);
+}
+
+#[test]
+fn a_template_tells_which_variables_it_looks_at() {
+    let template = compile(&source(json!({
+        "default_locale": "en",
+        "locales": {
+            "en": {"title": "{{ order.number }}{% for i in items %}{{ i.name }}{{ loop.index }}{% endfor %}"},
+            "de": {"title": "{{ name }}"},
+        },
+    })));
+    let names: Vec<_> = template.variables().iter().map(String::as_str).collect();
+    assert_eq!(names, ["items", "name", "order.number"]);
+}

@@ -1,0 +1,171 @@
+//! The variables of one rendering as the engine looks at them, and the ledger of what it asked for: which
+//! names were not there, and how much work was done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use minijinja::value::{Enumerator, Object, ObjectRepr};
+use minijinja::{Error, ErrorKind, State, Value};
+use serde_json::Value as Json;
+
+/// Bytes that all filters of one rendering may read and make together.
+pub(super) const WORK_MAX: usize = 1 << 20;
+/// The ledger's own name among the variables; no template can write it.
+const LEDGER: &str = " ledger";
+
+/// What one rendering asked for.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    spent: AtomicUsize,
+    asked: Mutex<Asked>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    /// Names that were looked up in vain, in this order.
+    unmet: Vec<String>,
+    /// Names that something empty stands in for, so that what else is missing is found.
+    stood_in: BTreeSet<String>,
+}
+
+impl Ledger {
+    /// Accounts for work.
+    pub(super) fn spend(&self, bytes: usize) -> Result<(), Error> {
+        let before = self.spent.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) > WORK_MAX {
+            return Err(Error::new(ErrorKind::OutOfFuel, "its filters handle too many bytes"));
+        }
+        Ok(())
+    }
+
+    /// Another text: what was asked for before says nothing about it.
+    pub(super) fn begin(&self) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Asked::default();
+    }
+
+    /// The name that was last looked up in vain; from now on something empty stands in for it.
+    pub(super) fn stand_in_for_last(&self) -> Option<String> {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = asked.unmet.pop()?;
+        asked.unmet.clear();
+        asked.stood_in.insert(name.clone()).then_some(name)
+    }
+
+    fn unmet(&self, name: String) -> Option<Value> {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.stood_in.contains(&name) {
+            return Some(Value::from_object(StandIn));
+        }
+        asked.unmet.push(name);
+        None
+    }
+}
+
+/// The ledger of the rendering that is under way.
+pub(super) fn ledger(state: &State<'_, '_>) -> Result<Arc<Ledger>, Error> {
+    let found = state.lookup(LEDGER).and_then(|value| value.downcast_object::<Handle>());
+    let lost = || Error::new(ErrorKind::InvalidOperation, "a rendering without a ledger");
+    found.map(|handle| handle.0.clone()).ok_or_else(lost)
+}
+
+#[derive(Debug)]
+struct Handle(Arc<Ledger>);
+
+impl Object for Handle {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+}
+
+/// The variables as one value.
+pub(super) fn root(variables: &serde_json::Map<String, Json>, ledger: &Arc<Ledger>) -> Value {
+    node(String::new(), variables, ledger)
+}
+
+fn node(path: String, fields: &serde_json::Map<String, Json>, ledger: &Arc<Ledger>) -> Value {
+    let below =
+        |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    let value = |(name, json): (&String, &Json)| {
+        Some((name.clone(), value(&|| below(name), json, ledger)?))
+    };
+    let fields = fields.iter().filter_map(value).collect();
+    Value::from_object(Node { path, fields, ledger: ledger.clone() })
+}
+
+/// Null is as good as nothing: nobody wants to read "none".
+fn value(path: &dyn Fn() -> String, json: &Json, ledger: &Arc<Ledger>) -> Option<Value> {
+    Some(match json {
+        Json::Null => return None,
+        Json::Bool(yes) => (*yes).into(),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(n), _) => n.into(),
+            (_, Some(n)) => n.into(),
+            _ => number.as_f64().unwrap_or_default().into(),
+        },
+        Json::String(text) => text.as_str().into(),
+        Json::Array(items) => {
+            let path = path();
+            let item = |(n, json): (usize, &Json)| {
+                value(&|| format!("{path}.{n}"), json, ledger).unwrap_or_default()
+            };
+            items.iter().enumerate().map(item).collect::<Vec<Value>>().into()
+        }
+        Json::Object(fields) => node(path(), fields, ledger),
+    })
+}
+
+/// An object among the variables, that knows its own name.
+#[derive(Debug)]
+struct Node {
+    path: String,
+    fields: BTreeMap<String, Value>,
+    ledger: Arc<Ledger>,
+}
+
+impl Object for Node {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        if let Some(value) = self.fields.get(key) {
+            return Some(value.clone());
+        }
+        if key == LEDGER {
+            return Some(Value::from_object(Handle(self.ledger.clone())));
+        }
+        let name = match self.path.as_str() {
+            "" => key.to_owned(),
+            path => format!("{path}.{key}"),
+        };
+        self.ledger.unmet(name)
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.fields.keys().map(|name| name.as_str().into()).collect())
+    }
+}
+
+/// Nothing, in place of what is missing: prints nothing, holds nothing, whatever is looked for in it.
+#[derive(Debug)]
+struct StandIn;
+
+impl Object for StandIn {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+
+    fn get_value(self: &Arc<Self>, _: &Value) -> Option<Value> {
+        Some(Value::from_dyn_object(self.clone()))
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Empty
+    }
+
+    fn render(self: &Arc<Self>, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
