@@ -17,6 +17,7 @@ pub(super) fn key(
     own: Option<&str>,
     request: &Request<'_>,
     submission: &Submission,
+    content: &str,
     deliveries: &[NewDelivery],
     ttl_s: u32,
 ) -> Option<DedupKey> {
@@ -43,7 +44,7 @@ pub(super) fn key(
     let [delivery] = deliveries else { return None };
     by_content.then(|| {
         let (method, url) = method_and_url(&delivery.target);
-        let body = body_of(request.content, delivery.lane.channel);
+        let body = body_of(content, delivery.lane.channel);
         let key = keyed("content", &[method.as_bytes(), url.as_bytes(), body.as_bytes()]);
         DedupKey { key, fingerprint: [0; 16], window }
     })

@@ -7,6 +7,7 @@ mod places;
 mod refusal;
 mod request;
 mod room;
+mod template;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -24,6 +25,7 @@ use postrider_core::{
 use serde::Deserialize;
 
 use crate::policies::{Policies, Policy};
+use crate::template::Templates;
 use admit::Refused;
 use places::targets;
 pub use refusal::Refusal;
@@ -54,6 +56,7 @@ pub struct Gate {
     clock: Arc<dyn Clock>,
     lanes: Mutex<HashMap<LaneKey, Arc<LaneKey>>>,
     room: Room,
+    templates: Arc<Templates>,
 }
 
 impl Gate {
@@ -73,6 +76,7 @@ impl Gate {
             clock,
             lanes: Mutex::default(),
             room: Room::new(seed(hash_key)),
+            templates: Arc::default(),
         }
     }
 
@@ -124,17 +128,18 @@ impl Gate {
         key: Option<&str>,
     ) -> Result<NewMessage, Refusal> {
         let class = class(policy, request.class.as_deref())?;
-        let content = parse_content(request.content)?;
+        let words = self.words(tenant, &request)?;
+        let content = parse_content(&words)?;
         let deliveries = self.deliveries(tenant, &request.to, &class).await?;
         let ttl_s = self.ttl(&request, &class, &deliveries)?;
         self.check_content(tenant, &content, &deliveries)?;
-        let dedup = dedup::key(tenant, key, &request, submission, &deliveries, ttl_s);
+        let dedup = dedup::key(tenant, key, &request, submission, &words, &deliveries, ttl_s);
         Ok(NewMessage {
             tenant: tenant.clone(),
             class: class.name.clone(),
             ttl_s,
             send_at: request.send_at,
-            content: request.content.into(),
+            content: (&*words).into(),
             dedup,
             deliveries,
             envelope: Envelope {

@@ -41,6 +41,13 @@ impl Refusal {
         Self::invalid(vec![FieldError::new(field, found, allowed)])
     }
 
+    /// A template that is not there, or cannot be rendered with what the message gives.
+    pub(super) fn template(errors: Vec<FieldError>) -> Self {
+        let kind = "template";
+        let title = "The message's template cannot be rendered";
+        Self { kind, title, ..Self::invalid(errors) }
+    }
+
     pub fn conflict(first: &str) -> Self {
         Self::new(
             409,

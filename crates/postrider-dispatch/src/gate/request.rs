@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use super::below;
 use super::refusal::Refusal;
+use super::template::Wish;
 
 pub(super) const TEXT_MAX: usize = 256;
 const LABELS_MAX: usize = 16;
@@ -28,6 +29,8 @@ struct Fields<'a> {
     class: Option<&'a RawValue>,
     #[serde(borrow)]
     content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    template: Option<&'a RawValue>,
     #[serde(borrow)]
     ttl_s: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -104,6 +107,7 @@ pub(super) struct Request<'a> {
     pub(super) class: Option<Cow<'a, str>>,
     /// A JSON object's text.
     pub(super) content: &'a str,
+    pub(super) template: Option<Wish<'a>>,
     pub(super) ttl_s: Option<i64>,
     pub(super) send_at: Option<Timestamp>,
     pub(super) collapse_key: Option<Box<str>>,
@@ -124,6 +128,7 @@ impl<'a> Request<'a> {
         let request = Self {
             class: read.text("class", fields.class, TEXT_MAX).map(|c| Cow::Owned(c.into())),
             content: read.object("content", fields.content),
+            template: read.template(fields.template),
             ttl_s: read.typed("ttl_s", fields.ttl_s, "a whole number of seconds, 0 or more"),
             send_at: read.send_at(fields.send_at, now),
             collapse_key: read.text("collapse_key", fields.collapse_key, TEXT_MAX),
@@ -208,6 +213,11 @@ impl Read {
             );
         }
         text
+    }
+
+    fn template<'a>(&mut self, raw: Option<&'a RawValue>) -> Option<Wish<'a>> {
+        let raw = raw.filter(|raw| raw.get() != "null")?;
+        Wish::read(raw).map_err(|error| self.errors.push(error)).ok()
     }
 
     fn send_at(&mut self, raw: Option<&RawValue>, now: Timestamp) -> Option<Timestamp> {

@@ -9,4 +9,5 @@ mod guards;
 mod lanes;
 mod parallel;
 mod scripted;
+mod templating;
 mod trouble;

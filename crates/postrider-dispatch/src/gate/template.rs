@@ -1,0 +1,109 @@
+//! A message that names a template: its content is rendered here, once, so that everything behind the
+//! gate sees plain words, and every retry says the same.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use postrider_core::content::Content;
+use postrider_core::{ChannelKind, FieldError, TenantId};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::refusal::Refusal;
+use super::request::{Request, shorten, unknown_field};
+use super::{Gate, parse_content};
+use crate::template::{Call, Templates, VARIABLES_MAX};
+
+const ALLOWED: &str =
+    "{\"name\": \"…\", \"locale\": \"de-AT\", \"variables\": {…}}; only name is needed";
+/// Names of templates that are listed when another one was asked for.
+const NAMES_SHOWN: usize = 20;
+
+/// Which template, and what to fill in.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wish<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    locale: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    variables: Option<&'a RawValue>,
+}
+
+impl<'a> Wish<'a> {
+    pub(super) fn read(raw: &'a RawValue) -> Result<Self, FieldError> {
+        serde_json::from_str(raw.get()).map_err(|error| {
+            let wrong = || FieldError::new("template", "something else", ALLOWED);
+            unknown_field("template", &error).unwrap_or_else(wrong)
+        })
+    }
+}
+
+impl Gate {
+    /// The same gate, with templates.
+    pub fn with_templates(self, templates: Arc<Templates>) -> Self {
+        Self { templates, ..self }
+    }
+
+    /// What a message says: its own content, or a template's with its own in it.
+    pub(super) fn words<'a>(
+        &self,
+        tenant: &TenantId,
+        request: &Request<'a>,
+    ) -> Result<Cow<'a, str>, Refusal> {
+        let Some(wish) = &request.template else { return Ok(Cow::Borrowed(request.content)) };
+        parse_content(request.content)?;
+        let variables =
+            variables(wish.variables).map_err(|error| Refusal::template(vec![error]))?;
+        let shelf = self.templates.now();
+        let template = shelf.find(tenant, &wish.name).ok_or_else(|| {
+            let names = shelf.names(tenant);
+            Refusal::template(vec![unknown(&wish.name, &names)])
+        })?;
+        let call = Call {
+            locale: wish.locale.as_deref(),
+            variables: &variables,
+            content: request.content,
+        };
+        template.render(&call).map(Cow::Owned).map_err(Refusal::template)
+    }
+
+    /// What a channel says to content before it is sent; nothing if the tenant cannot send by it.
+    pub fn check(
+        &self,
+        tenant: &TenantId,
+        kind: ChannelKind,
+        content: &Content<'_>,
+    ) -> Option<Result<(), Vec<FieldError>>> {
+        Some(self.intake(tenant, kind)?.check(content))
+    }
+}
+
+fn variables(raw: Option<&RawValue>) -> Result<Map<String, Value>, FieldError> {
+    let text = raw.map_or("{}", RawValue::get);
+    let wrong =
+        |found: String, allowed: &str| FieldError::new("template.variables", found, allowed);
+    if text.len() > VARIABLES_MAX {
+        let allowed = format!("at most {VARIABLES_MAX} bytes of JSON");
+        return Err(wrong(format!("{} bytes", text.len()), &allowed));
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(variables)) => Ok(variables),
+        Ok(Value::Null) => Ok(Map::new()),
+        _ => Err(wrong("something else".to_owned(), "an object of names and values")),
+    }
+}
+
+fn unknown(name: &str, known: &[&str]) -> FieldError {
+    let allowed = match known {
+        [] => "a template; there is none yet, `postrider templates set` makes one".to_owned(),
+        known => {
+            let more = if known.len() > NAMES_SHOWN { ", …" } else { "" };
+            let shown: Vec<_> = known.iter().take(NAMES_SHOWN).copied().collect();
+            format!("one of {}{more}", shown.join(", "))
+        }
+    };
+    FieldError::new("template.name", shorten(name), allowed)
+}

@@ -1,0 +1,146 @@
+//! Messages that name a template, at the gate.
+
+use std::sync::Arc;
+
+use postrider_core::TenantId;
+use postrider_core::store::{Admission, Ledger as _};
+use postrider_dispatch::template::{Shelf, Source, Template, Templates};
+use postrider_dispatch::{Refusal, Submission};
+use serde_json::{Value, json};
+
+use crate::scripted::World;
+
+struct House {
+    world: World,
+    templates: Arc<Templates>,
+}
+
+impl House {
+    fn new() -> Self {
+        let templates = Arc::new(Templates::default());
+        let mut world = World::new(vec![]);
+        world.gate = world.gate.with_templates(templates.clone());
+        Self { world, templates }
+    }
+
+    fn shelve(&self, owner: Option<&str>, title: &str) {
+        let json = json!({"locales": {"en": {"title": title, "url": "https://shop.example"}}});
+        let source: Source = serde_json::from_value(json).unwrap();
+        let mut shelf = Shelf::clone(&self.templates.now());
+        let owner = owner.map(TenantId::new);
+        shelf.put(owner.as_ref(), Arc::new(Template::compile("shipped", &source).unwrap()));
+        self.templates.replace(shelf);
+    }
+
+    async fn admit(&self, message: Value) -> Result<Admission, Refusal> {
+        let submission = Submission {
+            body: message.to_string().into(),
+            idempotency_key: None,
+            traceparent: None,
+        };
+        self.world.gate.admit(&self.world.tenant, vec![submission]).await.pop().unwrap()
+    }
+
+    /// The stored content of what was accepted.
+    async fn said(&self, message: Value) -> Value {
+        let admission = self.admit(message).await;
+        let Ok(Admission::Accepted { message, .. }) = admission else { panic!("{admission:?}") };
+        let content = self.world.store.content(None, message).await.unwrap().unwrap();
+        serde_json::from_str(&content).unwrap()
+    }
+}
+
+fn shipped(variables: Value) -> Value {
+    json!({
+        "to": {"address": {"channel": "webhook", "url": "https://hooks.example/a"}},
+        "template": {"name": "shipped", "variables": variables},
+    })
+}
+
+#[tokio::test]
+async fn what_is_stored_is_plain_content_with_the_messages_own_fields_in_it() {
+    let house = House::new();
+    house.shelve(None, "Order {{ n }}");
+    let mut message = shipped(json!({"n": 91}));
+    message["content"] = json!({"body": "mine", "url": "https://mine.example"});
+    let said = house.said(message).await;
+    assert_eq!(said, json!({"title": "Order 91", "body": "mine", "url": "https://mine.example"}));
+}
+
+#[tokio::test]
+async fn a_tenants_own_template_is_used_before_the_servers() {
+    let house = House::new();
+    house.shelve(None, "server");
+    house.shelve(Some("other"), "other");
+    assert_eq!(house.said(shipped(json!({}))).await["title"], "server");
+    house.shelve(Some("acme"), "own");
+    assert_eq!(house.said(shipped(json!({}))).await["title"], "own");
+}
+
+#[tokio::test]
+async fn a_repeat_gets_its_first_answer_also_when_the_template_changed_or_went() {
+    let house = House::new();
+    house.shelve(None, "Order {{ n }}");
+    let keyed = |n: u32| {
+        let mut message = shipped(json!({"n": n}));
+        message["idempotency_key"] = json!("k");
+        message
+    };
+    let Ok(Admission::Accepted { message, .. }) = house.admit(keyed(91)).await else { panic!() };
+    house.shelve(None, "Parcel {{ n }} {{ another }}");
+    let same = |answer: &Result<Admission, Refusal>| matches!(answer, Ok(Admission::Duplicate { message: m, .. }) if *m == message);
+    assert!(same(&house.admit(keyed(91)).await), "it cannot be rendered any more");
+    house.templates.replace(Shelf::default());
+    assert!(same(&house.admit(keyed(91)).await), "the template is gone");
+    house.shelve(None, "Order {{ n }}");
+    assert!(same(&house.admit(keyed(91)).await));
+    assert_eq!(house.admit(keyed(92)).await.unwrap_err().status, 409, "other variables");
+}
+
+#[tokio::test]
+async fn the_same_words_to_the_same_place_are_a_repeat_where_content_decides() {
+    let house = House::new();
+    house.shelve(None, "Order {{ n }}");
+    let by_content = |n: u32| {
+        let mut message = shipped(json!({"n": n}));
+        message["dedupe"] = json!("content");
+        message
+    };
+    assert!(matches!(house.admit(by_content(1)).await, Ok(Admission::Accepted { .. })));
+    assert!(matches!(house.admit(by_content(2)).await, Ok(Admission::Accepted { .. })));
+    assert!(matches!(house.admit(by_content(1)).await, Ok(Admission::Duplicate { .. })));
+}
+
+#[tokio::test]
+async fn what_cannot_be_rendered_is_refused_with_field_and_reason() {
+    let house = House::new();
+    house.shelve(None, "Order {{ n }} for {{ name }}");
+    let refused = async |template: Value| {
+        let mut message = shipped(json!({}));
+        message["template"] = template;
+        let refusal = house.admit(message).await.unwrap_err();
+        let fields: Vec<_> = refusal.errors.iter().map(|e| e.field.clone()).collect();
+        (refusal.status, refusal.kind, fields.join(" "))
+    };
+    let wrong = |kind, fields: &str| (422, kind, fields.to_owned());
+    for (template, answer) in [
+        (
+            json!({"name": "shipped"}),
+            wrong("template", "template.variables.n template.variables.name"),
+        ),
+        (json!({"name": "lost"}), wrong("template", "template.name")),
+        (json!({"name": "shipped", "variables": [1]}), wrong("template", "template.variables")),
+        (
+            json!({"name": "shipped", "variables": {"n": "x".repeat(70_000)}}),
+            wrong("template", "template.variables"),
+        ),
+        (
+            json!({"name": "shipped", "locale": "?", "variables": {"n": 1, "name": "x"}}),
+            wrong("template", "template.locale"),
+        ),
+        (json!({"name": "shipped", "vars": {}}), wrong("invalid_message", "template.vars")),
+        (json!("shipped"), wrong("invalid_message", "template")),
+    ] {
+        assert_eq!(refused(template.clone()).await, answer, "{template:.60}");
+    }
+}
