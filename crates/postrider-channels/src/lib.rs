@@ -18,6 +18,7 @@ pub mod fcm;
 pub mod http;
 pub mod intake;
 pub mod pool;
+pub mod preview;
 pub mod sms;
 pub mod webhook;
 pub mod webpush;

@@ -43,7 +43,7 @@ impl PushType {
         self == BACKGROUND
     }
 
-    fn payload_max(self) -> usize {
+    pub(crate) fn payload_max(self) -> usize {
         if self.name == "voip" { VOIP_PAYLOAD_MAX } else { PAYLOAD_MAX }
     }
 

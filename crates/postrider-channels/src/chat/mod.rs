@@ -15,6 +15,7 @@ use serde_json::Value;
 
 pub use flavour::{Flavour, Flavours};
 pub(crate) use limits::flaw;
+pub(crate) use render::render;
 
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended};
 use crate::pool::{Endpoint, Request, Response};
@@ -87,7 +88,7 @@ impl ChatChannel {
             .map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
         let body = match content.chat.as_ref().and_then(|own| own.payload) {
             Some(payload) => raw_bytes(payload).into_owned(),
-            None => render::render(flavour, &content).to_string(),
+            None => render(flavour, &content).to_string(),
         };
         Ok(Call { endpoint, flavour, body: body.into() })
     }

@@ -15,7 +15,7 @@ const TEAMS_BODY_BYTES_MAX: usize = 20_000;
 const TEAMS_TITLE_BYTES_MAX: usize = 2_000;
 const LINK_BYTES_MAX: usize = 2_048;
 
-pub(super) fn render(flavour: Flavour, content: &Content<'_>) -> Value {
+pub(crate) fn render(flavour: Flavour, content: &Content<'_>) -> Value {
     match flavour {
         Flavour::Slack | Flavour::Other => slack(content),
         Flavour::Discord => discord(content),

@@ -90,7 +90,7 @@ fn text_of(value: Value) -> Value {
 }
 
 /// Keys and values of what reaches the device: the common part and the largest of the platforms' own.
-fn payload_len(message: &Map<String, Value>) -> usize {
+pub(crate) fn payload_len(message: &Map<String, Value>) -> usize {
     let part = |of: &Map<String, Value>, names: &[&str]| -> usize {
         names.iter().filter_map(|name| of.get(*name)).map(value_len).sum()
     };

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, ValueKind, ValueOrKwargs};
 use minijinja::{
-    AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value, filters,
+    AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
+    escape_formatter, filters,
 };
 
 use super::variables::ledger;
@@ -135,7 +136,30 @@ fn base() -> Environment<'static> {
         true => AutoEscape::Html,
         false => AutoEscape::None,
     });
+    engine.set_formatter(print);
     engine
+}
+
+/// Escapes what HTML needs and no more: a slash as an entity makes links unreadable for all who look at
+/// the source, and for those who make text of it.
+fn print(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    let text = value.as_str().filter(|_| !value.is_safe());
+    let (Some(text), AutoEscape::Html) = (text, state.auto_escape()) else {
+        return escape_formatter(out, state, value);
+    };
+    let mut rest = text;
+    while let Some(at) = rest.find(['&', '<', '>', '"', '\'']) {
+        out.write_str(&rest[..at])?;
+        out.write_str(match rest.as_bytes()[at] {
+            b'&' => "&amp;",
+            b'<' => "&lt;",
+            b'>' => "&gt;",
+            b'"' => "&quot;",
+            _ => "&#39;",
+        })?;
+        rest = &rest[at + 1..];
+    }
+    Ok(out.write_str(rest)?)
 }
 
 fn built_in() -> Vec<(&'static str, Value)> {

@@ -133,20 +133,22 @@ impl Run<'_> {
     fn say(&mut self, name: &str, out: &mut String) {
         let field = name.split_once('/').map_or(name, |(_, field)| field);
         self.ledger.begin();
-        let mut is_missing = false;
+        let mut missing = Vec::new();
         for _ in 0..=MISSING_MAX {
             match self.text(name) {
-                Ok(text) => return quote(&text, out),
+                Ok(text) => {
+                    quote(&text, out);
+                    return self.miss(&missing, field);
+                }
                 Err(error) if error.kind() == ErrorKind::UndefinedError => {
                     let Some(variable) = self.ledger.stand_in_for_last() else {
                         self.note(field, &error);
                         break;
                     };
-                    is_missing = true;
-                    self.miss(variable, field);
+                    missing.push(variable);
                 }
                 // What stands in for something missing may well not fit.
-                Err(_) if is_missing => break,
+                Err(_) if !missing.is_empty() => break,
                 Err(error) => {
                     self.note(field, &error);
                     break;
@@ -154,6 +156,7 @@ impl Run<'_> {
             }
         }
         quote("", out);
+        self.miss(&missing, field);
     }
 
     fn text(&mut self, name: &str) -> Result<String, minijinja::Error> {
@@ -164,11 +167,13 @@ impl Run<'_> {
         Ok(String::from_utf8(out.bytes).unwrap_or_default())
     }
 
-    fn miss(&mut self, variable: String, field: &str) {
-        let field = field.to_owned();
-        match self.filled.missing.iter_mut().find(|known| known.variable == variable) {
-            Some(known) => known.fields.push(field),
-            None => self.filled.missing.push(Missing { variable, fields: vec![field] }),
+    fn miss(&mut self, variables: &[String], field: &str) {
+        for variable in variables.iter().flat_map(|name| self.ledger.in_full(name)) {
+            let field = field.to_owned();
+            match self.filled.missing.iter_mut().find(|known| known.variable == variable) {
+                Some(known) => known.fields.push(field),
+                None => self.filled.missing.push(Missing { variable, fields: vec![field] }),
+            }
         }
     }
 

@@ -59,11 +59,14 @@ fn every_string_is_filled_in_also_inside_of_payloads_and_keys_are_not() {
 fn only_html_is_escaped() {
     let content = json!({
         "body": "{{ name }}",
-        "email": {"html": "<p>{{ name }} {{ trusted | safe }}</p>", "text": "{{ name }}"},
+        "email": {"html": "<p>{{ name }} {{ trusted | safe }} {{ url }}</p>", "text": "{{ name }}"},
     });
-    let made = rendered(content, json!({"name": "<b>&\"", "trusted": "<i>"}));
-    assert_eq!(made["email"]["html"], "<p>&lt;b&gt;&amp;&quot; <i></p>");
-    assert_eq!((&made["body"], &made["email"]["text"]), (&json!("<b>&\""), &json!("<b>&\"")));
+    let made = rendered(
+        content,
+        json!({"name": "<b>&\"'", "trusted": "<i>", "url": "https://a.example/"}),
+    );
+    assert_eq!(made["email"]["html"], "<p>&lt;b&gt;&amp;&quot;&#39; <i> https://a.example/</p>");
+    assert_eq!((&made["body"], &made["email"]["text"]), (&json!("<b>&\"'"), &json!("<b>&\"'")));
 }
 
 #[test]
@@ -119,7 +122,7 @@ fn without_strictness_nothing_stands_where_something_is_missing() {
     let call = Call { locale: None, variables: &variables, content: "{}" };
     let preview = template.preview(&lenient, &call).unwrap();
     let missing: Vec<_> = preview.missing.iter().map(|m| &*m.variable).collect();
-    assert_eq!(missing, ["x", "y"], "told all the same");
+    assert_eq!(missing, ["x", "y.z.w"], "told all the same");
     assert!(preview.errors.is_empty());
 }
 

@@ -28,6 +28,8 @@ struct Asked {
     unmet: Vec<String>,
     /// Names that something empty stands in for, so that what else is missing is found.
     stood_in: BTreeSet<String>,
+    /// What was looked for inside of those.
+    inside: BTreeSet<String>,
 }
 
 impl Ledger {
@@ -53,10 +55,22 @@ impl Ledger {
         asked.stood_in.insert(name.clone()).then_some(name)
     }
 
-    fn unmet(&self, name: String) -> Option<Value> {
+    /// A missing name in full: of an object that is missing, what was looked for in it.
+    pub(super) fn in_full(&self, name: &str) -> Vec<String> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let below =
+            |of: &str, path: &str| path.strip_prefix(of).is_some_and(|r| r.starts_with('.'));
+        let ends = asked.inside.iter().filter(|path| {
+            below(name, path) && !asked.inside.iter().any(|deeper| below(path, deeper))
+        });
+        let ends: Vec<_> = ends.cloned().collect();
+        if ends.is_empty() { vec![name.to_owned()] } else { ends }
+    }
+
+    fn unmet(self: &Arc<Self>, name: String) -> Option<Value> {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.stood_in.contains(&name) {
-            return Some(Value::from_object(StandIn));
+            return Some(Value::from_object(StandIn { path: name, ledger: self.clone() }));
         }
         asked.unmet.push(name);
         None
@@ -150,15 +164,21 @@ impl Object for Node {
 
 /// Nothing, in place of what is missing: prints nothing, holds nothing, whatever is looked for in it.
 #[derive(Debug)]
-struct StandIn;
+struct StandIn {
+    path: String,
+    ledger: Arc<Ledger>,
+}
 
 impl Object for StandIn {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Iterable
     }
 
-    fn get_value(self: &Arc<Self>, _: &Value) -> Option<Value> {
-        Some(Value::from_dyn_object(self.clone()))
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let path = format!("{}.{key}", self.path);
+        let mut asked = self.ledger.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.inside.insert(path.clone());
+        Some(Value::from_object(Self { path, ledger: self.ledger.clone() }))
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
