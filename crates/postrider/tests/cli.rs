@@ -38,6 +38,7 @@ fn help_names_every_command_and_shows_examples() {
         "keys",
         "vapid",
         "lanes",
+        "templates",
         "bench",
         "openapi",
         "config",
@@ -47,7 +48,7 @@ fn help_names_every_command_and_shows_examples() {
     ] {
         assert!(help.contains(name), "{name} is missing in\n{help}");
     }
-    for command in ["serve", "send", "dead", "keys", "addresses", "explain"] {
+    for command in ["serve", "send", "dead", "keys", "addresses", "explain", "templates"] {
         let help = text(&postrider(&[command, "--help"]));
         assert!(help.contains("Example"), "{command} shows no example");
     }
@@ -85,13 +86,16 @@ fn tools_get_what_they_parse() {
     assert!(text(&postrider(&["completions", "bash"])).contains("postrider"));
 }
 
+fn tomorrow() -> String {
+    (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24)).to_string()
+}
+
 /// Waits for tomorrow, so that nothing is sent.
 fn message() -> String {
-    let tomorrow = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24);
     serde_json::json!({
         "to": {"address": {"channel": "webhook", "url": "https://example.com/h"}},
         "content": {"title": "x"},
-        "send_at": tomorrow.to_string(),
+        "send_at": tomorrow(),
     })
     .to_string()
 }
@@ -171,4 +175,68 @@ fn a_file_of_messages_is_sent_as_a_batch_and_refused_lines_are_named() {
     assert_eq!(sent.status.code(), Some(1));
     assert!(text(&sent).contains("2 accepted, 1 refused"), "{}", text(&sent));
     assert!(errors(&sent).contains("message 2:"), "{}", errors(&sent));
+}
+
+#[test]
+fn a_template_is_set_previewed_sent_and_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Served::start(&dir.path().join("data"));
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let toml = "default_locale = \"en\"\n[locales.en]\ntitle = \"Order {{ order.number }}\"\n\
+                [locales.de]\ntitle = \"Bestellung {{ order.number }}\"\n";
+    let file = write("shipped.toml", toml);
+    let set = server.run(&["templates", "set", "shipped", "--file", &file]);
+    assert_eq!(set.status.code(), Some(0), "{}", errors(&set));
+    let listed = text(&server.run(&["templates", "list"]));
+    let row: Vec<&str> =
+        listed.lines().nth(1).unwrap().split("  ").filter(|c| !c.is_empty()).collect();
+    let row: Vec<_> = row.into_iter().map(str::trim).collect();
+    assert_eq!(row, ["shipped", "tenant", "api", "en, de", "true", "order.number"]);
+    let shown = text(&server.run(&["templates", "show", "shipped", "--json"]));
+    let back = write("back.json", &shown);
+    let set = server.run(&["templates", "set", "copy", "--file", &back]);
+    assert_eq!(set.status.code(), Some(0), "what is shown can be set again: {}", errors(&set));
+
+    let seen = server.run(&["templates", "preview", "shipped", "--channel", "sms"]);
+    assert_eq!(seen.status.code(), Some(1), "it is not ready");
+    assert!(text(&seen).contains("missing: order.number (in title)"), "{}", text(&seen));
+    let vars = write("vars.json", "{\"order\": {\"number\": 91}}");
+    let args = [
+        "templates",
+        "preview",
+        "shipped",
+        "--locale",
+        "de-AT",
+        "--vars",
+        &vars,
+        "--channel",
+        "sms",
+    ];
+    let seen = text(&server.run(&args));
+    assert!(seen.starts_with("locale de\n"), "{seen}");
+    assert!(seen.contains("text: Bestellung 91") && seen.contains("segments: 1"), "{seen}");
+    let seen = server.run(&["templates", "preview", "--file", &file, "--var", "order.number=7"]);
+    assert_eq!(seen.status.code(), Some(0), "{}", errors(&seen));
+
+    let to = ["send", "--webhook", "https://example.com/h", "--send-at", &tomorrow(), "--json"]
+        .map(str::to_owned);
+    let send = |more: &[&str]| {
+        let all: Vec<&str> = to.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        server.run(&all)
+    };
+    let sent = send(&["--template", "shipped", "--var", "order.number=91"]);
+    assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+    let sent: serde_json::Value = serde_json::from_str(&text(&sent)).unwrap();
+    let content = text(&server.run(&["messages", "content", sent["id"].as_str().unwrap()]));
+    assert!(content.contains("Order 91"), "{content}");
+    let refused = send(&["--template", "shipped"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(errors(&refused).contains("template.variables.order.number"), "{}", errors(&refused));
+    assert_eq!(send(&["--var", "a=b"]).status.code(), Some(2), "which template?");
+    assert_eq!(server.run(&["templates", "delete", "shipped"]).status.code(), Some(0));
+    assert_eq!(server.run(&["templates", "show", "shipped"]).status.code(), Some(1));
 }

@@ -142,7 +142,7 @@ fn authenticate(parts: &Parts, app: &Shared) -> Result<Caller, Problem> {
     })
 }
 
-fn allow(caller: &Caller, scopes: &[KeyScope], needed: &str) -> Result<(), Problem> {
+pub(crate) fn allow(caller: &Caller, scopes: &[KeyScope], needed: &str) -> Result<(), Problem> {
     if scopes.contains(&caller.scope) {
         return Ok(());
     }

@@ -23,6 +23,7 @@ mod problem;
 mod schema;
 mod settings;
 mod signing_keys;
+mod templates;
 mod views;
 
 use std::fmt::Display;
@@ -42,7 +43,7 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
-use crate::live::{Live, Orders};
+use crate::live::{Live, Orders, TemplateBook};
 use crate::telemetry::Metrics;
 pub use problem::Problem;
 use settings::{classes, limits, tenants};
@@ -51,6 +52,7 @@ use settings::{classes, limits, tenants};
 pub struct Parts {
     pub live: Live,
     pub orders: Orders,
+    pub templates: Arc<TemplateBook>,
     pub store: Arc<dyn Store>,
     pub gate: Arc<Gate>,
     pub lanes: Arc<Lanes>,
@@ -174,6 +176,14 @@ fn routes() -> Vec<Route> {
             &["get", "put", "delete"],
             get(limits::show).put(limits::set).delete(limits::unset),
         ),
+        ("/v1/templates", &["get"], get(templates::list)),
+        ("/v1/templates/preview", &["post"], post(templates::preview_unsaved)),
+        (
+            "/v1/templates/{name}",
+            &["get", "put", "delete"],
+            get(templates::show).put(templates::set).delete(templates::unset),
+        ),
+        ("/v1/templates/{name}/preview", &["post"], post(templates::preview)),
         ("/healthz", &["get"], get(overview::healthz)),
         ("/readyz", &["get"], get(overview::readyz)),
         ("/metrics", &["get"], get(overview::metrics)),

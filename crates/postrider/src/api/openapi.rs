@@ -7,7 +7,7 @@ use utoipa::{Modify, OpenApi};
 use super::settings::{classes, limits, tenants};
 use super::{
     accounts, addresses, api_keys, batch, configuration, dead_letters, deliveries, events, lanes,
-    messages, overview, signing_keys,
+    messages, overview, signing_keys, templates,
 };
 
 #[derive(OpenApi)]
@@ -65,6 +65,12 @@ use super::{
         limits::show,
         limits::set,
         limits::unset,
+        templates::list,
+        templates::show,
+        templates::set,
+        templates::unset,
+        templates::preview,
+        templates::preview_unsaved,
         overview::healthz,
         overview::readyz,
         overview::metrics,

@@ -81,12 +81,16 @@ impl Problem {
     }
 }
 
+impl From<FieldError> for FieldProblem {
+    fn from(error: FieldError) -> Self {
+        Self { field: error.field, found: error.found, allowed: error.allowed }
+    }
+}
+
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        let field =
-            |e: FieldError| FieldProblem { field: e.field, found: e.found, allowed: e.allowed };
         Self {
-            errors: refusal.errors.into_iter().map(field).collect(),
+            errors: refusal.errors.into_iter().map(Into::into).collect(),
             retry_after_s: refusal.retry_after_s,
             ..Self::new(refusal.status, refusal.kind, refusal.title, refusal.detail)
         }

@@ -18,7 +18,10 @@ pub(crate) struct NewMessage {
     pub to: To,
     /// A configured class; `transactional` if absent.
     pub class: Option<String>,
-    pub content: NewContent,
+    /// The words; beside a template, those of them that win over it.
+    pub content: Option<NewContent>,
+    /// Fills the content in from a template; what `content` says itself wins.
+    pub template: Option<TemplateWish>,
     /// Seconds; the class's own if absent. 0 means: now or never.
     pub ttl_s: Option<u32>,
     pub collapse_key: Option<String>,
@@ -36,6 +39,36 @@ pub(crate) struct NewMessage {
     /// A retry policy for this message alone.
     pub retry: Option<Retry>,
     pub compliance: Option<Vec<String>>,
+}
+
+/// Which template, and what to fill in.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(example = json!({"name": "shipped", "locale": "de-AT", "variables": {"order": {"number": 91}}}))]
+pub(crate) struct TemplateWish {
+    pub name: String,
+    /// `de-AT` falls back to `de`, then to the template's default.
+    pub locale: Option<String>,
+    #[schema(value_type = Object)]
+    pub variables: Option<Value>,
+}
+
+/// A template. Every string in its content may have variables, in Jinja's syntax; `email.html` is
+/// escaped.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(example = json!({
+    "default_locale": "en",
+    "locales": {
+        "en": {"title": "Order {{ order.number }} shipped", "email": {"html": "<p>Hello {{ name }}</p>"}},
+        "de": {"title": "Bestellung {{ order.number }} ist unterwegs"}
+    }
+}))]
+pub(crate) struct NewTemplate {
+    /// May be left out where there is one locale only.
+    pub default_locale: Option<String>,
+    /// Whether a missing variable refuses a message (the default) or is rendered as nothing.
+    pub strict: Option<bool>,
+    /// By locale.
+    pub locales: BTreeMap<String, NewContent>,
 }
 
 /// Exactly one of `address`, `recipient` and `recipients`.

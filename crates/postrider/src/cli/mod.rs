@@ -11,6 +11,7 @@ mod send;
 mod serve;
 mod settings;
 mod status;
+mod templates;
 
 use std::process::ExitCode;
 
@@ -101,6 +102,8 @@ enum Command {
     Tenants(settings::TenantsArgs),
     /// Rates, concurrency, breaker, retry budget and capacity: show, set, reset.
     Limits(settings::LimitsArgs),
+    /// Templates: list, show, set, delete, preview.
+    Templates(templates::TemplatesArgs),
     Demo(crate::demo::DemoArgs),
     Bench(crate::bench::BenchArgs),
     /// Fake providers for tests and demos.
@@ -187,6 +190,7 @@ impl Command {
             Self::Classes(args) => settings::classes(args).await,
             Self::Tenants(args) => settings::tenants(args).await,
             Self::Limits(args) => settings::limits(args).await,
+            Self::Templates(args) => templates::run(args).await,
             Self::Demo(args) => match crate::demo::run(args).await? {
                 true => Ok(()),
                 false => Err(Failure::Other(anyhow::anyhow!("a promise did not hold"))),
@@ -214,4 +218,13 @@ impl Connection {
     fn output(&self) -> Output {
         Output { json: self.json }
     }
+}
+
+/// A name goes into a path: nothing in it may lead elsewhere.
+fn path_segment(name: &str) -> Result<&str, Failure> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if !name.is_empty() && name.bytes().all(allowed) && !name.bytes().all(|b| b == b'.') {
+        return Ok(name);
+    }
+    Err(Failure::Usage(format!("{name:?} is not a name: letters, digits, -, _ or .")))
 }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio::io::AsyncReadExt as _;
 
 use super::output::{cell, items};
+use super::templates::Wish;
 use super::{Connection, Failure, Outcome, output};
 use crate::client::{Client, ClientError, Refused};
 
@@ -22,6 +23,7 @@ use crate::client::{Client, ClientError, Refused};
   postrider send --fcm TOKEN --title Shipped --body 'Order 91'
   postrider send --apns TOKEN --topic com.example.app --title Shipped
   postrider send --sms +4915112345678 --class otp --body 'Your code is 123456'
+  postrider send --email ada@example.org --template shipped --locale de --var order.number=91
   postrider send --address adr_… --data '{\"order\":91}' --idempotency-key ord-91:shipped
   postrider send --json-message '{\"to\":…,\"content\":…}'
   postrider send --file messages.ndjson")]
@@ -71,6 +73,11 @@ pub(super) struct SendArgs {
     /// Any JSON.
     #[arg(long, value_name = "JSON")]
     data: Option<String>,
+    /// Words from a template, with --locale, --var and --vars; --title and the like win over it.
+    #[arg(long, value_name = "NAME")]
+    template: Option<String>,
+    #[command(flatten)]
+    wish: Wish,
     #[arg(long)]
     class: Option<String>,
     /// Seconds; 0 means now or never.
@@ -140,6 +147,18 @@ fn message(args: &SendArgs) -> Result<Value, Failure> {
         content.insert("data".to_owned(), from_json("--data", data)?);
     }
     let mut message = json!({"to": to, "content": content});
+    match &args.template {
+        Some(name) => {
+            let mut template = args.wish.fields()?;
+            template.insert("name".to_owned(), name.clone().into());
+            message["template"] = Value::Object(template);
+        }
+        None if !args.wish.is_empty() => {
+            let usage = "--locale, --var and --vars fill in a template: name it with --template";
+            return Err(Failure::Usage(usage.to_owned()));
+        }
+        None => {}
+    }
     let texts = [
         ("class", &args.class),
         ("send_at", &args.send_at),

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::output::{Output, cell, items, table};
-use super::{Connection, Failure, Outcome};
+use super::{Connection, Failure, Outcome, path_segment};
 use crate::client::Client;
 
 #[derive(Debug, Args)]
@@ -142,15 +142,6 @@ pub(super) async fn limits(args: LimitsArgs) -> Outcome {
     }
 }
 
-/// A name goes into a path: nothing in it may lead elsewhere.
-fn path_segment(name: &str) -> Result<&str, Failure> {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    if !name.is_empty() && name.bytes().all(allowed) && !name.bytes().all(|b| b == b'.') {
-        return Ok(name);
-    }
-    Err(Failure::Usage(format!("{name:?} is not a name: letters, digits, -, _ or .")))
-}
-
 /// One kind of setting at the server.
 struct Noun {
     path: &'static str,
@@ -207,15 +198,20 @@ fn assign(set: &mut Map<String, Value>, assignment: &str) -> Result<(), Failure>
     let wrong = || Failure::Usage(format!("{assignment:?} is not of the form FIELD=VALUE"));
     let (path, text) = assignment.split_once('=').ok_or_else(wrong)?;
     let value = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+    put(set, path, value).ok_or_else(wrong)
+}
+
+/// Puts a value where the path leads; nothing if it leads nowhere.
+pub(super) fn put(set: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> {
     let mut keys: Vec<&str> = path.split('.').collect();
-    let last = keys.pop().filter(|last| !last.is_empty()).ok_or_else(wrong)?;
+    let last = keys.pop().filter(|last| !last.is_empty())?;
     let mut at = set;
     for key in keys {
         let inner = at.entry(key).or_insert_with(|| Value::Object(Map::new()));
-        at = inner.as_object_mut().ok_or_else(wrong)?;
+        at = inner.as_object_mut()?;
     }
     at.insert(last.to_owned(), value);
-    Ok(())
+    Some(())
 }
 
 /// Fields that say something about the setting, not what it is set to.

@@ -83,7 +83,7 @@ fn path_of(name: &str) -> Vec<String> {
 fn known(path: &[String]) -> bool {
     let has = |section: &SectionInfo, field: &str| section.fields.iter().any(|f| f.name == field);
     match path {
-        [section, _, _, ..] => section == "classes" || section == "accounts",
+        [section, _, _, ..] => ["classes", "accounts", "templates"].contains(&section.as_str()),
         [section, field] => ALL.iter().any(|s| s.name == section && has(s, field)),
         _ => false,
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use postrider_core::Class;
 use postrider_core::classify::Row;
+use postrider_dispatch::template::{Source, Template};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -80,6 +81,9 @@ pub struct Config {
     /// Accounts at providers, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub accounts: BTreeMap<String, Account>,
+    /// Templates of all tenants, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub templates: BTreeMap<String, Source>,
     /// What answers of providers mean, where the built-in tables are not to be believed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classify: Vec<Row>,
@@ -197,6 +201,13 @@ impl Config {
         }
         for (name, account) in &self.accounts {
             account.validate(name)?;
+        }
+        for (name, source) in &self.templates {
+            let wrong = Template::compile(name, source).err().and_then(|e| e.into_iter().next());
+            if let Some(wrong) = wrong {
+                let path = format!("templates.{name}.{}", wrong.field);
+                return Err(ConfigError::invalid(&path, wrong.found, &wrong.allowed));
+            }
         }
         if self.dispatch.lease_s < self.longest_attempt_s().saturating_mul(2) {
             return Err(ConfigError::invalid(

@@ -31,6 +31,7 @@ pub fn reference() -> String {
     }
     out.push_str(TENANTS);
     out.push_str(ACCOUNTS);
+    out.push_str(TEMPLATES);
     classes(&mut out);
     out.push_str(CLASSIFY);
     out
@@ -101,6 +102,21 @@ const ACCOUNTS: &str = "
 # auth = \"bearer\"
 # credential = \"env:GATEWAY_KEY\"
 # id_at = \"/id\"
+";
+
+const TEMPLATES: &str = "
+# Templates for all tenants, by name (docs/templates.md): per locale the fields of a message's content, in
+# which every string may have variables. default_locale may be left out where there is one locale; with
+# strict = false a missing variable is rendered as nothing instead of refusing the message.
+# [templates.shipped]
+# default_locale = \"en\"
+# strict = true
+# [templates.shipped.locales.en]
+# title = \"Order {{ order.number }} shipped\"
+# body = \"Hello {{ name | default('there') }}, it is on its way.\"
+# email.subject = \"Your order {{ order.number }}\"
+# [templates.shipped.locales.de]
+# title = \"Bestellung {{ order.number }} ist unterwegs\"
 ";
 
 const CLASSIFY: &str = "
@@ -175,6 +191,24 @@ mod tests {
             .collect();
         let config = Config::parse(&example.join("\n"), "test", &Environment::empty()).unwrap();
         assert_eq!(config.accounts.len(), 5);
+    }
+
+    #[test]
+    fn the_example_of_a_template_can_be_used_as_it_is() {
+        let lines = TEMPLATES.lines().map(|line| line.trim_start_matches("# "));
+        let example: Vec<_> = lines.skip_while(|line| !line.starts_with('[')).collect();
+        let config = Config::parse(&example.join("\n"), "test", &Environment::empty()).unwrap();
+        assert_eq!(config.templates["shipped"].locales.len(), 2);
+    }
+
+    #[test]
+    fn a_template_that_cannot_be_rendered_is_refused_with_its_field_and_line() {
+        let text =
+            "[templates.shipped.locales.en]\nemail.html = \"\"\"<p>\n{{ name | shout }}\"\"\"\n";
+        let error = Config::parse(text, "test", &Environment::empty()).unwrap_err().to_string();
+        let wanted =
+            "templates.shipped.locales.en.email.html = line 2: the filter shout: one of abs, ";
+        assert!(error.starts_with(wanted), "{error}");
     }
 
     #[test]

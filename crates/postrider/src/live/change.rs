@@ -6,7 +6,7 @@ use super::Reloaded;
 use crate::config::{Config, ConfigError};
 
 /// Sections whose every setting can change while the server runs.
-const SECTIONS: [&str; 8] = [
+const SECTIONS: [&str; 9] = [
     "classes",
     "tenants",
     "classify",
@@ -15,6 +15,7 @@ const SECTIONS: [&str; 8] = [
     "retry_budget",
     "capacity",
     "retention",
+    "templates",
 ];
 
 /// Single settings that can.

@@ -5,6 +5,7 @@
 mod change;
 mod orders;
 mod overrides;
+mod templates;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,6 +22,7 @@ use crate::telemetry;
 pub use orders::Orders;
 use overrides::Overrides;
 pub use overrides::{Kind, Override};
+pub use templates::{Entry, TemplateBook, TemplateError};
 
 /// Reads file, environment and flags anew.
 pub type Reader = Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
@@ -90,6 +92,7 @@ pub struct Live {
     store: Arc<dyn Store>,
     lanes: Arc<Lanes>,
     tables: Arc<Tables>,
+    templates: Arc<TemplateBook>,
     in_force: RwLock<Arc<Config>>,
     /// One change at a time.
     known: Mutex<Known>,
@@ -108,10 +111,12 @@ impl Live {
         store: Arc<dyn Store>,
         lanes: Arc<Lanes>,
         tables: Arc<Tables>,
+        templates: Arc<TemplateBook>,
     ) -> Self {
         let Sources { read, base, overrides } = sources;
         let known = Mutex::new(Known { base, overrides });
-        Self { read, store, lanes, tables, in_force: RwLock::new(Arc::new(config)), known }
+        let in_force = RwLock::new(Arc::new(config));
+        Self { read, store, lanes, tables, templates, in_force, known }
     }
 
     pub fn now(&self) -> Arc<Config> {
@@ -185,6 +190,9 @@ impl Live {
         let (config, told) = change::possible(&self.now(), wanted)?;
         self.lanes.adopt(parts::policy(&config));
         self.tables.replace(parts::table(&config));
+        if told.changed.iter().any(|path| path.starts_with("templates")) {
+            self.templates.adopt(&config);
+        }
         telemetry::log::set_level(&config.log.level);
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         if !told.needs_restart.is_empty() {

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use crate::api::{self, App, Shared};
 use crate::config::Config;
 use crate::keys::{ApiKeys, SigningKeys};
-use crate::live::{self, Live, Orders, Reader, Sources};
+use crate::live::{self, Live, Orders, Reader, Sources, TemplateBook};
 use crate::telemetry::Metrics;
 use listen::Listening;
 
@@ -91,18 +91,28 @@ async fn start_all(
     let wiring = parts::wiring(&pool, &clock, &tables);
     let pushing = pushing::Pushing::new(&config, &wiring).await?;
     let policies = Policies::new(parts::policy(&config));
+    let templates = Arc::new(TemplateBook::load(store.clone(), &config).await?);
     let gate = Gate::new(
         store.clone(),
         parts::intakes(&config, &mailing, &pushing),
         policies.clone(),
         &signing.hash_key(),
         clock.clone(),
-    );
+    )
+    .with_templates(templates.templates());
     let channels = parts::channels(&config, &wiring, &signing, &mailing, &pushing)?;
     let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
     let app = Arc::new(App::new(api::Parts {
-        live: Live::new(sources, config.clone(), store.clone(), lanes.clone(), tables),
+        live: Live::new(
+            sources,
+            config.clone(),
+            store.clone(),
+            lanes.clone(),
+            tables,
+            templates.clone(),
+        ),
         orders: Orders::restore(store.clone(), lanes.clone()).await?,
+        templates,
         store: store.clone(),
         gate: Arc::new(gate),
         lanes: lanes.clone(),

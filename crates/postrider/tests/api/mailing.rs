@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::server::{Server, eventually};
 
 /// A sandbox, and a server with one account of each sort, chosen by `email` and `chat`.
-struct Town {
-    sandbox: Sandbox,
-    server: Server,
+pub(crate) struct Town {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) server: Server,
     _folder: tempfile::TempDir,
 }
 
@@ -39,12 +39,12 @@ impl Town {
         Self { server: Server::with(&config).await, sandbox, _folder: folder }
     }
 
-    async fn by_smtp() -> Self {
+    pub(crate) async fn by_smtp() -> Self {
         Self::with("host = \"localhost\"\nport = SMTP\nuser = \"shop\"\nSECRET").await
     }
 
     /// Sends one message and waits for its end.
-    async fn send(&self, address: Value, content: Value) -> Value {
+    pub(crate) async fn send(&self, address: Value, content: Value) -> Value {
         let message = json!({"to": {"address": address}, "content": content, "ttl_s": 600});
         let reply = self.server.post(message.to_string()).await;
         assert_eq!(reply.status, 202, "{}", reply.body);
@@ -61,7 +61,7 @@ impl Town {
     }
 
     /// What the sandbox's target of this name was last told.
-    async fn last(&self, kind: &str, name: &str) -> Value {
+    pub(crate) async fn last(&self, kind: &str, name: &str) -> Value {
         let origin = self.sandbox.http_origin();
         let client = postrider::client::Client::new(origin, None).unwrap();
         client.get(&format!("/sandbox/last/{kind}/{name}")).await.unwrap()

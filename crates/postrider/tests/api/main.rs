@@ -15,4 +15,5 @@ mod reload;
 mod rights;
 mod server;
 mod settings;
+mod templates;
 mod trouble;

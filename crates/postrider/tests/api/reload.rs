@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::server::{ADMIN, Server, message, reply};
 
-struct File(tempfile::TempDir);
+pub(crate) struct File(tempfile::TempDir);
 
 impl File {
-    fn new(more: &str) -> Self {
+    pub(crate) fn new(more: &str) -> Self {
         let file = Self(tempfile::tempdir().unwrap());
         file.write(more);
         file
@@ -19,14 +19,14 @@ impl File {
         self.0.path().join("postrider.toml")
     }
 
-    fn write(&self, more: &str) {
+    pub(crate) fn write(&self, more: &str) {
         let text = format!(
             "store.url = \"memory:\"\nadmin.key = \"{ADMIN}\"\n[server]\nlisten = \"127.0.0.1:0\"\n{more}"
         );
         std::fs::write(self.path(), text).unwrap();
     }
 
-    async fn serve(&self) -> Server {
+    pub(crate) async fn serve(&self) -> Server {
         let path = self.path();
         let read = move || Config::load(Some(&path), &Environment::empty());
         let running = postrider::serve::start_from(Box::new(read)).await.unwrap();
@@ -34,7 +34,7 @@ impl File {
     }
 }
 
-async fn reload(server: &Server) -> crate::server::Reply {
+pub(crate) async fn reload(server: &Server) -> crate::server::Reply {
     reply(&server.admin(), Method::POST, "/v1/config/reload", "").await
 }
 

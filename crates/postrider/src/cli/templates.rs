@@ -1,0 +1,277 @@
+//! `templates`: what they say, make and change them, and look at what would be sent.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Map, Value, json};
+
+use super::output::{cell, items, table};
+use super::{Connection, Failure, Outcome, path_segment};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  postrider templates set shipped --file shipped.json
+  postrider templates preview shipped --locale de --var order.number=91
+  postrider templates preview shipped --vars variables.json --channel sms
+  postrider templates preview --file shipped.json --var name=Ada     (before it is saved)
+  postrider send --email ada@example.org --template shipped --var order.number=91
+
+A file is JSON or TOML: {\"default_locale\": \"en\", \"locales\": {\"en\": {\"title\": \"Order {{ order.number }}\"}}}.
+With an admin key and --tenant '*' a template is for every tenant.")]
+pub(super) struct TemplatesArgs {
+    #[command(subcommand)]
+    what: TemplatesCommand,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum TemplatesCommand {
+    /// All that can be used, whose they are, and where they come from.
+    List,
+    /// One with its words.
+    Show { name: String },
+    /// Make a template, or replace it, at once and across restarts.
+    Set {
+        name: String,
+        /// JSON or TOML; - for standard input.
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Take back what was made; the file's or the server's of that name holds again.
+    Delete { name: String },
+    /// What would be sent, channel by channel, and which variables are missing. Sends nothing.
+    Preview {
+        #[arg(required_unless_present = "file")]
+        name: Option<String>,
+        /// A template that is not saved, instead of a name.
+        #[arg(long, value_name = "FILE", conflicts_with = "name")]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        wish: Wish,
+        /// Only one channel.
+        #[arg(long)]
+        channel: Option<String>,
+    },
+}
+
+/// What to fill in.
+#[derive(Debug, Args)]
+pub(super) struct Wish {
+    /// Of the template, e.g. de-AT; falls back to de, then to its default.
+    #[arg(long, value_name = "TAG")]
+    locale: Option<String>,
+    /// NAME=VALUE, the value as JSON or as plain text; order.number=91 leads into an object.
+    #[arg(long = "var", value_name = "NAME=VALUE")]
+    variables: Vec<String>,
+    /// A file with all variables as a JSON object.
+    #[arg(long, value_name = "FILE")]
+    vars: Option<PathBuf>,
+}
+
+impl Wish {
+    /// `locale` and `variables`, as the API takes them.
+    pub(super) fn fields(&self) -> Result<Map<String, Value>, Failure> {
+        let mut variables = match &self.vars {
+            None => Map::new(),
+            Some(file) => match serde_json::from_str(&read(file)?) {
+                Ok(Value::Object(variables)) => variables,
+                Ok(_) => return Err(unusable(file, "not a JSON object")),
+                Err(error) => return Err(unusable(file, error)),
+            },
+        };
+        for assignment in &self.variables {
+            let wrong = || Failure::Usage(format!("{assignment:?} is not of the form NAME=VALUE"));
+            let (path, text) = assignment.split_once('=').ok_or_else(wrong)?;
+            super::settings::put(&mut variables, path, value(text)).ok_or_else(wrong)?;
+        }
+        let mut fields = Map::from_iter([("variables".to_owned(), Value::Object(variables))]);
+        fields.extend(self.locale.clone().map(|locale| ("locale".to_owned(), locale.into())));
+        Ok(fields)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.locale.is_none() && self.variables.is_empty() && self.vars.is_none()
+    }
+}
+
+/// JSON where that says the same as the text: a price of 1.50 stays as it is written.
+fn value(text: &str) -> Value {
+    match serde_json::from_str(text) {
+        Ok(Value::Number(number)) if number.to_string() != text => text.into(),
+        Ok(value) => value,
+        Err(_) => text.into(),
+    }
+}
+
+pub(super) async fn run(args: TemplatesArgs) -> Outcome {
+    let (client, out) = (args.connection.client()?, args.connection.output());
+    let one = |name: &str| Ok::<_, Failure>(format!("/v1/templates/{}", path_segment(name)?));
+    match args.what {
+        TemplatesCommand::List => {
+            let list = client.get("/v1/templates").await?;
+            out.show(&list, |list| table(&rows(list), &COLUMNS))
+        }
+        TemplatesCommand::Show { name } => out.show(&client.get(&one(&name)?).await?, detail),
+        TemplatesCommand::Set { name, file } => {
+            let (path, body) = (one(&name)?, template(&file)?);
+            out.show(&client.json(Method::PUT, &path, Some(&body)).await?, detail)
+        }
+        TemplatesCommand::Delete { name } => {
+            client.delete(&one(&name)?).await?;
+            out.show(&json!({"deleted": name}), |done| {
+                format!("{} is deleted", cell(done, "/deleted"))
+            })
+        }
+        TemplatesCommand::Preview { name, file, wish, channel } => {
+            let mut body = wish.fields()?;
+            body.extend(channel.map(|channel| ("channel".to_owned(), channel.into())));
+            let path = match (name, file) {
+                (Some(name), _) => format!("{}/preview", one(&name)?),
+                (None, file) => {
+                    let source = file.as_deref().map(template).transpose()?;
+                    body.insert("template".to_owned(), source.unwrap_or_default());
+                    "/v1/templates/preview".to_owned()
+                }
+            };
+            let seen = client.post(&path, &Value::Object(body)).await?;
+            out.show(&seen, preview)?;
+            if seen["ready"] == true { Ok(()) } else { Err(Failure::Silent) }
+        }
+    }
+}
+
+/// A file's template. What `show --json` prints can be read back.
+fn template(file: &Path) -> Result<Value, Failure> {
+    let text = read(file)?;
+    let parsed: Value = match text.trim_start().starts_with('{') {
+        true => serde_json::from_str(&text).map_err(|error| unusable(file, error))?,
+        false => toml::from_str(&text).map_err(|error| unusable(file, error))?,
+    };
+    let Value::Object(mut fields) = parsed else { return Err(unusable(file, "not an object")) };
+    if fields.contains_key("owner") {
+        fields.retain(|name, _| ["default_locale", "strict", "locales"].contains(&name.as_str()));
+    }
+    Ok(Value::Object(fields))
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    let path = if file == Path::new("-") { Path::new("/dev/stdin") } else { file };
+    std::fs::read_to_string(path).map_err(|error| unusable(file, error))
+}
+
+fn unusable(file: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!("{}: {why}", file.display()))
+}
+
+const COLUMNS: [(&str, &str); 6] = [
+    ("TEMPLATE", "/name"),
+    ("OWNER", "/owner"),
+    ("SOURCE", "/source"),
+    ("LOCALES", "/locales"),
+    ("STRICT", "/strict"),
+    ("VARIABLES", "/variables"),
+];
+
+fn rows(list: &Value) -> Vec<Value> {
+    let joined = |row: &Value, field: &str| Value::from(words(&row[field]).join(", "));
+    let row = |row: &Value| {
+        let mut shown = row.clone();
+        shown["locales"] = joined(row, "locales");
+        shown["variables"] = joined(row, "variables");
+        shown
+    };
+    items(list, "templates").iter().map(row).collect()
+}
+
+fn words(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn detail(shown: &Value) -> String {
+    let (name, owner, source) =
+        (cell(shown, "/name"), cell(shown, "/owner"), cell(shown, "/source"));
+    let strict = if shown["strict"] == true { "strict" } else { "not strict" };
+    let mut text = format!("{name} ({owner}, {source}), {strict}");
+    if shown["set_by"].is_string() {
+        text += &format!(", made by {} at {}", cell(shown, "/set_by"), cell(shown, "/set_at"));
+    }
+    text += &format!("\nvariables: {}", words(&shown["variables"]).join(", "));
+    for (locale, content) in shown["locales"].as_object().into_iter().flatten() {
+        let is_default = shown["default_locale"] == locale.as_str();
+        text += &format!("\n\n{locale}{}", if is_default { " (default)" } else { "" });
+        text += &parts(content);
+    }
+    text
+}
+
+/// Every part of an object on lines of its own.
+fn parts(content: &Value) -> String {
+    let mut text = String::new();
+    for (name, value) in content.as_object().into_iter().flatten() {
+        let value = match value {
+            Value::Null => continue,
+            Value::String(text) => text.clone(),
+            other => format!("{other:#}"),
+        };
+        text += &format!("\n  {name}: {}", value.replace('\n', "\n    "));
+    }
+    text
+}
+
+fn preview(seen: &Value) -> String {
+    let mut text = format!("locale {}", cell(seen, "/locale"));
+    for missing in items(seen, "missing") {
+        let fields = words(&missing["fields"]).join(", ");
+        text += &format!("\nmissing: {} (in {fields})", cell(missing, "/variable"));
+    }
+    for error in items(seen, "errors") {
+        text += &format!("\nerror: {}; {}", cell(error, "/found"), cell(error, "/allowed"));
+    }
+    for channel in items(seen, "channels") {
+        text += &format!("\n\n{}", cell(channel, "/channel"));
+        match (channel["bytes"].as_u64(), channel["bytes_max"].as_u64()) {
+            (Some(bytes), Some(max)) => text += &format!(", {bytes} of {max} bytes"),
+            (Some(bytes), None) => text += &format!(", {bytes} bytes"),
+            _ => {}
+        }
+        if channel["configured"] == false {
+            text += ", not configured";
+        }
+        for error in items(channel, "errors") {
+            let (field, found) = (cell(error, "/field"), cell(error, "/found"));
+            text += &format!(
+                "\n  refused: {field}: found {found}, allowed: {}",
+                cell(error, "/allowed")
+            );
+        }
+        text += &parts(&channel["sends"]);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_keep_the_words_that_were_typed() {
+        let wish = Wish {
+            locale: Some("de".to_owned()),
+            variables: ["n=91", "price=1.50", "code=007", "tags=[1]", "order.name=A=B", "vip=true"]
+                .map(str::to_owned)
+                .to_vec(),
+            vars: None,
+        };
+        let variables = json!({
+            "n": 91, "price": "1.50", "code": "007", "tags": [1], "order": {"name": "A=B"}, "vip": true,
+        });
+        let wanted = json!({"locale": "de", "variables": variables});
+        assert_eq!(Value::Object(wish.fields().unwrap()), wanted);
+        for wrong in ["n", "=5", "a.=5"] {
+            let variables = vec![wrong.to_owned()];
+            assert!(Wish { locale: None, variables, vars: None }.fields().is_err(), "{wrong}");
+        }
+    }
+}
