@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use postrider_core::content::Content;
-use postrider_core::{ChannelKind, FieldError, TenantId};
+use postrider_core::{ChannelKind, FieldError, TenantId, shape};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
-use super::request::{Request, shorten, unknown_field};
+use super::request::{Request, shorten};
 use super::{Gate, parse_content};
 use crate::template::{Call, Templates, VARIABLES_MAX};
 
@@ -34,9 +34,9 @@ pub(super) struct Wish<'a> {
 
 impl<'a> Wish<'a> {
     pub(super) fn read(raw: &'a RawValue) -> Result<Self, FieldError> {
-        serde_json::from_str(raw.get()).map_err(|error| {
-            let wrong = || FieldError::new("template", "something else", ALLOWED);
-            unknown_field("template", &error).unwrap_or_else(wrong)
+        shape::read(raw.get(), ALLOWED).map_err(|error| {
+            let field = format!("template.{}", error.field);
+            FieldError { field: field.trim_end_matches('.').to_owned(), ..error }
         })
     }
 }

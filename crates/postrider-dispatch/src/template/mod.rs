@@ -173,7 +173,8 @@ fn default_locale(source: &Source) -> Result<String, FieldError> {
 fn misfit(at: &str, fields: &Map<String, Value>) -> Option<FieldError> {
     let text = serde_json::to_string(fields).unwrap_or_default();
     let error = shape::read::<Content<'_>>(&text, "").err()?;
-    let field = if error.field.is_empty() { at.to_owned() } else { format!("{at}.{}", error.field) };
+    let field =
+        if error.field.is_empty() { at.to_owned() } else { format!("{at}.{}", error.field) };
     Some(FieldError { field, ..error })
 }
 
