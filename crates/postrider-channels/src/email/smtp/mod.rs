@@ -223,11 +223,19 @@ impl Relay {
         let known = secret.get().await;
         let known = known.map_err(|detail| End::Config { code: "credential_missing", detail })?;
         let logged_in = session.log_in(user, &known, self.config.oauth).await;
-        if logged_in.is_err() {
-            // It may have been changed meanwhile: the next conversation reads it anew.
-            secret.forget();
+        let Err(End::Refused(Stage::Auth, refused)) = &logged_in else { return logged_in };
+        // A token lives for an hour, and a password is changed now and then: what is kept may be old.
+        secret.forget();
+        match secret.get().await {
+            Ok(other) if other != known && refused.code != 421 => {
+                let again = session.log_in(user, &other, self.config.oauth).await;
+                again.inspect_err(|_| secret.forget())
+            }
+            _ => {
+                secret.forget();
+                logged_in
+            }
         }
-        logged_in
     }
 
     fn is_usable(&self, session: &Session) -> bool {

@@ -108,7 +108,12 @@ impl Session {
     }
 
     pub(super) async fn ehlo(&mut self, name: &str) -> Result<(), End> {
-        let reply = self.ask(&format!("EHLO {name}\r\n")).await?;
+        let mut reply = self.ask(&format!("EHLO {name}\r\n")).await?;
+        if (500..=504).contains(&reply.code) {
+            // It knows nothing of extensions, and so offers none.
+            reply = self.ask(&format!("HELO {name}\r\n")).await?;
+            reply.lines.truncate(1);
+        }
         if !reply.is_positive() {
             return Err(End::Refused(Stage::Ehlo, reply));
         }
@@ -225,19 +230,31 @@ impl Session {
             if !self.server.pipelining {
                 self.write(line.as_bytes()).await.map_err(|b| b.not_sent())?;
             }
-            let reply = self.read().await.map_err(|b| b.not_sent())?;
+            let reply = match self.read().await {
+                Ok(reply) => reply,
+                // Whoever hangs up behind a refusal has said why.
+                Err(broken) => {
+                    self.over = true;
+                    return Err(refused.unwrap_or_else(|| broken.not_sent()));
+                }
+            };
             let wanted = if *stage == Some(Stage::Data) { 354 } else { 250 };
             let agreed = reply.code == wanted || (wanted == 250 && reply.is_positive());
+            // No further reply will come, whatever else was asked in the same breath.
+            let closing = reply.code == 421;
             match (refused.is_some(), agreed, stage) {
                 (true, true, Some(Stage::Data)) => self.hand_over_nothing().await,
+                // It waited for somebody who came too late: that says nothing about this mail.
+                (false, false, None) if closing => refused = Some(End::Stale),
                 (false, false, _) => {
                     // A refused RSET says the same as a refused MAIL would.
                     refused = Some(End::Refused(stage.unwrap_or(Stage::Mail), reply));
-                    if !self.server.pipelining {
-                        break;
-                    }
                 }
                 _ => {}
+            }
+            self.over |= closing;
+            if closing || (refused.is_some() && !self.server.pipelining) {
+                break;
             }
         }
         refused.map_or(Ok(()), Err)

@@ -54,9 +54,9 @@ pub struct Parcel {
 }
 
 impl Parcel {
-    /// An address, and so a header, outside of ASCII.
+    /// An address outside of ASCII, in the envelope or in a header; all other text is encoded.
     pub fn needs_smtputf8(&self) -> bool {
-        !self.recipient.is_ascii() || !self.sender.is_ascii()
+        !self.recipient.is_ascii() || !self.sender.is_ascii() || !self.mail.is_ascii()
     }
 
     pub(super) fn mail_from(&self, server: &Abilities) -> String {
@@ -152,7 +152,7 @@ mod tests {
         let plain = Abilities::default();
         assert_eq!(parcel("a@b.example").mail_from(&plain), "MAIL FROM:<bounce@shop.example>\r\n");
         assert_eq!(parcel("a@b.example").rcpt_to(&plain), "RCPT TO:<a@b.example>\r\n");
-        let able = Abilities { dsn: true, size: Some(1000), ..plain };
+        let able = Abilities { dsn: true, size: Some(1000), ..plain.clone() };
         assert_eq!(
             parcel("a+b@c.example").mail_from(&able),
             "MAIL FROM:<bounce@shop.example> SIZE=21 RET=HDRS ENVID=dlv_00000000000000000000000009\r\n"
@@ -161,6 +161,9 @@ mod tests {
             parcel("a+b@c.example").rcpt_to(&able),
             "RCPT TO:<a+b@c.example> NOTIFY=FAILURE,DELAY ORCPT=rfc822;a+2Bb@c.example\r\n"
         );
+        let reply_to =
+            Parcel { mail: "Reply-To: ö@b.example\r\n\r\n".into(), ..parcel("a@b.example") };
+        assert!(reply_to.mail_from(&plain).ends_with(" BODY=8BITMIME SMTPUTF8\r\n"));
         let other = parcel("ö@b.example").mail_from(&Abilities::default());
         assert!(other.ends_with(" BODY=8BITMIME SMTPUTF8\r\n"), "{other}");
     }
