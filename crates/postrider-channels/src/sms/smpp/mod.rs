@@ -1,17 +1,13 @@
 //! A message centre spoken to in SMPP 3.4: one connection, bound as a transceiver, with a window of
 //! messages on their way. Receipts are read and handed on; what they lead to is not decided here.
 
+mod link;
 mod pdu;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 pub use pdu::Receipt;
@@ -19,10 +15,13 @@ pub use pdu::Receipt;
 use crate::accounts::Material;
 use crate::pool::TransportError;
 use crate::pool::connect::dial;
-use pdu::Pdu;
+use link::{Link, Lost};
 
-const ENQUIRE_EVERY: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A centre that could not be reached is left alone for so long.
+const CLOSED_DOOR: Duration = Duration::from_secs(1);
+/// ESME_RINVBNDSTS: it has forgotten that we are bound.
+const NOT_BOUND: u32 = 0x04;
 
 #[derive(Debug, Clone)]
 pub struct SmscConfig {
@@ -54,14 +53,31 @@ pub struct Smsc {
     config: SmscConfig,
     password: Material<String>,
     places: Semaphore,
-    link: tokio::sync::Mutex<Option<Arc<Link>>>,
+    door: Mutex<Door>,
     on_receipt: OnReceipt,
+}
+
+/// The way to the message centre: open, or when and how it was found shut.
+#[derive(Default)]
+struct Door {
+    link: Option<Arc<Link>>,
+    shut: Option<(Instant, End)>,
+}
+
+impl Door {
+    /// What is true for everybody who asked before it was found out, and where nobody could be
+    /// reached, for a moment longer.
+    fn shut_for(&self, asked: Instant) -> Option<End> {
+        let (at, end) = self.shut.as_ref()?;
+        let unreached = matches!(end, End::NotSent { .. }) && at.elapsed() < CLOSED_DOOR;
+        (*at >= asked || unreached).then(|| end.clone())
+    }
 }
 
 impl Smsc {
     pub fn new(config: SmscConfig, password: Material<String>, on_receipt: OnReceipt) -> Self {
         let places = Semaphore::new(config.window.max(1));
-        Self { config, password, places, link: tokio::sync::Mutex::new(None), on_receipt }
+        Self { config, password, places, door: Mutex::default(), on_receipt }
     }
 
     /// Sends one message. It is made when there is a place for it; `None` means that there is no
@@ -72,10 +88,11 @@ impl Smsc {
         submit: impl FnOnce() -> Option<Vec<u8>>,
     ) -> Option<End> {
         let busy = || End::NotSent { code: "busy", detail: "the window was full".to_owned() };
+        let asked = Instant::now();
         let Ok(Ok(_place)) = timeout_at(deadline, self.places.acquire()).await else {
             return Some(busy());
         };
-        let link = match timeout_at(deadline, self.link()).await {
+        let link = match timeout_at(deadline, self.link(asked)).await {
             Ok(Ok(link)) => link,
             Ok(Err(end)) => return Some(end),
             Err(_) => return Some(busy()),
@@ -83,7 +100,12 @@ impl Smsc {
         let body = submit()?;
         let end = match link.ask(pdu::SUBMIT_SM, body, deadline).await {
             Ok(answer) if answer.status == 0 => End::Accepted(pdu::text(&answer.body)),
-            Ok(answer) => End::Refused(answer.status),
+            Ok(answer) => {
+                if answer.status == NOT_BOUND {
+                    link.close();
+                }
+                End::Refused(answer.status)
+            }
             Err(Lost::BeforeWrite) => End::NotSent {
                 code: "reset",
                 detail: "the message centre closed the connection".to_owned(),
@@ -98,14 +120,18 @@ impl Smsc {
         Some(end)
     }
 
-    async fn link(&self) -> Result<Arc<Link>, End> {
-        let mut current = self.link.lock().await;
-        if let Some(link) = current.as_ref().filter(|link| !link.is_closed()) {
+    async fn link(&self, asked: Instant) -> Result<Arc<Link>, End> {
+        let mut door = self.door.lock().await;
+        if let Some(link) = door.link.as_ref().filter(|link| link.is_usable()) {
             return Ok(link.clone());
         }
-        let link = self.bind().await?;
-        *current = Some(link.clone());
-        Ok(link)
+        if let Some(end) = door.shut_for(asked) {
+            return Err(end);
+        }
+        let bound = self.bind().await;
+        door.link = bound.as_ref().ok().cloned();
+        door.shut = bound.as_ref().err().map(|end| (Instant::now(), end.clone()));
+        bound
     }
 
     async fn bind(&self) -> Result<Arc<Link>, End> {
@@ -123,6 +149,7 @@ impl Smsc {
         match link.ask(pdu::BIND_TRANSCEIVER, body, deadline).await {
             Ok(answer) if answer.status == 0 => Ok(link),
             Ok(answer) => {
+                // It may have been changed meanwhile: the next bind reads it anew.
                 self.password.forget();
                 link.close();
                 Err(End::Refused(answer.status))
@@ -145,144 +172,5 @@ fn not_sent(error: TransportError) -> End {
     match error {
         TransportError::NotSent { code, detail } => End::NotSent { code, detail },
         other => End::NotSent { code: "connect", detail: format!("{other:?}") },
-    }
-}
-
-enum Lost {
-    BeforeWrite,
-    Closed,
-    Timeout,
-}
-
-/// One connection: what is written goes through a queue, answers find those who wait for them.
-struct Link {
-    write: mpsc::Sender<Pdu>,
-    waiting: Mutex<HashMap<u32, oneshot::Sender<Pdu>>>,
-    next: AtomicU32,
-    closed: AtomicBool,
-}
-
-impl Link {
-    fn start(reader: OwnedReadHalf, writer: OwnedWriteHalf, on_receipt: OnReceipt) -> Arc<Self> {
-        let (write, queue) = mpsc::channel(64);
-        let link = Arc::new(Self {
-            write,
-            waiting: Mutex::default(),
-            next: AtomicU32::new(1),
-            closed: AtomicBool::new(false),
-        });
-        tokio::spawn(write_all(queue, writer, Arc::downgrade(&link)));
-        tokio::spawn(read_all(reader, Arc::downgrade(&link), on_receipt));
-        link
-    }
-
-    async fn ask(&self, id: u32, body: Vec<u8>, deadline: Instant) -> Result<Pdu, Lost> {
-        let sequence = self.next.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
-        let (answer, answered) = oneshot::channel();
-        self.waiting().insert(sequence, answer);
-        let pdu = Pdu::new(id, 0, sequence, body);
-        if self.is_closed() || self.write.send(pdu).await.is_err() {
-            self.waiting().remove(&sequence);
-            return Err(Lost::BeforeWrite);
-        }
-        match timeout_at(deadline, answered).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(Lost::Closed),
-            Err(_) => {
-                self.waiting().remove(&sequence);
-                Err(Lost::Timeout)
-            }
-        }
-    }
-
-    /// Whoever waits learns that no answer will come.
-    fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        self.waiting().clear();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u32, oneshot::Sender<Pdu>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// An answer, or something that wants one.
-    async fn heard(&self, pdu: Pdu, on_receipt: &OnReceipt) {
-        if pdu.id & pdu::RESPONSE != 0 {
-            let waiting = self.waiting().remove(&pdu.sequence);
-            if let Some(waiting) = waiting {
-                let _ = waiting.send(pdu);
-            }
-            return;
-        }
-        if pdu.id == pdu::DELIVER_SM
-            && let Some(receipt) = Receipt::read(&pdu.body)
-        {
-            on_receipt(receipt);
-        }
-        let (id, status, body) = match pdu.id {
-            pdu::DELIVER_SM => (pdu.id | pdu::RESPONSE, 0, vec![0]),
-            pdu::ENQUIRE_LINK | pdu::UNBIND => (pdu.id | pdu::RESPONSE, 0, Vec::new()),
-            // ESME_RINVCMDID
-            _ => (pdu::GENERIC_NACK, 0x03, Vec::new()),
-        };
-        let _ = self.write.send(Pdu::new(id, status, pdu.sequence, body)).await;
-        if pdu.id == pdu::UNBIND {
-            self.close();
-        }
-    }
-}
-
-/// Ends when the link is gone, closed, or cannot be written to. Asks on a quiet line whether
-/// anybody is there.
-async fn write_all(
-    mut queue: mpsc::Receiver<Pdu>,
-    mut writer: OwnedWriteHalf,
-    link: std::sync::Weak<Link>,
-) {
-    loop {
-        let next = tokio::time::timeout(ENQUIRE_EVERY, queue.recv()).await;
-        let Some(alive) = link.upgrade().filter(|link| !link.is_closed()) else { return };
-        let pdu = match next {
-            Ok(Some(pdu)) => pdu,
-            Ok(None) => return,
-            Err(_) => {
-                let sequence = alive.next.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
-                Pdu::new(pdu::ENQUIRE_LINK, 0, sequence, Vec::new())
-            }
-        };
-        if writer.write_all(&pdu.bytes()).await.is_err() {
-            alive.close();
-            return;
-        }
-    }
-}
-
-/// A line on which nothing is heard for three enquiries is dead.
-async fn read_all(mut reader: OwnedReadHalf, link: std::sync::Weak<Link>, on_receipt: OnReceipt) {
-    let mut buffer = BytesMut::with_capacity(4096);
-    loop {
-        let read = tokio::time::timeout(ENQUIRE_EVERY * 3, reader.read_buf(&mut buffer)).await;
-        let Some(link) = link.upgrade() else { return };
-        if link.is_closed() || !matches!(read, Ok(Ok(1..))) {
-            link.close();
-            return;
-        }
-        loop {
-            match Pdu::parse(&buffer) {
-                Ok(Some((pdu, len))) => {
-                    let _ = buffer.split_to(len);
-                    link.heard(pdu, &on_receipt).await;
-                }
-                Ok(None) => break,
-                Err(_) => {
-                    link.close();
-                    return;
-                }
-            }
-        }
     }
 }

@@ -39,6 +39,10 @@ impl Pdu {
         Self { id, status, sequence, body }
     }
 
+    pub(super) fn is_answer(&self) -> bool {
+        self.id & RESPONSE != 0
+    }
+
     pub(super) fn bytes(&self) -> Vec<u8> {
         let len = u32::try_from(HEADER + self.body.len()).unwrap_or(u32::MAX);
         let mut out = Vec::with_capacity(HEADER + self.body.len());
