@@ -7,6 +7,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on had better stop")]
 
+#[path = "../tests/conformance/hosted.rs"]
+mod hosted;
+#[path = "../tests/conformance/post.rs"]
+#[expect(dead_code, reason = "shared with the conformance suite")]
+mod post;
 #[path = "../tests/conformance/provider.rs"]
 #[expect(dead_code, reason = "a benchmark needs only the provider's good manners")]
 mod provider;
@@ -27,8 +32,9 @@ use http::{HeaderMap, HeaderValue, Method};
 use postrider_channels::pool::Request;
 use postrider_channels::webpush::{Plain, encrypt_batch};
 use postrider_channels::{Padding, Pool, PoolConfig};
-use postrider_core::{ChannelKind, Outcome};
+use postrider_core::Outcome;
 use provider::{Line, Provider, authority};
+use rig::Subject;
 
 const P256DH: &str =
     "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
@@ -39,14 +45,9 @@ fn main() {
     for in_flight in [1, 100, 200] {
         requests(in_flight);
     }
-    for kind in [
-        ChannelKind::Webpush,
-        ChannelKind::Webhook,
-        ChannelKind::Http,
-        ChannelKind::Fcm,
-        ChannelKind::Apns,
-    ] {
-        deliveries(kind);
+    for subject in [Subject::Webpush, Subject::Webhook, Subject::Http, Subject::Fcm, Subject::Apns]
+    {
+        deliveries(subject);
     }
 }
 
@@ -90,11 +91,11 @@ fn requests(in_flight: usize) {
 }
 
 /// Batches of 100, one after the other: what the dispatcher would see.
-fn deliveries(kind: ChannelKind) {
+fn deliveries(subject: Subject) {
     let (url, provider) = spawn_provider();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let rig = rig::Rig::new(kind);
+        let rig = rig::Rig::new(subject);
         let batch = vec![rig.attempt(&url); 100];
         rig.deliver(batch.clone()).await;
         let (rounds, cpu) = (50, thread_cpu());
@@ -103,7 +104,7 @@ fn deliveries(kind: ChannelKind) {
             assert!(ends.iter().all(|end| end.outcome == Outcome::Accepted));
         }
         let each = (thread_cpu() - cpu) / (rounds * batch.len() as u32);
-        println!("{kind}, attempt to report: {:.1} µs CPU of the sender", micros(each));
+        println!("{subject:?}, attempt to report: {:.1} µs CPU of the sender", micros(each));
     });
     drop(provider);
 }

@@ -7,38 +7,31 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_core::{Outcome, Report, Scope};
 use serde_json::{Value, json};
 
+use crate::post::{ADA, Post, account};
 use crate::provider::{Answer, Line, Provider};
-use crate::rig::{Rig, START};
+use crate::rig::{START, Subject};
 
 const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
-const ADA: &str = "ada@example.org";
 
 fn ses(provider: &Provider) -> Value {
-    json!({
-        "provider": "ses", "from": "news@shop.example", "region": "eu-central-1", "key_id": "AKID",
-        "credential": "command:echo s3cret", "endpoint": provider.url(""), "configuration_set": "cs",
-    })
+    account(Subject::Ses, &provider.url(""), "command:echo s3cret")
 }
 
 fn sendgrid(provider: &Provider) -> Value {
-    json!({
-        "provider": "sendgrid", "from": "news@shop.example", "from_name": "Shop",
-        "credential": "command:echo SG.key", "endpoint": provider.url(""),
-        "unsubscribe_url": "https://shop.example/u",
-    })
+    account(Subject::SendGrid, &provider.url(""), "command:echo SG.key")
 }
 
 async fn answered(account: fn(&Provider) -> Value, answer: Answer) -> Report {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([answer]);
-    Rig::email(&[account(&provider)]).mail_to(ADA).await
+    Post::email(&[account(&provider)]).mail_to(ADA).await
 }
 
 #[tokio::test]
 async fn ses_gets_the_mail_as_we_wrote_it_signed() {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([Answer::status(200).body(r#"{"MessageId":"0102-1"}"#)]);
-    let report = Rig::email(&[ses(&provider)]).mail_to(ADA).await;
+    let report = Post::email(&[ses(&provider)]).mail_to(ADA).await;
     assert_eq!(
         (report.outcome, report.provider_id.as_deref()),
         (Outcome::Accepted, Some("0102-1"))
@@ -86,7 +79,7 @@ async fn ses_answers_mean_what_its_types_say() {
 async fn sendgrid_gets_the_parts_and_our_headers() {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([Answer::status(202).header("x-message-id", "sg1")]);
-    let report = Rig::email(&[sendgrid(&provider)]).mail_to(ADA).await;
+    let report = Post::email(&[sendgrid(&provider)]).mail_to(ADA).await;
     assert_eq!((report.outcome, report.provider_id.as_deref()), (Outcome::Accepted, Some("sg1")));
     let received = provider.received().remove(0);
     assert_eq!(received.uri.path(), "/v3/mail/send");
@@ -119,14 +112,4 @@ async fn sendgrid_s_limits_are_kept_to_the_second_it_names() {
     let report = answered(sendgrid, Answer::status(400).body(field.to_string())).await;
     assert_eq!(report.outcome, Outcome::DropMessage);
     assert_eq!(report.code.as_deref(), Some("Invalid. (content.0.value)"));
-}
-
-#[tokio::test]
-async fn an_api_that_never_answers_leaves_the_mail_in_doubt() {
-    for account in [ses, sendgrid] {
-        let provider = Provider::start(Line::Http2).await;
-        provider.answers([Answer::silent()]);
-        let rig = Rig::email_within(&[account(&provider)], Duration::from_secs(2));
-        assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Ambiguous);
-    }
 }

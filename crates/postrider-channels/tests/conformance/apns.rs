@@ -7,12 +7,12 @@ use std::time::Duration;
 use postrider_channels::{ApnsChannel, PoolConfig};
 use postrider_core::address::ApnsEnvironment;
 use postrider_core::breaker::BreakerPolicy;
-use postrider_core::{Attempt, ChannelKind, Outcome, Report, Scope, Target, Timestamp};
+use postrider_core::{Attempt, Outcome, Report, Scope, Target, Timestamp};
 use serde_json::json;
 
 use crate::provider::{Answer, Line, Provider, Received};
 use crate::push::{TOPIC, apns_account, certificate_account};
-use crate::rig::{Bench, START, network};
+use crate::rig::{Bench, START, Subject, network};
 
 const DEVICE: &str = "00fc13adff785122b4ad28809a3420982341241421348097878e577c991de8f0";
 
@@ -137,7 +137,7 @@ async fn http_1_1_is_not_spoken_to_apple() {
     let provider = Provider::start(Line::Http1).await;
     let account = apns_account("main", &provider.url(""), &provider.url(""));
     let channel = ApnsChannel::new(bench.wiring.clone(), vec![account], BreakerPolicy::default());
-    let target = crate::push::target(ChannelKind::Apns, &provider.url(&format!("/{DEVICE}")));
+    let target = crate::hosted::target(Subject::Apns, &provider.url(&format!("/{DEVICE}")));
     let report = bench.deliver(&channel, vec![bench.attempt(target)]).await.remove(0);
     assert_eq!(report.code.as_deref(), Some("http2"));
     assert_eq!(provider.received().len(), 0);
@@ -149,7 +149,7 @@ async fn a_certificate_identifies_us_without_a_token() {
     let provider = Provider::start(Line::Http2AskingWhoWeAre).await;
     let account = certificate_account("main", &provider.url(""));
     let channel = ApnsChannel::new(bench.wiring.clone(), vec![account], BreakerPolicy::default());
-    let target = crate::push::target(ChannelKind::Apns, &provider.url(&format!("/{DEVICE}")));
+    let target = crate::hosted::target(Subject::Apns, &provider.url(&format!("/{DEVICE}")));
     let report = bench.deliver(&channel, vec![bench.attempt(target)]).await.remove(0);
     assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
     let received = provider.received().remove(0);

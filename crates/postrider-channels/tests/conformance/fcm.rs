@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use postrider_channels::FcmChannel;
 use postrider_core::breaker::BreakerPolicy;
-use postrider_core::{Attempt, ChannelKind, Outcome, Report, Scope};
+use postrider_core::{Attempt, Outcome, Report, Scope};
 use serde_json::{Value, json};
 
 use crate::provider::{Answer, Line, Provider, Received};
 use crate::push::{fcm_account, granted, token_endpoint};
-use crate::rig::{Bench, Rig};
+use crate::rig::{Bench, Rig, Subject};
 
 const DEVICE: &str = "/send/device-token-abc";
 
@@ -21,15 +21,10 @@ pub(crate) fn refusal(status: u16, name: &str, code: &str, message: &str) -> Ans
     Answer::status(status).body(json!({ "error": error }).to_string())
 }
 
-pub(crate) fn device_of(received: &Received) -> String {
-    let body: Value = serde_json::from_slice(&received.body).unwrap();
-    body["message"]["token"].as_str().unwrap().to_owned()
-}
-
 async fn answered(answer: Answer) -> Report {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([answer]);
-    Rig::new(ChannelKind::Fcm).send(&provider.url(DEVICE)).await
+    Rig::new(Subject::Fcm).send(&provider.url(DEVICE)).await
 }
 
 /// A bench with a channel of these accounts.
@@ -53,7 +48,7 @@ impl World {
     }
 
     fn attempt(&self) -> Attempt {
-        self.bench.attempt(crate::push::target(ChannelKind::Fcm, &self.provider.url(DEVICE)))
+        self.bench.attempt(crate::hosted::target(Subject::Fcm, &self.provider.url(DEVICE)))
     }
 
     async fn send(&self, attempt: Attempt) -> Report {
@@ -164,7 +159,7 @@ async fn the_next_account_takes_over_when_the_first_is_refused() {
     spare.priority = 1;
     let accounts = vec![fcm_account("a", &a.url(""), &tokens.url("/token")), spare];
     let channel = FcmChannel::new(bench.wiring.clone(), accounts, BreakerPolicy::default());
-    let target = crate::push::target(ChannelKind::Fcm, &a.url(DEVICE));
+    let target = crate::hosted::target(Subject::Fcm, &a.url(DEVICE));
     let send =
         || async { bench.deliver(&channel, vec![bench.attempt(target.clone())]).await.remove(0) };
     let first = send().await;

@@ -1,28 +1,19 @@
-//! What the e-mail channel promises when it speaks SMTP.
+//! What SMTP alone promises: its conversation, and the mail that it carries.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::{Attempt, DeliveryId, Outcome, Report, Scope, Target, Timestamp};
+use postrider_core::{Attempt, Outcome, Target};
 use serde_json::json;
 
+use crate::post::{ADA, Post};
 use crate::relay::{Act, Relay};
-use crate::rig::Rig;
-
-const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
-const ADA: &str = "ada@example.org";
-
-/// One mail to a relay that says this to that command.
-async fn told(command: &'static str, reply: &'static str) -> Report {
-    let relay = Relay::start().await;
-    relay.then(command, Act::Say(reply));
-    Rig::email(&[relay.account()]).mail_to(ADA).await
-}
+use crate::smtp::{BACKOFF, told};
 
 #[tokio::test]
-async fn an_acceptance_is_an_acceptance() {
+async fn a_mail_goes_out_as_smtp_wants_it() {
     let relay = Relay::start().await;
-    let report = Rig::email(&[relay.account()]).mail_to(ADA).await;
+    let report = Post::email(&[relay.account()]).mail_to(ADA).await;
     assert_eq!((report.outcome, report.status), (Outcome::Accepted, Some(250)));
     assert_eq!(report.provider_id.as_deref(), Some("4F0C74E3"));
     let mail = relay.mails().remove(0);
@@ -45,7 +36,7 @@ async fn an_acceptance_is_an_acceptance() {
 #[tokio::test]
 async fn every_attempt_is_the_same_mail_under_the_same_id() {
     let relay = Relay::start().await;
-    let rig = Rig::email(&[relay.account()]);
+    let rig = Post::email(&[relay.account()]);
     rig.mail_to(ADA).await;
     rig.clock.advance(Duration::from_secs(900));
     rig.mail_to(ADA).await;
@@ -82,73 +73,12 @@ async fn each_stage_may_refuse_and_the_table_says_what_it_means() {
 }
 
 #[tokio::test]
-async fn a_throttled_account_waits_as_a_whole() {
-    let report = told("MAIL", "454 4.7.0 Throttling failure: Maximum sending rate exceeded.").await;
-    let after = Duration::from_secs(5);
-    assert_eq!(report.outcome, Outcome::RetryAfter { after, scope: Scope::Credential });
-}
-
-#[tokio::test]
-async fn a_refusal_says_why_without_the_recipient() {
-    let report = told("RCPT", "554 5.7.1 <Ada@Example.org>: no mail for ada@example.org").await;
-    assert_eq!(report.detail.as_deref(), Some("<[hidden]>: no mail for [hidden]"));
-    assert_eq!(report.code.as_deref(), Some("5.7.1"));
-}
-
-#[tokio::test]
-async fn a_connection_lost_before_the_final_dot_is_tried_again_and_after_it_is_ambiguous() {
-    for command in ["", "EHLO", "MAIL", "RCPT", "DATA"] {
-        let relay = Relay::start().await;
-        relay.then(command, Act::HangUp);
-        let report = Rig::email(&[relay.account()]).mail_to(ADA).await;
-        assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("reset")), "{command}");
-    }
-    let relay = Relay::start().await;
-    relay.then(".", Act::HangUp);
-    let report = Rig::email(&[relay.account()]).mail_to(ADA).await;
-    assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Ambiguous, Some("reset")));
-}
-
-#[tokio::test]
-async fn silence_before_the_mail_is_tried_again_and_costs_the_connection() {
-    let relay = Relay::start().await;
-    relay.then("MAIL", Act::Silence);
-    let rig = Rig::email_within(&[relay.account()], Duration::from_secs(1));
-    let report = rig.mail_to(ADA).await;
-    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("timeout")));
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
-    assert_eq!(relay.connected(), 2);
-}
-
-#[tokio::test]
-async fn one_bad_recipient_never_spoils_the_others() {
-    let relay = Relay::start().await;
-    relay.then("RCPT TO:<BAD@", Act::Say("550 5.1.1 unknown"));
-    // A server that waits for a mail although it refused its recipient.
-    let rig = Rig::email(&[json!({
-        "from": "news@shop.example", "host": "127.0.0.1", "port": relay.account()["port"],
-        "tls": "none", "connections": 1,
-    })]);
-    let to = |email: &str| rig.attempt(Target::Email { email: email.into(), name: None });
-    let ends =
-        rig.deliver(vec![to("a@example.org"), to("bad@example.org"), to("b@example.org")]).await;
-    let outcomes: Vec<_> = ends.into_iter().map(|end| end.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Accepted, Outcome::Gone, Outcome::Accepted]);
-    let to_whom = |mail: &String| mail.contains("To: a@") || mail.contains("To: b@");
-    let mails = relay.mails();
-    // The relay took 354 for granted; what it got for the bad one is empty.
-    assert_eq!(mails.iter().filter(|mail| to_whom(mail)).count(), 2);
-    assert!(mails.iter().all(|mail| mail.is_empty() || to_whom(mail)), "{mails:?}");
-    assert_eq!(relay.connected(), 1);
-}
-
-#[tokio::test]
 async fn a_connection_is_used_for_many_mails_and_reset_in_between() {
     let relay = Relay::start().await;
     let mut account = relay.account();
     account["connections"] = json!(1);
     account["mails_per_connection"] = json!(10);
-    let rig = Rig::email(&[account]);
+    let rig = Post::email(&[account]);
     for _ in 0..25 {
         assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
     }
@@ -158,27 +88,10 @@ async fn a_connection_is_used_for_many_mails_and_reset_in_between() {
 }
 
 #[tokio::test]
-async fn a_421_closes_the_connection_and_a_stale_one_costs_nothing() {
-    let relay = Relay::start().await;
-    let rig = Rig::email(&[relay.account()]);
-    rig.mail_to(ADA).await;
-    relay.then("RSET", Act::HangUp);
-    let report = rig.mail_to(ADA).await;
-    assert_eq!(
-        (report.outcome, report.code.as_deref()),
-        (Outcome::Reconnect, Some("stale_connection"))
-    );
-    relay.then(".", Act::Say("421 4.3.2 closing"));
-    assert_eq!(rig.mail_to(ADA).await.outcome, BACKOFF);
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
-    assert_eq!(relay.connected(), 3);
-}
-
-#[tokio::test]
 async fn a_server_without_pipelining_hears_one_command_at_a_time() {
     let relay = Relay::with("8BITMIME").await;
     relay.then("RCPT", Act::Say("550 5.1.1 unknown"));
-    let rig = Rig::email(&[relay.account()]);
+    let rig = Post::email(&[relay.account()]);
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Gone);
     assert_eq!(relay.said()[1..], ["MAIL FROM:<news@shop.example>", "RCPT TO:<ada@example.org>"]);
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
@@ -187,57 +100,25 @@ async fn a_server_without_pipelining_hears_one_command_at_a_time() {
 #[tokio::test]
 async fn what_the_server_can_never_take_is_not_sent() {
     let relay = Relay::with("PIPELINING SIZE=100 SMTPUTF8 8BITMIME").await;
-    let report = Rig::email(&[relay.account()]).mail_to(ADA).await;
+    let report = Post::email(&[relay.account()]).mail_to(ADA).await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::DropMessage, Some("too_large")));
     let relay = Relay::with("PIPELINING").await;
-    let report = Rig::email(&[relay.account()]).mail_to("ö@example.org").await;
+    let report = Post::email(&[relay.account()]).mail_to("ö@example.org").await;
     assert_eq!(
         (report.outcome, report.code.as_deref()),
         (Outcome::DropMessage, Some("no_smtputf8"))
     );
     let relay = Relay::with("SMTPUTF8 8BITMIME").await;
-    let report = Rig::email(&[relay.account()]).mail_to("ö@example.org").await;
+    let report = Post::email(&[relay.account()]).mail_to("ö@example.org").await;
     assert_eq!(report.outcome, Outcome::Accepted);
     assert!(relay.mails()[0].contains("To: ö@example.org\r\n"));
-}
-
-#[tokio::test]
-async fn nothing_is_sent_at_or_after_its_expiry() {
-    let relay = Relay::start().await;
-    let rig = Rig::email(&[relay.account()]);
-    let attempt = rig.attempt(Target::Email { email: ADA.into(), name: None });
-    rig.clock.advance(Duration::from_secs(3600));
-    assert_eq!(rig.one(attempt.clone()).await.outcome, Outcome::Expired);
-    assert!(!relay.said().iter().any(|line| line.starts_with("MAIL")));
-    let later = Attempt { expires_at: Timestamp(attempt.expires_at.0 + 1), ..attempt };
-    assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
-}
-
-#[tokio::test]
-async fn a_refused_password_is_our_fault_and_is_read_anew() {
-    let relay = Relay::start().await;
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), "old").unwrap();
-    let mut account = relay.account();
-    account["user"] = json!("shop");
-    account["credential"] = json!(format!("file:{}", file.path().display()));
-    relay.then("AUTH", Act::Say("535 5.7.8 wrong"));
-    let rig = Rig::email(&[account]);
-    let report = rig.mail_to(ADA).await;
-    assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Config, Some("5.7.8")));
-    std::fs::write(file.path(), "new").unwrap();
-    rig.clock.advance(Duration::from_secs(600));
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
-    let said = relay.said();
-    let logins: Vec<_> = said.iter().filter(|line| line.starts_with("AUTH")).collect();
-    assert_eq!(logins, ["AUTH PLAIN AHNob3AAb2xk", "AUTH PLAIN AHNob3AAbmV3"]);
 }
 
 #[tokio::test]
 async fn when_one_relay_refuses_us_the_next_takes_over() {
     let (refusing, willing) = (Relay::start().await, Relay::start().await);
     refusing.then("", Act::Say("554 5.7.1 go away"));
-    let rig = Rig::email(&[refusing.account(), willing.account()]);
+    let rig = Post::email(&[refusing.account(), willing.account()]);
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Reconnect);
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
     assert_eq!((refusing.mails().len(), willing.mails().len()), (0, 1));
@@ -251,51 +132,10 @@ async fn a_password_never_goes_out_in_the_clear() {
         account["tls"] = json!(tls);
         account["user"] = json!("shop");
         account["credential"] = json!("command:echo s3cret");
-        let report = Rig::email(&[account]).mail_to(ADA).await;
+        let report = Post::email(&[account]).mail_to(ADA).await;
         assert_eq!(report.outcome, Outcome::Config, "{report:?}");
     }
     assert!(!relay.said().iter().any(|line| line.starts_with("AUTH")));
-}
-
-#[tokio::test]
-async fn a_storm_of_mails_knocks_at_a_closed_door_a_few_times_only() {
-    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = nobody.local_addr().unwrap().port();
-    drop(nobody);
-    let account = json!({"from": "a@b.example", "host": "127.0.0.1", "port": port, "tls": "none"});
-    let rig = Rig::email(&[account]);
-    let attempt = rig.attempt(Target::Email { email: ADA.into(), name: None });
-    for report in rig.deliver(vec![attempt; 10]).await {
-        assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connect")));
-    }
-}
-
-#[tokio::test]
-async fn a_large_batch_ends_exactly_once_each_over_few_connections() {
-    let relay = Relay::start().await;
-    let rig = Rig::email(&[relay.account()]);
-    let attempt = |nth: u128| {
-        let target = Target::Email { email: format!("user{nth}@example.org").into(), name: None };
-        Attempt { delivery: DeliveryId(nth), ..rig.attempt(target) }
-    };
-    for report in rig.deliver((0..400).map(attempt).collect()).await {
-        assert_eq!(report.outcome, Outcome::Accepted);
-    }
-    assert_eq!(relay.mails().len(), 400);
-    assert!(relay.connected() <= 10, "{} connections", relay.connected());
-}
-
-#[tokio::test]
-async fn a_huge_or_foolish_reply_ends_the_conversation() {
-    let relay = Relay::start().await;
-    relay.then("MAIL", Act::Say("HTTP/1.1 400 Bad Request"));
-    let report = Rig::email(&[relay.account()]).mail_to(ADA).await;
-    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("protocol")));
-    let huge: &'static str = Box::leak(format!("550-{}", "x".repeat(40_000)).into_boxed_str());
-    let relay = Relay::start().await;
-    relay.then("MAIL", Act::Say(huge));
-    let report = Rig::email(&[relay.account()]).mail_to(ADA).await;
-    assert_eq!(report.code.as_deref(), Some("protocol"), "{report:?}");
 }
 
 #[tokio::test]
@@ -303,7 +143,7 @@ async fn a_mail_without_its_dkim_key_waits_for_a_person() {
     let relay = Relay::start().await;
     let mut account = relay.account();
     account["dkim"] = json!([{"selector": "s1", "key": "file:/surely/not/there.pem"}]);
-    let report = Rig::email(&[account]).mail_to(ADA).await;
+    let report = Post::email(&[account]).mail_to(ADA).await;
     assert_eq!(
         (report.outcome, report.code.as_deref()),
         (Outcome::Config, Some("dkim_key_missing"))
@@ -317,7 +157,7 @@ async fn what_was_written_for_mails_wins_and_unsubscribing_takes_one_click() {
     let mut account = relay.account();
     account["unsubscribe_url"] = json!("https://shop.example/u/{delivery}");
     account["return_path"] = json!("bounce+{delivery}@shop.example");
-    let rig = Rig::email(&[account]);
+    let rig = Post::email(&[account]);
     let attempt = rig.attempt(Target::Email { email: ADA.into(), name: Some("Ada".into()) });
     let mut message = (*attempt.message).clone();
     message.content = r#"{"title":"no","email":{"subject":"Hello","html":"<p>Hi</p>"}}"#.into();
@@ -333,4 +173,65 @@ async fn what_was_written_for_mails_wins_and_unsubscribing_takes_one_click() {
         assert!(mail.contains(&wanted), "{wanted} in {mail}");
     }
     assert!(relay.said()[1].starts_with(&format!("MAIL FROM:<bounce+{id}@shop.example>")));
+}
+
+/// An access token lives for an hour: its end must not cost the account.
+#[tokio::test]
+async fn a_token_that_has_run_out_is_replaced_within_the_same_conversation() {
+    let relay = Relay::with("PIPELINING AUTH=XOAUTH2").await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "first").unwrap();
+    let mut account = relay.account();
+    (account["user"], account["oauth"]) = (json!("shop"), json!(true));
+    account["credential"] = json!(format!("file:{}", file.path().display()));
+    account["mails_per_connection"] = json!(1);
+    let rig = Post::email(&[account]);
+    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+    std::fs::write(file.path(), "second").unwrap();
+    // A refusal is explained in a challenge, which wants an empty answer.
+    relay.then("AUTH", Act::Say("334 eyJzdGF0dXMiOiI0MDEifQ=="));
+    relay.then("\r", Act::Say("535 5.7.8 expired"));
+    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+    let logins: Vec<_> = relay.said().into_iter().filter(|l| l.starts_with("AUTH")).collect();
+    let token = |token: &str| {
+        use base64::Engine as _;
+        let text = format!("user=shop\x01auth=Bearer {token}\x01\x01");
+        format!("AUTH XOAUTH2 {}", base64::engine::general_purpose::STANDARD.encode(text))
+    };
+    assert_eq!(logins, [token("first"), token("first"), token("second")]);
+    assert_eq!(relay.connected(), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_knows_no_extensions_is_greeted_as_of_old() {
+    let relay = Relay::start().await;
+    relay.then("EHLO", Act::Say("502 5.5.2 not implemented"));
+    let report = Post::email(&[relay.account()]).mail_to(ADA).await;
+    assert_eq!(report.outcome, Outcome::Accepted);
+    let said = relay.said();
+    assert_eq!(said[1..3], ["HELO [127.0.0.1]", "MAIL FROM:<news@shop.example>"]);
+}
+
+#[tokio::test]
+async fn who_hangs_up_behind_a_refusal_has_still_said_why() {
+    let relay = Relay::start().await;
+    relay.then("MAIL", Act::Say("550 5.7.1 not from you"));
+    relay.then("RCPT", Act::HangUp);
+    let rig = Post::email(&[relay.account()]);
+    let report = rig.mail_to(ADA).await;
+    assert_eq!((report.outcome, report.code.as_deref()), (Outcome::DropMessage, Some("5.7.1")));
+    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+    assert_eq!(relay.connected(), 2);
+}
+
+#[tokio::test]
+async fn an_address_outside_of_ascii_in_a_header_needs_a_server_that_can_do_it() {
+    for (abilities, outcome) in
+        [("PIPELINING", Outcome::DropMessage), ("SMTPUTF8 8BITMIME", Outcome::Accepted)]
+    {
+        let relay = Relay::with(abilities).await;
+        let mut account = relay.account();
+        account["reply_to"] = json!("ö@shop.example");
+        assert_eq!(Post::email(&[account]).mail_to(ADA).await.outcome, outcome);
+    }
 }

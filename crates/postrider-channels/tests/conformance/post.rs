@@ -1,150 +1,68 @@
-//! A channel with accounts in one hand, and a clock that is moved by hand.
+//! E-mail and text messages for the suite: channels whose accounts are written as in the configuration.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_channels::accounts::{AccountConfig, Accounts};
-use postrider_channels::email::{EmailAccount, EmailSettings};
+use postrider_channels::email::smtp::{Relay, RelayConfig, SmtpTls};
+use postrider_channels::email::{Carrier, EmailAccount, EmailSettings};
 use postrider_channels::sms::{SmsAccount, SmsSettings};
-use postrider_channels::{EmailChannel, Pool, PoolConfig, SmsChannel, Wiring};
+use postrider_channels::{EmailChannel, PoolConfig, SmsChannel, Wiring};
 use postrider_core::breaker::BreakerPolicy;
-use postrider_core::message::Envelope;
-use postrider_core::{
-    Attempt, Channel, ChannelKind, Class, Clock, DeliveryId, Finished, Message, MessageId, Report,
-    Target, TenantId, Timestamp,
-};
-use serde_json::Value;
+use postrider_core::{Attempt, Channel, ChannelKind, Report, Target};
+use serde_json::{Value, json};
 
-use crate::provider::authority;
+use crate::rig::{Bench, HandClock, Subject, network};
 
-pub(crate) const START: Timestamp = Timestamp(1_800_000_000_000);
+pub(crate) const WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const ADA: &str = "ada@example.org";
+pub(crate) const PHONE: &str = "+4915112345678";
 
-#[derive(Clone)]
-pub(crate) struct HandClock(Arc<AtomicI64>);
-
-impl HandClock {
-    pub(crate) fn advance(&self, by: Duration) {
-        self.0.fetch_add(by.as_millis() as i64, Ordering::SeqCst);
+/// An account that leads to a provider over HTTP, with this reference to its secret.
+pub(crate) fn account(subject: Subject, origin: &str, credential: &str) -> Value {
+    match subject {
+        Subject::Ses => json!({
+            "provider": "ses", "from": "news@shop.example", "region": "eu-central-1",
+            "key_id": "AKID", "credential": credential, "endpoint": origin,
+            "configuration_set": "cs",
+        }),
+        Subject::SendGrid => json!({
+            "provider": "sendgrid", "from": "news@shop.example", "from_name": "Shop",
+            "credential": credential, "endpoint": origin,
+            "unsubscribe_url": "https://shop.example/u",
+        }),
+        _ => json!({
+            "account_sid": "AC1", "user": "SK1", "credential": credential, "from": "+15550100",
+            "endpoint": origin,
+        }),
     }
 }
 
-impl Clock for HandClock {
-    fn now(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::SeqCst))
-    }
-}
-
-pub(crate) struct Rig {
-    pub(crate) clock: HandClock,
-    channel: Box<dyn Channel>,
-}
-
-impl Rig {
-    /// With these accounts, the first of them first; each as in the configuration.
-    pub(crate) fn email(accounts: &[Value]) -> Self {
-        Self::email_within(accounts, Duration::from_secs(10))
-    }
-
-    pub(crate) fn email_within(accounts: &[Value], attempt_timeout: Duration) -> Self {
-        let (clock, wiring) = wiring(attempt_timeout);
-        let tls = wiring.pool.tls_without_http();
-        let settings = |value: &Value| -> EmailSettings {
-            let account: EmailAccount = serde_json::from_value(value.clone()).unwrap();
-            account.settings(&tls)
-        };
-        let accounts = listed(ChannelKind::Email, accounts, settings, &clock);
-        Self { clock, channel: Box::new(EmailChannel::new(wiring, accounts)) }
-    }
-
-    pub(crate) fn sms(accounts: &[Value], attempt_timeout: Duration) -> Self {
-        let (clock, wiring) = wiring(attempt_timeout);
-        let settings = |value: &Value| -> SmsSettings {
-            let account: SmsAccount = serde_json::from_value(value.clone()).unwrap();
-            account.settings()
-        };
-        let accounts = listed(ChannelKind::Sms, accounts, settings, &clock);
-        Self { clock, channel: Box::new(SmsChannel::new(wiring, accounts)) }
-    }
-
-    /// What an attempt counts for in rates.
-    pub(crate) fn weight(&self, attempt: &Attempt) -> u32 {
-        self.channel.weight(&attempt.target, &attempt.message)
-    }
-
-    /// An attempt with an hour to live.
-    pub(crate) fn attempt(&self, target: Target) -> Attempt {
-        let now = self.clock.now();
-        let expires_at = now + Duration::from_secs(3600);
-        let message = Message {
-            id: MessageId(7),
-            tenant: TenantId::new("acme"),
-            class: "transactional".into(),
-            created_at: START,
-            expires_at,
-            ttl_s: 3600,
-            envelope: Envelope::default(),
-            content: r#"{"title":"Shipped","body":"Order 91 is on its way"}"#.into(),
-        };
-        Attempt {
-            delivery: DeliveryId(9),
-            message: Arc::new(message),
-            class: Arc::new(Class::default()),
-            target: Arc::new(target),
-            number: 1,
-            now,
-            expires_at,
-            address_since: None,
-            resign: false,
-            slot: 0,
-        }
-    }
-
-    /// All the ends of a batch, by slot.
-    pub(crate) async fn deliver(&self, mut batch: Vec<Attempt>) -> Vec<Report> {
-        for (slot, attempt) in batch.iter_mut().enumerate() {
-            attempt.slot = slot;
-        }
-        let ends: Mutex<Vec<Option<Report>>> = Mutex::new(vec![None; batch.len()]);
-        let done = |finished: Finished| {
-            let before = ends.lock().unwrap()[finished.slot].replace(finished.report);
-            assert!(before.is_none(), "slot {} ended twice", finished.slot);
-        };
-        self.channel.deliver(batch, &done).await;
-        let ends = ends.into_inner().unwrap().into_iter();
-        ends.map(|end| end.expect("every attempt has an end")).collect()
-    }
-
-    pub(crate) async fn one(&self, attempt: Attempt) -> Report {
-        self.deliver(vec![attempt]).await.remove(0)
-    }
-
-    pub(crate) async fn mail_to(&self, email: &str) -> Report {
-        self.one(self.attempt(Target::Email { email: email.into(), name: None })).await
-    }
-
-    pub(crate) async fn text(&self) -> Report {
-        self.one(self.attempt(Target::Sms { phone: "+4915112345678".into() })).await
-    }
-}
-
-fn wiring(attempt_timeout: Duration) -> (HandClock, Wiring) {
-    let clock = HandClock(Arc::new(AtomicI64::new(START.0)));
-    let network = PoolConfig {
-        allow_private_targets: true,
-        extra_ca_file: Some(authority().file().to_owned()),
-        ..PoolConfig::default()
+/// With these accounts, the first of them first.
+pub(crate) fn email(wiring: Wiring, accounts: &[Value]) -> EmailChannel {
+    let tls = wiring.pool.tls_without_http();
+    let settings = |value: &Value| -> EmailSettings {
+        let account: EmailAccount = serde_json::from_value(value.clone()).unwrap();
+        account.settings(&tls)
     };
-    let pool = Pool::new(network).unwrap();
-    let wiring = Wiring { attempt_timeout, ..Wiring::new(pool, Arc::new(clock.clone())) };
-    (clock, wiring)
+    let accounts = listed(&wiring, ChannelKind::Email, accounts, settings);
+    EmailChannel::new(wiring, accounts)
+}
+
+pub(crate) fn sms(wiring: Wiring, accounts: &[Value]) -> SmsChannel {
+    let settings = |value: &Value| -> SmsSettings {
+        let account: SmsAccount = serde_json::from_value(value.clone()).unwrap();
+        account.settings()
+    };
+    let accounts = listed(&wiring, ChannelKind::Sms, accounts, settings);
+    SmsChannel::new(wiring, accounts)
 }
 
 fn listed<C>(
+    wiring: &Wiring,
     kind: ChannelKind,
     accounts: &[Value],
     settings: impl Fn(&Value) -> C,
-    clock: &HandClock,
 ) -> Arc<Accounts<C>> {
     let config = |(nth, value): (usize, &Value)| AccountConfig {
         name: format!("account-{nth}"),
@@ -155,5 +73,91 @@ fn listed<C>(
         settings: settings(value),
     };
     let configs = accounts.iter().enumerate().map(config).collect();
-    Arc::new(Accounts::new(kind, configs, BreakerPolicy::default(), Arc::new(clock.clone())))
+    Arc::new(Accounts::new(kind, configs, BreakerPolicy::default(), wiring.clock.clone()))
+}
+
+/// A channel of accounts in one hand, and a clock that is moved by hand.
+pub(crate) struct Post {
+    pub(crate) clock: HandClock,
+    bench: Bench,
+    channel: Box<dyn Channel>,
+}
+
+impl Post {
+    pub(crate) fn email(accounts: &[Value]) -> Self {
+        Self::email_within(accounts, WITHIN)
+    }
+
+    pub(crate) fn email_within(accounts: &[Value], attempt_timeout: Duration) -> Self {
+        Self::of(attempt_timeout, |wiring| Box::new(email(wiring, accounts)))
+    }
+
+    /// Trusts nobody's certificate.
+    pub(crate) fn distrustful(accounts: &[Value]) -> Self {
+        let bench = Bench::with(PoolConfig { extra_ca_file: None, ..network() });
+        let channel = Box::new(email(bench.wiring.clone(), accounts));
+        Self { clock: bench.clock.clone(), bench, channel }
+    }
+
+    pub(crate) fn sms(accounts: &[Value], attempt_timeout: Duration) -> Self {
+        Self::of(attempt_timeout, |wiring| Box::new(sms(wiring, accounts)))
+    }
+
+    /// A relay that has less time for the end of a mail than the configuration would allow.
+    pub(crate) fn hurried(port: u16, final_dot_timeout: Duration) -> Self {
+        Self::of(WITHIN, |wiring| {
+            let tls = wiring.pool.tls_without_http();
+            let settings = |value: &Value| {
+                let account: EmailAccount = serde_json::from_value(value.clone()).unwrap();
+                let relay = RelayConfig {
+                    final_dot_timeout,
+                    ..RelayConfig::new("127.0.0.1", port, SmtpTls::None)
+                };
+                let carrier = Carrier::Smtp(Relay::new(relay, None, tls.clone()));
+                EmailSettings { carrier, ..account.settings(&tls) }
+            };
+            let account = json!({"from": "news@shop.example", "host": "127.0.0.1"});
+            let accounts = listed(&wiring, ChannelKind::Email, &[account], settings);
+            Box::new(EmailChannel::new(wiring, accounts))
+        })
+    }
+
+    fn of(attempt_timeout: Duration, make: impl FnOnce(Wiring) -> Box<dyn Channel>) -> Self {
+        let bench = Bench::within(network(), attempt_timeout);
+        let channel = make(bench.wiring.clone());
+        Self { clock: bench.clock.clone(), bench, channel }
+    }
+
+    /// What an attempt counts for in rates.
+    pub(crate) fn weight(&self, attempt: &Attempt) -> u32 {
+        self.channel.weight(&attempt.target, &attempt.message)
+    }
+
+    pub(crate) fn attempt(&self, target: Target) -> Attempt {
+        self.bench.attempt(target)
+    }
+
+    pub(crate) fn to(&self, email: &str) -> Attempt {
+        self.attempt(Target::Email { email: email.into(), name: None })
+    }
+
+    pub(crate) fn to_phone(&self) -> Attempt {
+        self.attempt(Target::Sms { phone: PHONE.into() })
+    }
+
+    pub(crate) async fn deliver(&self, batch: Vec<Attempt>) -> Vec<Report> {
+        self.bench.deliver(&*self.channel, batch).await
+    }
+
+    pub(crate) async fn one(&self, attempt: Attempt) -> Report {
+        self.deliver(vec![attempt]).await.remove(0)
+    }
+
+    pub(crate) async fn mail_to(&self, email: &str) -> Report {
+        self.one(self.to(email)).await
+    }
+
+    pub(crate) async fn text(&self) -> Report {
+        self.one(self.to_phone()).await
+    }
 }

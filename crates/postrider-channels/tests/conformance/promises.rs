@@ -1,4 +1,5 @@
-//! What every channel promises, whatever it speaks.
+//! What every channel promises, for those that speak HTTP; [`crate::smtp`] and [`crate::smpp`] hold the others
+//! to the same. Who is held to what, and why not, is said in [`crate::matrix`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +8,12 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use postrider_channels::PoolConfig;
 use postrider_channels::pool::Request;
-use postrider_core::{ChannelKind, Class, Outcome, Scope, Timestamp};
+use postrider_core::{Attempt, Class, Outcome, Report, Scope, Timestamp};
+use serde_json::json;
+use tokio::sync::Notify;
 
-use crate::provider::{Answer, Line, OnConnect, Provider};
-use crate::rig::{Rig, network};
+use crate::provider::{Answer, Line, OnConnect, Provider, Received};
+use crate::rig::{Rig, Subject, network};
 
 const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
 const PATH: &str = "/send/c2VjcmV0LXN1YnNjcmlwdGlvbi1pZA?x=1%20y";
@@ -20,98 +23,107 @@ const REFUSED_STREAM: u32 = 7;
 const INTERNAL_ERROR: u32 = 2;
 
 /// One attempt against one scripted answer.
-async fn answered(kind: ChannelKind, answer: Answer) -> postrider_core::Report {
+async fn answered(subject: Subject, answer: Answer) -> Report {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([answer]);
-    Rig::new(kind).send(&provider.url(PATH)).await
+    Rig::new(subject).send(&provider.url(PATH)).await
 }
 
-pub(crate) async fn an_acceptance_is_an_acceptance(kind: ChannelKind) {
+pub(crate) async fn an_acceptance_is_an_acceptance(subject: Subject) {
     for status in [200, 201, 202, 204] {
-        let report = answered(kind, Answer::status(status).header("retry-after", "5")).await;
+        let report = answered(subject, Answer::status(status).header("retry-after", "5")).await;
         assert_eq!((report.outcome, report.status), (Outcome::Accepted, Some(status)));
         assert_eq!(report.retry_after, None);
     }
 }
 
-pub(crate) async fn the_url_goes_out_as_it_was_written(kind: ChannelKind) {
+pub(crate) async fn the_url_goes_out_as_it_was_written(subject: Subject) {
     for line in [Line::Http2, Line::Http1] {
         let provider = Provider::start(line).await;
-        Rig::new(kind).send(&provider.url(PATH)).await;
+        Rig::new(subject).send(&provider.url(PATH)).await;
         let received = provider.received().remove(0);
         assert_eq!(received.uri.path_and_query().unwrap().as_str(), PATH);
     }
 }
 
-pub(crate) async fn a_429_waits_as_long_as_it_says(kind: ChannelKind) {
-    let report = answered(kind, Answer::status(429).header("retry-after", "7")).await;
-    let scope = if kind == ChannelKind::Http { Scope::Host } else { Scope::Target };
+pub(crate) async fn throttling_waits_as_long_as_it_says(subject: Subject) {
+    let report = answered(subject, Answer::status(429).header("retry-after", "7")).await;
+    let scope = match subject {
+        Subject::Http => Scope::Host,
+        Subject::Fcm | Subject::Ses | Subject::SendGrid | Subject::Twilio => Scope::Credential,
+        _ => Scope::Target,
+    };
     assert_eq!(report.outcome, Outcome::RetryAfter { after: Duration::from_secs(7), scope });
     assert_eq!(report.retry_after.as_deref(), Some("7"));
 }
 
-pub(crate) async fn a_429_that_names_no_time_waits_a_minute(kind: ChannelKind) {
-    let report = answered(kind, Answer::status(429)).await;
+pub(crate) async fn throttling_that_names_no_time_waits_what_the_table_says(subject: Subject) {
+    let report = answered(subject, Answer::status(429)).await;
     assert!(
         matches!(report.outcome, Outcome::RetryAfter { after, .. } if after.as_secs() == 60),
         "{report:?}"
     );
 }
 
-pub(crate) async fn gone_is_gone(kind: ChannelKind) {
-    let answer = match kind {
-        ChannelKind::Fcm => crate::fcm::refusal(404, "NOT_FOUND", "UNREGISTERED", ""),
+pub(crate) async fn gone_is_gone(subject: Subject) {
+    let answer = match subject {
+        Subject::Fcm => crate::fcm::refusal(404, "NOT_FOUND", "UNREGISTERED", ""),
+        Subject::Twilio => crate::sms::error(400, 21211),
         _ => Answer::status(410),
     };
-    assert_eq!(answered(kind, answer).await.outcome, Outcome::Gone);
+    assert_eq!(answered(subject, answer).await.outcome, Outcome::Gone);
 }
 
 /// HTTP/2, and HTTP/1.1 where the channel knows that.
-fn lines(kind: ChannelKind) -> Vec<Line> {
-    match kind {
-        ChannelKind::Apns => vec![Line::Http2],
+fn lines(subject: Subject) -> Vec<Line> {
+    match subject {
+        Subject::Apns => vec![Line::Http2],
         _ => vec![Line::Http2, Line::Http1],
     }
 }
 
 /// Backs off without a word from the provider; FCM never before ten seconds are over.
-fn backs_off(kind: ChannelKind) -> Outcome {
-    match kind {
-        ChannelKind::Fcm => Outcome::RetryBackoff { at_least: Duration::from_secs(10) },
+fn backs_off(subject: Subject) -> Outcome {
+    match subject {
+        Subject::Fcm => Outcome::RetryBackoff { at_least: Duration::from_secs(10) },
         _ => BACKOFF,
     }
 }
 
-pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_endpoint(
-    kind: ChannelKind,
-) {
-    let echo = format!("bad thing about {PATH} and c2VjcmV0LXN1YnNjcmlwdGlvbi1pZA");
-    let report = answered(kind, Answer::status(400).body(echo)).await;
+pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_address(subject: Subject) {
+    let address = match subject {
+        Subject::Ses | Subject::SendGrid | Subject::Twilio => {
+            crate::hosted::target(subject, &format!("https://localhost{PATH}")).place().to_owned()
+        }
+        _ => "c2VjcmV0LXN1YnNjcmlwdGlvbi1pZA".to_owned(),
+    };
+    let echo = format!("bad thing about {address} and {address}");
+    let report = answered(subject, Answer::status(400).body(echo)).await;
     assert_eq!(report.outcome, Outcome::DropMessage);
     let told = format!("{:?} {:?}", report.detail, report.code);
     assert!(told.contains("bad thing about"), "{told}");
-    assert!(!told.contains("c2VjcmV0"), "{told}");
+    assert!(!told.contains(&address), "{told}");
 }
 
-pub(crate) async fn a_503_is_tried_again(kind: ChannelKind) {
-    assert_eq!(answered(kind, Answer::status(503)).await.outcome, backs_off(kind));
-    let waits = answered(kind, Answer::status(503).header("retry-after", "13")).await;
+pub(crate) async fn a_passing_failure_is_tried_again(subject: Subject) {
+    assert_eq!(answered(subject, Answer::status(503)).await.outcome, backs_off(subject));
+    let waits = answered(subject, Answer::status(503).header("retry-after", "13")).await;
     assert!(matches!(waits.outcome, Outcome::RetryAfter { after, .. } if after.as_secs() == 13));
 }
 
-pub(crate) async fn a_redirect_is_not_followed(kind: ChannelKind) {
+pub(crate) async fn a_redirect_is_not_followed(subject: Subject) {
     let (provider, elsewhere) =
         tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
     provider.answers([Answer::status(307).header("location", elsewhere.url("/"))]);
-    assert_eq!(Rig::new(kind).send(&provider.url(PATH)).await.outcome, BACKOFF);
+    assert_eq!(Rig::new(subject).send(&provider.url(PATH)).await.outcome, BACKOFF);
     assert_eq!((provider.received().len(), elsewhere.connected()), (1, 0));
 }
 
-pub(crate) async fn silence_is_ambiguous(kind: ChannelKind) {
-    for line in lines(kind) {
+pub(crate) async fn silence_is_ambiguous(subject: Subject) {
+    for line in lines(subject) {
         let provider = Provider::start(line).await;
         provider.answers([Answer::silent()]);
-        let rig = Rig::with(kind, network(), Duration::from_secs(2));
+        let rig = Rig::with(subject, network(), Duration::from_secs(2));
         let report = rig.send(&provider.url(PATH)).await;
         assert_eq!(report.outcome, Outcome::Ambiguous);
         assert_eq!(report.code.as_deref(), Some("timeout"));
@@ -121,51 +133,58 @@ pub(crate) async fn silence_is_ambiguous(kind: ChannelKind) {
     }
 }
 
-pub(crate) async fn a_connection_that_never_came_to_be_is_tried_again(kind: ChannelKind) {
+pub(crate) async fn a_connection_that_never_came_to_be_is_tried_again(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::HangUp]);
-    let report = Rig::new(kind).send(&provider.url(PATH)).await;
+    let report = Rig::new(subject).send(&provider.url(PATH)).await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("tls")));
     assert_eq!(provider.received().len(), 0);
 
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/", nobody.local_addr().unwrap().port());
     drop(nobody);
-    let report = Rig::new(kind).send(&url).await;
+    let report = Rig::new(subject).send(&url).await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connect")));
 }
 
-pub(crate) async fn a_name_that_does_not_resolve_is_tried_again(kind: ChannelKind) {
-    let report = Rig::new(kind).send("https://no-such-host.localdomain.test/x").await;
+pub(crate) async fn a_name_that_does_not_resolve_is_tried_again(subject: Subject) {
+    let report = Rig::new(subject).send("https://no-such-host.localdomain.test/x").await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("dns")));
 }
 
-pub(crate) async fn a_stranger_s_certificate_is_refused(kind: ChannelKind) {
+pub(crate) async fn a_stranger_s_certificate_is_refused(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     let rig =
-        Rig::with(kind, PoolConfig { extra_ca_file: None, ..network() }, Duration::from_secs(5));
+        Rig::with(subject, PoolConfig { extra_ca_file: None, ..network() }, Duration::from_secs(5));
     let report = rig.send(&provider.url(PATH)).await;
+    assert_eq!(provider.received().len(), 0);
+    if subject == Subject::Fcm {
+        // The first stranger that it meets is the one who gives tokens.
+        assert!(matches!(report.outcome, Outcome::Hold { .. }), "{report:?}");
+        assert_eq!(report.code.as_deref(), Some("oauth_unavailable"));
+        return;
+    }
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("tls")));
     assert_eq!(report.detail.as_deref(), Some("the certificate's issuer is not trusted"));
 }
 
-pub(crate) async fn a_connection_lost_after_the_request_is_ambiguous(kind: ChannelKind) {
-    for line in lines(kind) {
+pub(crate) async fn a_connection_lost_after_the_request_is_ambiguous(subject: Subject) {
+    for line in lines(subject) {
         let provider = Provider::start(line).await;
         provider.connects([OnConnect::HangUpAfterRequest]);
-        let report = Rig::new(kind).send(&provider.url(PATH)).await;
+        let report = Rig::new(subject).send(&provider.url(PATH)).await;
         assert_eq!(report.outcome, Outcome::Ambiguous, "{line:?} {report:?}");
     }
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::ResetStream(INTERNAL_ERROR)]);
-    let report = Rig::new(kind).send(&provider.url(PATH)).await;
+    let report = Rig::new(subject).send(&provider.url(PATH)).await;
     assert_eq!(report.outcome, Outcome::Ambiguous);
 }
 
-pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection(kind: ChannelKind) {
+pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::Goaway(NO_ERROR)]);
-    let rig = Rig::new(kind);
+    let rig = Rig::new(subject);
     let ends = rig.deliver(vec![rig.attempt(&provider.url(PATH)); 5]).await;
     let accepted = ends.iter().filter(|end| end.outcome == Outcome::Accepted).count();
     let replayed = ends.iter().filter(|end| end.outcome == Outcome::Reconnect).count();
@@ -174,23 +193,21 @@ pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection(kind: C
     assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
     assert_eq!(provider.received().len(), accepted + 1);
     // Apple's take one request each until they are proven, so that there may be more of them.
-    let most = if kind == ChannelKind::Apns { 4 } else { 2 };
+    let most = if subject == Subject::Apns { 4 } else { 2 };
     assert!((2..=most).contains(&provider.connected()), "{} connections", provider.connected());
 }
 
-pub(crate) async fn a_goaway_in_anger_is_not_answered_at_once(kind: ChannelKind) {
+pub(crate) async fn a_goaway_in_anger_is_not_answered_at_once(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::Goaway(ENHANCE_YOUR_CALM)]);
-    let report = Rig::new(kind).send(&provider.url(PATH)).await;
+    let report = Rig::new(subject).send(&provider.url(PATH)).await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("goaway")));
 }
 
-pub(crate) async fn a_refused_stream_costs_nothing_and_leads_to_a_new_connection(
-    kind: ChannelKind,
-) {
+pub(crate) async fn a_refused_stream_costs_nothing_and_leads_to_a_new_connection(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::ResetStream(REFUSED_STREAM)]);
-    let rig = Rig::new(kind);
+    let rig = Rig::new(subject);
     assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Reconnect);
     // The first refusal may be a limit that we could not know; the second is not.
     assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Reconnect);
@@ -198,27 +215,27 @@ pub(crate) async fn a_refused_stream_costs_nothing_and_leads_to_a_new_connection
     assert_eq!(provider.connected(), 2);
 }
 
-pub(crate) async fn a_huge_answer_is_cut_short(kind: ChannelKind) {
-    for line in lines(kind) {
+pub(crate) async fn a_huge_answer_is_cut_short(subject: Subject) {
+    for line in lines(subject) {
         let provider = Provider::start(line).await;
         let huge = Answer::status(500).body("x".repeat(4 << 20));
         provider.answers([huge.clone(), huge]);
-        let rig = Rig::new(kind);
+        let rig = Rig::new(subject);
         let request =
             Request { method: Method::POST, headers: HeaderMap::new(), body: Bytes::new() };
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         let answer = rig.pool.send(&provider.url(PATH), request, deadline).await.unwrap();
         assert_eq!(answer.body.len(), 16 * 1024);
         let report = rig.send(&provider.url(PATH)).await;
-        assert_eq!(report.outcome, backs_off(kind));
+        assert_eq!(report.outcome, backs_off(subject));
         assert!(report.detail.unwrap().len() <= 1024);
         assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
     }
 }
 
-pub(crate) async fn http_1_1_is_spoken_where_the_peer_knows_nothing_newer(kind: ChannelKind) {
+pub(crate) async fn http_1_1_is_spoken_where_the_peer_knows_nothing_newer(subject: Subject) {
     let provider = Provider::start(Line::Http1).await;
-    let rig = Rig::new(kind);
+    let rig = Rig::new(subject);
     for _ in 0..3 {
         assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
     }
@@ -231,33 +248,33 @@ pub(crate) async fn http_1_1_is_spoken_where_the_peer_knows_nothing_newer(kind: 
     assert!(provider.connected() <= 32, "{} connections", provider.connected());
 }
 
-pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again(kind: ChannelKind) {
+pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again(subject: Subject) {
     let provider = Provider::start(Line::Http1).await;
     provider.answers([Answer::status(200).header("connection", "close")]);
-    let rig = Rig::new(kind);
+    let rig = Rig::new(subject);
     for _ in 0..3 {
         assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
     }
     assert_eq!(provider.connected(), 2);
 }
 
-pub(crate) async fn plain_http_is_refused_unless_allowed(kind: ChannelKind) {
+pub(crate) async fn nothing_goes_out_in_the_clear_unless_allowed(subject: Subject) {
     let provider = Provider::start(Line::PlainHttp1).await;
-    let report = Rig::new(kind).send(&provider.url(PATH)).await;
+    let report = Rig::new(subject).send(&provider.url(PATH)).await;
     assert_eq!(
         (report.outcome, report.code.as_deref()),
         (Outcome::DropMessage, Some("plain_http"))
     );
     assert_eq!(provider.connected(), 0);
     let network = PoolConfig { allow_plain_http: true, ..network() };
-    let rig = Rig::with(kind, network, Duration::from_secs(5));
+    let rig = Rig::with(subject, network, Duration::from_secs(5));
     assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
 }
 
-pub(crate) async fn a_private_address_is_refused_after_its_name_was_resolved(kind: ChannelKind) {
+pub(crate) async fn a_private_address_is_refused_after_its_name_was_resolved(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     let network = PoolConfig { allow_private_targets: false, ..network() };
-    let rig = Rig::with(kind, network, Duration::from_secs(5));
+    let rig = Rig::with(subject, network, Duration::from_secs(5));
     let by_number = provider.url(PATH).replace("localhost", "127.0.0.1");
     let mapped = provider.url(PATH).replace("localhost", "[::ffff:127.0.0.1]");
     for url in [provider.url(PATH), by_number, mapped] {
@@ -268,30 +285,29 @@ pub(crate) async fn a_private_address_is_refused_after_its_name_was_resolved(kin
     assert_eq!(provider.connected(), 0);
 }
 
-pub(crate) async fn nothing_is_sent_at_or_after_its_expiry(kind: ChannelKind) {
+pub(crate) async fn nothing_is_sent_at_or_after_its_expiry(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(kind);
+    let rig = Rig::new(subject);
     let attempt = rig.attempt(&provider.url(PATH));
     rig.clock.advance(Duration::from_secs(3600));
     assert_eq!(rig.one(attempt.clone()).await.outcome, Outcome::Expired);
     assert_eq!(provider.received().len(), 0);
-    let later =
-        postrider_core::Attempt { expires_at: Timestamp(attempt.expires_at.0 + 1), ..attempt };
+    let later = Attempt { expires_at: Timestamp(attempt.expires_at.0 + 1), ..attempt };
     assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
 }
 
-pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections(kind: ChannelKind) {
+pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(kind);
+    let rig = Rig::new(subject);
     let urls: Vec<_> = (0..500).map(|n| provider.url(&format!("/{n}"))).collect();
     let batch = urls.iter().map(|url| rig.attempt(url)).collect();
     for report in rig.deliver(batch).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
-    let place = |r: &crate::provider::Received| match kind {
-        // One URL for all; the device is in the body.
-        ChannelKind::Fcm => crate::fcm::device_of(r),
-        _ => r.uri.path().to_owned(),
+    // With an account there is one URL for all; who it is for is in the body.
+    let place = |r: &Received| match subject {
+        Subject::Fcm | Subject::Ses | Subject::SendGrid | Subject::Twilio => r.body.clone(),
+        _ => r.uri.path().to_owned().into(),
     };
     let mut paths: Vec<_> = provider.received().iter().map(place).collect();
     paths.sort();
@@ -301,9 +317,9 @@ pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections(ki
     assert_eq!(rig.pool.stats().in_flight, 0);
 }
 
-pub(crate) async fn the_peer_s_stream_limit_is_kept(kind: ChannelKind) {
+pub(crate) async fn the_peer_s_limit_of_calls_at_once_is_kept(subject: Subject) {
     let provider = Provider::with_streams(Line::Http2, Some(5)).await;
-    let rig = Rig::new(kind);
+    let rig = Rig::new(subject);
     let batch = vec![rig.attempt(&provider.url(PATH)); 200];
     for report in rig.deliver(batch).await {
         assert!(matches!(report.outcome, Outcome::Accepted | Outcome::Reconnect), "{report:?}");
@@ -312,23 +328,23 @@ pub(crate) async fn the_peer_s_stream_limit_is_kept(kind: ChannelKind) {
     assert!(provider.connected() <= 4);
 }
 
-pub(crate) async fn a_storm_of_attempts_knocks_once_at_a_closed_door(kind: ChannelKind) {
+pub(crate) async fn a_storm_of_attempts_knocks_once_at_a_closed_door(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::HangUp; 100]);
-    let rig = Rig::new(kind);
+    let rig = Rig::new(subject);
     // Fewer than are prepared at once, so that all of them wait for the same connection.
     let batch = vec![rig.attempt(&provider.url(PATH)); 30];
     for report in rig.deliver(batch).await {
         // So many failures open the breaker of an account, where there is one.
-        let held = kind.has_accounts() && matches!(report.outcome, Outcome::Hold { .. });
+        let held = subject.has_accounts() && matches!(report.outcome, Outcome::Hold { .. });
         assert!(held || report.outcome == BACKOFF, "{report:?}");
     }
     assert_eq!(provider.connected(), 1);
 }
 
-pub(crate) async fn unused_connections_make_room_for_others(kind: ChannelKind) {
+pub(crate) async fn unused_connections_make_room_for_others(subject: Subject) {
     let network = PoolConfig { connections_total_max: 1, ..network() };
-    let rig = Rig::with(kind, network, Duration::from_secs(5));
+    let rig = Rig::with(subject, network, Duration::from_secs(5));
     let (one, other) = tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
     assert_eq!(rig.send(&one.url(PATH)).await.outcome, Outcome::Accepted);
     // Closing takes a moment; until then the answer is to come back later.
@@ -345,30 +361,91 @@ pub(crate) async fn unused_connections_make_room_for_others(kind: ChannelKind) {
     assert_eq!(rig.pool.stats().connections, 1);
 }
 
-pub(crate) async fn one_bad_attempt_does_not_harm_the_others(kind: ChannelKind) {
+pub(crate) async fn one_bad_attempt_does_not_harm_the_others(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(kind);
-    let batch = ["/a", "\u{0}", "/b"].map(|path| rig.attempt(&provider.url(path)));
+    let rig = Rig::new(subject);
+    let mut batch = ["/a", "\u{0}", "/b"].map(|path| rig.attempt(&provider.url(path)));
+    if subject.has_accounts() {
+        batch[1] = rig.attempt(&provider.url("/b"));
+        let mut message = (*batch[1].message).clone();
+        message.content = "no content".into();
+        batch[1].message = Arc::new(message);
+    }
     let ends = rig.deliver(batch.into()).await;
     let outcomes: Vec<_> = ends.iter().map(|r| r.outcome.name()).collect();
     assert_eq!(outcomes, ["accepted", "drop_message", "accepted"]);
 }
 
 pub(crate) async fn refusals_of_webhooks_and_http_are_retried_where_the_class_asks(
-    kind: ChannelKind,
+    subject: Subject,
 ) {
     for status in [400, 401, 403, 404, 413, 422] {
         let provider = Provider::start(Line::Http2).await;
         provider.answers([Answer::status(status), Answer::status(status)]);
-        let rig = Rig::new(kind);
+        let rig = Rig::new(subject);
         let attempt = rig.attempt(&provider.url(PATH));
         let class = Arc::new(Class { retry_all: true, ..Class::default() });
-        let patient = postrider_core::Attempt { class, ..attempt.clone() };
+        let patient = Attempt { class, ..attempt.clone() };
         let (plain, patient) = (rig.one(attempt).await.outcome, rig.one(patient).await.outcome);
-        if matches!(kind, ChannelKind::Webpush | ChannelKind::Chat) {
+        if matches!(subject, Subject::Webpush | Subject::Chat) {
             assert_eq!(plain, patient, "{status}");
         } else {
             assert_eq!((plain, patient), (Outcome::DropMessage, BACKOFF), "{status}");
         }
+    }
+}
+
+/// What the provider was shown of the credential.
+fn shown(received: &Received) -> String {
+    received.headers["authorization"].to_str().unwrap().to_owned()
+}
+
+/// A token of our own making is made anew at once; a secret that an operator changes is read anew when the
+/// account is tried again.
+pub(crate) async fn a_refused_credential_is_renewed_and_then_taken(subject: Subject) {
+    let provider = Provider::start(Line::Http2).await;
+    let rig = Rig::new(subject);
+    let url = provider.url(PATH);
+    rig.send(&url).await;
+    rig.clock.advance(Duration::from_secs(1_801));
+    let refused = match subject {
+        Subject::Apns => {
+            Answer::status(403).body(json!({"reason": "ExpiredProviderToken"}).to_string())
+        }
+        Subject::Twilio => crate::sms::error(401, 20003),
+        _ => Answer::status(401),
+    };
+    provider.answers([refused]);
+    let first = rig.send(&url).await.outcome;
+    let operator_s = matches!(subject, Subject::Ses | Subject::SendGrid | Subject::Twilio);
+    let again = if operator_s {
+        assert_eq!(first, Outcome::Config);
+        rig.put_secret("an0ther");
+        rig.clock.advance(Duration::from_secs(600));
+        rig.attempt(&url)
+    } else {
+        assert_eq!(first, Outcome::ResignOnce);
+        Attempt { resign: true, ..rig.attempt(&url) }
+    };
+    assert_eq!(rig.one(again).await.outcome, Outcome::Accepted);
+    let seen: Vec<_> = provider.received().iter().map(shown).collect();
+    // What SES sees is signed, and so differs with the time, too.
+    assert!(seen[0] == seen[1] || subject == Subject::Ses, "{seen:?}");
+    assert_ne!(seen[1], seen[2]);
+}
+
+pub(crate) async fn a_slow_answer_is_waited_for(subject: Subject) {
+    for line in lines(subject) {
+        let provider = Provider::start(line).await;
+        let go = Arc::new(Notify::new());
+        provider.answers([Answer::held_until(&go)]);
+        let (rig, url) = (Rig::new(subject), provider.url(PATH));
+        let heard = async {
+            provider.heard().await;
+            go.notify_one();
+        };
+        let (report, ()) = tokio::join!(rig.send(&url), heard);
+        assert_eq!(report.outcome, Outcome::Accepted);
+        assert_eq!((provider.received().len(), provider.connected()), (1, 1));
     }
 }

@@ -19,6 +19,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
 /// What it speaks.
@@ -59,11 +60,13 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
     /// Reads the request and says nothing.
     pub(crate) silent: bool,
+    /// Reads the request and answers when it is told to.
+    pub(crate) held: Option<Arc<Notify>>,
 }
 
 impl Answer {
     pub(crate) fn status(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: Bytes::new(), silent: false }
+        Self { status, headers: Vec::new(), body: Bytes::new(), silent: false, held: None }
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -78,6 +81,10 @@ impl Answer {
 
     pub(crate) fn silent() -> Self {
         Self { silent: true, ..Self::status(200) }
+    }
+
+    pub(crate) fn held_until(go: &Arc<Notify>) -> Self {
+        Self { held: Some(go.clone()), ..Self::status(200) }
     }
 }
 
@@ -98,6 +105,7 @@ struct Script {
     connected: AtomicUsize,
     in_flight: AtomicUsize,
     in_flight_most: AtomicUsize,
+    heard: Notify,
     streams_max: Option<u32>,
 }
 
@@ -137,6 +145,18 @@ impl Provider {
 
     pub(crate) fn received(&self) -> Vec<Received> {
         self.script.received.lock().unwrap().clone()
+    }
+
+    /// When the first request has been read.
+    pub(crate) async fn heard(&self) {
+        loop {
+            let mut more = std::pin::pin!(self.script.heard.notified());
+            more.as_mut().enable();
+            if !self.received().is_empty() {
+                return;
+            }
+            more.await;
+        }
     }
 
     pub(crate) fn connected(&self) -> usize {
@@ -224,8 +244,12 @@ async fn answer(
     let (method, uri, headers) = (head.method, head.uri, head.headers);
     script.received.lock().unwrap().push(Received { method, uri, headers, body, has_certificate });
     let answer = script.answers.lock().unwrap().pop_front().unwrap_or(Answer::status(201));
+    script.heard.notify_waiters();
     if answer.silent {
         std::future::pending::<()>().await;
+    }
+    if let Some(go) = &answer.held {
+        go.notified().await;
     }
     // Others get a chance to be in flight, too.
     tokio::task::yield_now().await;
@@ -323,7 +347,7 @@ impl Authority {
         self.file.path()
     }
 
-    fn server_config(&self, alpn: &[u8], asking: bool) -> Arc<ServerConfig> {
+    pub(crate) fn server_config(&self, alpn: &[u8], asking: bool) -> Arc<ServerConfig> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let key = PrivateKeyDer::try_from(self.key.clone()).unwrap();
         let config = ServerConfig::builder_with_provider(provider)
@@ -336,7 +360,7 @@ impl Authority {
         }
         .with_single_cert(self.chain.clone(), key)
         .unwrap();
-        config.alpn_protocols = vec![alpn.to_vec()];
+        config.alpn_protocols.extend((!alpn.is_empty()).then(|| alpn.to_vec()));
         Arc::new(config)
     }
 }

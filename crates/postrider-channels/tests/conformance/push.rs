@@ -1,8 +1,6 @@
-//! FCM and APNs for the suite: an account that leads to the scripted provider, made for whichever
-//! provider an attempt is for.
+//! Accounts of FCM and APNs that lead to a scripted provider.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::LazyLock;
 
 use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
@@ -10,68 +8,10 @@ use base64::Engine as _;
 use postrider_channels::accounts::{AccountConfig, SecretRef};
 use postrider_channels::apns::ApnsAccount;
 use postrider_channels::fcm::FcmAccount;
-use postrider_channels::{ApnsChannel, FcmChannel, Wiring};
-use postrider_core::address::{ApnsEnvironment, FcmDevice};
-use postrider_core::breaker::BreakerPolicy;
-use postrider_core::{Channel, ChannelKind, Target};
-use tokio::sync::OnceCell;
 
 use crate::provider::{Answer, Line, Provider};
 
 pub(crate) const TOPIC: &str = "com.example.app";
-
-/// Channels of one kind, one per origin, and the token endpoint that FCM's share.
-pub(crate) struct PerOrigin {
-    kind: ChannelKind,
-    wiring: Wiring,
-    origin: Mutex<String>,
-    made: Mutex<HashMap<String, Arc<dyn Channel>>>,
-    pub(crate) tokens: OnceCell<Provider>,
-}
-
-impl PerOrigin {
-    pub(crate) fn new(kind: ChannelKind, wiring: Wiring) -> Self {
-        let (origin, made) = (Mutex::default(), Mutex::default());
-        Self { kind, wiring, origin, made, tokens: OnceCell::new() }
-    }
-
-    pub(crate) fn lead_to(&self, url: &str) {
-        *self.origin.lock().unwrap() = postrider_channels::intake::origin(url).to_string();
-    }
-
-    pub(crate) async fn get(&self) -> Arc<dyn Channel> {
-        let tokens = self.tokens.get_or_init(token_endpoint).await;
-        let origin = self.origin.lock().unwrap().clone();
-        let mut made = self.made.lock().unwrap();
-        let make = || -> Arc<dyn Channel> {
-            let (wiring, policy) = (self.wiring.clone(), BreakerPolicy::default());
-            match self.kind {
-                ChannelKind::Fcm => {
-                    let account = fcm_account("main", &origin, &tokens.url("/token"));
-                    Arc::new(FcmChannel::new(wiring, vec![account], policy))
-                }
-                _ => {
-                    let account = apns_account("main", &origin, &origin);
-                    Arc::new(ApnsChannel::new(wiring, vec![account], policy))
-                }
-            }
-        };
-        made.entry(origin.clone()).or_insert_with(make).clone()
-    }
-}
-
-pub(crate) fn target(kind: ChannelKind, url: &str) -> Target {
-    let path = url.split("://").nth(1).and_then(|rest| rest.split_once('/')).map_or("", |(_, p)| p);
-    let name = path.trim_start_matches("send/").split('?').next().unwrap_or_default();
-    match kind {
-        ChannelKind::Fcm => Target::Fcm { device: FcmDevice::Token(name.into()), project: None },
-        _ => Target::Apns {
-            token: name.into(),
-            topic: TOPIC.into(),
-            environment: Some(ApnsEnvironment::Production),
-        },
-    }
-}
 
 /// A token endpoint that says yes as often as any test asks, with a new token each time.
 pub(crate) async fn token_endpoint() -> Provider {

@@ -6,7 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+
+use crate::provider::authority;
 
 /// What happens instead of the usual reply.
 #[derive(Debug, Clone)]
@@ -14,15 +18,21 @@ pub(crate) enum Act {
     Say(&'static str),
     HangUp,
     Silence,
+    /// The usual reply, when it is told to.
+    Held(Arc<Notify>),
 }
 
 #[derive(Default)]
 struct State {
-    /// What the command begins with (`` for the greeting, `.` for the end of a mail), and the act.
+    /// What the command begins with (`` for the greeting, `\r` for an empty line,
+    /// `.` for the end of a mail), and the act.
     script: Mutex<VecDeque<(&'static str, Act)>>,
     said: Mutex<Vec<String>>,
     mails: Mutex<Vec<String>>,
     connected: AtomicUsize,
+    at_once: AtomicUsize,
+    at_once_most: AtomicUsize,
+    heard: Notify,
     abilities: &'static str,
 }
 
@@ -38,6 +48,16 @@ impl Relay {
     }
 
     pub(crate) async fn with(abilities: &'static str) -> Self {
+        Self::listen(abilities, None).await
+    }
+
+    /// Encrypted from the first byte.
+    pub(crate) async fn encrypted() -> Self {
+        let tls = TlsAcceptor::from(authority().server_config(b"", false));
+        Self::listen("PIPELINING", Some(tls)).await
+    }
+
+    async fn listen(abilities: &'static str, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State { abilities, ..State::default() });
@@ -45,7 +65,7 @@ impl Relay {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 shared.connected.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(converse(shared.clone(), stream));
+                tokio::spawn(serve(shared.clone(), tls.clone(), stream));
             }
         });
         Self { port, state }
@@ -59,6 +79,20 @@ impl Relay {
 
     pub(crate) fn account(&self) -> Value {
         json!({"from": "news@shop.example", "host": "127.0.0.1", "port": self.port, "tls": "none"})
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// When a mail was read to its end.
+    pub(crate) async fn heard_a_mail(&self) {
+        self.state.heard.notified().await;
+    }
+
+    /// The most connections that were open at the same time.
+    pub(crate) fn at_once_most(&self) -> usize {
+        self.state.at_once_most.load(Ordering::SeqCst)
     }
 
     pub(crate) fn said(&self) -> Vec<String> {
@@ -103,6 +137,20 @@ impl State {
     }
 }
 
+async fn serve(state: Arc<State>, tls: Option<TlsAcceptor>, stream: TcpStream) {
+    let now = state.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+    state.at_once_most.fetch_max(now, Ordering::SeqCst);
+    match tls {
+        None => converse(state.clone(), stream).await,
+        Some(tls) => {
+            if let Ok(stream) = tls.accept(stream).await {
+                converse(state.clone(), stream).await;
+            }
+        }
+    }
+    state.at_once.fetch_sub(1, Ordering::SeqCst);
+}
+
 async fn converse(state: Arc<State>, stream: impl AsyncRead + AsyncWrite + Unpin) {
     let mut stream = BufReader::new(stream);
     let mut command = String::new();
@@ -118,11 +166,16 @@ async fn converse(state: Arc<State>, stream: impl AsyncRead + AsyncWrite + Unpin
                 continue;
             }
             command = ".".to_owned();
+            state.heard.notify_one();
         }
         let reply = match state.act(&command) {
             Some(Act::HangUp) => return,
             Some(Act::Silence) => std::future::pending().await,
             Some(Act::Say(text)) => text.to_owned(),
+            Some(Act::Held(go)) => {
+                go.notified().await;
+                state.usual(&command)
+            }
             None => state.usual(&command),
         };
         if let Some(text) = mail.take().filter(|_| reply.starts_with("250")) {
@@ -144,5 +197,8 @@ async fn converse(state: Arc<State>, stream: impl AsyncRead + AsyncWrite + Unpin
         }
         command.truncate(command.trim_end().len());
         state.said.lock().unwrap().push(command.clone());
+        if command.is_empty() {
+            command.push('\r');
+        }
     }
 }

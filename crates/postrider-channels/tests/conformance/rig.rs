@@ -1,20 +1,22 @@
-//! The channels in one hand: what it takes to build one and to make it attempt something.
+//! The channels that speak HTTP in one hand: what it takes to build one and to make it attempt something.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use postrider_channels::{
-    ChatChannel, Credentials, HttpChannel, Pool, PoolConfig, Secret, VapidKey, VapidKeys,
+    ChatChannel, Credentials, HttpChannel, Pool, PoolConfig, Secret, Tables, VapidKey, VapidKeys,
     WebPushChannel, WebPushConfig, WebhookChannel, WebhookSecrets, Wiring,
 };
+use postrider_core::classify::Table;
 use postrider_core::message::Envelope;
 use postrider_core::{
-    Attempt, Channel, ChannelKind, Class, Clock, DeliveryId, Finished, KeyId, Message, MessageId,
-    Report, Target, TenantId, Timestamp,
+    Attempt, Channel, Class, Clock, DeliveryId, Finished, KeyId, Message, MessageId, Report,
+    Target, TenantId, Timestamp,
 };
 
+use crate::hosted::PerOrigin;
 use crate::provider::authority;
 
 pub(crate) const START: Timestamp = Timestamp(1_800_000_000_000);
@@ -23,6 +25,42 @@ pub(crate) const UA_PRIVATE: &str = "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94
 pub(crate) const P256DH: &str =
     "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
 pub(crate) const AUTH: &str = "BTBZMqHH6r4Tts7J_aSIgg";
+
+/// Who is examined: a channel that speaks HTTP, by its provider where it has several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Webpush,
+    Webhook,
+    Http,
+    Chat,
+    Fcm,
+    Apns,
+    Ses,
+    SendGrid,
+    Twilio,
+}
+
+impl Subject {
+    pub(crate) fn named(name: &str) -> Self {
+        match name {
+            "webpush" => Self::Webpush,
+            "webhook" => Self::Webhook,
+            "http" => Self::Http,
+            "chat" => Self::Chat,
+            "fcm" => Self::Fcm,
+            "apns" => Self::Apns,
+            "ses" => Self::Ses,
+            "sendgrid" => Self::SendGrid,
+            "twilio" => Self::Twilio,
+            other => panic!("{other} does not speak HTTP"),
+        }
+    }
+
+    /// An account says where the provider is, not the address.
+    pub(crate) fn has_accounts(self) -> bool {
+        !matches!(self, Self::Webpush | Self::Webhook | Self::Http | Self::Chat)
+    }
+}
 
 /// A clock that is moved by hand.
 #[derive(Clone)]
@@ -81,10 +119,14 @@ impl Bench {
     }
 
     pub(crate) fn with(network: PoolConfig) -> Self {
+        Self::within(network, Duration::from_secs(10))
+    }
+
+    pub(crate) fn within(network: PoolConfig, attempt_timeout: Duration) -> Self {
         let clock = HandClock(Arc::new(AtomicI64::new(START.0)));
         let pool = Pool::new(network).unwrap();
-        let attempt_timeout = Duration::from_secs(10);
-        let wiring = Wiring { attempt_timeout, ..Wiring::new(pool, Arc::new(clock.clone())) };
+        let wiring =
+            Wiring { pool, clock: Arc::new(clock.clone()), tables: tables(), attempt_timeout };
         Self { clock, wiring }
     }
 
@@ -98,7 +140,7 @@ impl Bench {
 }
 
 pub(crate) struct Rig {
-    pub(crate) kind: ChannelKind,
+    pub(crate) subject: Subject,
     pub(crate) clock: HandClock,
     pub(crate) pool: Pool,
     channel: Built,
@@ -107,7 +149,13 @@ pub(crate) struct Rig {
 /// A channel with accounts is told by them where to send, so it is built when that is known.
 enum Built {
     Ready(Box<dyn Channel>),
-    PerOrigin(Box<crate::push::PerOrigin>),
+    PerOrigin(Box<PerOrigin>),
+}
+
+/// The built-in table. Its index takes a while without optimisation, and hundreds of tests need it.
+fn tables() -> Arc<Tables> {
+    static TABLES: LazyLock<Arc<Tables>> = LazyLock::new(|| Tables::new(Table::built_in()));
+    TABLES.clone()
 }
 
 /// Private targets allowed, our own authority trusted.
@@ -120,22 +168,15 @@ pub(crate) fn network() -> PoolConfig {
 }
 
 impl Rig {
-    pub(crate) fn new(kind: ChannelKind) -> Self {
-        Self::with(kind, network(), Duration::from_secs(10))
+    pub(crate) fn new(subject: Subject) -> Self {
+        Self::with(subject, network(), Duration::from_secs(10))
     }
 
-    pub(crate) fn with(kind: ChannelKind, network: PoolConfig, attempt_timeout: Duration) -> Self {
-        let clock = HandClock(Arc::new(AtomicI64::new(START.0)));
-        let pool = Pool::new(network).unwrap();
-        let wiring =
-            Wiring { attempt_timeout, ..Wiring::new(pool.clone(), Arc::new(clock.clone())) };
-        let channel: Box<dyn Channel> = match kind {
-            ChannelKind::Fcm | ChannelKind::Apns => {
-                let made = crate::push::PerOrigin::new(kind, wiring);
-                let channel = Built::PerOrigin(Box::new(made));
-                return Self { kind, clock, pool, channel };
-            }
-            ChannelKind::Webpush => {
+    pub(crate) fn with(subject: Subject, network: PoolConfig, attempt_timeout: Duration) -> Self {
+        let Bench { clock, wiring } = Bench::within(network, attempt_timeout);
+        let pool = wiring.pool.clone();
+        let channel: Box<dyn Channel> = match subject {
+            Subject::Webpush => {
                 let keys = Arc::new(Keys(Arc::new(VapidKey::generate(KeyId(1)).unwrap())));
                 let config = WebPushConfig {
                     subject: "mailto:ops@example.com".to_owned(),
@@ -143,32 +184,42 @@ impl Rig {
                 };
                 Box::new(WebPushChannel::new(wiring, keys, &config).unwrap())
             }
-            ChannelKind::Webhook => Box::new(WebhookChannel::new(wiring, Arc::new(Secrets))),
-            ChannelKind::Http => Box::new(HttpChannel::new(wiring, Arc::new(OneCredential))),
-            ChannelKind::Chat => Box::new(ChatChannel::new(wiring, BTreeMap::new().into())),
-            other => panic!("{other} is not in this suite"),
+            Subject::Webhook => Box::new(WebhookChannel::new(wiring, Arc::new(Secrets))),
+            Subject::Http => Box::new(HttpChannel::new(wiring, Arc::new(OneCredential))),
+            Subject::Chat => Box::new(ChatChannel::new(wiring, BTreeMap::new().into())),
+            _ => {
+                let channel = Built::PerOrigin(Box::new(PerOrigin::new(subject, wiring)));
+                return Self { subject, clock, pool, channel };
+            }
         };
-        Self { kind, clock, pool, channel: Built::Ready(channel) }
+        Self { subject, clock, pool, channel: Built::Ready(channel) }
     }
 
     pub(crate) fn target(&self, url: &str) -> Target {
-        match self.kind {
-            ChannelKind::Webpush => Target::Webpush {
+        match self.subject {
+            Subject::Webpush => Target::Webpush {
                 endpoint: url.into(),
                 p256dh: P256DH.into(),
                 auth: AUTH.into(),
                 vapid_key: None,
             },
-            ChannelKind::Webhook => Target::Webhook { url: url.into(), secrets: Vec::new() },
-            ChannelKind::Http => Target::Http {
+            Subject::Webhook => Target::Webhook { url: url.into(), secrets: Vec::new() },
+            Subject::Http => Target::Http {
                 method: "POST".into(),
                 url: url.into(),
                 headers: BTreeMap::new(),
                 credential: None,
             },
-            ChannelKind::Fcm | ChannelKind::Apns => crate::push::target(self.kind, url),
-            ChannelKind::Chat => Target::Chat { url: url.into() },
-            other => panic!("{other} is not in this suite"),
+            Subject::Chat => Target::Chat { url: url.into() },
+            hosted => crate::hosted::target(hosted, url),
+        }
+    }
+
+    /// The secret that the accounts read, where they read a file.
+    pub(crate) fn put_secret(&self, secret: &str) {
+        match &self.channel {
+            Built::PerOrigin(channels) => channels.put_secret(secret),
+            Built::Ready(_) => panic!("{:?} has no accounts", self.subject),
         }
     }
 
@@ -204,7 +255,7 @@ fn attempt(now: Timestamp, target: Target) -> Attempt {
         id: MessageId(7),
         tenant: TenantId::new("acme"),
         class: "transactional".into(),
-        created_at: now,
+        created_at: START,
         expires_at,
         ttl_s: 3600,
         envelope: Envelope::default(),

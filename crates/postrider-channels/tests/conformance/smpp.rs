@@ -1,135 +1,236 @@
-//! What the SMS channel promises when it speaks to a message centre: a scripted one, on a real socket.
+//! The promises of every channel, said in SMPP, and what a message centre alone is promised. Where HTTP/2 has
+//! a GOAWAY, a message centre has `unbind`.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::{Outcome, Scope, Target};
+use postrider_core::{Attempt, Outcome, Report, Scope, Timestamp};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
-use crate::rig::Rig;
+use crate::centre::{Act, BIND, Centre, ENQUIRE, RECEIPT_ANSWERED, SUBMIT, UNBIND};
+use crate::post::{Post, WITHIN};
 
-const BIND: u32 = 9;
-const SUBMIT: u32 = 4;
+const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
 
-/// Answers binds and messages with these statuses in turn, then with 0; hangs up at `u32::MAX` and says
-/// nothing at `u32::MAX - 1`.
-struct Centre {
-    port: u16,
-    heard: Heard,
+fn pause(seconds: u64) -> Outcome {
+    Outcome::RetryAfter { after: Duration::from_secs(seconds), scope: Scope::Credential }
 }
 
-const HANG_UP: u32 = u32::MAX;
-const SILENCE: u32 = u32::MAX - 1;
+fn texting(centre: &Centre) -> Post {
+    Post::sms(&[centre.account()], WITHIN)
+}
 
-impl Centre {
-    async fn start(binds: &[u32], submits: &[u32]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let script = Arc::new(Mutex::new((binds.to_vec(), submits.to_vec())));
-        let shared = heard.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, shared.clone(), script.clone()));
-            }
-        });
-        Self { port, heard }
-    }
+/// One message to a centre that answers binds and messages so.
+async fn met(binds: &[Act], submits: &[Act]) -> Report {
+    let centre = Centre::with(binds.to_vec(), submits.to_vec()).await;
+    texting(&centre).text().await
+}
 
-    fn account(&self) -> Value {
-        json!({
-            "provider": "smpp", "host": "127.0.0.1", "port": self.port, "user": "shop",
-            "credential": "command:echo s3cret", "from": "Shop",
-        })
-    }
+/// One message that is answered with this status.
+async fn told(status: u32) -> Report {
+    met(&[], &[Act::Status(status)]).await
+}
 
-    fn heard(&self, id: u32) -> Vec<Vec<u8>> {
-        let heard = self.heard.lock().unwrap();
-        heard.iter().filter(|(known, _)| *known == id).map(|(_, body)| body.clone()).collect()
+pub(crate) async fn an_acceptance_is_an_acceptance() {
+    let report = met(&[], &[]).await;
+    assert_eq!((report.outcome, report.provider_id.as_deref()), (Outcome::Accepted, Some("m-1")));
+}
+
+pub(crate) async fn throttling_that_names_no_time_waits_what_the_table_says() {
+    assert_eq!(told(0x58).await.outcome, pause(1));
+    assert_eq!(told(0x14).await.outcome, pause(1));
+}
+
+pub(crate) async fn gone_is_gone() {
+    assert_eq!(told(0x0b).await.outcome, Outcome::Gone);
+}
+
+/// A message centre says why in a number, and so cannot repeat another.
+pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_address() {
+    let report = told(0x01).await;
+    assert_eq!((report.outcome, report.code.as_deref()), (Outcome::DropMessage, Some("0x01")));
+    assert_eq!(report.detail, None);
+}
+
+pub(crate) async fn a_refused_credential_is_renewed_and_then_taken() {
+    let centre = Centre::with([Act::Status(0x0e)], []).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "old").unwrap();
+    let mut account = centre.account();
+    account["credential"] = json!(format!("file:{}", file.path().display()));
+    let rig = Post::sms(&[account], WITHIN);
+    let report = rig.text().await;
+    assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Config, Some("0x0e")));
+    std::fs::write(file.path(), "new").unwrap();
+    rig.clock.advance(Duration::from_secs(600));
+    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    let binds = centre.heard(BIND);
+    assert!(binds[0].starts_with(b"shop\0old\0") && binds[1].starts_with(b"shop\0new\0"));
+}
+
+pub(crate) async fn a_passing_failure_is_tried_again() {
+    assert_eq!(told(0x08).await.outcome, BACKOFF);
+    assert_eq!(told(0x64).await.outcome, BACKOFF);
+}
+
+pub(crate) async fn a_slow_answer_is_waited_for() {
+    let go = Arc::new(Notify::new());
+    let centre = Centre::with([], [Act::Held(go.clone())]).await;
+    let rig = texting(&centre);
+    let heard = async {
+        centre.await_heard(SUBMIT, 1).await;
+        go.notify_one();
+    };
+    let (report, ()) = tokio::join!(rig.text(), heard);
+    assert_eq!(report.outcome, Outcome::Accepted);
+    assert_eq!((centre.heard(SUBMIT).len(), centre.connected()), (1, 1));
+}
+
+/// A centre that does not answer is taken for dead.
+pub(crate) async fn silence_is_ambiguous() {
+    let centre = Centre::with([], [Act::Silence]).await;
+    let rig = Post::sms(&[centre.account()], Duration::from_secs(1));
+    let report = rig.text().await;
+    assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Ambiguous, Some("timeout")));
+    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    assert_eq!(centre.heard(BIND).len(), 2);
+}
+
+pub(crate) async fn a_connection_that_never_came_to_be_is_tried_again() {
+    let report = Post::sms(&[nobody().await], WITHIN).text().await;
+    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connect")));
+}
+
+/// A centre that was there until a moment ago.
+async fn nobody() -> Value {
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut account = Centre::start().await.account();
+    account["port"] = json!(closed.local_addr().unwrap().port());
+    account
+}
+
+pub(crate) async fn a_connection_reset_before_the_call_was_read_is_tried_again() {
+    let report = met(&[Act::HangUp], &[]).await;
+    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connect")));
+}
+
+pub(crate) async fn a_connection_lost_after_the_request_is_ambiguous() {
+    let report = met(&[], &[Act::HangUp]).await;
+    assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Ambiguous, Some("reset")));
+}
+
+pub(crate) async fn a_name_that_does_not_resolve_is_tried_again() {
+    let mut account = nobody().await;
+    account["host"] = json!("no-such-host.localdomain.test");
+    let report = Post::sms(&[account], WITHIN).text().await;
+    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("dns")));
+}
+
+pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection() {
+    let centre = Centre::with([], [Act::Farewell]).await;
+    let rig = texting(&centre);
+    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    centre.await_heard(UNBIND | 0x8000_0000, 1).await;
+    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    assert_eq!((centre.heard(BIND).len(), centre.heard(SUBMIT).len()), (2, 2));
+}
+
+/// Still bound from before, or in no state for it.
+pub(crate) async fn a_goaway_in_anger_is_not_answered_at_once() {
+    assert_eq!(met(&[Act::Status(0x05)], &[]).await.outcome, pause(30));
+}
+
+pub(crate) async fn a_huge_answer_is_cut_short() {
+    for len in [1 << 20, 4] {
+        let centre = Centre::with([], [Act::Huge(len)]).await;
+        let rig = texting(&centre);
+        let report = rig.text().await;
+        assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Ambiguous, Some("reset")));
+        assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+        assert_eq!(centre.connected(), 2);
     }
 }
 
-/// Command and body, as they came.
-type Heard = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
-type Script = Arc<Mutex<(Vec<u32>, Vec<u32>)>>;
-
-async fn serve(mut stream: tokio::net::TcpStream, heard: Heard, script: Script) {
-    loop {
-        let mut head = [0; 16];
-        if stream.read_exact(&mut head).await.is_err() {
-            return;
-        }
-        let word = |n: usize| u32::from_be_bytes(head[n * 4..n * 4 + 4].try_into().unwrap());
-        let mut body = vec![0; word(0) as usize - 16];
-        stream.read_exact(&mut body).await.unwrap();
-        heard.lock().unwrap().push((word(1), body));
-        let status = {
-            let mut script = script.lock().unwrap();
-            let list = if word(1) == BIND { &mut script.0 } else { &mut script.1 };
-            if list.is_empty() || word(1) & 0x8000_0000 != 0 { 0 } else { list.remove(0) }
-        };
-        match status {
-            HANG_UP => return,
-            SILENCE => continue,
-            _ if word(1) & 0x8000_0000 != 0 => continue,
-            _ => {}
-        }
-        // A receipt may come before the answer.
-        if word(1) == SUBMIT && status == 0 {
-            let text = b"\0\0\0id:m-1 sub:001 dlvrd:001 stat:DELIVRD err:000 text:x";
-            stream.write_all(&pdu(5, 0, 77, text)).await.unwrap();
-        }
-        let answer = pdu(word(1) | 0x8000_0000, status, word(3), b"m-1\0");
-        stream.write_all(&answer).await.unwrap();
+pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again() {
+    let centre = Centre::with([], [Act::HangUp]).await;
+    let rig = texting(&centre);
+    assert_eq!(rig.text().await.outcome, Outcome::Ambiguous);
+    for _ in 0..2 {
+        assert_eq!(rig.text().await.outcome, Outcome::Accepted);
     }
+    assert_eq!(centre.connected(), 2);
 }
 
-fn pdu(id: u32, status: u32, sequence: u32, body: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for word in [16 + body.len() as u32, id, status, sequence] {
-        out.extend_from_slice(&word.to_be_bytes());
-    }
-    out.extend_from_slice(body);
-    out
+pub(crate) async fn nothing_is_sent_at_or_after_its_expiry() {
+    let centre = Centre::start().await;
+    let rig = texting(&centre);
+    let attempt = rig.to_phone();
+    rig.clock.advance(Duration::from_secs(3600));
+    assert_eq!(rig.one(attempt.clone()).await.outcome, Outcome::Expired);
+    assert!(centre.heard(SUBMIT).is_empty());
+    let later = Attempt { expires_at: Timestamp(attempt.expires_at.0 + 1), ..attempt };
+    assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
 }
 
-async fn told(binds: &[u32], submits: &[u32]) -> postrider_core::Report {
-    let centre = Centre::start(binds, submits).await;
-    Rig::sms(&[centre.account()], Duration::from_secs(2)).text().await
+pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections() {
+    let centre = Centre::start().await;
+    let rig = texting(&centre);
+    for report in rig.deliver(vec![rig.to_phone(); 400]).await {
+        assert_eq!(report.outcome, Outcome::Accepted);
+    }
+    assert_eq!((centre.heard(SUBMIT).len(), centre.connected()), (400, 1));
+}
+
+/// The window: as many messages as may wait for their answer.
+pub(crate) async fn the_peer_s_limit_of_calls_at_once_is_kept() {
+    let centre = Centre::start().await;
+    let mut account = centre.account();
+    account["window"] = json!(3);
+    let rig = Post::sms(&[account], WITHIN);
+    for report in rig.deliver(vec![rig.to_phone(); 60]).await {
+        assert_eq!(report.outcome, Outcome::Accepted);
+    }
+    assert!(centre.at_once_most() <= 3, "{} at once", centre.at_once_most());
+}
+
+pub(crate) async fn a_storm_of_attempts_knocks_once_at_a_closed_door() {
+    let centre = Centre::with(vec![Act::HangUp; 100], []).await;
+    let rig = texting(&centre);
+    for report in rig.deliver(vec![rig.to_phone(); 30]).await {
+        let held = matches!(report.outcome, Outcome::Hold { .. });
+        assert!(held || report.outcome == BACKOFF, "{report:?}");
+    }
+    assert_eq!(centre.connected(), 1);
+}
+
+pub(crate) async fn one_bad_attempt_does_not_harm_the_others() {
+    let centre = Centre::with([], [Act::Status(0x0b)]).await;
+    let rig = texting(&centre);
+    let ends = rig.deliver(vec![rig.to_phone(); 3]).await;
+    let named = |name: &str| ends.iter().filter(|end| end.outcome.name() == name).count();
+    assert_eq!((named("gone"), named("accepted")), (1, 2));
 }
 
 #[tokio::test]
 async fn a_message_is_bound_submitted_and_its_receipt_answered() {
-    let centre = Centre::start(&[], &[]).await;
-    let rig = Rig::sms(&[centre.account()], Duration::from_secs(5));
-    let attempt = rig.attempt(Target::Sms { phone: "+4915112345678".into() });
+    let centre = Centre::start().await;
+    let rig = texting(&centre);
+    let attempt = rig.to_phone();
     rig.clock.advance(Duration::from_secs(600));
     for report in rig.deliver(vec![attempt; 30]).await {
-        assert_eq!(
-            (report.outcome, report.provider_id.as_deref()),
-            (Outcome::Accepted, Some("m-1"))
-        );
+        assert_eq!(report.outcome, Outcome::Accepted);
     }
     assert_eq!(centre.heard(BIND), [b"shop\0s3cret\0\0\x34\0\0\0".to_vec()]);
     let sent = centre.heard(SUBMIT);
     assert_eq!(sent.len(), 30);
     let text = String::from_utf8_lossy(&sent[0]).into_owned();
     assert!(text.contains("4915112345678\0") && text.contains("000000005000000R\0"), "{text:?}");
-    let receipts = || centre.heard(0x8000_0005).len();
-    for _ in 0..200 {
-        if receipts() == 30 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("only {} receipts were answered", receipts());
+    centre.await_heard(RECEIPT_ANSWERED, 30).await;
 }
 
 #[tokio::test]
 async fn statuses_mean_what_the_table_says() {
-    let pause = |s| Outcome::RetryAfter { after: Duration::from_secs(s), scope: Scope::Credential };
     let backoff = |s| Outcome::RetryBackoff { at_least: Duration::from_secs(s) };
     for (status, outcome) in [
         (0x08, backoff(0)),
@@ -139,31 +240,49 @@ async fn statuses_mean_what_the_table_says() {
         (0x0a, Outcome::Config),
         (0x01, Outcome::DropMessage),
     ] {
-        let report = told(&[], &[status]).await;
+        let report = told(status).await;
         assert_eq!(report.outcome, outcome, "{status:#x}");
         assert_eq!(report.code, Some(format!("0x{status:02x}")));
     }
-    assert_eq!(told(&[0x0e], &[]).await.outcome, Outcome::Config);
-    assert_eq!(told(&[0x05], &[]).await.outcome, pause(30));
 }
 
-#[tokio::test]
-async fn silence_and_a_lost_line_are_ambiguous_and_lead_to_a_new_bind() {
-    for act in [SILENCE, HANG_UP] {
-        let centre = Centre::start(&[], &[act]).await;
-        let rig = Rig::sms(&[centre.account()], Duration::from_secs(1));
-        assert_eq!(rig.text().await.outcome, Outcome::Ambiguous);
-        assert_eq!(rig.text().await.outcome, Outcome::Accepted);
-        assert_eq!(centre.heard(BIND).len(), 2);
-    }
+/// A centre that still holds the old session would refuse a second bind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_given_up_ends_at_once() {
+    let centre = Centre::with([], [Act::Silence]).await;
+    let rig = Post::sms(&[centre.account()], Duration::from_secs(1));
+    assert_eq!(rig.text().await.outcome, Outcome::Ambiguous);
+    centre.await_ended(1).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_centre_that_forgot_us_is_bound_to_anew() {
+    let centre = Centre::with([], [Act::Status(0x04)]).await;
+    let rig = texting(&centre);
+    assert_eq!(rig.text().await.outcome, pause(30));
+    rig.clock.advance(Duration::from_secs(30));
+    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    assert_eq!(centre.heard(BIND).len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_needs_the_centre_no_more_says_good_bye() {
+    let centre = Centre::start().await;
+    let rig = texting(&centre);
+    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    drop(rig);
+    centre.await_heard(UNBIND, 1).await;
+}
+
+/// Thirty seconds of quiet: the line is asked, and stays.
 #[tokio::test]
-async fn nothing_is_sent_at_or_after_its_expiry() {
-    let centre = Centre::start(&[], &[]).await;
-    let rig = Rig::sms(&[centre.account()], Duration::from_secs(2));
-    let attempt = rig.attempt(Target::Sms { phone: "+4915112345678".into() });
-    rig.clock.advance(Duration::from_secs(3600));
-    assert_eq!(rig.one(attempt).await.outcome, Outcome::Expired);
-    assert!(centre.heard(SUBMIT).is_empty());
+async fn a_quiet_line_is_asked_whether_anybody_is_there() {
+    let centre = Centre::start().await;
+    let rig = texting(&centre);
+    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    tokio::time::pause();
+    centre.await_heard(ENQUIRE, 5).await;
+    tokio::time::resume();
+    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    assert_eq!(centre.heard(BIND).len(), 1);
 }

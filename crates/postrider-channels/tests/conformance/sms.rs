@@ -2,29 +2,26 @@
 
 use std::time::Duration;
 
-use postrider_core::{Attempt, Outcome, Scope, Target, Timestamp};
+use postrider_core::{Attempt, Outcome, Report, Scope, Timestamp};
 use serde_json::{Value, json};
 
-use crate::provider::{Answer, Line, OnConnect, Provider};
-use crate::rig::Rig;
+use crate::post::{Post, WITHIN, account};
+use crate::provider::{Answer, Line, Provider};
+use crate::rig::Subject;
 
 const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
-const WITHIN: Duration = Duration::from_secs(10);
 
 fn twilio(provider: &Provider) -> Value {
-    json!({
-        "account_sid": "AC1", "user": "SK1", "credential": "command:echo s3cret",
-        "from": "+15550100", "endpoint": provider.url(""),
-    })
+    account(Subject::Twilio, &provider.url(""), "command:echo s3cret")
 }
 
-async fn answered(answer: Answer) -> postrider_core::Report {
+async fn answered(answer: Answer) -> Report {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([answer]);
-    Rig::sms(&[twilio(&provider)], WITHIN).text().await
+    Post::sms(&[twilio(&provider)], WITHIN).text().await
 }
 
-fn error(status: u16, code: u32) -> Answer {
+pub(crate) fn error(status: u16, code: u32) -> Answer {
     let body = json!({"code": code, "message": "about +4915112345678", "status": status});
     Answer::status(status).body(body.to_string())
 }
@@ -33,8 +30,8 @@ fn error(status: u16, code: u32) -> Answer {
 async fn a_message_goes_out_as_twilio_wants_it_with_the_time_that_is_left() {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([Answer::status(201).body(r#"{"sid":"SM1","status":"queued"}"#)]);
-    let rig = Rig::sms(&[twilio(&provider)], WITHIN);
-    let attempt = rig.attempt(Target::Sms { phone: "+4915112345678".into() });
+    let rig = Post::sms(&[twilio(&provider)], WITHIN);
+    let attempt = rig.to_phone();
     rig.clock.advance(Duration::from_secs(600));
     let report = rig.one(attempt).await;
     assert_eq!((report.outcome, report.provider_id.as_deref()), (Outcome::Accepted, Some("SM1")));
@@ -51,8 +48,8 @@ async fn a_message_goes_out_as_twilio_wants_it_with_the_time_that_is_left() {
 async fn validity_is_at_most_ten_hours_and_at_least_a_second() {
     for (left_ms, validity) in [(86_400_000, "36000"), (400, "1")] {
         let provider = Provider::start(Line::Http2).await;
-        let rig = Rig::sms(&[twilio(&provider)], WITHIN);
-        let attempt = rig.attempt(Target::Sms { phone: "+4915112345678".into() });
+        let rig = Post::sms(&[twilio(&provider)], WITHIN);
+        let attempt = rig.to_phone();
         let expires_at = Timestamp(attempt.now.0 + left_ms);
         rig.one(Attempt { expires_at, ..attempt }).await;
         let received = provider.received().remove(0);
@@ -76,33 +73,12 @@ async fn codes_say_more_than_statuses_and_no_number_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_429_holds_the_whole_account() {
+async fn twilio_s_own_code_for_too_many_requests_holds_the_whole_account() {
     let scope = Scope::Credential;
     let report = answered(error(429, 20429).header("retry-after", "7")).await;
     assert_eq!(report.outcome, Outcome::RetryAfter { after: Duration::from_secs(7), scope });
     let report = answered(error(429, 20429)).await;
     assert_eq!(report.outcome, Outcome::RetryAfter { after: Duration::from_secs(60), scope });
-}
-
-#[tokio::test]
-async fn silence_and_a_lost_connection_are_ambiguous() {
-    let provider = Provider::start(Line::Http2).await;
-    provider.answers([Answer::silent()]);
-    let rig = Rig::sms(&[twilio(&provider)], Duration::from_secs(2));
-    assert_eq!(rig.text().await.outcome, Outcome::Ambiguous);
-    let provider = Provider::start(Line::Http1).await;
-    provider.connects([OnConnect::HangUpAfterRequest]);
-    assert_eq!(Rig::sms(&[twilio(&provider)], WITHIN).text().await.outcome, Outcome::Ambiguous);
-}
-
-#[tokio::test]
-async fn nothing_is_sent_at_or_after_its_expiry() {
-    let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::sms(&[twilio(&provider)], WITHIN);
-    let attempt = rig.attempt(Target::Sms { phone: "+4915112345678".into() });
-    rig.clock.advance(Duration::from_secs(3600));
-    assert_eq!(rig.one(attempt).await.outcome, Outcome::Expired);
-    assert_eq!(provider.received().len(), 0);
 }
 
 #[tokio::test]
@@ -118,7 +94,7 @@ async fn a_gateway_of_another_shape_is_a_matter_of_configuration() {
         Answer::status(200).body(r#"{"messages":[{"id":"m1","status":"0"}]}"#),
         Answer::status(200).body(r#"{"messages":[{"status":"9"}]}"#),
     ]);
-    let rig = Rig::sms(&[account], WITHIN);
+    let rig = Post::sms(&[account], WITHIN);
     let report = rig.text().await;
     assert_eq!((report.outcome, report.provider_id.as_deref()), (Outcome::Accepted, Some("m1")));
     let received = provider.received().remove(0);
@@ -133,7 +109,7 @@ async fn a_gateway_of_another_shape_is_a_matter_of_configuration() {
 async fn when_one_gateway_refuses_us_the_next_takes_over() {
     let (a, b) = (Provider::start(Line::Http2).await, Provider::start(Line::Http2).await);
     a.answers([error(401, 20003)]);
-    let rig = Rig::sms(&[twilio(&a), twilio(&b)], WITHIN);
+    let rig = Post::sms(&[twilio(&a), twilio(&b)], WITHIN);
     assert_eq!(rig.text().await.outcome, Outcome::Reconnect);
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
     assert_eq!((a.received().len(), b.received().len()), (1, 1));
@@ -142,8 +118,8 @@ async fn when_one_gateway_refuses_us_the_next_takes_over() {
 #[tokio::test]
 async fn a_long_text_counts_for_its_segments_in_rates() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::sms(&[twilio(&provider)], WITHIN);
-    let attempt = rig.attempt(Target::Sms { phone: "+4915112345678".into() });
+    let rig = Post::sms(&[twilio(&provider)], WITHIN);
+    let attempt = rig.to_phone();
     assert_eq!(rig.weight(&attempt), 1);
     let mut message = (*attempt.message).clone();
     message.content = format!(r#"{{"sms":{{"text":"{}"}}}}"#, "ü".repeat(320)).into();

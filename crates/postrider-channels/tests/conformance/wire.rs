@@ -10,10 +10,10 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use postrider_channels::webpush::topic;
 use postrider_core::message::{Envelope, Message, Priority};
-use postrider_core::{Attempt, ChannelKind, KeyId, Outcome, Target, TenantId};
+use postrider_core::{Attempt, KeyId, Outcome, Target, TenantId};
 
 use crate::provider::{Answer, Line, Provider, Received};
-use crate::rig::{AUTH, P256DH, Rig, SECRET, UA_PRIVATE};
+use crate::rig::{AUTH, P256DH, Rig, SECRET, Subject, UA_PRIVATE};
 
 fn with_message(attempt: &Attempt, change: impl FnOnce(&mut Message)) -> Attempt {
     let mut message = (*attempt.message).clone();
@@ -22,9 +22,9 @@ fn with_message(attempt: &Attempt, change: impl FnOnce(&mut Message)) -> Attempt
 }
 
 /// Sends one attempt and looks at what arrived.
-async fn arrived(kind: ChannelKind, change: impl FnOnce(Attempt) -> Attempt) -> Received {
+async fn arrived(subject: Subject, change: impl FnOnce(Attempt) -> Attempt) -> Received {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(kind);
+    let rig = Rig::new(subject);
     let report = rig.one(change(rig.attempt(&provider.url("/x?y=z")))).await;
     assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
     provider.received().remove(0)
@@ -65,7 +65,7 @@ fn decrypt(body: &[u8]) -> String {
 
 #[tokio::test]
 async fn a_push_has_its_headers_and_can_be_read_by_its_browser() {
-    let received = arrived(ChannelKind::Webpush, |attempt| attempt).await;
+    let received = arrived(Subject::Webpush, |attempt| attempt).await;
     assert_eq!(header(&received, "ttl"), Some("3600"));
     assert_eq!(header(&received, "urgency"), Some("normal"));
     assert_eq!(header(&received, "content-encoding"), Some("aes128gcm"));
@@ -80,7 +80,7 @@ async fn a_push_has_its_headers_and_can_be_read_by_its_browser() {
 
 #[tokio::test]
 async fn a_push_says_how_long_it_has_left_and_how_urgent_it_is() {
-    let received = arrived(ChannelKind::Webpush, |attempt| {
+    let received = arrived(Subject::Webpush, |attempt| {
         let attempt = with_message(&attempt, |message| {
             message.envelope = Envelope {
                 priority: Some(Priority::High),
@@ -98,7 +98,7 @@ async fn a_push_says_how_long_it_has_left_and_how_urgent_it_is() {
 
 #[tokio::test]
 async fn now_or_never_stays_zero_and_an_empty_push_has_no_coding() {
-    let received = arrived(ChannelKind::Webpush, |attempt| {
+    let received = arrived(Subject::Webpush, |attempt| {
         with_message(&attempt, |message| {
             message.ttl_s = 0;
             message.content = r#"{"webpush":{"raw":""}}"#.into();
@@ -112,7 +112,7 @@ async fn now_or_never_stays_zero_and_an_empty_push_has_no_coding() {
 
 #[tokio::test]
 async fn a_dead_sentinel_is_gone_without_a_call() {
-    let rig = Rig::new(ChannelKind::Webpush);
+    let rig = Rig::new(Subject::Webpush);
     let report = rig.send("https://permanently-removed.invalid/fcm/send/x").await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Gone, Some("dead_endpoint")));
 }
@@ -120,7 +120,7 @@ async fn a_dead_sentinel_is_gone_without_a_call() {
 #[tokio::test]
 async fn a_stale_token_is_signed_anew_once_and_a_fresh_one_that_is_refused_is_our_fault() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(ChannelKind::Webpush);
+    let rig = Rig::new(Subject::Webpush);
     let url = provider.url("/x");
     rig.send(&url).await;
     rig.clock.advance(Duration::from_secs(600));
@@ -136,14 +136,14 @@ async fn a_stale_token_is_signed_anew_once_and_a_fresh_one_that_is_refused_is_ou
 #[tokio::test]
 async fn an_expired_token_is_signed_anew_however_young_it_is() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(ChannelKind::Webpush);
+    let rig = Rig::new(Subject::Webpush);
     provider.answers([Answer::status(403).body("token has expired")]);
     assert_eq!(rig.send(&provider.url("/x")).await.outcome, Outcome::ResignOnce);
 }
 
 #[tokio::test]
 async fn a_missing_vapid_key_parks_the_push() {
-    let rig = Rig::new(ChannelKind::Webpush);
+    let rig = Rig::new(Subject::Webpush);
     let mut attempt = rig.attempt("https://push.example.com/x");
     let mut target = rig.target("https://push.example.com/x");
     if let Target::Webpush { vapid_key, .. } = &mut target {
@@ -171,7 +171,7 @@ fn verify(received: &Received, secret: &str) -> bool {
 
 #[tokio::test]
 async fn a_webhook_is_signed_and_carries_its_delivery_as_key() {
-    let received = arrived(ChannelKind::Webhook, |attempt| {
+    let received = arrived(Subject::Webhook, |attempt| {
         with_message(&attempt, |message| {
             message.envelope.traceparent =
                 Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
@@ -192,7 +192,7 @@ async fn a_webhook_is_signed_and_carries_its_delivery_as_key() {
 #[tokio::test]
 async fn every_attempt_of_a_webhook_is_signed_anew_under_the_same_id() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(ChannelKind::Webhook);
+    let rig = Rig::new(Subject::Webhook);
     let attempt = rig.attempt(&provider.url("/x"));
     rig.one(attempt.clone()).await;
     rig.clock.advance(Duration::from_secs(600));
@@ -209,7 +209,7 @@ async fn an_endpoint_s_own_secrets_win_and_all_of_them_sign() {
         "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
         "whsec_//////////////////////////////////////////8=",
     ];
-    let received = arrived(ChannelKind::Webhook, |attempt| {
+    let received = arrived(Subject::Webhook, |attempt| {
         let url = attempt.target.place().into();
         let secrets = own.map(Box::from).into();
         Attempt { target: Arc::new(Target::Webhook { url, secrets }), ..attempt }
@@ -221,7 +221,7 @@ async fn an_endpoint_s_own_secrets_win_and_all_of_them_sign() {
 
 #[tokio::test]
 async fn a_webhook_s_own_payload_replaces_the_body_byte_for_byte() {
-    let received = arrived(ChannelKind::Webhook, |attempt| {
+    let received = arrived(Subject::Webhook, |attempt| {
         with_message(&attempt, |message| {
             message.content = r#"{"title":"x","webhook":{"payload":{"a":  [1, 2]}}}"#.into();
         })
@@ -233,7 +233,7 @@ async fn a_webhook_s_own_payload_replaces_the_body_byte_for_byte() {
 
 #[tokio::test]
 async fn what_other_channels_say_does_not_reach_a_webhook() {
-    let received = arrived(ChannelKind::Webhook, |attempt| {
+    let received = arrived(Subject::Webhook, |attempt| {
         with_message(&attempt, |message| {
             message.content = r#"{"title":"x","webpush":{"raw":"only for browsers"}}"#.into();
         })
@@ -260,7 +260,7 @@ fn http_target(
 
 #[tokio::test]
 async fn a_plain_request_goes_out_as_written_with_its_credential() {
-    let received = arrived(ChannelKind::Http, |attempt| {
+    let received = arrived(Subject::Http, |attempt| {
         let attempt = with_message(&attempt, |message| {
             message.content = r#"{"http":{"body":"a=1&b=2"}}"#.into();
             message.envelope.idempotency_key = Some("order-91".into());
@@ -284,8 +284,7 @@ async fn a_plain_request_goes_out_as_written_with_its_credential() {
 
 #[tokio::test]
 async fn a_plain_request_without_a_key_of_its_own_carries_the_message_s_id() {
-    let received =
-        arrived(ChannelKind::Http, |attempt| http_target(attempt, "GET", &[], None)).await;
+    let received = arrived(Subject::Http, |attempt| http_target(attempt, "GET", &[], None)).await;
     assert_eq!(header(&received, "idempotency-key"), Some("msg_00000000000000000000000007"));
     assert!(received.body.is_empty());
 }
@@ -293,7 +292,7 @@ async fn a_plain_request_without_a_key_of_its_own_carries_the_message_s_id() {
 #[tokio::test]
 async fn a_missing_credential_parks_the_request() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(ChannelKind::Http);
+    let rig = Rig::new(Subject::Http);
     let attempt = http_target(rig.attempt(&provider.url("/x")), "POST", &[], Some("env:GONE"));
     let report = rig.one(attempt).await;
     assert_eq!(
@@ -305,7 +304,7 @@ async fn a_missing_credential_parks_the_request() {
 
 #[tokio::test]
 async fn a_push_says_which_key_signed_it_also_where_no_answer_came() {
-    let rig = Rig::new(ChannelKind::Webpush);
+    let rig = Rig::new(Subject::Webpush);
     let provider = Provider::start(Line::Http2).await;
     assert_eq!(rig.send(&provider.url("/x")).await.key, Some(KeyId(1)));
     assert_eq!(rig.send("https://127.0.0.1:1/x").await.key, Some(KeyId(1)));

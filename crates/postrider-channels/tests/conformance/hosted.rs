@@ -1,0 +1,91 @@
+//! Channels with accounts for the suite: an account that leads to the scripted provider, made for
+//! whichever provider an attempt is for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use postrider_channels::{ApnsChannel, FcmChannel, Wiring};
+use postrider_core::address::{ApnsEnvironment, FcmDevice};
+use postrider_core::breaker::BreakerPolicy;
+use postrider_core::{Channel, Target};
+use tokio::sync::OnceCell;
+
+use crate::post::{self, PHONE};
+use crate::provider::Provider;
+use crate::push::{TOPIC, apns_account, fcm_account, token_endpoint};
+use crate::rig::Subject;
+
+/// Channels of one kind, one per origin; the token endpoint that FCM's share, and the secret of the others.
+pub(crate) struct PerOrigin {
+    subject: Subject,
+    wiring: Wiring,
+    origin: Mutex<String>,
+    made: Mutex<HashMap<String, Arc<dyn Channel>>>,
+    secret: tempfile::NamedTempFile,
+    tokens: OnceCell<Provider>,
+}
+
+impl PerOrigin {
+    pub(crate) fn new(subject: Subject, wiring: Wiring) -> Self {
+        let secret = tempfile::NamedTempFile::new().unwrap();
+        let (origin, made, tokens) = (Mutex::default(), Mutex::default(), OnceCell::new());
+        let this = Self { subject, wiring, origin, made, secret, tokens };
+        this.put_secret("s3cret");
+        this
+    }
+
+    pub(crate) fn put_secret(&self, secret: &str) {
+        std::fs::write(self.secret.path(), secret).unwrap();
+    }
+
+    pub(crate) fn lead_to(&self, url: &str) {
+        *self.origin.lock().unwrap() = postrider_channels::intake::origin(url).to_string();
+    }
+
+    pub(crate) async fn get(&self) -> Arc<dyn Channel> {
+        let origin = self.origin.lock().unwrap().clone();
+        if let Some(made) = self.made.lock().unwrap().get(&origin) {
+            return made.clone();
+        }
+        let made = self.make(&origin).await;
+        self.made.lock().unwrap().entry(origin).or_insert(made).clone()
+    }
+
+    async fn make(&self, origin: &str) -> Arc<dyn Channel> {
+        let (wiring, policy) = (self.wiring.clone(), BreakerPolicy::default());
+        let credential = format!("file:{}", self.secret.path().display());
+        let written = || [post::account(self.subject, origin, &credential)];
+        match self.subject {
+            Subject::Fcm => {
+                let tokens = self.tokens.get_or_init(token_endpoint).await;
+                let account = fcm_account("main", origin, &tokens.url("/token"));
+                Arc::new(FcmChannel::new(wiring, vec![account], policy))
+            }
+            Subject::Apns => {
+                let account = apns_account("main", origin, origin);
+                Arc::new(ApnsChannel::new(wiring, vec![account], policy))
+            }
+            Subject::Twilio => Arc::new(post::sms(wiring, &written())),
+            _ => Arc::new(post::email(wiring, &written())),
+        }
+    }
+}
+
+/// An address that is named like the path of this URL.
+pub(crate) fn target(subject: Subject, url: &str) -> Target {
+    let path = url.split("://").nth(1).and_then(|rest| rest.split_once('/')).map_or("", |(_, p)| p);
+    let name = path.trim_start_matches("send/").split('?').next().unwrap_or_default();
+    match subject {
+        Subject::Fcm => Target::Fcm { device: FcmDevice::Token(name.into()), project: None },
+        Subject::Apns => Target::Apns {
+            token: name.into(),
+            topic: TOPIC.into(),
+            environment: Some(ApnsEnvironment::Production),
+        },
+        Subject::Twilio => {
+            let number = name.parse::<u32>().map(|n| format!("+49151{n:08}"));
+            Target::Sms { phone: number.map_or_else(|_| PHONE.into(), Into::into) }
+        }
+        _ => Target::Email { email: format!("{name}@example.org").into(), name: None },
+    }
+}
