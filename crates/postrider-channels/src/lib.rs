@@ -10,6 +10,7 @@ mod error;
 mod jwt;
 mod scrub;
 mod tables;
+mod x509;
 
 pub mod apns;
 pub mod chat;

@@ -33,6 +33,7 @@ pub mod storm;
 pub mod throttle;
 pub mod time;
 pub mod ttl;
+pub mod validity;
 pub mod window;
 
 pub use address::{Address, AddressHash, AddressStatus, ChannelKind, Target};

@@ -33,7 +33,8 @@ fn seconds(text: &str) -> Option<Duration> {
     Some(Duration::from_secs(whole.saturating_add(up)))
 }
 
-fn date(text: &str, now: Timestamp) -> Option<Timestamp> {
+/// A date in any of HTTP's three forms; `now` tells the century of the oldest of them.
+pub fn date(text: &str, now: Timestamp) -> Option<Timestamp> {
     imf_fixdate(text).or_else(|| rfc_850(text, now)).or_else(|| asctime(text))
 }
 

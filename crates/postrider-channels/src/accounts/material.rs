@@ -3,14 +3,22 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use aws_lc_rs::digest::{SHA256, digest};
+
 use super::SecretRef;
 
 pub struct Material<T> {
     reference: SecretRef,
     /// The error says what is wrong without repeating the secret.
     read: fn(&str) -> Result<T, String>,
-    kept: RwLock<Option<Arc<T>>>,
+    kept: RwLock<Option<Kept<T>>>,
     reading: tokio::sync::Mutex<()>,
+}
+
+struct Kept<T> {
+    made: Arc<T>,
+    /// Tells another secret from the same one.
+    print: [u8; 32],
 }
 
 impl<T: Send + Sync + 'static> Material<T> {
@@ -18,9 +26,13 @@ impl<T: Send + Sync + 'static> Material<T> {
         Self { reference, read, kept: RwLock::new(None), reading: tokio::sync::Mutex::new(()) }
     }
 
+    pub fn reference(&self) -> &SecretRef {
+        &self.reference
+    }
+
     /// What is kept, if it was read before.
     pub fn kept(&self) -> Option<Arc<T>> {
-        self.kept.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kept.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|k| k.made.clone())
     }
 
     /// The material; read once, by the first who asks, off the threads that others need.
@@ -32,19 +44,43 @@ impl<T: Send + Sync + 'static> Material<T> {
         if let Some(kept) = self.kept() {
             return Ok(kept);
         }
-        let (reference, read) = (self.reference.clone(), self.read);
-        let made = tokio::task::spawn_blocking(move || {
-            let text = reference.read()?;
-            read(&text).map_err(|why| format!("{reference}: {why}"))
-        });
-        let made = Arc::new(made.await.map_err(|e| e.to_string())??);
-        *self.kept.write().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
+        let fresh = self.read_now().await?;
+        let made = fresh.made.clone();
+        *self.kept.write().unwrap_or_else(PoisonError::into_inner) = Some(fresh);
         Ok(made)
+    }
+
+    /// Looks whether there is another secret by now: the material, and true if it replaced one that was
+    /// in use. One that cannot be read does not: what is in use stays so.
+    pub async fn refresh(&self) -> Result<(Arc<T>, bool), String> {
+        let _one_at_a_time = self.reading.lock().await;
+        let fresh = self.read_now().await?;
+        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        match kept.as_ref() {
+            Some(known) if known.print == fresh.print => Ok((known.made.clone(), false)),
+            known => {
+                let (replaced, made) = (known.is_some(), fresh.made.clone());
+                *kept = Some(fresh);
+                Ok((made, replaced))
+            }
+        }
     }
 
     /// The provider refused it: whoever asks next reads it anew.
     pub fn forget(&self) {
         *self.kept.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    async fn read_now(&self) -> Result<Kept<T>, String> {
+        let (reference, read) = (self.reference.clone(), self.read);
+        let reading = tokio::task::spawn_blocking(move || {
+            let text = reference.read()?;
+            let made = read(&text).map_err(|why| format!("{reference}: {why}"))?;
+            let mut print = [0; 32];
+            print.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+            Ok(Kept { made: Arc::new(made), print })
+        });
+        reading.await.map_err(|e| e.to_string())?
     }
 }
 
@@ -52,12 +88,18 @@ impl<T: Send + Sync + 'static> Material<T> {
 mod tests {
     use super::*;
 
+    fn number(text: &str) -> Result<u32, String> {
+        text.parse().map_err(|_| "not a number".to_owned())
+    }
+
+    fn material(path: &std::path::Path) -> Material<u32> {
+        Material::new(SecretRef::parse(&format!("file:{}", path.display())).unwrap(), number)
+    }
+
     #[tokio::test]
     async fn a_secret_is_read_once_and_again_when_it_was_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let reference = SecretRef::parse(&format!("file:{}", file.path().display())).unwrap();
-        let number = |text: &str| text.parse::<u32>().map_err(|_| "not a number".to_owned());
-        let material = Material::new(reference, number);
+        let material = material(file.path());
         assert!(material.get().await.unwrap_err().ends_with("is empty"));
         std::fs::write(file.path(), "1").unwrap();
         assert_eq!(*material.get().await.unwrap(), 1);
@@ -69,5 +111,20 @@ mod tests {
         material.forget();
         let error = material.get().await.unwrap_err();
         assert!(error.ends_with("not a number") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_look_takes_another_secret_over_and_keeps_the_old_one_where_there_is_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "1").unwrap();
+        let material = material(file.path());
+        let look = async || material.refresh().await.map(|(made, replaced)| (*made, replaced));
+        assert_eq!(look().await.unwrap(), (1, false), "the first is no other one");
+        assert_eq!(look().await.unwrap(), (1, false));
+        std::fs::write(file.path(), "2").unwrap();
+        assert_eq!(look().await.unwrap(), (2, true));
+        std::fs::write(file.path(), "").unwrap();
+        assert!(look().await.is_err());
+        assert_eq!(*material.get().await.unwrap(), 2);
     }
 }

@@ -9,6 +9,7 @@
 //! A tenant with accounts of its own uses only those; all others share the accounts of tenant `*`.
 //! Knows no provider and reads no configuration file.
 
+pub mod health;
 mod material;
 mod secret;
 mod view;

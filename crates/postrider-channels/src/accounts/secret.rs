@@ -47,6 +47,22 @@ impl SecretRef {
         Ok(Self { source, rest: rest.trim().into() })
     }
 
+    /// A file that every user of this machine can read or change.
+    pub fn is_open_to_all(&self) -> bool {
+        #[cfg(unix)]
+        if self.source == Source::File {
+            use std::os::unix::fs::MetadataExt as _;
+            return std::fs::metadata(&*self.rest).is_ok_and(|file| file.mode() & 0o006 != 0);
+        }
+        false
+    }
+
+    /// The file's name, where it is one.
+    pub(crate) fn file_name(&self) -> Option<&str> {
+        let path = (self.source == Source::File).then_some(std::path::Path::new(&*self.rest))?;
+        path.file_name()?.to_str()
+    }
+
     /// Fetches the secret. Blocks; the error names the reference and never what was found there.
     pub fn read(&self) -> Result<String, String> {
         let text = match self.source {

@@ -6,6 +6,7 @@
 mod account;
 mod answer;
 mod key;
+mod probe;
 pub(crate) mod render;
 mod sender;
 mod token;

@@ -41,6 +41,14 @@ impl Sender {
         Self { settings, tokens, credential, way, worked_at }
     }
 
+    pub(super) fn settings(&self) -> &ApnsAccount {
+        &self.settings
+    }
+
+    pub(super) fn material(&self) -> &Material<Credential> {
+        &self.credential
+    }
+
     pub(super) fn may_send_to(&self, topic: &str) -> bool {
         let topics = &self.settings.topics;
         topics.is_empty() || topics.iter().any(|own| own == topic)

@@ -9,11 +9,11 @@ use super::render::{self, Draft};
 use super::token::Token;
 use crate::webpush::urgency;
 
-const TOPIC: HeaderName = HeaderName::from_static("apns-topic");
-const PUSH_TYPE: HeaderName = HeaderName::from_static("apns-push-type");
+pub(super) const TOPIC: HeaderName = HeaderName::from_static("apns-topic");
+pub(super) const PUSH_TYPE: HeaderName = HeaderName::from_static("apns-push-type");
 const ID: HeaderName = HeaderName::from_static("apns-id");
-const EXPIRATION: HeaderName = HeaderName::from_static("apns-expiration");
-const PRIORITY: HeaderName = HeaderName::from_static("apns-priority");
+pub(super) const EXPIRATION: HeaderName = HeaderName::from_static("apns-expiration");
+pub(super) const PRIORITY: HeaderName = HeaderName::from_static("apns-priority");
 const COLLAPSE_ID: HeaderName = HeaderName::from_static("apns-collapse-id");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 

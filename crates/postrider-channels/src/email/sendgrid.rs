@@ -66,6 +66,8 @@ fn headers(draft: &Draft<'_>) -> Map<String, Value> {
     headers
 }
 
+pub(super) const SCOPES: &str = "/v3/scopes";
+
 pub(super) fn request(key: &str, body: Vec<u8>) -> Request {
     let mut headers = HeaderMap::with_capacity(6);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

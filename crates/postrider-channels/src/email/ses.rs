@@ -14,6 +14,7 @@ use crate::pool::{Origin, Request, Response};
 use crate::scrub;
 
 const PATH: &str = "/v2/email/outbound-emails";
+pub(super) const ACCOUNT: &str = "/v2/email/account";
 const JSON: &str = "application/json";
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
@@ -74,6 +75,18 @@ impl Ses {
         body: Vec<u8>,
         now: Timestamp,
     ) -> Request {
+        self.signed(keys, Method::POST, PATH, origin.authority(), body, now)
+    }
+
+    pub(super) fn signed(
+        &self,
+        keys: &Keys,
+        method: Method,
+        path: &str,
+        host: &str,
+        body: Vec<u8>,
+        now: Timestamp,
+    ) -> Request {
         let signer = Signer {
             key_id: &self.key_id,
             secret: &keys.secret,
@@ -84,13 +97,8 @@ impl Ses {
         if let Some(token) = &keys.token {
             signed_headers.push(("x-amz-security-token", token));
         }
-        let signed = Signed {
-            method: "POST",
-            host: origin.authority(),
-            path: PATH,
-            headers: &signed_headers,
-            body: &body,
-        };
+        let signed =
+            Signed { method: method.as_str(), host, path, headers: &signed_headers, body: &body };
         let (date, authorization) = signer.sign(&signed, now);
         let mut headers = HeaderMap::with_capacity(6);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
@@ -103,7 +111,7 @@ impl Ses {
                 headers.insert(name, value);
             }
         }
-        Request { method: Method::POST, headers, body: body.into() }
+        Request { method, headers, body: body.into() }
     }
 }
 

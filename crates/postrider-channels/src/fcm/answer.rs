@@ -8,6 +8,7 @@ use crate::pool::Response;
 use crate::scrub;
 
 const FCM_ERROR: &str = "type.googleapis.com/google.firebase.fcm.v1.FcmError";
+const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
 const QUOTA_FAILURE: &str = "type.googleapis.com/google.rpc.QuotaFailure";
 const MESSAGE_MAX: usize = 160;
 
@@ -33,6 +34,8 @@ struct Detail<'a> {
     kind: Cow<'a, str>,
     #[serde(rename = "errorCode", borrow, default)]
     code: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    reason: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     violations: Vec<Violation<'a>>,
 }
@@ -83,6 +86,13 @@ fn quota(details: &[Detail<'_>]) -> &'static str {
             }
         })
         .unwrap_or_default()
+}
+
+/// Why a call was refused whatever it says, e.g. `SERVICE_DISABLED`.
+pub(super) fn reason(response: &Response) -> Option<String> {
+    let Refusal { error } = serde_json::from_slice(&response.body).ok()?;
+    let info = error.details.iter().find(|d| d.kind == ERROR_INFO)?;
+    Some(scrub::shorten(info.reason.as_deref()?, MESSAGE_MAX))
 }
 
 /// What FCM calls the message.

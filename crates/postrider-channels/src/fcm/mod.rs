@@ -7,6 +7,7 @@ mod account;
 mod answer;
 mod check;
 mod oauth;
+mod probe;
 pub(crate) mod render;
 mod service_account;
 

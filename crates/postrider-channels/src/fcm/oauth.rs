@@ -40,11 +40,26 @@ impl Token {
 
 /// Why there is no token.
 #[derive(Debug, Clone)]
-enum Failure {
+pub(super) enum Failure {
     /// The service account was refused.
-    Refused(String),
+    Refused(Refusal),
     /// Nobody answered, or with "not now".
     Unavailable(String),
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Refusal {
+    /// For people.
+    pub(super) why: String,
+    /// In the words of the token endpoint, where it was that.
+    pub(super) error: String,
+    pub(super) description: String,
+}
+
+impl Failure {
+    fn refused(why: &str) -> Self {
+        Self::Refused(Refusal { why: why.to_owned(), ..Refusal::default() })
+    }
 }
 
 #[derive(Default)]
@@ -116,6 +131,12 @@ impl Tokens {
         }
     }
 
+    /// There is another key: what was held against the old one does not stand.
+    pub(super) fn forgive(&self) {
+        let mut state = self.state();
+        (state.failure, state.in_a_row) = (None, 0);
+    }
+
     async fn renew(
         &self,
         account: &ServiceAccount,
@@ -149,7 +170,7 @@ impl Tokens {
 impl Failure {
     fn ended(self, wait: Duration) -> Ended {
         match self {
-            Self::Refused(why) => misconfigured("oauth_refused", &why),
+            Self::Refused(refusal) => misconfigured("oauth_refused", &refusal.why),
             Self::Unavailable(why) => {
                 let hold = Outcome::Hold { after: wait, scope: Scope::Credential };
                 Box::new(Report::new(hold).code("oauth_unavailable").detail(why))
@@ -159,14 +180,14 @@ impl Failure {
 }
 
 /// One request for a token. The error may carry how long to wait.
-async fn ask(
+pub(super) async fn ask(
     account: &ServiceAccount,
     wiring: &Wiring,
     now: Timestamp,
 ) -> Result<Token, (Failure, Option<Duration>)> {
-    let assertion = account.assertion(now).map_err(|_| {
-        (Failure::Refused("the service account's key could not sign".to_owned()), None)
-    })?;
+    let assertion = account
+        .assertion(now)
+        .map_err(|_| (Failure::refused("the service account's key could not sign"), None))?;
     let grant = "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer";
     let mut headers = HeaderMap::with_capacity(2);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
@@ -184,9 +205,8 @@ async fn ask(
 
 fn unreachable(error: &TransportError) -> Failure {
     match error {
-        TransportError::BadUrl(_) | TransportError::Blocked { .. } => Failure::Refused(
-            "the service account's token_uri cannot be called with these network settings"
-                .to_owned(),
+        TransportError::BadUrl(_) | TransportError::Blocked { .. } => Failure::refused(
+            "the service account's token_uri cannot be called with these network settings",
         ),
         _ => Failure::Unavailable("the token endpoint does not answer".to_owned()),
     }
@@ -227,9 +247,14 @@ fn read(response: &Response, now: Timestamp) -> Result<Token, Failure> {
             let why: Refused = serde_json::from_slice(&response.body).unwrap_or_default();
             let words = format!("{} {}", why.error, why.error_description);
             let words = scrub::shorten(words.trim(), 200);
-            Err(Failure::Refused(format!(
+            let why_not = format!(
                 "the token endpoint refused the service account ({status} {words}); check its key and this machine's clock"
-            )))
+            );
+            Err(Failure::Refused(Refusal {
+                why: why_not,
+                error: scrub::shorten(&why.error, 64),
+                description: scrub::shorten(&why.error_description, 200),
+            }))
         }
     }
 }

@@ -64,6 +64,9 @@ pub(super) fn describe(error: &std::io::Error) -> String {
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 "the certificate has expired"
             }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the certificate is not valid yet"
+            }
             CertificateError::UnknownIssuer => "the certificate's issuer is not trusted",
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "the certificate is for another name"

@@ -91,14 +91,21 @@ impl Form {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(USER_AGENT, crate::webpush::AGENT);
-        let proof = match auth {
-            GatewayAuth::None => None,
-            GatewayAuth::Basic(user) => {
-                let pair = STANDARD.encode(format!("{user}:{}", fields.secret));
+        auth.sign(&mut headers, fields.secret);
+        Request { method: Method::POST, headers, body: body.into() }
+    }
+}
+
+impl GatewayAuth {
+    pub(super) fn sign(&self, headers: &mut HeaderMap, secret: &str) {
+        let proof = match self {
+            Self::None => None,
+            Self::Basic(user) => {
+                let pair = STANDARD.encode(format!("{user}:{secret}"));
                 Some((AUTHORIZATION, format!("Basic {pair}")))
             }
-            GatewayAuth::Bearer => Some((AUTHORIZATION, format!("Bearer {}", fields.secret))),
-            GatewayAuth::Header(name) => Some((name.clone(), fields.secret.to_owned())),
+            Self::Bearer => Some((AUTHORIZATION, format!("Bearer {secret}"))),
+            Self::Header(name) => Some((name.clone(), secret.to_owned())),
         };
         if let Some((name, text)) = proof
             && let Ok(mut value) = HeaderValue::try_from(text)
@@ -106,7 +113,6 @@ impl Form {
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        Request { method: Method::POST, headers, body: body.into() }
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod account;
 mod form;
+mod probe;
 mod reading;
 mod render;
 #[cfg(feature = "smpp")]

@@ -3,11 +3,13 @@
 
 mod reply;
 mod session;
+mod visit;
 mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use postrider_core::Timestamp;
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -15,11 +17,13 @@ use tokio::time::{Instant, timeout_at};
 
 pub use reply::{Enhanced, Reply, Stage};
 pub use session::End;
+pub use visit::Visit;
 pub use wire::{Abilities, Parcel};
 
 use crate::accounts::Material;
 use crate::pool::TransportError;
 use crate::pool::connect::{Io, dial, encrypt};
+use crate::x509::Certificate;
 use session::Session;
 
 /// A relay that could not be reached is left alone for so long.
@@ -170,17 +174,19 @@ impl Relay {
             None => "localhost".to_owned(),
         };
         let implicit = config.tls == SmtpTls::Implicit;
-        let stream: Box<dyn Io> = match implicit {
+        let (stream, until): (Box<dyn Io>, _) = match implicit {
             true => self.encrypt(tcp).await?,
-            false => Box::new(tcp),
+            false => (Box::new(tcp), None),
         };
         let mut session = Session::new(stream, deadline);
+        session.certificate_until = until;
         session.greet().await?;
         session.ehlo(&name).await?;
         let mut secret = implicit;
         if !implicit && self.wants_tls(&session)? {
-            let stream = self.encrypt(session.start_tls().await?).await?;
+            let (stream, until) = self.encrypt(session.start_tls().await?).await?;
             session = Session::new(stream, deadline);
+            session.certificate_until = until;
             session.ehlo(&name).await?;
             secret = true;
         }
@@ -200,10 +206,18 @@ impl Relay {
         }
     }
 
-    async fn encrypt(&self, stream: impl Io + 'static) -> Result<Box<dyn Io>, End> {
+    /// The stream, and until when the relay's certificate is good.
+    async fn encrypt(
+        &self,
+        stream: impl Io + 'static,
+    ) -> Result<(Box<dyn Io>, Option<Timestamp>), End> {
         let within = self.config.connect_timeout;
         match encrypt(stream, &self.config.host, within, &self.tls).await {
-            Ok(stream) => Ok(Box::new(stream)),
+            Ok(stream) => {
+                let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                let until = shown.and_then(|der| Certificate::read(der)).map(|c| c.not_after);
+                Ok((Box::new(stream), until))
+            }
             // The mail may not go out in the clear, and another try shows the same certificate.
             Err(TransportError::NotSent { detail, .. }) if detail.contains("certificate") => {
                 Err(End::Config { code: "tls", detail })

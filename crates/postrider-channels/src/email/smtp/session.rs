@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
+use postrider_core::Timestamp;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
@@ -57,6 +58,8 @@ pub(super) struct Session {
     pub(super) mails: u32,
     /// Takes no further mail.
     pub(super) over: bool,
+    /// How long the server's certificate is good; none in the clear.
+    pub(super) certificate_until: Option<Timestamp>,
     /// What is said before a mail is handed over must have been said by then.
     until: Instant,
 }
@@ -98,6 +101,7 @@ impl Session {
             last_used: now,
             mails: 0,
             over: false,
+            certificate_until: None,
             until,
         }
     }

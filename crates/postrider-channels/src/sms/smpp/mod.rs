@@ -3,6 +3,7 @@
 
 mod link;
 mod pdu;
+pub(super) mod probe;
 
 use std::sync::Arc;
 use std::time::Duration;

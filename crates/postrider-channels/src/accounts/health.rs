@@ -1,0 +1,359 @@
+//! What can be found out about an account without sending anything: whether its credential is there,
+//! whether the provider takes it, and until when. A channel's settings say how ([`Examine`]); who asks
+//! ([`AccountHealth`]) knows no channel. Judges and reports; holds and repairs nothing.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use postrider_core::validity::Validity;
+use postrider_core::{ChannelKind, Timestamp};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{Accounts, Material};
+use crate::deliver::Wiring;
+use crate::pool::{Request, Response, TransportError};
+
+/// Worse ones are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Ok,
+    Skipped,
+    Warn,
+    Fail,
+}
+
+/// What one check found, and what helps. Never holds a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub check: String,
+    pub verdict: Verdict,
+    pub found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    pub fn ok(check: impl Into<String>, found: impl Into<String>) -> Self {
+        Self { check: check.into(), verdict: Verdict::Ok, found: found.into(), remedy: None }
+    }
+
+    /// Why nothing was looked at.
+    pub fn skipped(check: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Skipped, ..Self::ok(check, why) }
+    }
+
+    pub fn warn(
+        check: impl Into<String>,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        let remedy = Some(remedy.into());
+        Self { verdict: Verdict::Warn, remedy, ..Self::ok(check, found) }
+    }
+
+    pub fn fail(
+        check: impl Into<String>,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self { verdict: Verdict::Fail, ..Self::warn(check, found, remedy) }
+    }
+
+    /// The end of something, judged by how far it is away.
+    pub fn of_end(check: &str, what: &str, ends: Timestamp, now: Timestamp, remedy: &str) -> Self {
+        let days = ends.since(now).as_secs() / 86_400;
+        match Validity::at(now, ends) {
+            Validity::Ample => Self::ok(check, format!("{what}, good until {ends}")),
+            Validity::Ending { .. } => {
+                Self::warn(check, format!("{what}, ends in {days} days, on {ends}"), remedy)
+            }
+            Validity::Over => Self::fail(check, format!("{what}, expired on {ends}"), remedy),
+        }
+    }
+}
+
+/// How accounts are examined.
+pub struct Probe {
+    pub wiring: Wiring,
+    /// Nobody is called.
+    pub offline: bool,
+}
+
+impl Probe {
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.wiring.attempt_timeout
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.wiring.clock.now()
+    }
+
+    /// One call that changes nothing.
+    pub(crate) async fn ask(
+        &self,
+        check: &str,
+        url: &str,
+        request: Request,
+    ) -> Result<Response, Finding> {
+        let answer = self.wiring.pool.send(url, request, self.deadline()).await;
+        answer.map_err(|error| unreachable(check, host(url), &error))
+    }
+}
+
+/// A credential as a look at it found it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Credential {
+    pub kind: &'static str,
+    /// Where it says so itself.
+    pub expires_at: Option<Timestamp>,
+    /// Why it cannot be used; names the reference, never the secret.
+    pub problem: Option<String>,
+    /// There is another one since the last look.
+    pub replaced: bool,
+}
+
+impl Credential {
+    /// Looks at the material anew.
+    pub(crate) async fn look<T: Send + Sync + 'static>(
+        kind: &'static str,
+        material: &Material<T>,
+    ) -> (Self, Option<Arc<T>>) {
+        match material.refresh().await {
+            Ok((made, replaced)) => (Self { kind, replaced, ..Self::default() }, Some(made)),
+            Err(why) => (Self { kind, problem: Some(why), ..Self::default() }, None),
+        }
+    }
+}
+
+/// What a channel's settings know about their own health.
+#[async_trait]
+pub trait Examine: Send + Sync {
+    async fn examine(&self, probe: &Probe) -> Vec<Finding>;
+
+    /// Looks at every credential again. Calls nobody but who gives out tokens.
+    async fn watch(&self, wiring: &Wiring) -> Vec<Credential>;
+
+    /// Who is called over HTTPS, `https://host[:port]`: their clocks can be compared with ours.
+    fn origins(&self) -> Vec<String>;
+}
+
+/// A credential of one account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialView {
+    pub account: Arc<str>,
+    pub channel: ChannelKind,
+    pub credential: Credential,
+}
+
+/// A channel's accounts, whatever their settings are.
+#[async_trait]
+pub trait AccountHealth: Send + Sync {
+    /// Names, channel, and whom they call.
+    fn patients(&self) -> Vec<(Arc<str>, ChannelKind, Vec<String>)>;
+
+    /// Everything about one of them; nothing if it is not among these.
+    async fn examine(&self, name: &str, probe: &Probe) -> Vec<Finding>;
+
+    /// All credentials, looked at again. An account whose credential was replaced is tried anew.
+    async fn watch(&self, wiring: &Wiring) -> Vec<CredentialView>;
+}
+
+#[async_trait]
+impl<C: Examine> AccountHealth for Accounts<C> {
+    fn patients(&self) -> Vec<(Arc<str>, ChannelKind, Vec<String>)> {
+        let all = self.iter();
+        all.map(|a| (a.name.clone(), self.kind(), a.settings.origins())).collect()
+    }
+
+    async fn examine(&self, name: &str, probe: &Probe) -> Vec<Finding> {
+        match self.iter().find(|account| &*account.name == name) {
+            Some(account) => account.settings.examine(probe).await,
+            None => Vec::new(),
+        }
+    }
+
+    async fn watch(&self, wiring: &Wiring) -> Vec<CredentialView> {
+        let mut views = Vec::new();
+        for account in self.iter() {
+            let credentials = account.settings.watch(wiring).await;
+            if credentials.iter().any(|credential| credential.replaced) {
+                account.renewed();
+            }
+            views.extend(credentials.into_iter().map(|credential| CredentialView {
+                account: account.name.clone(),
+                channel: self.kind(),
+                credential,
+            }));
+        }
+        views
+    }
+}
+
+/// Reads a secret: what was made of it, and what is to be said about it. `remedy` is for one that is
+/// there and no good.
+pub(crate) async fn read<T: Send + Sync + 'static>(
+    check: &str,
+    material: &Material<T>,
+    remedy: &str,
+) -> (Option<Arc<T>>, Finding) {
+    match material.get().await {
+        Err(why) => {
+            let remedy = why_unreadable(&why).unwrap_or(remedy);
+            (None, Finding::fail(check, why, remedy))
+        }
+        Ok(made) => {
+            let reference = material.reference();
+            let finding = match reference.is_open_to_all() {
+                false => Finding::ok(check, format!("{reference} was read")),
+                true => Finding::warn(
+                    check,
+                    format!("{reference} can be read by every user of this machine"),
+                    "take the rights away: chmod 600, or 640 with the server's group",
+                ),
+            };
+            (Some(made), finding)
+        }
+    }
+}
+
+/// What helps against a reference that leads nowhere.
+fn why_unreadable(why: &str) -> Option<&'static str> {
+    let known = [
+        ("is not set", "set the variable in the server's environment, also in its service file"),
+        ("cannot be run", "install the program, or correct its path"),
+        ("entity not found", "put the file there, or correct the path"),
+        ("permission denied", "let the user that the server runs as read the file"),
+        ("is empty", "put the secret there: what was found is empty"),
+        ("ended with", "run the command by hand as the server's user and see what it says"),
+        ("gave no answer", "the command must print the secret within 10 s"),
+        ("printed no text", "the command must print the secret as text"),
+    ];
+    known.iter().find(|(words, _)| why.contains(words)).map(|(_, remedy)| *remedy)
+}
+
+/// What it means that a provider gave no answer.
+pub(crate) fn unreachable(check: &str, host: &str, error: &TransportError) -> Finding {
+    let (found, remedy) = match error {
+        TransportError::NotSent { code: "dns", detail } => {
+            (detail.clone(), "check the name and this machine's DNS")
+        }
+        TransportError::NotSent { code: "tls", detail } if is_about_time(detail) => (
+            detail.clone(),
+            "set this machine's clock right first (NTP); certificates are judged by it",
+        ),
+        TransportError::NotSent { code: "tls", detail } => (
+            detail.clone(),
+            "where a proxy or an authority of your own stands between, name its certificate in network.extra_ca_file",
+        ),
+        TransportError::NotSent { detail, .. } => {
+            (detail.clone(), "let this machine reach it: firewall, proxy, or the provider is down")
+        }
+        TransportError::Blocked { code } => (
+            format!("not allowed by the network settings ({code})"),
+            "an endpoint in your own network needs network.allow_private_targets, plain HTTP needs network.allow_plain_http",
+        ),
+        TransportError::BadUrl(error) => (
+            format!("not a URL that can be called: {} is needed", error.allowed()),
+            "correct the account's endpoint",
+        ),
+        TransportError::Replay { code } | TransportError::Ambiguous { code } => (
+            format!("the call broke off ({code})"),
+            "try again; then look at the provider's status page",
+        ),
+    };
+    Finding::fail(check, format!("{host}: {found}"), remedy)
+}
+
+pub(crate) fn is_about_time(detail: &str) -> bool {
+    detail.contains("has expired") || detail.contains("not valid yet")
+}
+
+/// The host of a URL, for people.
+pub(crate) fn host(url: &str) -> &str {
+    url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or_default()
+}
+
+/// `https://host[:port]` of a URL; nothing where it is none.
+pub(crate) fn origin(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let host = rest.split('/').next().filter(|host| !host.is_empty())?;
+    Some(format!("{scheme}://{host}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accounts::SecretRef;
+
+    #[tokio::test]
+    async fn a_reference_that_leads_nowhere_is_named_with_its_remedy_and_without_the_secret() {
+        let text = |t: &str| Ok(t.to_owned());
+        for (reference, words) in [
+            ("env:POSTRIDER_SURELY_NOT_SET", "environment"),
+            ("file:/surely/not/there", "path"),
+            ("command:false", "by hand"),
+            ("command:/surely/not/there", "install"),
+        ] {
+            let material = Material::<String>::new(SecretRef::parse(reference).unwrap(), text);
+            let (none, finding) = read("credential", &material, "-").await;
+            assert!(none.is_none() && finding.found.starts_with(reference), "{finding:?}");
+            assert!(finding.remedy.unwrap().contains(words), "{reference}");
+        }
+        let bad = |_: &str| Err::<String, _>("not a key".to_owned());
+        let material = Material::new(SecretRef::parse("env:PATH").unwrap(), bad);
+        let (_, finding) = read("credential", &material, "make a new key").await;
+        assert_eq!(finding.remedy.as_deref(), Some("make a new key"));
+        assert_eq!(finding.found, "env:PATH: not a key");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_secret_that_everybody_can_read_is_a_warning() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "s3cret").unwrap();
+        let reference = SecretRef::parse(&format!("file:{}", file.path().display())).unwrap();
+        for (mode, verdict) in [(0o600, Verdict::Ok), (0o640, Verdict::Ok), (0o644, Verdict::Warn)]
+        {
+            let rights = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(file.path(), rights).unwrap();
+            let material = Material::<String>::new(reference.clone(), |t| Ok(t.to_owned()));
+            let (_, finding) = read("credential", &material, "-").await;
+            assert_eq!(finding.verdict, verdict, "{mode:o}");
+            assert!(!finding.found.contains("s3cret"));
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_ample_near_or_over() {
+        let end = Timestamp(1_800_000_000_000);
+        let at = |days: i64| {
+            Finding::of_end("certificate", "it", end, Timestamp(end.0 - days * 86_400_000), "-")
+                .verdict
+        };
+        assert_eq!((at(31), at(29), at(0)), (Verdict::Ok, Verdict::Warn, Verdict::Fail));
+    }
+
+    #[test]
+    fn a_certificate_that_is_out_of_time_makes_one_look_at_the_clock() {
+        let not_sent = |code, detail: &str| TransportError::NotSent { code, detail: detail.into() };
+        for (error, words) in [
+            (not_sent("tls", "the certificate is not valid yet"), "clock"),
+            (not_sent("tls", "the certificate's issuer is not trusted"), "extra_ca_file"),
+            (not_sent("dns", "the name could not be resolved"), "DNS"),
+            (not_sent("connect", "connection refused"), "firewall"),
+            (TransportError::Blocked { code: "private_address" }, "allow_private_targets"),
+        ] {
+            let finding = unreachable("token", "host", &error);
+            assert!(finding.remedy.unwrap().contains(words), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_what_stands_before_the_path() {
+        assert_eq!(origin("https://a.example:1/x/y").as_deref(), Some("https://a.example:1"));
+        assert_eq!((origin("a.example"), host("https://a.example/x")), (None, "a.example"));
+    }
+}

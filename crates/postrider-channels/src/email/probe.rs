@@ -1,0 +1,325 @@
+//! Whether mails can leave through an account: its credential, its DKIM keys, and a visit to the relay or
+//! a question to the provider's API. Sends no mail.
+
+use ::http::Method;
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::dkim::DkimKey;
+use super::settings::{Carrier, DkimSettings, EmailSettings};
+use super::smtp::{End, Relay, SmtpTls, Stage, Visit};
+use super::{SendGrid, Ses, sendgrid, ses};
+use crate::accounts::health::{self, Credential, Examine, Finding, Probe};
+use crate::deliver::Wiring;
+use crate::scrub;
+
+const NEW_SECRET: &str = "put the provider's present secret where the credential says";
+const NEW_DKIM_KEY: &str = "make one: openssl genrsa -out dkim.pem 2048 (or openssl genpkey -algorithm ed25519), \
+     and publish its record";
+
+#[async_trait]
+impl Examine for EmailSettings {
+    async fn examine(&self, probe: &Probe) -> Vec<Finding> {
+        let mut findings = match &self.carrier {
+            Carrier::Smtp(relay) => examine_relay(relay, probe).await,
+            Carrier::Ses(ses) => examine_ses(ses, probe).await,
+            Carrier::SendGrid(sendgrid) => examine_sendgrid(sendgrid, probe).await,
+        };
+        let from = self.from.address.rsplit_once('@').map_or("", |(_, domain)| domain);
+        for dkim in &self.dkim {
+            findings.extend(examine_dkim(dkim, from).await);
+        }
+        if self.dkim.is_empty() && matches!(self.carrier, Carrier::Smtp(_)) {
+            let why = "no key: mails are signed only if the relay does it";
+            findings.push(Finding::skipped("dkim", why));
+        }
+        findings
+    }
+
+    async fn watch(&self, _: &Wiring) -> Vec<Credential> {
+        let mut found = Vec::new();
+        match &self.carrier {
+            Carrier::Smtp(relay) => {
+                if let Some(secret) = relay.secret() {
+                    found.push(Credential::look("password", secret).await.0);
+                }
+            }
+            Carrier::Ses(ses) => {
+                found.push(Credential::look("secret_key", &ses.secret).await.0);
+                if let Some(token) = &ses.session_token {
+                    found.push(Credential::look("session_token", token).await.0);
+                }
+            }
+            Carrier::SendGrid(sendgrid) => {
+                found.push(Credential::look("api_key", &sendgrid.key).await.0);
+            }
+        }
+        for dkim in &self.dkim {
+            found.push(Credential::look("dkim_key", &dkim.key).await.0);
+        }
+        found
+    }
+
+    fn origins(&self) -> Vec<String> {
+        let endpoint = match &self.carrier {
+            Carrier::Smtp(_) => None,
+            Carrier::Ses(ses) => health::origin(&ses.endpoint),
+            Carrier::SendGrid(sendgrid) => health::origin(&sendgrid.endpoint),
+        };
+        endpoint.into_iter().collect()
+    }
+}
+
+async fn examine_relay(relay: &Relay, probe: &Probe) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(secret) = relay.secret() {
+        let (known, finding) = health::read("credential", secret, NEW_SECRET).await;
+        findings.push(finding);
+        if known.is_none() {
+            return findings;
+        }
+    }
+    let config = relay.config();
+    if probe.offline {
+        findings.push(Finding::skipped("relay", "the relay is not visited: --offline"));
+        return findings;
+    }
+    let place = format!("{}:{}", config.host, config.port);
+    match relay.visit(probe.deadline()).await {
+        Err(end) => findings.push(judge_end(&place, &config.user, &end)),
+        Ok(visit) => {
+            findings.push(judge_visit(&place, config.tls, &visit));
+            findings.extend(visit.certificate_until.map(|until| {
+                let remedy = "whoever runs the relay has to renew its certificate";
+                let what = format!("certificate of {}", config.host);
+                Finding::of_end("relay_certificate", &what, until, probe.now(), remedy)
+            }));
+        }
+    }
+    findings
+}
+
+fn judge_visit(place: &str, tls: SmtpTls, visit: &Visit) -> Finding {
+    let logged_in = if visit.logged_in { ", log-in accepted" } else { "" };
+    match (tls, visit.certificate_until) {
+        (SmtpTls::Opportunistic, None) => Finding::warn(
+            "relay",
+            format!("{place} answers without TLS{logged_in}: mails go in the clear"),
+            "set tls = \"starttls\" and a relay that offers it",
+        ),
+        (SmtpTls::None, _) if visit.offers_tls => Finding::warn(
+            "relay",
+            format!(
+                "{place} answers{logged_in}; it offers TLS, and tls = \"none\" does not use it"
+            ),
+            "set tls = \"starttls\"",
+        ),
+        (_, until) => {
+            let secret = if until.is_some() { " with TLS" } else { "" };
+            Finding::ok("relay", format!("{place} answers{secret}{logged_in}"))
+        }
+    }
+}
+
+/// Why the relay could not be used, by how far the conversation came.
+fn judge_end(place: &str, user: &str, end: &End) -> Finding {
+    let fail =
+        |found: &str, remedy: &str| Finding::fail("relay", format!("{place}: {found}"), remedy);
+    match end {
+        End::NotSent { code: "dns", detail } => {
+            fail(detail, "correct `host`, or this machine's DNS")
+        }
+        End::NotSent { code: "connect", detail } => fail(
+            &format!("unreachable: {detail}"),
+            "is the relay up, are `host` and `port` right, and does the firewall let this machine out? Many \
+             networks shut port 25: use 587 or 465",
+        ),
+        End::NotSent { code: "tls", detail } | End::Config { code: "tls", detail } => {
+            let remedy = match health::is_about_time(detail) {
+                true => {
+                    "set this machine's clock right first (NTP); else the relay's certificate must be renewed"
+                }
+                false => {
+                    "`host` must be the name in the certificate; an authority of your own belongs into \
+                     network.extra_ca_file; implicit TLS is port 465, starttls is 587"
+                }
+            };
+            fail(detail, remedy)
+        }
+        End::NotSent { detail, .. } => fail(
+            detail,
+            "compare `port` and `tls` with what the relay's operator says: implicit is 465, starttls 587",
+        ),
+        End::Config { code: "no_starttls", detail } => {
+            fail(detail, "set tls = \"implicit\" (port 465), or let the relay offer STARTTLS")
+        }
+        End::Config { detail, .. } => {
+            fail(detail, "compare `tls`, `user` and `oauth` with what the relay offers")
+        }
+        End::Refused(stage, reply) => {
+            let words = reply.detail(user).unwrap_or_default();
+            let (what, remedy) = match stage {
+                Stage::Auth => (
+                    "refuses user and password",
+                    "compare `user` with the credential; some relays want an app password or oauth = true",
+                ),
+                Stage::Greeting => (
+                    "does not want to talk to us",
+                    "ask its operator to let this machine's address in",
+                ),
+                Stage::Ehlo => ("refuses our name", "set `ehlo` to this machine's full name"),
+                _ => ("refuses", "ask the relay's operator"),
+            };
+            fail(&format!("{what} ({} {words})", reply.code), remedy)
+        }
+        other => fail(&format!("{other:?}"), "ask the relay's operator"),
+    }
+}
+
+async fn examine_dkim(dkim: &DkimSettings, from: &str) -> Vec<Finding> {
+    let check = format!("dkim.{}", dkim.selector);
+    let (key, finding) = health::read(&check, &dkim.key, NEW_DKIM_KEY).await;
+    let Some(key) = key else { return vec![finding] };
+    let mut findings = vec![finding];
+    findings.extend(judge_alignment(&check, &dkim.domain, from));
+    findings.push(record(&check, dkim, &key));
+    findings
+}
+
+/// DMARC wants the signature's domain to be the sender's, or of the same family.
+fn judge_alignment(check: &str, domain: &str, from: &str) -> Option<Finding> {
+    let (domain, from) = (domain.to_ascii_lowercase(), from.to_ascii_lowercase());
+    let under = |a: &str, b: &str| a.strip_suffix(b).is_some_and(|rest| rest.ends_with('.'));
+    let aligned = domain == from || under(&domain, &from) || under(&from, &domain);
+    (!aligned).then(|| {
+        Finding::warn(
+            check,
+            format!("signs for {domain}, but mails are from {from}: DMARC does not count that"),
+            format!("set the key's domain to {from}, or leave it out"),
+        )
+    })
+}
+
+/// There is no resolver here: the record is shown to be compared.
+fn record(check: &str, dkim: &DkimSettings, key: &DkimKey) -> Finding {
+    let (selector, domain) = (&dkim.selector, &dkim.domain);
+    let place = format!("{selector}._domainkey.{domain}");
+    Finding::skipped(
+        format!("{check}.record"),
+        format!(
+            "DNS was not asked; compare: dig +short TXT {place} must give \"{}\"",
+            key.record()
+        ),
+    )
+}
+
+async fn examine_ses(ses: &Ses, probe: &Probe) -> Vec<Finding> {
+    let (known, finding) = health::read("credential", &ses.secret, NEW_SECRET).await;
+    let mut findings = vec![finding];
+    if known.is_none() {
+        return findings;
+    }
+    if let Some(token) = &ses.session_token {
+        let (known, finding) = health::read("session_token", token, NEW_SECRET).await;
+        findings.push(finding);
+        if known.is_none() {
+            return findings;
+        }
+    }
+    if probe.offline {
+        findings.push(Finding::skipped("ses", "Amazon is not asked: --offline"));
+        return findings;
+    }
+    let Ok(keys) = ses.keys().await else { return findings };
+    let url = format!("{}{}", ses.endpoint, ses::ACCOUNT);
+    let host = health::host(&ses.endpoint);
+    let request = ses.signed(&keys, Method::GET, ses::ACCOUNT, host, Vec::new(), probe.now());
+    findings.push(match probe.ask("ses", &url, request).await {
+        Err(finding) => finding,
+        Ok(response) => {
+            let code = ses::code(&response).unwrap_or_default();
+            let body = serde_json::from_slice(&response.body).unwrap_or_default();
+            judge_ses(response.status.as_u16(), &scrub::hide(code, &[&keys.secret]), &body)
+        }
+    });
+    findings
+}
+
+fn judge_ses(status: u16, code: &str, body: &Value) -> Finding {
+    let says = |words: &str| code.to_ascii_lowercase().contains(words);
+    match status {
+        200 if body["SendingEnabled"] == false => Finding::fail(
+            "ses",
+            "Amazon has switched sending off for this account",
+            "look into the SES console: reputation, and the e-mails that Amazon sent about it",
+        ),
+        200 if body["ProductionAccessEnabled"] == false => Finding::warn(
+            "ses",
+            "the account is in SES's sandbox: only verified addresses get mail",
+            "ask for production access in the SES console",
+        ),
+        200 => Finding::ok("ses", "Amazon knows the key, and sending is on"),
+        401 | 403 if says("expired") || says("not yet current") => Finding::fail(
+            "ses",
+            format!(
+                "Amazon lives in another time than this machine, or the session token is over ({code})"
+            ),
+            "set this machine's clock right (NTP); renew a session token",
+        ),
+        403 if says("accessdenied") || says("not authorized") => Finding::warn(
+            "ses",
+            "Amazon knows the key, and it may not look at the account: sending was not tried",
+            "let the key's policy allow ses:GetAccount beside ses:SendEmail to have this checked",
+        ),
+        401 | 403 => Finding::fail(
+            "ses",
+            format!("Amazon refuses the key ({code})"),
+            "compare key_id with the secret, and region with where SES is used; a deleted key needs a new one",
+        ),
+        _ => unsure("ses", "Amazon", status, code),
+    }
+}
+
+async fn examine_sendgrid(sendgrid: &SendGrid, probe: &Probe) -> Vec<Finding> {
+    let (key, finding) = health::read("credential", &sendgrid.key, NEW_SECRET).await;
+    let mut findings = vec![finding];
+    let Some(key) = key else { return findings };
+    if probe.offline {
+        findings.push(Finding::skipped("sendgrid", "SendGrid is not asked: --offline"));
+        return findings;
+    }
+    let url = format!("{}{}", sendgrid.endpoint, sendgrid::SCOPES);
+    let mut request = sendgrid::request(&key, Vec::new());
+    request.method = Method::GET;
+    findings.push(match probe.ask("sendgrid", &url, request).await {
+        Err(finding) => finding,
+        Ok(response) => {
+            let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+            let code = sendgrid::code(&response).unwrap_or_default();
+            judge_sendgrid(response.status.as_u16(), &code, &body)
+        }
+    });
+    findings
+}
+
+fn judge_sendgrid(status: u16, code: &str, body: &Value) -> Finding {
+    let may_send =
+        body["scopes"].as_array().is_some_and(|all| all.iter().any(|scope| scope == "mail.send"));
+    let new_key = "make an API key with Mail Send at SendGrid (Settings, API Keys)";
+    match status {
+        200 if may_send => Finding::ok("sendgrid", "SendGrid knows the key, and it may send"),
+        200 => Finding::fail("sendgrid", "the key may not send: it lacks mail.send", new_key),
+        401 | 403 => {
+            Finding::fail("sendgrid", format!("SendGrid refuses the key ({code})"), new_key)
+        }
+        _ => unsure("sendgrid", "SendGrid", status, code),
+    }
+}
+
+fn unsure(check: &str, who: &str, status: u16, code: &str) -> Finding {
+    let found = format!("{who} could not say: {status} {code}");
+    Finding::warn(check, found, "try again; then look at the provider's status page")
+}
+
+#[cfg(test)]
+mod tests;
