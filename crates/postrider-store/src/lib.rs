@@ -12,5 +12,5 @@ mod progress;
 mod wake;
 
 pub use clock::{ManualClock, SystemClock};
-pub use embedded::{EmbeddedStore, Options};
+pub use embedded::{EmbeddedStore, Look, Options};
 pub use memory::MemoryStore;

@@ -39,6 +39,7 @@ fn help_names_every_command_and_shows_examples() {
         "vapid",
         "lanes",
         "templates",
+        "doctor",
         "bench",
         "openapi",
         "config",
@@ -48,7 +49,8 @@ fn help_names_every_command_and_shows_examples() {
     ] {
         assert!(help.contains(name), "{name} is missing in\n{help}");
     }
-    for command in ["serve", "send", "dead", "keys", "addresses", "explain", "templates"] {
+    for command in ["serve", "send", "dead", "keys", "addresses", "explain", "templates", "doctor"]
+    {
         let help = text(&postrider(&[command, "--help"]));
         assert!(help.contains("Example"), "{command} shows no example");
     }

@@ -39,7 +39,7 @@ impl Folder {
     }
 
     pub(super) fn database(&self) -> PathBuf {
-        self.path.join(DATABASE)
+        database_in(&self.path)
     }
 
     pub(super) fn reserve(&self) -> PathBuf {
@@ -49,6 +49,11 @@ impl Folder {
     pub(super) fn flight(&self) -> PathBuf {
         self.path.join(FLIGHT)
     }
+}
+
+/// Where the database of a data folder is.
+pub(super) fn database_in(folder: &Path) -> PathBuf {
+    folder.join(DATABASE)
 }
 
 fn io_error(verb: &str, path: &Path, error: &io::Error) -> StoreError {

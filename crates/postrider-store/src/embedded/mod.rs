@@ -18,6 +18,7 @@ mod folder;
 mod job;
 mod lanes;
 mod ledger;
+mod look;
 mod marks;
 mod open;
 mod prune;
@@ -41,6 +42,8 @@ use std::thread::JoinHandle;
 use postrider_core::Clock;
 use postrider_core::store::{StoreError, StoreResult};
 use tokio::sync::{mpsc, oneshot};
+
+pub use look::Look;
 
 use folder::Folder;
 use reserve::Reserve;

@@ -15,6 +15,7 @@ const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY];
 
 /// The layout that this program writes.
 const VERSION: i64 = STEPS.len() as i64;
+pub(super) const LAYOUT: u32 = STEPS.len() as u32;
 
 /// What a delivery alone needs of its message is kept with the delivery (`body`), so that most
 /// deliveries end with the write of a single row.

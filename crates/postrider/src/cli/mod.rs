@@ -3,6 +3,7 @@
 
 mod accounts;
 mod dead;
+mod doctor;
 mod lanes;
 mod lists;
 mod messages;
@@ -27,6 +28,7 @@ use output::Output;
 #[command(after_help = "Examples:
   postrider serve                                  start a server in ./postrider-data
   postrider send --webhook https://example.com/hook --title Shipped --body 'Order 91'
+  postrider doctor                                 check set-up and credentials
   postrider status --watch                         one screen of what is going on
   postrider explain dlv_…                          why a delivery is where it is
   postrider dead replay --reason retries_exhausted --rate 50
@@ -96,6 +98,8 @@ enum Command {
     Lanes(lanes::LanesArgs),
     /// Accounts at providers: which is used, which is held, by what and until when.
     Accounts(accounts::AccountsArgs),
+    /// Check set-up and credentials: what is wrong, and what helps.
+    Doctor(doctor::DoctorArgs),
     /// Classes: list, show, set, reset.
     Classes(settings::ClassesArgs),
     /// Tenants: list, show, set, reset, pause, resume.
@@ -187,6 +191,7 @@ impl Command {
             Self::WebhookSecrets(args) => lists::webhook_secrets(args).await,
             Self::Lanes(args) => lanes::run(args).await,
             Self::Accounts(args) => accounts::run(args).await,
+            Self::Doctor(args) => doctor::run(args).await,
             Self::Classes(args) => settings::classes(args).await,
             Self::Tenants(args) => settings::tenants(args).await,
             Self::Limits(args) => settings::limits(args).await,

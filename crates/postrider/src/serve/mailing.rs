@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use postrider_channels::accounts::health::AccountHealth;
 use postrider_channels::accounts::{AccountBook, AccountConfig, Accounts};
 use postrider_channels::email::{EmailAccount, EmailSettings};
 use postrider_channels::intake::{ChatIntake, EmailIntake, NetworkPolicy, Serves, SmsIntake};
@@ -46,6 +47,10 @@ impl Mailing {
     }
 
     pub(crate) fn books(&self) -> Vec<Arc<dyn AccountBook>> {
+        vec![self.email.clone(), self.sms.clone()]
+    }
+
+    pub(crate) fn health(&self) -> Vec<Arc<dyn AccountHealth>> {
         vec![self.email.clone(), self.sms.clone()]
     }
 

@@ -4,6 +4,7 @@ mod listen;
 mod mailing;
 pub(crate) mod parts;
 mod pushing;
+pub(crate) mod ward;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

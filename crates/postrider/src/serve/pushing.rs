@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use postrider_channels::accounts::AccountBook;
+use postrider_channels::accounts::health::AccountHealth;
 use postrider_channels::intake::{ApnsIntake, FcmIntake};
 use postrider_channels::{ApnsChannel, FcmChannel, Wiring};
 use postrider_core::{Channel, ChannelKind, Intake};
@@ -42,6 +43,10 @@ impl Pushing {
 
     pub(crate) fn channels(&self) -> Vec<Arc<dyn Channel>> {
         vec![self.fcm.clone(), self.apns.clone()]
+    }
+
+    pub(crate) fn health(&self) -> Vec<Arc<dyn AccountHealth>> {
+        vec![self.fcm.accounts().clone(), self.apns.accounts().clone()]
     }
 
     pub(crate) fn books(&self) -> Vec<Arc<dyn AccountBook>> {

@@ -1,0 +1,146 @@
+//! `doctor`: looks at everything that a server needs, from its configuration to its providers, and says
+//! what is wrong and what helps. Changes nothing, sends nothing, and leaves a running server alone.
+
+mod clock;
+mod place;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use futures_util::future::join_all;
+use postrider_channels::accounts::health::{AccountHealth, Finding, Probe};
+use postrider_core::ChannelKind;
+use postrider_store::SystemClock;
+
+use super::{Failure, Outcome, output};
+use crate::config::{Config, ConfigError, Environment};
+use crate::serve::ward::Ward;
+use report::Report;
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:
+  postrider doctor --config /etc/postrider.toml
+  postrider doctor --account firebase
+  postrider doctor --offline --strict --json
+
+Run it as the user, and with the environment, that the server runs with. Providers are called as
+little as can be, and never with a message: docs/doctor.md lists every check and its remedy.
+Exit codes: 0 nothing failed, 1 something did, 2 wrong usage.")]
+pub(super) struct DoctorArgs {
+    /// The configuration file [default: postrider.toml if there is one].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The data folder [default: ./postrider-data].
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Only this account of the configuration, and no other check.
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
+    /// Call nobody: only what can be told on this machine.
+    #[arg(long)]
+    offline: bool,
+    /// How long a provider may take to answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=300))]
+    timeout: u64,
+    /// Whose clocks are compared with ours where no account's provider tells the time; more than one
+    /// can be named [default: push services].
+    #[arg(long, value_name = "URL")]
+    time_from: Vec<String>,
+    /// A warning is a failure, too.
+    #[arg(long)]
+    strict: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn run(args: DoctorArgs) -> Outcome {
+    let report = examine(&args).await?;
+    output::print(&if args.json { report.json() } else { report.text() })?;
+    if report.is_well(args.strict) { Ok(()) } else { Err(Failure::Silent) }
+}
+
+impl DoctorArgs {
+    fn read(&self) -> Result<Config, ConfigError> {
+        let mut config = Config::load(self.config.as_deref(), &Environment::of_process())?;
+        if let Some(data) = &self.data {
+            config.store.data.clone_from(data);
+        }
+        Ok(config)
+    }
+}
+
+async fn examine(args: &DoctorArgs) -> Result<Report, Failure> {
+    let mut report = Report::default();
+    let config = match args.read() {
+        Ok(config) => config,
+        Err(error) => {
+            report.add(place::judge_config(Err(&error)));
+            return Ok(report);
+        }
+    };
+    if let Some(name) = &args.account
+        && !config.accounts.contains_key(name)
+    {
+        let names: Vec<_> = config.accounts.keys().map(String::as_str).collect();
+        let allowed =
+            if names.is_empty() { "none is configured".to_owned() } else { names.join(", ") };
+        return Err(Failure::Usage(format!(
+            "--account {name:?}: found no such account, allowed is {allowed}"
+        )));
+    }
+    if args.account.is_none() {
+        report.add(place::judge_config(Ok(&config)));
+        place::examine(&config, &mut report).await;
+    }
+    let timeout = Duration::from_secs(args.timeout);
+    match Ward::open(&config, Arc::new(SystemClock), timeout).await {
+        Err(error) => report.add(place::judge_network_error(&error)),
+        Ok(ward) => examine_accounts(args, ward, &mut report).await,
+    }
+    Ok(report)
+}
+
+async fn examine_accounts(args: &DoctorArgs, ward: Ward, report: &mut Report) {
+    let probe = Probe { wiring: ward.wiring, offline: args.offline };
+    let patients: Vec<_> = ward
+        .books
+        .iter()
+        .flat_map(|book| book.patients().into_iter().map(move |patient| (book, patient)))
+        .filter(|(_, (name, ..))| args.account.as_deref().is_none_or(|only| only == &**name))
+        .collect();
+    let origins = patients.iter().flat_map(|(_, (_, _, origins))| origins.clone()).collect();
+    report.add(clock::examine(&probe, origins, &args.time_from).await);
+    let visits = patients
+        .iter()
+        .map(|(book, (name, channel, _))| visit(book.as_ref(), name.clone(), *channel, &probe));
+    let mut found = join_all(visits).await;
+    found.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+    for (name, channel, findings) in found {
+        for finding in findings {
+            let check = format!("accounts.{name}.{}", finding.check);
+            report.add(Finding {
+                check,
+                found: format!("{channel}: {}", finding.found),
+                ..finding
+            });
+        }
+    }
+    if patients.is_empty() {
+        let why = "none is configured: Web Push, webhooks, HTTP and chat need none";
+        report.add(Finding::skipped("accounts", why));
+    }
+}
+
+async fn visit(
+    book: &dyn AccountHealth,
+    name: Arc<str>,
+    channel: ChannelKind,
+    probe: &Probe,
+) -> (Arc<str>, ChannelKind, Vec<Finding>) {
+    let findings = book.examine(&name, probe).await;
+    (name, channel, findings)
+}

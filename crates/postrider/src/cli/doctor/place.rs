@@ -1,0 +1,313 @@
+//! The place that a server lives in: configuration, data folder, keys, address, network settings. What is
+//! seen is taken apart from what is made of it.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use postrider_channels::accounts::SecretRef;
+use postrider_channels::accounts::health::Finding;
+use postrider_channels::webpush::VapidKey;
+use postrider_core::KeyId;
+use postrider_store::Look;
+
+use super::report::Report;
+use crate::client::Client;
+use crate::config::sections::{HttpChannel, Network};
+use crate::config::{Config, ConfigError, DEFAULT_FILE};
+
+const FREE_FAIL: u64 = 100 << 20;
+const FREE_WARN: u64 = 1 << 30;
+
+pub(super) async fn examine(config: &Config, report: &mut Report) {
+    if config.store.url == "memory:" {
+        let found = "the store is in memory: nothing survives the end of the process";
+        report.add(Finding::warn("data", found, "leave store.url out to keep it on disk"));
+    } else {
+        let look = Look::at(&config.store.data);
+        let name = config.store.data.display().to_string();
+        judge_folder(&name, &look).into_iter().for_each(|finding| report.add(finding));
+    }
+    report.add(judge_admin_key(config));
+    judge_vapid(config).into_iter().for_each(|finding| report.add(finding));
+    judge_credentials(&config.http).into_iter().for_each(|finding| report.add(finding));
+    report.add(judge_listen(config.server.listen, &knock(config.server.listen).await));
+    judge_network(&config.network).into_iter().for_each(|finding| report.add(finding));
+}
+
+pub(super) fn judge_config(read: Result<&Config, &ConfigError>) -> Finding {
+    match read {
+        Ok(_) => Finding::ok("config", "file and environment are valid"),
+        Err(error) => Finding::fail(
+            "config",
+            error.to_string().trim_end().replace('\n', " "),
+            format!(
+                "correct it ({DEFAULT_FILE}, --config or the environment); postrider config reference lists every setting"
+            ),
+        ),
+    }
+}
+
+pub(super) fn judge_network_error(error: &anyhow::Error) -> Finding {
+    Finding::fail(
+        "network.extra_ca_file",
+        format!("{error:#}"),
+        "name a PEM file with the certificate of the authority, or leave it out",
+    )
+}
+
+fn judge_folder(name: &str, look: &Look) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !look.writable {
+        let found = format!("{name} cannot be written to");
+        findings.push(Finding::fail(
+            "data",
+            found,
+            "give it to the user that the server runs as: chown, or another --data",
+        ));
+    } else if !look.exists {
+        findings.push(Finding::ok("data", format!("{name} will be made at the first start")));
+    } else if look.mode.is_some_and(|mode| mode & 0o077 != 0) {
+        let found = format!(
+            "{name} is open to others ({:o}): it holds keys and addresses",
+            look.mode.unwrap_or_default()
+        );
+        findings.push(Finding::warn("data", found, "chmod 700"));
+    } else {
+        findings.push(Finding::ok("data", format!("{name} is there and private")));
+    }
+    if let Some(layout) = look.layout {
+        let (found, known) = (format!("layout {layout}"), look.layout_known);
+        findings.push(match layout.cmp(&known) {
+            std::cmp::Ordering::Greater => Finding::fail(
+                "store",
+                format!(
+                    "{found}, and this program knows up to {known}: a newer Postrider wrote it"
+                ),
+                "use that version, or a newer one",
+            ),
+            std::cmp::Ordering::Less => {
+                Finding::ok("store", format!("{found}; the next start brings it to {known}"))
+            }
+            std::cmp::Ordering::Equal => Finding::ok("store", found),
+        });
+    }
+    findings.extend(look.free_bytes.map(judge_disk));
+    findings
+}
+
+fn judge_disk(free: u64) -> Finding {
+    let found = format!("{} MiB free", free >> 20);
+    let remedy = "make room, or move the data folder: a full disk refuses new work";
+    match free {
+        ..FREE_FAIL => Finding::fail("disk", found, remedy),
+        FREE_FAIL..FREE_WARN => Finding::warn("disk", found, remedy),
+        _ => Finding::ok("disk", found),
+    }
+}
+
+fn judge_admin_key(config: &Config) -> Finding {
+    Finding::ok(
+        "admin_key",
+        match config.admin.key {
+            Some(_) => "from the configuration",
+            None => "kept in the store; the first start makes one and prints it once",
+        },
+    )
+}
+
+fn judge_vapid(config: &Config) -> Vec<Finding> {
+    let key = match &config.webpush.vapid_private_key {
+        None => Finding::ok("vapid", "kept in the store; the first start makes a key pair"),
+        Some(key) => match VapidKey::from_raw_private(KeyId(0), key.reveal()) {
+            Ok(_) => Finding::ok("vapid", "the configured private key is one"),
+            Err(error) => Finding::fail(
+                "vapid",
+                format!("webpush.vapid_private_key: {error}"),
+                "give the private key as web-push generate-vapid-keys prints it: 32 bytes in base64url",
+            ),
+        },
+    };
+    vec![key, judge_subject(&config.webpush.subject)]
+}
+
+/// Domains that nobody can be written to at.
+fn judge_subject(subject: &str) -> Finding {
+    let host = subject.trim_start_matches("mailto:").trim_start_matches("https://");
+    let host = host.rsplit('@').next().unwrap_or_default().split(['/', ':', '?']).next();
+    let host = host.unwrap_or_default().to_ascii_lowercase();
+    let placeholder =
+        ["example.com", "example.org", "example.net", "localhost"].iter().any(|known| {
+            host == *known || host.strip_suffix(known).is_some_and(|rest| rest.ends_with('.'))
+        }) || [".example", ".invalid", ".test", ".local"].iter().any(|end| host.ends_with(end));
+    match placeholder {
+        false => Finding::ok("vapid_subject", "push services can write to it"),
+        true => Finding::warn(
+            "vapid_subject",
+            format!("webpush.subject = {subject:?} is a placeholder"),
+            "set webpush.subject to an address of yours: push services write there, and Apple refuses what is no real contact",
+        ),
+    }
+}
+
+fn judge_credentials(http: &HttpChannel) -> Vec<Finding> {
+    let all = http.allowed_credentials().into_iter();
+    all.map(|(reference, origin)| {
+        match SecretRef::parse(&reference).map_err(|e| e.to_string()).and_then(|r| r.read()) {
+            Ok(_) => Finding::ok("http.credentials", format!("{reference} for {origin} was read")),
+            Err(why) => Finding::fail(
+                "http.credentials",
+                why,
+                "set the variable or put the file there, or take the entry out of http.credentials",
+            ),
+        }
+    })
+    .collect()
+}
+
+/// What became of a look at the address that the server is to listen on.
+#[derive(Debug, PartialEq, Eq)]
+enum Door {
+    Free,
+    /// A Postrider answers there, of this version.
+    Ours(String),
+    Taken,
+    Shut(ErrorKind),
+}
+
+async fn knock(listen: SocketAddr) -> Door {
+    if listen.port() == 0 {
+        return Door::Free;
+    }
+    let mut there = listen;
+    if there.ip().is_unspecified() {
+        there.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    let connecting = tokio::net::TcpStream::connect(there);
+    let answered = tokio::time::timeout(std::time::Duration::from_secs(2), connecting).await;
+    if !matches!(answered, Ok(Ok(_))) {
+        return match std::net::TcpListener::bind(listen) {
+            Ok(_) => Door::Free,
+            Err(error) if error.kind() == ErrorKind::AddrInUse => Door::Taken,
+            Err(error) => Door::Shut(error.kind()),
+        };
+    }
+    let Ok(client) = Client::new(&format!("http://{there}"), None) else { return Door::Taken };
+    let asked = client.get("/openapi.json");
+    match tokio::time::timeout(std::time::Duration::from_secs(5), asked).await {
+        Ok(Ok(told)) if told["info"]["title"] == "Postrider" => {
+            Door::Ours(told["info"]["version"].as_str().unwrap_or_default().to_owned())
+        }
+        _ => Door::Taken,
+    }
+}
+
+fn judge_listen(listen: SocketAddr, door: &Door) -> Finding {
+    match door {
+        Door::Free => Finding::ok("listen", format!("{listen} is free")),
+        Door::Ours(version) if version == env!("CARGO_PKG_VERSION") => {
+            Finding::ok("listen", format!("a Postrider of this version answers on {listen}"))
+        }
+        Door::Ours(version) => Finding::warn(
+            "listen",
+            format!(
+                "Postrider {version} answers on {listen}, this is {}",
+                env!("CARGO_PKG_VERSION")
+            ),
+            "restart the server with this version, or ask with that one",
+        ),
+        Door::Taken => Finding::fail(
+            "listen",
+            format!("another program has {listen}"),
+            "choose another server.listen, or stop that program",
+        ),
+        Door::Shut(kind) => Finding::fail(
+            "listen",
+            format!("{listen} cannot be used: {kind}"),
+            "choose an address of this machine, and a port above 1023 or the right to use a lower one",
+        ),
+    }
+}
+
+fn judge_network(network: &Network) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if network.allow_private_targets {
+        findings.push(Finding::warn(
+            "network.allow_private_targets",
+            "callers can reach this machine's own network through the server",
+            "leave it off in production",
+        ));
+    }
+    if network.allow_plain_http {
+        findings.push(Finding::warn(
+            "network.allow_plain_http",
+            "messages can leave unencrypted",
+            "leave it off in production",
+        ));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("network", "only public HTTPS targets"));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider_channels::accounts::health::Verdict;
+
+    fn verdicts(look: &Look) -> Vec<(String, Verdict)> {
+        judge_folder("data", look).into_iter().map(|f| (f.check, f.verdict)).collect()
+    }
+
+    #[test]
+    fn a_folder_must_be_writable_private_known_and_have_room() {
+        let good = Look {
+            exists: true,
+            mode: Some(0o700),
+            writable: true,
+            free_bytes: Some(10 << 30),
+            layout: Some(3),
+            layout_known: 3,
+        };
+        assert!(verdicts(&good).iter().all(|(_, verdict)| *verdict == Verdict::Ok));
+        for (look, check, verdict) in [
+            (Look { writable: false, ..good.clone() }, "data", Verdict::Fail),
+            (Look { mode: Some(0o755), ..good.clone() }, "data", Verdict::Warn),
+            (Look { exists: false, mode: None, ..good.clone() }, "data", Verdict::Ok),
+            (Look { layout: Some(4), ..good.clone() }, "store", Verdict::Fail),
+            (Look { layout: Some(2), ..good.clone() }, "store", Verdict::Ok),
+            (Look { free_bytes: Some(50 << 20), ..good.clone() }, "disk", Verdict::Fail),
+            (Look { free_bytes: Some(500 << 20), ..good.clone() }, "disk", Verdict::Warn),
+        ] {
+            assert!(verdicts(&look).contains(&(check.to_owned(), verdict)), "{look:?}");
+        }
+    }
+
+    #[test]
+    fn a_contact_that_nobody_can_write_to_is_a_warning() {
+        for (subject, verdict) in [
+            ("mailto:postrider@example.com", Verdict::Warn),
+            ("mailto:ops@mail.example.org", Verdict::Warn),
+            ("https://shop.test/contact", Verdict::Warn),
+            ("mailto:ops@notexample.com", Verdict::Ok),
+            ("https://shop.postrider.dev/contact", Verdict::Ok),
+        ] {
+            assert_eq!(judge_subject(subject).verdict, verdict, "{subject}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_free_ours_or_somebody_else_s() {
+        let listen: SocketAddr = ([127, 0, 0, 1], 8080).into();
+        let own = env!("CARGO_PKG_VERSION").to_owned();
+        for (door, verdict) in [
+            (Door::Free, Verdict::Ok),
+            (Door::Ours(own), Verdict::Ok),
+            (Door::Ours("0.0.0".into()), Verdict::Warn),
+            (Door::Taken, Verdict::Fail),
+            (Door::Shut(ErrorKind::PermissionDenied), Verdict::Fail),
+        ] {
+            assert_eq!(judge_listen(listen, &door).verdict, verdict, "{door:?}");
+        }
+    }
+}

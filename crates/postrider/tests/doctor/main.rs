@@ -1,0 +1,169 @@
+//! `postrider doctor` as an operator meets it: the real binary against the sandbox, with a set-up that is
+//! well and with one thing wrong at a time.
+#![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
+
+mod setup;
+
+use serde_json::Value;
+use setup::Setup;
+
+/// The finding of one check.
+fn finding<'a>(report: &'a Value, check: &str) -> &'a Value {
+    let all = report["findings"].as_array().unwrap();
+    all.iter().find(|f| f["check"] == check).unwrap_or_else(|| panic!("no {check} in {report:#}"))
+}
+
+/// Checks that failed.
+fn failed(report: &Value) -> Vec<&str> {
+    let all = report["findings"].as_array().unwrap().iter();
+    all.filter(|f| f["verdict"] == "fail").filter_map(|f| f["check"].as_str()).collect()
+}
+
+fn remedy<'a>(report: &'a Value, check: &str) -> &'a str {
+    finding(report, check)["remedy"].as_str().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_set_up_that_is_well_ends_with_0_and_every_provider_was_asked() {
+    let setup = Setup::new(0).await;
+    let (code, report) = setup.doctor(&[]).await;
+    assert_eq!((code, failed(&report)), (0, vec![]), "{report:#}");
+    for check in [
+        "config",
+        "data",
+        "disk",
+        "clock",
+        "listen",
+        "accounts.apple.apple",
+        "accounts.firebase.token",
+        "accounts.firebase.project",
+        "accounts.relay.relay",
+        "accounts.relay.relay_certificate",
+        "accounts.relay.dkim.s1",
+        "accounts.amazon.ses",
+        "accounts.grid.sendgrid",
+        "accounts.texts.gateway",
+    ] {
+        assert_eq!(finding(&report, check)["verdict"], "ok", "{check} in {report:#}");
+    }
+    assert_eq!(setup.sandbox.received()["accepted"], 0, "nothing was sent to anybody");
+    let (strict, _) = setup.doctor(&["--strict"]).await;
+    assert_eq!(strict, 1, "private targets are allowed here, which is a warning");
+}
+
+#[tokio::test]
+async fn an_expired_service_account_is_found_with_its_remedy() {
+    let setup = Setup::new(0).await;
+    let mut key = setup.sandbox.fcm_service_account();
+    key["private_key_id"] = "0000000000000000000000000000000000000000".into();
+    setup.write("firebase.json", &key.to_string());
+    let (code, report) = setup.doctor(&[]).await;
+    assert_eq!((code, failed(&report)), (1, vec!["accounts.firebase.token"]), "{report:#}");
+    let token = finding(&report, "accounts.firebase.token");
+    assert!(token["found"].as_str().unwrap().contains("has expired"), "{token}");
+    assert!(remedy(&report, "accounts.firebase.token").contains("make a new key"));
+}
+
+#[tokio::test]
+async fn a_wrong_apns_key_id_is_found_with_its_remedy() {
+    let setup = Setup::new(0).await;
+    setup.change("key_id = \"SANDBOXKEY\"", "key_id = \"OTHERKEY00\"");
+    let (code, report) = setup.doctor(&["--account", "apple"]).await;
+    assert_eq!((code, failed(&report)), (1, vec!["accounts.apple.apple"]), "{report:#}");
+    let apple = finding(&report, "accounts.apple.apple");
+    assert!(apple["found"].as_str().unwrap().contains("OTHERKEY00"), "{apple}");
+    assert!(remedy(&report, "accounts.apple.apple").contains("compare key_id"));
+}
+
+#[tokio::test]
+async fn an_unreachable_relay_is_found_with_its_remedy() {
+    let setup = Setup::new(0).await;
+    // Bound and let go: nobody listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    setup.change(&format!("port = {}", setup.sandbox.smtp.port()), &format!("port = {port}"));
+    let (code, report) = setup.doctor(&[]).await;
+    assert_eq!((code, failed(&report)), (1, vec!["accounts.relay.relay"]), "{report:#}");
+    let relay = finding(&report, "accounts.relay.relay");
+    assert!(relay["found"].as_str().unwrap().contains("unreachable"), "{relay}");
+    assert!(remedy(&report, "accounts.relay.relay").contains("firewall"));
+}
+
+#[tokio::test]
+async fn a_wrong_clock_is_found_with_how_far_it_is_off_and_its_remedy() {
+    let setup = Setup::new(7260).await;
+    let (code, report) = setup.doctor(&[]).await;
+    assert_eq!(code, 1, "{report:#}");
+    let clock = finding(&report, "clock");
+    assert_eq!(clock["verdict"], "fail", "{clock}");
+    assert!(clock["found"].as_str().unwrap().contains("2 h behind"), "{clock}");
+    assert!(remedy(&report, "clock").contains("NTP"));
+    // What follows from it points the same way.
+    assert!(remedy(&report, "accounts.firebase.token").contains("clock"), "{report:#}");
+    assert!(remedy(&report, "accounts.apple.apple").contains("clock"), "{report:#}");
+    assert!(remedy(&report, "accounts.amazon.ses").contains("clock"), "{report:#}");
+}
+
+#[tokio::test]
+async fn a_missing_dkim_key_is_found_with_its_remedy() {
+    let setup = Setup::new(0).await;
+    std::fs::remove_file(setup.path("dkim.pem")).unwrap();
+    let (code, report) = setup.doctor(&[]).await;
+    assert_eq!((code, failed(&report)), (1, vec!["accounts.relay.dkim.s1"]), "{report:#}");
+    assert!(remedy(&report, "accounts.relay.dkim.s1").contains("put the file there"));
+}
+
+#[tokio::test]
+async fn secrets_that_providers_refuse_are_told_apart_and_never_printed() {
+    let setup = Setup::new(0).await;
+    for (name, account, check) in [
+        ("password", "relay", "accounts.relay.relay"),
+        ("grid.key", "grid", "accounts.grid.sendgrid"),
+        ("twilio.secret", "texts", "accounts.texts.gateway"),
+    ] {
+        setup.write(name, "wrong");
+        let (code, report) = setup.doctor(&["--account", account]).await;
+        assert_eq!((code, failed(&report)), (1, vec![check]), "{report:#}");
+    }
+    setup.write("aws.secret", "another-secret");
+    let (_, report) = setup.doctor(&["--account", "amazon"]).await;
+    assert_eq!(failed(&report), vec!["accounts.amazon.ses"], "{report:#}");
+    assert!(!report.to_string().contains("another-secret"));
+    setup.change("credential = \"file:", "credential = \"env:POSTRIDER_NOT_SET_");
+    let (code, report) = setup.doctor(&[]).await;
+    assert_eq!((code, failed(&report).len()), (1, 6), "{report:#}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_ends_soon_is_a_warning_and_one_that_ended_a_failure() {
+    let setup = Setup::new(0).await;
+    for (days, verdict) in [(400, "ok"), (20, "warn"), (-1, "fail")] {
+        setup.use_certificate(days);
+        let (_, report) = setup.doctor(&["--account", "apple", "--offline"]).await;
+        let end = finding(&report, "accounts.apple.certificate");
+        assert_eq!(end["verdict"], verdict, "{end}");
+        assert!(end["found"].as_str().unwrap().contains("com.example.app"), "{end}");
+    }
+}
+
+#[tokio::test]
+async fn offline_calls_nobody() {
+    let setup = Setup::new(0).await;
+    let (code, report) = setup.doctor(&["--offline"]).await;
+    assert_eq!(code, 0, "{report:#}");
+    assert_eq!(finding(&report, "clock")["verdict"], "skipped");
+    assert_eq!(finding(&report, "accounts.relay.relay")["verdict"], "skipped");
+    let granted = setup.granted().await;
+    assert_eq!(granted, 0, "not even a token was asked for");
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_be_read_is_the_first_finding_and_wrong_usage_is_2() {
+    let setup = Setup::new(0).await;
+    let (code, _) = setup.doctor(&["--account", "nobody"]).await;
+    assert_eq!(code, 2);
+    setup.change("[network]", "[network]\nalow_plain_http = true");
+    let (code, report) = setup.doctor(&[]).await;
+    assert_eq!((code, failed(&report)), (1, vec!["config"]));
+    let config = finding(&report, "config");
+    assert!(config["found"].as_str().unwrap().contains("alow_plain_http"), "{config}");
+}

@@ -1,0 +1,167 @@
+//! A sandbox, and a configuration with one account of every kind that goes through it.
+
+use std::path::PathBuf;
+
+use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der};
+use base64::Engine as _;
+use postrider::sandbox::{Sandbox, SandboxConfig, start};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+const PASSWORD: &str = "correct-horse-battery";
+const CONFIG: &str = "postrider.toml";
+
+pub(crate) struct Setup {
+    pub(crate) sandbox: Sandbox,
+    home: TempDir,
+}
+
+impl Setup {
+    /// `clock_offset_s` is how far the providers' clock is ahead of ours.
+    pub(crate) async fn new(clock_offset_s: i64) -> Self {
+        let config = SandboxConfig { clock_offset_s, ..SandboxConfig::default() };
+        let sandbox = start(config).await.unwrap();
+        let setup = Self { sandbox, home: tempfile::tempdir().unwrap() };
+        let apple = setup.sandbox.apns_key();
+        setup.write("ca.pem", &setup.sandbox.ca_pem);
+        setup.write("firebase.json", &setup.sandbox.fcm_service_account().to_string());
+        setup.write("apple.p8", apple["key"].as_str().unwrap());
+        setup.write("password", PASSWORD);
+        setup.write("aws.secret", "sandbox-secret");
+        setup.write("grid.key", "SG.secret-of-sendgrid");
+        setup.write("twilio.secret", "secret-of-twilio");
+        let dkim = aws_lc_rs::signature::Ed25519KeyPair::generate().unwrap();
+        let der: Pkcs8V1Der<'_> = dkim.as_der().unwrap();
+        setup.write("dkim.pem", &pem(der.as_ref()));
+        setup.write(CONFIG, &setup.config());
+        setup
+    }
+
+    fn config(&self) -> String {
+        let (home, https) = (self.home.path().display(), self.sandbox.https_origin());
+        let smtp = self.sandbox.smtp.port();
+        format!(
+            r#"
+[server]
+listen = "127.0.0.1:0"
+[network]
+allow_private_targets = true
+extra_ca_file = "{home}/ca.pem"
+[accounts.firebase]
+channel = "fcm"
+credential = "file:{home}/firebase.json"
+endpoint = "{https}"
+[accounts.apple]
+channel = "apns"
+credential = "file:{home}/apple.p8"
+team_id = "SANDBOXTEA"
+key_id = "SANDBOXKEY"
+topics = ["com.example.app"]
+endpoint = "{https}"
+sandbox_endpoint = "{https}"
+[accounts.relay]
+channel = "email"
+from = "news@shop.example"
+host = "127.0.0.1"
+port = {smtp}
+user = "shop"
+credential = "file:{home}/password"
+dkim = [{{ selector = "s1", key = "file:{home}/dkim.pem" }}]
+[accounts.amazon]
+channel = "email"
+provider = "ses"
+from = "news@shop.example"
+region = "eu-central-1"
+key_id = "AKIDSANDBOX"
+credential = "file:{home}/aws.secret"
+endpoint = "{https}"
+[accounts.grid]
+channel = "email"
+provider = "sendgrid"
+from = "news@shop.example"
+credential = "file:{home}/grid.key"
+endpoint = "{https}"
+[accounts.texts]
+channel = "sms"
+from = "+15550100"
+account_sid = "AC1"
+credential = "file:{home}/twilio.secret"
+endpoint = "{https}"
+"#
+        )
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// A file that only its owner reads.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::write(self.path(name), text).unwrap();
+        let rights = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(self.path(name), rights).unwrap();
+    }
+
+    pub(crate) fn change(&self, from: &str, to: &str) {
+        let text = std::fs::read_to_string(self.path(CONFIG)).unwrap();
+        assert!(text.contains(from), "{from} in {text}");
+        self.write(CONFIG, &text.replace(from, to));
+    }
+
+    /// The account `apple` has a certificate that ends in so many days.
+    pub(crate) fn use_certificate(&self, days: i32) {
+        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+        let end = jiff::Timestamp::now().as_second() + i64::from(days) * 86_400;
+        let (year, month, day) = postrider_core::time::civil_from_days(end / 86_400);
+        let (month, day) = (u8::try_from(month).unwrap(), u8::try_from(day).unwrap());
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(i32::try_from(year).unwrap(), month, day);
+        params.distinguished_name.push(rcgen::DnType::CommonName, "com.example.app");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        self.write("apple.p8", &format!("{}{}", certificate.pem(), key.serialize_pem()));
+        let ids = "team_id = \"SANDBOXTEA\"\nkey_id = \"SANDBOXKEY\"\n";
+        if std::fs::read_to_string(self.path(CONFIG)).unwrap().contains(ids) {
+            self.change(ids, "");
+        }
+    }
+
+    /// How many tokens the fake Google has given out.
+    pub(crate) async fn granted(&self) -> u64 {
+        let url = format!("{}/sandbox/fcm/tokens", self.sandbox.http_origin());
+        let client = postrider::client::Client::new(self.sandbox.http_origin(), None).unwrap();
+        let told = client.get("/sandbox/fcm/tokens").await;
+        told.unwrap_or_else(|e| panic!("{url}: {e}"))["granted"].as_u64().unwrap()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postrider"));
+        command.arg("doctor").arg("--config").arg(self.path(CONFIG));
+        command.arg("--data").arg(self.path("data"));
+        command.args(["--time-from", self.sandbox.https_origin()]).args(args);
+        command.current_dir(self.home.path());
+        command
+    }
+
+    /// Exit code and report; a report never holds a secret.
+    pub(crate) async fn doctor(&self, args: &[&str]) -> (i32, Value) {
+        let output = self.command(args).arg("--json").output().await.unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        for secret in [PASSWORD, "sandbox-secret", "SG.secret", "secret-of-twilio", "PRIVATE KEY"] {
+            assert!(
+                !text.contains(secret) && !errors.contains(secret),
+                "{secret} in {text}{errors}"
+            );
+        }
+        let report = serde_json::from_str(&text).unwrap_or(Value::String(errors));
+        (output.status.code().unwrap(), report)
+    }
+}
+
+fn pem(der: &[u8]) -> String {
+    let body = base64::prelude::BASE64_STANDARD.encode(der);
+    format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n")
+}
