@@ -1,6 +1,8 @@
 //! The common content as each chat service shows it best. Pure. Text of ours never becomes markup or
 //! a mention of theirs.
 
+use std::borrow::Cow;
+
 use postrider_core::content::Content;
 use serde_json::{Value, json};
 
@@ -8,6 +10,7 @@ use super::Flavour;
 
 /// What each service takes; the rest is cut off, because a refused notification helps nobody.
 const SLACK_TEXT_MAX: usize = 3_000;
+const SLACK_TITLE_MAX: usize = 500;
 const DISCORD_TITLE_MAX: usize = 256;
 const DISCORD_TEXT_MAX: usize = 4_096;
 /// Of the JSON that a text becomes: body and title, the link and the card fit into what Teams takes.
@@ -24,13 +27,25 @@ pub(crate) fn render(flavour: Flavour, content: &Content<'_>) -> Value {
 }
 
 fn slack(content: &Content<'_>) -> Value {
-    let mut parts = Vec::with_capacity(3);
-    if let Some(title) = content.title.as_deref().filter(|title| !title.is_empty()) {
-        parts.push(format!("*{}*", slack_escape(title).replace('*', "∗").replace('\n', " ")));
-    }
-    parts.extend(content.body.as_deref().map(slack_escape));
-    parts.extend(content.url.as_deref().map(|url| format!("<{}>", slack_escape(url))));
-    json!({ "text": cut(&parts.join("\n"), SLACK_TEXT_MAX) })
+    let title = said(&content.title).map(|title| {
+        let title = slack_escape(title).replace('*', "∗").replace('\n', " ");
+        format!("*{}*", cut_escaped(&title, SLACK_TITLE_MAX))
+    });
+    let link = match (link(content), said(&content.url)) {
+        (Some(url), _) => Some(format!("<{}>", slack_escape(url))),
+        (None, url) => url.map(slack_escape),
+    };
+    // A long body makes room for the rest: half a link leads nowhere.
+    let around: usize = [&title, &link].into_iter().flatten().map(|part| units(part) + 1).sum();
+    let body = said(&content.body)
+        .map(|body| cut_escaped(&slack_escape(body), SLACK_TEXT_MAX.saturating_sub(around)));
+    let parts: Vec<String> = [title, body, link].into_iter().flatten().collect();
+    json!({ "text": parts.join("\n") })
+}
+
+/// What there is of a text.
+fn said<'a>(text: &'a Option<Cow<'_, str>>) -> Option<&'a str> {
+    text.as_deref().filter(|text| !text.is_empty())
 }
 
 /// The three characters that Slack asks to escape: with them go `<!channel>` and `<@U1>`.
@@ -40,14 +55,19 @@ fn slack_escape(text: &str) -> String {
 
 fn discord(content: &Content<'_>) -> Value {
     let mut embed = serde_json::Map::new();
-    if let Some(title) = content.title.as_deref().filter(|title| !title.is_empty()) {
+    let (title, link) = (said(&content.title), link(content));
+    if let Some(title) = title {
         embed.insert("title".into(), cut(title, DISCORD_TITLE_MAX).into());
     }
-    let text = content.body.as_deref().filter(|body| !body.is_empty());
-    if let Some(text) = text.or(content.url.as_deref().filter(|_| content.title.is_none())) {
-        embed.insert("description".into(), cut(text, DISCORD_TEXT_MAX).into());
+    // It is the title that one clicks on. Without one, or where it is no link, it is written out.
+    let beside = said(&content.url).filter(|_| title.is_none() || link.is_none());
+    let room = DISCORD_TEXT_MAX.saturating_sub(beside.map_or(0, |url| units(url) + 1));
+    let body = said(&content.body).map(|body| cut(body, room));
+    let text: Vec<&str> = body.as_deref().into_iter().chain(beside).collect();
+    if !text.is_empty() {
+        embed.insert("description".into(), text.join("\n").into());
     }
-    if let Some(url) = link(content) {
+    if let Some(url) = link {
         embed.insert("url".into(), url.into());
     }
     // Nobody is called by name because a text happens to hold one.
@@ -65,16 +85,20 @@ fn teams(content: &Content<'_>) -> Value {
         }
         block
     };
-    let title = content.title.as_deref().map(|title| block(title, true));
-    let body = content.body.as_deref().map(|body| block(body, false));
-    let blocks: Vec<Value> = title.into_iter().chain(body).collect();
+    let (title, body, link) = (said(&content.title), said(&content.body), link(content));
+    // A card of nothing but a button says nothing.
+    let is_bare = title.is_none() && body.is_none();
+    let url = said(&content.url).filter(|_| is_bare || link.is_none());
+    let rest = [body, url].into_iter().flatten().map(|text| block(text, false));
+    let blocks: Vec<Value> =
+        title.map(|title| block(title, true)).into_iter().chain(rest).collect();
     let mut card = json!({
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
         "body": blocks,
     });
-    if let Some(url) = link(content) {
+    if let Some(url) = link {
         card["actions"] = json!([{ "type": "Action.OpenUrl", "title": "Open", "url": url }]);
     }
     json!({
@@ -105,6 +129,23 @@ fn cut_json(text: &str, max: usize) -> String {
         bytes > max
     });
     end.map_or_else(|| text.to_owned(), |(at, _)| format!("{}…", &text[..at]))
+}
+
+fn units(text: &str) -> usize {
+    text.encode_utf16().count()
+}
+
+/// The same for text with entities in it, none of which is torn apart.
+fn cut_escaped(text: &str, max: usize) -> String {
+    let mut kept = cut(text, max);
+    if kept.len() < text.len() {
+        let torn = kept.rfind('&').filter(|at| !kept[*at..].contains(';'));
+        if let Some(at) = torn {
+            kept.truncate(at);
+            kept.push('…');
+        }
+    }
+    kept
 }
 
 /// At most so many UTF-16 units, which is how these services count; cut between characters.
@@ -175,6 +216,34 @@ mod tests {
         let odd = Content::parse(r#"{"body":"x","url":"orders/91"}"#).unwrap();
         assert!(render(Flavour::Discord, &odd)["embeds"][0].get("url").is_none());
         assert!(render(Flavour::Teams, &odd)["attachments"][0]["content"].get("actions").is_none());
+    }
+
+    #[test]
+    fn a_link_is_never_lost_or_cut_off() {
+        let url = "https://a.example/x";
+        let long = "<".repeat(5_000);
+        let all = [
+            json!({"title": "t", "body": long, "url": url}),
+            json!({"body": "b", "url": url}),
+            json!({"title": "t", "url": url}),
+            json!({"url": url}),
+            json!({"title": "t", "body": "b", "url": "shop://orders/91"}),
+        ];
+        for content in all {
+            let text = content.to_string();
+            let parsed = Content::parse(&text).unwrap();
+            let url = parsed.url.as_deref().unwrap();
+            let slack = render(Flavour::Slack, &parsed)["text"].as_str().unwrap().to_owned();
+            assert!(units(&slack) <= SLACK_TEXT_MAX && slack.contains(url), "{slack}");
+            assert!(slack.matches('&').count() == slack.matches("&lt;").count(), "torn: {slack}");
+            let embed = render(Flavour::Discord, &parsed)["embeds"][0].clone();
+            let clicked = embed["title"].is_string() && embed["url"] == url;
+            let written = embed["description"].as_str().is_some_and(|text| text.ends_with(url));
+            assert!(clicked || written, "{embed}");
+            let card = render(Flavour::Teams, &parsed)["attachments"][0]["content"].clone();
+            assert!(card.to_string().contains(url), "{card}");
+            assert!(!card["body"].as_array().unwrap().is_empty(), "{card}");
+        }
     }
 
     #[test]

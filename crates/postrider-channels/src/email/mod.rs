@@ -7,6 +7,7 @@ mod body;
 mod dkim;
 mod header;
 mod mime;
+mod plain;
 mod probe;
 mod render;
 mod sendgrid;

@@ -6,6 +6,8 @@ use std::fmt::Write;
 
 use postrider_core::content::{Content, EmailContent};
 
+use super::plain::to_text;
+
 /// A subject made of a body ends here.
 const SUBJECT_MAX: usize = 78;
 const UNTITLED: &str = "(no subject)";
@@ -69,8 +71,13 @@ fn common_html(content: &Content<'_>) -> String {
         let _ = writeln!(html, "<p>{}</p>", escape(paragraph.trim()).replace('\n', "<br>\n"));
     }
     if let Some(url) = content.url.as_deref() {
+        // A path or an app's own scheme is nothing to click on in a mail.
+        let is_link = url.starts_with("https://") || url.starts_with("http://");
         let url = escape(url);
-        let _ = writeln!(html, "<p><a href=\"{url}\">{url}</a></p>");
+        let _ = match is_link {
+            true => writeln!(html, "<p><a href=\"{url}\">{url}</a></p>"),
+            false => writeln!(html, "<p>{url}</p>"),
+        };
     }
     html.push_str("</body></html>\n");
     html
@@ -89,55 +96,6 @@ fn escape(text: &str) -> String {
         }
     }
     out
-}
-
-/// What remains of HTML for those who read text: no tags, lines where blocks end.
-fn to_text(html: &str) -> String {
-    let mut text = String::with_capacity(html.len() / 2);
-    let mut rest = html;
-    while let Some(open) = rest.find('<') {
-        push_words(&mut text, &rest[..open]);
-        let tag = &rest[open + 1..];
-        let Some(close) = tag.find('>') else { return text.trim().to_owned() };
-        let name = tag[..close].trim_start_matches('/').split([' ', '\t', '\n', '/']).next();
-        let name = name.unwrap_or_default().to_ascii_lowercase();
-        rest = &tag[close + 1..];
-        match name.as_str() {
-            "style" | "script" | "head" | "title" if !tag.starts_with('/') => {
-                let end = format!("</{name}");
-                let at = rest.to_ascii_lowercase().find(&end).unwrap_or(rest.len());
-                rest = &rest[at..];
-            }
-            "p" | "br" | "div" | "tr" | "li" | "h1" | "h2" | "h3" | "table" | "ul" | "ol"
-                if !text.ends_with("\n\n") && !text.is_empty() =>
-            {
-                text.truncate(text.trim_end_matches(' ').len());
-                text.push('\n');
-            }
-            _ => {}
-        }
-    }
-    push_words(&mut text, rest);
-    text.trim().to_owned()
-}
-
-fn push_words(text: &mut String, raw: &str) {
-    let plain = raw
-        .replace("&nbsp;", " ")
-        .replace("&lt;", "<")
-        .replace("&gt;", ">")
-        .replace("&quot;", "\"")
-        .replace("&#39;", "'")
-        .replace("&amp;", "&");
-    let blank = plain.starts_with(char::is_whitespace);
-    if blank && !text.is_empty() && !text.ends_with(['\n', ' ']) {
-        text.push(' ');
-    }
-    let words: Vec<_> = plain.split_whitespace().collect();
-    text.push_str(&words.join(" "));
-    if !words.is_empty() && plain.ends_with(char::is_whitespace) {
-        text.push(' ');
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,73 @@
+//! Measures what a template costs at the gate, over the store in memory:
+//! `cargo run --release -p postrider-dispatch --example template_bench`. Nothing is timed by the tests.
+#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on ends")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use postrider_channels::intake::{self, NetworkPolicy};
+use postrider_core::{Class, TenantId};
+use postrider_dispatch::template::{Shelf, Source, Template, Templates};
+use postrider_dispatch::{Gate, Limits, Policies, Policy, Submission};
+use postrider_store::{MemoryStore, SystemClock};
+
+const BATCHES: usize = 200;
+const BATCH: usize = 500;
+
+const TO: &str = r#""to":{"address":{"channel":"webhook","url":"https://hooks.example/a"}}"#;
+const PLAIN: &str = r#""content":{"title":"Order 91 shipped","body":"Hello Ada, your order 91 is on its way to you.","url":"https://shop.example/orders/91"}"#;
+const SHORT: &str = r#""template":{"name":"short","variables":{"n":91,"name":"Ada"}}"#;
+const MAIL: &str = r#""template":{"name":"mail","locale":"de-AT","variables":{"name":"Ada","order":{"number":91,"items":[{"name":"pen","n":1},{"name":"ink","n":2},{"name":"cap","n":3}]}}}"#;
+
+const TEMPLATES: [(&str, &str); 2] = [
+    (
+        "short",
+        r#"{"locales":{"en":{"title":"Order {{ n }} shipped","body":"Hello {{ name }}, your order {{ n }} is on its way to you.","url":"https://shop.example/orders/{{ n }}"}}}"#,
+    ),
+    (
+        "mail",
+        r#"{"default_locale":"en","locales":{"en":{"title":"x"},"de":{"title":"Bestellung {{ order.number }}","body":"Hallo {{ name }}","email":{"subject":"{{ order.number }} für {{ name | upper }}","html":"<h1>Hallo {{ name }}</h1><ul>{% for item in order.items %}<li>{{ loop.index }}. {{ item.name | title }}, {{ item.n }}</li>{% endfor %}</ul>"}}}}"#,
+    ),
+];
+
+fn gate() -> Gate {
+    let clock = Arc::new(SystemClock);
+    let mut shelf = Shelf::default();
+    for (name, json) in TEMPLATES {
+        let source: Source = serde_json::from_str(json).unwrap();
+        shelf.put(None, Arc::new(Template::compile(name, &source).unwrap()));
+    }
+    let templates = Templates::default();
+    templates.replace(shelf);
+    let policies = Policies::new(Policy::new(Class::built_in(), Limits::default()));
+    let store = Arc::new(MemoryStore::new(clock.clone()));
+    Gate::new(store, intake::all(NetworkPolicy::default()), policies, b"hash key", clock)
+        .with_templates(Arc::new(templates))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let tenant = TenantId::new("bench");
+    for (what, words) in [
+        ("plain content", PLAIN),
+        ("a template of three texts", SHORT),
+        ("a mail with a loop, four texts", MAIL),
+        ("plain content again", PLAIN),
+    ] {
+        let gate = gate();
+        let body = format!("{{{TO},{words}}}");
+        let started = Instant::now();
+        for _ in 0..BATCHES {
+            let submission = || Submission {
+                body: body.clone().into(),
+                idempotency_key: None,
+                traceparent: None,
+            };
+            let batch = (0..BATCH).map(|_| submission()).collect();
+            let answers = gate.admit(&tenant, batch).await;
+            assert!(answers.iter().all(Result::is_ok), "{:?}", answers[0]);
+        }
+        let each = started.elapsed().as_secs_f64() * 1e6 / (BATCHES * BATCH) as f64;
+        println!("{what:<32} {each:>6.2} µs per message at the gate");
+    }
+}
