@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use postrider_core::classify::{Answer, Table, classify};
+use postrider_core::classify::{Answer, Table, judge};
 use postrider_core::{Attempt, Clock, Finished, Outcome, Report, Timestamp};
 use tokio::time::Instant;
 
@@ -137,16 +137,15 @@ impl Wiring {
             token_age: reading.token_age,
             retry_all: attempt.class.retry_all,
         };
-        let outcome = classify(&self.tables.now(), &answer, self.clock.now());
-        let accepted = outcome == Outcome::Accepted;
+        let judged = judge(&self.tables.now(), &answer, self.clock.now());
+        let accepted = judged.0 == Outcome::Accepted;
         Report {
-            outcome,
             status: Some(response.status.as_u16()),
             detail: if accepted { None } else { scrub::excerpt(&response.body, reading.hide) },
             code: reading.code.map(|code| scrub::hide(code, reading.hide)),
             retry_after: retry_after.filter(|_| !accepted),
             provider_id: reading.provider_id,
-            key: None,
+            ..Report::judged(judged)
         }
     }
 }

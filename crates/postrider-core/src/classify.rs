@@ -8,11 +8,12 @@ mod mail;
 mod phone;
 mod push;
 mod row;
+mod struck;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::outcome::{Outcome, Scope};
+use crate::outcome::{Outcome, Scope, Terms};
 use crate::retry_after;
 use crate::time::Timestamp;
 
@@ -23,6 +24,9 @@ pub const FRESH_TOKEN: Duration = Duration::from_secs(300);
 
 /// A provider that says "at once" still gets a moment.
 pub const SHORTEST_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What waits for the next day waits at least this long.
+const SHORTEST_DAY: Duration = Duration::from_secs(3600);
 
 /// The longest that a `Retry-After` is believed, by how far it reaches.
 pub fn longest_retry_after(scope: Scope) -> Duration {
@@ -111,13 +115,30 @@ fn candidates(rows: &[Row], own: usize, service: &str, status: u16) -> Box<[u16]
     found.into()
 }
 
-/// What the answer means. `now` is only for a `Retry-After` that is a date.
+/// What the answer means. `now` is for a `Retry-After` that is a date, and for what waits for tomorrow.
 pub fn classify(table: &Table, answer: &Answer<'_>, now: Timestamp) -> Outcome {
-    let unknown = Verdict::retry();
-    let verdict = table.row(answer).map_or(&unknown, |row| &row.verdict);
-    match *verdict {
+    judge(table, answer, now).0
+}
+
+/// What the answer means, and what its row says beside that.
+pub fn judge(table: &Table, answer: &Answer<'_>, now: Timestamp) -> (Outcome, Terms) {
+    let row = table.row(answer);
+    let verdict = row.map_or(const { Verdict::retry() }, |row| row.verdict);
+    let retries_max = match verdict {
+        Verdict::Retry { retries_max, .. } => retries_max,
+        _ => None,
+    };
+    let terms = Terms { retries_max, strike: row.and_then(|row| row.strike) };
+    (outcome(verdict, answer, now), terms)
+}
+
+fn outcome(verdict: Verdict, answer: &Answer<'_>, now: Timestamp) -> Outcome {
+    match verdict {
         Verdict::Accepted => Outcome::Accepted,
-        Verdict::Retry { scope, default, at_least } => retry(answer, now, scope, default, at_least),
+        Verdict::Retry { scope, default, at_least, .. } => {
+            retry(answer, now, scope, default, at_least)
+        }
+        Verdict::Tomorrow { scope } => Outcome::RetryAfter { after: until_tomorrow(now), scope },
         Verdict::Gone => Outcome::Gone,
         Verdict::DropMessage if answer.retry_all && takes_retry_all(answer.service) => {
             retry(answer, now, Scope::Target, None, Duration::ZERO)
@@ -133,6 +154,13 @@ pub fn classify(table: &Table, answer: &Answer<'_>, now: Timestamp) -> Outcome {
             _ => Outcome::Config,
         },
     }
+}
+
+/// Quotas of a day begin anew at midnight UTC; their clocks and ours may differ a little.
+fn until_tomorrow(now: Timestamp) -> Duration {
+    const DAY_MS: i64 = 86_400_000;
+    let left_ms = DAY_MS - now.0.rem_euclid(DAY_MS);
+    Duration::from_millis(left_ms.unsigned_abs()).max(SHORTEST_DAY)
 }
 
 fn takes_retry_all(service: &str) -> bool {

@@ -61,6 +61,8 @@ pub struct Progress {
     pub excused: bool,
     /// So many addresses are called gone at once that it is not believed.
     pub doubted: bool,
+    /// What was said is final in itself: so many retries at the most, and then it was a refusal.
+    pub retries_max: Option<u32>,
 }
 
 /// What a lease brings to light about earlier ones.
@@ -208,12 +210,22 @@ fn again_later(
 ) -> Decision {
     if is_one_shot(rules, now) {
         too_late(rules)
-    } else if progress.attempts > rules.retry.retries {
-        Decision::DeadLetter(DeadReason::RetriesExhausted)
+    } else if let Some(reason) = spent(progress, rules) {
+        Decision::DeadLetter(reason)
     } else if comes_too_late(rules, now, after) {
         too_late(rules)
     } else {
         Decision::Retry { after, counted: true }
+    }
+}
+
+/// Why there is to be no further retry. Where the provider's word was final in itself, that word is
+/// the reason, whoever forbids to ask once more.
+fn spent(progress: &Progress, rules: &Rules<'_>) -> Option<DeadReason> {
+    let class_s = progress.attempts > rules.retry.retries;
+    match progress.retries_max {
+        Some(most) => (class_s || progress.attempts > most).then_some(DeadReason::Permanent),
+        None => class_s.then_some(DeadReason::RetriesExhausted),
     }
 }
 

@@ -1,6 +1,5 @@
 //! A delivery: one message to one address, its states and its history.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{AddressHash, ChannelKind};
 use crate::id::{AddressId, DeliveryId, KeyId, MessageId};
 use crate::message::TenantId;
+use crate::strikes::StrikeKind;
 use crate::time::Timestamp;
 
 macro_rules! names {
@@ -37,13 +37,14 @@ macro_rules! names {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.write_str(self.name())
             }
         }
     };
 }
+pub(crate) use names;
 
 names! {
     /// Where a delivery is. New states go to the end: stores keep the numbers.
@@ -136,6 +137,9 @@ pub struct AttemptRecord {
     pub next_at: Option<Timestamp>,
     /// Whether it counts against the policy's attempts (waiting and replays do not).
     pub counted: bool,
+    /// What the answer blamed the address for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strike: Option<StrikeKind>,
 }
 
 /// A delivery as the ledger shows it. Holds no endpoint and no payload.

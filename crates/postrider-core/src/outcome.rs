@@ -1,11 +1,14 @@
 //! What a provider's answer means: one closed vocabulary for all channels. Failure is data; a
 //! channel returns an [`Outcome`], never an error.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::address::Target;
 use crate::id::KeyId;
+use crate::strikes::StrikeKind;
 
 /// How far a provider's wish to be left alone reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,6 +67,19 @@ impl Outcome {
     }
 }
 
+/// The code of an address that says itself that it is dead. No provider was asked, so there is nothing
+/// in it to be doubted.
+pub const DEAD_ENDPOINT: &str = "dead_endpoint";
+
+/// What a row of the tables says beside the outcome.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The refusal is final in itself: it is retried so often at the most.
+    pub retries_max: Option<u32>,
+    /// It is held against the address.
+    pub strike: Option<StrikeKind>,
+}
+
 /// An outcome with its evidence: all that is kept of one call to a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -79,6 +95,9 @@ pub struct Report {
     pub provider_id: Option<String>,
     /// The key of ours that the call was signed with, where it has an id.
     pub key: Option<KeyId>,
+    pub terms: Terms,
+    /// The target with what the call taught about it, where it taught something.
+    pub target: Option<Arc<Target>>,
 }
 
 impl Report {
@@ -91,7 +110,14 @@ impl Report {
             retry_after: None,
             provider_id: None,
             key: None,
+            terms: Terms::default(),
+            target: None,
         }
+    }
+
+    /// Of an answer as the tables judge it.
+    pub fn judged((outcome, terms): (Outcome, Terms)) -> Self {
+        Self { terms, ..Self::new(outcome) }
     }
 
     pub fn code(mut self, code: impl Into<String>) -> Self {

@@ -296,3 +296,28 @@ fn while_a_breaker_is_open_a_class_waits_refuses_or_goes_elsewhere() {
     assert_eq!(when_shut(WhenOpen::FallBack, false, soon), wait, "nowhere to go");
     assert_eq!(when_shut(WhenOpen::Wait, true, soon), wait);
 }
+
+#[test]
+fn a_bounded_refusal_ends_as_refused_for_good_and_not_as_exhausted() {
+    let policy = policy();
+    let rules = rules(&policy);
+    let hour = Outcome::RetryBackoff { at_least: Duration::from_secs(60) };
+    let said = |attempts, most| {
+        let progress = Progress { retries_max: most, ..after(attempts) };
+        decide(&hour, &progress, &rules, NOW, 0.5)
+    };
+    assert_eq!(said(1, Some(1)), retry(60));
+    assert_eq!(said(2, Some(1)), dead(DeadReason::Permanent));
+    assert_eq!(said(1, Some(0)), dead(DeadReason::Permanent));
+    assert_eq!(said(5, Some(9)), retry(60));
+    assert_eq!(said(6, Some(9)), dead(DeadReason::Permanent), "the class allows five");
+    assert_eq!(said(6, None), dead(DeadReason::RetriesExhausted));
+}
+
+#[test]
+fn an_outage_does_not_use_up_the_retries_of_a_bounded_refusal() {
+    let policy = policy();
+    let progress = Progress { retries_max: Some(1), excused: true, ..after(4) };
+    let decision = decide(&RETRY, &progress, &rules(&policy), NOW, 0.5);
+    assert!(matches!(decision, Decision::Retry { counted: false, .. }), "{decision:?}");
+}

@@ -71,15 +71,19 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 
 fn progress() -> impl Strategy<Value = Progress> {
     let age = prop::option::of((0u64..200_000).prop_map(Duration::from_millis));
-    (1u32..15, 0u64..200_000, any::<[bool; 3]>(), 0u32..6, age).prop_map(
-        |(attempts, last_ms, [resigned, excused, doubted], replays, address_age)| Progress {
-            attempts,
-            last_delay: Duration::from_millis(last_ms),
-            resigned,
-            replays,
-            address_age,
-            excused,
-            doubted,
+    let most = prop::option::of(0u32..8);
+    (1u32..15, 0u64..200_000, any::<[bool; 3]>(), 0u32..6, age, most).prop_map(
+        |(attempts, last_ms, [resigned, excused, doubted], replays, address_age, retries_max)| {
+            Progress {
+                attempts,
+                last_delay: Duration::from_millis(last_ms),
+                resigned,
+                replays,
+                address_age,
+                excused,
+                doubted,
+                retries_max,
+            }
         },
     )
 }

@@ -10,6 +10,7 @@ use postrider_core::budget::BudgetPolicy;
 use postrider_core::class::WhenOpen;
 use postrider_core::limiter::Rate;
 use postrider_core::store::{Leased, ReadyLane, Store, StoreError};
+use postrider_core::strikes::StrikeRules;
 use postrider_core::{
     Channel, ChannelKind, Class, Clock, Hold, LaneId, LaneKey, LaneState, TenantId, Timestamp,
 };
@@ -54,6 +55,8 @@ pub struct Limits {
     pub weights: HashMap<TenantId, f64>,
     /// How much of a lane's traffic may be retries.
     pub retry_budget: BudgetPolicy,
+    /// What comes of answers that blame an address.
+    pub strikes: StrikeRules,
 }
 
 impl Default for Limits {
@@ -71,6 +74,7 @@ impl Default for Limits {
             tenant_rates: HashMap::new(),
             weights: HashMap::new(),
             retry_budget: BudgetPolicy::default(),
+            strikes: StrikeRules::default(),
         }
     }
 }

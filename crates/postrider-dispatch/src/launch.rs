@@ -7,13 +7,15 @@ use std::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use postrider_core::decide::{Decision, Past, Progress, Rules, before_attempt, decide};
-use postrider_core::store::{Change, Halt, Leased, Settlement, Store};
+use postrider_core::outcome::DEAD_ENDPOINT;
+use postrider_core::store::{Change, Halt, Learned, Leased, Settlement, Store};
 use postrider_core::{
     Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, Finished, LaneKey, Outcome, Report,
     Signal, State, Timestamp,
 };
 use tokio::sync::Notify;
 
+use crate::blame::Blame;
 use crate::flow::Flow;
 use crate::lanes::{Aftermath, Lanes, Lesson, Ticket};
 use crate::observer::Observer;
@@ -40,14 +42,29 @@ impl Bench {
         attempts: Vec<AttemptRecord>,
         change: Change,
     ) {
+        self.settle_learned(lane, leased, attempts, change, Learned::default());
+    }
+
+    fn settle_learned(
+        &self,
+        lane: &Arc<LaneKey>,
+        leased: &Leased,
+        attempts: Vec<AttemptRecord>,
+        change: Change,
+        learned: Learned,
+    ) {
+        let suspected = learned.strike.is_some_and(|struck| struck.makes_suspect(&leased.strikes));
         self.settlements.push(Pending {
             settlement: Settlement {
                 delivery: leased.delivery,
                 token: leased.token,
                 attempts,
                 change,
+                learned,
             },
             lane: lane.clone(),
+            hash: leased.hash,
+            suspected,
             accepted_at: leased.message.created_at,
             decided_at: self.clock.now(),
         });
@@ -253,16 +270,18 @@ impl Running {
         }
     }
 
-    fn end(&self, finished: Finished) {
+    fn end(&self, mut finished: Finished) {
         let mut jobs = self.jobs();
         let under_way = |job: &&mut Job| job.stage == Stage::UnderWay;
         let Some(job) = jobs.get_mut(finished.slot).filter(under_way) else { return };
+        let (policies, now) = (self.bench.lanes.policies(), self.bench.clock.now());
+        let blame = Blame::weigh(&mut finished.report, &job.leased, policies, now);
         let lesson = lesson(&self.lane, &job.leased, &finished);
         // What may go again at once teaches only if it does not.
         let may_go_again =
             matches!(finished.report.outcome, Outcome::ResignOnce | Outcome::Reconnect);
         let after = if may_go_again { Aftermath::default() } else { self.learn(lesson) };
-        if conclude(&self.bench, &self.lane, &self.class, job, finished, after) {
+        if conclude(&self.bench, &self.lane, &self.class, job, finished, (after, blame)) {
             job.stage = Stage::Ended;
             if may_go_again {
                 self.learn(lesson);
@@ -299,8 +318,8 @@ impl Running {
         if job.stage == Stage::UnderWay && self.class.sends_at_most_once() {
             let report = Report::new(Outcome::Ambiguous).code("shutdown");
             let finished = Finished { slot: 0, report, latency_ms: 0 };
-            let after = Aftermath::default();
-            conclude(&self.bench, &self.lane, &self.class, job, finished, after);
+            let nothing = (Aftermath::default(), Blame::default());
+            conclude(&self.bench, &self.lane, &self.class, job, finished, nothing);
             return;
         }
         give_back(&self.bench, &self.lane, job);
@@ -341,7 +360,7 @@ fn lesson(lane: &LaneKey, leased: &Leased, finished: &Finished) -> Lesson {
     let report = &finished.report;
     Lesson {
         signal: Signal::of(&report.outcome, report.status),
-        gone: report.outcome == Outcome::Gone,
+        gone: report.outcome == Outcome::Gone && report.code.as_deref() != Some(DEAD_ENDPOINT),
         wait: match report.outcome {
             Outcome::RetryAfter { after, scope } | Outcome::Hold { after, scope } => {
                 Some((scope, after))
@@ -365,7 +384,7 @@ fn conclude(
     class: &Class,
     job: &mut Job,
     finished: Finished,
-    after: Aftermath,
+    (after, blame): (Aftermath, Blame),
 ) -> bool {
     let now = bench.clock.now();
     let leased = &job.leased;
@@ -377,6 +396,7 @@ fn conclude(
         address_age: leased.address_since.map(|since| now.since(since)),
         excused: after.excused,
         doubted: after.doubted,
+        retries_max: finished.report.terms.retries_max,
     };
     let rules = rules(leased, class);
     let mut decision = decide(&finished.report.outcome, &progress, &rules, now, bench.roll.next());
@@ -398,7 +418,8 @@ fn conclude(
             std::mem::take(&mut job.log)
         }
     };
-    bench.settle(lane, leased, attempts, change_of(&decision));
+    let learned = blame.learned(leased, &decision, now);
+    bench.settle_learned(lane, leased, attempts, change_of(&decision), learned);
     true
 }
 
@@ -455,5 +476,6 @@ fn record(
         key: report.key,
         next_at,
         counted,
+        strike: report.terms.strike,
     }
 }

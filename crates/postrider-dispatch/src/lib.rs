@@ -2,6 +2,7 @@
 //! that leases and sends, the settler that writes down what became of it. Knows no provider, no
 //! store engine and no HTTP framework; decides nothing that [`postrider_core`] can decide.
 
+mod blame;
 mod dispatcher;
 mod expiry;
 mod flow;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use postrider_core::store::StoreError;
-use postrider_core::{AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State};
+use postrider_core::{
+    AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State, StrikeKind,
+};
 
 use crate::lanes::LaneEvent;
 
@@ -29,6 +31,9 @@ pub trait Observer: Send + Sync + 'static {
         _age: Duration,
     ) {
     }
+
+    /// An address was blamed for something, durably. `suspected` says that it is suspect by this.
+    fn struck(&self, _lane: &LaneKey, _address: AddressHash, _kind: StrikeKind, _suspected: bool) {}
 
     /// A settlement came too late and was refused: somebody else has the delivery.
     fn fenced(&self, _delivery: DeliveryId) {}

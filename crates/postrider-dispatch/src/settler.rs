@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::store::{Change, Settled, Settlement, Store, StoreError};
-use postrider_core::{DeadReason, LaneKey, State, Timestamp};
+use postrider_core::{AddressHash, DeadReason, LaneKey, State, Timestamp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -17,6 +17,9 @@ use crate::policies::Policies;
 pub(crate) struct Pending {
     pub(crate) settlement: Settlement,
     pub(crate) lane: Arc<LaneKey>,
+    pub(crate) hash: AddressHash,
+    /// Its address becomes suspect with this.
+    pub(crate) suspected: bool,
     pub(crate) accepted_at: Timestamp,
     pub(crate) decided_at: Timestamp,
 }
@@ -106,7 +109,12 @@ impl Settler {
         let delivery = pending.settlement.delivery;
         if result == Settled::Fenced {
             self.observer.fenced(delivery);
-        } else if let Some((state, reason)) = final_state(&pending.settlement.change) {
+            return;
+        }
+        if let Some(struck) = pending.settlement.learned.strike {
+            self.observer.struck(&pending.lane, pending.hash, struck.kind, pending.suspected);
+        }
+        if let Some((state, reason)) = final_state(&pending.settlement.change) {
             let age = pending.decided_at.since(pending.accepted_at);
             self.observer.finished(&pending.lane, delivery, state, reason, age);
         }

@@ -8,11 +8,11 @@ use async_trait::async_trait;
 use postrider_core::store::{
     Admission, ApiKey, Cancelled, Counts, DedupKey, DeliveryFilter, LaneDepth, Leased, Ledger,
     Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
-    Settled, Settlement, SigningKey, StoreResult,
+    Settled, Settlement, SigningKey, StoreResult, StrikeFilter, StruckAddress,
 };
 use postrider_core::{
-    Address, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId, TenantId,
-    Timestamp,
+    Address, AddressHash, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId,
+    TenantId, Timestamp,
 };
 
 use crate::oracle::Moment;
@@ -242,6 +242,18 @@ impl Registry for Watched {
         limit: usize,
     ) -> StoreResult<Page<Address, AddressId>> {
         self.ask(self.inner.addresses(tenant, recipient, cursor, limit))
+    }
+
+    async fn strikes(
+        &self,
+        tenant: &TenantId,
+        which: StrikeFilter,
+    ) -> StoreResult<Page<StruckAddress, AddressHash>> {
+        self.ask(self.inner.strikes(tenant, which))
+    }
+
+    async fn forgive(&self, tenant: &TenantId, hash: AddressHash) -> StoreResult<bool> {
+        self.ask(self.inner.forgive(tenant, hash))
     }
 
     async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {

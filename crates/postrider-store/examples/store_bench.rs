@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use postrider_core::message::Envelope;
 use postrider_core::store::{
-    Change, DedupKey, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
+    Change, DedupKey, Learned, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
 };
 use postrider_core::{
     AddressHash, AttemptRecord, ChannelKind, Clock, LaneKey, State, Target, TenantId, Timestamp,
@@ -165,6 +165,7 @@ async fn drain(store: Arc<EmbeddedStore>, jobs: u64, at_once: usize) -> StoreRes
                     token: leased.token,
                     attempts: vec![record(leased.tries + 1)],
                     change: Change::Finish(State::Sent),
+                    learned: Learned::default(),
                 });
             }
             if batch.len() >= 512 {
@@ -212,6 +213,7 @@ fn record(number: u32) -> AttemptRecord {
         key: None,
         next_at: None,
         counted: true,
+        strike: None,
     }
 }
 
@@ -290,6 +292,7 @@ async fn held(lanes: u32, jobs: u64) -> StoreResult<()> {
             token: leased.token,
             attempts: Vec::new(),
             change: Change::Finish(State::Expired),
+            learned: Learned::default(),
         };
         expired += leased.len() as u64;
         store.settle(leased.iter().map(|(_, leased)| settlement(leased)).collect()).await?;

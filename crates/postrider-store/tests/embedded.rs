@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use postrider_core::store::{
-    Admission, Change, DeliveryFilter, Ledger, Load, Queue, Settled, Settlement, StoreError,
+    Admission, Change, DeliveryFilter, Learned, Ledger, Load, Queue, Settled, Settlement,
+    StoreError,
 };
 use postrider_core::{Clock, DeadReason, State, Timestamp};
 use postrider_store::conformance::{batch, message, success};
@@ -117,6 +118,7 @@ async fn a_store_of_the_first_version_is_taken_over() {
             token: l.token,
             attempts: vec![success(1, clock.now())],
             change: Change::Finish(State::Sent),
+            learned: Learned::default(),
         };
         assert_eq!(store.settle(vec![settlement]).await.unwrap(), [Settled::Done]);
     }
@@ -179,6 +181,7 @@ async fn a_full_disk_refuses_new_work_keeps_the_old_and_heals() {
         token: l.token,
         attempts: Vec::new(),
         change: Change::Finish(State::Sent),
+        learned: Learned::default(),
     });
     let settled = store.settle(settlements.collect()).await.unwrap();
     assert!(settled.iter().all(|s| *s == Settled::Done), "what is there can be finished");
@@ -205,6 +208,7 @@ async fn one_refused_order_does_not_fail_those_it_was_grouped_with() {
         token: leased.token,
         attempts: Vec::new(),
         change: Change::Finish(State::Sent),
+        learned: Learned::default(),
     };
     let (accepted, settled) =
         tokio::join!(store.accept(vec![batch("acme", &[1; 3000])]), store.settle(vec![settlement]));
@@ -282,6 +286,7 @@ async fn what_was_erased_is_not_in_the_files_any_more() {
         token: l.token,
         attempts: Vec::new(),
         change: Change::Finish(State::Sent),
+        learned: Learned::default(),
     });
     store.settle(settlements.collect()).await.unwrap();
     store.close().await;
@@ -310,6 +315,7 @@ async fn settle_with_damage(damage: &str) -> (EmbeddedStore, Vec<Settled>, tempf
         token: l.token,
         attempts: vec![success(1, at)],
         change: Change::Finish(State::Sent),
+        learned: Learned::default(),
     });
     let settled = store.settle(settlements.collect()).await.unwrap();
     (store, settled, dir)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider_core::store::{
-    Admission, Change, Ledger, NewMessage, Queue, Settled, Settlement, StoreError,
+    Admission, Change, Learned, Ledger, NewMessage, Queue, Settled, Settlement, StoreError,
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};
 use postrider_store::conformance::{batch, success};
@@ -135,6 +135,7 @@ async fn deliver(store: &EmbeddedStore, at_most: usize) -> usize {
             token: l.token,
             attempts: vec![success(1, clock().now())],
             change: Change::Finish(State::Sent),
+            learned: Learned::default(),
         });
         let settled = store.settle(settlements.collect()).await.unwrap();
         assert!(settled.iter().all(|s| *s == Settled::Done), "{settled:?}");

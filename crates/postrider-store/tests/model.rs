@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use postrider_core::delivery::{AttemptRecord, DeadReason, Delivery};
 use postrider_core::store::{
-    Admission, Alternative, Change, DedupKey, DeliveryFilter, Leased, Ledger, NewAddress,
-    NewMessage, Queue, Registry, Replay, Selection, Settlement,
+    Admission, Alternative, Change, DedupKey, DeliveryFilter, Learned, Leased, Ledger, NewAddress,
+    NewMessage, Queue, Registry, Replay, Selection, Settlement, StrikeFilter,
 };
+use postrider_core::strikes::Struck;
 use postrider_core::{
-    AddressHash, Clock, DeliveryId, LaneId, LaneKey, MessageId, State, TenantId, Timestamp,
+    AddressHash, Clock, DeliveryId, LaneId, LaneKey, MessageId, State, StrikeKind, TenantId,
+    Timestamp,
 };
 use postrider_store::conformance::{batch, delivery_to, success, webhook};
 use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, Options};
@@ -77,6 +79,16 @@ fn act() -> impl Strategy<Value = Act> {
         1 => prop::option::of(0..8usize).prop_map(|lane| Act::BringBack { lane }),
         1 => Just(Act::Crash),
     ]
+}
+
+/// Something about the address, where the delivery did not just succeed.
+fn learned(attempts: &[AttemptRecord], change: &Change) -> Learned {
+    let number = attempts.iter().map(|attempt| attempt.number).sum::<u32>() as usize;
+    let kinds = StrikeKind::ALL;
+    let strikes = number > 0 && *change != Change::Finish(State::Sent);
+    let strike = strikes
+        .then(|| Struck { kind: kinds[number % kinds.len()], suspect: number.is_multiple_of(4) });
+    Learned { strike, target: None }
 }
 
 /// The two stores, and what is called the same in both.
@@ -311,6 +323,7 @@ impl Pair {
             assert_eq!((a.attempts, a.tries, a.last_delay), (b.attempts, b.tries, b.last_delay));
             assert_eq!((a.expires_at, a.halt, &a.retry), (b.expires_at, b.halt, &b.retry));
             assert_eq!(a.alternatives, b.alternatives);
+            assert_eq!(a.strikes, b.strikes);
             assert_eq!((a.crashes, a.started), (b.crashes, b.started));
             assert_eq!((&a.target, a.hash), (&b.target, b.hash));
             assert_eq!(a.message.content, b.message.content);
@@ -329,12 +342,22 @@ impl Pair {
                 token: leased.token,
                 attempts: attempts.clone(),
                 change: change.clone(),
+                learned: learned(&attempts, &change),
             };
             (of(a), of(b))
         });
         let (ours, theirs): (Vec<_>, Vec<_>) = both.unzip();
         let ours = self.model.settle(ours).await.unwrap();
         assert_eq!(self.store.settle(theirs).await.unwrap(), ours);
+    }
+
+    /// What addresses are blamed for is the same on both sides.
+    async fn compare_strikes(&self) {
+        for tenant in ["acme", "other"].map(TenantId::new) {
+            let all = StrikeFilter { limit: 100, ..StrikeFilter::default() };
+            let ours = self.model.strikes(&tenant, all.clone()).await.unwrap();
+            assert_eq!(self.store.strikes(&tenant, all).await.unwrap(), ours);
+        }
     }
 
     /// The files as they are at this moment, without any goodbye, are all that the next one gets.
@@ -347,6 +370,7 @@ impl Pair {
     }
 
     async fn compare(&self) {
+        self.compare_strikes().await;
         for name in [None, Some(TenantId::new("acme")), Some(TenantId::new("other"))] {
             let ours = self.model.counts(name.as_ref()).await.unwrap();
             assert_eq!(self.store.counts(name.as_ref()).await.unwrap(), ours, "{name:?}");

@@ -19,7 +19,7 @@ pub mod smtp;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::classify::{Answer, classify};
+use postrider_core::classify::{Answer, judge};
 use postrider_core::content::Content;
 use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
 use tokio::time::Instant;
@@ -148,15 +148,12 @@ impl EmailChannel {
                     code: Some(&code),
                     ..Answer::default()
                 };
+                let judged = judge(&self.wiring.tables.now(), &answer, self.wiring.clock.now());
                 Report {
                     status: Some(reply.code),
                     code: reply.enhanced.map(|code| code.to_string()),
                     detail: reply.detail(recipient),
-                    ..Report::new(classify(
-                        &self.wiring.tables.now(),
-                        &answer,
-                        self.wiring.clock.now(),
-                    ))
+                    ..Report::judged(judged)
                 }
             }
             End::NotSent { code, detail } => Report::new(backoff).code(code).detail(detail),

@@ -37,6 +37,8 @@ pub(super) enum Opened {
 
 /// What the peer may have in flight before it has told its own limit.
 const STREAMS_BEFORE_SETTINGS: usize = 32;
+/// The code of a name that does not exist.
+pub(crate) const NO_SUCH_HOST: &str = "no_such_host";
 /// Names being looked up at once, by the whole process.
 const LOOKUPS_MAX: usize = 64;
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -88,7 +90,7 @@ async fn resolve(
         Err(_) => timeout_at(deadline, look_up(host.to_owned(), port))
             .await
             .map_err(|_| TransportError::not_sent("dns", "the name could not be resolved in time"))?
-            .map_err(|_| TransportError::not_sent("dns", "the name could not be resolved"))?,
+            .map_err(|error| unresolved(&error))?,
     };
     if found.is_empty() {
         return Err(TransportError::not_sent("dns", "the name has no address"));
@@ -99,6 +101,18 @@ async fn resolve(
         return Err(TransportError::Blocked { code: "private_address" });
     }
     Ok(allowed)
+}
+
+/// A name that does not exist is told from one that cannot be asked for at the moment. The resolver's
+/// code is not to be had here; its words (of glibc, musl and macOS) are.
+fn unresolved(error: &std::io::Error) -> TransportError {
+    const UNKNOWN: [&str; 3] =
+        ["Name or service not known", "Name does not resolve", "nodename nor servname provided"];
+    let words = error.to_string();
+    match UNKNOWN.iter().any(|unknown| words.contains(unknown)) {
+        true => TransportError::not_sent(NO_SUCH_HOST, "the name does not exist"),
+        false => TransportError::not_sent("dns", "the name could not be resolved"),
+    }
 }
 
 /// The system's resolver blocks a thread, long after we have stopped waiting where a name server is
@@ -173,4 +187,24 @@ async fn handshake_http2(
         .await
         .map_err(|_| TransportError::not_sent("connect", "HTTP/2 could not be set up"))?;
     Ok(Opened::H2(sender, connection))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_does_not_exist_is_told_from_a_resolver_that_fails() {
+        let code = |words: &str| {
+            let text = format!("failed to lookup address information: {words}");
+            match unresolved(&std::io::Error::other(text)) {
+                TransportError::NotSent { code, .. } => code,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(code("Name or service not known"), NO_SUCH_HOST);
+        assert_eq!(code("nodename nor servname provided, or not known"), NO_SUCH_HOST);
+        assert_eq!(code("Temporary failure in name resolution"), "dns");
+        assert_eq!(code("No address associated with hostname"), "dns");
+    }
 }

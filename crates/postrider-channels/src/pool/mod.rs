@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 pub use config::PoolConfig;
 pub use conn::Slot;
+pub(crate) use connect::NO_SUCH_HOST;
 pub use failure::TransportError;
 pub use guard::is_public;
 pub use origin::{Origin, UrlError};

@@ -168,7 +168,7 @@ impl SmsChannel {
         smsc: &smpp::Smsc,
         text: &str,
     ) -> Report {
-        use postrider_core::classify::{Answer, classify};
+        use postrider_core::classify::{Answer, judge};
         let deadline = tokio::time::Instant::now() + self.wiring.attempt_timeout;
         let submit = || {
             let now = self.wiring.clock.now();
@@ -190,7 +190,7 @@ impl SmsChannel {
                     ..Answer::default()
                 };
                 let now = self.wiring.clock.now();
-                Report::new(classify(&self.wiring.tables.now(), &answer, now)).code(code)
+                Report::judged(judge(&self.wiring.tables.now(), &answer, now)).code(code)
             }
             Some(smpp::End::NotSent { code: code @ "credential_missing", detail }) => {
                 Report::new(Outcome::Config).code(code).detail(detail)

@@ -11,7 +11,8 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use async_trait::async_trait;
 use bytes::Bytes;
 use postrider_core::{
-    Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, TenantId, Timestamp,
+    Attempt, Channel, ChannelKind, Finished, Outcome, Report, StrikeKind, Target, TenantId,
+    Timestamp,
 };
 
 pub use sign::{Secret, sign};
@@ -78,7 +79,7 @@ impl Protocol for WebhookChannel {
         };
         let response = match self.wiring.exchange(attempt, &call.endpoint, request).await {
             Ok(response) => response,
-            Err(ended) => return *ended,
+            Err(ended) => return failing(*ended),
         };
         let sent = std::str::from_utf8(&call.body).unwrap_or_default();
         let reading = Reading {
@@ -89,8 +90,18 @@ impl Protocol for WebhookChannel {
             provider_id: scrub::header(&response.headers, "x-request-id"),
             hide: &[attempt.target.place(), sent],
         };
-        self.wiring.judge(attempt, &response, reading)
+        failing(self.wiring.judge(attempt, &response, reading))
     }
+}
+
+/// Whatever the receiver did not take is held against it: days of nothing else make it suspect.
+fn failing(mut report: Report) -> Report {
+    let says_nothing =
+        matches!(report.outcome, Outcome::Accepted | Outcome::Reconnect | Outcome::Expired);
+    if !says_nothing {
+        report.terms.strike.get_or_insert(StrikeKind::Failing);
+    }
+    report
 }
 
 impl WebhookChannel {

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use postrider_core::outcome::DEAD_ENDPOINT;
 use postrider_core::{
-    Attempt, Channel, ChannelKind, Finished, KeyId, Outcome, Report, Target, TenantId,
+    Attempt, Channel, ChannelKind, Finished, KeyId, Outcome, Report, Target, TenantId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +80,21 @@ impl Channel for WebPushChannel {
     }
 }
 
+const BAD_TOPIC: &str = "BadWebPushTopic";
+
+/// Where a subscription refuses a key that works for others, says so: it needs to be made anew, and is
+/// lost where it was registered with that very key.
+fn whose_key(code: String, attempt: &Attempt, token: &Token, now: Timestamp) -> String {
+    if !token.works(now) || !service::is_key_mismatch(&code) {
+        return code;
+    }
+    match &*attempt.target {
+        Target::Webpush { vapid_key: Some(id), .. } if *id == token.key() => "key_mismatch.proven",
+        _ => "key_mismatch.resubscribe",
+    }
+    .to_owned()
+}
+
 /// An attempt whose body is encrypted and whose token is at hand.
 pub(crate) struct Push {
     endpoint: Endpoint,
@@ -112,27 +128,42 @@ impl Protocol for WebPushChannel {
     }
 
     async fn send(&self, attempt: &Attempt, push: Push) -> Report {
-        let key = Some(push.token.key());
-        Report { key, ..self.push(attempt, push).await }
+        Report { key: Some(push.token.key()), ..self.push(attempt, &push).await }
     }
 }
 
 impl WebPushChannel {
-    async fn push(&self, attempt: &Attempt, push: Push) -> Report {
-        let signed_at = push.token.signed_at();
+    /// One call; a second one where the service does not like how the first was to be replaced.
+    async fn push(&self, attempt: &Attempt, push: &Push) -> Report {
+        let report = self.exchange(attempt, push, true).await;
+        let has_topic = attempt.message.envelope.collapse_key.is_some();
+        if !has_topic || report.code.as_deref() != Some(BAD_TOPIC) {
+            return report;
+        }
+        tracing::warn!(delivery = %attempt.delivery, "a topic was refused; sent again without it");
+        self.exchange(attempt, push, false).await
+    }
+
+    async fn exchange(&self, attempt: &Attempt, push: &Push, has_topic: bool) -> Report {
+        let (token, has_body) = (&push.token, !push.body.is_empty());
         let request = |now| Request {
             method: ::http::Method::POST,
-            headers: wire::headers(attempt, &push.token, push.service, now, !push.body.is_empty()),
+            headers: wire::headers(attempt, token, push.service, now, has_body, has_topic),
             body: push.body.clone(),
         };
         let response = match self.wiring.exchange(attempt, &push.endpoint, request).await {
             Ok(response) => response,
-            Err(ended) => return *ended,
+            Err(ended) => return push.service.unanswered(*ended),
         };
+        let now = self.wiring.clock.now();
+        let code = push.service.code(&response);
+        if response.status.is_success() {
+            token.worked(now);
+        }
         let reading = Reading {
             service: push.service.name(),
-            code: push.service.code(&response),
-            token_age: Some(self.wiring.clock.now().since(signed_at)),
+            code: code.map(|code| whose_key(code, attempt, token, now)),
+            token_age: Some(now.since(token.signed_at())),
             retry_after: None,
             provider_id: scrub::header(&response.headers, push.service.id_header()),
             hide: &[attempt.target.place()],
@@ -146,7 +177,7 @@ impl WebPushChannel {
             return Err(ended(Outcome::DropMessage, "wrong_channel"));
         };
         if service::is_dead(url) {
-            return Err(ended(Outcome::Gone, "dead_endpoint"));
+            return Err(ended(Outcome::Gone, DEAD_ENDPOINT));
         }
         let endpoint = self.wiring.endpoint(url)?;
         let now = self.wiring.clock.now();

@@ -3,9 +3,10 @@
 
 use std::borrow::Cow;
 
+use postrider_core::{Report, StrikeKind};
 use serde::Deserialize;
 
-use crate::pool::Response;
+use crate::pool::{NO_SUCH_HOST, Response};
 use crate::scrub;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,15 @@ impl Service {
         }
     }
 
+    /// That a host has no name is held against the endpoint, save where all the world knows the host:
+    /// then it is our resolver that is wrong.
+    pub(super) fn unanswered(self, mut report: Report) -> Report {
+        if self == Self::Other && report.code.as_deref() == Some(NO_SUCH_HOST) {
+            report.terms.strike = Some(StrikeKind::Host);
+        }
+        report
+    }
+
     /// The code of a refusal; none for an acceptance.
     pub(super) fn code(self, response: &Response) -> Option<String> {
         if response.status.is_success() {
@@ -96,6 +106,15 @@ fn prose(body: &[u8]) -> Option<String> {
     let start = &body[..body.len().min(4 * PROSE_MAX)];
     let text = scrub::shorten(String::from_utf8_lossy(start).trim(), PROSE_MAX);
     (!text.is_empty()).then_some(text)
+}
+
+/// Whether a refusal says that the subscription was made with another key than the one that signed.
+pub(super) fn is_key_mismatch(code: &str) -> bool {
+    const WORDS: [&str; 2] = [
+        "the VAPID credentials in the authorization header do not correspond",
+        "the key in the authorization header does not correspond",
+    ];
+    code == "VapidPkHashMismatch" || WORDS.iter().any(|words| code.contains(words))
 }
 
 /// Endpoints that a browser or a closed service left behind: nothing will ever answer there.

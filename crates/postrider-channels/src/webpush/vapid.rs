@@ -1,6 +1,7 @@
 //! VAPID tokens (RFC 8292): made by hand, kept per key and origin, renewed early and rarely.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ const VALID_FOR: Duration = Duration::from_secs(12 * 3600);
 const REUSED_FOR: Duration = Duration::from_secs(11 * 3600);
 /// A push service that refuses a token is not given a new one more often than this.
 const RESIGN_PAUSE: Duration = Duration::from_secs(60);
+/// For so long after an acceptance, a refused key says something about the subscription.
+const WORKS_FOR: Duration = Duration::from_secs(3600);
 const KEPT: usize = 256;
 const HEADER: &str = r#"{"typ":"JWT","alg":"ES256"}"#;
 
@@ -23,9 +26,21 @@ pub struct Token {
     authorization: HeaderValue,
     signed_at: Timestamp,
     key: KeyId,
+    /// When its key was last accepted at its origin.
+    worked_at: AtomicI64,
 }
 
 impl Token {
+    pub(super) fn worked(&self, now: Timestamp) {
+        self.worked_at.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Whether the key is known to work: then a subscription that refuses it is at fault itself.
+    pub(super) fn works(&self, now: Timestamp) -> bool {
+        let at = self.worked_at.load(Ordering::Relaxed);
+        at != i64::MIN && now.since(Timestamp(at)) < WORKS_FOR
+    }
+
     pub fn key(&self) -> KeyId {
         self.key
     }
@@ -77,13 +92,18 @@ impl Tokens {
         resign: bool,
     ) -> Result<Arc<Token>, Error> {
         let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(token) = kept.find(key.id(), origin.as_str()) {
+        let known = kept.find(key.id(), origin.as_str());
+        if let Some(token) = &known {
             let keep = !resign || now.since(token.signed_at) < RESIGN_PAUSE;
             if keep && token.is_fresh(now) {
-                return Ok(token);
+                return Ok(token.clone());
             }
         }
-        let token = Arc::new(sign(key, origin.as_str(), &self.subject, now)?);
+        let mut token = sign(key, origin.as_str(), &self.subject, now)?;
+        if let Some(known) = known {
+            token.worked_at = known.worked_at.load(Ordering::Relaxed).into();
+        }
+        let token = Arc::new(token);
         kept.insert(key.id(), origin.as_str(), token.clone());
         Ok(token)
     }
@@ -132,7 +152,8 @@ fn sign(
     let value = format!("vapid t={jwt}, k={}", key.public_key());
     let mut authorization = HeaderValue::try_from(value).map_err(|_| Error::Crypto)?;
     authorization.set_sensitive(true);
-    Ok(Token { authorization, signed_at: now, key: key.id() })
+    let worked_at = AtomicI64::new(i64::MIN);
+    Ok(Token { authorization, signed_at: now, key: key.id(), worked_at })
 }
 
 #[cfg(test)]

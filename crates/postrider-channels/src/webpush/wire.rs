@@ -30,6 +30,7 @@ pub(super) fn headers(
     service: Service,
     now: Timestamp,
     has_body: bool,
+    has_topic: bool,
 ) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(12);
     let ttl_s = remaining_ttl_s(attempt, now);
@@ -41,7 +42,7 @@ pub(super) fn headers(
     }
     headers.insert(AUTHORIZATION, token.authorization().clone());
     headers.insert(USER_AGENT, AGENT);
-    if let Some(key) = &attempt.message.envelope.collapse_key {
+    if let Some(key) = attempt.message.envelope.collapse_key.as_ref().filter(|_| has_topic) {
         let topic = topic(&attempt.message.tenant, key);
         if let Ok(topic) = HeaderValue::try_from(topic) {
             headers.insert(TOPIC, topic);

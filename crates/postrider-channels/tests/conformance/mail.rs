@@ -59,7 +59,7 @@ async fn each_stage_may_refuse_and_the_table_says_what_it_means() {
         ("RCPT", "550 unknown", Outcome::DropMessage),
         ("RCPT", "450 4.7.1 greylisted", grey),
         ("RCPT", "452 4.5.3 too many recipients", BACKOFF),
-        ("RCPT", "552 5.2.2 full", hour(4)),
+        ("RCPT", "552 5.2.2 full", hour(8)),
         ("DATA", "451 4.3.0 no", BACKOFF),
         (".", "554 5.7.1 spam", Outcome::DropMessage),
         (".", "452 4.3.1 disk full", BACKOFF),

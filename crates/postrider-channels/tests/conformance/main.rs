@@ -5,6 +5,7 @@
 
 mod apis;
 mod apns;
+mod blame;
 #[cfg(feature = "smpp")]
 mod centre;
 mod fcm;

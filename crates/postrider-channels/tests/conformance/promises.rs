@@ -149,7 +149,9 @@ pub(crate) async fn a_connection_that_never_came_to_be_is_tried_again(subject: S
 
 pub(crate) async fn a_name_that_does_not_resolve_is_tried_again(subject: Subject) {
     let report = Rig::new(subject).send("https://no-such-host.localdomain.test/x").await;
-    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("dns")));
+    assert_eq!(report.outcome, BACKOFF);
+    // Which of them depends on the resolver of the machine.
+    assert!(matches!(report.code.as_deref(), Some("dns" | "no_such_host")), "{report:?}");
 }
 
 pub(crate) async fn a_stranger_s_certificate_is_refused(subject: Subject) {

@@ -4,15 +4,17 @@
 use std::borrow::Cow;
 
 use super::row::{Code, Row, Statuses, Verdict};
-use super::{chat, mail, phone, push};
+use super::{chat, mail, phone, push, struck};
 use crate::outcome::Scope;
 
 /// "No code, or whatever code" in a row below.
 pub(super) const ANY: Code = Code::Any;
 pub(super) const RETRY: Verdict = Verdict::retry();
 
-/// One service's rows: first status, last status, code, verdict.
-pub(super) type Block = (&'static str, Vec<(u16, u16, Code, Verdict)>);
+/// First status, last status, code, verdict.
+pub(super) type Line = (u16, u16, Code, Verdict);
+/// One service's rows.
+pub(super) type Block = (&'static str, Vec<Line>);
 
 pub(super) fn rows() -> impl Iterator<Item = Row> {
     [webpush(), fcm(), mozilla(), apple(), wns(), callee("webhook"), callee("http")]
@@ -27,8 +29,10 @@ pub(super) fn rows() -> impl Iterator<Item = Row> {
                 status: Statuses::new(first, last),
                 code,
                 verdict,
+                strike: None,
             })
         })
+        .chain(struck::rows())
 }
 
 pub(super) fn is(code: &'static str) -> Code {
@@ -59,6 +63,8 @@ fn webpush() -> Block {
         (403, 403, ANY, ResignIfStale),
         (401, 401, says("expired"), ResignOnce),
         (403, 403, says("expired"), ResignOnce),
+        // The channel has seen that the key works, and that it is the one that the subscription named.
+        (400, 403, is("key_mismatch.proven"), Gone),
         (404, 404, ANY, Gone),
         (406, 406, ANY, DropMessage),
         (408, 408, ANY, RETRY),
@@ -75,9 +81,7 @@ fn webpush() -> Block {
 fn fcm() -> Block {
     use Verdict::*;
     let mut rows = vec![
-        (403, 403, starts("invalid push subscription endpoint"), DropMessage),
         (400, 400, starts("UnauthorizedRegistration"), Config),
-        (400, 400, starts("InvalidTokenFormat"), DropMessage),
         (404, 404, starts("A valid push subscription endpoint should be specified"), Gone),
         (410, 410, starts("push subscription has unsubscribed or expired"), Gone),
     ];
@@ -97,8 +101,8 @@ fn fcm() -> Block {
             "authorization header had empty",
             "authorization header had invalid",
             "sender is not authenticated",
-            // The subscription was made with another key. Whether the address is at fault or the
-            // key cannot be seen in one answer, so nothing is erased.
+            // The subscription was made with another key. Whether the address is at fault or the key
+            // cannot be seen in one answer; where more is known, the channel says `key_mismatch`.
             "the VAPID credentials in the authorization header do not correspond",
             "the key in the authorization header does not correspond",
         ];

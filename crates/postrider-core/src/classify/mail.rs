@@ -1,7 +1,7 @@
 //! What mail servers and mail providers answer. For SMTP the status is the reply's, the service names
 //! the stage of the conversation, and the code is `x.y.z text` with the class digit of the reply.
 
-use super::built_in::{ANY, Block, RETRY, says, starts};
+use super::built_in::{ANY, Block, Line, RETRY, says, starts};
 use super::row::Verdict;
 use crate::outcome::Scope;
 
@@ -35,6 +35,16 @@ fn smtp() -> Block {
         (552, 552, says("quota"), full_mailbox()),
         (555, 555, ANY, DropMessage),
         (556, 556, ANY, Gone),
+    ];
+    rows.extend([432, 530, 534, 535, 538].map(|status| (status, status, ANY, Config)));
+    rows.extend(by_enhanced_code());
+    ("email.smtp", rows)
+}
+
+/// What an enhanced code says wins over the reply's number.
+fn by_enhanced_code() -> Vec<Line> {
+    use Verdict::*;
+    let mut rows = vec![
         (550, 559, starts("5.2.2 "), full_mailbox()),
         (550, 559, starts("5.2.3 "), DropMessage),
         (550, 559, starts("5.3.4 "), DropMessage),
@@ -43,12 +53,11 @@ fn smtp() -> Block {
         (550, 559, starts("5.6."), DropMessage),
         (550, 554, starts("5.7."), DropMessage),
     ];
-    rows.extend([432, 530, 534, 535, 538].map(|status| (status, status, ANY, Config)));
     for status in [550, 551, 553] {
         let gone = ["5.1.1 ", "5.1.2 ", "5.1.3 ", "5.1.6 ", "5.1.10 ", "5.2.1 "];
         rows.extend(gone.map(|code| (status, status, starts(code), Gone)));
     }
-    ("email.smtp", rows)
+    rows
 }
 
 /// A relay that does not want us says nothing about any recipient.
@@ -80,22 +89,21 @@ fn mail_from() -> Block {
     ("email.smtp.mail", rows)
 }
 
-/// Old servers say 552 where RFC 5321 has 452.
+/// Old servers say 552 where RFC 5321 has 452. A 550 that gives no reason is held against the mailbox.
 fn rcpt() -> Block {
     use Verdict::*;
-    let rows = vec![
+    let mut rows = vec![
         (452, 452, ANY, RETRY),
+        (550, 550, starts("5."), DropMessage),
         (552, 552, ANY, full_mailbox()),
-        (552, 552, starts("5.2.2 "), full_mailbox()),
-        (552, 552, starts("5.2.3 "), DropMessage),
-        (552, 552, starts("5.3.4 "), DropMessage),
     ];
+    rows.extend(by_enhanced_code());
     ("email.smtp.rcpt", rows)
 }
 
 /// A mailbox is emptied by a person: a few tries over a day or more, although the reply is final.
 fn full_mailbox() -> Verdict {
-    Verdict::not_before(4 * HOUR_S)
+    Verdict::not_before(8 * HOUR_S).at_most(3)
 }
 
 fn quota_spent() -> Verdict {

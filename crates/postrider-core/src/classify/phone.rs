@@ -5,8 +5,6 @@ use super::built_in::{ANY, Block, RETRY, is};
 use super::row::Verdict;
 use crate::outcome::Scope;
 
-const HOUR_S: u64 = 3600;
-
 pub(super) fn blocks() -> [Block; 3] {
     [gateway(), twilio(), smpp()]
 }
@@ -31,8 +29,8 @@ fn gateway() -> Block {
 /// Codes of the API and those that arrive later, in a status callback.
 fn twilio() -> Block {
     use Verdict::*;
-    let tomorrow = Verdict::wait(Scope::Credential, 6 * HOUR_S);
-    let codes: [(&[&'static str], Verdict); 17] = [
+    let tomorrow = Tomorrow { scope: Scope::Credential };
+    let codes: [(&[&'static str], Verdict); 16] = [
         (&["20003", "20008", "20404", "90010"], Config),
         (&["20429", "63017"], Verdict::wait(Scope::Credential, 60)),
         (&["63038", "30023"], tomorrow),
@@ -45,11 +43,10 @@ fn twilio() -> Block {
         (&["21608", "30002", "30032", "30034"], Config),
         (&["21602", "21605", "21617", "21619", "21656"], DropMessage),
         (&["21611", "30001"], Verdict::wait(Scope::Credential, 600)),
-        (&["30003"], Verdict::not_before(2 * HOUR_S)),
         (&["30006"], Gone),
-        // Blocked, filtered, suspected of fraud, or (30005, until it is said twice) unknown.
-        (&["30004", "30005", "30007", "30450", "30453"], DropMessage),
-        (&["30008"], Verdict::not_before(60)),
+        // Filtered, or suspected of fraud.
+        (&["30007", "30450", "30453"], DropMessage),
+        (&["30008"], Verdict::not_before(60).at_most(1)),
         (&["30022"], Verdict::wait(Scope::Credential, 10)),
         (&["30036"], Expired),
     ];
@@ -67,7 +64,7 @@ fn smpp() -> Block {
         (&["0x08", "0x64"], RETRY),
         (&["0x14", "0x58"], slower),
         // What they mean depends on the vendor.
-        (&["0x45", "0xfe", "0x61"], Verdict::not_before(60)),
+        (&["0x45", "0xfe", "0x61"], Verdict::not_before(60).at_most(1)),
         (&["0x0b", "0x50", "0x51"], Gone),
         (&["0x0a", "0x48", "0x49", "0x15"], Config),
         (&["0x01", "0x43", "0x62", "0xc0", "0xc1", "0xc2", "0xc3", "0xc4"], DropMessage),

@@ -1,17 +1,9 @@
 //! The rows of the two push networks that are spoken to directly. Order does not matter: the more
 //! precise row wins.
 
-use std::time::Duration;
-
 use super::built_in::{ANY, Block, RETRY, is, says, starts};
 use super::row::Verdict;
 use crate::outcome::Scope;
-
-/// Backs off by the formula, but not for less than this.
-const fn slowly(at_least_s: u64) -> Verdict {
-    let at_least = Duration::from_secs(at_least_s);
-    Verdict::Retry { scope: Scope::Target, default: None, at_least }
-}
 
 /// FCM HTTP v1. The code is `FcmError.errorCode` where the answer has one, else `error.status`. Behind
 /// an `INVALID_ARGUMENT` follows the message, behind a 429 what it is about (`.device`, `.topic`).
@@ -48,9 +40,9 @@ pub(super) fn fcm() -> Block {
         (429, 429, says(".device"), Verdict::wait(Scope::Target, 60)),
         (429, 429, says(".topic"), Verdict::wait(Scope::Target, 60)),
         (429, 429, ANY, Verdict::wait(Scope::Credential, 60)),
-        (500, 500, is("INTERNAL"), slowly(10)),
-        (503, 503, is("UNAVAILABLE"), slowly(10)),
-        (500, 599, ANY, slowly(10)),
+        (500, 500, is("INTERNAL"), Verdict::not_before(10)),
+        (503, 503, is("UNAVAILABLE"), Verdict::not_before(10)),
+        (500, 599, ANY, Verdict::not_before(10)),
     ];
     ("fcm", rows)
 }
@@ -64,7 +56,6 @@ pub(super) fn apns() -> Block {
         (200, 299, ANY, Accepted),
         (300, 399, ANY, RETRY),
         (400, 499, ANY, DropMessage),
-        (400, 400, is("BadDeviceToken"), DropMessage),
         (400, 400, is("BadDeviceToken.proven"), Gone),
         // About this device and this topic alone: no reason to hold the account up, nor to erase.
         (400, 400, is("DeviceTokenNotForTopic"), DropMessage),
@@ -76,19 +67,19 @@ pub(super) fn apns() -> Block {
         (404, 404, is("BadPath"), DropMessage),
         (405, 405, is("MethodNotAllowed"), DropMessage),
         (410, 410, is("Unregistered"), Gone),
-        (410, 410, is("Unregistered.earlier"), slowly(60)),
+        (410, 410, is("Unregistered.earlier"), Verdict::not_before(60)),
         (410, 410, is("ExpiredToken"), Gone),
         (410, 410, ANY, Gone),
         (413, 413, is("PayloadTooLarge"), DropMessage),
         (429, 429, is("TooManyProviderTokenUpdates"), Verdict::wait(Scope::Credential, 1_200)),
-        (429, 429, is("TooManyRequests"), slowly(60)),
+        (429, 429, is("TooManyRequests"), Verdict::not_before(60)),
         (429, 429, ANY, Verdict::wait(Scope::Target, 60)),
         (500, 500, is("InternalServerError"), RETRY),
         (503, 503, is("ServiceUnavailable"), RETRY),
         (503, 503, is("Shutdown"), Reconnect),
         (500, 599, ANY, RETRY),
         // Apple asks for a quarter of an hour once a quick repeat did not help.
-        (500, 599, says(".again"), slowly(900)),
+        (500, 599, says(".again"), Verdict::not_before(900)),
     ];
     let ours = [
         "BadCollapseId",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Scope;
+use crate::strikes::StrikeKind;
 
 /// "When this service answers with such a status and code, it means this."
 ///
@@ -17,6 +18,8 @@ use crate::outcome::Scope;
 /// status = 404            # or "500-599"
 /// code = "not_yet"        # optional; "not*" by its start, "*yet*" by a part
 /// outcome = "retry_backoff"
+/// retries = 1             # optional, of a retry: then it counts as refused for good
+/// strike = "endpoint"     # optional: held against the address, see [`crate::strikes`]
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
@@ -25,6 +28,8 @@ pub struct Row {
     pub status: Statuses,
     pub code: Code,
     pub verdict: Verdict,
+    /// What it blames the address for.
+    pub strike: Option<StrikeKind>,
 }
 
 impl Row {
@@ -97,11 +102,16 @@ impl Code {
 pub enum Verdict {
     Accepted,
     /// After what the provider's `Retry-After` says, else after `default`, else by the formula; in
-    /// no case before `at_least`.
+    /// no case before `at_least`. After `retries_max` retries it counts as a refusal for good.
     Retry {
         scope: Scope,
         default: Option<Duration>,
         at_least: Duration,
+        retries_max: Option<u32>,
+    },
+    /// At the next midnight (UTC), and not within the hour.
+    Tomorrow {
+        scope: Scope,
     },
     Gone,
     DropMessage,
@@ -120,19 +130,29 @@ pub enum Verdict {
 impl Verdict {
     /// By `Retry-After`, else by the formula, and for this address alone.
     pub const fn retry() -> Self {
-        Self::Retry { scope: Scope::Target, default: None, at_least: Duration::ZERO }
+        Self::not_before(0)
     }
 
     /// By `Retry-After`, else by the formula, but not sooner than this.
     pub const fn not_before(at_least_s: u64) -> Self {
         let at_least = Duration::from_secs(at_least_s);
-        Self::Retry { scope: Scope::Target, default: None, at_least }
+        Self::Retry { scope: Scope::Target, default: None, at_least, retries_max: None }
     }
 
     /// By `Retry-After`, else after `default_s`.
     pub const fn wait(scope: Scope, default_s: u64) -> Self {
         let default = Some(Duration::from_secs(default_s));
-        Self::Retry { scope, default, at_least: Duration::ZERO }
+        Self::Retry { scope, default, at_least: Duration::ZERO, retries_max: None }
+    }
+
+    /// The same with a bound to the retries.
+    pub const fn at_most(self, retries: u32) -> Self {
+        match self {
+            Self::Retry { scope, default, at_least, .. } => {
+                Self::Retry { scope, default, at_least, retries_max: Some(retries) }
+            }
+            other => other,
+        }
     }
 }
 
@@ -142,10 +162,14 @@ pub enum RowError {
     #[error("status: found {0}, allowed is a number 100…599 or a range such as \"500-599\"")]
     Status(String),
     #[error(
-        "outcome: found {0:?}, allowed is accepted, retry_backoff, retry_after, gone, drop_message, \
-         config, ambiguous, expired, resign_once, resign_if_stale or reconnect"
+        "outcome: found {0:?}, allowed is accepted, retry_backoff, retry_after, retry_tomorrow, gone, \
+         drop_message, config, ambiguous, expired, resign_once, resign_if_stale or reconnect"
     )]
     Outcome(String),
+    #[error("retries: found {0} beside {1}, allowed with retry_backoff and retry_after")]
+    Retries(u32, String),
+    #[error("strike: found {0:?}, allowed is {allowed}", allowed = strike_names())]
+    Strike(String),
     #[error("service: found nothing, allowed is a name such as webhook, http or webpush.fcm")]
     Service,
 }
@@ -166,6 +190,15 @@ struct Written {
     default_s: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at_least_s: Option<u64>,
+    /// So many retries at the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retries: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    strike: Option<String>,
+}
+
+fn strike_names() -> String {
+    StrikeKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -185,6 +218,7 @@ impl TryFrom<Written> for Row {
         Ok(Self {
             status: row.status.read()?,
             verdict: row.verdict()?,
+            strike: row.strike()?,
             code: row.code.map_or(Code::Any, read_code),
             service: row.service.into(),
         })
@@ -215,11 +249,15 @@ impl Written {
             scope: self.scope.unwrap_or(Scope::Target),
             default: default.map(Duration::from_secs),
             at_least: Duration::from_secs(self.at_least_s.unwrap_or(0)),
+            retries_max: self.retries,
         };
-        Ok(match self.outcome.as_str() {
+        let verdict = match self.outcome.as_str() {
             "accepted" => Verdict::Accepted,
             "retry_backoff" => retry(self.default_s),
             "retry_after" => retry(self.default_s.or(Some(60))),
+            "retry_tomorrow" => {
+                Verdict::Tomorrow { scope: self.scope.unwrap_or(Scope::Credential) }
+            }
             "gone" => Verdict::Gone,
             "drop_message" => Verdict::DropMessage,
             "config" => Verdict::Config,
@@ -229,7 +267,16 @@ impl Written {
             "resign_if_stale" => Verdict::ResignIfStale,
             "reconnect" => Verdict::Reconnect,
             other => return Err(RowError::Outcome(other.to_owned())),
-        })
+        };
+        match (self.retries, verdict) {
+            (None, _) | (_, Verdict::Retry { .. }) => Ok(verdict),
+            (Some(retries), _) => Err(RowError::Retries(retries, self.outcome.clone())),
+        }
+    }
+
+    fn strike(&self) -> Result<Option<StrikeKind>, RowError> {
+        let Some(name) = &self.strike else { return Ok(None) };
+        StrikeKind::parse(name).map(Some).ok_or_else(|| RowError::Strike(name.clone()))
     }
 }
 
@@ -245,22 +292,24 @@ fn read_code(text: String) -> Code {
 
 impl From<Row> for Written {
     fn from(row: Row) -> Self {
-        let (outcome, scope, default, at_least) = match row.verdict {
-            Verdict::Accepted => ("accepted", None, None, Duration::ZERO),
-            Verdict::Retry { scope, default: None, at_least } => {
-                ("retry_backoff", Some(scope), None, at_least)
+        let nothing = (None, None, Duration::ZERO, None);
+        let (outcome, (scope, default, at_least, retries)) = match row.verdict {
+            Verdict::Accepted => ("accepted", nothing),
+            Verdict::Retry { scope, default, at_least, retries_max } => {
+                let name = if default.is_none() { "retry_backoff" } else { "retry_after" };
+                (name, (Some(scope), default, at_least, retries_max))
             }
-            Verdict::Retry { scope, default, at_least } => {
-                ("retry_after", Some(scope), default, at_least)
+            Verdict::Tomorrow { scope } => {
+                ("retry_tomorrow", (Some(scope), None, Duration::ZERO, None))
             }
-            Verdict::Gone => ("gone", None, None, Duration::ZERO),
-            Verdict::DropMessage => ("drop_message", None, None, Duration::ZERO),
-            Verdict::Config => ("config", None, None, Duration::ZERO),
-            Verdict::Ambiguous => ("ambiguous", None, None, Duration::ZERO),
-            Verdict::Expired => ("expired", None, None, Duration::ZERO),
-            Verdict::ResignOnce => ("resign_once", None, None, Duration::ZERO),
-            Verdict::ResignIfStale => ("resign_if_stale", None, None, Duration::ZERO),
-            Verdict::Reconnect => ("reconnect", None, None, Duration::ZERO),
+            Verdict::Gone => ("gone", nothing),
+            Verdict::DropMessage => ("drop_message", nothing),
+            Verdict::Config => ("config", nothing),
+            Verdict::Ambiguous => ("ambiguous", nothing),
+            Verdict::Expired => ("expired", nothing),
+            Verdict::ResignOnce => ("resign_once", nothing),
+            Verdict::ResignIfStale => ("resign_if_stale", nothing),
+            Verdict::Reconnect => ("reconnect", nothing),
         };
         Self {
             service: row.service.into_owned(),
@@ -277,8 +326,10 @@ impl From<Row> for Written {
             },
             outcome: outcome.to_owned(),
             scope,
-            default_s: default.map(|d| d.as_secs()),
+            default_s: default.map(|d: Duration| d.as_secs()),
             at_least_s: (!at_least.is_zero()).then_some(at_least.as_secs()),
+            retries,
+            strike: row.strike.map(|kind| kind.name().to_owned()),
         }
     }
 }

@@ -157,7 +157,8 @@ pub trait Ledger: Send + Sync {
     async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>>;
 
     /// Forgets final deliveries (dead letters not discarded excepted) and their messages older than
-    /// `keep`, and dedup keys outside their window. Bounded work per call; answers how many
+    /// `keep`, dedup keys outside their window, and strikes that are [too
+    /// old](crate::strikes::KEPT). Bounded work per call; answers how many
     /// deliveries went, 0 when there is nothing left to do.
     async fn prune(&self, keep: Duration) -> StoreResult<u64>;
 }

@@ -14,6 +14,7 @@ use crate::delivery::{AttemptRecord, DeadReason, State};
 use crate::id::{AddressId, DeliveryId, MessageId};
 use crate::lane::{LaneId, LaneKey};
 use crate::message::{Envelope, Message, TenantId};
+use crate::strikes::{Strike, Struck};
 use crate::time::Timestamp;
 
 /// A key under which a second message is a repeat of the first.
@@ -120,6 +121,8 @@ pub struct Leased {
     pub started: bool,
     /// Where else it may go, in order.
     pub alternatives: Vec<Alternative>,
+    /// What its address was blamed for since it last worked. Empty for nearly all.
+    pub strikes: Vec<Strike>,
 }
 
 /// What a decision changes, to be written down.
@@ -152,6 +155,17 @@ pub struct Settlement {
     /// once, none where nothing was sent.
     pub attempts: Vec<AttemptRecord>,
     pub change: Change,
+    pub learned: Learned,
+}
+
+/// What an attempt taught about its address, written down with its settlement. That a delivery is
+/// `Sent` clears what its address was blamed for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Learned {
+    /// Counted by the store, by its clock.
+    pub strike: Option<Struck>,
+    /// The target with more than was known of it, for an address that is registered.
+    pub target: Option<Arc<Target>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use super::{Page, StoreResult};
 use crate::address::{Address, AddressHash, Target};
 use crate::id::{AddressId, KeyId};
 use crate::message::TenantId;
+use crate::strikes::Strike;
 use crate::time::Timestamp;
 
 /// What a caller may do with an API key.
@@ -77,10 +78,28 @@ pub struct NewAddress {
     pub hash: AddressHash,
 }
 
+/// An address that was blamed for something. Known by its hash: it need not be registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StruckAddress {
+    pub hash: AddressHash,
+    pub strikes: Vec<Strike>,
+}
+
+/// Which struck addresses to show, in order of their hashes.
+#[derive(Debug, Clone, Default)]
+pub struct StrikeFilter {
+    pub hash: Option<AddressHash>,
+    /// Only those that are suspect.
+    pub suspect: bool,
+    /// The last hash of the page before.
+    pub cursor: Option<AddressHash>,
+    pub limit: usize,
+}
+
 #[async_trait]
 pub trait Registry: Send + Sync {
     /// Registers an address; the same endpoint of the same tenant keeps its id, takes the new keys
-    /// and recipient, and is active again. The flag says whether it is new.
+    /// and recipient, and is active again and blamed for nothing. The flag says whether it is new.
     async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)>;
     async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>>;
     async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool>;
@@ -92,6 +111,16 @@ pub trait Registry: Send + Sync {
         cursor: Option<AddressId>,
         limit: usize,
     ) -> StoreResult<Page<Address, AddressId>>;
+
+    /// What addresses are blamed for since they last worked.
+    async fn strikes(
+        &self,
+        tenant: &TenantId,
+        which: StrikeFilter,
+    ) -> StoreResult<Page<StruckAddress, AddressHash>>;
+    /// Forgets what an address is blamed for, and that it is suspect; false if there was nothing. One
+    /// that is gone stays so.
+    async fn forgive(&self, tenant: &TenantId, hash: AddressHash) -> StoreResult<bool>;
 
     async fn put_api_key(&self, key: ApiKey) -> StoreResult<()>;
     async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool>;

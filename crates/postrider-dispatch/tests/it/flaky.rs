@@ -8,11 +8,11 @@ use async_trait::async_trait;
 use postrider_core::store::{
     Admission, ApiKey, Cancelled, Counts, DedupKey, DeliveryFilter, LaneDepth, Leased, Ledger,
     Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
-    Settled, Settlement, SigningKey, StoreError, StoreResult,
+    Settled, Settlement, SigningKey, StoreError, StoreResult, StrikeFilter, StruckAddress,
 };
 use postrider_core::{
-    Address, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId, TenantId,
-    Timestamp,
+    Address, AddressHash, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId,
+    TenantId, Timestamp,
 };
 use postrider_store::{ManualClock, MemoryStore};
 
@@ -196,6 +196,18 @@ impl Registry for Flaky {
         limit: usize,
     ) -> StoreResult<Page<Address, AddressId>> {
         self.inner.addresses(tenant, recipient, cursor, limit).await
+    }
+
+    async fn strikes(
+        &self,
+        tenant: &TenantId,
+        which: StrikeFilter,
+    ) -> StoreResult<Page<StruckAddress, AddressHash>> {
+        self.inner.strikes(tenant, which).await
+    }
+
+    async fn forgive(&self, tenant: &TenantId, hash: AddressHash) -> StoreResult<bool> {
+        self.inner.forgive(tenant, hash).await
     }
 
     async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {

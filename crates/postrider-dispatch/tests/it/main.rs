@@ -9,5 +9,6 @@ mod guards;
 mod lanes;
 mod parallel;
 mod scripted;
+mod strikes;
 mod templating;
 mod trouble;

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_channels::intake::{self, NetworkPolicy};
+use postrider_core::outcome::Terms;
 use postrider_core::store::{Admission, Ledger, Store, StoreError};
 use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
-    DeliveryId, Finished, LaneKey, Outcome, Report, State, TenantId, Timestamp,
+    DeliveryId, Finished, LaneKey, Outcome, Report, State, StrikeKind, TenantId, Timestamp,
 };
 use postrider_dispatch::lanes::Order;
 use postrider_dispatch::{
@@ -25,6 +26,8 @@ pub(crate) enum Event {
     Finished(State, Option<DeadReason>),
     /// The store failed.
     Trouble,
+    /// An address was blamed; the flag says that it is suspect by this.
+    Struck(StrikeKind, bool),
 }
 
 struct Ear(mpsc::UnboundedSender<Event>);
@@ -45,6 +48,10 @@ impl Observer for Ear {
         let _ = self.0.send(Event::Finished(state, reason));
     }
 
+    fn struck(&self, _: &LaneKey, _: AddressHash, kind: StrikeKind, suspected: bool) {
+        let _ = self.0.send(Event::Struck(kind, suspected));
+    }
+
     fn store_trouble(&self, _: &'static str, _: &StoreError) {
         let _ = self.0.send(Event::Trouble);
     }
@@ -55,6 +62,8 @@ impl Observer for Ear {
 pub(crate) struct Scripted {
     script: Mutex<VecDeque<Option<Outcome>>>,
     pub(crate) calls: Mutex<Vec<Attempt>>,
+    /// What goes with every answer that is no acceptance.
+    pub(crate) terms: Mutex<Terms>,
     /// A `None` in the script waits for this.
     pub(crate) hang: Notify,
 }
@@ -71,8 +80,13 @@ impl Channel for Scripted {
             self.calls.lock().unwrap().push(attempt);
             let next = self.script.lock().unwrap().pop_front().unwrap_or(Some(Outcome::Accepted));
             match next {
+                Some(Outcome::Accepted) => {
+                    let report = Report::new(Outcome::Accepted);
+                    done(Finished { slot, report, latency_ms: 1 })
+                }
                 Some(outcome) => {
-                    done(Finished { slot, report: Report::new(outcome), latency_ms: 1 })
+                    let report = Report::judged((outcome, *self.terms.lock().unwrap()));
+                    done(Finished { slot, report, latency_ms: 1 })
                 }
                 None => self.hang.notified().await,
             }
@@ -227,6 +241,11 @@ impl World {
     pub(crate) async fn event(&mut self) -> Event {
         let next = tokio::time::timeout(Duration::from_secs(10), self.events.recv());
         next.await.expect("an event within ten seconds").unwrap()
+    }
+
+    /// What was told already, if anything.
+    pub(crate) fn heard(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
     }
 
     /// Waits for the end of a delivery, whatever happens before.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use postrider_core::delivery::{AttemptRecord, Delivery};
 use postrider_core::message::Envelope;
 use postrider_core::store::{
-    Admission, Change, DedupKey, DeliveryFilter, Leased, NewDelivery, NewMessage, Settled,
+    Admission, Change, DedupKey, DeliveryFilter, Learned, Leased, NewDelivery, NewMessage, Settled,
     Settlement, Store,
 };
 use postrider_core::{
@@ -100,8 +100,18 @@ impl<'a> Bench<'a> {
         change: Change,
         attempts: Vec<AttemptRecord>,
     ) -> Settled {
-        let settlement =
-            Settlement { delivery: leased.delivery, token: leased.token, attempts, change };
+        self.settle_learned(leased, change, attempts, Learned::default()).await
+    }
+
+    pub async fn settle_learned(
+        &self,
+        leased: &Leased,
+        change: Change,
+        attempts: Vec<AttemptRecord>,
+        learned: Learned,
+    ) -> Settled {
+        let (delivery, token) = (leased.delivery, leased.token);
+        let settlement = Settlement { delivery, token, attempts, change, learned };
         self.store.settle(vec![settlement]).await.unwrap()[0]
     }
 
@@ -210,5 +220,6 @@ pub fn success(number: u32, at: Timestamp) -> AttemptRecord {
         key: None,
         next_at: None,
         counted: true,
+        strike: None,
     }
 }

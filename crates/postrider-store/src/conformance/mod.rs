@@ -14,6 +14,7 @@ mod kit;
 mod ledger;
 mod queue;
 mod registry;
+mod strikes;
 mod waiting;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub use kit::{Bench, batch, delivery_to, lane, message, success, webhook};
 pub use ledger::*;
 pub use queue::*;
 pub use registry::*;
+pub use strikes::*;
 pub use waiting::*;
 
 /// Makes the stores that the suite examines.
@@ -131,6 +133,15 @@ macro_rules! promises {
             what_arrives_in_a_lane_set_aside_wakes_nobody
             waiting_ends_when_a_lane_comes_back
             a_lane_comes_back_to_work_that_is_due_later
+            strikes_are_counted_by_kind_and_come_with_the_lease
+            a_success_clears_what_an_address_is_blamed_for
+            a_fenced_settlement_strikes_nobody
+            a_forgiven_address_starts_anew
+            an_address_that_is_gone_by_strikes_keeps_them_as_evidence
+            struck_addresses_are_listed_by_page_and_by_suspicion
+            old_strikes_are_forgotten
+            strikes_survive_a_restart
+            what_is_learned_of_a_target_is_kept_with_its_address
         }
     };
     (@each $factory:expr; $($name:ident)*) => {

@@ -98,6 +98,7 @@ pub async fn a_settlement_counts_once(bench: &Bench<'_>) {
         token: leased.token,
         attempts: Vec::new(),
         change: Change::Finish(State::Sent),
+        learned: postrider_core::store::Learned::default(),
     };
     let answers = bench.store.settle(vec![settlement.clone(), settlement]).await.unwrap();
     assert_eq!(answers, [Settled::Done, Settled::Fenced]);

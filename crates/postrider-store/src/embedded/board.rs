@@ -13,7 +13,7 @@ use postrider_core::store::{Leased, ReadyLane};
 use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
 
 use super::expiry::Expiry;
-use super::job::{Cache, Job};
+use super::job::{Blame, Cache, Job};
 use super::lanes::{Key, Lanes, Limits};
 use super::tally::Tenants;
 use crate::progress::Mark;
@@ -29,6 +29,8 @@ pub(super) struct Board {
     next_token: u64,
     marks: HashMap<u64, Mark>,
     gone: HashSet<u64>,
+    /// Who is blamed for something; what for is on disk.
+    struck: HashSet<u64>,
     hasher: RandomState,
     shown: i64,
     fresh: bool,
@@ -111,6 +113,7 @@ impl Board {
             next_token: first_token,
             marks: HashMap::new(),
             gone: HashSet::new(),
+            struck: HashSet::new(),
             hasher: RandomState::new(),
             shown: i64::MIN,
             fresh: true,
@@ -201,15 +204,15 @@ impl Board {
             Some(ended) => (ended.due, ended.job),
             None => (due, self.cache.take(seq)),
         };
-        // Whoever may be gone is looked up on disk, as is whoever is not at hand.
-        let job = job.filter(|job| !self.may_be_gone(lane, job.hash));
+        // Whoever may be gone or struck is looked up on disk, as is whoever is not at hand.
+        let job = job.filter(|job| !self.is_flagged(lane, job.hash));
         let lease = Lease { token, until, lane, due, job: job.clone(), phase: Phase::Held };
         self.leases.insert(seq, lease);
         self.ends.insert((until, seq));
         match job {
             Some(job) => {
                 self.fly(lane, &job, 1);
-                Ok(job.leased(token, false, self.mark(seq)))
+                Ok(job.leased(token, Blame::default(), self.mark(seq)))
             }
             None => Err(Unread { seq, token }),
         }
@@ -221,7 +224,7 @@ impl Board {
     }
 
     /// Completes a lease with what was read. `None` if it ended meanwhile.
-    pub(super) fn read(&mut self, unread: Unread, job: Arc<Job>, gone: bool) -> Option<Leased> {
+    pub(super) fn read(&mut self, unread: Unread, job: Arc<Job>, blame: Blame) -> Option<Leased> {
         let lease = self.leases.get_mut(&unread.seq)?;
         if lease.token != unread.token || lease.phase != Phase::Held {
             return None;
@@ -229,7 +232,7 @@ impl Board {
         let lane = lease.lane;
         lease.job = Some(job.clone());
         self.fly(lane, &job, 1);
-        Some(job.leased(unread.token, gone, self.mark(unread.seq)))
+        Some(job.leased(unread.token, blame, self.mark(unread.seq)))
     }
 
     /// Gives a lease back whose delivery could not be read this time.
@@ -391,12 +394,30 @@ impl Board {
         hasher.finish()
     }
 
-    fn may_be_gone(&self, lane: u32, hash: AddressHash) -> bool {
-        if self.gone.is_empty() {
+    fn is_flagged(&self, lane: u32, hash: AddressHash) -> bool {
+        if self.gone.is_empty() && self.struck.is_empty() {
             return false;
         }
-        let key = self.lane_key(lane);
-        key.is_some_and(|key| self.gone.contains(&self.print_of(&key.tenant, hash)))
+        let Some(key) = self.lane_key(lane) else { return false };
+        let print = self.print_of(&key.tenant, hash);
+        self.gone.contains(&print) || self.struck.contains(&print)
+    }
+
+    /// Whether an address may be blamed for something.
+    pub(super) fn is_struck(&self, tenant: &TenantId, hash: AddressHash) -> bool {
+        self.any_struck() && self.struck.contains(&self.print_of(tenant, hash))
+    }
+
+    pub(super) fn any_struck(&self) -> bool {
+        !self.struck.is_empty()
+    }
+
+    pub(super) fn mark_struck(&mut self, tenant: &TenantId, hash: AddressHash) {
+        self.struck.insert(self.print_of(tenant, hash));
+    }
+
+    pub(super) fn clear_struck(&mut self, tenant: &TenantId, hash: AddressHash) {
+        self.struck.remove(&self.print_of(tenant, hash));
     }
 
     pub(super) fn mark_gone(&mut self, tenant: &TenantId, hash: AddressHash) {

@@ -44,6 +44,8 @@ pub(super) struct Draft {
     pub(super) marks: Vec<(u64, Mark)>,
     pub(super) gone: Vec<(TenantId, AddressHash)>,
     pub(super) back: Vec<(TenantId, AddressHash)>,
+    /// Whether an address is blamed for anything now.
+    pub(super) struck: HashMap<(TenantId, AddressHash), bool>,
     /// Rows written, as a measure of how much there is to checkpoint.
     pub(super) rows: u64,
 }

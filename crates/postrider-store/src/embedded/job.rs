@@ -6,7 +6,7 @@ use std::sync::Arc;
 use postrider_core::backoff::RetryPolicy;
 use postrider_core::id::{from_order_key, order_key};
 use postrider_core::store::{Alternative, Leased};
-use postrider_core::{AddressHash, DeliveryId, Message, Target, Timestamp};
+use postrider_core::{AddressHash, DeliveryId, Message, Strike, Target, Timestamp};
 
 use crate::progress::{Mark, Progress};
 
@@ -31,6 +31,13 @@ pub(super) struct Job {
     pub(super) alternatives: Vec<Alternative>,
 }
 
+/// What is known against a job's address.
+#[derive(Debug, Default)]
+pub(super) struct Blame {
+    pub(super) gone: bool,
+    pub(super) strikes: Vec<Strike>,
+}
+
 impl Job {
     pub(super) fn id(&self) -> DeliveryId {
         DeliveryId(from_order_key(self.seq, self.tail))
@@ -40,7 +47,7 @@ impl Job {
         order_key(self.message.id.0)
     }
 
-    pub(super) fn leased(&self, token: u64, gone: bool, mark: Mark) -> Leased {
+    pub(super) fn leased(&self, token: u64, blame: Blame, mark: Mark) -> Leased {
         Leased {
             delivery: self.id(),
             token,
@@ -53,10 +60,11 @@ impl Job {
             last_delay: self.progress.last_delay,
             expires_at: self.expires,
             retry: self.retry.clone(),
-            halt: mark.halt(gone),
+            halt: mark.halt(blame.gone),
             crashes: mark.crashes,
             started: mark.started,
             alternatives: self.alternatives.clone(),
+            strikes: blame.strikes,
         }
     }
 

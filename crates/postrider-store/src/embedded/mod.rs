@@ -31,6 +31,7 @@ mod rows;
 mod schema;
 mod settle;
 mod shared;
+mod strikes;
 mod tally;
 mod writer;
 

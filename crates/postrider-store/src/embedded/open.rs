@@ -22,6 +22,7 @@ use super::reserve::Reserve;
 use super::rows::parse;
 use super::schema::open_writer;
 use super::shared::Shared;
+use super::strikes;
 use super::writer::Writer;
 use crate::ids::Ids;
 
@@ -52,6 +53,7 @@ pub(super) fn open(
     load_tenants(&conn, &mut board)?;
     load_lanes(&conn, &mut board)?;
     load_gone(&conn, &mut board)?;
+    strikes::load(&conn, &mut board)?;
     marks::count_crash(&conn, &Flight::left(&folder.flight()))?;
     marks::load(&conn, &mut board)?;
     let last_id = last_id(&conn)?;

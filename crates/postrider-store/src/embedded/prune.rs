@@ -21,6 +21,7 @@ const PRUNE_CALL: u64 = 10_000;
 impl EmbeddedStore {
     pub(super) async fn prune_in_chunks(&self, keep: Duration) -> StoreResult<u64> {
         self.errand(|writer| writer.prune_keys()).await?;
+        while self.errand(|writer| writer.prune_strikes()).await? {}
         let mut pruned = 0;
         loop {
             let (some, more) = self.errand(move |writer| writer.prune(keep)).await?;

@@ -18,12 +18,13 @@ use super::accept::NewRows;
 use super::board::{Landing, Picked, Unread, end_of};
 use super::draft::Released;
 use super::error::sql;
-use super::job::Job;
+use super::job::{Blame, Job};
 use super::lanes::Key;
 use super::reserve::Reserve;
 use super::rows::JobReader;
 use super::settle::Verdict;
 use super::shared::Shared;
+use super::strikes::strikes_of;
 use super::writer::{Order, Writer};
 use crate::wake::Work;
 
@@ -237,7 +238,7 @@ impl EmbeddedStore {
                     Err(unread) => unread,
                 };
                 match read.next() {
-                    Some(Ok(Some((job, gone)))) => leased.extend(board.read(unread, job, gone)),
+                    Some(Ok(Some((job, blame)))) => leased.extend(board.read(unread, job, blame)),
                     Some(Ok(None)) => board.settled(seq, Landing::Final, now.0),
                     Some(Err(StoreError::Corrupt(what))) => damaged.push((unread, what)),
                     Some(Err(_)) | None => board.unread(unread, None),
@@ -269,15 +270,21 @@ impl EmbeddedStore {
     }
 }
 
-type ReadJob = StoreResult<Option<(Arc<Job>, bool)>>;
+type ReadJob = StoreResult<Option<(Arc<Job>, Blame)>>;
 
 fn read_jobs(conn: &Connection, shared: &Shared, wanted: &[Unread]) -> Vec<ReadJob> {
-    let any_gone = shared.board().any_gone();
+    let (any_gone, any_struck) = {
+        let board = shared.board();
+        (board.any_gone(), board.any_struck())
+    };
     let mut reader = JobReader::new(conn);
     let mut read = |seq| {
         let Some(job) = reader.read(seq)? else { return Ok(None) };
-        let gone = any_gone && is_gone(conn, &job)?;
-        Ok(Some((Arc::new(job), gone)))
+        let tenant = &job.message.tenant;
+        let struck = any_struck && shared.board().is_struck(tenant, job.hash);
+        let strikes = if struck { strikes_of(conn, tenant, job.hash)? } else { Vec::new() };
+        let blame = Blame { gone: any_gone && is_gone(conn, &job)?, strikes };
+        Ok(Some((Arc::new(job), blame)))
     };
     wanted.iter().map(|unread| read(unread.seq)).collect()
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use postrider_core::id::{from_order_key, order_key, random_tail};
 use postrider_core::store::{
-    ApiKey, NewAddress, Page, Registry, SigningKey, SigningKind, StoreResult,
+    ApiKey, NewAddress, Page, Registry, SigningKey, SigningKind, StoreResult, StrikeFilter,
+    StruckAddress,
 };
 use postrider_core::{Address, AddressHash, AddressId, ChannelKind, KeyId, TenantId, Timestamp};
 use rusqlite::{Connection, Row, params};
@@ -14,6 +15,7 @@ use super::EmbeddedStore;
 use super::error::{damaged, sql};
 use super::reserve::Reserve;
 use super::rows::{get, parse, to_json};
+use super::strikes;
 use super::writer::Writer;
 
 #[async_trait]
@@ -78,6 +80,23 @@ impl Registry for EmbeddedStore {
                 Ok(Page { next: items.last().filter(|_| more).map(|a| a.id), items })
             })
             .await
+    }
+
+    async fn strikes(
+        &self,
+        tenant: &TenantId,
+        which: StrikeFilter,
+    ) -> StoreResult<Page<StruckAddress, AddressHash>> {
+        let tenant = tenant.clone();
+        self.shared.read(move |conn, _| strikes::page(conn, &tenant, &which)).await
+    }
+
+    async fn forgive(&self, tenant: &TenantId, hash: AddressHash) -> StoreResult<bool> {
+        let tenant = tenant.clone();
+        self.errand(move |writer| {
+            writer.transact_surely(|writer, draft| writer.forgive(&tenant, hash, draft))
+        })
+        .await
     }
 
     async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
@@ -206,6 +225,9 @@ impl Writer {
                 .and_then(|mut delete| delete.execute(params![new.tenant.as_str(), new.hash.0]))
                 .map_err(sql)?;
             draft.back.push((new.tenant.clone(), new.hash));
+            if writer.shared.board().is_struck(&new.tenant, new.hash) {
+                writer.forgive(&new.tenant, new.hash, draft)?;
+            }
             draft.rows += 1;
             let address = found.into_iter().next().ok_or_else(|| damaged("an address"))?;
             let is_new = address.id == id;

@@ -11,7 +11,7 @@ use super::error::sql;
 
 /// Each layout as a step from the one before. A new store takes them all, an older one those that
 /// it lacks.
-const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY];
+const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES];
 
 /// The layout that this program writes.
 const VERSION: i64 = STEPS.len() as i64;
@@ -87,6 +87,15 @@ CREATE TABLE expiry (
   expires INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (expires, seq)) WITHOUT ROWID;
 INSERT INTO expiry SELECT expires, seq FROM delivery WHERE due IS NOT NULL;
 INSERT INTO meta (key, value) SELECT 'swept', coalesce(max(seq) + 1, 0) FROM delivery;
+";
+
+/// What addresses are blamed for, registered or not.
+const STRIKES: &str = "
+CREATE TABLE strike (
+  tenant TEXT NOT NULL, hash BLOB NOT NULL, kind INTEGER NOT NULL, count INTEGER NOT NULL,
+  first INTEGER NOT NULL, last INTEGER NOT NULL, suspect INTEGER NOT NULL,
+  PRIMARY KEY (tenant, hash, kind)) WITHOUT ROWID;
+CREATE INDEX strike_last ON strike (last);
 ";
 
 /// A connection that may write; makes the tables if the file is new.

@@ -43,8 +43,13 @@ impl Verdict {
     }
 }
 
-/// A job that is being settled, what is marked of it, and its place in the draft.
-type Held = (Arc<Job>, Mark, usize);
+/// A job that is being settled, what is marked of it and its address, and its place in the draft.
+struct Held {
+    job: Arc<Job>,
+    mark: Mark,
+    struck: bool,
+    slot: usize,
+}
 
 impl Writer {
     pub(super) fn settle(
@@ -56,12 +61,12 @@ impl Writer {
         let held = self.hold(verdicts, draft);
         let mut answers = Vec::with_capacity(verdicts.len());
         for (verdict, held) in verdicts.iter().zip(held) {
-            let Some((job, mark, slot)) = held else {
+            let Some(held) = held else {
                 answers.push(Settled::Fenced);
                 continue;
             };
-            let landing = self.write(verdict, &job, mark, now, draft)?;
-            draft.settling[slot].1 = Some(landing);
+            let landing = self.write(verdict, &held, now, draft)?;
+            draft.settling[held.slot].1 = Some(landing);
             answers.push(Settled::Done);
         }
         Ok(answers)
@@ -75,7 +80,8 @@ impl Writer {
             let (job, mark) = board.begin_settling(seq, verdict.settlement.token)?;
             draft.settling.push((seq, None));
             let slot = draft.settling.len() - 1;
-            (job.id() == id).then_some((job, mark, slot))
+            let struck = board.is_struck(&job.message.tenant, job.hash);
+            (job.id() == id).then_some(Held { job, mark, struck, slot })
         };
         verdicts.iter().map(&mut hold).collect()
     }
@@ -83,8 +89,7 @@ impl Writer {
     fn write(
         &mut self,
         verdict: &Verdict,
-        job: &Job,
-        mark: Mark,
+        &Held { ref job, mark, struck, .. }: &Held,
         now: Timestamp,
         draft: &mut Draft,
     ) -> StoreResult<Landing> {
@@ -98,6 +103,7 @@ impl Writer {
             attempts => Some(appended(job.log.as_deref(), new.tries, attempts)?),
         };
         draft.rows += 1;
+        self.learn(verdict, job, change, struck, draft)?;
         match change {
             Change::Finish(_) | Change::Gone => self.finish(job.seq, &new, log.as_deref())?,
             Change::DeadLetter(_) => self.bury(job.seq, &new, log.as_deref())?,

@@ -375,6 +375,12 @@ impl Writer {
             for (tenant, hash) in &draft.back {
                 board.clear_gone(tenant, *hash);
             }
+            for ((tenant, hash), struck) in &draft.struck {
+                match struck {
+                    true => board.mark_struck(tenant, *hash),
+                    false => board.clear_struck(tenant, *hash),
+                }
+            }
         }
         let settled = draft.settling.iter().filter(|(_, landing)| landing.is_some());
         self.shared.flight.ended(settled.map(|(seq, _)| *seq));

@@ -210,6 +210,7 @@ impl Ledger for MemoryStore {
         let now = self.clock.now();
         let mut rows = self.rows();
         rows.dedup.retain(|_, seen| seen.expires > now);
+        rows.forget_old_strikes(now);
         let old: Vec<_> = rows
             .deliveries
             .iter()

@@ -5,6 +5,7 @@ mod ledger;
 mod queue;
 mod registry;
 mod rows;
+mod strikes;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

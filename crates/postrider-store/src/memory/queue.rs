@@ -279,7 +279,6 @@ impl Rows {
         Some(Leased {
             delivery: id,
             token,
-            message,
             target: row.target.clone()?,
             hash: row.hash,
             address_since: row.address_since,
@@ -292,16 +291,19 @@ impl Rows {
             crashes: row.mark.crashes,
             started: row.mark.started,
             alternatives: row.alternatives.clone(),
+            strikes: self.strikes_of(&message.tenant, row.hash),
+            message,
         })
     }
 
     fn settle(&mut self, settlement: Settlement, now: Timestamp) -> Settled {
-        let Settlement { delivery, token, attempts, change } = settlement;
+        let Settlement { delivery, token, attempts, change, learned } = settlement;
         let held = self.deliveries.get(&delivery).and_then(|row| row.lease);
         if held.is_none_or(|lease| lease.token != token) {
             return Settled::Fenced;
         }
         let Some(row) = self.deliveries.get(&delivery) else { return Settled::Fenced };
+        let place = (self.lane(row.lane).tenant.clone(), row.hash);
         let next = row.alternatives.first().cloned();
         let change = overruled(&change, row.mark.cancelled, next.is_some());
         let elsewhere = next.filter(|_| change == Change::Redirect);
@@ -319,22 +321,19 @@ impl Rows {
             if !matches!(change, Change::DeadLetter(_)) && row.progress.state.is_final() {
                 row.erase();
             }
-            (row.message, row.lane, row.hash, row.progress)
+            (row.message, row.lane, row.progress)
         });
-        let Some((message, lane, hash, progress)) = message else { return Settled::Fenced };
+        let Some((message, lane, progress)) = message else { return Settled::Fenced };
+        self.learn(&place, learned, &change, now);
         if change == Change::Gone {
-            let tenant = self.lane(lane).tenant.clone();
-            for address in self.addresses.values_mut() {
-                if address.tenant == tenant
-                    && address.hash == hash
-                    && address.status != AddressStatus::Gone
-                {
+            for address in self.addresses_at(&place) {
+                if address.status != AddressStatus::Gone {
                     address.status = AddressStatus::Gone;
                     address.gone_at = Some(now);
                     address.target = None;
                 }
             }
-            self.gone.insert((tenant, hash));
+            self.gone.insert(place);
         }
         self.scrub(message);
         self.fresh |= progress.state.is_pending() && self.is_news(lane, progress.due, now);

@@ -1,8 +1,10 @@
 //! The model's registry.
 
 use async_trait::async_trait;
-use postrider_core::store::{ApiKey, NewAddress, Page, Registry, SigningKey, StoreResult};
-use postrider_core::{Address, AddressId, AddressStatus, KeyId, TenantId};
+use postrider_core::store::{
+    ApiKey, NewAddress, Page, Registry, SigningKey, StoreResult, StrikeFilter, StruckAddress,
+};
+use postrider_core::{Address, AddressHash, AddressId, AddressStatus, KeyId, TenantId};
 
 use super::MemoryStore;
 
@@ -11,7 +13,9 @@ impl Registry for MemoryStore {
     async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
         let now = self.clock.now();
         let mut rows = self.rows();
-        rows.gone.remove(&(new.tenant.clone(), new.hash));
+        let place = (new.tenant.clone(), new.hash);
+        rows.gone.remove(&place);
+        rows.strikes.remove(&place);
         let known = rows
             .addresses
             .values_mut()
@@ -70,6 +74,18 @@ impl Registry for MemoryStore {
         let more = items.len() > limit;
         items.truncate(limit);
         Ok(Page { next: items.last().filter(|_| more).map(|a| a.id), items })
+    }
+
+    async fn strikes(
+        &self,
+        tenant: &TenantId,
+        which: StrikeFilter,
+    ) -> StoreResult<Page<StruckAddress, AddressHash>> {
+        Ok(self.rows().struck(tenant, &which))
+    }
+
+    async fn forgive(&self, tenant: &TenantId, hash: AddressHash) -> StoreResult<bool> {
+        Ok(self.rows().forgive(&(tenant.clone(), hash)))
     }
 
     async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {

@@ -7,7 +7,7 @@ use postrider_core::delivery::{AttemptRecord, Delivery};
 use postrider_core::store::{Alternative, ApiKey, SigningKey};
 use postrider_core::{
     Address, AddressHash, AddressId, DeliveryId, LaneId, LaneKey, Message, MessageId, State,
-    Target, TenantId, Timestamp,
+    Strike, Target, TenantId, Timestamp,
 };
 
 use postrider_core::backoff::RetryPolicy;
@@ -23,6 +23,8 @@ pub(super) struct Rows {
     pub(super) due: BTreeMap<LaneId, BTreeSet<(Timestamp, DeliveryId)>>,
     pub(super) dedup: BTreeMap<[u8; 16], Seen>,
     pub(super) gone: BTreeSet<(TenantId, AddressHash)>,
+    /// What addresses are blamed for, each kind once.
+    pub(super) strikes: BTreeMap<(TenantId, AddressHash), Vec<Strike>>,
     pub(super) addresses: BTreeMap<AddressId, Address>,
     pub(super) api_keys: Vec<ApiKey>,
     pub(super) signing_keys: Vec<SigningKey>,

@@ -14,6 +14,7 @@ use super::deliveries::{id, limit, parse};
 use super::extract::{JsonBytes, Params};
 use super::problem::{Answer, Problem};
 use super::schema::NewAddressBody;
+use super::strikes;
 use super::views::{AddressBody, AddressPage};
 
 /// Which addresses to show.
@@ -65,7 +66,7 @@ pub(crate) async fn list(
     }))
 }
 
-/// One address.
+/// One address, with what it was blamed for since it last worked.
 #[utoipa::path(get, path = "/v1/addresses/{id}", tag = "addresses", params(("id" = String, Path)),
     responses((status = 200, body = AddressBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
@@ -74,8 +75,12 @@ pub(crate) async fn show(
     Path(text): Path<String>,
 ) -> Answer<Json<AddressBody>> {
     let id: AddressId = parse("id", &text)?;
-    let found = app.store.address(&reader.tenant()?, id).await?;
-    Ok(Json(found.ok_or_else(|| Problem::not_found("address", id))?.into()))
+    let tenant = reader.tenant()?;
+    let found = app.store.address(&tenant, id).await?;
+    let address = found.ok_or_else(|| Problem::not_found("address", id))?;
+    let strikes = strikes::of(&app, &tenant, address.hash).await?;
+    let strikes = strikes.into_iter().map(Into::into).collect();
+    Ok(Json(AddressBody { strikes, ..address.into() }))
 }
 
 /// Forget an address.

@@ -14,6 +14,7 @@ use super::auth::Reader;
 use super::explain::{Explanation, Known, explain};
 use super::extract::Params;
 use super::problem::{Answer, Problem};
+use super::strikes;
 use super::views::{DeliveryBody, DeliveryPage};
 
 const LIMIT_DEFAULT: usize = 50;
@@ -102,8 +103,10 @@ pub(crate) async fn explanation(
     if let (Some(class), Some(own)) = (&mut class, own) {
         class.retry = own;
     }
+    let strikes = strikes::of(&app, &delivery.tenant, delivery.address_hash).await?;
     Ok(Json(explain(&Known {
         delivery: &delivery,
+        strikes: &strikes,
         lane: lane.as_ref(),
         standing: &standing,
         class: class.as_ref(),

@@ -23,6 +23,7 @@ mod problem;
 mod schema;
 mod settings;
 mod signing_keys;
+mod strikes;
 mod templates;
 mod views;
 
@@ -120,7 +121,8 @@ pub fn router(app: Shared) -> Router {
 }
 
 /// Calls that take query parameters; each reads its own, strictly.
-const QUERY_PATHS: [&str; 4] = ["/v1/deliveries", "/v1/dead-letters", "/v1/addresses", "/v1/lanes"];
+const QUERY_PATHS: [&str; 5] =
+    ["/v1/deliveries", "/v1/dead-letters", "/v1/addresses", "/v1/strikes", "/v1/lanes"];
 
 type Route = (&'static str, &'static [&'static str], MethodRouter<Shared>);
 
@@ -140,6 +142,8 @@ fn routes() -> Vec<Route> {
         ("/v1/dead-letters/discard", &["post"], post(dead_letters::discard)),
         ("/v1/addresses", &["get", "post"], get(addresses::list).post(addresses::create)),
         ("/v1/addresses/{id}", &["get", "delete"], get(addresses::show).delete(addresses::delete)),
+        ("/v1/strikes", &["get"], get(strikes::list)),
+        ("/v1/strikes/{hash}", &["delete"], delete(strikes::forgive)),
         ("/v1/vapid", &["get"], get(signing_keys::vapid)),
         ("/v1/vapid/rotate", &["post"], post(signing_keys::rotate_vapid)),
         ("/v1/webhook-secrets", &["get"], get(signing_keys::webhook)),

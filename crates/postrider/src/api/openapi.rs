@@ -7,7 +7,7 @@ use utoipa::{Modify, OpenApi};
 use super::settings::{classes, limits, tenants};
 use super::{
     accounts, addresses, api_keys, batch, configuration, dead_letters, deliveries, events, lanes,
-    messages, overview, signing_keys, templates,
+    messages, overview, signing_keys, strikes, templates,
 };
 
 #[derive(OpenApi)]
@@ -34,6 +34,8 @@ use super::{
         addresses::list,
         addresses::show,
         addresses::delete,
+        strikes::list,
+        strikes::forgive,
         signing_keys::vapid,
         signing_keys::rotate_vapid,
         signing_keys::webhook,

@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 
 use postrider_core::store::MessageView;
-use postrider_core::{Address, AddressStatus, AttemptRecord, Delivery, State, Timestamp};
+use postrider_core::{
+    Address, AddressStatus, AttemptRecord, Delivery, State, StrikeKind, Timestamp,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
+
+use super::strikes::StrikeBody;
 
 /// RFC 3339 in UTC, e.g. `2026-11-15T06:00:00.000Z`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -102,6 +106,9 @@ pub(crate) struct AttemptBody {
     pub next_at: Option<Time>,
     /// Whether it counts against the policy's attempts.
     pub counted: bool,
+    /// What the answer blamed the address for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strike: Option<&'static str>,
 }
 
 impl From<AttemptRecord> for AttemptBody {
@@ -119,6 +126,7 @@ impl From<AttemptRecord> for AttemptBody {
             provider_id: record.provider_id,
             next_at: record.next_at.map(Into::into),
             counted: record.counted,
+            strike: record.strike.map(StrikeKind::name),
         }
     }
 }
@@ -201,6 +209,9 @@ pub(crate) struct AddressBody {
     pub created_at: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gone_at: Option<Time>,
+    /// What it was blamed for since it last worked; only where one address is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub strikes: Vec<StrikeBody>,
 }
 
 impl From<Address> for AddressBody {
@@ -218,6 +229,7 @@ impl From<Address> for AddressBody {
             hash: address.hash.to_string(),
             created_at: address.created_at.into(),
             gone_at: address.gone_at.map(Into::into),
+            strikes: Vec::new(),
         }
     }
 }

@@ -47,6 +47,36 @@ enum AddressesCommand {
         /// adr_…
         id: String,
     },
+    /// Addresses that were blamed for something since they last worked, by hash.
+    Struck {
+        /// Only those that are suspect.
+        #[arg(long)]
+        suspect: bool,
+        #[arg(long)]
+        cursor: Option<String>,
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// Forget what an address was blamed for.
+    Forgive {
+        /// adr_…, or an address hash
+        address: String,
+    },
+}
+
+/// A line for each thing that an address was blamed for.
+fn strikes(address: &Value) -> String {
+    const COLUMNS: [(&str, &str); 5] = [
+        ("BLAMED FOR", "/kind"),
+        ("COUNT", "/count"),
+        ("FIRST", "/first_at"),
+        ("LAST", "/last_at"),
+        ("SUSPECT", "/suspect"),
+    ];
+    match items(address, "strikes") {
+        [] => String::new(),
+        strikes => format!("\n{}", table(strikes, &COLUMNS)),
+    }
 }
 
 pub(super) async fn addresses(args: AddressesArgs) -> Outcome {
@@ -67,7 +97,8 @@ pub(super) async fn addresses(args: AddressesArgs) -> Outcome {
             out.show(&page, |page| table(items(page, "items"), &COLUMNS))
         }
         AddressesCommand::Show { id } => {
-            out.show(&client.get(&format!("/v1/addresses/{}", clean(&id)?)).await?, one)
+            let address = client.get(&format!("/v1/addresses/{}", clean(&id)?)).await?;
+            out.show(&address, |address| one(address) + &strikes(address))
         }
         AddressesCommand::Add { address, recipient } => {
             let mut body: Value = serde_json::from_str(&address)
@@ -80,6 +111,27 @@ pub(super) async fn addresses(args: AddressesArgs) -> Outcome {
         AddressesCommand::Delete { id } => {
             client.delete(&format!("/v1/addresses/{}", clean(&id)?)).await?;
             out.show(&json!({"deleted": id}), |done| format!("{} deleted", cell(done, "/deleted")))
+        }
+        AddressesCommand::Struck { suspect, cursor, limit } => {
+            let suspect = suspect.then(|| "true".to_owned());
+            let query =
+                [("suspect", suspect), ("cursor", cursor), ("limit", Some(limit.to_string()))];
+            let page = client.get(&with_query("/v1/strikes", &query)).await?;
+            out.show(&page, |page| {
+                let one = |struck: &Value| cell(struck, "/hash") + &strikes(struck);
+                items(page, "items").iter().map(one).collect::<Vec<_>>().join("\n\n")
+            })
+        }
+        AddressesCommand::Forgive { address } => {
+            let mut hash = clean(&address)?.to_owned();
+            if hash.starts_with("adr_") {
+                let known = client.get(&format!("/v1/addresses/{hash}")).await?;
+                hash = cell(&known, "/hash");
+            }
+            client.delete(&format!("/v1/strikes/{hash}")).await?;
+            out.show(&json!({"forgiven": address}), |done| {
+                format!("{} forgiven", cell(done, "/forgiven"))
+            })
         }
     }
 }

@@ -74,7 +74,7 @@ enum TenantsCommand {
 
 #[derive(Debug, Subcommand)]
 enum LimitsCommand {
-    /// All limits, or those of one section: a channel, dispatch, breaker, retry_budget or capacity.
+    /// All limits, or those of one section: a channel, dispatch, breaker, retry_budget, strikes or capacity.
     Show { section: Option<String> },
     /// Change limits, at once and across restarts, over what the file says (admin key).
     Set {

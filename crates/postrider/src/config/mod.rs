@@ -24,7 +24,7 @@ pub use reference::reference;
 pub use section::Secret;
 use sections::{
     Admin, ApnsChannel, Breaker, Capacity, ChatChannel, Dispatch, EmailChannel, FcmChannel,
-    HttpChannel, Log, Network, Retention, RetryBudget, Server, SmsChannel, Store, Tenant,
+    HttpChannel, Log, Network, Retention, RetryBudget, Server, SmsChannel, Store, Strikes, Tenant,
     WebhookChannel, WebpushChannel, check_rate,
 };
 
@@ -70,6 +70,7 @@ pub struct Config {
     pub dispatch: Dispatch,
     pub breaker: Breaker,
     pub retry_budget: RetryBudget,
+    pub strikes: Strikes,
     pub capacity: Capacity,
     pub retention: Retention,
     pub log: Log,
@@ -167,6 +168,7 @@ impl Config {
         self.dispatch.validate()?;
         self.breaker.validate()?;
         self.retry_budget.validate()?;
+        self.strikes.validate()?;
         self.log.validate()?;
         for (field, found) in [
             ("webpush.timeout_s", self.webpush.timeout_s),

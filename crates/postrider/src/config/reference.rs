@@ -124,10 +124,12 @@ const CLASSIFY: &str = "
 # webhook, http, fcm, apns, webpush (any push service), webpush.fcm, webpush.mozilla, webpush.apple,
 # webpush.wns, email.smtp (or one stage of it, e.g. email.smtp.rcpt), email.ses, email.sendgrid,
 # sms.twilio, sms.NAME, chat, chat.slack, chat.discord or chat.teams; code is optional, a* matches by
-# its start, *a* by a part of it; outcome is accepted, retry_backoff, retry_after, gone, drop_message,
-# config, ambiguous, expired, resign_once, resign_if_stale or reconnect. For the two retries also:
-# scope (target, credential, host), default_s (the wait where the provider names
-# none), at_least_s.
+# its start, *a* by a part of it; outcome is accepted, retry_backoff, retry_after, retry_tomorrow
+# (midnight UTC), gone, drop_message, config, ambiguous, expired, resign_once, resign_if_stale or
+# reconnect. For retry_backoff and retry_after also: scope (target, credential, host), default_s (the
+# wait where the provider names none), at_least_s, and retries: so many at the most, then it was refused
+# for good. strike holds the answer against the address: endpoint, mailbox, number, unreachable, blocked,
+# device, key, host or failing; see [strikes].
 # [[classify]]
 # service = \"webhook\"
 # status = 404                   # or \"500-599\"

@@ -13,6 +13,7 @@ const SECTIONS: [&str; 9] = [
     "dispatch",
     "breaker",
     "retry_budget",
+    "strikes",
     "capacity",
     "retention",
     "templates",

@@ -21,7 +21,7 @@ pub enum Kind {
 }
 
 /// Sections that can be set by API, as far as their settings can change without a restart.
-const LIMITS: [&str; 12] = [
+const LIMITS: [&str; 13] = [
     "webpush",
     "webhook",
     "http",
@@ -33,6 +33,7 @@ const LIMITS: [&str; 12] = [
     "dispatch",
     "breaker",
     "retry_budget",
+    "strikes",
     "capacity",
 ];
 

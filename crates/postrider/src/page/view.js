@@ -220,6 +220,7 @@ export function drawAccounts(accounts) {
 // A provider's status says more than its words; its words only where they add something.
 function answer(attempt) {
   const words = [attempt.status, attempt.code, attempt.detail === attempt.code ? null : attempt.detail].filter(Boolean);
+  if (attempt.strike) words.push(`held against the address: ${attempt.strike}`);
   return words.join(" · ") || attempt.outcome;
 }
 function kind(attempt) {
@@ -285,7 +286,7 @@ export function drawDetail(why, act) {
     cell("", {}, `${i + 1}`),
     cell("At (UTC)", { class: "time" }, clock(a.at), make("span", { class: "quiet" }, i ? " +" + span((Date.parse(a.at) - Date.parse(d.log[i - 1].at)) / 1000) : "")),
     cell("Answer", {}, make("span", {}, make("span", { class: "try " + kind(a) }, String(a.status || a.outcome)), " ",
-      [a.code, a.detail === a.code ? null : a.detail].filter(Boolean).join(" · "), a.retry_after ? ` · Retry-After ${a.retry_after}` : "")),
+      [a.code, a.detail === a.code ? null : a.detail, a.strike ? `held against the address: ${a.strike}` : null].filter(Boolean).join(" · "), a.retry_after ? ` · Retry-After ${a.retry_after}` : "")),
     cell("Took", {}, `${a.latency_ms} ms`),
     cell("Then", {}, (THEN[a.decision] || a.decision) + (a.next_at ? ` at ${clock(a.next_at)}` : "") + (a.counted ? "" : ", not counted"))));
   const head = make("tr", {}, ...["", "At (UTC)", "Answer", "Took", "Then"].map((text) => make("th", { scope: "col" }, text)));

@@ -140,6 +140,7 @@ fn limits(config: &Config) -> Limits {
         tenant_rates: tenant_rates(config),
         weights: config.tenants.iter().map(|(n, t)| (TenantId::new(n), t.weight)).collect(),
         retry_budget: config.retry_budget.policy(),
+        strikes: config.strikes.rules(),
     }
 }
 

@@ -1,7 +1,10 @@
 //! Live events: what happens to deliveries and their lanes, to whoever listens at this moment. Keeps nothing; a
 //! listener that is too slow is told how much it missed.
 
-use postrider_core::{AttemptRecord, DeadReason, DeliveryId, LaneKey, State, TenantId, Timestamp};
+use postrider_core::{
+    AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State, StrikeKind, TenantId,
+    Timestamp,
+};
 use serde::Serialize;
 use tokio::sync::broadcast;
 use utoipa::ToSchema;
@@ -12,9 +15,9 @@ const BEHIND_MAX: usize = 4096;
 /// One thing that happened to one delivery, or to a lane.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct EventBody {
-    /// `attempted`, `finished` or `lane`.
+    /// `attempted`, `finished`, `lane` or `address`.
     pub kind: &'static str,
-    /// `dlv_…`; absent where it is about the lane.
+    /// `dlv_…`; absent where it is about the lane or an address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<String>,
     pub tenant: String,
@@ -35,7 +38,8 @@ pub struct EventBody {
     pub outcome: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
-    /// Lane: `breaker_opened`, `retry_storm`, `credential_refused`, `mass_gone`, …
+    /// Lane: `breaker_opened`, `retry_storm`, `credential_refused`, `mass_gone`, … Address: `strike`, or
+    /// `suspect`: ask its owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<&'static str>,
     /// Lane: the provider's origin.
@@ -44,6 +48,11 @@ pub struct EventBody {
     /// Lane: until when it waits, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<i64>,
+    /// Address: its hash, and what it is blamed for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address_hash: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strike: Option<&'static str>,
 }
 
 /// Where events are told and heard.
@@ -93,6 +102,21 @@ impl Events {
         });
     }
 
+    pub(super) fn address(
+        &self,
+        lane: &LaneKey,
+        address: AddressHash,
+        event: &'static str,
+        kind: StrikeKind,
+    ) {
+        self.tell(|| EventBody {
+            event: Some(event),
+            address_hash: Some(address.to_string()),
+            strike: Some(kind.name()),
+            ..EventBody::about("address", lane, None)
+        });
+    }
+
     /// Without a listener an event is not even made.
     fn tell(&self, event: impl FnOnce() -> EventBody) {
         if self.0.receiver_count() > 0 {
@@ -118,6 +142,8 @@ impl EventBody {
             event: None,
             provider: None,
             until_ms: None,
+            address_hash: None,
+            strike: None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use postrider_core::{ChannelKind, LaneKey};
+use postrider_core::{ChannelKind, LaneKey, StrikeKind};
 use prometheus_client::encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder};
 
 /// Distinct providers that get a label of their own.
@@ -39,6 +39,17 @@ pub(super) struct OutcomeLabel(pub(super) &'static str);
 impl EncodeLabelSet for OutcomeLabel {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
         ("outcome", self.0).encode(encoder.encode_label())
+    }
+}
+
+/// What an address of a channel was blamed for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct StrikeLabels(pub(super) ChannelKind, pub(super) StrikeKind);
+
+impl EncodeLabelSet for StrikeLabels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        ("channel", self.0.name()).encode(encoder.encode_label())?;
+        ("kind", self.1.name()).encode(encoder.encode_label())
     }
 }
 

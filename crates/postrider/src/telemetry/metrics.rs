@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 
 use super::accounts::AccountMetrics;
 use super::events::Events;
-use super::labels::{LaneLabels, OutcomeLabel, Providers};
+use super::labels::{LaneLabels, OutcomeLabel, Providers, StrikeLabels};
 use super::rates::{RatesBody, Totals, TotalsBody, count};
 
 type Histograms = Family<LaneLabels, Histogram, fn() -> Histogram>;
@@ -38,6 +38,7 @@ pub struct Metrics {
     pub(super) age_seconds: Histograms,
     pub(super) lane_events: Family<LaneLabels, Counter>,
     pub(super) fenced: Counter,
+    pub(super) strikes: Family<StrikeLabels, Counter>,
     pub(super) store_errors: Family<OutcomeLabel, Counter>,
     deliveries: Family<OutcomeLabel, Gauge>,
     dead_letters: Family<OutcomeLabel, Gauge>,
@@ -73,6 +74,7 @@ impl Metrics {
             age_seconds: Family::new_with_constructor(ages),
             lane_events: Family::default(),
             fenced: Counter::default(),
+            strikes: Family::default(),
             store_errors: Family::default(),
             deliveries: Family::default(),
             dead_letters: Family::default(),
@@ -113,6 +115,11 @@ impl Metrics {
             self.lane_events.clone(),
         );
         registry.register("fenced", "Settlements refused as too late", self.fenced.clone());
+        registry.register(
+            "strikes",
+            "Answers that blame their address, by what for",
+            self.strikes.clone(),
+        );
         registry.register("store_errors", "Failures of the store", self.store_errors.clone());
         registry.register("deliveries", "Deliveries in each state", self.deliveries.clone());
         registry.register("dead_letters", "Dead letters by reason", self.dead_letters.clone());

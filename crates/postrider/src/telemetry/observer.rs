@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use postrider_core::store::StoreError;
-use postrider_core::{AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State};
+use postrider_core::{
+    AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State, StrikeKind,
+};
 use postrider_dispatch::{LaneEvent, Observer};
 
 use super::Metrics;
-use super::labels::OutcomeLabel;
+use super::labels::{OutcomeLabel, StrikeLabels};
 use super::rates::count;
 
 impl Observer for Metrics {
@@ -89,6 +91,15 @@ impl Observer for Metrics {
                 tracing::warn!(%lane, event = name, until, "retries hardly succeed; its lanes wait");
             }
             _ => tracing::warn!(%lane, event = name, until, "a provider fails; its lanes wait"),
+        }
+    }
+
+    fn struck(&self, lane: &LaneKey, address: AddressHash, kind: StrikeKind, suspected: bool) {
+        self.strikes.get_or_create(&StrikeLabels(lane.channel, kind)).inc();
+        let event = if suspected { "suspect" } else { "strike" };
+        self.events.address(lane, address, event, kind);
+        if suspected {
+            tracing::warn!(%lane, %address, kind = kind.name(), "an address is suspect; ask its owner");
         }
     }
 

@@ -5,7 +5,7 @@ mod remedies;
 mod words;
 
 use postrider_core::store::LaneDepth;
-use postrider_core::{Class, DeadReason, Delivery, State, Timestamp};
+use postrider_core::{Class, DeadReason, Delivery, State, Strike, Timestamp};
 use postrider_dispatch::lanes::Standing;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -49,6 +49,8 @@ pub(crate) struct GateVerdict {
 /// All that an explanation is made from.
 pub(crate) struct Known<'a> {
     pub delivery: &'a Delivery,
+    /// What its address was blamed for since it last worked.
+    pub strikes: &'a [Strike],
     /// Its lane, while something is pending there.
     pub lane: Option<&'a LaneDepth>,
     pub standing: &'a Standing,
@@ -112,11 +114,7 @@ fn gates(known: &Known<'_>) -> Vec<GateVerdict> {
     let mut gates = vec![
         gate("not cancelled", !is_cancelled, format!("state {}", delivery.state)),
         gate("not expired", not_expired, format!("expires at {}", delivery.expires_at)),
-        gate(
-            "address alive",
-            delivery.state != State::Gone,
-            format!("address hash {}", delivery.address_hash),
-        ),
+        gate("address alive", delivery.state != State::Gone, words::address(known)),
     ];
     if let Some(class) = known.class {
         let allowed = class.retry.retries + 1;

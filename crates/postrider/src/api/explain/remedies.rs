@@ -38,6 +38,12 @@ pub(super) fn can_do(known: &Known<'_>) -> Vec<String> {
     if known.is_pending() && !known.dispatches {
         steps.push("start the server with server.role = \"all\"".into());
     }
+    if known.strikes.iter().any(|strike| strike.suspect) && delivery.state != State::Gone {
+        steps.push(format!(
+            "ask the owner of the address; `postrider addresses forgive {}` if it is well",
+            delivery.address_hash
+        ));
+    }
     if let (Some(lane), Some(_)) = (known.lane, known.held()) {
         steps.extend(lanes::can_do(lane.id, known.standing));
     }

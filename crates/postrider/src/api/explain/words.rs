@@ -1,7 +1,7 @@
 //! What is known about a delivery, in sentences for a person.
 
 use postrider_core::class::WhenOpen;
-use postrider_core::{AttemptRecord, DeadReason, Delivery, State, Timestamp};
+use postrider_core::{AttemptRecord, DeadReason, Delivery, State, Strike, StrikeKind, Timestamp};
 
 use super::Known;
 
@@ -112,6 +112,19 @@ fn dead(known: &Known<'_>, last: &str, at: Timestamp) -> String {
     format!("It is a dead letter since {at}, reason {reason}: {why} ({last}).")
 }
 
+/// The address, and what it was blamed for. That a receiver fails is told by its attempts until it
+/// matters.
+pub(super) fn address(known: &Known<'_>) -> String {
+    let mut text = format!("address hash {}", known.delivery.address_hash);
+    let told = |strike: &&Strike| strike.suspect || strike.kind != StrikeKind::Failing;
+    for strike in known.strikes.iter().filter(told) {
+        let Strike { kind, count, first_at, .. } = strike;
+        let suspect = if strike.suspect { ", suspect" } else { "" };
+        text.push_str(&format!("; blamed {count} × for {kind} since {first_at}{suspect}"));
+    }
+    text
+}
+
 /// The last attempt in a few words.
 fn last_answer(delivery: &Delivery) -> String {
     delivery.log.last().map_or_else(|| "never attempted".to_owned(), in_short)
@@ -125,6 +138,7 @@ fn in_short(attempt: &AttemptRecord) -> String {
         words.push(attempt.outcome.to_string());
     }
     words.extend(attempt.retry_after.as_ref().map(|r| format!("Retry-After {r}")));
+    words.extend(attempt.strike.map(|kind| format!("held against its address: {kind}")));
     words.join(", ")
 }
 

@@ -4,6 +4,7 @@ mod channels;
 mod mail;
 mod policy;
 mod push;
+mod strikes;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,8 +18,9 @@ pub(super) use policy::check_rate;
 pub(crate) use policy::rate;
 pub use policy::{Breaker, Capacity, Dispatch, RetryBudget, Tenant};
 pub use push::{ApnsChannel, FcmChannel};
+pub use strikes::Strikes;
 
-pub(super) const ALL: [SectionInfo; 18] = [
+pub(super) const ALL: [SectionInfo; 19] = [
     Server::INFO,
     Admin::INFO,
     Store::INFO,
@@ -34,6 +36,7 @@ pub(super) const ALL: [SectionInfo; 18] = [
     Dispatch::INFO,
     Breaker::INFO,
     RetryBudget::INFO,
+    Strikes::INFO,
     Capacity::INFO,
     Retention::INFO,
     Log::INFO,

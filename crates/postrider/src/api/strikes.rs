@@ -1,0 +1,132 @@
+//! What addresses are blamed for: look, and forgive. An address is named by its hash, because it need
+//! not be registered.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use postrider_core::store::{StrikeFilter, StruckAddress};
+use postrider_core::{AddressHash, Strike, TenantId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Shared;
+use super::auth::{Reader, Sender};
+use super::deliveries::{limit, named};
+use super::extract::Params;
+use super::problem::{Answer, Problem};
+use super::views::Time;
+
+/// What an address was blamed for, since it last worked.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct StrikeBody {
+    /// `endpoint`, `mailbox`, `number`, `unreachable`, `blocked`, `device`, `key`, `host` or `failing`.
+    pub kind: &'static str,
+    pub count: u32,
+    pub first_at: Time,
+    pub last_at: Time,
+    /// The address is suspect for it: ask its owner.
+    pub suspect: bool,
+}
+
+impl From<Strike> for StrikeBody {
+    fn from(strike: Strike) -> Self {
+        Self {
+            kind: strike.kind.name(),
+            count: strike.count,
+            first_at: strike.first_at.into(),
+            last_at: strike.last_at.into(),
+            suspect: strike.suspect,
+        }
+    }
+}
+
+/// An address that was blamed for something.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct StruckBody {
+    /// The `address_hash` of its deliveries.
+    pub hash: String,
+    pub suspect: bool,
+    pub strikes: Vec<StrikeBody>,
+}
+
+impl From<StruckAddress> for StruckBody {
+    fn from(struck: StruckAddress) -> Self {
+        Self {
+            hash: struck.hash.to_string(),
+            suspect: struck.strikes.iter().any(|strike| strike.suspect),
+            strikes: struck.strikes.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// A page of addresses that were blamed for something, by hash.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct StruckPage {
+    pub items: Vec<StruckBody>,
+    pub next: Option<String>,
+}
+
+/// Which of them to show.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct StrikeQuery {
+    /// `true`: only those that are suspect.
+    pub suspect: bool,
+    pub cursor: Option<String>,
+    /// 1 to 1000, 50 if absent.
+    pub limit: Option<usize>,
+}
+
+/// Addresses that were blamed for something since they last worked.
+#[utoipa::path(get, path = "/v1/strikes", tag = "addresses", params(StrikeQuery),
+    responses((status = 200, body = StruckPage), (status = "4XX", body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<Shared>,
+    reader: Reader,
+    Params(query): Params<StrikeQuery>,
+) -> Answer<Json<StruckPage>> {
+    let cursor = hash("cursor", query.cursor)?;
+    let which =
+        StrikeFilter { suspect: query.suspect, cursor, limit: limit(query.limit)?, hash: None };
+    let page = app.store.strikes(&reader.tenant()?, which).await?;
+    Ok(Json(StruckPage {
+        items: page.items.into_iter().map(Into::into).collect(),
+        next: page.next.map(|hash| hash.to_string()),
+    }))
+}
+
+/// Forget what an address was blamed for; one that was suspect is active again.
+#[utoipa::path(delete, path = "/v1/strikes/{hash}", tag = "addresses", params(("hash" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub(crate) async fn forgive(
+    State(app): State<Shared>,
+    sender: Sender,
+    Path(text): Path<String>,
+) -> Answer<StatusCode> {
+    let Some(hash) = hash("hash", Some(text))? else {
+        return Err(Problem::field("hash", "nothing", HASH.to_owned()));
+    };
+    if !app.store.forgive(&sender.tenant, hash).await? {
+        return Err(Problem::not_found("struck address", hash));
+    }
+    super::audit(&sender.caller, "address.forgive", &hash, 1);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What one address was blamed for.
+pub(crate) async fn of(app: &Shared, tenant: &TenantId, hash: AddressHash) -> Answer<Vec<Strike>> {
+    let which = StrikeFilter { hash: Some(hash), limit: 1, ..StrikeFilter::default() };
+    let found = app.store.strikes(tenant, which).await?.items;
+    Ok(found.into_iter().flat_map(|struck| struck.strikes).collect())
+}
+
+const HASH: &str = "an address hash of 32 hexadecimal digits";
+
+fn hash(field: &str, text: Option<String>) -> Answer<Option<AddressHash>> {
+    let parse = |text: &str| {
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32)?;
+        Some(AddressHash(number.to_be_bytes()))
+    };
+    named(field, text, parse, || HASH.to_owned())
+}
