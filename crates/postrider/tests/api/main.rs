@@ -15,5 +15,6 @@ mod reload;
 mod rights;
 mod server;
 mod settings;
+mod strikes;
 mod templates;
 mod trouble;

@@ -103,3 +103,33 @@ async fn discarded() {
     stage.post("/v1/dead-letters/discard", &json!({"ids": [id]})).await;
     stage.explained("dead_discarded", &id, "failed").await;
 }
+
+const STRIKES: &str = r#"
+[[classify]]
+service = "webhook"
+status = 404
+outcome = "drop_message"
+strike = "number"
+[[classify]]
+service = "webhook"
+status = 422
+outcome = "drop_message"
+strike = "blocked"
+[strikes]
+blocked = 1
+"#;
+
+#[tokio::test]
+async fn gone_after_two_strikes() {
+    let stage = Stage::with(STRIKES).await;
+    stage.sent_into("failed", "a", &["404"], json!({})).await;
+    let id = stage.send("a", &["404"], json!({})).await;
+    stage.explained("gone_by_strikes", &id, "gone").await;
+}
+
+#[tokio::test]
+async fn refused_by_an_address_that_is_suspect() {
+    let stage = Stage::with(STRIKES).await;
+    let id = stage.send("a", &["422"], json!({})).await;
+    stage.explained("dead_suspect", &id, "failed").await;
+}
