@@ -1,12 +1,14 @@
 //! What the tables say beside the outcome: how often a refusal is retried at the most, what is held
 //! against an address, and what waits for the next day.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use postrider_core::classify::{Answer, Row, Table, classify, judge};
 use postrider_core::outcome::Terms;
 use postrider_core::{Outcome, Scope, StrikeKind, Timestamp};
 
+static TABLE: LazyLock<Table> = LazyLock::new(Table::built_in);
 const NOW: Timestamp = Timestamp(1_800_000_000_000); // 2027-01-15T08:00:00Z
 
 fn answer<'a>(service: &'a str, status: u16, code: &'a str) -> Answer<'a> {
@@ -14,7 +16,7 @@ fn answer<'a>(service: &'a str, status: u16, code: &'a str) -> Answer<'a> {
 }
 
 fn terms(service: &str, status: u16, code: &str) -> Terms {
-    judge(&Table::built_in(), &answer(service, status, code), NOW).1
+    judge(&TABLE, &answer(service, status, code), NOW).1
 }
 
 #[track_caller]
@@ -28,7 +30,7 @@ fn an_endpoint_that_google_calls_invalid_strikes_and_drops_only_the_message() {
         [(403, "invalid push subscription endpoint."), (400, "InvalidTokenFormat: x")]
     {
         strikes("webpush.fcm", status, code, StrikeKind::Endpoint);
-        let found = classify(&Table::built_in(), &answer("webpush.fcm", status, code), NOW);
+        let found = classify(&TABLE, &answer("webpush.fcm", status, code), NOW);
         assert_eq!(found, Outcome::DropMessage);
     }
     assert_eq!(terms("webpush.fcm", 400, "UnauthorizedRegistration"), Terms::default());
@@ -42,7 +44,7 @@ fn a_mailbox_refused_at_rcpt_strikes_only_without_an_enhanced_code() {
         assert_eq!(terms("email.smtp.rcpt", 550, code).strike, None, "{code}");
     }
     assert_eq!(terms("email.smtp.dot", 550, "rejected").strike, None, "about the mail");
-    let found = |code| classify(&Table::built_in(), &answer("email.smtp.rcpt", 550, code), NOW);
+    let found = |code| classify(&TABLE, &answer("email.smtp.rcpt", 550, code), NOW);
     assert_eq!(found("5.1.10 null MX"), Outcome::Gone, "an enhanced code decides alone");
     assert_eq!(found("5.7.1 policy"), Outcome::DropMessage);
 }
@@ -70,7 +72,7 @@ fn a_subscription_of_another_key_is_asked_to_resubscribe_and_gone_only_where_pro
     for service in ["webpush.fcm", "webpush.apple", "webpush"] {
         for status in [400, 403] {
             strikes(service, status, "key_mismatch.resubscribe", StrikeKind::Key);
-            let found = |code| classify(&Table::built_in(), &answer(service, status, code), NOW);
+            let found = |code| classify(&TABLE, &answer(service, status, code), NOW);
             assert_eq!(found("key_mismatch.resubscribe"), Outcome::DropMessage);
             assert_eq!(found("key_mismatch.proven"), Outcome::Gone);
         }
@@ -99,7 +101,7 @@ fn refusals_that_are_final_in_themselves_are_retried_a_bounded_number_of_times()
 fn a_quota_of_a_day_waits_for_the_next_midnight_and_at_least_an_hour() {
     let wait = |at_h: u64, code| {
         let now = NOW + Duration::from_secs(3600 * at_h);
-        classify(&Table::built_in(), &answer("sms.twilio", 429, code), now)
+        classify(&TABLE, &answer("sms.twilio", 429, code), now)
     };
     let hours = |h: u64| Outcome::RetryAfter {
         after: Duration::from_secs(3600 * h),
@@ -111,7 +113,7 @@ fn a_quota_of_a_day_waits_for_the_next_midnight_and_at_least_an_hour() {
         assert_eq!(wait(16, code), hours(24), "midnight itself is the new day");
     }
     let late = NOW + Duration::from_secs(15 * 3600 + 1800);
-    let found = classify(&Table::built_in(), &answer("sms.twilio", 429, "63038"), late);
+    let found = classify(&TABLE, &answer("sms.twilio", 429, "63038"), late);
     assert_eq!(found, hours(1), "half an hour before midnight");
 }
 

@@ -35,16 +35,6 @@ fn smtp() -> Block {
         (552, 552, says("quota"), full_mailbox()),
         (555, 555, ANY, DropMessage),
         (556, 556, ANY, Gone),
-    ];
-    rows.extend([432, 530, 534, 535, 538].map(|status| (status, status, ANY, Config)));
-    rows.extend(by_enhanced_code());
-    ("email.smtp", rows)
-}
-
-/// What an enhanced code says wins over the reply's number.
-fn by_enhanced_code() -> Vec<Line> {
-    use Verdict::*;
-    let mut rows = vec![
         (550, 559, starts("5.2.2 "), full_mailbox()),
         (550, 559, starts("5.2.3 "), DropMessage),
         (550, 559, starts("5.3.4 "), DropMessage),
@@ -53,11 +43,16 @@ fn by_enhanced_code() -> Vec<Line> {
         (550, 559, starts("5.6."), DropMessage),
         (550, 554, starts("5.7."), DropMessage),
     ];
+    rows.extend([432, 530, 534, 535, 538].map(|status| (status, status, ANY, Config)));
     for status in [550, 551, 553] {
-        let gone = ["5.1.1 ", "5.1.2 ", "5.1.3 ", "5.1.6 ", "5.1.10 ", "5.2.1 "];
-        rows.extend(gone.map(|code| (status, status, starts(code), Gone)));
+        rows.extend(no_such_mailbox(status));
     }
-    rows
+    ("email.smtp", rows)
+}
+
+fn no_such_mailbox(status: u16) -> [Line; 6] {
+    ["5.1.1 ", "5.1.2 ", "5.1.3 ", "5.1.6 ", "5.1.10 ", "5.2.1 "]
+        .map(|code| (status, status, starts(code), Verdict::Gone))
 }
 
 /// A relay that does not want us says nothing about any recipient.
@@ -89,15 +84,20 @@ fn mail_from() -> Block {
     ("email.smtp.mail", rows)
 }
 
-/// Old servers say 552 where RFC 5321 has 452. A 550 that gives no reason is held against the mailbox.
+/// Old servers say 552 where RFC 5321 has 452. A 550 that gives no reason is held against the mailbox; what
+/// an enhanced code says stays as it is.
 fn rcpt() -> Block {
     use Verdict::*;
     let mut rows = vec![
         (452, 452, ANY, RETRY),
         (550, 550, starts("5."), DropMessage),
+        (550, 550, starts("5.2.2 "), full_mailbox()),
         (552, 552, ANY, full_mailbox()),
+        (552, 552, starts("5.2.2 "), full_mailbox()),
+        (552, 552, starts("5.2.3 "), DropMessage),
+        (552, 552, starts("5.3.4 "), DropMessage),
     ];
-    rows.extend(by_enhanced_code());
+    rows.extend(no_such_mailbox(550));
     ("email.smtp.rcpt", rows)
 }
 
