@@ -6,7 +6,7 @@ use super::Reloaded;
 use crate::config::{Config, ConfigError};
 
 /// Sections whose every setting can change while the server runs.
-const SECTIONS: [&str; 9] = [
+const SECTIONS: [&str; 10] = [
     "classes",
     "tenants",
     "classify",
