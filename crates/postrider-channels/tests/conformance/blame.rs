@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::{Attempt, ChannelKind, KeyId, Outcome, Report, StrikeKind, Target};
+use postrider_core::{Attempt, KeyId, Outcome, Report, StrikeKind, Target};
 
 use crate::provider::{Answer, Line, Provider};
-use crate::rig::Rig;
+use crate::rig::{Rig, Subject};
 
 const MISMATCH: &str = "the VAPID credentials in the authorization header do not correspond to \
                         the credentials used to create the subscriptions.";
