@@ -21,7 +21,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use postrider_core::classify::{Answer, judge};
 use postrider_core::content::Content;
-use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
+use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, ttl};
 use tokio::time::Instant;
 
 pub use account::{EmailAccount, EmailProvider};
@@ -118,13 +118,16 @@ impl EmailChannel {
     ) -> Report {
         let deadline = Instant::now() + self.wiring.attempt_timeout;
         let recipient = attempt.target.place();
-        let parcel = Parcel {
-            delivery: attempt.delivery,
-            sender: return_path.to_owned(),
-            recipient: recipient.to_owned(),
-            mail,
+        let in_time = || {
+            let now = self.wiring.clock.now();
+            (now < attempt.expires_at).then(|| Parcel {
+                delivery: attempt.delivery,
+                sender: return_path.to_owned(),
+                recipient: recipient.to_owned(),
+                mail,
+                left_s: ttl::remaining_s(attempt.message.ttl_s, attempt.expires_at, now),
+            })
         };
-        let in_time = || (self.wiring.clock.now() < attempt.expires_at).then_some(parcel);
         match relay.send(deadline, in_time).await {
             None => *ended(Outcome::Expired, "ttl"),
             Some(end) => self.judge_smtp(end, recipient),

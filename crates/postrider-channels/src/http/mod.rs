@@ -16,7 +16,7 @@ pub use credentials::{Credentials, EnvAndFiles};
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};
 use crate::scrub;
-use crate::webhook::{IDEMPOTENCY_KEY, TRACEPARENT};
+use crate::webhook::{EXPIRES, IDEMPOTENCY_KEY, TRACEPARENT};
 
 pub struct HttpChannel {
     wiring: Wiring,
@@ -108,7 +108,7 @@ impl HttpChannel {
         Ok(Call { endpoint, request: Request { method, headers: sent, body: body.bytes } })
     }
 
-    /// Who sends it, under which key it is a repeat, to which trace it belongs, by which right.
+    /// Who sends it, until when it is of use, under which key it is a repeat, to which trace it belongs, by which right.
     fn add_ours(
         &self,
         attempt: &Attempt,
@@ -117,6 +117,7 @@ impl HttpChannel {
     ) -> Result<(), Ended> {
         let envelope = &attempt.message.envelope;
         headers.entry(USER_AGENT).or_insert(crate::webpush::AGENT);
+        headers.entry(EXPIRES).or_insert_with(|| HeaderValue::from(attempt.expires_at.as_secs()));
         if !headers.contains_key(IDEMPOTENCY_KEY) {
             let own = envelope.idempotency_key.as_deref().map(HeaderValue::from_str);
             let key = match own {

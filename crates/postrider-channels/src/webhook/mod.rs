@@ -53,6 +53,8 @@ const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// When the message ends, in seconds since 1970: for receivers that keep it before they act on it.
+pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("postrider-expires");
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -135,6 +137,7 @@ fn headers(attempt: &Attempt, call: &Call, now: Timestamp) -> HeaderMap {
     headers.insert(CONTENT_TYPE, JSON);
     headers.insert(USER_AGENT, crate::webpush::AGENT);
     headers.insert(TIMESTAMP, HeaderValue::from(now.as_secs()));
+    headers.insert(EXPIRES, HeaderValue::from(attempt.expires_at.as_secs()));
     let signature = sign(&call.secrets, &call.id, now.as_secs(), &call.body);
     if let Ok(signature) = HeaderValue::try_from(signature) {
         headers.insert(SIGNATURE, signature);

@@ -182,6 +182,7 @@ async fn a_webhook_is_signed_and_carries_its_delivery_as_key() {
     assert_eq!(header(&received, "webhook-id"), Some("dlv_00000000000000000000000009"));
     assert_eq!(header(&received, "idempotency-key"), Some("dlv_00000000000000000000000009"));
     assert_eq!(header(&received, "webhook-timestamp"), Some("1800000000"));
+    assert_eq!(header(&received, "postrider-expires"), Some("1800003600"));
     assert!(header(&received, "traceparent").unwrap().starts_with("00-0af7"));
     assert_eq!(
         received.body,
@@ -279,6 +280,7 @@ async fn a_plain_request_goes_out_as_written_with_its_credential() {
     assert_eq!(header(&received, "x-own"), Some("1"));
     assert_eq!(header(&received, "authorization"), Some("Bearer t0ken"));
     assert_eq!(header(&received, "idempotency-key"), Some("order-91"));
+    assert_eq!(header(&received, "postrider-expires"), Some("1800003600"));
     assert!(received.headers.keys().all(|name| !name.as_str().starts_with("webhook-")));
 }
 

@@ -82,6 +82,7 @@ fn parcel(to: &str, number: u128) -> Parcel {
         feedback_id: None,
     };
     Parcel {
+        left_s: 600,
         delivery: DeliveryId(number),
         sender: "bounce@shop.example".to_owned(),
         recipient: to.to_owned(),

@@ -15,6 +15,8 @@ pub struct Abilities {
     pub dsn: bool,
     /// Bytes of the largest mail, where it says.
     pub size: Option<u64>,
+    /// Keeps to a time by which a mail is to be delivered (RFC 2852); the shortest that it accepts.
+    pub deliver_by_s: Option<u32>,
     pub auth: Vec<String>,
 }
 
@@ -34,6 +36,10 @@ impl Abilities {
                 "SIZE" => {
                     found.size = words.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
                 }
+                "DELIVERBY" => {
+                    found.deliver_by_s =
+                        Some(words.next().and_then(|n| n.parse().ok()).unwrap_or(0));
+                }
                 "AUTH" => found.auth.extend(words.map(str::to_ascii_uppercase)),
                 _ => {}
             }
@@ -51,6 +57,8 @@ pub struct Parcel {
     pub recipient: String,
     /// The mail, with CRLF line ends.
     pub mail: Vec<u8>,
+    /// What is left of its TTL; 0 is now or never, which SMTP cannot say.
+    pub left_s: u32,
 }
 
 impl Parcel {
@@ -69,6 +77,10 @@ impl Parcel {
         }
         if server.dsn {
             let _ = write!(line, " RET=HDRS ENVID={}", self.delivery);
+        }
+        // Whoever cannot deliver it in time is to return it rather than keep trying.
+        if server.deliver_by_s.is_some_and(|shortest| self.left_s >= shortest.max(1)) {
+            let _ = write!(line, " BY={};R", self.left_s);
         }
         line.push_str("\r\n");
         line
@@ -128,6 +140,7 @@ mod tests {
             sender: "bounce@shop.example".into(),
             recipient: recipient.into(),
             mail: b"Subject: x\r\n\r\nhello\r\n".to_vec(),
+            left_s: 600,
         }
     }
 
@@ -166,6 +179,20 @@ mod tests {
         assert!(reply_to.mail_from(&plain).ends_with(" BODY=8BITMIME SMTPUTF8\r\n"));
         let other = parcel("ö@b.example").mail_from(&Abilities::default());
         assert!(other.ends_with(" BODY=8BITMIME SMTPUTF8\r\n"), "{other}");
+    }
+
+    #[test]
+    fn a_server_that_keeps_to_a_time_is_told_what_is_left() {
+        let by = |offer: &str, left_s: u32| {
+            let server = Abilities::read(&lines(&format!("mx.example hello\n{offer}")));
+            let line = Parcel { left_s, ..parcel("a@b.example") }.mail_from(&server);
+            line.trim_end().split_once(" BY=").map(|(_, value)| value.to_owned())
+        };
+        assert_eq!(by("DELIVERBY", 600).as_deref(), Some("600;R"));
+        assert_eq!(by("deliverby 240", 240).as_deref(), Some("240;R"));
+        assert_eq!(by("DELIVERBY 240", 239), None, "shorter than it accepts");
+        assert_eq!(by("DELIVERBY", 0), None, "now or never");
+        assert_eq!(by("DSN", 600), None, "not offered");
     }
 
     #[test]

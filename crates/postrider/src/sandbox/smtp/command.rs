@@ -74,6 +74,19 @@ impl<'a> Command<'a> {
     }
 }
 
+/// Whether the value of `BY=` is one (RFC 2852): seconds, then what to do when they are over. Who wants the mail
+/// returned must leave at least so much time.
+pub(super) fn is_deliver_by(value: &str, shortest_s: i64) -> bool {
+    let Some((seconds, mode)) = value.split_once(';') else { return false };
+    let digits = seconds.strip_prefix(['-', '+']).unwrap_or(seconds);
+    let Ok(seconds) = seconds.parse::<i64>() else { return false };
+    match mode.to_ascii_uppercase().as_str() {
+        "R" | "RT" => digits.len() <= 9 && seconds >= shortest_s,
+        "N" | "NT" => digits.len() <= 9,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +110,15 @@ mod tests {
             assert_eq!(Command::read(line), Command::Malformed, "{line}");
         }
         assert_eq!(Command::read("GET / HTTP/1.1"), Command::Unknown);
+    }
+
+    #[test]
+    fn a_time_to_deliver_in_has_seconds_and_a_mode() {
+        for good in ["600;R", "60;r", "+600;RT", "-120;N", "5;NT"] {
+            assert!(is_deliver_by(good, 60), "{good}");
+        }
+        for bad in ["600", "59;R", "-600;R", "600;X", ";R", "1234567890;N", "x;N"] {
+            assert!(!is_deliver_by(bad, 60), "{bad}");
+        }
     }
 }

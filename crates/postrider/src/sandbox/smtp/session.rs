@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio_rustls::TlsAcceptor;
 
-use super::command::{Command, Path};
+use super::command::{Command, Path, is_deliver_by};
 use super::reply::{Stage, refusal};
 use super::{Wire, mail};
 use crate::sandbox::correlation::Correlation;
@@ -21,6 +21,8 @@ use crate::sandbox::target::{Detail, Kind, Last, Target};
 
 const LINE_MAX: u64 = 4096;
 const SIZE_MAX: usize = 10 << 20;
+/// The shortest time to deliver in that a client may ask for.
+const DELIVER_BY_S_MIN: i64 = 60;
 const HANG: Duration = Duration::from_secs(60);
 /// The one password that is refused.
 const WRONG_PASSWORD: &str = "wrong";
@@ -42,6 +44,8 @@ pub(super) struct Session {
 struct Envelope {
     sender: Option<String>,
     smtputf8: bool,
+    /// By when it is to be delivered (`BY=`), as it was written.
+    by: Option<String>,
     id: Option<Correlation>,
     recipients: Vec<Recipient>,
 }
@@ -113,6 +117,7 @@ impl Session {
             lines.push("250-STARTTLS".to_owned());
         }
         lines.push(format!("250-SIZE {SIZE_MAX}"));
+        lines.push(format!("250-DELIVERBY {DELIVER_BY_S_MIN}"));
         let rest = ["PIPELINING", "8BITMIME", "SMTPUTF8", "DSN", "AUTH PLAIN LOGIN XOAUTH2"];
         lines.extend(rest.map(|word| format!("250-{word}")));
         lines.push("250 ENHANCEDSTATUSCODES".to_owned());
@@ -161,9 +166,14 @@ impl Session {
         {
             return self.say("552 5.3.4 Message size exceeds fixed limit").await;
         }
+        let by = path.parameter("BY");
+        if by.is_some_and(|by| !is_deliver_by(by, DELIVER_BY_S_MIN)) {
+            return self.say("501 5.5.4 Delivery time is malformed or too short").await;
+        }
         self.envelope = Envelope {
             sender: Some(path.address.to_owned()),
             smtputf8: path.has("SMTPUTF8"),
+            by: by.map(str::to_owned),
             id: path.parameter("ENVID").map(Correlation::from_text),
             recipients: Vec::new(),
         };
@@ -222,11 +232,11 @@ impl Session {
     /// One answer for all recipients, as SMTP has it: that of the first.
     async fn take(&mut self, envelope: Envelope, content: Vec<u8>) -> Flow {
         let id = super::correlation(&content);
-        let sender = envelope.sender.unwrap_or_default();
+        let (sender, by) = (envelope.sender.unwrap_or_default(), envelope.by);
         let mut answer = None;
         for recipient in envelope.recipients {
             let target = recipient.target;
-            target.remember(last(&sender, &content));
+            target.remember(last(&sender, by.as_deref(), &content));
             let begun = recipient.begun.unwrap_or_else(|| self.app.begin(&target, id.clone()));
             if answer.is_none() {
                 answer = Some(begun);
@@ -331,7 +341,7 @@ fn is_taken(fault: Fault) -> bool {
     matches!(fault, Fault::Accept | Fault::GoAway | Fault::Slow { .. } | Fault::ResetAfter)
 }
 
-fn last(sender: &str, content: &[u8]) -> Last {
+fn last(sender: &str, by: Option<&str>, content: &[u8]) -> Last {
     let mut headers = HeaderMap::new();
     for name in ["from", "to", "subject", "message-id", "list-unsubscribe", "dkim-signature"] {
         let value = mail::field(content, name).and_then(|v| HeaderValue::try_from(v).ok());
@@ -339,8 +349,10 @@ fn last(sender: &str, content: &[u8]) -> Last {
             headers.insert(name, value);
         }
     }
-    if let Ok(value) = HeaderValue::try_from(sender) {
-        headers.insert("return-path", value);
+    for (name, text) in [("return-path", Some(sender)), ("deliver-by", by)] {
+        if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {
+            headers.insert(name, value);
+        }
     }
     Last { method: Method::POST, headers, body: content.to_vec().into() }
 }
