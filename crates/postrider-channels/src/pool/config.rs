@@ -1,5 +1,7 @@
 //! The pool's settings, as written in the section `[network]`.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ pub struct PoolConfig {
     /// A PEM file of certificates that are trusted beside the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extra_ca_file: Option<PathBuf>,
+    /// Addresses of names that are not asked of DNS.
+    pub hosts: BTreeMap<String, IpAddr>,
     /// HTTP/2 connections per origin, 1 to 8.
     pub connections_max: usize,
     /// HTTP/1.1 connections per origin, 1 to 256.
@@ -41,6 +45,7 @@ impl Default for PoolConfig {
             allow_private_targets: false,
             allow_plain_http: false,
             extra_ca_file: None,
+            hosts: BTreeMap::new(),
             connections_max: 4,
             http1_connections_max: 32,
             connections_total_max: 768,

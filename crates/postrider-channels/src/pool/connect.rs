@@ -50,7 +50,9 @@ pub(super) async fn open(
     profile: &Profile,
 ) -> Result<Opened, TransportError> {
     let deadline = Instant::now() + config.connect_timeout();
-    let tcp = dial(origin.host(), origin.port(), config.allow_private_targets, deadline).await?;
+    let known = config.hosts.get(origin.host()).map(ToString::to_string);
+    let host = known.as_deref().unwrap_or(origin.host());
+    let tcp = dial(host, origin.port(), config.allow_private_targets, deadline).await?;
     if !origin.is_https() {
         return handshake_http1(Box::new(tcp)).await;
     }

@@ -47,6 +47,7 @@ pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
         allow_private_targets: network.allow_private_targets,
         allow_plain_http: network.allow_plain_http,
         extra_ca_file: network.extra_ca_file.clone(),
+        hosts: network.hosts.clone(),
         connections_max: network.connections_max,
         http1_connections_max: network.http1_connections_max,
         streams_max: network.streams_max,

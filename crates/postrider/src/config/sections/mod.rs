@@ -6,7 +6,8 @@ mod policy;
 mod push;
 mod strikes;
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use super::ConfigError;
@@ -96,6 +97,9 @@ section! {
         allow_plain_http: bool = false,
         /// A PEM file of certificate authorities, trusted beside the system's roots.
         extra_ca_file: Option<PathBuf> = None,
+        /// Addresses of names that are not asked of DNS, e.g. to meet the sandbox under a provider's own
+        /// name: { "web.push.apple.com" = "127.0.0.1" }. They must be public like any other.
+        hosts: BTreeMap<String, IpAddr> = BTreeMap::new(),
         /// HTTP/2 connections per origin, 1 to 8.
         connections_max: usize = 4,
         /// HTTP/1.1 connections per origin, 1 to 256.
