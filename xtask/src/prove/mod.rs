@@ -1,6 +1,7 @@
 //! `cargo xtask prove NAME`: claims that take too long, or too much of a machine, to be proven on
 //! every change. One file per proof; a proof ends in a sentence with its numbers, or fails.
 
+mod channels;
 mod demo;
 mod kill;
 mod lanes;
@@ -16,6 +17,11 @@ struct Proof {
 }
 
 const PROOFS: &[Proof] = &[
+    Proof {
+        name: "channels",
+        claim: "one message per channel arrives once, and says how long it lives in the provider's field",
+        run: channels::run,
+    },
     Proof {
         name: "demo",
         claim: "the demo's whole story holds, and is told within a minute",

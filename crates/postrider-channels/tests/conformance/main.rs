@@ -12,6 +12,7 @@ mod fcm;
 mod hosted;
 mod mail;
 mod matrix;
+mod mistakes;
 mod post;
 mod promises;
 mod provider;
