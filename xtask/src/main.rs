@@ -1,5 +1,6 @@
-//! Postrider's own chores: `cargo xtask test`, `deny`, `prove`, `fresh`. Builds nothing that ships.
+//! Postrider's own chores: `cargo xtask test`, `channels`, `deny`, `prove`, `fresh`. Builds nothing that ships.
 
+mod channels;
 mod deny;
 mod fresh;
 mod prove;
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask test             formatting, lints and every test: what CI runs
+cargo xtask channels         write docs/channels.md: every answer of every provider, and the test that holds it
 cargo xtask deny             licences, sources, bans and known vulnerabilities of the dependencies
 cargo xtask prove NAME       one of the longer proofs; `cargo xtask prove list` names them
 cargo xtask fresh            clone into an empty folder and run the README's two commands
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match args.as_slice() {
         ["test"] => test::run(),
+        ["channels", rest @ ..] => channels::run(rest),
         ["deny"] => deny::run(),
         ["prove", name, rest @ ..] => prove::run(name, rest),
         ["fresh"] => fresh::run(),

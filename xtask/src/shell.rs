@@ -21,6 +21,17 @@ pub(crate) fn step(folder: &Path, line: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// What a command line prints in `folder`; what it complains about can be watched.
+pub(crate) fn output(folder: &Path, line: &[&str]) -> Result<String> {
+    let mut command = command(line)?;
+    command.current_dir(folder).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().with_context(|| line.join(" "))?;
+    if !output.status.success() {
+        bail!("{} ended with {}", line.join(" "), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 pub(crate) fn heading(text: &str) {
     eprintln!("\n== {text}");
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::{shell, tools};
+use crate::{channels, shell, tools};
 
 const STEPS: [&[&str]; 4] = [
     &["cargo", "fmt", "--all", "--check"],
@@ -19,6 +19,7 @@ pub(crate) fn run() -> Result<()> {
     for step in STEPS {
         shell::step(&shell::root(), step)?;
     }
+    channels::check()?;
     eprintln!("\nAll of it passed, in {}.", shell::in_words(started.elapsed()));
     Ok(())
 }
