@@ -20,7 +20,8 @@ use source::Source;
 const PAGE: &str = "docs/channels.md";
 
 /// Asks the real table for every row, and the rows for every row of the table.
-const ROWS: [&str; 7] = ["cargo", "test", "-p", "postrider-core", "--test", "rows", "--quiet"];
+const ROWS: [&str; 8] =
+    ["cargo", "test", "-p", "postrider-core", "--test", "rows", "--", "--quiet"];
 
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     match args {

@@ -22,7 +22,11 @@ with smtplib.SMTP("localhost", given["smtp"]) as client:
         told["wrong"] = error.smtp_code
     client.login("shop", "right")
     mail = "From: a@shop.example\r\nDate: x\r\nMessage-ID: <one@x>\r\nSubject: hi\r\n\r\n.dot\r\n..\r\nend\r\n"
-    told["refused"] = {k: v[0] for k, v in client.sendmail("a@shop.example", ["ada@example.org", "bad"], mail).items()}
+    told["refused"] = {k: v[0] for k, v in client.sendmail("a@shop.example", ["ada@example.org", "bad"], mail, ["BY=600;R"]).items()}
+    try:
+        client.sendmail("a@shop.example", ["ada@example.org"], mail, ["BY=5;R"])
+    except smtplib.SMTPSenderRefused as error:
+        told["hasty"] = error.smtp_code
     try:
         client.sendmail("a@shop.example", ["spam@example.org"], mail.replace("one", "two"))
     except smtplib.SMTPDataError as error:
@@ -49,6 +53,7 @@ async fn smtplib_finds_a_mail_server_in_the_sandbox() {
         json!([
             "8bitmime",
             "auth",
+            "deliverby",
             "dsn",
             "enhancedstatuscodes",
             "pipelining",
@@ -63,9 +68,10 @@ async fn smtplib_finds_a_mail_server_in_the_sandbox() {
         (&told["wrong"], &told["spam"], &told["headless"]),
         (&json!(535), &json!(554), &json!(554))
     );
-    assert_eq!(told["noop"], 250);
+    assert_eq!((&told["noop"], &told["hasty"]), (&json!(250), &json!(501)));
     let client = postrider::client::Client::new(sandbox.http_origin(), None).unwrap();
     let last = client.get("/sandbox/last/email/ada@example.org").await.unwrap();
+    assert_eq!(last["headers"]["deliver-by"], "600;R");
     assert!(last["body"].as_str().unwrap().ends_with("\r\n\r\n.dot\r\n..\r\nend\r\n"), "{last}");
     let received = sandbox.received();
     assert_eq!((&received["accepted"], &received["bad_request"]), (&json!(1), &json!(1)));
