@@ -143,9 +143,9 @@ fn done(row: &Row) -> &str {
 
 fn links<'a>(named: impl Iterator<Item = &'a str>, tests: &Tests) -> String {
     let link = |name: &str| {
-        let rows = "postrider-core::rows::";
-        let shown = match name.strip_prefix(rows) {
-            Some(row) => format!("rows {row}"),
+        let shown = match name.split_once("::rows::").or_else(|| name.split_once("::matrix::")) {
+            Some(("postrider-core", row)) => format!("rows {row}"),
+            Some((_, promise)) => promise.to_owned(),
             None => name.rsplit("::").next().unwrap_or(name).to_owned(),
         };
         format!("[`{shown}`](../{})", tests.file(name).unwrap_or_default())

@@ -11,7 +11,10 @@ use crate::shell;
 
 /// What `cargo xtask test` runs: everything, and with a further feature only what has its name.
 const BUILDS: [(&[&str], Option<&str>); 2] = [
-    (&["cargo", "test", "--workspace", "--no-run", "--message-format=json"], None),
+    (
+        &["cargo", "test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"],
+        None,
+    ),
     (
         &[
             "cargo",
@@ -21,7 +24,7 @@ const BUILDS: [(&[&str], Option<&str>); 2] = [
             "--features",
             "smpp",
             "--no-run",
-            "--message-format=json",
+            "--message-format=json-render-diagnostics",
         ],
         Some("smpp"),
     ),

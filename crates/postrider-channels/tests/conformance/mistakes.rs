@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use postrider_core::{ChannelKind, Outcome};
+use postrider_core::Outcome;
 use serde_json::Value;
 
 use crate::provider::{Line, Provider, Received};
-use crate::rig::{Rig, START};
+use crate::rig::{Rig, START, Subject};
 
 /// What the token of a push claims.
 fn claims(received: &Received) -> Value {
@@ -23,7 +23,7 @@ fn claims(received: &Received) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mistake_01_every_service_is_named_in_its_own_token_by_origin_and_port() {
     let (one, other) = tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
-    let rig = Rig::new(ChannelKind::Webpush);
+    let rig = Rig::new(Subject::Webpush);
     // Taking turns, and all at once: no token may be lent to the neighbour.
     for provider in [&one, &other, &one, &other] {
         let report = rig.send(&provider.url("/send/abc?x=1")).await;
