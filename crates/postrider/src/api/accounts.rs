@@ -4,6 +4,9 @@
 use axum::Json;
 use axum::extract::State;
 use postrider_channels::accounts::AccountView;
+use postrider_channels::accounts::health::{Credential, CredentialView};
+use postrider_core::Timestamp;
+use postrider_core::validity::Validity;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -37,10 +40,54 @@ pub(crate) struct AccountBody {
     pub calls: u64,
     /// Those of them that another account took over.
     pub failovers: u64,
+    /// The worst of its credentials: `ok`, `ending`, `expired` or `unusable`. Absent before the first look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<&'static str>,
+    /// All of them, as the last look found them; there is one every hour.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<CredentialBody>,
 }
 
-impl From<AccountView> for AccountBody {
-    fn from(view: AccountView) -> Self {
+/// A credential without its secret.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CredentialBody {
+    /// `service_account`, `signing_key`, `certificate`, `password`, `api_key`, `secret_key`,
+    /// `session_token` or `dkim_key`.
+    pub kind: &'static str,
+    /// `ok`, `ending` (within 30 days), `expired` or `unusable`.
+    pub state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Time>,
+    /// Why it cannot be used; names the reference to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// From good to bad.
+const CREDENTIAL_STATES: [&str; 4] = ["ok", "ending", "expired", "unusable"];
+
+impl CredentialBody {
+    fn new(found: &Credential, now: Timestamp) -> Self {
+        let validity = found.expires_at.map(|end| Validity::at(now, end));
+        let [ok, ending, expired, unusable] = CREDENTIAL_STATES;
+        let state = match (&found.problem, validity) {
+            (Some(_), _) => unusable,
+            (None, Some(Validity::Over)) => expired,
+            (None, Some(Validity::Ending { .. })) => ending,
+            (None, Some(Validity::Ample) | None) => ok,
+        };
+        let (expires_at, problem) = (found.expires_at.map(Into::into), found.problem.clone());
+        Self { kind: found.kind, state, expires_at, problem }
+    }
+}
+
+impl AccountBody {
+    fn new(view: AccountView, seen: &[CredentialView], now: Timestamp) -> Self {
+        let own = seen.iter().filter(|seen| seen.account == view.name);
+        let credentials: Vec<_> =
+            own.map(|seen| CredentialBody::new(&seen.credential, now)).collect();
+        let rank = |state: &str| CREDENTIAL_STATES.iter().position(|known| *known == state);
+        let credential = credentials.iter().map(|c| c.state).max_by_key(|state| rank(state));
         Self {
             name: view.name.to_string(),
             channel: view.channel.name(),
@@ -52,6 +99,8 @@ impl From<AccountView> for AccountBody {
             until: view.held.map(|(_, until)| until.into()),
             calls: view.calls,
             failovers: view.failovers,
+            credential,
+            credentials,
         }
     }
 }
@@ -68,5 +117,7 @@ impl App {
 #[utoipa::path(get, path = "/v1/accounts", tag = "lanes",
     responses((status = 200, body = AccountList), (status = 403, body = Problem)))]
 pub(crate) async fn list(State(app): State<Shared>, _: Operator) -> Json<AccountList> {
-    Json(AccountList { accounts: app.account_views().into_iter().map(Into::into).collect() })
+    let (seen, now) = (app.watch.seen(), app.clock.now());
+    let body = |view| AccountBody::new(view, &seen, now);
+    Json(AccountList { accounts: app.account_views().into_iter().map(body).collect() })
 }

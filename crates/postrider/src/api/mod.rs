@@ -45,6 +45,7 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{Live, Orders, TemplateBook};
+use crate::serve::Watch;
 use crate::telemetry::Metrics;
 pub use problem::Problem;
 use settings::{classes, limits, tenants};
@@ -64,6 +65,8 @@ pub struct Parts {
     pub pool: Pool,
     /// The accounts of the channels that have any.
     pub books: Vec<Arc<dyn AccountBook>>,
+    /// Looks after their credentials.
+    pub watch: Arc<Watch>,
 }
 
 /// All that handlers share: the parts, and where the server is in its life.

@@ -1,8 +1,9 @@
 //! `accounts`: which account is used for what, and which is held.
 
 use clap::{Args, Subcommand};
+use serde_json::Value;
 
-use super::output::{items, table};
+use super::output::{cell, items, table};
 use super::{Connection, Outcome};
 
 #[derive(Debug, Args)]
@@ -32,9 +33,57 @@ pub(super) async fn run(args: AccountsArgs) -> Outcome {
             ("STATE", "/state"),
             ("HELD BY", "/held_by"),
             ("UNTIL", "/until"),
+            ("CREDENTIAL", "/credential"),
             ("CALLS", "/calls"),
             ("FAILOVERS", "/failovers"),
         ];
-        table(items(list, "accounts"), &columns)
+        let accounts = items(list, "accounts");
+        let mut text = table(accounts, &columns);
+        for line in troubles(accounts) {
+            text += &format!("\n{line}");
+        }
+        text
     })
+}
+
+/// A line for every credential that is not in order.
+pub(super) fn troubles(accounts: &[Value]) -> Vec<String> {
+    let trouble = |account: &Value, found: &Value| {
+        let (name, kind) = (cell(account, "/name"), cell(found, "/kind").replace('_', " "));
+        let what = match found["state"].as_str()? {
+            "ok" => return None,
+            "unusable" => format!("cannot be used: {}", cell(found, "/problem")),
+            "ending" => format!("ends on {}", cell(found, "/expires_at")),
+            state => format!("{state} on {}", cell(found, "/expires_at")),
+        };
+        Some(format!(
+            "account {name}: {kind} {what}; postrider doctor --account {name} says what helps"
+        ))
+    };
+    let of = |account: &Value| {
+        items(account, "credentials").iter().filter_map(|found| trouble(account, found)).collect()
+    };
+    accounts.iter().flat_map(|account| -> Vec<String> { of(account) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_credentials_that_are_not_in_order_are_worth_a_line() {
+        let accounts = [
+            json!({"name": "apple", "credentials": [
+                {"kind": "certificate", "state": "ending", "expires_at": "2026-12-01T00:00:00.000Z"},
+                {"kind": "dkim_key", "state": "unusable", "problem": "file:/x: entity not found"},
+                {"kind": "password", "state": "ok"},
+            ]}),
+            json!({"name": "new"}),
+        ];
+        let lines = troubles(&accounts);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("account apple: certificate ends on 2026-12-01"), "{lines:?}");
+        assert!(lines[1].contains("dkim key cannot be used: file:/x"), "{lines:?}");
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::accounts::troubles;
 use super::lanes::COLUMNS;
 use super::output::{self, cell, items, table};
 use super::{Connection, Outcome};
@@ -42,7 +43,12 @@ pub(super) async fn run(args: StatusArgs) -> Outcome {
 async fn look(client: &Client) -> Result<Value, super::Failure> {
     let stats = client.get("/v1/stats").await?;
     let lanes = client.get(&format!("/v1/lanes?limit={LANES}")).await?;
-    Ok(json!({"stats": stats, "lanes": lanes["lanes"]}))
+    // Accounts are the operator's business alone.
+    let accounts = match stats["rates"].is_object() {
+        true => client.get("/v1/accounts").await?["accounts"].take(),
+        false => Value::Null,
+    };
+    Ok(json!({"stats": stats, "lanes": lanes["lanes"], "accounts": accounts}))
 }
 
 fn screen(now: &Value) -> String {
@@ -79,6 +85,9 @@ fn screen(now: &Value) -> String {
         [] => "no lane has anything pending".to_owned(),
         lanes => table(lanes, &COLUMNS),
     };
+    for line in troubles(items(now, "accounts")) {
+        text += &format!("\n{line}");
+    }
     text
 }
 

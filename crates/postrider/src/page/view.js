@@ -86,7 +86,7 @@ function keyed(parent, items, keyOf, draw, empty) {
   wanted.forEach((child, i) => { if (parent.children[i] !== child) parent.insertBefore(child, parent.children[i] || null); });
 }
 function rows(id, items, draw, columns, empty) {
-  const key = (item) => item.id || [item.tenant, item.channel, item.provider, item.class].join(" ");
+  const key = (item) => item.id || [item.name, item.tenant, item.channel, item.provider, item.class].join(" ");
   keyed(at(id), items, key, draw, () => make("tr", {}, make("td", { colspan: columns, class: "quiet empty" }, empty)));
 }
 
@@ -209,12 +209,24 @@ export function drawLanes(lanes) {
     cell("Next due", {}, lane.next_due ? when(lane.next_due) : "–")), 9, "No work waits: every delivery has come to its end.");
 }
 
+// The worst of an account's credentials: when it ends, or why it cannot be used.
+function credential(account) {
+  const worst = (account.credentials || []).find((one) => one.state === account.credential);
+  if (!worst) return "–";
+  const kind = worst.kind.replaceAll("_", " ");
+  if (worst.state === "ok") return make("span", { class: "quiet" }, kind + (worst.expires_at ? ", ends " : ""), ...(worst.expires_at ? [when(worst.expires_at)] : []));
+  const said = worst.state === "unusable" ? "cannot be used" : worst.state === "ending" ? "ends" : "expired";
+  return make("span", { title: worst.problem || "postrider doctor says what helps" },
+    make("span", { class: "try " + (worst.state === "ending" ? "again" : "end") }, `${kind} ${said}`), ...(worst.expires_at ? [" ", when(worst.expires_at)] : []));
+}
+
 export function drawAccounts(accounts) {
   at("accounts-section").hidden = accounts.length === 0;
   rows("accounts", accounts, (account) => make("tr", {},
     cell("Account", {}, account.name), cell("Channel", {}, account.channel), cell("Tenant", {}, account.tenant), cell("Priority", { class: "n" }, number(account.priority)),
     cell("State", {}, ...(account.held_by ? [`held: ${account.held_by}, until `, when(account.until)] : [account.state])),
-    cell("Calls", { class: "n" }, number(account.calls)), cell("Taken over", { class: "n" }, number(account.failovers))), 7, "");
+    cell("Credential", {}, credential(account)),
+    cell("Calls", { class: "n" }, number(account.calls)), cell("Taken over", { class: "n" }, number(account.failovers))), 8, "");
 }
 
 // A provider's status says more than its words; its words only where they add something.

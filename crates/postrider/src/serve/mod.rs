@@ -5,6 +5,7 @@ mod mailing;
 pub(crate) mod parts;
 mod pushing;
 pub(crate) mod ward;
+mod watch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::keys::{ApiKeys, SigningKeys};
 use crate::live::{self, Live, Orders, Reader, Sources, TemplateBook};
 use crate::telemetry::Metrics;
 use listen::Listening;
+pub use watch::Watch;
 
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 /// How long requests under way may hold up the end.
@@ -91,6 +93,8 @@ async fn start_all(
     let tables = Tables::new(parts::table(&config));
     let wiring = parts::wiring(&pool, &clock, &tables);
     let pushing = pushing::Pushing::new(&config, &wiring).await?;
+    let patients = mailing.health().into_iter().chain(pushing.health()).collect();
+    let watch = Arc::new(Watch::new(patients, wiring(config.fcm.timeout_s)));
     let policies = Policies::new(parts::policy(&config));
     let templates = Arc::new(TemplateBook::load(store.clone(), &config).await?);
     let gate = Gate::new(
@@ -123,6 +127,7 @@ async fn start_all(
         metrics: metrics.clone(),
         pool,
         books: mailing.books().into_iter().chain(pushing.books()).collect(),
+        watch: watch.clone(),
     }));
     let listening = Listening::start(api::router(app.clone()), &config.server)
         .await
@@ -140,7 +145,11 @@ async fn start_all(
     Ok(Running {
         addr: listening.addr,
         new_admin_key,
-        chores: vec![tokio::spawn(sample_rates(app.clone())), tokio::spawn(prune(app.clone()))],
+        chores: vec![
+            tokio::spawn(sample_rates(app.clone())),
+            tokio::spawn(prune(app.clone())),
+            tokio::spawn(watch.keep()),
+        ],
         app,
         listening,
         dispatcher,

@@ -28,9 +28,8 @@ impl Pushing {
         let fcm = FcmChannel::new(wiring(config.fcm.timeout_s), fcm, policy);
         let apns = accounts::of_channel(&config.accounts, ChannelKind::Apns)?;
         let apns = ApnsChannel::new(wiring(config.apns.timeout_s), apns, policy);
-        for (account, why) in fcm.load().await.into_iter().chain(apns.load().await) {
-            tracing::error!(account = &*account, why, "the account's credential cannot be used");
-        }
+        // What cannot be read, the watch and `doctor` say.
+        let _ = (fcm.load().await, apns.load().await);
         Ok(Self { fcm: Arc::new(fcm), apns: Arc::new(apns) })
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use postrider_channels::accounts::AccountView;
+use postrider_channels::accounts::health::CredentialView;
 use postrider_channels::pool::PoolStats;
 use postrider_core::backpressure::Capacity;
 use postrider_core::store::{Admission, Counts, Load};
@@ -17,6 +18,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::accounts::AccountMetrics;
+use super::credentials::CredentialMetrics;
 use super::events::Events;
 use super::labels::{LaneLabels, OutcomeLabel, Providers, StrikeLabels};
 use super::rates::{RatesBody, Totals, TotalsBody, count};
@@ -46,6 +48,7 @@ pub struct Metrics {
     in_flight: Gauge,
     connections: Gauge,
     accounts: AccountMetrics,
+    credentials: CredentialMetrics,
     capacity: CapacityGauges,
 }
 
@@ -82,6 +85,7 @@ impl Metrics {
             in_flight: Gauge::default(),
             connections: Gauge::default(),
             accounts: AccountMetrics::default(),
+            credentials: CredentialMetrics::default(),
             capacity: CapacityGauges::default(),
         };
         metrics.register();
@@ -131,6 +135,7 @@ impl Metrics {
         registry.register("in_flight", "Calls under way", self.in_flight.clone());
         registry.register("connections", "Connections to providers", self.connections.clone());
         self.accounts.register(registry);
+        self.credentials.register(registry);
         let capacity = &self.capacity;
         for (name, help, gauge) in [
             ("capacity_used_deliveries", "Deliveries pending", &capacity.deliveries),
@@ -181,6 +186,11 @@ impl Metrics {
         set(&self.capacity.deliveries_max, capacity.deliveries_max);
         set(&self.capacity.bytes, load.bytes);
         set(&self.capacity.bytes_max, capacity.bytes_max);
+    }
+
+    /// How long the accounts' credentials are good, as of now.
+    pub fn credentials(&self, credentials: &[CredentialView], now: Timestamp) {
+        self.credentials.update(credentials, now);
     }
 
     /// The text that a scrape gets, with what the store and the pool say at this moment.

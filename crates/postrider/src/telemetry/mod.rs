@@ -2,6 +2,7 @@
 //! token or a payload.
 
 mod accounts;
+mod credentials;
 mod events;
 mod labels;
 pub mod log;

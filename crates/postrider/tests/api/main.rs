@@ -18,3 +18,4 @@ mod settings;
 mod strikes;
 mod templates;
 mod trouble;
+mod watch;

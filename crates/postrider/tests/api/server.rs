@@ -9,8 +9,9 @@ use http_body_util::BodyExt as _;
 use postrider::client::{Client, whole};
 use postrider::config::{Config, Environment};
 use postrider::serve::{Running, start_with};
+use postrider_core::Clock;
 use postrider_core::store::Store;
-use postrider_store::{MemoryStore, SystemClock};
+use postrider_store::{ManualClock, MemoryStore, SystemClock};
 use serde_json::{Value, json};
 
 pub(crate) const ADMIN: &str = "an-admin-key-for-tests";
@@ -45,11 +46,20 @@ impl Server {
         Self::build(text, Arc::new(MemoryStore::new(Arc::new(SystemClock)))).await
     }
 
+    /// One that lives by the test's clock.
+    pub(crate) async fn at(text: &str, clock: Arc<ManualClock>) -> Self {
+        Self::live(text, Arc::new(MemoryStore::new(clock.clone())), clock).await
+    }
+
     async fn build(text: &str, store: Arc<dyn Store>) -> Self {
+        Self::live(text, store, Arc::new(SystemClock)).await
+    }
+
+    async fn live(text: &str, store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let mut config = Config::parse(text, "test", &Environment::empty()).unwrap();
         config.server.listen = ([127, 0, 0, 1], 0).into();
         config.admin.key = Some(postrider::config::Secret::new(ADMIN));
-        Self { running: start_with(config, store, Arc::new(SystemClock)).await.unwrap() }
+        Self { running: start_with(config, store, clock).await.unwrap() }
     }
 
     pub(crate) fn client(&self, key: &str) -> Client {
