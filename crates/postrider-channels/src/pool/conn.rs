@@ -63,6 +63,11 @@ impl Meta {
         if self.proven.load(Ordering::SeqCst) { self.max.load(Ordering::SeqCst) } else { 1 }
     }
 
+    /// Whether the peer has told how many it takes. One that answers has.
+    pub(super) fn is_told(&self) -> bool {
+        self.max.load(Ordering::SeqCst) > 1 || self.heard.load(Ordering::SeqCst)
+    }
+
     pub(super) fn last_answer(&self) -> Instant {
         self.born + std::time::Duration::from_millis(self.last_answer.load(Ordering::Relaxed))
     }
@@ -83,6 +88,10 @@ impl Meta {
 }
 
 impl Conn {
+    pub(super) fn is_http2(&self) -> bool {
+        matches!(self.sender, Sender::H2(_))
+    }
+
     pub(super) fn is_usable(&self) -> bool {
         if self.meta.draining.load(Ordering::SeqCst) {
             return false;

@@ -35,8 +35,9 @@ pub(super) enum Opened {
     H1(http1::SendRequest<Body>, Box<http1::Connection<Stream, Body>>),
 }
 
-/// What the peer may have in flight before it has told its own limit.
-const STREAMS_BEFORE_SETTINGS: usize = 32;
+/// What the peer gets before it has told its own limit, which it does with its first bytes. More would be
+/// a guess, and some answer a wrong one by closing the connection.
+const STREAMS_BEFORE_SETTINGS: usize = 1;
 /// The code of a name that does not exist.
 pub(crate) const NO_SUCH_HOST: &str = "no_such_host";
 /// Names being looked up at once, by the whole process.
@@ -60,7 +61,7 @@ pub(super) async fn open(
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = Box::new(stream);
     match (is_h2, profile.http2_only) {
-        (true, _) => handshake_http2(stream, config, profile).await,
+        (true, _) => handshake_http2(stream, config).await,
         (false, false) => handshake_http1(stream).await,
         (false, true) => Err(TransportError::not_sent("http2", "the peer does not speak HTTP/2")),
     }
@@ -173,12 +174,10 @@ async fn handshake_http1(stream: Box<dyn Io>) -> Result<Opened, TransportError> 
 async fn handshake_http2(
     stream: Box<dyn Io>,
     config: &PoolConfig,
-    profile: &Profile,
 ) -> Result<Opened, TransportError> {
-    let at_first = if profile.one_until_proven { 1 } else { STREAMS_BEFORE_SETTINGS };
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .initial_max_send_streams(config.streams_max.min(at_first))
+        .initial_max_send_streams(STREAMS_BEFORE_SETTINGS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .adaptive_window(false)

@@ -237,7 +237,8 @@ fn least_loaded(conns: &[Arc<Conn>]) -> (Option<Arc<Conn>>, bool) {
     for conn in conns {
         let in_flight = conn.meta.in_flight.load(Ordering::SeqCst);
         let max = conn.meta.room();
-        all_busy &= in_flight * 5 >= max * 4;
+        // One that is about to tell what it takes is worth a moment's wait.
+        all_busy &= in_flight * 5 >= max * 4 && (conn.meta.is_told() || !conn.is_http2());
         if in_flight < max && best.is_none_or(|(fewest, _)| in_flight < fewest) {
             best = Some((in_flight, conn));
         }

@@ -324,7 +324,8 @@ pub(crate) async fn the_peer_s_limit_of_calls_at_once_is_kept(subject: Subject) 
     let rig = Rig::new(subject);
     let batch = vec![rig.attempt(&provider.url(PATH)); 200];
     for report in rig.deliver(batch).await {
-        assert!(matches!(report.outcome, Outcome::Accepted | Outcome::Reconnect), "{report:?}");
+        // A sixth stream would have been refused, and repeated on another connection.
+        assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
     }
     assert!(provider.in_flight_most() <= 5 * provider.connected());
     assert!(provider.connected() <= 4);

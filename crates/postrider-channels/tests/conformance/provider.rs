@@ -107,6 +107,27 @@ struct Script {
     in_flight_most: AtomicUsize,
     heard: Notify,
     streams_max: Option<u32>,
+    /// Nothing is answered before so many were in flight at once.
+    crowd: AtomicUsize,
+    crowded: Notify,
+}
+
+impl Script {
+    async fn meet(&self) {
+        let missing = || {
+            let most = self.in_flight_most.load(Ordering::SeqCst);
+            most < self.crowd.load(Ordering::SeqCst)
+        };
+        while missing() {
+            let more = self.crowded.notified();
+            tokio::pin!(more);
+            more.as_mut().enable();
+            if missing() {
+                more.await;
+            }
+        }
+        self.crowded.notify_waiters();
+    }
 }
 
 pub(crate) struct Provider {
@@ -126,6 +147,11 @@ impl Provider {
         let script = Arc::new(Script { streams_max, ..Script::default() });
         tokio::spawn(accept(listener, line, script.clone()));
         Self { address, line, script }
+    }
+
+    /// Answers nothing before so many requests are there at once.
+    pub(crate) fn waits_for(&self, crowd: usize) {
+        self.script.crowd.store(crowd, Ordering::SeqCst);
     }
 
     /// The next connections; what is not scripted is served.
@@ -251,6 +277,7 @@ async fn answer(
     if let Some(go) = &answer.held {
         go.notified().await;
     }
+    script.meet().await;
     // Others get a chance to be in flight, too.
     tokio::task::yield_now().await;
     script.in_flight.fetch_sub(1, Ordering::SeqCst);

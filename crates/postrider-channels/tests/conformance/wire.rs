@@ -311,3 +311,17 @@ async fn a_push_says_which_key_signed_it_also_where_no_answer_came() {
     assert_eq!(rig.send(&provider.url("/x")).await.key, Some(KeyId(1)));
     assert_eq!(rig.send("https://127.0.0.1:1/x").await.key, Some(KeyId(1)));
 }
+
+/// Whoever takes five streams per connection gets five on each of as many as we may open, before anything
+/// waits; and not one more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_stream_of_every_connection_is_used_before_anything_waits() {
+    let provider = Provider::with_streams(Line::Http2, Some(5)).await;
+    provider.waits_for(20);
+    let rig = Rig::new(ChannelKind::Webhook);
+    let batch = vec![rig.attempt(&provider.url("/x")); 200];
+    for report in rig.deliver(batch).await {
+        assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
+    }
+    assert_eq!((provider.in_flight_most(), provider.connected()), (20, 4));
+}
