@@ -113,8 +113,9 @@ fn teams(content: &Content<'_>) -> Value {
 /// What can be clicked: a service refuses the whole message for a link that is none.
 fn link<'a>(content: &'a Content<'_>) -> Option<&'a str> {
     let url = content.url.as_deref().filter(|url| url.len() <= LINK_BYTES_MAX)?;
-    let parsed = url::Url::parse(url).ok()?;
-    matches!(parsed.scheme(), "https" | "http").then_some(url)
+    let (scheme, _) = url.split_once("://")?;
+    let known = ["https", "http"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    (known && url::Url::parse(url).is_ok()).then_some(url)
 }
 
 /// At most so many bytes of JSON.

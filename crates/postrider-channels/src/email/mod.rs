@@ -77,7 +77,9 @@ impl Protocol for EmailChannel {
     }
 
     async fn send(&self, attempt: &Attempt, _: Ready) -> Report {
-        let account = match self.accounts.choose(attempt, |_| true).await {
+        let is_ascii = attempt.target.place().is_ascii();
+        let fits = |settings: &EmailSettings| is_ascii || settings.carrier.is_international();
+        let account = match self.accounts.choose(attempt, fits).await {
             Ok(account) => account,
             Err(ended) => return *ended,
         };
@@ -85,7 +87,7 @@ impl Protocol for EmailChannel {
             Ok(report) => report,
             Err(ended) => *ended,
         };
-        account.settle(attempt, report, |_| true)
+        account.settle(attempt, report, fits)
     }
 }
 

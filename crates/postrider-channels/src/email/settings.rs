@@ -25,6 +25,14 @@ pub enum Carrier {
     SendGrid(Box<SendGrid>),
 }
 
+impl Carrier {
+    /// Whether it can send to letters outside of ASCII before the @. Of a relay nobody knows before it
+    /// was asked; the services say no.
+    pub fn is_international(&self) -> bool {
+        matches!(self, Self::Smtp(_))
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sender {
     pub address: String,

@@ -43,6 +43,8 @@ const APNS: &[&str] = &[
     "live_activity_token",
 ];
 
+const LABEL: &[&str] = &["analyticsLabel", "analytics_label"];
+
 /// Everything that is wrong with a message of the caller's own.
 pub(super) fn own(message: &Map<String, Value>) -> Vec<FieldError> {
     let mut checks = Checks { errors: Vec::new() };
@@ -58,6 +60,8 @@ pub(super) fn own(message: &Map<String, Value>) -> Vec<FieldError> {
     }
     checks.object(message, PATH, "data");
     checks.data(message.get("data"), &format!("{PATH}.data"));
+    checks.text(message, PATH, "name");
+    checks.options(message, PATH, LABEL);
     checks.android(message);
     checks.webpush(message);
     checks.apns(message);
@@ -129,6 +133,15 @@ impl Checks {
         }
     }
 
+    fn options(&mut self, of: &Map<String, Value>, path: &str, known: &[&str]) {
+        for name in ["fcmOptions", "fcm_options"] {
+            let Some(options) = self.object(of, path, name) else { continue };
+            let path = format!("{path}.{name}");
+            self.names(&path, options, known);
+            known.iter().for_each(|name| self.text(options, &path, name));
+        }
+    }
+
     fn headers(&mut self, block: &Map<String, Value>, path: &str) {
         let path = format!("{path}.headers");
         for (name, value) in block.get("headers").and_then(Value::as_object).into_iter().flatten() {
@@ -152,6 +165,14 @@ impl Checks {
         self.data(android.get("data"), &format!("{path}.data"));
         self.text(android, &path, "collapseKey");
         self.text(android, &path, "collapse_key");
+        self.text(android, &path, "restrictedPackageName");
+        self.text(android, &path, "restricted_package_name");
+        self.options(android, &path, LABEL);
+        for name in ANDROID.iter().filter(|name| name.ends_with("Ok") || name.ends_with("_ok")) {
+            if let Some(other) = android.get(*name).filter(|value| !value.is_boolean()) {
+                self.wrong(&format!("{path}.{name}"), shape::kind(other), "true or false");
+            }
+        }
         if let Some(priority) = android.get("priority") {
             let known = ["NORMAL", "HIGH", "normal", "high"];
             if !priority.as_str().is_some_and(|text| known.contains(&text)) {
@@ -178,9 +199,10 @@ impl Checks {
         self.object(webpush, &path, "notification");
         self.object(webpush, &path, "data");
         self.data(webpush.get("data"), &format!("{path}.data"));
+        self.options(webpush, &path, &["link", "analyticsLabel", "analytics_label"]);
         for name in ["fcmOptions", "fcm_options"] {
-            let options = self.object(webpush, &path, name);
-            let Some(link) = options.and_then(|options| options.get("link")) else { continue };
+            let link = webpush.get(name).and_then(|options| options.get("link"));
+            let Some(link) = link else { continue };
             if !link.as_str().is_some_and(|link| link.starts_with("https://")) {
                 let found = if link.is_string() { "another scheme" } else { shape::kind(link) };
                 self.wrong(&format!("{path}.{name}.link"), found, "https://…");
@@ -196,6 +218,8 @@ impl Checks {
         self.headers(apns, &path);
         self.object(apns, &path, "payload");
         self.text(apns, &path, "liveActivityToken");
+        self.text(apns, &path, "live_activity_token");
+        self.options(apns, &path, &["image", "analyticsLabel", "analytics_label"]);
     }
 }
 

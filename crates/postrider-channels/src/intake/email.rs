@@ -22,11 +22,13 @@ const PARTS_MAX: usize = 5 << 20;
 pub struct EmailIntake {
     policy: NetworkPolicy,
     serves: Serves,
+    /// Whether any account can send to letters outside of ASCII before the @.
+    international: bool,
 }
 
 impl EmailIntake {
-    pub fn new(policy: NetworkPolicy, serves: Serves) -> Self {
-        Self { policy, serves }
+    pub fn new(policy: NetworkPolicy, serves: Serves, international: bool) -> Self {
+        Self { policy, serves, international }
     }
 }
 
@@ -53,6 +55,12 @@ impl Intake for EmailIntake {
         let written: Written = read(address, "email, and optionally name")?;
         let mut errors = Vec::new();
         let email = normalise(&written.email, self.policy.allow_private_targets)
+            .and_then(|email| match email.is_ascii() || self.international {
+                true => Ok(email),
+                false => {
+                    Err("letters outside of ASCII before the @, which no account here can send")
+                }
+            })
             .map_err(|found| errors.push(wrong_address("email", found)));
         if let Some(name) = &written.name {
             errors.extend(check_line("name", name, NAME_MAX).err());
@@ -121,8 +129,12 @@ impl EmailIntake {
             ("email.reply_to", own.reply_to.as_deref()),
             ("email.unsubscribe_mailto", own.unsubscribe_mailto.as_deref()),
         ] {
-            let wrong = address.and_then(|a| normalise(a, self.policy.allow_private_targets).err());
-            errors.extend(wrong.map(|found| wrong_address(field, found)));
+            // They stand in a header as they are written.
+            let wrong = |address: &str| match address.is_ascii() {
+                true => normalise(address, self.policy.allow_private_targets).err(),
+                false => Some("letters outside of ASCII (a domain can be written as xn--…)"),
+            };
+            errors.extend(address.and_then(wrong).map(|found| wrong_address(field, found)));
         }
         if let Some(url) = own.unsubscribe_url.as_deref() {
             errors.extend(check_unsubscribe("email.unsubscribe_url", url, self.policy).err());
@@ -221,7 +233,7 @@ mod tests {
     use super::*;
 
     fn intake() -> EmailIntake {
-        EmailIntake::new(NetworkPolicy::default(), Arc::new(|_| true))
+        EmailIntake::new(NetworkPolicy::default(), Arc::new(|_| true), true)
     }
 
     fn refused(content: &str) -> Vec<(String, String)> {

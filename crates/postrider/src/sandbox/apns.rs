@@ -82,12 +82,19 @@ fn read(app: &App, line: &Line, parts: &Parts, content: &Bytes) -> Result<(Strin
     if token.is_empty() {
         return Err((400, "MissingDeviceToken"));
     }
-    let authorization = header_text(&parts.headers, header::AUTHORIZATION.as_str());
-    app.apple.check(authorization, &line.provider_token, app.now_s())?;
-    let push_type = check_headers(&parts.headers)?;
+    let host = parts.uri.host().unwrap_or_default();
+    let topic = header_text(&parts.headers, "apns-topic");
+    let certificate = line.certificate.get();
+    match certificate {
+        Some(own) => app.certificates.check(own, host == "localhost", topic)?,
+        None => {
+            let authorization = header_text(&parts.headers, header::AUTHORIZATION.as_str());
+            app.apple.check(authorization, &line.provider_token, app.now_s())?;
+        }
+    }
+    let push_type = check_headers(&parts.headers, certificate.is_some())?;
     check_payload(content, push_type)?;
     let hex = token.len() % 2 == 0 && token.bytes().all(|b| b.is_ascii_hexdigit());
-    let host = parts.uri.host().unwrap_or_default();
     let nobody = token.bytes().all(|b| b == b'0');
     if !hex || nobody || (token.starts_with("de") && host != "localhost") {
         return Err((400, "BadDeviceToken"));
@@ -95,8 +102,16 @@ fn read(app: &App, line: &Line, parts: &Parts, content: &Bytes) -> Result<(Strin
     Ok((token.to_owned(), ttl_s(&parts.headers)))
 }
 
-fn check_headers(headers: &HeaderMap) -> Result<&'static str, Refusal> {
-    let single = ["apns-topic", "apns-push-type", "apns-priority", "apns-expiration", "apns-id"];
+/// The push type. A certificate names an app by itself; a token does not.
+fn check_headers(headers: &HeaderMap, has_certificate: bool) -> Result<&'static str, Refusal> {
+    let single = [
+        "apns-topic",
+        "apns-push-type",
+        "apns-priority",
+        "apns-expiration",
+        "apns-id",
+        "apns-collapse-id",
+    ];
     if single.iter().any(|name| headers.get_all(*name).iter().count() > 1) {
         return Err((400, "DuplicateHeaders"));
     }
@@ -110,7 +125,10 @@ fn check_headers(headers: &HeaderMap) -> Result<&'static str, Refusal> {
     if headers.get("apns-collapse-id").is_some_and(|id| id.len() > COLLAPSE_ID_MAX) {
         return Err((400, "BadCollapseId"));
     }
-    let topic = text("apns-topic").ok_or((400, "MissingTopic"))?;
+    let topic = match text("apns-topic") {
+        None if !has_certificate => return Err((400, "MissingTopic")),
+        topic => topic.unwrap_or("com.example.app"),
+    };
     if topic.is_empty() || !topic.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
     {
         return Err((400, "BadTopic"));
@@ -122,8 +140,9 @@ fn check_headers(headers: &HeaderMap) -> Result<&'static str, Refusal> {
         return Err((400, "TopicDisallowed"));
     }
     match (text("apns-priority").unwrap_or("10"), push_type) {
-        ("10", "background") => Err((400, "BadPriority")),
-        ("10" | "5" | "1", _) => Ok(push_type),
+        ("5", _) => Ok(push_type),
+        ("10" | "1", "background") => Err((400, "BadPriority")),
+        ("10" | "1", _) => Ok(push_type),
         _ => Err((400, "BadPriority")),
     }
 }

@@ -13,11 +13,12 @@ use super::body::{self, ReadError};
 use super::correlation::Correlation;
 use super::counts::Flaw;
 use super::flavour::Answer;
-use super::service::{App, Arrival, Refused};
+use super::service::{App, Arrival, Refused, header_text};
 use super::target::{Detail, Kind, Last};
 
 const BODY_MAX: usize = 1 << 20;
 const NAME_MAX: usize = 200;
+const TEAMS_MAX: usize = 28 * 1024;
 
 /// The service and the target's name, `slack.<name>`.
 pub(super) fn hook_of(path: &str) -> Option<(Api, String)> {
@@ -48,6 +49,10 @@ pub(super) async fn receive(
     if parts.method != Method::POST {
         return Ok(Err(refused(Answer::text(405, "POST\n"))));
     }
+    let kind = header_text(&parts.headers, "content-type").unwrap_or_default();
+    if !kind.starts_with("application/json") {
+        return Ok(Err(refused(Answer::text(400, "invalid_payload"))));
+    }
     if let Some(answer) = flaw(api, &content) {
         return Ok(Err(refused(answer)));
     }
@@ -70,6 +75,15 @@ fn flaw(api: Api, content: &Bytes) -> Option<Answer> {
         {
             Some(Answer::text(400, "no_text"))
         }
+        (Api::Slack, Some(m)) if count(&m["blocks"]) > 50 => {
+            Some(Answer::text(400, "invalid_blocks"))
+        }
+        (Api::Slack, Some(m)) if count(&m["attachments"]) > 100 => {
+            Some(Answer::text(400, "too_many_attachments"))
+        }
+        (Api::Slack, Some(m)) if m["text"].as_str().is_some_and(|t| t.chars().count() > 40_000) => {
+            Some(Answer::text(400, "msg_too_long"))
+        }
         (Api::Discord, None) => {
             Some(discord_error(400, 50109, "The request body contains invalid JSON."))
         }
@@ -78,6 +92,9 @@ fn flaw(api: Api, content: &Bytes) -> Option<Answer> {
         }
         (Api::Discord, Some(m)) if is_long(&m) => {
             Some(discord_error(400, 50035, "Invalid Form Body"))
+        }
+        (Api::Teams | Api::Connector, Some(_)) if content.len() > TEAMS_MAX => {
+            Some(api.refuse(413, None))
         }
         (Api::Teams | Api::Connector, None) => {
             Some(Answer::text(400, "Bad payload received by generic incoming webhook."))
@@ -91,13 +108,37 @@ fn flaw(api: Api, content: &Bytes) -> Option<Answer> {
     }
 }
 
-/// Over one of Discord's limits.
+fn count(value: &Value) -> usize {
+    value.as_array().map_or(0, Vec::len)
+}
+
+/// Over one of Discord's limits, or with a link that is none.
 fn is_long(message: &Value) -> bool {
     let len = |value: &Value| value.as_str().map_or(0, |text| text.encode_utf16().count());
-    let embeds = message["embeds"].as_array().map(Vec::as_slice).unwrap_or_default();
-    len(&message["content"]) > 2000
-        || embeds.len() > 10
-        || embeds.iter().any(|e| len(&e["title"]) > 256 || len(&e["description"]) > 4096)
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut total = 0;
+    let mut over = |value: &Value, max: usize| {
+        total += len(value);
+        len(value) > max
+    };
+    let odd_link = |value: &Value| {
+        value.as_str().is_some_and(|url| {
+            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+            url.len() > 2048 || !["https", "http"].iter().any(|s| scheme.eq_ignore_ascii_case(s))
+        })
+    };
+    let embeds = list(&message["embeds"]);
+    let parts = embeds.iter().any(|embed| {
+        let fields = list(&embed["fields"]);
+        over(&embed["title"], 256)
+            || over(&embed["description"], 4096)
+            || over(&embed["footer"]["text"], 2048)
+            || over(&embed["author"]["name"], 256)
+            || fields.len() > 25
+            || fields.iter().any(|f| over(&f["name"], 256) || over(&f["value"], 1024))
+            || odd_link(&embed["url"])
+    });
+    parts || total > 6000 || len(&message["content"]) > 2000 || embeds.len() > 10
 }
 
 fn refused(answer: Answer) -> Refused {

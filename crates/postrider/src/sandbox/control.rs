@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body::{self, Outgoing};
+use super::certificate::CertificateWish;
 use super::correlation::Correlation;
 use super::fault::Fault;
 use super::flavour::{Answer, Flavour};
@@ -100,6 +101,10 @@ fn route(app: &App, parts: &Parts, content: &Bytes) -> anyhow::Result<Response<O
         (&Method::GET, ["apns", "key"]) => {
             ok(&app.apple.credential().context("no key could be made")?)
         }
+        (&Method::GET, ["apns", "certificate"]) => {
+            let wish = CertificateWish::from_query(parts.uri.query().unwrap_or_default())?;
+            ok(&app.certificates.issue(&wish)?)
+        }
         (&Method::PUT, ["chat", name]) => put_receiver(app, Kind::Chat, name, content)?,
         (&Method::GET, ["last", kind, name]) => last(app, kind, name),
         (&Method::PUT, ["faults"]) => put_faults(app, content)?,
@@ -126,6 +131,7 @@ fn about(app: &App) -> Value {
             "GET /sandbox/fcm/tokens",
             "PUT /sandbox/apns/<token> {faults, script}",
             "GET /sandbox/apns/key",
+            "GET /sandbox/apns/certificate?topic=<bundle id>&environment=<production|sandbox|both>",
             "PUT /sandbox/faults {profile}",
             "GET /sandbox/received",
             "GET /sandbox/received/ids",

@@ -14,6 +14,7 @@ use super::correlation::{Correlation, hash};
 use super::counts::Flaw;
 use super::flavour::Answer;
 use super::google::PROJECT;
+use super::proto;
 use super::service::{App, Arrival, Refused, header_text};
 use super::target::{Detail, Kind, Last};
 
@@ -80,8 +81,12 @@ fn read(app: &App, parts: &Parts, content: &Bytes) -> Result<Message, Box<Refuse
     let message = body.as_ref().and_then(|b| b.get("message")).and_then(Value::as_object);
     let message =
         message.ok_or_else(|| wrong(violation("message", "Invalid JSON payload").into()))?;
+    if let Some((field, told)) = proto::misfit(message) {
+        return Err(wrong(malformed(&field, &told).into()));
+    }
     let device = device(message).map_err(wrong)?;
     check_data(message).map_err(wrong)?;
+    check_web(message).map_err(wrong)?;
     let ttl_s = check_android(message).map_err(wrong)?;
     if payload_len(message) > PAYLOAD_MAX {
         return Err(wrong(large().into()));
@@ -102,28 +107,39 @@ fn device(message: &Map<String, Value>) -> Result<String, Box<Answer>> {
         return Err(invalid("Recipient of the message is not set.").into());
     };
     let device = message.get(*name).and_then(Value::as_str).unwrap_or_default();
-    if device.len() < 8 || device.contains(' ') {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b"-_:.=%+/~".contains(&b);
+    if !(8..=4096).contains(&device.len()) || !device.bytes().all(legal) {
         return Err(invalid("The registration token is not a valid FCM registration token").into());
     }
     Ok(device.to_owned())
 }
 
 fn check_data(message: &Map<String, Value>) -> Result<(), Box<Answer>> {
-    let Some(data) = message.get("data") else { return Ok(()) };
-    let data = data.as_object().ok_or_else(|| violation("message.data", "not a map"))?;
-    for (name, value) in data {
-        if !value.is_string() {
-            let field = format!("message.data[{name}].value");
-            return Err(violation(&field, "Invalid value (TYPE_STRING)").into());
-        }
-        let reserved = ["from", "message_type", "collapse_key"].contains(&name.as_str())
+    let blocks = [Some(message), block(message, "android"), block(message, "webpush")];
+    let data = blocks.into_iter().flatten().filter_map(|of| block(of, "data"));
+    let reserved = |name: &str| {
+        ["from", "message_type", "collapse_key", ""].contains(&name)
             || name.starts_with("google.")
-            || name.starts_with("gcm.");
-        if reserved {
-            return Err(invalid(&format!("Invalid data payload key: {name}")).into());
-        }
+            || name.starts_with("gcm.")
+    };
+    match data.flat_map(Map::keys).find(|name| reserved(name)) {
+        Some(name) => Err(invalid(&format!("Invalid data payload key: {name}")).into()),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+fn block<'a>(of: &'a Map<String, Value>, name: &str) -> Option<&'a Map<String, Value>> {
+    of.get(name).and_then(Value::as_object)
+}
+
+fn check_web(message: &Map<String, Value>) -> Result<(), Box<Answer>> {
+    let webpush = block(message, "webpush");
+    let options = ["fcmOptions", "fcm_options"].iter().find_map(|name| block(webpush?, name));
+    let link = options.and_then(|options| options.get("link")).and_then(Value::as_str);
+    match link.filter(|link| !link.starts_with("https://")) {
+        Some(_) => Err(invalid("Invalid webpush.fcm_options.link: must be a HTTPS URL.").into()),
+        None => Ok(()),
+    }
 }
 
 fn check_android(message: &Map<String, Value>) -> Result<u32, Box<Answer>> {
@@ -146,6 +162,7 @@ fn check_android(message: &Map<String, Value>) -> Result<u32, Box<Answer>> {
     }
 }
 
+/// What reaches a device: the common part, and the largest of the platforms' own.
 fn payload_len(message: &Map<String, Value>) -> usize {
     fn len(value: &Value) -> usize {
         match value {
@@ -155,7 +172,13 @@ fn payload_len(message: &Map<String, Value>) -> usize {
             other => other.to_string().len(),
         }
     }
-    ["notification", "data"].iter().filter_map(|name| message.get(*name)).map(len).sum()
+    let part = |of: &Map<String, Value>, names: &[&str]| -> usize {
+        names.iter().filter_map(|name| of.get(*name)).map(len).sum()
+    };
+    let own =
+        |name: &&str| block(message, name).map(|of| part(of, &["notification", "data", "payload"]));
+    let largest = ["android", "apns", "webpush"].iter().filter_map(own).max();
+    part(message, &["notification", "data"]) + largest.unwrap_or(0)
 }
 
 /// An answer in Google's words to what a fault asks for.
@@ -204,13 +227,16 @@ fn large() -> Answer {
 }
 
 fn violation(field: &str, description: &str) -> Answer {
-    let told = format!("Invalid value at '{field}': {description}");
+    malformed(field, &format!("Invalid value at '{field}': {description}"))
+}
+
+fn malformed(field: &str, told: &str) -> Answer {
     let fields = json!([{ "field": field, "description": told }]);
     let details = json!([
         { "@type": FCM_ERROR, "errorCode": "INVALID_ARGUMENT" },
         { "@type": BAD_REQUEST, "fieldViolations": fields },
     ]);
-    error(400, "INVALID_ARGUMENT", &told, details)
+    error(400, "INVALID_ARGUMENT", told, details)
 }
 
 fn unauthenticated() -> Answer {

@@ -3,8 +3,8 @@
 
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(super) struct Line {
     guests: AtomicUsize,
     /// What Apple remembers of a connection.
     pub provider_token: InUse,
+    /// Who the other side says it is.
+    pub certificate: OnceLock<Box<[u8]>>,
 }
 
 impl Line {
@@ -51,6 +53,7 @@ impl Line {
             proven,
             guests,
             provider_token: InUse::default(),
+            certificate: OnceLock::new(),
         }
     }
 
@@ -119,7 +122,11 @@ async fn connection(
         Some(acceptor) => {
             let socket = Socket { stream, line: Arc::clone(&line) };
             let Ok(stream) = acceptor.accept(socket).await else { return };
-            let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            let session = stream.get_ref().1;
+            let h2 = session.alpn_protocol() == Some(b"h2");
+            if let Some(own) = session.peer_certificates().and_then(|chain| chain.first()) {
+                let _ = line.certificate.set(own.to_vec().into());
+            }
             serve(app, stream, line, h2, stop).await;
         }
         None => {

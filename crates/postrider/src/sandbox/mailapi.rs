@@ -23,7 +23,7 @@ use super::target::{Detail, Kind, Last};
 
 const BODY_MAX: usize = 40 << 20;
 const CLOCK_SKEW_S: i64 = 5 * 60;
-/// Who uses this key id must sign with this secret; of others only the form is checked.
+/// Who uses this key id must sign with this secret; nobody else is known.
 pub(super) const KEY_ID: &str = "AKIDSANDBOX";
 const SECRET: &str = "sandbox-secret";
 
@@ -56,11 +56,14 @@ type Read = Result<(String, Correlation), Box<Refused>>;
 
 fn ses(parts: &Parts, content: &Bytes, now_s: i64) -> Read {
     verify(parts, content, now_s)
-        .map_err(|why| refused(Flaw::Signature, ses_error(403, "SignatureDoesNotMatch", why)))?;
+        .map_err(|(kind, why)| refused(Flaw::Signature, ses_error(403, kind, why)))?;
     let wrong = |why: &str| refused(Flaw::Request, ses_error(400, "BadRequestException", why));
     let call: Value = serde_json::from_slice(content).map_err(|_| wrong("not JSON"))?;
     let to =
         call["Destination"]["ToAddresses"][0].as_str().ok_or_else(|| wrong("no ToAddresses"))?;
+    if call["FromEmailAddress"].as_str().is_none_or(|from| !from.contains('@')) {
+        return Err(wrong("FromEmailAddress is missing or no address"));
+    }
     let mail = call["Content"]["Raw"]["Data"].as_str().and_then(|d| BASE64_STANDARD.decode(d).ok());
     let mail = mail.ok_or_else(|| wrong("Content.Raw.Data is not base64"))?;
     if let Some(flaw) = smtp::flaw(&mail) {
@@ -70,28 +73,35 @@ fn ses(parts: &Parts, content: &Bytes, now_s: i64) -> Read {
     Ok((to.to_owned(), id))
 }
 
+/// The kind of an error of Amazon's, and its words.
+type Unsigned = (&'static str, &'static str);
+
 /// What Amazon has against the signature of a call.
-pub(super) fn verify(parts: &Parts, content: &[u8], now_s: i64) -> Result<(), &'static str> {
+pub(super) fn verify(parts: &Parts, content: &[u8], now_s: i64) -> Result<(), Unsigned> {
     let headers = &parts.headers;
-    let given = header_text(headers, "authorization").ok_or("Missing Authentication Token")?;
-    let date = header_text(headers, "x-amz-date").ok_or("x-amz-date is missing")?;
-    let at = read_time(date).ok_or("x-amz-date is not a time")?;
+    let given = header_text(headers, "authorization")
+        .ok_or(("MissingAuthenticationTokenException", "Missing Authentication Token"))?;
+    let incomplete = |why| ("IncompleteSignatureException", why);
+    let date = header_text(headers, "x-amz-date").ok_or(incomplete("x-amz-date is missing"))?;
+    let at = read_time(date).ok_or(incomplete("x-amz-date is not a time"))?;
     if at.abs_diff(now_s) > CLOCK_SKEW_S as u64 {
-        return Err("Signature expired");
+        return Err(("SignatureDoesNotMatch", "Signature expired"));
     }
     let scope = given
         .strip_prefix("AWS4-HMAC-SHA256 Credential=")
         .and_then(|rest| rest.split(',').next())
-        .ok_or("not AWS4-HMAC-SHA256")?;
+        .ok_or(incomplete("not AWS4-HMAC-SHA256"))?;
     let [key_id, _, region, service, "aws4_request"] = scope.split('/').collect::<Vec<_>>()[..]
     else {
-        return Err("Credential should be scoped to a valid region.");
+        return Err(("SignatureDoesNotMatch", "Credential should be scoped to a valid region."));
     };
     if service != "ses" {
-        return Err("Credential should be scoped to correct service: 'ses'.");
+        let why = "Credential should be scoped to correct service: 'ses'.";
+        return Err(("SignatureDoesNotMatch", why));
     }
     if key_id != KEY_ID {
-        return Ok(());
+        let why = "The security token included in the request is invalid.";
+        return Err(("UnrecognizedClientException", why));
     }
     let host = header_text(headers, "host").map(str::to_owned);
     let host = host.or_else(|| parts.uri.authority().map(ToString::to_string)).unwrap_or_default();
@@ -108,9 +118,10 @@ pub(super) fn verify(parts: &Parts, content: &[u8], now_s: i64) -> Result<(), &'
         body: content,
     };
     let (_, expected) = signer.sign(&request, Timestamp::from_secs(at));
-    verify_slices_are_equal(expected.as_bytes(), given.as_bytes()).map_err(
-        |_| "The request signature we calculated does not match the signature you provided.",
-    )
+    verify_slices_are_equal(expected.as_bytes(), given.as_bytes()).map_err(|_| {
+        let why = "The request signature we calculated does not match the signature you provided.";
+        ("SignatureDoesNotMatch", why)
+    })
 }
 
 /// `20150830T123600Z`

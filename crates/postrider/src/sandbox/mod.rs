@@ -11,6 +11,7 @@ mod apns;
 mod apple;
 mod args;
 mod body;
+mod certificate;
 mod chat;
 mod control;
 mod correlation;
@@ -25,6 +26,7 @@ mod limit;
 mod listener;
 mod mailapi;
 mod profile;
+mod proto;
 mod push;
 mod question;
 mod received;
@@ -46,6 +48,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 pub use args::{SandboxArgs, run};
+pub use certificate::{CertificateWish, Environment as ApnsEnvironment};
 pub use control::{ReceiverWish, SubscriptionWish};
 pub use fault::{Fault, UnknownFault};
 pub use flavour::Flavour;
@@ -54,6 +57,7 @@ pub use smtp::Stage as SmtpStage;
 pub use target::{Kind, SubscriptionInfo, SubscriptionKeys};
 
 use apple::Apple;
+use certificate::Certificates;
 use google::Google;
 use limit::Limits;
 use received::Received;
@@ -146,23 +150,18 @@ pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
         format!("http://{host}:{}", http_addr.port()),
     ));
     let (stop, stopped) = watch::channel(());
-    let tls = TlsAcceptor::from(identity.server);
+    let (tls, mail_tls) = (TlsAcceptor::from(identity.server), TlsAcceptor::from(identity.mail));
     let accepting = [
-        tokio::spawn(listener::accept_loop(
-            Arc::clone(&app),
-            https,
-            Some(tls.clone()),
-            stopped.clone(),
-        )),
+        tokio::spawn(listener::accept_loop(Arc::clone(&app), https, Some(tls), stopped.clone())),
         tokio::spawn(listener::accept_loop(Arc::clone(&app), http, None, stopped.clone())),
         tokio::spawn(smtp::accept_loop(
             Arc::clone(&app),
             smtp,
-            tls.clone(),
+            mail_tls.clone(),
             false,
             stopped.clone(),
         )),
-        tokio::spawn(smtp::accept_loop(Arc::clone(&app), smtps, tls, true, stopped)),
+        tokio::spawn(smtp::accept_loop(Arc::clone(&app), smtps, mail_tls, true, stopped)),
     ];
     let ca_pem = identity.ca_pem;
     let (https, http, smtp, smtps) = (https_addr, http_addr, smtp_addr, smtps_addr);
@@ -199,6 +198,11 @@ impl Sandbox {
         self.app.apple.credential().unwrap_or_default()
     }
 
+    /// The same as `GET /sandbox/apns/certificate`.
+    pub fn apns_certificate(&self, wish: &CertificateWish) -> serde_json::Value {
+        self.app.certificates.issue(wish).unwrap_or_default()
+    }
+
     /// The same as `GET /sandbox/received`.
     pub fn received(&self) -> serde_json::Value {
         self.app.received.summary()
@@ -225,6 +229,7 @@ fn make_app(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<App> {
         verifier: Verifier::default(),
         google: Google::default(),
         apple: Apple::default(),
+        certificates: Certificates::default(),
         limits: Limits::new(config.rate_per_s, config.concurrency_max, config.pace_per_s),
         profile: RwLock::new(Arc::new(config.profile.clone())),
         default_secret: secret.context("the webhook secret")?,

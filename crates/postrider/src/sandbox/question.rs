@@ -34,7 +34,7 @@ fn ses(app: &App, parts: &Parts) -> Answer {
                 "SendQuota": { "Max24HourSend": 50_000.0, "MaxSendRate": 14.0, "SentLast24Hours": 0.0 },
             }),
         ),
-        Err(why) => ses_error(403, "SignatureDoesNotMatch", why),
+        Err((kind, why)) => ses_error(403, kind, why),
     }
 }
 

@@ -14,6 +14,7 @@ use super::api::Api;
 use super::apns;
 use super::apple::Apple;
 use super::body::{Outgoing, ReadError};
+use super::certificate::Certificates;
 use super::chat;
 use super::control;
 use super::correlation::Correlation;
@@ -46,6 +47,7 @@ pub(super) struct App {
     pub verifier: Verifier,
     pub google: Google,
     pub apple: Apple,
+    pub certificates: Certificates,
     pub limits: Limits,
     pub profile: RwLock<Arc<Profile>>,
     /// For webhook receivers that have no secret of their own.
@@ -122,7 +124,10 @@ async fn handle_now(
     if !parts.uri.path().starts_with("/3/") {
         return answer(&app, &line, parts, body).await;
     }
-    // Apple's: one at a time until one was accepted.
+    // Apple's: one at a time until one was accepted, unless a certificate says who it is.
+    if line.certificate.get().is_some() {
+        return answer(&app, &line, parts, body).await;
+    }
     if !line.enter() {
         return Err(Cut::unprocessed());
     }

@@ -56,15 +56,26 @@ fn read(parts: &Parts, content: &Bytes) -> Result<(String, Correlation), Box<Ref
     if parts.method != Method::POST {
         return Err(refused(Flaw::Request, twilio_error(405, 20004, "Method not allowed")));
     }
+    let kind = header_text(&parts.headers, "content-type").unwrap_or_default();
+    if !kind.starts_with("application/x-www-form-urlencoded") {
+        return Err(refused(Flaw::Request, twilio_error(415, 20415, "Unsupported Media Type")));
+    }
     let form: HashMap<String, String> = url::form_urlencoded::parse(content).into_owned().collect();
     let field = |name: &str| form.get(name).map(String::as_str).filter(|value| !value.is_empty());
     let to = field("To").ok_or_else(|| wrong(21604, "A 'To' phone number is required."))?;
     let digits = to.strip_prefix('+').unwrap_or_default();
-    if !(7..=15).contains(&digits.len()) || !digits.bytes().all(|b| b.is_ascii_digit()) {
+    if !is_number(digits) {
         return Err(wrong(21211, "Invalid 'To' Phone Number"));
     }
-    if field("From").is_none() && field("MessagingServiceSid").is_none() {
-        return Err(wrong(21603, "A 'From' phone number is required."));
+    match (field("From"), field("MessagingServiceSid")) {
+        (None, None) => return Err(wrong(21603, "A 'From' phone number is required.")),
+        (Some(from), _) if !is_sender(from) => {
+            return Err(wrong(21212, "Invalid 'From' Phone Number"));
+        }
+        (_, Some(service)) if !service.starts_with("MG") => {
+            return Err(wrong(21705, "The 'MessagingServiceSid' is invalid"));
+        }
+        _ => {}
     }
     let text = field("Body").ok_or_else(|| wrong(21602, "Message body is required."))?;
     if text.chars().count() > TEXT_MAX {
@@ -77,6 +88,22 @@ fn read(parts: &Parts, content: &Bytes) -> Result<(String, Correlation), Box<Ref
     }
     let id = Correlation::Digest(hash(0, format!("{to}\n{text}").as_bytes()));
     Ok((to.to_owned(), id))
+}
+
+fn is_number(digits: &str) -> bool {
+    (7..=15).contains(&digits.len())
+        && !digits.starts_with('0')
+        && digits.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// A number, a short code, or a name of up to 11 letters, digits and blanks.
+fn is_sender(from: &str) -> bool {
+    let short = (3..=8).contains(&from.len()) && from.bytes().all(|b| b.is_ascii_digit());
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b" &+-_".contains(&b);
+    let name = from.len() <= 11
+        && from.bytes().all(plain)
+        && from.bytes().any(|b| b.is_ascii_alphabetic());
+    from.strip_prefix('+').is_some_and(is_number) || short || name
 }
 
 /// Any secret but `wrong`, of the account itself or of an API key.

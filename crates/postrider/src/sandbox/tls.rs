@@ -12,9 +12,14 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
 
+use super::certificate::Asking;
+
 pub(super) struct Identity {
     pub ca_pem: String,
+    /// For HTTP: asks who the other side is, and takes "nobody" for an answer.
     pub server: Arc<ServerConfig>,
+    /// For mail.
+    pub mail: Arc<ServerConfig>,
 }
 
 /// `listen` is named in the certificate beside localhost and the loopback addresses.
@@ -23,13 +28,17 @@ pub(super) fn make_identity(listen: IpAddr, host: &str) -> anyhow::Result<Identi
     let key = KeyPair::generate()?;
     let leaf = leaf_params(listen, host)?.signed_by(&key, &ca)?;
     let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let mut server = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![leaf.der().clone(), ca.der().clone()], key)?;
+    let chain = vec![leaf.der().clone(), ca.der().clone()];
+    let builder = || {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
+    };
+    let mail = builder()?.with_no_client_auth().with_single_cert(chain.clone(), key.clone_key())?;
+    let mut server = builder()?
+        .with_client_cert_verifier(Arc::new(Asking::default()))
+        .with_single_cert(chain, key)?;
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Identity { ca_pem: ca.pem(), server: Arc::new(server) })
+    Ok(Identity { ca_pem: ca.pem(), server: Arc::new(server), mail: Arc::new(mail) })
 }
 
 fn ca_params() -> CertificateParams {

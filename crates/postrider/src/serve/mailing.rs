@@ -39,8 +39,9 @@ impl Mailing {
     }
 
     pub(crate) fn intakes(&self, config: &Config, policy: NetworkPolicy) -> Vec<Arc<dyn Intake>> {
+        let international = self.email.iter().any(|a| a.settings.carrier.is_international());
         vec![
-            Arc::new(EmailIntake::new(policy, serves(&self.email))),
+            Arc::new(EmailIntake::new(policy, serves(&self.email), international)),
             Arc::new(SmsIntake::new(serves(&self.sms))),
             Arc::new(ChatIntake::new(policy, config.chat.hosts.clone().into())),
         ]

@@ -4,11 +4,13 @@
 mod bad_input;
 mod batch;
 mod capacity;
+mod certificates;
 mod dead_letters;
 mod events;
 mod lanes;
 mod mailing;
 mod messages;
+mod mutations;
 mod pushing;
 mod refusals;
 mod reload;

@@ -76,7 +76,13 @@ async fn what_no_mail_server_would_take_is_refused_at_the_gate() {
         .set("a title as subject with a break", "content.title", "Hi\r\nBcc: bob@example.org")
         .each(
             &own("reply_to"),
-            &["ada", "Ada <grace@example.net>", "grace@example.net\r\nX: y", ""],
+            &[
+                "ada",
+                "Ada <grace@example.net>",
+                "grace@example.net\r\nX: y",
+                "",
+                "grace@büro.example",
+            ],
         )
         .each(
             &own("unsubscribe_url"),
