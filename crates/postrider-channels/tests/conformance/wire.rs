@@ -318,7 +318,7 @@ async fn a_push_says_which_key_signed_it_also_where_no_answer_came() {
 async fn every_stream_of_every_connection_is_used_before_anything_waits() {
     let provider = Provider::with_streams(Line::Http2, Some(5)).await;
     provider.waits_for(20);
-    let rig = Rig::new(ChannelKind::Webhook);
+    let rig = Rig::new(Subject::Webhook);
     let batch = vec![rig.attempt(&provider.url("/x")); 200];
     for report in rig.deliver(batch).await {
         assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
