@@ -5,7 +5,7 @@
 use minijinja::machinery::ast::{
     BinOpKind, CallArg, Expr, ForLoop, IfCond, IfExpr, Slice, Spanned, Stmt,
 };
-use minijinja::machinery::{Span, parse};
+use minijinja::machinery::{Span, Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
 use super::engine::{FILTERS, TESTS};
@@ -37,10 +37,39 @@ type Verdict = Result<(), Wrong>;
 
 const STATEMENTS: &str = "if, for, set NAME = …, raw, and {{ … }}";
 
+/// Words and signs between one pair of braces. The parser's tree is as deep as a chain of them is long,
+/// and whoever walks it takes a step on the stack for each.
+const TOKENS_MAX: usize = 400;
+/// Each is nested in the one before it.
+const ELIFS_MAX: usize = 100;
+
 /// Whether a text is a template, and says nothing that it may not.
 pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Verdict {
+    tame(source, syntax)?;
     let root = parse(source, "text", syntax.clone()).map_err(|error| Wrong::of(&error))?;
     statement(&root)
+}
+
+/// Refuses what is too long to be parsed; what cannot even be read is the parser's to tell.
+fn tame(source: &str, syntax: &SyntaxConfig) -> Verdict {
+    let (mut tokens, mut elifs) = (0, 0);
+    for (token, span) in tokenize(source, false, syntax.clone()).map_while(Result::ok) {
+        match token {
+            Token::VariableStart | Token::BlockStart => tokens = 0,
+            Token::Ident("elif") => elifs += 1,
+            _ => {}
+        }
+        tokens += 1;
+        if tokens > TOKENS_MAX {
+            let allowed = format!("at most {TOKENS_MAX} words and signs between two braces");
+            return Err(Wrong::at(span, "an endless expression", allowed));
+        }
+        if elifs > ELIFS_MAX {
+            let allowed = format!("at most {ELIFS_MAX} in one text");
+            return Err(Wrong::at(span, "too many elif", allowed));
+        }
+    }
+    Ok(())
 }
 
 fn statements(all: &[Stmt<'_>]) -> Verdict {
@@ -128,9 +157,14 @@ fn expression(expr: &Expr<'_>) -> Verdict {
     }
 }
 
+/// The engine's way backwards through an empty list ends in a panic.
 fn sliced(slice: &Slice<'_>) -> Verdict {
+    if let Some(step) = &slice.step {
+        let allowed = "[from:to]; | reverse goes backwards";
+        return Err(Wrong::at(step.span(), "a slice with a step", allowed));
+    }
     expression(&slice.expr)?;
-    [&slice.start, &slice.stop, &slice.step].into_iter().flatten().try_for_each(expression)
+    [&slice.start, &slice.stop].into_iter().flatten().try_for_each(expression)
 }
 
 fn chosen(choice: &IfExpr<'_>) -> Verdict {

@@ -28,6 +28,8 @@ use content::Piece;
 /// A template's JSON text, all locales together.
 const SOURCE_MAX: usize = 256 << 10;
 const LOCALES_MAX: usize = 100;
+/// Texts with something to fill in, all locales together.
+const TEXTS_MAX: usize = 1_000;
 const NAME_MAX: usize = 64;
 /// The name of a call beside those of templates.
 const RESERVED: &str = "preview";
@@ -85,6 +87,11 @@ impl Template {
         let mut errors = Vec::new();
         for (written, fields) in &source.locales {
             template.add(written, fields, &mut errors);
+        }
+        let texts = template.engine.templates().count();
+        if texts > TEXTS_MAX {
+            let allowed = format!("at most {TEXTS_MAX} texts with variables, all locales together");
+            errors.push(FieldError::new("locales", format!("{texts} texts"), allowed));
         }
         if errors.is_empty() { Ok(template) } else { Err(errors) }
     }

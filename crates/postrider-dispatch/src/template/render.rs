@@ -2,9 +2,10 @@
 //! told at once.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use minijinja::ErrorKind;
+use minijinja::{Error, ErrorKind};
 use postrider_core::FieldError;
 use serde_json::{Map, Value};
 
@@ -17,8 +18,8 @@ use super::{Locale, Source, Template, locale};
 pub const VARIABLES_MAX: usize = 64 << 10;
 /// All texts of one message together.
 const RENDERED_MAX: usize = 1 << 20;
-/// Missing names of one text that are told; each costs one more rendering.
-const MISSING_MAX: usize = 50;
+/// Missing names that are told, counted in each text anew; each costs one more rendering.
+const MISSING_MAX: usize = 100;
 
 /// What a message asks of a template.
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +80,9 @@ impl Template {
             root: root(call.variables, &ledger),
             ledger,
             room: RENDERED_MAX,
+            steps: STEPS_MAX * 2,
+            is_over: false,
+            retries: MISSING_MAX,
             filled: Filled::default(),
         };
         let content = write(&locale.fields, call.content, &mut |name, out| run.say(name, out));
@@ -125,6 +129,11 @@ struct Run<'a> {
     ledger: Arc<Ledger>,
     /// Bytes that may still be written.
     room: usize,
+    /// Steps that may still be taken.
+    steps: u64,
+    is_over: bool,
+    /// Renderings that may still be repeated.
+    retries: usize,
     filled: Filled,
 }
 
@@ -134,7 +143,7 @@ impl Run<'_> {
         let field = name.split_once('/').map_or(name, |(_, field)| field);
         self.ledger.begin();
         let mut missing = Vec::new();
-        for _ in 0..=MISSING_MAX {
+        loop {
             match self.text(name) {
                 Ok(text) => {
                     quote(&text, out);
@@ -146,6 +155,10 @@ impl Run<'_> {
                         break;
                     };
                     missing.push(variable);
+                    if self.retries == 0 {
+                        break;
+                    }
+                    self.retries -= 1;
                 }
                 // What stands in for something missing may well not fit.
                 Err(_) if !missing.is_empty() => break,
@@ -159,10 +172,21 @@ impl Run<'_> {
         self.miss(&missing, field);
     }
 
-    fn text(&mut self, name: &str) -> Result<String, minijinja::Error> {
+    fn text(&mut self, name: &str) -> Result<String, Error> {
+        if self.steps == 0 || self.is_over {
+            return Err(ErrorKind::OutOfFuel.into());
+        }
         let mut out = Bounded { bytes: Vec::with_capacity(64), room: self.room };
         let text = self.template.engine.get_template(name)?;
-        text.render_captured_to(self.root.clone(), &mut out)?;
+        let root = self.root.clone();
+        // A mistake in the engine costs one message, not all that came in with it.
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let done = text.render_captured_to(root, &mut out)?;
+            Ok::<_, Error>(done.state().fuel_levels().unwrap_or_default())
+        }));
+        let gave_up = || Error::new(ErrorKind::InvalidOperation, "the engine gave up");
+        let (taken, _) = done.unwrap_or_else(|_| Err(gave_up()))?;
+        self.steps = self.steps.saturating_sub(taken);
         self.room = self.room.saturating_sub(out.bytes.len());
         Ok(String::from_utf8(out.bytes).unwrap_or_default())
     }
@@ -177,7 +201,13 @@ impl Run<'_> {
         }
     }
 
-    fn note(&mut self, field: &str, error: &minijinja::Error) {
+    fn note(&mut self, field: &str, error: &Error) {
+        if matches!(error.kind(), ErrorKind::WriteFailure | ErrorKind::OutOfFuel) {
+            // From here on nothing is rendered any more, and nothing is told about it.
+            if std::mem::replace(&mut self.is_over, true) {
+                return;
+            }
+        }
         let at = format!("{} ({}), {field}", self.template.name, self.written);
         let at = error.line().map_or(at.clone(), |line| format!("{at}, line {line}"));
         let (found, allowed) = match error.kind() {

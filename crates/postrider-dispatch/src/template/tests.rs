@@ -1,5 +1,6 @@
 //! What templates promise, without a server.
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -191,6 +192,7 @@ fn what_cannot_be_rendered_is_refused_when_it_is_saved_with_field_and_line() {
         ("{{ 'a' * 100000000 }}", "line 1: *"),
         ("{% for x in [[a, a]] %}{% endfor %}", "line 1: a list"),
         ("{% for x in (a, a) %}{% endfor %}", "line 1: a list"),
+        ("{{ x[::-1] }}", "line 1: a slice with a step"),
         ("{% for x in y recursive %}{% endfor %}", "line 1: for … recursive"),
     ] {
         let error = refused(json!({"email": {"html": text}}));
@@ -242,6 +244,48 @@ fn a_template_cannot_hang_or_bloat_the_gate() {
 }
 
 #[test]
+fn many_texts_share_one_bound() {
+    let list: Vec<u32> = (0..1_500).collect();
+    let texts = vec!["{% for a in l %}{% endfor %}"; 900];
+    let template = compile(&english(json!({"data": {"texts": texts}})));
+    let started = std::time::Instant::now();
+    let errors = render(&template, json!({"l": list}), "{}").unwrap_err();
+    assert_eq!(errors.len(), 1, "told once: {errors:?}");
+    assert!(started.elapsed().as_secs() < 5, "and not worked on any more");
+    let names: Vec<_> = (0..900).map(|n| format!("{{{{ v{n} }}}}")).collect();
+    let template = compile(&english(json!({"data": {"texts": names}})));
+    let errors = render(&template, json!({}), "{}").unwrap_err();
+    assert_eq!(errors.len(), 900, "each is told");
+}
+
+#[test]
+fn what_is_endless_is_refused_before_anybody_walks_down_its_tree() {
+    let long = 60_000;
+    let fits = 190;
+    for (begin, link, end) in [
+        ("{{ x", "-1", " }}"),
+        ("{{ x", ".b", " }}"),
+        ("{{ x", "|e", " }}"),
+        ("{{ x", "[0]", " }}"),
+        ("{{ ", "not ", "x }}"),
+        ("{{ ", "(", "x"),
+        ("{{ x", " if x", " }}"),
+        ("{% if x %}", "{% elif x %}", "{% endif %}"),
+        ("", "{% if x %}", ""),
+        ("", "{% for a in x %}", ""),
+    ] {
+        let text = |times: usize| format!("{begin}{}{end}", link.repeat(times));
+        let compiled =
+            |times: usize| Template::compile("deep", &english(json!({"title": text(times)})));
+        assert!(compiled(long.min(250_000 / link.len())).is_err(), "{link}");
+        // Whatever the parser says to it, it comes back.
+        let _ = compiled(fits).map(|template| render(&template, json!({"x": {}}), "{}"));
+    }
+    let many = vec!["{{ x }}"; TEXTS_MAX + 1];
+    assert_eq!(refused(json!({"data": many})).found, "1001 texts");
+}
+
+#[test]
 fn what_fails_with_these_variables_says_in_which_field_and_line() {
     let template = compile(&english(json!({"body": "a\n{{ n | round }}"})));
     let errors = render(&template, json!({"n": "seven"}), "{}").unwrap_err();
@@ -259,4 +303,112 @@ fn a_template_tells_which_variables_it_looks_at() {
     })));
     let names: Vec<_> = template.variables().iter().map(String::as_str).collect();
     assert_eq!(names, ["items", "name", "order.number"]);
+}
+
+/// What templates are made of, and what breaks them.
+const FRAGMENTS: [&str; 22] = [
+    "{{ ", " }}", "{% ", " %}", "{# ", "if ", "elif ", "else ", "endif", "for ", " in ", "endfor",
+    "set ", " = ", "raw", "x", "s", "l[0]", "'a'", "1", "{%- ", "ü\n",
+];
+/// What is looked at, and what may be done to it.
+const BASES: [&str; 9] = ["x", "s", "l", "m", "n", "m.a", "'ü€'", "99999999999999999999", "-0.5"];
+const STEPS: [&str; 62] = [
+    ".a",
+    "[0]",
+    "[-1]",
+    "['a']",
+    "[1:2]",
+    "[::-1]",
+    "[9:]",
+    " - 1",
+    " - n",
+    " / 0",
+    " / n",
+    " // 0",
+    " % 0",
+    " % n",
+    " + 1",
+    " == s",
+    " < l",
+    " >= n",
+    " in l",
+    " in s",
+    " is even",
+    " | select('divisibleby', 0)",
+    " is startingwith(s)",
+    " and x",
+    " or s",
+    " if n else l",
+    " | abs",
+    " | bool",
+    " | capitalize",
+    " | count",
+    " | default(s)",
+    " | dictsort",
+    " | e",
+    " | first",
+    " | float",
+    " | int",
+    " | items",
+    " | join(s)",
+    " | join(',', attribute='a')",
+    " | last",
+    " | lines",
+    " | list",
+    " | lower",
+    " | map('upper')",
+    " | map(attribute='a')",
+    " | max",
+    " | min",
+    " | reject('odd')",
+    " | replace('a', s)",
+    " | reverse",
+    " | round(n)",
+    " | round(-400)",
+    " | safe",
+    " | selectattr('a')",
+    " | sort(attribute='a')",
+    " | split('')",
+    " | sum",
+    " | title",
+    " | tojson",
+    " | truncate(1)",
+    " | unique",
+    " | urlencode",
+];
+
+/// Compiles and renders, strictly and not; nothing that is written may do more than fail.
+fn survive(text: &str) {
+    let strict = english(json!({"title": text, "email": {"html": text}}));
+    let lenient = Source { strict: false, ..strict.clone() };
+    let list = json!([3, "b", null, {"a": 1}, [2]]);
+    let variables = json!({"s": "a<b>&ü", "l": list, "m": {"a": {"b": 2}}, "n": -3});
+    for source in [strict, lenient] {
+        let Ok(template) = Template::compile("any", &source) else { continue };
+        match render(&template, variables.clone(), "{}") {
+            Ok(made) => assert!(made.to_string().len() < 4 << 20),
+            Err(errors) => assert!(errors.iter().all(|e| !e.found.contains("gave up")), "{text}"),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_written_comes_back(parts in prop::collection::vec(0..FRAGMENTS.len(), 0..30)) {
+        survive(&parts.into_iter().map(|n| FRAGMENTS[n]).collect::<String>());
+    }
+
+    #[test]
+    fn whatever_is_done_to_a_variable_comes_back(
+        base in 0..BASES.len(),
+        steps in prop::collection::vec(0..STEPS.len(), 0..6),
+        is_loop: bool,
+    ) {
+        let steps: String = steps.into_iter().map(|n| STEPS[n]).collect();
+        let expression = format!("{}{steps}", BASES[base]);
+        survive(&match is_loop {
+            true => format!("{{% for i in {expression} %}}{{{{ i }}}}{{{{ loop.index }}}}{{% endfor %}}"),
+            false => format!("{{% if {expression} %}}yes{{% endif %}}{{{{ {expression} }}}}"),
+        });
+    }
 }

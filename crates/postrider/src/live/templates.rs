@@ -18,6 +18,8 @@ const PREFIX: &str = "template/";
 const SERVER: &str = "*";
 /// What one tenant, or the server, can have by API.
 const TEMPLATES_MAX: usize = 500;
+/// All of these together, as JSON: compiled they take some fifteen times as much memory.
+const BYTES_MAX: usize = 4 << 20;
 
 /// What was set, by whom and when.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,6 +41,7 @@ pub struct Entry {
     pub made: Option<(String, Timestamp)>,
     /// Whether it is the server's.
     pub is_shared: bool,
+    bytes: usize,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +93,8 @@ impl TemplateBook {
     pub fn adopt(&self, config: &Config) {
         let compile = |(name, source): (&String, &Source)| {
             let template = Arc::new(Template::compile(name, source).ok()?);
-            let entry = Entry { source: source.clone(), template, made: None, is_shared: true };
+            let source = source.clone();
+            let entry = Entry { source, template, made: None, is_shared: true, bytes: 0 };
             Some((name.clone(), entry))
         };
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
@@ -108,15 +112,14 @@ impl TemplateBook {
     ) -> Result<bool, TemplateError> {
         let _one = self.changing.lock().await;
         let key = (owner.cloned(), name.to_owned());
-        let was_set =
-            self.check_room(&key, made.is_some()).map_err(|e| TemplateError::Unusable(vec![e]))?;
         let kept = made.map(|(template, by, at)| Kept { template, by, at });
         let text = kept.as_ref().and_then(|kept| serde_json::to_string(kept).ok());
-        if kept.is_none() && !was_set {
-            return Ok(false);
-        }
         let entry = kept.map(|kept| entry(name, kept, owner.is_none())).transpose();
         let entry = entry.map_err(TemplateError::Unusable)?;
+        let room = self.check_room(&key, entry.as_ref());
+        if !room.map_err(|error| TemplateError::Unusable(vec![error]))? {
+            return Ok(false);
+        }
         let setting = format!("{PREFIX}{}/{name}", owner.map_or(SERVER, TenantId::as_str));
         self.store.put_setting(&setting, text.as_deref()).await?;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
@@ -148,16 +151,20 @@ impl TemplateBook {
         all.into_values().cloned().collect()
     }
 
-    /// Whether it was made by API already; an error if there is no room for another.
-    fn check_room(&self, key: &(Owner, String), is_new: bool) -> Result<bool, FieldError> {
+    /// Whether there is anything to do; an error if there is no room for it.
+    fn check_room(&self, key: &(Owner, String), entry: Option<&Entry>) -> Result<bool, FieldError> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let was_set = known.set.contains_key(key);
-        if is_new && !was_set && known.of(key.0.as_ref()).count() >= TEMPLATES_MAX {
-            let found = format!("{} templates made by API", TEMPLATES_MAX + 1);
-            let allowed = format!("at most {TEMPLATES_MAX}; delete one first");
-            return Err(FieldError::new("name", found, allowed));
+        let Some(entry) = entry else { return Ok(known.set.contains_key(key)) };
+        let others = known.of(key.0.as_ref()).filter(|(name, _)| *name != key.1);
+        let (count, bytes) =
+            others.fold((1, entry.bytes), |(n, sum), (_, other)| (n + 1, sum + other.bytes));
+        if count > TEMPLATES_MAX || bytes > BYTES_MAX {
+            let found = format!("with it {count} templates of {bytes} bytes");
+            let allowed =
+                format!("at most {TEMPLATES_MAX} made by API, and {BYTES_MAX} bytes in all");
+            return Err(FieldError::new("locales", found, allowed));
         }
-        Ok(was_set)
+        Ok(true)
     }
 }
 
@@ -188,5 +195,6 @@ fn named(setting: &str) -> Option<(Owner, String)> {
 fn entry(name: &str, kept: Kept, is_shared: bool) -> Result<Entry, Vec<FieldError>> {
     let template = Arc::new(Template::compile(name, &kept.template)?);
     let made = Some((kept.by, kept.at));
-    Ok(Entry { source: kept.template, template, made, is_shared })
+    let bytes = serde_json::to_string(&kept.template.locales).map_or(0, |text| text.len());
+    Ok(Entry { source: kept.template, template, made, is_shared, bytes })
 }

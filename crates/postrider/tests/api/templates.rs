@@ -224,6 +224,27 @@ async fn a_template_can_be_previewed_before_it_is_saved() {
 }
 
 #[tokio::test]
+async fn a_tenant_can_have_only_so_much() {
+    let server = Server::start().await;
+    let admin = server.admin();
+    let large = english(json!({"body": "x".repeat(250_000)}));
+    for n in 0..16 {
+        assert_eq!(put(&admin, &format!("t{n}"), large.clone()).await.status, 200);
+    }
+    let refused = put(&admin, "t16", large.clone()).await;
+    assert_eq!(refused.status, 422);
+    let found = refused.body["errors"][0]["found"].as_str().unwrap();
+    assert!(found.starts_with("with it 17 templates of 42"), "{found}");
+    assert_eq!(
+        put(&admin, "t3", large.clone()).await.status,
+        200,
+        "in its own place there is room"
+    );
+    let other = server.client(&server.key("tenant", "other").await);
+    assert_eq!(put(&other, "t0", large).await.status, 200, "nobody takes another's");
+}
+
+#[tokio::test]
 async fn a_batch_is_rendered_line_by_line() {
     let server = Server::start().await;
     let admin = server.admin();
