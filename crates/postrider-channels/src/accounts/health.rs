@@ -79,6 +79,8 @@ pub struct Probe {
     pub wiring: Wiring,
     /// Nobody is called.
     pub offline: bool,
+    /// The name server to ask; the system's first if absent.
+    pub resolver: Option<std::net::SocketAddr>,
 }
 
 impl Probe {

@@ -15,6 +15,7 @@ mod ses;
 mod settings;
 mod sigv4;
 pub mod smtp;
+mod txt;
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::dkim::DkimKey;
 use super::settings::{Carrier, DkimSettings, EmailSettings};
 use super::smtp::{End, Relay, SmtpTls, Stage, Visit};
-use super::{SendGrid, Ses, sendgrid, ses};
+use super::{SendGrid, Ses, sendgrid, ses, txt};
 use crate::accounts::health::{self, Credential, Examine, Finding, Probe};
 use crate::deliver::Wiring;
 use crate::scrub;
@@ -27,7 +27,7 @@ impl Examine for EmailSettings {
         };
         let from = self.from.address.rsplit_once('@').map_or("", |(_, domain)| domain);
         for dkim in &self.dkim {
-            findings.extend(examine_dkim(dkim, from).await);
+            findings.extend(examine_dkim(dkim, from, probe).await);
         }
         if self.dkim.is_empty() && matches!(self.carrier, Carrier::Smtp(_)) {
             let why = "no key: mails are signed only if the relay does it";
@@ -176,13 +176,13 @@ fn judge_end(place: &str, user: &str, end: &End) -> Finding {
     }
 }
 
-async fn examine_dkim(dkim: &DkimSettings, from: &str) -> Vec<Finding> {
+async fn examine_dkim(dkim: &DkimSettings, from: &str, probe: &Probe) -> Vec<Finding> {
     let check = format!("dkim.{}", dkim.selector);
     let (key, finding) = health::read(&check, &dkim.key, NEW_DKIM_KEY).await;
     let Some(key) = key else { return vec![finding] };
     let mut findings = vec![finding];
     findings.extend(judge_alignment(&check, &dkim.domain, from));
-    findings.push(record(&check, dkim, &key));
+    findings.push(examine_record(&check, dkim, &key, probe).await);
     findings
 }
 
@@ -200,17 +200,49 @@ fn judge_alignment(check: &str, domain: &str, from: &str) -> Option<Finding> {
     })
 }
 
-/// There is no resolver here: the record is shown to be compared.
-fn record(check: &str, dkim: &DkimSettings, key: &DkimKey) -> Finding {
-    let (selector, domain) = (&dkim.selector, &dkim.domain);
-    let place = format!("{selector}._domainkey.{domain}");
-    Finding::skipped(
-        format!("{check}.record"),
-        format!(
-            "DNS was not asked; compare: dig +short TXT {place} must give \"{}\"",
-            key.record()
+/// The published half of the key, held against ours.
+async fn examine_record(check: &str, dkim: &DkimSettings, key: &DkimKey, probe: &Probe) -> Finding {
+    let check = format!("{check}.record");
+    let place = format!("{}._domainkey.{}", dkim.selector, dkim.domain);
+    let system =
+        || txt::server_of(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
+    let found = match (probe.offline, probe.resolver.or_else(system)) {
+        (true, _) => Err("--offline".to_owned()),
+        (false, None) => Err("this machine names no name server".to_owned()),
+        (false, Some(server)) => txt::look_up(server, &place, probe.deadline()).await,
+    };
+    judge_record(&check, &place, &key.record(), found.as_deref().map_err(String::as_str))
+}
+
+fn judge_record(check: &str, place: &str, own: &str, found: Result<&[String], &str>) -> Finding {
+    let tag = |record: &str| {
+        let tags = record.split(';').filter_map(|tag| tag.split_once('='));
+        let p = tags.into_iter().find(|(name, _)| name.trim() == "p").map(|(_, value)| value);
+        p.map(|value| value.split_whitespace().collect::<String>())
+    };
+    let publish = format!("publish this TXT record at {place}: {own}");
+    let records = match found {
+        Ok(records) => records,
+        Err(why) => {
+            let found = format!("DNS was not asked ({why}); compare: TXT {place} must be {own}");
+            return Finding::skipped(check, found);
+        }
+    };
+    let published: Vec<String> = records.iter().filter_map(|record| tag(record)).collect();
+    if published.contains(&tag(own).unwrap_or_default()) {
+        return Finding::ok(check, format!("{place} publishes this key"));
+    }
+    match published.iter().any(String::is_empty) {
+        true => Finding::fail(check, format!("{place} says that the key was revoked"), publish),
+        false if published.is_empty() => Finding::fail(
+            check,
+            format!("{place} publishes no key: no signature can be verified"),
+            publish,
         ),
-    )
+        false => {
+            Finding::fail(check, format!("{place} publishes another key than this one"), publish)
+        }
+    }
 }
 
 async fn examine_ses(ses: &Ses, probe: &Probe) -> Vec<Finding> {

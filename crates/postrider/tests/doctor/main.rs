@@ -40,6 +40,7 @@ async fn a_set_up_that_is_well_ends_with_0_and_every_provider_was_asked() {
         "accounts.relay.relay",
         "accounts.relay.relay_certificate",
         "accounts.relay.dkim.s1",
+        "accounts.relay.dkim.s1.record",
         "accounts.amazon.ses",
         "accounts.grid.sendgrid",
         "accounts.texts.gateway",
@@ -110,6 +111,16 @@ async fn a_missing_dkim_key_is_found_with_its_remedy() {
     let (code, report) = setup.doctor(&[]).await;
     assert_eq!((code, failed(&report)), (1, vec!["accounts.relay.dkim.s1"]), "{report:#}");
     assert!(remedy(&report, "accounts.relay.dkim.s1").contains("put the file there"));
+}
+
+#[tokio::test]
+async fn a_dkim_key_that_is_not_the_published_one_is_found_with_the_record_to_publish() {
+    let setup = Setup::new(0).await;
+    setup.publish("v=DKIM1; k=ed25519; p=AAAA");
+    let (code, report) = setup.doctor(&["--account", "relay"]).await;
+    let check = "accounts.relay.dkim.s1.record";
+    assert_eq!((code, failed(&report)), (1, vec![check]), "{report:#}");
+    assert!(remedy(&report, check).contains("s1._domainkey.shop.example: v=DKIM1"), "{report:#}");
 }
 
 #[tokio::test]

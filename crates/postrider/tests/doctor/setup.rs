@@ -1,6 +1,8 @@
 //! A sandbox, and a configuration with one account of every kind that goes through it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der};
 use base64::Engine as _;
@@ -15,6 +17,7 @@ const CONFIG: &str = "postrider.toml";
 pub(crate) struct Setup {
     pub(crate) sandbox: Sandbox,
     home: TempDir,
+    names: NameServer,
 }
 
 impl Setup {
@@ -22,7 +25,8 @@ impl Setup {
     pub(crate) async fn new(clock_offset_s: i64) -> Self {
         let config = SandboxConfig { clock_offset_s, ..SandboxConfig::default() };
         let sandbox = start(config).await.unwrap();
-        let setup = Self { sandbox, home: tempfile::tempdir().unwrap() };
+        let (home, names) = (tempfile::tempdir().unwrap(), NameServer::start().await);
+        let setup = Self { sandbox, home, names };
         let apple = setup.sandbox.apns_key();
         setup.write("ca.pem", &setup.sandbox.ca_pem);
         setup.write("firebase.json", &setup.sandbox.fcm_service_account().to_string());
@@ -33,7 +37,9 @@ impl Setup {
         setup.write("twilio.secret", "secret-of-twilio");
         let dkim = aws_lc_rs::signature::Ed25519KeyPair::generate().unwrap();
         let der: Pkcs8V1Der<'_> = dkim.as_der().unwrap();
-        setup.write("dkim.pem", &pem(der.as_ref()));
+        let key = pem(der.as_ref());
+        setup.publish(&postrider_channels::email::DkimKey::from_pem(&key).unwrap().record());
+        setup.write("dkim.pem", &key);
         setup.write(CONFIG, &setup.config());
         setup
     }
@@ -110,6 +116,11 @@ endpoint = "{https}"
         self.write(CONFIG, &text.replace(from, to));
     }
 
+    /// What the name server says to every question for a text.
+    pub(crate) fn publish(&self, text: &str) {
+        text.clone_into(&mut self.names.text.lock().unwrap());
+    }
+
     /// The account `apple` has a certificate that ends in so many days.
     pub(crate) fn use_certificate(&self, days: i32) {
         let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
@@ -140,7 +151,8 @@ endpoint = "{https}"
         let mut command = Command::new(env!("CARGO_BIN_EXE_postrider"));
         command.arg("doctor").arg("--config").arg(self.path(CONFIG));
         command.arg("--data").arg(self.path("data"));
-        command.args(["--time-from", self.sandbox.https_origin()]).args(args);
+        command.args(["--time-from", self.sandbox.https_origin()]);
+        command.arg("--resolver").arg(self.names.addr.to_string()).args(args);
         command.current_dir(self.home.path());
         command
     }
@@ -159,6 +171,41 @@ endpoint = "{https}"
         let report = serde_json::from_str(&text).unwrap_or(Value::String(errors));
         (output.status.code().unwrap(), report)
     }
+}
+
+/// A name server with one text for every name.
+struct NameServer {
+    addr: SocketAddr,
+    text: Arc<Mutex<String>>,
+}
+
+impl NameServer {
+    async fn start() -> Self {
+        let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let (addr, text) = (socket.local_addr().unwrap(), Arc::new(Mutex::new(String::new())));
+        let said = text.clone();
+        tokio::spawn(async move {
+            let mut question = [0; 512];
+            while let Ok((len, from)) = socket.recv_from(&mut question).await {
+                let text = said.lock().unwrap().clone();
+                let _ = socket.send_to(&answer(&question[..len], &text), from).await;
+            }
+        });
+        Self { addr, text }
+    }
+}
+
+/// The question without its OPT record, and one TXT record in pieces of 100 bytes.
+fn answer(question: &[u8], text: &str) -> Vec<u8> {
+    let mut out = question[..question.len() - 11].to_vec();
+    out[2..4].copy_from_slice(&[0x81, 0x80]);
+    (out[7], out[11]) = (1, 0);
+    let pieces = text.as_bytes().chunks(100);
+    let data: Vec<u8> = pieces.flat_map(|piece| [&[piece.len() as u8], piece].concat()).collect();
+    out.extend_from_slice(&[0xc0, 12, 0, 16, 0, 1, 0, 0, 0, 60]);
+    out.extend_from_slice(&u16::try_from(data.len()).unwrap().to_be_bytes());
+    out.extend_from_slice(&data);
+    out
 }
 
 fn pem(der: &[u8]) -> String {

@@ -5,6 +5,7 @@ mod clock;
 mod place;
 mod report;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,9 @@ pub(super) struct DoctorArgs {
     /// can be named [default: push services].
     #[arg(long, value_name = "URL")]
     time_from: Vec<String>,
+    /// The name server that is asked for DKIM records [default: the first of /etc/resolv.conf].
+    #[arg(long, value_name = "ADDR:PORT")]
+    resolver: Option<SocketAddr>,
     /// A warning is a failure, too.
     #[arg(long)]
     strict: bool,
@@ -105,7 +109,7 @@ async fn examine(args: &DoctorArgs) -> Result<Report, Failure> {
 }
 
 async fn examine_accounts(args: &DoctorArgs, ward: Ward, report: &mut Report) {
-    let probe = Probe { wiring: ward.wiring, offline: args.offline };
+    let probe = Probe { wiring: ward.wiring, offline: args.offline, resolver: args.resolver };
     let patients: Vec<_> = ward
         .books
         .iter()
