@@ -115,6 +115,10 @@ pub enum Target {
         /// Where it registered; found out by asking where nobody said.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         environment: Option<ApnsEnvironment>,
+        /// Where it was last accepted, as far as that is remembered: a device that is unknown there is
+        /// gone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        worked: Option<ApnsEnvironment>,
     },
     Email {
         email: Box<str>,
@@ -244,11 +248,17 @@ mod tests {
         let targets = [
             Target::Fcm { device: FcmDevice::Token(text("t")), project: None },
             Target::Fcm { device: FcmDevice::Fid(text("f")), project: Some(text("p")) },
-            Target::Apns { token: text("00"), topic: text("a.b"), environment: None },
+            Target::Apns {
+                token: text("00"),
+                topic: text("a.b"),
+                environment: None,
+                worked: None,
+            },
             Target::Apns {
                 token: text("00"),
                 topic: text("a.b"),
                 environment: Some(ApnsEnvironment::Sandbox),
+                worked: Some(ApnsEnvironment::Sandbox),
             },
             Target::Email { email: text("a@b.example"), name: Some(text("A")) },
             Target::Sms { phone: text("+15550100") },

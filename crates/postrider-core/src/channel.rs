@@ -29,6 +29,8 @@ pub struct Attempt {
     pub address_since: Option<Timestamp>,
     /// Make a new token or signature even if a cached one looks good.
     pub resign: bool,
+    /// How often it was repeated at once already, because the provider had not processed it.
+    pub replays: u32,
     /// The dispatcher's own handle; comes back in [`Finished`].
     pub slot: usize,
 }

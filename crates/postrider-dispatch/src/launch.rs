@@ -252,6 +252,7 @@ impl Running {
                 expires_at: job.leased.expires_at,
                 address_since: job.leased.address_since,
                 resign: job.resigned,
+                replays: job.replays,
                 slot,
             }
         })

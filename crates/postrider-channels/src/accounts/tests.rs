@@ -46,6 +46,7 @@ fn attempt(tenant: &str) -> Attempt {
         expires_at: NOW + Duration::from_secs(60),
         address_since: None,
         resign: false,
+        replays: 0,
         slot: 0,
     }
 }

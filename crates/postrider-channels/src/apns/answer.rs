@@ -48,6 +48,8 @@ pub(super) fn code(
     let suffix = match reason.as_str() {
         "BadDeviceToken" if proven => ".proven",
         "Unregistered" if is_earlier(timestamp, attempt) => ".earlier",
+        // A server that goes away is left once; where the next one does, too, something is wrong.
+        "Shutdown" if attempt.replays > 0 => ".again",
         "Shutdown" => "",
         _ if is_repeat => ".again",
         _ => "",

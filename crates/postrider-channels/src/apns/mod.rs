@@ -100,7 +100,7 @@ impl Protocol for ApnsChannel {
     }
 
     async fn send(&self, attempt: &Attempt, draft: Draft) -> Report {
-        let Target::Apns { topic, environment, .. } = &*attempt.target else {
+        let Target::Apns { topic, environment, worked, .. } = &*attempt.target else {
             return *ended(Outcome::DropMessage, "wrong_channel");
         };
         let fits = |sender: &Sender| sender.may_send_to(topic);
@@ -108,17 +108,36 @@ impl Protocol for ApnsChannel {
             Ok(chosen) => chosen,
             Err(held) => return *held,
         };
-        let home = environment.unwrap_or(ApnsEnvironment::Production);
-        let mut report = self.call(&chosen, attempt, &draft, home, environment.is_some()).await;
-        if environment.is_none() && report.code.as_deref() == Some("BadDeviceToken") {
+        let known = environment.or(*worked);
+        let mut home = known.unwrap_or(ApnsEnvironment::Production);
+        let mut report = self.call(&chosen, attempt, &draft, home, known.is_some()).await;
+        if known.is_none() && report.code.as_deref() == Some("BadDeviceToken") {
             // Nobody said where the device is at home: it may be in the other place.
-            report = self.call(&chosen, attempt, &draft, home.other(), true).await;
+            home = home.other();
+            report = self.call(&chosen, attempt, &draft, home, true).await;
+        }
+        if report.outcome == Outcome::Accepted && *worked != Some(home) {
+            report.target = remembered(attempt, home);
         }
         if report.outcome == Outcome::Config {
             chosen.settings.forget();
         }
         chosen.settle(attempt, report, fits)
     }
+}
+
+/// A registered device with the place where it was accepted.
+fn remembered(attempt: &Attempt, home: ApnsEnvironment) -> Option<Arc<Target>> {
+    attempt.address_since?;
+    let mut target = (*attempt.target).clone();
+    if let Target::Apns { worked, .. } = &mut target {
+        *worked = Some(home);
+    }
+    Some(Arc::new(target))
+}
+
+fn has_worked(attempt: &Attempt, environment: ApnsEnvironment) -> bool {
+    matches!(&*attempt.target, Target::Apns { worked, .. } if *worked == Some(environment))
 }
 
 impl ApnsChannel {
@@ -134,7 +153,7 @@ impl ApnsChannel {
         let called = async {
             let way = self.way(account).await?;
             let endpoint = way.endpoint(environment, attempt.target.place())?;
-            self.exchange(account, &way, &endpoint, attempt, draft, is_home).await
+            self.exchange(account, &way, &endpoint, attempt, draft, (environment, is_home)).await
         };
         called.await.unwrap_or_else(|ended: Ended| *ended)
     }
@@ -154,7 +173,7 @@ impl ApnsChannel {
         endpoint: &Endpoint,
         attempt: &Attempt,
         draft: &Draft,
-        is_home: bool,
+        (environment, is_home): (ApnsEnvironment, bool),
     ) -> Result<Report, Ended> {
         let sender = &account.settings;
         let Target::Apns { topic, .. } = &*attempt.target else {
@@ -173,7 +192,7 @@ impl ApnsChannel {
         let now = self.wiring.clock.now();
         let refused = answer::read(&response);
         self.react(sender, endpoint, &response, refused.as_ref().map(|r| &*r.reason));
-        let proven = is_home && sender.works(now);
+        let proven = is_home && (sender.works(now) || has_worked(attempt, environment));
         let age = token.map(|token| now.since(token.signed_at));
         let reading = Reading {
             service: "apns",

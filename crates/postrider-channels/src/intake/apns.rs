@@ -74,7 +74,7 @@ impl Intake for ApnsIntake {
             return Err(errors);
         }
         let token = token.to_ascii_lowercase().into();
-        Ok(Target::Apns { token, topic: topic.into(), environment })
+        Ok(Target::Apns { token, topic: topic.into(), environment, worked: None })
     }
 
     fn provider(&self, _target: &Target) -> Arc<str> {

@@ -20,6 +20,10 @@ fn refusal(status: u16, reason: &str) -> Answer {
     Answer::status(status).body(json!({ "reason": reason }).to_string())
 }
 
+fn device(topic: &str, environment: Option<ApnsEnvironment>) -> Target {
+    Target::Apns { token: DEVICE.into(), topic: topic.into(), environment, worked: None }
+}
+
 fn ok() -> Answer {
     Answer::status(200)
 }
@@ -47,7 +51,7 @@ impl World {
     }
 
     fn attempt(&self, environment: Option<ApnsEnvironment>) -> Attempt {
-        self.bench.attempt(Target::Apns { token: DEVICE.into(), topic: TOPIC.into(), environment })
+        self.bench.attempt(device(TOPIC, environment))
     }
 
     fn at_home(&self) -> Attempt {
@@ -109,7 +113,7 @@ async fn mistake_06_one_provider_token_serves_all_connections_and_accounts() {
         ApnsChannel::new(bench.wiring.clone(), vec![first, second], BreakerPolicy::default());
     let to = |topic: &str| {
         let environment = Some(ApnsEnvironment::Production);
-        bench.attempt(Target::Apns { token: DEVICE.into(), topic: topic.into(), environment })
+        bench.attempt(device(topic, environment))
     };
     let batch = (0..200).map(|n| to(if n % 2 == 0 { TOPIC } else { "com.example.other" }));
     for report in bench.deliver(&channel, batch.collect()).await {
@@ -274,4 +278,53 @@ async fn mistake_11_a_thousand_pushes_share_few_connections_and_all_end() {
     let ends = world.bench.deliver(&world.channel, batch).await;
     assert!(ends.iter().all(|end| end.outcome == Outcome::Accepted));
     assert!(world.production.connected() <= 4);
+}
+
+/// A registered device as the registry hands it out after that.
+fn registered(attempt: Attempt, worked: Option<ApnsEnvironment>) -> Attempt {
+    let mut target = (*attempt.target).clone();
+    if let Target::Apns { worked: at, .. } = &mut target {
+        *at = worked;
+    }
+    Attempt { target: Arc::new(target), address_since: Some(Timestamp(START.0 - 1)), ..attempt }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_a_registered_device_was_found_is_remembered_and_asked_first() {
+    let world = World::new().await;
+    world.production.answers([refusal(400, "BadDeviceToken")]);
+    let found = world.send(registered(world.attempt(None), None)).await;
+    assert_eq!(found.outcome, Outcome::Accepted);
+    let expected = registered(world.attempt(None), Some(ApnsEnvironment::Sandbox)).target;
+    assert_eq!(found.target, Some(expected.clone()));
+    let again = world.send(Attempt { target: expected, ..world.attempt(None) }).await;
+    assert_eq!((again.outcome, again.target), (Outcome::Accepted, None), "there is no news");
+    assert_eq!((world.production.received().len(), world.sandbox.received().len()), (1, 2));
+    let inline = world.send(world.attempt(Some(ApnsEnvironment::Sandbox))).await;
+    assert_eq!(inline.target, None, "what is not registered has no place to be remembered in");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_worked_on_this_host_before_and_is_unknown_there_is_gone() {
+    let world = World::new().await;
+    let bad = || refusal(400, "BadDeviceToken");
+    world.production.answers([bad(), bad(), bad()]);
+    let asked = |worked| registered(world.at_home(), worked);
+    let report = world.send(asked(Some(ApnsEnvironment::Production))).await;
+    assert_eq!(report.outcome, Outcome::Gone, "no other device needs to prove the account");
+    let report = world.send(asked(Some(ApnsEnvironment::Sandbox))).await;
+    assert_eq!(report.outcome, Outcome::DropMessage, "that was another host");
+    let report = world.send(asked(None)).await;
+    assert_eq!(report.outcome, Outcome::DropMessage);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_apple_s_that_shuts_down_is_left_once_and_then_it_is_a_failure() {
+    let world = World::new().await;
+    let shutdown = || refusal(503, "Shutdown");
+    assert_eq!(world.answered(shutdown()).await.outcome, Outcome::Reconnect);
+    world.production.answers([shutdown()]);
+    let again = Attempt { replays: 1, ..world.at_home() };
+    let quarter = Outcome::RetryBackoff { at_least: Duration::from_secs(900) };
+    assert_eq!(world.send(again).await.outcome, quarter);
 }

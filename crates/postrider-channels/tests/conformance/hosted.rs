@@ -81,6 +81,7 @@ pub(crate) fn target(subject: Subject, url: &str) -> Target {
             token: name.into(),
             topic: TOPIC.into(),
             environment: Some(ApnsEnvironment::Production),
+            worked: None,
         },
         Subject::Twilio => {
             let number = name.parse::<u32>().map(|n| format!("+49151{n:08}"));

@@ -271,6 +271,7 @@ fn attempt(now: Timestamp, target: Target) -> Attempt {
         expires_at,
         address_since: None,
         resign: false,
+        replays: 0,
         slot: 0,
     }
 }

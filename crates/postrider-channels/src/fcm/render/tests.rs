@@ -36,6 +36,7 @@ fn attempt(ttl_s: u32, class: Class) -> Attempt {
         expires_at,
         address_since: None,
         resign: false,
+        replays: 0,
         slot: 0,
     }
 }
