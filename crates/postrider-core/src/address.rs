@@ -248,12 +248,7 @@ mod tests {
         let targets = [
             Target::Fcm { device: FcmDevice::Token(text("t")), project: None },
             Target::Fcm { device: FcmDevice::Fid(text("f")), project: Some(text("p")) },
-            Target::Apns {
-                token: text("00"),
-                topic: text("a.b"),
-                environment: None,
-                worked: None,
-            },
+            Target::Apns { token: text("00"), topic: text("a.b"), environment: None, worked: None },
             Target::Apns {
                 token: text("00"),
                 topic: text("a.b"),

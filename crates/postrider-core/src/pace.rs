@@ -12,8 +12,7 @@ use crate::window::{Tally, Window};
 
 /// Over which calls and complaints are counted.
 const WITHIN: Duration = Duration::from_secs(2);
-/// So many complaints, and so large a share of all answers, say "too fast": fewer may be about single
-/// addresses, and no pace would help ...
+/// So many complaints, and so large a share of all answers, say "too fast" ...
 const COMPLAINTS_MIN: u32 = 2;
 const SHARE_AT_FIRST: f64 = 0.2;
 /// ... less where a pace was learned already ...
@@ -135,8 +134,9 @@ impl Pace {
         }
     }
 
-    /// The end of a call.
-    pub fn report(&mut self, signal: Signal, now: Timestamp) {
+    /// The end of a call. A complaint `of_one` address begins nothing; once a pace is learned, every
+    /// complaint may be about it.
+    pub fn report(&mut self, signal: Signal, of_one: bool, now: Timestamp) {
         let complains = signal == Signal::Busy;
         if !complains && signal != Signal::Well {
             return;
@@ -145,7 +145,8 @@ impl Pace {
             self.first_at = now;
         }
         self.answers.count(complains, now);
-        if !complains || now < self.left_alone_until {
+        let begins_nothing = of_one && self.learned.is_none();
+        if !complains || begins_nothing || now < self.left_alone_until {
             return;
         }
         let tally = self.answers.tally(now);
@@ -251,7 +252,7 @@ mod tests {
     #[test]
     fn who_never_complains_is_not_paced() {
         let mut pace = Pace::default();
-        (0..10_000).for_each(|n| pace.report(Signal::Well, at(n)));
+        (0..10_000).for_each(|n| pace.report(Signal::Well, false, at(n)));
         assert_eq!((pace.available(5_000, at(10_000)), pace.per_s()), (Ok(5_000), None));
     }
 
@@ -259,7 +260,7 @@ mod tests {
     fn a_few_complaints_among_many_calls_are_somebodys_own() {
         let mut pace = Pace::default();
         for n in 0..10_000 {
-            pace.report(if n % 20 == 0 { Signal::Busy } else { Signal::Well }, at(n));
+            pace.report(if n % 20 == 0 { Signal::Busy } else { Signal::Well }, false, at(n));
         }
         assert_eq!(pace.per_s(), None);
     }
@@ -271,7 +272,7 @@ mod tests {
         for n in 0..60_000 {
             if pace.available(1, at(n)).is_ok() {
                 pace.take(1, at(n));
-                pace.report(if n % 10 == 0 { Signal::Busy } else { Signal::Well }, at(n));
+                pace.report(if n % 10 == 0 { Signal::Busy } else { Signal::Well }, false, at(n));
                 sent += 1;
             }
             paced += u32::from(pace.per_s().is_some());
@@ -284,20 +285,32 @@ mod tests {
         let mut pace = Pace::default();
         let some = |n: u64| if n % 10 == 9 { Signal::Busy } else { Signal::Well };
         let half = |n: u64| if n.is_multiple_of(2) { Signal::Busy } else { Signal::Well };
-        (0..200).for_each(|n| pace.report(half(n), at(n * 10)));
+        (0..200).for_each(|n| pace.report(half(n), false, at(n * 10)));
         let learned = pace.per_s().unwrap();
         // The rush is over: ten calls a second, one of them refused.
-        (0..100).for_each(|n| pace.report(some(n), at(4_000 + n * 100)));
+        (0..100).for_each(|n| pace.report(some(n), false, at(4_000 + n * 100)));
         assert_eq!(pace.per_s(), Some(learned));
-        (0..100).for_each(|n| pace.report(Signal::Busy, at(14_000 + n * 100)));
+        (0..100).for_each(|n| pace.report(Signal::Busy, false, at(14_000 + n * 100)));
         assert!(pace.per_s().unwrap() < learned / 2.0, "all of them refused is another matter");
     }
 
     #[test]
     fn a_pace_that_holds_nobody_up_is_forgotten() {
         let mut pace = Pace::default();
-        (0..20).for_each(|n| pace.report(Signal::Busy, at(n * 100)));
+        (0..20).for_each(|n| pace.report(Signal::Busy, false, at(n * 100)));
         assert!(pace.per_s().is_some());
         assert_eq!(pace.available(100, at(310_000)), Ok(100));
+    }
+
+    #[test]
+    fn complaints_of_single_addresses_begin_no_pace_and_go_on_counting_once_there_is_one() {
+        let half = |n: u64| if n.is_multiple_of(2) { Signal::Busy } else { Signal::Well };
+        let mut pace = Pace::default();
+        (0..400).for_each(|n| pace.report(half(n), true, at(n * 10)));
+        assert_eq!(pace.per_s(), None, "each of them is about its own address");
+        pace.report(Signal::Busy, false, at(4_000));
+        let first = pace.per_s().expect("one that speaks for the host is enough");
+        (401..800).for_each(|n| pace.report(half(n), true, at(n * 10)));
+        assert!(pace.per_s().is_some_and(|per_s| per_s != first), "they all count from then on");
     }
 }

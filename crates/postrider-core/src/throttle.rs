@@ -55,6 +55,13 @@ impl Widening {
         self.calls.count(signal == Signal::Busy, now);
     }
 
+    /// Whether this address was among the last that wished so: it hears too much from us, which is then
+    /// more than its own affair.
+    pub fn repeats(&self, target: u64, now: Timestamp) -> bool {
+        let mut recent = self.recent.iter().flatten();
+        recent.any(|(at, of, _)| *of == target && now.since(*at) < WIDEN_WITHIN)
+    }
+
     /// Takes note of one address' wish (`target` is any number that stands for it). If enough of
     /// them said so, answers how long the host is to be left alone: the shortest of their wishes.
     pub fn note(&mut self, target: u64, after: Duration, now: Timestamp) -> Option<Duration> {
@@ -159,5 +166,15 @@ mod tests {
         pause.extend(NOW + Duration::from_secs(5));
         assert_eq!(pause.until(NOW), Some(NOW + Duration::from_secs(60)));
         assert_eq!(pause.until(NOW + Duration::from_secs(60)), None);
+    }
+
+    #[test]
+    fn an_address_that_wishes_so_again_soon_is_known() {
+        let mut widening = Widening::default();
+        assert!(!widening.repeats(1, NOW));
+        note(&mut widening, 1, 60, 0);
+        assert!(widening.repeats(1, NOW + Duration::from_secs(9)));
+        assert!(!widening.repeats(2, NOW + Duration::from_secs(9)));
+        assert!(!widening.repeats(1, NOW + Duration::from_secs(10)));
     }
 }

@@ -55,7 +55,7 @@ fn run(provider: &Provider, ceiling: usize, from_ms: u64, ms: u64) -> Run {
         let now = Timestamp(START_MS + t as i64);
         for (signal, began) in ends.remove(&t).unwrap_or_default() {
             concurrency.report(signal, (t - began) as u32, in_flight, now);
-            pace.report(signal, now);
+            pace.report(signal, false, now);
             widening.count(signal, now);
             if signal == Signal::Busy && widening.note(t, SECOND, now).is_some() {
                 paused_until = t + 1_000;
@@ -140,7 +140,7 @@ fn a_provider_that_takes_more_than_before_gets_more_before_long() {
                 used += 1;
                 let well = used <= limit;
                 accepted += u32::from(well);
-                pace.report(if well { Signal::Well } else { Signal::Busy }, now);
+                pace.report(if well { Signal::Well } else { Signal::Busy }, false, now);
             }
         }
         accepted

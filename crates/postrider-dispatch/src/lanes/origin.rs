@@ -367,7 +367,6 @@ impl Gates {
     ) -> Aftermath {
         let signal = if lesson.counts_for_breaker { lesson.signal } else { Signal::Nothing };
         let mut turn = self.breaker.report(signal, epochs.breaker, now, roll);
-        self.pace.report(signal, now);
         let storms = self.storm.count(signal, lesson.is_retry, now);
         if storms && self.breaker.state() == BreakerState::Closed {
             turn = Some(self.breaker.open(Cause::Storm, now, roll));
@@ -379,11 +378,15 @@ impl Gates {
             doubted: false,
         };
         self.widening.count(lesson.signal, now);
+        let repeats = lesson.signal == Signal::Busy && self.widening.repeats(lesson.target, now);
+        let mut of_one = !repeats;
         let may_widen = lesson.signal == Signal::Busy;
         if let Some((scope, wait)) = lesson.wait.filter(|(s, _)| may_widen || *s != Scope::Target) {
-            let event = self.leave_alone(tenant, scope, wait, lesson.target, now);
+            let (scope, event) = self.leave_alone(tenant, scope, wait, lesson.target, now);
+            of_one &= scope == Scope::Target;
             after.event = after.event.or(event);
         }
+        self.pace.report(signal, of_one, now);
         let suspect = lesson.gone || lesson.signal == Signal::Credential;
         if epochs.credential.is_some() || (suspect && lesson.tenant_credential) {
             let own = &mut self.tenant(tenant, now).credential;
@@ -411,6 +414,7 @@ impl Gates {
         }
     }
 
+    /// Says how far the wish turned out to reach.
     fn leave_alone(
         &mut self,
         tenant: &TenantId,
@@ -418,17 +422,17 @@ impl Gates {
         after: Duration,
         target: u64,
         now: Timestamp,
-    ) -> Option<LaneEvent> {
+    ) -> (Scope, Option<LaneEvent>) {
         let (scope, after) = reach(scope, after, target, &mut self.widening, now);
         let until = now + after;
         let pause = match scope {
-            Scope::Target => return None,
+            Scope::Target => return (scope, None),
             Scope::Credential => &mut self.tenant(tenant, now).pause,
             Scope::Host => &mut self.pause,
         };
         let is_news = pause.until(now).is_none();
         pause.extend(until);
-        is_news.then_some(LaneEvent::LeftAlone { scope, until })
+        (scope, is_news.then_some(LaneEvent::LeftAlone { scope, until }))
     }
 
     fn tenant(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantGates {

@@ -313,6 +313,24 @@ async fn one_address_gets_no_more_than_its_rate_and_its_neighbours_do_not_wait()
 }
 
 #[tokio::test]
+async fn complaints_of_single_addresses_slow_nobody_else_down() {
+    let busy = Some(Outcome::RetryAfter { after: Duration::from_secs(3600), scope: Scope::Target });
+    let mut world = World::new(vec![]);
+    world.start();
+    for n in 0..40_usize {
+        to_target(&world, n).await;
+        settle_down().await;
+        world.clock.advance(Duration::from_millis(50));
+    }
+    world.channel.then(vec![busy; 11]);
+    for n in 0..111 {
+        to_target(&world, n).await;
+    }
+    settle_down().await;
+    assert_eq!(world.calls(), 40 + 11 + 100, "a fifth complained, each for itself");
+}
+
+#[tokio::test]
 async fn a_provider_that_complains_is_called_at_the_pace_that_it_takes() {
     let busy = Some(Outcome::RetryAfter { after: Duration::from_secs(3600), scope: Scope::Target });
     let mut world = World::new(vec![]);
@@ -324,7 +342,8 @@ async fn a_provider_that_complains_is_called_at_the_pace_that_it_takes() {
     }
     world.channel.then(vec![busy; 11]);
     for n in 0..11 {
-        to_target(&world, n).await;
+        // The same two again and again: that is too much of ours, not a mood of theirs.
+        to_target(&world, n % 2).await;
         settle_down().await;
     }
     for n in 0..100 {

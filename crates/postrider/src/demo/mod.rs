@@ -40,7 +40,7 @@ pub struct DemoArgs {
 }
 
 /// How long the story may take; a message that has no end by then has none.
-const PATIENCE: Duration = Duration::from_secs(110);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run(args: DemoArgs) -> Result<bool> {
     let started = Instant::now();
