@@ -3,6 +3,7 @@
 
 mod durability;
 mod guards;
+mod hangup;
 mod http;
 #[path = "../explain/keep.rs"]
 mod keep;
