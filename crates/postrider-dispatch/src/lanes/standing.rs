@@ -1,11 +1,13 @@
 //! A lane as people are shown it: every gate's verdict at this moment, in words. Changes nothing.
 
+use std::sync::Arc;
+
 use postrider_core::breaker::{Barred, BreakerState, Cause, Forced};
 use postrider_core::message::Priority;
-use postrider_core::{Hold, LaneKey, LaneState, Timestamp};
+use postrider_core::{ChannelKind, Hold, LaneKey, LaneState, Timestamp};
 
 use super::origin::TenantGates;
-use super::{Lanes, Order, Origin};
+use super::{Lanes, Order, Origin, OriginKey};
 
 /// What one gate says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +71,14 @@ impl Lanes {
             provider_in_flight: origin.in_flight(),
             provider_limit: origin.limit(),
         }
+    }
+
+    /// What providers seem to take per second, where they ever complained.
+    pub fn paces(&self) -> Vec<(ChannelKind, Arc<str>, f64)> {
+        let learned = |(key, origin): (&OriginKey, &Arc<Origin>)| {
+            Some((key.0, key.1.clone(), origin.gates().pace.per_s()?))
+        };
+        self.origins().iter().filter_map(learned).collect()
     }
 
     fn rate_verdicts(&self, lane: &LaneKey, now: Timestamp) -> Vec<Verdict> {

@@ -130,6 +130,7 @@ pub(crate) async fn metrics(State(app): State<Shared>, request: Request) -> Answ
     let oldest = app.store.oldest_pending().await?;
     let age = oldest.map(|at| app.clock.now().since(at));
     app.metrics.capacity(capacity::measure(&app, None));
+    app.metrics.paces(&app.lanes.paces());
     app.metrics.credentials(&app.watch.seen(), app.clock.now());
     let text = app.metrics.render(&counts, age, app.pool.stats(), &app.account_views());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

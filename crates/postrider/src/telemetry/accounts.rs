@@ -1,34 +1,19 @@
 //! What a scrape learns about the accounts at providers. As many labels as there are accounts in the
 //! configuration.
 
-use std::fmt;
-use std::sync::Arc;
-
 use postrider_channels::accounts::AccountView;
-use prometheus_client::encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct AccountLabels {
-    channel: &'static str,
-    provider: Arc<str>,
-}
-
-impl EncodeLabelSet for AccountLabels {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        ("channel", self.channel).encode(encoder.encode_label())?;
-        ("provider", &*self.provider).encode(encoder.encode_label())
-    }
-}
+use super::labels::ProviderLabels;
 
 #[derive(Default)]
 pub(super) struct AccountMetrics {
-    ready: Family<AccountLabels, Gauge>,
-    calls: Family<AccountLabels, Counter>,
-    failovers: Family<AccountLabels, Counter>,
+    ready: Family<ProviderLabels, Gauge>,
+    calls: Family<ProviderLabels, Counter>,
+    failovers: Family<ProviderLabels, Counter>,
 }
 
 impl AccountMetrics {
@@ -45,7 +30,7 @@ impl AccountMetrics {
     pub(super) fn update(&self, accounts: &[AccountView]) {
         for account in accounts {
             let labels =
-                AccountLabels { channel: account.channel.name(), provider: account.name.clone() };
+                ProviderLabels { channel: account.channel.name(), provider: account.name.clone() };
             self.ready.get_or_create(&labels).set(i64::from(account.held.is_none()));
             for (family, now) in
                 [(&self.calls, account.calls), (&self.failovers, account.failovers)]

@@ -32,6 +32,20 @@ impl EncodeLabelSet for LaneLabels {
     }
 }
 
+/// What a provider or an account is known by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ProviderLabels {
+    pub(super) channel: &'static str,
+    pub(super) provider: Arc<str>,
+}
+
+impl EncodeLabelSet for ProviderLabels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        ("channel", self.channel).encode(encoder.encode_label())?;
+        ("provider", &*self.provider).encode(encoder.encode_label())
+    }
+}
+
 /// One label from a closed set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct OutcomeLabel(pub(super) &'static str);
@@ -67,7 +81,7 @@ impl Providers {
         }
     }
 
-    fn bounded(&self, provider: &Arc<str>) -> Arc<str> {
+    pub(super) fn bounded(&self, provider: &Arc<str>) -> Arc<str> {
         if self.0.read().unwrap_or_else(PoisonError::into_inner).contains(provider) {
             return provider.clone();
         }

@@ -9,7 +9,7 @@ use postrider_channels::accounts::health::CredentialView;
 use postrider_channels::pool::PoolStats;
 use postrider_core::backpressure::Capacity;
 use postrider_core::store::{Admission, Counts, Load};
-use postrider_core::{DeadReason, State, Timestamp};
+use postrider_core::{ChannelKind, DeadReason, State, Timestamp};
 use postrider_dispatch::Refusal;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,7 +20,7 @@ use prometheus_client::registry::Registry;
 use super::accounts::AccountMetrics;
 use super::credentials::CredentialMetrics;
 use super::events::Events;
-use super::labels::{LaneLabels, OutcomeLabel, Providers, StrikeLabels};
+use super::labels::{LaneLabels, OutcomeLabel, ProviderLabels, Providers, StrikeLabels};
 use super::rates::{RatesBody, Totals, TotalsBody, count};
 
 type Histograms = Family<LaneLabels, Histogram, fn() -> Histogram>;
@@ -50,6 +50,7 @@ pub struct Metrics {
     accounts: AccountMetrics,
     credentials: CredentialMetrics,
     capacity: CapacityGauges,
+    paces: Family<ProviderLabels, Gauge<f64, AtomicU64>>,
 }
 
 /// What is pending of what may be; no bound is 0.
@@ -87,6 +88,7 @@ impl Metrics {
             accounts: AccountMetrics::default(),
             credentials: CredentialMetrics::default(),
             capacity: CapacityGauges::default(),
+            paces: Family::default(),
         };
         metrics.register();
         Arc::new(metrics)
@@ -136,6 +138,11 @@ impl Metrics {
         registry.register("connections", "Connections to providers", self.connections.clone());
         self.accounts.register(registry);
         self.credentials.register(registry);
+        registry.register(
+            "lane_pace_per_second",
+            "Calls per second that a provider seems to take, where it ever complained",
+            self.paces.clone(),
+        );
         let capacity = &self.capacity;
         for (name, help, gauge) in [
             ("capacity_used_deliveries", "Deliveries pending", &capacity.deliveries),
@@ -193,6 +200,19 @@ impl Metrics {
         self.credentials.update(credentials, now);
     }
 
+    /// The learned paces as of now: what was forgotten is told no longer, and of those beyond the bound
+    /// only the slowest.
+    pub fn paces(&self, learned: &[(ChannelKind, Arc<str>, f64)]) {
+        self.paces.clear();
+        for (channel, provider, per_s) in learned {
+            let provider = self.providers.bounded(provider);
+            let labels = ProviderLabels { channel: channel.name(), provider };
+            let gauge = self.paces.get_or_create(&labels);
+            let known = Some(gauge.get()).filter(|known| *known > 0.0);
+            gauge.set(known.map_or(*per_s, |known| known.min(*per_s)));
+        }
+    }
+
     /// The text that a scrape gets, with what the store and the pool say at this moment.
     pub fn render(
         &self,
@@ -228,4 +248,29 @@ fn latencies() -> Histogram {
 
 fn ages() -> Histogram {
     Histogram::new([0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0, 86_400.0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_is_told_while_it_is_known_and_the_slowest_stands_for_those_beyond_the_bound() {
+        let metrics = Metrics::new();
+        let told = |paces: &[(ChannelKind, Arc<str>, f64)]| {
+            metrics.paces(paces);
+            let text = metrics.render(&Counts::default(), None, PoolStats::default(), &[]);
+            let lines = text.lines().filter(|line| line.starts_with("postrider_lane_pace"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let of = |n: usize, per_s| (ChannelKind::Webhook, format!("https://h{n}").into(), per_s);
+        let line =
+            r#"postrider_lane_pace_per_second{channel="webhook",provider="https://h0"} 97.5"#;
+        assert_eq!(told(&[of(0, 97.5)]), [line]);
+        assert!(told(&[]).is_empty());
+        let many: Vec<_> = (0..500).map(|n| of(n, 500.0 - n as f64)).collect();
+        let told = told(&many);
+        assert!(told.len() <= 101, "{} labels", told.len());
+        assert!(told.iter().any(|line| line.contains(r#"provider="other"} 1.0"#)), "{told:?}");
+    }
 }

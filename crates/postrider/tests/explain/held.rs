@@ -128,6 +128,9 @@ async fn a_pace_that_was_learned_from_a_provider() {
     stage.learns_a_pace().await;
     let id = stage.send("a", &["ok"], json!({})).await;
     stage.held("held_pace", &id, "learned pace").await;
+    let scraped = stage.metrics().await;
+    let name = "postrider_lane_pace_per_second{channel=\"webhook\",provider=\"http://";
+    assert!(scraped.contains(name), "{scraped}");
 }
 
 #[tokio::test]

@@ -106,6 +106,14 @@ impl Stage {
         self.lane_becomes(|lane| lane["held_by"] == "learned pace").await;
     }
 
+    /// What a scrape gets.
+    pub(crate) async fn metrics(&self) -> String {
+        let empty = postrider::client::whole(Default::default());
+        let answer = self.api.send(http::Method::GET, "/metrics", "", empty).await.unwrap();
+        let bytes = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
     /// Waits until the only lane is as wanted.
     async fn lane_becomes(&self, wanted: impl Fn(&Value) -> bool) {
         for _ in 0..6_000 {
