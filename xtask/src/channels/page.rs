@@ -125,10 +125,10 @@ fn done(row: &Row) -> &str {
     match row.outcome.split([' ', ',']).next().unwrap_or_default() {
         "accepted" => "records it",
         "retry_backoff" => "tries again by the class's policy",
-        "retry_after" if row.outcome.ends_with("credential") => {
+        "retry_after" if row.outcome.contains(", credential") => {
             "lets the credential rest until then"
         }
-        "retry_after" if row.outcome.ends_with("host") => "lets the whole host rest until then",
+        "retry_after" if row.outcome.contains(", host") => "lets the whole host rest until then",
         "retry_after" => "lets this address rest until then",
         "gone" => "marks the address, sends nothing more there",
         "drop_message" => "dead letter; the address stays",

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use format::{Row, Sheet};
 use libtest_mimic::{Arguments, Failed, Trial};
-use postrider_core::classify::{Answer, Table, classify};
+use postrider_core::classify::{Answer, Table, judge};
+use postrider_core::outcome::Terms;
 use postrider_core::{Outcome, Scope, Timestamp};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -82,7 +83,8 @@ fn holds(table: &Table, sheet: &Sheet, row: &Row) -> Result<(), Failed> {
         return Err("the row has statuses, but its sheet names no service".into());
     }
     for answer in answers {
-        let found = in_words(&classify(table, &answer, NOW));
+        let (outcome, terms) = judge(table, &answer, NOW);
+        let found = in_words(&outcome) + &beside(terms);
         if found != row.outcome {
             let Answer { service, status, code, .. } = answer;
             let expected = &row.outcome;
@@ -112,6 +114,13 @@ fn in_words(outcome: &Outcome) -> String {
         }
         _ => name.to_owned(),
     }
+}
+
+/// What the table says beside the outcome.
+fn beside(Terms { retries_max, strike }: Terms) -> String {
+    let retries = retries_max.map_or(String::new(), |most| format!(", {most} more at most"));
+    let strike = strike.map_or(String::new(), |kind| format!("; strikes: {}", kind.name()));
+    retries + &strike
 }
 
 fn span(time: Duration) -> String {
