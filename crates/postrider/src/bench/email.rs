@@ -1,4 +1,4 @@
-//! Mails per second: to postfix's `smtp-sink` where it is installed, else to the sandbox's mail server.
+//! Mails per second: to postfix's `smtp-sink` where there is one, else to the sandbox's mail server.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -32,10 +32,14 @@ impl Bench<'_> {
         let n = self.args.messages;
         let dir = self.dir.join("email");
         std::fs::create_dir_all(&dir)?;
-        let sink = smtp_sink().map(|program| Sink::start(&program)).transpose()?;
+        let program = smtp_sink(self.args.smtp_sink.as_deref())?;
+        let sink = program.map(|program| Sink::start(&program)).transpose()?;
         let (to, whose) = match &sink {
             Some(sink) => (sink.address, "smtp-sink"),
-            None => (self.sandbox.smtp, "the sandbox (smtp-sink is not installed)"),
+            None => (
+                self.sandbox.smtp,
+                "the sandbox (there is no smtp-sink; docs/benchmarks.md says how to get it)",
+            ),
         };
         self.say(&format!("email: {n} messages queued, then delivered to {whose}"));
         std::fs::write(dir.join("postrider.toml"), account(to))?;
@@ -87,16 +91,30 @@ async fn sent_per_s(server: SocketAddr, n: usize) -> Result<f64> {
     }
 }
 
-fn smtp_sink() -> Option<PathBuf> {
+/// Where it was said to be, or where Debian's package installs it.
+fn smtp_sink(said: Option<&Path>) -> Result<Option<PathBuf>> {
+    if let Some(said) = said {
+        let found = said.is_file().then(|| said.to_owned());
+        return found.map(Some).with_context(|| format!("--smtp-sink: no file {}", said.display()));
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    folders.map(|folder| folder.join("smtp-sink")).find(|program| program.exists())
+    Ok(folders.map(|folder| folder.join("smtp-sink")).find(|program| program.is_file()))
+}
+
+/// A package that was only unpacked has its libraries beside it.
+fn libraries(program: &Path) -> Option<PathBuf> {
+    let unpacked = program.parent()?.parent()?.join("lib/postfix");
+    unpacked.is_dir().then_some(unpacked)
 }
 
 impl Sink {
     fn start(program: &Path) -> Result<Self> {
         let address = process::free_port()?;
         let mut command = Command::new(program);
+        if let Some(libraries) = libraries(program) {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
         // It does not run as root.
         let uid =
             std::fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own));

@@ -35,6 +35,9 @@ pub struct BenchArgs {
     /// Where to put the data folder; on the disk that you want to measure
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Postfix's smtp-sink, that mails are measured against; looked for in PATH and /usr/sbin
+    #[arg(long, value_name = "FILE")]
+    smtp_sink: Option<PathBuf>,
     /// Print JSON only
     #[arg(long)]
     json: bool,
