@@ -164,7 +164,8 @@ async fn answer(
     let now = state.at_once.fetch_add(1, Ordering::SeqCst) + 1;
     state.at_once_most.fetch_max(now, Ordering::SeqCst);
     let say = |bytes| drop(out.send(bytes));
-    let yes = || pdu(id | ANSWER, 0, sequence, b"m-1\0");
+    let name: &[u8] = if [BIND, SUBMIT].contains(&id) { b"m-1\0" } else { b"" };
+    let yes = || pdu(id | ANSWER, 0, sequence, name);
     match act {
         Some(Act::Silence | Act::HangUp) => return,
         Some(Act::Status(status)) => say(pdu(id | ANSWER, status, sequence, b"")),
@@ -181,8 +182,7 @@ async fn answer(
             // Others get a chance to wait, too. A receipt may come before the answer.
             tokio::task::yield_now().await;
             if id == SUBMIT {
-                let text = b"\0\0\0id:m-1 sub:001 dlvrd:001 stat:DELIVRD err:000 text:x";
-                say(pdu(RECEIPT, 0, 77, text));
+                say(pdu(RECEIPT, 0, 77, &receipt()));
             }
             say(yes());
         }
@@ -197,4 +197,11 @@ fn pdu(id: u32, status: u32, sequence: u32, body: &[u8]) -> Vec<u8> {
     }
     out.extend_from_slice(body);
     out
+}
+
+/// A `deliver_sm` that tells of a message which has arrived.
+fn receipt() -> Vec<u8> {
+    let text = b"id:m-1 sub:001 dlvrd:001 submit date:2611150851 done date:2611150852 stat:DELIVRD err:000 text:x";
+    let head = b"\0\x01\x014915112345678\0\x05\0Shop\0\x04\0\0\0\0\0\0\0\0";
+    [&head[..], &[text.len() as u8], text].concat()
 }

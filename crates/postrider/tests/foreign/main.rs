@@ -10,4 +10,6 @@ mod google;
 mod mail_client;
 mod mail_server;
 mod signatures;
+mod swaks;
 mod tools;
+mod web_push;

@@ -1,5 +1,5 @@
-//! Other people's programs: a Python environment and a folder of Node with what the tests import, and
-//! postfix's `smtp-sink`.
+//! Other people's programs: a Python environment and a folder of Node with what the tests import, postfix's
+//! `smtp-sink`, and `swaks`.
 //! Made once per target folder, whichever test comes first.
 
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 11] = [
     "aiosmtpd==1.4.6",
     "dkimpy==1.1.8",
     "pynacl",
@@ -19,7 +19,11 @@ const PACKAGES: [&str; 9] = [
     "py-vapid==1.9.6",
     "google-auth",
     "requests",
+    "smppy==0.3.2",
+    "smpplib==2.2.4",
 ];
+
+const NODE_PACKAGES: [&str; 3] = ["@parse/node-apn@8.1.0", "web-push@3.6.7", "http_ece@1.2.1"];
 
 /// Runs `make` if `folder` is not there yet; other tests wait meanwhile.
 fn once(folder: &Path, make: impl FnOnce(&Path)) {
@@ -53,7 +57,7 @@ fn run(command: &mut Command) {
 
 /// A Python that has the packages.
 pub(crate) fn python() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-python-2");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-python-3");
     once(&folder, |folder| {
         let mut venv = Command::new("python3");
         venv.args(["-m", "venv"]).arg(folder);
@@ -66,14 +70,15 @@ pub(crate) fn python() -> PathBuf {
     folder.join("bin/python")
 }
 
-/// A folder where node finds `@parse/node-apn`.
+/// A folder where node finds the packages.
 fn node_modules() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-node-1");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-node-2");
     once(&folder, |folder| {
         fs::create_dir_all(folder).unwrap();
         fs::write(folder.join("package.json"), r#"{"private":true}"#).unwrap();
         run(Command::new("npm")
-            .args(["install", "--no-audit", "--no-fund", "@parse/node-apn@8.1.0"])
+            .args(["install", "--no-audit", "--no-fund"])
+            .args(NODE_PACKAGES)
             .current_dir(folder));
     });
     folder
@@ -85,20 +90,41 @@ pub(crate) fn smtp_sink() -> Command {
     if installed.exists() {
         return Command::new(installed);
     }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-postfix-1");
+    let folder = unpacked("postfix");
+    let mut command = Command::new(folder.join("usr/sbin/smtp-sink"));
+    command.env("LD_LIBRARY_PATH", folder.join("usr/lib/postfix"));
+    command
+}
+
+/// The Swiss army knife of SMTP; a script in Perl, which needs a library for TLS.
+pub(crate) fn swaks() -> Command {
+    let installed = Path::new("/usr/bin/swaks");
+    let mut tls = Command::new("perl");
+    tls.args(["-MNet::SSLeay", "-e", "1"]);
+    run_after(&["install", "-y", "--no-install-recommends", "libnet-ssleay-perl"], tls);
+    let mut command = Command::new("perl");
+    match installed.exists() {
+        true => command.arg(installed),
+        false => command.arg(unpacked("swaks").join("usr/bin/swaks")),
+    };
+    command
+}
+
+/// What is in a Debian package, without installing it.
+fn unpacked(package: &str) -> PathBuf {
+    let name = format!("foreign-{package}-1");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     once(&folder, |folder| {
         fs::create_dir_all(folder).unwrap();
         let mut download = Command::new("apt-get");
-        download.args(["download", "postfix"]).current_dir(folder);
+        download.args(["download", package]).current_dir(folder);
         run_after(&["update"], download);
         let packages = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let package =
             packages.into_iter().find(|path| path.extension().is_some_and(|e| e == "deb"));
         run(Command::new("dpkg").arg("-x").arg(package.unwrap()).arg(folder));
     });
-    let mut command = Command::new(folder.join("usr/sbin/smtp-sink"));
-    command.env("LD_LIBRARY_PATH", folder.join("usr/lib/postfix"));
-    command
+    folder
 }
 
 /// A Python script that ends with one line of JSON.
