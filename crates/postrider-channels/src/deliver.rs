@@ -121,6 +121,31 @@ impl Wiring {
         slot.send(endpoint, request(now), deadline).await.map_err(unanswered)
     }
 
+    /// A call to somebody who is no provider, and so has no code and no scope of his own: made and judged.
+    pub(crate) async fn call_on(
+        &self,
+        service: &'static str,
+        attempt: &Attempt,
+        endpoint: &Endpoint,
+        body: &[u8],
+        request: impl FnOnce(Timestamp) -> Request,
+    ) -> Report {
+        let response = match self.exchange(attempt, endpoint, request).await {
+            Ok(response) => response,
+            Err(ended) => return *ended,
+        };
+        let sent = std::str::from_utf8(body).unwrap_or_default();
+        let reading = Reading {
+            service,
+            code: None,
+            token_age: None,
+            retry_after: None,
+            provider_id: scrub::header(&response.headers, "x-request-id"),
+            hide: &[attempt.target.place(), sent],
+        };
+        self.judge(attempt, &response, reading)
+    }
+
     pub(crate) fn judge(
         &self,
         attempt: &Attempt,

@@ -21,6 +21,13 @@ struct Kept<T> {
     print: [u8; 32],
 }
 
+impl Material<String> {
+    /// The secret itself, as a password or an API key is used.
+    pub fn text(reference: &SecretRef) -> Self {
+        Self::new(reference.clone(), |text| Ok(text.to_owned()))
+    }
+}
+
 impl<T: Send + Sync + 'static> Material<T> {
     pub fn new(reference: SecretRef, read: fn(&str) -> Result<T, String>) -> Self {
         Self { reference, read, kept: RwLock::new(None), reading: tokio::sync::Mutex::new(()) }

@@ -13,6 +13,7 @@ pub mod health;
 mod material;
 mod secret;
 mod view;
+mod written;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,7 @@ use postrider_core::{
 pub use material::Material;
 pub use secret::{SecretRef, SecretRefError};
 pub use view::{AccountBook, AccountView};
+pub(crate) use written::{Check, Checked, needs};
 
 use crate::deliver::{Ended, misconfigured};
 

@@ -13,14 +13,13 @@ use super::sendgrid::SendGrid;
 use super::ses::Ses;
 use super::settings::{Carrier, DkimSettings, EmailSettings, Sender};
 use super::smtp::{Relay, RelayConfig, SmtpTls};
-use crate::accounts::{Material, SecretRef};
+use crate::accounts::{Check, Checked, Material, SecretRef, needs};
 use crate::intake::NetworkPolicy;
 use crate::intake::email::{check_line, check_unsubscribe, normalise};
 
 /// What `[accounts.NAME]` with `channel = "email"` holds beside what all accounts have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Fields", into = "Fields")]
-pub struct EmailAccount(Fields);
+pub struct EmailAccount(Checked<Fields>);
 
 /// Who carries the mails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,80 +33,59 @@ pub enum EmailProvider {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Fields {
-    pub provider: EmailProvider,
+pub(super) struct Fields {
+    pub(super) provider: EmailProvider,
     /// Whom mails are from; aligned with the DKIM domain.
-    pub from: String,
-    pub from_name: Option<String>,
-    pub reply_to: Option<String>,
+    pub(super) from: String,
+    pub(super) from_name: Option<String>,
+    pub(super) reply_to: Option<String>,
     /// Where bounces go; `{delivery}` stands for the delivery's id. The sender's address if absent.
-    pub return_path: Option<String>,
+    pub(super) return_path: Option<String>,
     /// One-click unsubscribing for mails that bring no address of their own; `{delivery}` as above.
-    pub unsubscribe_url: Option<String>,
-    pub unsubscribe_mailto: Option<String>,
-    pub feedback_id: Option<String>,
+    pub(super) unsubscribe_url: Option<String>,
+    pub(super) unsubscribe_mailto: Option<String>,
+    pub(super) feedback_id: Option<String>,
     /// Every one of them signs.
-    pub dkim: Vec<DkimFields>,
+    pub(super) dkim: Vec<DkimFields>,
     /// smtp: the relay.
-    pub host: Option<String>,
+    pub(super) host: Option<String>,
     /// smtp: 465 for `implicit`, 587 for `starttls`, else 25.
-    pub port: Option<u16>,
-    pub tls: SmtpTls,
-    pub user: Option<String>,
+    pub(super) port: Option<u16>,
+    pub(super) tls: SmtpTls,
+    pub(super) user: Option<String>,
     /// smtp: the credential is an OAuth access token.
-    pub oauth: bool,
-    pub ehlo: Option<String>,
+    pub(super) oauth: bool,
+    pub(super) ehlo: Option<String>,
     /// smtp: conversations at once.
-    pub connections: Option<usize>,
+    pub(super) connections: Option<usize>,
     /// smtp: mails per conversation.
-    pub mails_per_connection: Option<u32>,
+    pub(super) mails_per_connection: Option<u32>,
     /// smtp: how long a relay may take over the end of a mail; 60 at least.
-    pub final_dot_timeout_s: Option<u64>,
+    pub(super) final_dot_timeout_s: Option<u64>,
     /// smtp: the password; ses: the secret access key; sendgrid: the API key.
-    pub credential: Option<SecretRef>,
+    pub(super) credential: Option<SecretRef>,
     /// ses
-    pub region: Option<String>,
-    pub key_id: Option<String>,
-    pub session_token: Option<SecretRef>,
-    pub configuration_set: Option<String>,
+    pub(super) region: Option<String>,
+    pub(super) key_id: Option<String>,
+    pub(super) session_token: Option<SecretRef>,
+    pub(super) configuration_set: Option<String>,
     /// ses and sendgrid: where the API is, other than at the provider's own; for tests and proxies.
-    pub endpoint: Option<String>,
+    pub(super) endpoint: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DkimFields {
-    pub selector: String,
+pub(super) struct DkimFields {
+    pub(super) selector: String,
     /// A PEM file with an RSA or Ed25519 private key.
-    pub key: SecretRef,
+    pub(super) key: SecretRef,
     /// The sender's domain if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub domain: Option<String>,
+    pub(super) domain: Option<String>,
 }
 
-impl TryFrom<Fields> for EmailAccount {
-    type Error = String;
-
-    fn try_from(fields: Fields) -> Result<Self, String> {
-        fields.check().map_err(|wrong| {
-            format!("{}: found {}, allowed is {}", wrong.field, wrong.found, wrong.allowed)
-        })?;
-        Ok(Self(fields))
-    }
-}
-
-impl From<EmailAccount> for Fields {
-    fn from(account: EmailAccount) -> Self {
-        account.0
-    }
-}
-
-impl Fields {
+impl Check for Fields {
     fn check(&self) -> Result<(), FieldError> {
-        let needs = |field: &str, missing: bool, why: &str| match missing {
-            true => Err(FieldError::new(field, "nothing", why)),
-            false => Ok(()),
-        };
         self.check_addresses()?;
         match self.provider {
             EmailProvider::Smtp => {
@@ -134,7 +112,9 @@ impl Fields {
             }
         }
     }
+}
 
+impl Fields {
     fn check_addresses(&self) -> Result<(), FieldError> {
         let stamped = |text: &str| text.replace("{delivery}", "dlv_00000000000000000000000000");
         for (field, address) in [
@@ -161,7 +141,6 @@ impl EmailAccount {
     /// `tls` is for relays; see [`crate::Pool::tls_without_http`].
     pub fn settings(&self, tls: &Arc<ClientConfig>) -> EmailSettings {
         let fields = &self.0;
-        let text = |reference: &SecretRef| Material::new(reference.clone(), |t| Ok(t.to_owned()));
         let domain = fields.from.rsplit_once('@').map_or("", |(_, domain)| domain);
         let dkim = |dkim: &DkimFields| DkimSettings {
             domain: dkim.domain.as_deref().unwrap_or(domain).to_ascii_lowercase(),
@@ -179,17 +158,13 @@ impl EmailAccount {
             unsubscribe_mailto: fields.unsubscribe_mailto.clone(),
             feedback_id: fields.feedback_id.clone(),
             dkim: fields.dkim.iter().map(dkim).collect(),
-            carrier: fields.carrier(text, tls),
+            carrier: fields.carrier(tls),
         }
     }
 }
 
 impl Fields {
-    fn carrier(
-        &self,
-        text: impl Fn(&SecretRef) -> Material<String>,
-        tls: &Arc<ClientConfig>,
-    ) -> Carrier {
+    fn carrier(&self, tls: &Arc<ClientConfig>) -> Carrier {
         let own = |default: String| self.endpoint.as_deref().map_or(default, trimmed);
         let region = self.region.clone().unwrap_or_default();
         match (self.provider, &self.credential) {
@@ -197,16 +172,17 @@ impl Fields {
                 endpoint: own(format!("https://email.{region}.amazonaws.com")),
                 region,
                 key_id: self.key_id.clone().unwrap_or_default(),
-                secret: text(credential),
-                session_token: self.session_token.as_ref().map(&text),
+                secret: Material::text(credential),
+                session_token: self.session_token.as_ref().map(Material::text),
                 configuration_set: self.configuration_set.clone(),
             })),
             (EmailProvider::SendGrid, Some(credential)) => Carrier::SendGrid(Box::new(SendGrid {
                 endpoint: own("https://api.sendgrid.com".to_owned()),
-                key: text(credential),
+                key: Material::text(credential),
             })),
             (_, credential) => {
-                Carrier::Smtp(Relay::new(self.relay(), credential.as_ref().map(text), tls.clone()))
+                let secret = credential.as_ref().map(Material::text);
+                Carrier::Smtp(Relay::new(self.relay(), secret, tls.clone()))
             }
         }
     }

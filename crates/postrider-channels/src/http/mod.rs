@@ -13,9 +13,8 @@ use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, T
 
 pub use credentials::{Credentials, EnvAndFiles};
 
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::deliver::{self, Ended, Protocol, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};
-use crate::scrub;
 use crate::webhook::{EXPIRES, IDEMPOTENCY_KEY, TRACEPARENT};
 
 pub struct HttpChannel {
@@ -66,21 +65,9 @@ impl Protocol for HttpChannel {
     }
 
     async fn send(&self, attempt: &Attempt, call: Call) -> Report {
-        let body = call.request.body.clone();
-        let response = match self.wiring.exchange(attempt, &call.endpoint, |_| call.request).await {
-            Ok(response) => response,
-            Err(ended) => return *ended,
-        };
-        let sent = std::str::from_utf8(&body).unwrap_or_default();
-        let reading = Reading {
-            service: "http",
-            code: None,
-            token_age: None,
-            retry_after: None,
-            provider_id: scrub::header(&response.headers, "x-request-id"),
-            hide: &[attempt.target.place(), sent],
-        };
-        self.wiring.judge(attempt, &response, reading)
+        let Call { endpoint, request } = call;
+        let body = request.body.clone();
+        self.wiring.call_on("http", attempt, &endpoint, &body, |_| request).await
     }
 }
 

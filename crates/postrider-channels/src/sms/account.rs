@@ -10,12 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::SmsSettings;
 use super::form::{Form, Format, GatewayAuth};
 use super::reading::AnswerShape;
-use crate::accounts::{Material, SecretRef};
+use crate::accounts::{Check, Checked, Material, SecretRef, needs};
 
 /// What `[accounts.NAME]` with `channel = "sms"` holds beside what all accounts have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Fields", into = "Fields")]
-pub struct SmsAccount(Fields);
+pub struct SmsAccount(Checked<Fields>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -30,65 +29,44 @@ pub enum SmsProvider {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Fields {
-    pub provider: SmsProvider,
+pub(super) struct Fields {
+    pub(super) provider: SmsProvider,
     /// A number, a short code or a name; for Twilio also a messaging service (`MG…`).
-    pub from: String,
+    pub(super) from: String,
     /// twilio: the password or API key's secret; http: what `auth` says, or `{secret}` in a field.
-    pub credential: Option<SecretRef>,
+    pub(super) credential: Option<SecretRef>,
     /// twilio: `AC…`
-    pub account_sid: Option<String>,
+    pub(super) account_sid: Option<String>,
     /// twilio: the API key `SK…`, the account itself if absent; http: the user of `auth = "basic"`.
-    pub user: Option<String>,
-    pub status_callback: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) status_callback: Option<String>,
     /// twilio: where the API is, other than at Twilio; for tests and proxies.
-    pub endpoint: Option<String>,
+    pub(super) endpoint: Option<String>,
     /// http: where the gateway is.
-    pub url: Option<String>,
+    pub(super) url: Option<String>,
     /// http: how `[[classify]]` calls it, behind `sms.`; `http` if absent.
-    pub service: Option<String>,
-    pub format: Format,
+    pub(super) service: Option<String>,
+    pub(super) format: Format,
     /// http: names and values, with `{to}`, `{from}`, `{text}`, `{validity_s}`, `{delivery}`, `{secret}`.
-    pub fields: BTreeMap<String, String>,
+    pub(super) fields: BTreeMap<String, String>,
     /// http: `none`, `basic`, `bearer` or `header:NAME`.
-    pub auth: Option<String>,
+    pub(super) auth: Option<String>,
     /// smpp: the message centre; `user` is the system id, `credential` the password.
-    pub host: Option<String>,
+    pub(super) host: Option<String>,
     /// smpp: 2775 if absent.
-    pub port: Option<u16>,
-    pub system_type: Option<String>,
+    pub(super) port: Option<u16>,
+    pub(super) system_type: Option<String>,
     /// smpp: messages on their way at once; 10 if absent.
-    pub window: Option<usize>,
+    pub(super) window: Option<usize>,
     /// http: JSON pointers into the answer.
-    pub id_at: Option<String>,
-    pub code_at: Option<String>,
-    pub ok_at: Option<String>,
-    pub ok_values: Vec<String>,
+    pub(super) id_at: Option<String>,
+    pub(super) code_at: Option<String>,
+    pub(super) ok_at: Option<String>,
+    pub(super) ok_values: Vec<String>,
 }
 
-impl TryFrom<Fields> for SmsAccount {
-    type Error = String;
-
-    fn try_from(fields: Fields) -> Result<Self, String> {
-        fields.check().map_err(|wrong| {
-            format!("{}: found {}, allowed is {}", wrong.field, wrong.found, wrong.allowed)
-        })?;
-        Ok(Self(fields))
-    }
-}
-
-impl From<SmsAccount> for Fields {
-    fn from(account: SmsAccount) -> Self {
-        account.0
-    }
-}
-
-impl Fields {
+impl Check for Fields {
     fn check(&self) -> Result<(), FieldError> {
-        let needs = |field: &str, missing: bool, allowed: &str| match missing {
-            true => Err(FieldError::new(field, "nothing", allowed)),
-            false => Ok(()),
-        };
         match self.provider {
             SmsProvider::Twilio => {
                 needs("from", self.from.is_empty(), "a number, a short code, a name or MG…")?;
@@ -119,7 +97,9 @@ impl Fields {
             }
         }
     }
+}
 
+impl Fields {
     fn gateway_auth(&self) -> Result<GatewayAuth, FieldError> {
         let user = self.user.clone().unwrap_or_default();
         let auth = self.auth.as_deref().unwrap_or("none");
@@ -145,8 +125,7 @@ impl Fields {
 impl SmsAccount {
     pub fn settings(&self) -> SmsSettings {
         let fields = &self.0;
-        let secret = |reference: &SecretRef| Material::new(reference.clone(), |t| Ok(t.to_owned()));
-        let secret = fields.credential.as_ref().map(secret);
+        let secret = fields.credential.as_ref().map(Material::text);
         let from = fields.from.clone();
         match fields.provider {
             SmsProvider::Twilio => {

@@ -17,9 +17,8 @@ use postrider_core::{
 
 pub use sign::{Secret, sign};
 
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::deliver::{self, Ended, Protocol, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};
-use crate::scrub;
 
 /// Where the secrets of a tenant's webhooks come from.
 pub trait WebhookSecrets: Send + Sync {
@@ -79,20 +78,8 @@ impl Protocol for WebhookChannel {
             headers: headers(attempt, &call, now),
             body: call.body.clone(),
         };
-        let response = match self.wiring.exchange(attempt, &call.endpoint, request).await {
-            Ok(response) => response,
-            Err(ended) => return failing(*ended),
-        };
-        let sent = std::str::from_utf8(&call.body).unwrap_or_default();
-        let reading = Reading {
-            service: "webhook",
-            code: None,
-            token_age: None,
-            retry_after: None,
-            provider_id: scrub::header(&response.headers, "x-request-id"),
-            hide: &[attempt.target.place(), sent],
-        };
-        failing(self.wiring.judge(attempt, &response, reading))
+        let called = self.wiring.call_on("webhook", attempt, &call.endpoint, &call.body, request);
+        failing(called.await)
     }
 }
 

@@ -239,17 +239,14 @@ impl Relay {
         let logged_in = session.log_in(user, &known, self.config.oauth).await;
         let Err(End::Refused(Stage::Auth, refused)) = &logged_in else { return logged_in };
         // A token lives for an hour, and a password is changed now and then: what is kept may be old.
-        secret.forget();
-        match secret.get().await {
-            Ok(other) if other != known && refused.code != 421 => {
-                let again = session.log_in(user, &other, self.config.oauth).await;
-                again.inspect_err(|_| secret.forget())
+        let renewed = secret.refresh().await.ok().filter(|_| refused.code != 421);
+        let again = match renewed {
+            Some((other, _)) if other != known => {
+                session.log_in(user, &other, self.config.oauth).await
             }
-            _ => {
-                secret.forget();
-                logged_in
-            }
-        }
+            _ => logged_in,
+        };
+        again.inspect_err(|_| secret.forget())
     }
 
     fn is_usable(&self, session: &Session) -> bool {
