@@ -124,7 +124,7 @@ pub(crate) async fn a_name_that_does_not_resolve_is_tried_again() {
     let mut account = nobody().await;
     account["host"] = json!("no-such-host.localdomain.test");
     let report = Post::sms(&[account], WITHIN).text().await;
-    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("dns")));
+    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("no_such_host")));
 }
 
 pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection() {
