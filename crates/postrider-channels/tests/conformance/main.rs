@@ -21,6 +21,8 @@ mod relay;
 mod rig;
 #[cfg(feature = "smpp")]
 mod smpp;
+#[cfg(feature = "smpp")]
+mod smpp_visit;
 mod sms;
 mod smtp;
 mod wire;
