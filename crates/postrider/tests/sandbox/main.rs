@@ -4,6 +4,7 @@ mod checks;
 mod client;
 mod counting;
 mod faults;
+mod providers;
 mod questions;
 
 use postrider::sandbox::{Sandbox, SandboxConfig, SubscriptionInfo, SubscriptionWish, start};
