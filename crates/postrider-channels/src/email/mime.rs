@@ -249,4 +249,32 @@ mod tests {
     fn every_attempt_is_the_same_mail() {
         assert_eq!(draft().build(), draft().build());
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
+        /// RFC 5321 4.5.3.1.6, and that no line break stands alone: that is how mails are smuggled.
+        #[test]
+        fn no_line_is_longer_than_a_server_takes_and_every_one_ends_with_both_characters(
+            subject in "(\\PC|x{300}){0,40}", name in "\\PC{0,200}",
+            text in "(\\PC|\r|\n|\t|[.]|[a ]{600}){0,60}", html in "(\\PC|\r|\n|[<=>]|x{999}){0,30}",
+        ) {
+            let url = format!("https://shop.example/{}", "u".repeat(870));
+            let mail = Draft {
+                subject: &subject,
+                to: Mailbox { name: Some(&name), address: "ada@example.org" },
+                text: &text,
+                html: Some(&html),
+                unsubscribe: Unsubscribe { url: Some(&url), mailto: Some("u@shop.example") },
+                ..draft()
+            };
+            let mail = mail.build().write(&[]);
+            proptest::prop_assert!(mail.is_ascii());
+            let text = String::from_utf8(mail).unwrap();
+            for line in text.split("\r\n") {
+                proptest::prop_assert!(line.len() <= 998, "{} octets", line.len());
+                proptest::prop_assert!(!line.contains(['\r', '\n']), "{line:?}");
+            }
+            proptest::prop_assert!(text.ends_with("\r\n"));
+        }
+    }
 }

@@ -124,7 +124,9 @@ pub(crate) async fn a_name_that_does_not_resolve_is_tried_again() {
     let mut account = nobody().await;
     account["host"] = json!("no-such-host.localdomain.test");
     let report = Post::sms(&[account], WITHIN).text().await;
-    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("no_such_host")));
+    assert_eq!(report.outcome, BACKOFF);
+    // Which of them depends on the resolver of the machine.
+    assert!(matches!(report.code.as_deref(), Some("dns" | "no_such_host")), "{report:?}");
 }
 
 pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection() {

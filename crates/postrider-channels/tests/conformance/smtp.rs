@@ -135,7 +135,9 @@ pub(crate) async fn a_connection_lost_after_the_request_is_ambiguous() {
 pub(crate) async fn a_name_that_does_not_resolve_is_tried_again() {
     let account = json!({"from": "a@b.example", "host": "no-such-host.localdomain.test"});
     let report = Post::email(&[account]).mail_to(ADA).await;
-    assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("no_such_host")));
+    assert_eq!(report.outcome, BACKOFF);
+    // Which of them depends on the resolver of the machine.
+    assert!(matches!(report.code.as_deref(), Some("dns" | "no_such_host")), "{report:?}");
 }
 
 /// Another try would show the same certificate, and the mail may not go out in the clear.
