@@ -39,12 +39,21 @@ pub(super) fn judge_config(read: Result<&Config, &ConfigError>) -> Finding {
         Ok(_) => Finding::ok("config", "file and environment are valid"),
         Err(error) => Finding::fail(
             "config",
-            error.to_string().trim_end().replace('\n', " "),
+            without_source(&error.to_string()),
             format!(
                 "correct it ({DEFAULT_FILE}, --config or the environment); postrider config reference lists every setting"
             ),
         ),
     }
+}
+
+/// One line, without the piece of the file that a parser shows: there may be a secret in it.
+fn without_source(error: &str) -> String {
+    let is_source = |line: &&str| {
+        line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).starts_with('|')
+    };
+    let lines: Vec<_> = error.lines().filter(|line| !is_source(line)).map(str::trim).collect();
+    lines.join(" ").trim_end().to_owned()
 }
 
 pub(super) fn judge_network_error(error: &anyhow::Error) -> Finding {
@@ -281,6 +290,20 @@ mod tests {
         ] {
             assert!(verdicts(&look).contains(&(check.to_owned(), verdict)), "{look:?}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_without_the_line_that_may_hold_a_secret() {
+        let text = "[admin]\nkey = hunter2-without-quotes\n";
+        let environment = crate::config::Environment::empty();
+        let error = Config::parse(text, "postrider.toml", &environment).unwrap_err();
+        assert!(error.to_string().contains("hunter2"), "or there is nothing to hide: {error}");
+        let finding = judge_config(Err(&error));
+        assert!(!finding.found.contains("hunter2"), "{finding:?}");
+        assert!(
+            finding.found.contains("postrider.toml: TOML parse error at line 2"),
+            "{finding:?}"
+        );
     }
 
     #[test]
