@@ -25,10 +25,11 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
         package: "python3-venv",
         purpose: "other people's mail servers, clients and verifiers are held against ours",
     },
+    Tool { program: "perl", package: "perl", purpose: "swaks is held against our mail server" },
     Tool {
         program: "npm",
         package: "npm",
-        purpose: "another client of APNs is held against our fake, and runs on node",
+        purpose: "other clients of APNs and Web Push are held against our fakes, and run on node",
     },
 ];
 
