@@ -24,6 +24,7 @@ pub mod limiter;
 pub mod message;
 pub mod outcome;
 pub mod pace;
+pub mod reputation;
 pub mod retry_after;
 pub mod segments;
 pub mod shape;

@@ -15,6 +15,7 @@ mod ses;
 mod settings;
 mod sigv4;
 pub mod smtp;
+mod standing;
 mod txt;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use postrider_core::classify::{Answer, judge};
 use postrider_core::content::Content;
+use postrider_core::reputation::{self, ReputationPolicy};
 use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, ttl};
 use tokio::time::Instant;
 
@@ -38,16 +40,23 @@ pub use sigv4::{Signed, Signer};
 use crate::accounts::Accounts;
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::scrub;
-use smtp::{End, Parcel, Relay};
+use smtp::{End, Parcel, Relay, Stage};
+use standing::Standings;
 
 pub struct EmailChannel {
     wiring: Wiring,
     accounts: Arc<Accounts<EmailSettings>>,
+    standings: Standings,
 }
 
 impl EmailChannel {
     pub fn new(wiring: Wiring, accounts: Arc<Accounts<EmailSettings>>) -> Self {
-        Self { wiring, accounts }
+        Self { wiring, accounts, standings: Standings::default() }
+    }
+
+    /// The same with another patience with what receiving domains think of the sender.
+    pub fn reputation(self, policy: ReputationPolicy) -> Self {
+        Self { standings: Standings::new(policy), ..self }
     }
 }
 
@@ -59,6 +68,16 @@ impl Channel for EmailChannel {
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
         deliver::deliver(self, batch, done).await;
+    }
+}
+
+/// Whether it is the sender that is not liked, not the mailbox or the mail's form.
+fn is_for_reputation(end: &End) -> bool {
+    match end {
+        End::Refused(Stage::Mail | Stage::Rcpt | Stage::Data | Stage::Dot, reply) => {
+            reputation::refuses(reply.code, &reply.for_table())
+        }
+        _ => false,
     }
 }
 
@@ -101,8 +120,17 @@ impl EmailChannel {
         let draft = account.draft(attempt, &content, &words, &stamps)?;
         match &account.carrier {
             Carrier::Smtp(relay) => {
+                let (from, to) = (draft.from.address, attempt.target.place());
+                if let Some(held) = self.standings.held(from, to, self.wiring.clock.now()) {
+                    return Err(held);
+                }
                 let mail = account.write(&draft).await?;
-                Ok(self.by_smtp(attempt, relay, &stamps.return_path, mail).await)
+                let (report, refused) =
+                    self.by_smtp(attempt, relay, &stamps.return_path, mail).await;
+                if refused || report.outcome == Outcome::Accepted {
+                    self.standings.report(from, to, refused, self.wiring.clock.now());
+                }
+                Ok(report)
             }
             Carrier::Ses(ses) => {
                 let mail = account.write(&draft).await?;
@@ -118,7 +146,7 @@ impl EmailChannel {
         relay: &Arc<Relay>,
         return_path: &str,
         mail: Vec<u8>,
-    ) -> Report {
+    ) -> (Report, bool) {
         let deadline = Instant::now() + self.wiring.attempt_timeout;
         let recipient = attempt.target.place();
         let in_time = || {
@@ -132,8 +160,11 @@ impl EmailChannel {
             })
         };
         match relay.send(deadline, in_time).await {
-            None => *ended(Outcome::Expired, "ttl"),
-            Some(end) => self.judge_smtp(end, recipient),
+            None => (*ended(Outcome::Expired, "ttl"), false),
+            Some(end) => {
+                let refused = is_for_reputation(&end);
+                (self.judge_smtp(end, recipient), refused)
+            }
         }
     }
 

@@ -235,3 +235,34 @@ async fn an_address_outside_of_ascii_in_a_header_needs_a_server_that_can_do_it()
         assert_eq!(Post::email(&[account]).mail_to(ADA).await.outcome, outcome);
     }
 }
+
+#[tokio::test]
+async fn a_receiving_domain_that_refuses_our_reputation_is_left_alone_and_only_it() {
+    let relay = Relay::start().await;
+    let rig = Post::email(&[relay.account()]);
+    for nth in 0..20 {
+        relay.then(".", Act::Say("554 5.7.1 spam"));
+        let report = rig.mail_to(&format!("user{nth}@Picky.example")).await;
+        assert_eq!(report.outcome, Outcome::DropMessage, "{nth}");
+    }
+    let held = rig.mail_to("another@picky.example").await;
+    assert!(matches!(held.outcome, Outcome::Hold { .. }), "{held:?}");
+    assert_eq!(held.code.as_deref(), Some("reputation"));
+    assert!(held.detail.unwrap().contains("picky.example refused too many"));
+    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted, "other domains do not notice");
+    rig.clock.advance(Duration::from_secs(900));
+    assert_eq!(rig.mail_to("another@picky.example").await.outcome, Outcome::Accepted);
+}
+
+#[tokio::test]
+async fn a_few_refusals_among_many_mails_hold_nothing_up() {
+    let relay = Relay::start().await;
+    let rig = Post::email(&[relay.account()]);
+    for nth in 0..60 {
+        if nth % 8 == 7 {
+            relay.then(".", Act::Say("550 5.7.26 unauthenticated"));
+        }
+        let report = rig.mail_to(ADA).await;
+        assert!(!matches!(report.outcome, Outcome::Hold { .. }), "{nth}: {report:?}");
+    }
+}

@@ -379,7 +379,8 @@ impl Gates {
         };
         self.widening.count(lesson.signal, now);
         let repeats = lesson.signal == Signal::Busy && self.widening.repeats(lesson.target, now);
-        let mut of_one = !repeats;
+        // Who does not say how far the complaint reaches speaks for all.
+        let mut of_one = !repeats && lesson.wait.is_some();
         let may_widen = lesson.signal == Signal::Busy;
         if let Some((scope, wait)) = lesson.wait.filter(|(s, _)| may_widen || *s != Scope::Target) {
             let (scope, event) = self.leave_alone(tenant, scope, wait, lesson.target, now);

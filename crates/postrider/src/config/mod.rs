@@ -165,6 +165,7 @@ impl Config {
         self.store.validate()?;
         self.webpush.validate()?;
         self.http.validate()?;
+        self.email.validate()?;
         self.dispatch.validate()?;
         self.breaker.validate()?;
         self.retry_budget.validate()?;

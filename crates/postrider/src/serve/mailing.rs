@@ -62,7 +62,10 @@ impl Mailing {
     ) -> Vec<Arc<dyn Channel>> {
         let (email, sms, chat) = (&config.email, &config.sms, &config.chat);
         vec![
-            Arc::new(EmailChannel::new(wiring(email.timeout_s), self.email.clone())),
+            Arc::new(
+                EmailChannel::new(wiring(email.timeout_s), self.email.clone())
+                    .reputation(email.reputation()),
+            ),
             Arc::new(SmsChannel::new(wiring(sms.timeout_s), self.sms.clone())),
             Arc::new(ChatChannel::new(wiring(chat.timeout_s), chat.hosts.clone().into())),
         ]

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use postrider_channels::chat::Flavour;
+use postrider_core::reputation::ReputationPolicy;
 
+use super::check;
+use crate::config::ConfigError;
 use crate::config::section::section;
 
 section! {
@@ -21,6 +24,15 @@ section! {
         /// An attempt that has not begun to hand over its mail ends after this long; the relay's word
         /// that it has it may take final_dot_timeout_s of the account more.
         timeout_s: u64 = 30,
+        /// If more than this share of the mails from one domain of ours to one receiving domain is refused
+        /// for policy (spam, DMARC, SPF, PTR), ...
+        reputation_share: f64 = 0.2,
+        /// ... out of at least this many ...
+        reputation_mails_min: u32 = 20,
+        /// ... within this time, ...
+        reputation_window_s: u32 = 3_600,
+        /// ... the mails of that pair wait for so long, without using up attempts. SMTP accounts only.
+        reputation_hold_s: u32 = 900,
     }
 }
 
@@ -56,5 +68,30 @@ section! {
         rate_ramp_s: u32 = 0,
         /// An attempt without an answer ends after this long.
         timeout_s: u64 = 30,
+    }
+}
+
+impl EmailChannel {
+    pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
+        let share = self.reputation_share > 0.0 && self.reputation_share <= 1.0;
+        let allowed = "above 0, up to 1 (nothing is ever held)";
+        check(share, "email.reputation_share", self.reputation_share, allowed)?;
+        for (field, found) in [
+            ("email.reputation_mails_min", self.reputation_mails_min),
+            ("email.reputation_window_s", self.reputation_window_s),
+            ("email.reputation_hold_s", self.reputation_hold_s),
+        ] {
+            check((1..=86_400).contains(&found), field, found, "1 to 86400")?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reputation(&self) -> ReputationPolicy {
+        ReputationPolicy {
+            share: self.reputation_share,
+            mails_min: self.reputation_mails_min,
+            window_s: self.reputation_window_s,
+            hold_s: self.reputation_hold_s,
+        }
     }
 }
