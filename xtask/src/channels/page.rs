@@ -110,7 +110,7 @@ fn coded(code: &str) -> String {
 
 /// The outcome, linked to its page.
 fn outcome(text: &str) -> String {
-    let name = text.split([' ', ',']).next().unwrap_or_default();
+    let name = text.split([' ', ',', ';']).next().unwrap_or_default();
     let is_name = name.contains('_') || ["accepted", "gone", "config", "reconnect"].contains(&name);
     if !is_name && !["ambiguous", "expired", "hold"].contains(&name) {
         return text.to_owned();
@@ -122,7 +122,7 @@ fn done(row: &Row) -> &str {
     if let Some(does) = &row.does {
         return does;
     }
-    match row.outcome.split([' ', ',']).next().unwrap_or_default() {
+    match row.outcome.split([' ', ',', ';']).next().unwrap_or_default() {
         "accepted" => "records it",
         "retry_backoff" => "tries again by the class's policy",
         "retry_after" if row.outcome.contains(", credential") => {
@@ -215,6 +215,10 @@ mod tests {
         assert_eq!(
             outcome("retry_after 1 min, host"),
             "[`retry_after`](outcomes/retry_after.md) 1 min, host"
+        );
+        assert_eq!(
+            outcome("drop_message; strikes: key"),
+            "[`drop_message`](outcomes/drop_message.md); strikes: key"
         );
         assert_eq!(outcome("by the reply"), "by the reply");
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::progress::Executor;
 use super::{Origin, PoolConfig, Profile, TransportError, is_public, tls};
 
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -27,11 +28,11 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub(super) type Stream = TokioIo<Box<dyn Io>>;
 pub(super) type Body = Full<Bytes>;
 
-pub(super) type H2 = http2::Connection<Stream, Body, TokioExecutor>;
+pub(super) type H2 = http2::Connection<Stream, Body, Executor>;
 
 /// A connection that has shaken hands and whose driver has not been started.
 pub(super) enum Opened {
-    H2(http2::SendRequest<Body>, H2),
+    H2(http2::SendRequest<Body>, H2, Executor),
     H1(http1::SendRequest<Body>, Box<http1::Connection<Stream, Body>>),
 }
 
@@ -175,7 +176,8 @@ async fn handshake_http2(
     stream: Box<dyn Io>,
     config: &PoolConfig,
 ) -> Result<Opened, TransportError> {
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+    let executor = Executor::default();
+    let (sender, connection) = http2::Builder::new(executor.clone())
         .timer(TokioTimer::new())
         .initial_max_send_streams(STREAMS_BEFORE_SETTINGS)
         .initial_stream_window_size(STREAM_WINDOW)
@@ -187,7 +189,7 @@ async fn handshake_http2(
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|_| TransportError::not_sent("connect", "HTTP/2 could not be set up"))?;
-    Ok(Opened::H2(sender, connection))
+    Ok(Opened::H2(sender, connection, executor))
 }
 
 #[cfg(test)]

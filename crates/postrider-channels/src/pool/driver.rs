@@ -12,11 +12,14 @@ use tokio::time::{Instant, sleep};
 use super::PoolConfig;
 use super::conn::Meta;
 use super::peer::Peer;
+use super::progress::Executor;
 
 pub(super) struct Driver {
     peer: Weak<Peer>,
     meta: Arc<Meta>,
     config: Arc<PoolConfig>,
+    /// Says when the connection has made progress, where polling it does not.
+    executor: Option<Executor>,
     _open: Open,
 }
 
@@ -26,8 +29,13 @@ impl Driver {
             peer: Arc::downgrade(peer),
             meta: meta.clone(),
             config: peer.config().clone(),
+            executor: None,
             _open: Open::new(peer.open_count()),
         }
+    }
+
+    pub(super) fn told_by(self, executor: Executor) -> Self {
+        Self { executor: Some(executor), ..self }
     }
 
     /// Polls the connection until it ends. `publish` writes the peer's limit down and says whether
@@ -41,6 +49,9 @@ impl Driver {
         let check = sleep(pause);
         tokio::pin!(check);
         std::future::poll_fn(|cx| {
+            if let Some(executor) = self.executor.as_ref().filter(|_| !self.meta.is_told()) {
+                executor.wake_next(cx.waker());
+            }
             if Pin::new(&mut connection).poll(cx).is_ready() {
                 return Poll::Ready(());
             }

@@ -11,6 +11,7 @@ mod failure;
 mod guard;
 mod origin;
 mod peer;
+mod progress;
 pub(crate) mod tls;
 
 use std::collections::HashMap;

@@ -165,7 +165,7 @@ impl Peer {
 
     fn start(self: &Arc<Self>, opened: Opened) -> Arc<Conn> {
         let (sender, meta) = match opened {
-            Opened::H2(sender, connection) => {
+            Opened::H2(sender, connection, executor) => {
                 let limit = self.config.streams_max.max(1);
                 let meta = Meta::new(connection.current_max_send_streams().clamp(1, limit));
                 meta.proven.store(!self.profile.one_until_proven, Ordering::SeqCst);
@@ -173,7 +173,8 @@ impl Peer {
                     let max = connection.current_max_send_streams().clamp(1, limit);
                     meta.max.swap(max, Ordering::SeqCst) < max
                 };
-                tokio::spawn(Driver::new(self, &meta).drive(connection, publish));
+                let driver = Driver::new(self, &meta).told_by(executor);
+                tokio::spawn(driver.drive(connection, publish));
                 (Sender::H2(sender), meta)
             }
             Opened::H1(sender, connection) => {
