@@ -85,6 +85,12 @@ pub fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 
+    /// The present as the start of a wait, rounded up where the clock knows more than a timestamp says:
+    /// who is asked to wait two seconds must not come after 1.9995.
+    fn now_to_wait_from(&self) -> Timestamp {
+        self.now()
+    }
+
     /// Asks to be called whenever time is moved by hand, so that whoever sleeps until a time looks
     /// again. A real clock moves by itself and never calls.
     fn on_move(&self, wake: std::sync::Arc<dyn Fn() + Send + Sync>) {

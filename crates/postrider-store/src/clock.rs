@@ -15,6 +15,10 @@ impl Clock for SystemClock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
+
+    fn now_to_wait_from(&self) -> Timestamp {
+        self.now() + Duration::from_millis(1)
+    }
 }
 
 /// A clock that stands still until it is moved; moving it wakes whoever waits for a time.
@@ -47,5 +51,19 @@ impl Clock for ManualClock {
 
     fn on_move(&self, wake: Arc<dyn Fn() + Send + Sync>) {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_begins_no_earlier_than_the_present() {
+        for _ in 0..1_000 {
+            let present = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            let from = SystemClock.now_to_wait_from();
+            assert!(Duration::from_millis(from.0.unsigned_abs()) >= present);
+        }
     }
 }
