@@ -14,6 +14,8 @@ use crate::window::{Tally, Window};
 const WITHIN: Duration = Duration::from_secs(2);
 /// So many complaints, and so large a share of all answers, say "too fast" ...
 const COMPLAINTS_MIN: u32 = 2;
+/// ... also where each is about one address, if they are a share of so many that it is no chance ...
+const MANY: u32 = 100;
 const SHARE_AT_FIRST: f64 = 0.2;
 /// ... less where a pace was learned already ...
 const COMPLAINTS_SHARE: f64 = 0.02;
@@ -134,8 +136,8 @@ impl Pace {
         }
     }
 
-    /// The end of a call. A complaint `of_one` address begins nothing; once a pace is learned, every
-    /// complaint may be about it.
+    /// The end of a call. A few complaints, each `of_one` address, begin nothing; once a pace is learned,
+    /// every complaint may be about it.
     pub fn report(&mut self, signal: Signal, of_one: bool, now: Timestamp) {
         let complains = signal == Signal::Busy;
         if !complains && signal != Signal::Well {
@@ -145,11 +147,13 @@ impl Pace {
             self.first_at = now;
         }
         self.answers.count(complains, now);
-        let begins_nothing = of_one && self.learned.is_none();
-        if !complains || begins_nothing || now < self.left_alone_until {
+        if !complains || now < self.left_alone_until {
             return;
         }
         let tally = self.answers.tally(now);
+        if of_one && self.learned.is_none() && tally.calls < MANY {
+            return;
+        }
         let (since, needed) = match &self.learned {
             Some(last) if last.confirmed => (last.cut_at.max(self.first_at), SHARE_CONFIRMED),
             Some(last) => (last.cut_at.max(self.first_at), COMPLAINTS_SHARE),
@@ -306,11 +310,19 @@ mod tests {
     fn complaints_of_single_addresses_begin_no_pace_and_go_on_counting_once_there_is_one() {
         let half = |n: u64| if n.is_multiple_of(2) { Signal::Busy } else { Signal::Well };
         let mut pace = Pace::default();
-        (0..400).for_each(|n| pace.report(half(n), true, at(n * 10)));
+        (0..400).for_each(|n| pace.report(half(n), true, at(n * 30)));
         assert_eq!(pace.per_s(), None, "each of them is about its own address");
-        pace.report(Signal::Busy, false, at(4_000));
+        pace.report(Signal::Busy, false, at(12_000));
         let first = pace.per_s().expect("one that speaks for the host is enough");
-        (401..800).for_each(|n| pace.report(half(n), true, at(n * 10)));
+        (401..800).for_each(|n| pace.report(half(n), true, at(n * 30)));
         assert!(pace.per_s().is_some_and(|per_s| per_s != first), "they all count from then on");
+    }
+
+    #[test]
+    fn so_many_complaints_of_single_addresses_that_it_is_no_chance_begin_a_pace() {
+        let mut pace = Pace::default();
+        let quarter = |n: u64| if n.is_multiple_of(4) { Signal::Busy } else { Signal::Well };
+        (0..400).for_each(|n| pace.report(quarter(n), true, at(n * 10)));
+        assert!(pace.per_s().is_some(), "a hundred a second, a quarter of them refused");
     }
 }
