@@ -3,23 +3,19 @@
 use postrider::sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
-use crate::server::{Server, eventually};
+use crate::server::{Folder, Server, eventually};
 
 /// A sandbox, and a server with one account of each sort, chosen by `email` and `chat`.
 pub(crate) struct Town {
     pub(crate) sandbox: Sandbox,
     pub(crate) server: Server,
-    _folder: tempfile::TempDir,
+    _folder: Folder,
 }
 
 impl Town {
     async fn with(email: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path.display().to_string()
-        };
+        let folder = Folder::new();
+        let file = |name: &str, text: &str| folder.keep(name, text);
         let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
         let (ca, secret) = (file("ca.pem", &sandbox.ca_pem), file("secret", "sandbox-secret"));
         let (https, host) = (sandbox.https_origin(), sandbox.https);

@@ -6,7 +6,7 @@ use http_body_util::BodyExt as _;
 use postrider::sandbox::{Sandbox, SandboxConfig, SubscriptionWish};
 use serde_json::{Value, json};
 
-use crate::server::{Server, eventually};
+use crate::server::{Folder, Server, eventually};
 
 /// A small generator of numbers, the same on every machine.
 struct Chance(u64);
@@ -114,18 +114,14 @@ fn mutate(chance: &mut Chance, value: &mut Value) {
 struct Town {
     sandbox: Sandbox,
     server: Server,
-    _folder: tempfile::TempDir,
+    _folder: Folder,
 }
 
 impl Town {
     /// All eight channels; mail goes the way that `mail` says.
     async fn with(mail: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path.display().to_string()
-        };
+        let folder = Folder::new();
+        let file = |name: &str, text: &str| folder.keep(name, text);
         let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
         let key = sandbox.apns_key();
         let text = |field: &str| key[field].as_str().unwrap().to_owned();

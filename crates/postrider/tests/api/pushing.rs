@@ -3,7 +3,7 @@
 use postrider::sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
-use crate::server::{Server, eventually};
+use crate::server::{Folder, Server, eventually};
 
 const APPLE: &str = "00fc13adff785122b4ad28809a3420982341241421348097878e577c991de8f0";
 /// Registered by a development build.
@@ -13,7 +13,7 @@ const ANDROID: &str = "dQw4w9WgXcQ:APA91bHun4MxP5egoKMwt2KZFBaFUH";
 struct Town {
     sandbox: Sandbox,
     server: Server,
-    _folder: tempfile::TempDir,
+    _folder: Folder,
 }
 
 impl Town {
@@ -23,12 +23,8 @@ impl Town {
 
     /// `more` is put before the accounts; in it, `BROKEN` is a file with a key that nobody knows.
     async fn with(more: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path.display().to_string()
-        };
+        let folder = Folder::new();
+        let file = |name: &str, text: &str| folder.keep(name, text);
         let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
         let key = sandbox.apns_key();
         let text = |field: &str| key[field].as_str().unwrap().to_owned();

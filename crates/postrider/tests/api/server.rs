@@ -136,3 +136,19 @@ pub(crate) async fn eventually(
     }
     panic!("{path} never became what was wanted");
 }
+
+/// Where a test keeps secrets and certificates; ends with it.
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// Writes a file and says where it is.
+    pub(crate) fn keep(&self, name: &str, text: &str) -> String {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+}
