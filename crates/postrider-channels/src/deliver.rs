@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use postrider_core::classify::{Answer, Table, judge};
+use postrider_core::policy::classify::{Answer, Table, judge};
 use postrider_core::{Attempt, Clock, Finished, Outcome, Report, Timestamp};
 use tokio::time::Instant;
 

@@ -2,8 +2,8 @@
 //! same renderers that send, without a target and without a time.
 
 use postrider_core::ChannelKind;
-use postrider_core::content::{Content, raw_bytes};
-use postrider_core::segments::{self, SmsEncoding};
+use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::policy::segments::{self, SmsEncoding};
 use serde_json::{Map, Value, json};
 
 use crate::chat::{self, Flavour};

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use postrider_core::classify::Table;
+use postrider_core::policy::classify::Table;
 
 pub struct Tables(RwLock<Arc<Table>>);
 

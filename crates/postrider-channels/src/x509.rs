@@ -2,7 +2,7 @@
 //! Verifies nothing: that is rustls's business.
 
 use postrider_core::Timestamp;
-use postrider_core::time::days_from_civil;
+use postrider_core::model::time::days_from_civil;
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;

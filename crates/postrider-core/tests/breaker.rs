@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use postrider_core::Timestamp;
-use postrider_core::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Cause, Forced, Turn};
-use postrider_core::signal::Signal;
+use postrider_core::policy::breaker::{
+    Barred, Breaker, BreakerPolicy, BreakerState, Cause, Forced, Turn,
+};
+use postrider_core::policy::signal::Signal;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use postrider_core::classify::{Answer, Row, Table, classify};
+use postrider_core::policy::classify::{Answer, Row, Table, classify};
 use postrider_core::{Outcome, Scope, Timestamp};
 
 const NOW: Timestamp = Timestamp(784_111_777_000); // Sun, 06 Nov 1994 08:49:37 GMT

@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use postrider_core::classify::{Answer, Row, Table, classify, judge};
-use postrider_core::outcome::Terms;
+use postrider_core::model::outcome::Terms;
+use postrider_core::policy::classify::{Answer, Row, Table, classify, judge};
 use postrider_core::{Outcome, Scope, StrikeKind, Timestamp};
 
 static TABLE: LazyLock<Table> = LazyLock::new(Table::built_in);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use postrider_core::backoff::{Jitter, RetryPolicy};
-use postrider_core::class::{OnAmbiguous, OnExpiry, WhenOpen};
-use postrider_core::decide::{
+use postrider_core::model::class::{OnAmbiguous, OnExpiry, WhenOpen};
+use postrider_core::policy::backoff::{Jitter, RetryPolicy};
+use postrider_core::policy::decide::{
     CRASHES_MAX, Decision, MAX_REPLAYS, PARK, Past, Progress, Rules, before_attempt, decide,
     when_shut,
 };

@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
-use postrider_core::fairness::{Fairness, QUANTUM_MAX, TIER_SHARES, Weights};
-use postrider_core::message::Priority;
+use postrider_core::model::message::Priority;
+use postrider_core::policy::fairness::{Fairness, QUANTUM_MAX, TIER_SHARES, Weights};
 use postrider_core::{TenantId, Timestamp};
 use proptest::prelude::*;
 

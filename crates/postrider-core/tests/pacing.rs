@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use postrider_core::concurrency::Concurrency;
-use postrider_core::pace::Pace;
-use postrider_core::throttle::Widening;
+use postrider_core::policy::concurrency::Concurrency;
+use postrider_core::policy::pace::Pace;
+use postrider_core::policy::throttle::Widening;
 use postrider_core::{Signal, Timestamp};
 
 const START_MS: i64 = 1_800_000_000_000;

@@ -3,11 +3,11 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use postrider_core::backoff::{BackoffKind, Jitter, RetryPolicy};
-use postrider_core::class::{OnAmbiguous, OnExpiry};
-use postrider_core::classify::{Answer, Table, classify, longest_retry_after};
-use postrider_core::decide::{Decision, Progress, Rules, decide};
-use postrider_core::{Outcome, Scope, State, Timestamp, retry_after, ttl};
+use postrider_core::model::class::{OnAmbiguous, OnExpiry};
+use postrider_core::policy::backoff::{BackoffKind, Jitter, RetryPolicy};
+use postrider_core::policy::classify::{Answer, Table, classify, longest_retry_after};
+use postrider_core::policy::decide::{Decision, Progress, Rules, decide};
+use postrider_core::{Outcome, Scope, State, Timestamp, policy::retry_after, policy::ttl};
 use proptest::prelude::*;
 
 const NOW: Timestamp = Timestamp(1_794_722_400_000);

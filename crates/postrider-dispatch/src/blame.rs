@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use postrider_core::decide::Decision;
-use postrider_core::store::{Learned, Leased};
-use postrider_core::strikes::{self, Standing, StrikeKind, Struck};
+use postrider_core::policy::decide::Decision;
+use postrider_core::policy::strikes::{self, Standing, StrikeKind, Struck};
+use postrider_core::ports::store::{Learned, Leased};
 use postrider_core::{Report, Target, Timestamp};
 
 use crate::policies::Policies;

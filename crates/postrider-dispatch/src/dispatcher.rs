@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::breaker::BreakerPolicy;
-use postrider_core::budget::BudgetPolicy;
-use postrider_core::class::WhenOpen;
-use postrider_core::limiter::Rate;
-use postrider_core::store::{Leased, ReadyLane, Store, StoreError};
-use postrider_core::strikes::StrikeRules;
+use postrider_core::model::class::WhenOpen;
+use postrider_core::policy::breaker::BreakerPolicy;
+use postrider_core::policy::budget::BudgetPolicy;
+use postrider_core::policy::limiter::Rate;
+use postrider_core::policy::strikes::StrikeRules;
+use postrider_core::ports::store::{Leased, ReadyLane, Store, StoreError};
 use postrider_core::{
     Channel, ChannelKind, Class, Clock, Hold, LaneId, LaneKey, LaneState, TenantId, Timestamp,
 };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use postrider_core::store::StoreError;
+use postrider_core::ports::store::StoreError;
 
 use crate::launch::{Bench, Job, give_back, may_be_sent};
 

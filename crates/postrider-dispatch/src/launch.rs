@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use postrider_core::decide::{Decision, Past, Progress, Rules, before_attempt, decide};
-use postrider_core::outcome::DEAD_ENDPOINT;
-use postrider_core::store::{Change, Halt, Learned, Leased, Settlement, Store};
+use postrider_core::model::outcome::DEAD_ENDPOINT;
+use postrider_core::policy::decide::{Decision, Past, Progress, Rules, before_attempt, decide};
+use postrider_core::ports::store::{Change, Halt, Learned, Leased, Settlement, Store};
 use postrider_core::{
     Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, Finished, LaneKey, Outcome, Report,
     Signal, State, Timestamp,

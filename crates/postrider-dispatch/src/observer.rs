@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::store::StoreError;
+use postrider_core::ports::store::StoreError;
 use postrider_core::{
     AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State, StrikeKind,
 };

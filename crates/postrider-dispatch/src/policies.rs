@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use postrider_core::backpressure::Capacity;
+use postrider_core::policy::backpressure::Capacity;
 use postrider_core::{Class, TenantId};
 
 use crate::dispatcher::Limits;

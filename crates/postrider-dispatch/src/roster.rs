@@ -6,8 +6,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use postrider_core::fairness::{Fairness, Turn, Weights};
-use postrider_core::message::Priority;
+use postrider_core::model::message::Priority;
+use postrider_core::policy::fairness::{Fairness, Turn, Weights};
 use postrider_core::{LaneId, LaneKey, Timestamp};
 
 use crate::lanes::OriginKey;

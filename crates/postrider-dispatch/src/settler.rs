@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::store::{Change, Settled, Settlement, Store, StoreError};
+use postrider_core::ports::store::{Change, Settled, Settlement, Store, StoreError};
 use postrider_core::{AddressHash, DeadReason, LaneKey, State, Timestamp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;

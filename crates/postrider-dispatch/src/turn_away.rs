@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::class::WhenOpen;
-use postrider_core::decide::when_shut;
-use postrider_core::store::Leased;
+use postrider_core::model::class::WhenOpen;
+use postrider_core::policy::decide::when_shut;
+use postrider_core::ports::store::Leased;
 use postrider_core::{Class, Hold, LaneKey, LaneState};
 
 use crate::launch::{Bench, change_of, may_be_sent};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use postrider_core::store::{Admission, DeliveryFilter, Replay, Selection};
+use postrider_core::ports::store::{Admission, DeliveryFilter, Replay, Selection};
 use postrider_core::{Clock, LaneKey, State, Timestamp};
 use postrider_dispatch::Submission;
 use postrider_dispatch::lanes::Order;

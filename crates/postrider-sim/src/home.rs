@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
 use postrider_core::Clock;
-use postrider_core::store::Store;
+use postrider_core::ports::store::Store;
 use postrider_store::{EmbeddedStore, MemoryStore, Options};
 use tempfile::TempDir;
 

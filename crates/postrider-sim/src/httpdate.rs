@@ -1,7 +1,7 @@
 //! A point in time as `Retry-After` writes it: `Sun, 06 Nov 1994 08:49:37 GMT`.
 
 use postrider_core::Timestamp;
-use postrider_core::time::civil_from_days;
+use postrider_core::model::time::civil_from_days;
 
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] =

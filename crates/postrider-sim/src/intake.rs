@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::content::Content;
+use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target};
 
 pub(crate) struct SimIntake(pub ChannelKind);
@@ -44,6 +44,6 @@ impl Intake for SimIntake {
     }
 
     fn ttl_s_max(&self) -> u32 {
-        postrider_core::ttl::MAX_S
+        postrider_core::policy::ttl::MAX_S
     }
 }

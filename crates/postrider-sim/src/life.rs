@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use postrider_core::store::{Store, StoreError};
+use postrider_core::ports::store::{Store, StoreError};
 use postrider_core::{Channel, Clock, DeadReason, DeliveryId, Intake, LaneKey, State};
 use postrider_dispatch::{
     Dispatcher, DispatcherConfig, Gate, LaneEvent, Lanes, Observer, Policies, Policy,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use postrider_core::classify::{Answer, Table, classify};
+use postrider_core::policy::classify::{Answer, Table, classify};
 use postrider_core::{Attempt, Channel, ChannelKind, Clock, Finished, Outcome, Report, Timestamp};
 use tokio::time::{Instant, sleep};
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::store::{Store, StoreError, StoreResult};
+use postrider_core::ports::store::{Store, StoreError, StoreResult};
 use tokio::time::sleep;
 
 use crate::home::Home;

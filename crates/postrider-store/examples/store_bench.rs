@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use postrider_core::message::Envelope;
-use postrider_core::store::{
+use postrider_core::model::message::Envelope;
+use postrider_core::ports::store::{
     Change, DedupKey, Learned, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
 };
 use postrider_core::{
@@ -140,8 +140,8 @@ async fn accept(callers: usize, size: usize, jobs: u64) -> StoreResult<()> {
     Ok(())
 }
 
-fn io(error: impl std::fmt::Display) -> postrider_core::store::StoreError {
-    postrider_core::store::StoreError::Io(error.to_string())
+fn io(error: impl std::fmt::Display) -> postrider_core::ports::store::StoreError {
+    postrider_core::ports::store::StoreError::Io(error.to_string())
 }
 
 async fn preload(store: &Arc<EmbeddedStore>, load: &Load, jobs: u64) -> StoreResult<()> {
@@ -287,7 +287,7 @@ async fn held(lanes: u32, jobs: u64) -> StoreResult<()> {
         if leased.is_empty() {
             break;
         }
-        let settlement = |leased: &postrider_core::store::Leased| Settlement {
+        let settlement = |leased: &postrider_core::ports::store::Leased| Settlement {
             delivery: leased.delivery,
             token: leased.token,
             attempts: Vec::new(),

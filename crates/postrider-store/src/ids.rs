@@ -1,6 +1,6 @@
 //! Makes ids: the core's growing source, fed with randomness that is drawn in blocks.
 
-use postrider_core::id::order_key;
+use postrider_core::model::id::order_key;
 use postrider_core::{IdSource, Timestamp};
 
 const BLOCK: usize = 4096;

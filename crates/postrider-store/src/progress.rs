@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_core::delivery::{AttemptRecord, DeadReason, Delivery};
-use postrider_core::store::{Change, DeliveryFilter, Halt};
+use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
+use postrider_core::ports::store::{Change, DeliveryFilter, Halt};
 use postrider_core::{State, Timestamp};
 
 /// Attempts kept in a delivery's history; the oldest make room.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use postrider_core::store::Store;
+use postrider_core::ports::store::Store;
 use postrider_store::conformance::Factory;
 use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, Options};
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use postrider_core::store::{
+use postrider_core::ports::store::{
     Admission, Change, DeliveryFilter, Learned, Ledger, Load, Queue, Settled, Settlement,
     StoreError,
 };

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postrider_core::store::{
+use postrider_core::ports::store::{
     Admission, Change, Learned, Ledger, NewMessage, Queue, Settled, Settlement, StoreError,
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::delivery::{AttemptRecord, DeadReason, Delivery};
-use postrider_core::store::{
+use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
+use postrider_core::policy::strikes::Struck;
+use postrider_core::ports::store::{
     Admission, Alternative, Change, DedupKey, DeliveryFilter, Learned, Leased, Ledger, NewAddress,
     NewMessage, Queue, Registry, Replay, Selection, Settlement, StrikeFilter,
 };
-use postrider_core::strikes::Struck;
 use postrider_core::{
     AddressHash, Clock, DeliveryId, LaneId, LaneKey, MessageId, State, StrikeKind, TenantId,
     Timestamp,
@@ -378,7 +378,7 @@ impl Pair {
         }
         let lanes = self.model.lanes(None, 100).await.unwrap();
         let theirs = self.store.lanes(None, 100).await.unwrap();
-        let depth = |lanes: &[postrider_core::store::LaneDepth]| {
+        let depth = |lanes: &[postrider_core::ports::store::LaneDepth]| {
             lanes.iter().map(|l| (l.id, l.key.clone(), l.pending, l.in_flight)).collect::<Vec<_>>()
         };
         assert_eq!(depth(&theirs), depth(&lanes));

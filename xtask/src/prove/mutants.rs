@@ -40,7 +40,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         promise: "nothing past its TTL is handed to a channel",
-        file: "crates/postrider-core/src/decide.rs",
+        file: "crates/postrider-core/src/policy/decide.rs",
         from: "if ttl::is_over(rules.expires_at, now) {",
         to: "if now.0 < 0 && ttl::is_over(rules.expires_at, now) {",
         test: &["--test", "it"],
@@ -54,7 +54,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         promise: "no retry is planned past the TTL",
-        file: "crates/postrider-core/src/decide.rs",
+        file: "crates/postrider-core/src/policy/decide.rs",
         from: "ttl::is_over(rules.expires_at, now + after)",
         to: "now.0 < 0 && ttl::is_over(rules.expires_at, now + after)",
         test: &["--test", "decide", "--test", "promises"],

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::validity::Validity;
+use postrider_core::policy::validity::Validity;
 use postrider_core::{ChannelKind, Timestamp};
 use serde::Serialize;
 use tokio::time::Instant;

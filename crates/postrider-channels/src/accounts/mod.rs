@@ -18,9 +18,9 @@ mod written;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use postrider_core::account::{self, Candidate, Choice, Epochs, Held, Standing};
-use postrider_core::breaker::{BreakerPolicy, Turn};
-use postrider_core::limiter::Rate;
+use postrider_core::policy::account::{self, Candidate, Choice, Epochs, Held, Standing};
+use postrider_core::policy::breaker::{BreakerPolicy, Turn};
+use postrider_core::policy::limiter::Rate;
 use postrider_core::{
     Attempt, ChannelKind, Clock, Hold, Outcome, Report, Scope, TenantId, Timestamp,
 };

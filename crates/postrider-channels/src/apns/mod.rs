@@ -16,9 +16,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::address::ApnsEnvironment;
-use postrider_core::breaker::BreakerPolicy;
-use postrider_core::content::Content;
+use postrider_core::model::address::ApnsEnvironment;
+use postrider_core::model::content::Content;
+use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
 
 pub use account::ApnsAccount;

@@ -7,7 +7,7 @@ use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method};
 use async_trait::async_trait;
 use bytes::Bytes;
-use postrider_core::address::ApnsEnvironment;
+use postrider_core::model::address::ApnsEnvironment;
 
 use super::key::Credential as Key;
 use super::sender::{Sender, Way};

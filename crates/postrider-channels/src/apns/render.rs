@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use postrider_core::content::{ApnsContent, Content};
-use postrider_core::{FieldError, TenantId, shape};
+use postrider_core::model::content::{ApnsContent, Content};
+use postrider_core::{FieldError, TenantId, model::json_fields};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -106,7 +106,7 @@ impl Shape {
         };
         let payload = match serde_json::from_str(raw.get()) {
             Ok(Value::Object(payload)) => payload,
-            Ok(other) => return Err(wrong(shape::kind(&other))),
+            Ok(other) => return Err(wrong(json_fields::kind(&other))),
             Err(_) => return Err(wrong("numbers or characters that nobody can read")),
         };
         match payload.get("aps") {
@@ -120,7 +120,7 @@ impl Shape {
                 Ok(Self { is_noticed: true, wakes: false, is_mdm: true })
             }
             Some(other) => {
-                Err(FieldError::new("apns.payload.aps", shape::kind(other), "an object"))
+                Err(FieldError::new("apns.payload.aps", json_fields::kind(other), "an object"))
             }
             None => Err(wrong("no aps")),
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use postrider_core::Timestamp;
-use postrider_core::address::ApnsEnvironment;
+use postrider_core::model::address::ApnsEnvironment;
 
 use super::ApnsAccount;
 use super::key::Credential;

@@ -2,8 +2,8 @@
 
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
-use postrider_core::class::Urgency;
-use postrider_core::{Attempt, DeliveryId, Timestamp, ttl};
+use postrider_core::model::class::Urgency;
+use postrider_core::{Attempt, DeliveryId, Timestamp, policy::ttl};
 
 use super::render::{self, Draft};
 use super::token::Token;

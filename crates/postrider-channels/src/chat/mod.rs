@@ -9,7 +9,7 @@ use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method};
 use async_trait::async_trait;
 use bytes::Bytes;
-use postrider_core::content::{Content, raw_bytes};
+use postrider_core::model::content::{Content, raw_bytes};
 use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use postrider_core::content::Content;
+use postrider_core::model::content::Content;
 use serde_json::{Value, json};
 
 use super::Flavour;

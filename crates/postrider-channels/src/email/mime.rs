@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use postrider_core::time::civil_from_days;
+use postrider_core::model::time::civil_from_days;
 use postrider_core::{DeliveryId, Timestamp};
 
 use super::body::Encoding;

@@ -21,10 +21,12 @@ mod txt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::classify::{Answer, judge};
-use postrider_core::content::Content;
-use postrider_core::reputation::{self, ReputationPolicy};
-use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, ttl};
+use postrider_core::model::content::Content;
+use postrider_core::policy::classify::{Answer, judge};
+use postrider_core::policy::reputation::{self, ReputationPolicy};
+use postrider_core::{
+    Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, policy::ttl,
+};
 use tokio::time::Instant;
 
 pub use account::{EmailAccount, EmailProvider};

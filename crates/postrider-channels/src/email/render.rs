@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use postrider_core::content::{Content, EmailContent};
+use postrider_core::model::content::{Content, EmailContent};
 
 use super::plain::to_text;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::content::Content;
+use postrider_core::model::content::Content;
 use postrider_core::{Attempt, DeliveryId, Outcome, Target};
 
 use super::dkim::DkimKey;

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use postrider_core::Timestamp;
-use postrider_core::time::civil_from_days;
+use postrider_core::model::time::civil_from_days;
 
 /// Who signs, and for what.
 #[derive(Clone, Copy)]

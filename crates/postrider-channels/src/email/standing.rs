@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use postrider_core::reputation::{Reputation, ReputationPolicy};
+use postrider_core::policy::reputation::{Reputation, ReputationPolicy};
 use postrider_core::{Outcome, Report, Scope, Timestamp};
 
 /// Pairs that something is remembered about, at most.

@@ -2,7 +2,7 @@
 //! times and priorities that do not exist. Pure, so that the gate can ask. Leaves what is inside of the
 //! platforms' notifications to Google, where names are added every year.
 
-use postrider_core::{FieldError, shape};
+use postrider_core::{FieldError, model::json_fields};
 use serde_json::{Map, Value};
 
 use super::render::seconds;
@@ -103,7 +103,7 @@ impl Checks {
         match of.get(name)? {
             Value::Object(found) => Some(found),
             other => {
-                self.wrong(&format!("{path}.{name}"), shape::kind(other), "an object");
+                self.wrong(&format!("{path}.{name}"), json_fields::kind(other), "an object");
                 None
             }
         }
@@ -111,7 +111,7 @@ impl Checks {
 
     fn text(&mut self, of: &Map<String, Value>, path: &str, name: &str) {
         if let Some(other) = of.get(name).filter(|value| !value.is_string()) {
-            self.wrong(&format!("{path}.{name}"), shape::kind(other), "a string");
+            self.wrong(&format!("{path}.{name}"), json_fields::kind(other), "a string");
         }
     }
 
@@ -120,7 +120,7 @@ impl Checks {
         for (name, value) in data.and_then(Value::as_object).into_iter().flatten() {
             let field = format!("{path}.{}", short(name));
             if !value.is_string() {
-                self.wrong(&field, shape::kind(value), "a string");
+                self.wrong(&field, json_fields::kind(value), "a string");
             }
             let reserved = RESERVED.contains(&name.as_str())
                 || name.starts_with("google.")
@@ -147,7 +147,7 @@ impl Checks {
         for (name, value) in block.get("headers").and_then(Value::as_object).into_iter().flatten() {
             let field = format!("{path}.{}", short(name));
             match value.as_str() {
-                None => self.wrong(&field, shape::kind(value), "a string"),
+                None => self.wrong(&field, json_fields::kind(value), "a string"),
                 Some(text) if text.chars().any(char::is_control) => {
                     self.wrong(&field, "a control character", "one line of text");
                 }
@@ -170,20 +170,20 @@ impl Checks {
         self.options(android, &path, LABEL);
         for name in ANDROID.iter().filter(|name| name.ends_with("Ok") || name.ends_with("_ok")) {
             if let Some(other) = android.get(*name).filter(|value| !value.is_boolean()) {
-                self.wrong(&format!("{path}.{name}"), shape::kind(other), "true or false");
+                self.wrong(&format!("{path}.{name}"), json_fields::kind(other), "true or false");
             }
         }
         if let Some(priority) = android.get("priority") {
             let known = ["NORMAL", "HIGH", "normal", "high"];
             if !priority.as_str().is_some_and(|text| known.contains(&text)) {
-                let found = priority.as_str().map_or(shape::kind(priority).into(), short);
+                let found = priority.as_str().map_or(json_fields::kind(priority).into(), short);
                 self.wrong(&format!("{path}.priority"), found, "NORMAL or HIGH");
             }
         }
         if let Some(ttl) = android.get("ttl") {
             let read = ttl.as_str().and_then(seconds);
             if read.is_none_or(|ttl| ttl.as_secs_f64() > TTL_S_MAX as f64) {
-                let found = ttl.as_str().map_or(shape::kind(ttl).into(), short);
+                let found = ttl.as_str().map_or(json_fields::kind(ttl).into(), short);
                 let allowed = "seconds as text, \"0s\" to \"2419200s\"";
                 self.wrong(&format!("{path}.ttl"), found, allowed);
             }
@@ -204,7 +204,8 @@ impl Checks {
             let link = webpush.get(name).and_then(|options| options.get("link"));
             let Some(link) = link else { continue };
             if !link.as_str().is_some_and(|link| link.starts_with("https://")) {
-                let found = if link.is_string() { "another scheme" } else { shape::kind(link) };
+                let found =
+                    if link.is_string() { "another scheme" } else { json_fields::kind(link) };
                 self.wrong(&format!("{path}.{name}.link"), found, "https://…");
             }
         }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method};
 use async_trait::async_trait;
-use postrider_core::breaker::BreakerPolicy;
-use postrider_core::content::Content;
+use postrider_core::model::content::Content;
+use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, TenantId};
 use serde_json::{Map, Value};
 

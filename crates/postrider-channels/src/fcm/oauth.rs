@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method};
-use postrider_core::{Outcome, Report, Scope, Timestamp, retry_after};
+use postrider_core::{Outcome, Report, Scope, Timestamp, policy::retry_after};
 use serde::Deserialize;
 use tokio::time::Instant;
 

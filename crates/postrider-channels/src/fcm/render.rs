@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use postrider_core::address::FcmDevice;
-use postrider_core::class::Urgency;
-use postrider_core::content::Content;
-use postrider_core::{Attempt, FieldError, Timestamp, shape, ttl};
+use postrider_core::model::address::FcmDevice;
+use postrider_core::model::class::Urgency;
+use postrider_core::model::content::Content;
+use postrider_core::{Attempt, FieldError, Timestamp, model::json_fields, policy::ttl};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -45,7 +45,7 @@ fn own_message(raw: &RawValue) -> Result<Map<String, Value>, FieldError> {
         |found: &str| FieldError::new("fcm.message", found, "an object: a Message of FCM HTTP v1");
     match serde_json::from_str(raw.get()) {
         Ok(Value::Object(message)) => Ok(message),
-        Ok(other) => Err(wrong(shape::kind(&other))),
+        Ok(other) => Err(wrong(json_fields::kind(&other))),
         Err(_) => Err(wrong("numbers or characters that nobody can read")),
     }
 }

@@ -3,7 +3,7 @@
 use ::http::Method;
 use bytes::Bytes;
 use postrider_core::Attempt;
-use postrider_core::content::{Content, raw_bytes};
+use postrider_core::model::content::{Content, raw_bytes};
 
 pub(super) struct Body {
     pub(super) bytes: Bytes,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use postrider_core::address::ApnsEnvironment;
-use postrider_core::content::Content;
-use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId, ttl};
+use postrider_core::model::address::ApnsEnvironment;
+use postrider_core::model::content::Content;
+use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId, policy::ttl};
 use serde::Deserialize;
 
 use super::{read, shown};

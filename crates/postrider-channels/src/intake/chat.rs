@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider_core::content::{Content, raw_bytes};
-use postrider_core::{ChannelKind, FieldError, Intake, Target, shape};
+use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::{ChannelKind, FieldError, Intake, Target, model::json_fields};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -88,7 +88,7 @@ fn read_payload(payload: &RawValue) -> Result<(Value, usize), FieldError> {
     let allowed = "a JSON object as the chat service takes it";
     match serde_json::from_str(&text) {
         Ok(value @ Value::Object(_)) => Ok((value, text.len())),
-        Ok(other) => Err(wrong(shape::kind(&other), allowed)),
+        Ok(other) => Err(wrong(json_fields::kind(&other), allowed)),
         Err(_) if text.is_empty() => Err(wrong("an empty text", allowed)),
         Err(_) => Err(wrong("a text that is no JSON", allowed)),
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::content::Content;
+use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
 use serde::Deserialize;
 use url::Host;
@@ -122,7 +122,7 @@ impl Intake for EmailIntake {
 impl EmailIntake {
     fn check_addresses(
         &self,
-        own: &postrider_core::content::EmailContent<'_>,
+        own: &postrider_core::model::content::EmailContent<'_>,
         errors: &mut Vec<FieldError>,
     ) {
         for (field, address) in [

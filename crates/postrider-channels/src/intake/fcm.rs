@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider_core::address::FcmDevice;
-use postrider_core::content::Content;
+use postrider_core::model::address::FcmDevice;
+use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
 use serde::Deserialize;
 

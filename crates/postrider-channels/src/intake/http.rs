@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
-use postrider_core::content::Content;
+use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target};
 use serde::Deserialize;
 

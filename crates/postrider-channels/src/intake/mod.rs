@@ -13,7 +13,7 @@ mod webpush;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use postrider_core::{FieldError, Intake, TenantId, shape};
+use postrider_core::{FieldError, Intake, TenantId, model::json_fields};
 use serde::Deserialize;
 use url::{Host, Url};
 
@@ -141,7 +141,7 @@ pub fn origin(url: &str) -> Arc<str> {
 
 /// An address as a caller wrote it.
 fn read<'de, T: Deserialize<'de>>(address: &'de str, fields: &str) -> Result<T, Vec<FieldError>> {
-    shape::read(address, fields).map_err(|error| vec![error])
+    json_fields::read(address, fields).map_err(|error| vec![error])
 }
 
 /// At most so much of a caller's word as is needed to recognise it; for what is no secret.

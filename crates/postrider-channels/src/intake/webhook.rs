@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_core::content::Content;
+use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target};
 use serde::Deserialize;
 

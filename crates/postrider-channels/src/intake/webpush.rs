@@ -5,8 +5,8 @@ use std::sync::Arc;
 use aws_lc_rs::agreement::{ECDH_P256, ParsedPublicKey, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use postrider_core::content::Content;
-use postrider_core::shape::object;
+use postrider_core::model::content::Content;
+use postrider_core::model::json_fields::object;
 use postrider_core::{ChannelKind, FieldError, Intake, KeyId, Target};
 use serde::Deserialize;
 

@@ -13,8 +13,8 @@ pub mod smpp;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::content::Content;
-use postrider_core::segments;
+use postrider_core::model::content::Content;
+use postrider_core::policy::segments;
 use postrider_core::{
     Attempt, Channel, ChannelKind, Finished, Message, Outcome, Report, Target, Timestamp,
 };
@@ -168,7 +168,7 @@ impl SmsChannel {
         smsc: &smpp::Smsc,
         text: &str,
     ) -> Report {
-        use postrider_core::classify::{Answer, judge};
+        use postrider_core::policy::classify::{Answer, judge};
         let deadline = tokio::time::Instant::now() + self.wiring.attempt_timeout;
         let submit = || {
             let now = self.wiring.clock.now();

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use postrider_core::content::Content;
+use postrider_core::model::content::Content;
 
 /// What was written for text messages, else title, body and link in one line each.
 pub fn render<'a>(content: &'a Content<'a>) -> Cow<'a, str> {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 use postrider_core::Attempt;
-use postrider_core::content::{Content, raw_bytes};
+use postrider_core::model::content::{Content, raw_bytes};
 
 pub(super) fn render(attempt: &Attempt) -> Result<Bytes, serde_json::Error> {
     let text = &*attempt.message.content;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use postrider_core::outcome::DEAD_ENDPOINT;
+use postrider_core::model::outcome::DEAD_ENDPOINT;
 use postrider_core::{
     Attempt, Channel, ChannelKind, Finished, KeyId, Outcome, Report, Target, TenantId, Timestamp,
 };

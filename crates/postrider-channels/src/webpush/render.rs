@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use postrider_core::content::Content;
+use postrider_core::model::content::Content;
 use postrider_core::{Attempt, DeliveryId, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;

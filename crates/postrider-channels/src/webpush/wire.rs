@@ -5,8 +5,8 @@ use ::http::{HeaderMap, HeaderName, HeaderValue};
 use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use postrider_core::class::Urgency;
-use postrider_core::message::Priority;
+use postrider_core::model::class::Urgency;
+use postrider_core::model::message::Priority;
 use postrider_core::{Attempt, TenantId, Timestamp};
 
 use super::service::Service;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_channels::{ApnsChannel, PoolConfig};
-use postrider_core::address::ApnsEnvironment;
-use postrider_core::breaker::BreakerPolicy;
+use postrider_core::model::address::ApnsEnvironment;
+use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Outcome, Report, Scope, Target, Timestamp};
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_channels::FcmChannel;
-use postrider_core::breaker::BreakerPolicy;
+use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Outcome, Report, Scope};
 use serde_json::{Value, json};
 

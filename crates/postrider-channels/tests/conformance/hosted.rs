@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use postrider_channels::{ApnsChannel, FcmChannel, Wiring};
-use postrider_core::address::{ApnsEnvironment, FcmDevice};
-use postrider_core::breaker::BreakerPolicy;
+use postrider_core::model::address::{ApnsEnvironment, FcmDevice};
+use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Channel, Target};
 use tokio::sync::OnceCell;
 

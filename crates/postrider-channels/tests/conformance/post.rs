@@ -8,7 +8,7 @@ use postrider_channels::email::smtp::{Relay, RelayConfig, SmtpTls};
 use postrider_channels::email::{Carrier, EmailAccount, EmailSettings};
 use postrider_channels::sms::{SmsAccount, SmsSettings};
 use postrider_channels::{EmailChannel, PoolConfig, SmsChannel, Wiring};
-use postrider_core::breaker::BreakerPolicy;
+use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Channel, ChannelKind, Report, Target};
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@ use postrider_channels::{
     ChatChannel, Credentials, HttpChannel, Pool, PoolConfig, Secret, Tables, VapidKey, VapidKeys,
     WebPushChannel, WebPushConfig, WebhookChannel, WebhookSecrets, Wiring,
 };
-use postrider_core::classify::Table;
-use postrider_core::message::Envelope;
+use postrider_core::model::message::Envelope;
+use postrider_core::policy::classify::Table;
 use postrider_core::{
     Attempt, Channel, Class, Clock, DeliveryId, Finished, KeyId, Message, MessageId, Report,
     Target, TenantId, Timestamp,

@@ -9,7 +9,7 @@ use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use postrider_channels::webpush::topic;
-use postrider_core::message::{Envelope, Message, Priority};
+use postrider_core::model::message::{Envelope, Message, Priority};
 use postrider_core::{Attempt, KeyId, Outcome, Target, TenantId};
 
 use crate::provider::{Answer, Line, Provider, Received};

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use format::{Row, Sheet};
 use libtest_mimic::{Arguments, Failed, Trial};
-use postrider_core::classify::{Answer, Table, judge};
-use postrider_core::outcome::Terms;
+use postrider_core::model::outcome::Terms;
+use postrider_core::policy::classify::{Answer, Table, judge};
 use postrider_core::{Outcome, Scope, Timestamp};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);

@@ -2,7 +2,7 @@
 //! may still be a repeat, and a repeat gets its first answer whatever has changed since.
 
 use postrider_core::TenantId;
-use postrider_core::store::{Admission, DedupKey, Load, NewMessage, StoreResult};
+use postrider_core::ports::store::{Admission, DedupKey, Load, NewMessage, StoreResult};
 
 use super::refusal::Refusal;
 use super::{Gate, Submission};
@@ -101,7 +101,7 @@ fn unless_conflict(admission: Admission) -> Result<Admission, Refusal> {
 }
 
 fn weight(message: &NewMessage) -> Load {
-    let address = |bytes: usize, delivery: &postrider_core::store::NewDelivery| {
+    let address = |bytes: usize, delivery: &postrider_core::ports::store::NewDelivery| {
         bytes + delivery.target.place().len() + ADDRESS_BYTES
     };
     let addresses = message.deliveries.iter().fold(0, address);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
-use postrider_core::content::{Content, raw_bytes};
-use postrider_core::store::{DedupKey, NewDelivery};
+use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::ports::store::{DedupKey, NewDelivery};
 use postrider_core::{ChannelKind, Target, TenantId};
 
 use super::Submission;

@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
-use postrider_core::content::Content;
-use postrider_core::message::Envelope;
-use postrider_core::store::{NewAddress, NewDelivery, NewMessage, Store};
+use postrider_core::model::content::Content;
+use postrider_core::model::message::Envelope;
+use postrider_core::ports::store::{NewAddress, NewDelivery, NewMessage, Store};
 use postrider_core::{
     Address, AddressHash, AddressStatus, ChannelKind, Class, Clock, FieldError, Intake, LaneKey,
-    Target, TenantId, shape,
+    Target, TenantId, model::json_fields,
 };
 use serde::Deserialize;
 
@@ -245,7 +245,7 @@ impl Gate {
             channel: Option<Cow<'a, str>>,
         }
         let wrong = |found: &str| vec![FieldError::new("channel", found, self.configured(tenant))];
-        let which: Which<'_> = shape::read(json, "an object, or the id of an address, adr_…")
+        let which: Which<'_> = json_fields::read(json, "an object, or the id of an address, adr_…")
             .map_err(|error| vec![error])?;
         let name = which.channel.ok_or_else(|| wrong("nothing"))?;
         let kind = ChannelKind::parse(&name).ok_or_else(|| wrong(&shorten(&name)))?;
@@ -352,12 +352,12 @@ fn class(policy: &Policy, name: Option<&str>) -> Result<Arc<Class>, Refusal> {
 }
 
 fn parse_content(text: &str) -> Result<Content<'_>, Refusal> {
-    if shape::is_deep(text) {
-        let allowed = format!("at most {} levels of objects and lists", shape::DEPTH_MAX);
+    if json_fields::is_deep(text) {
+        let allowed = format!("at most {} levels of objects and lists", json_fields::DEPTH_MAX);
         return Err(Refusal::field("content", "more levels than anybody reads", allowed));
     }
     let unfit = |error| Refusal::invalid(below("content", vec![error]));
-    let content: Content<'_> = shape::read(text, "").map_err(unfit)?;
+    let content: Content<'_> = json_fields::read(text, "").map_err(unfit)?;
     match content.url.as_deref().and_then(link_flaw) {
         Some(found) => {
             let allowed =

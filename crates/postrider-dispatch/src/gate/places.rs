@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider_core::class::WhenOpen;
-use postrider_core::store::{Alternative, NewDelivery};
+use postrider_core::model::class::WhenOpen;
+use postrider_core::ports::store::{Alternative, NewDelivery};
 use postrider_core::{AddressId, Class, Target, TenantId};
 
 use super::request::{Place, shorten};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use postrider_core::FieldError;
-use postrider_core::backpressure::Capacity;
-use postrider_core::store::{Load, StoreError};
+use postrider_core::policy::backpressure::Capacity;
+use postrider_core::ports::store::{Load, StoreError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use postrider_core::backoff::RetryPolicy;
-use postrider_core::message::Priority;
-use postrider_core::{FieldError, Timestamp, shape};
+use postrider_core::model::message::Priority;
+use postrider_core::policy::backoff::RetryPolicy;
+use postrider_core::{FieldError, Timestamp, model::json_fields};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -174,7 +174,7 @@ impl Read {
         allowed: &str,
     ) -> Option<T> {
         let misfit = |error| self.errors.extend(below(field, vec![error]));
-        shape::read(raw.get(), allowed).map_err(misfit).ok()
+        json_fields::read(raw.get(), allowed).map_err(misfit).ok()
     }
 
     fn text(&mut self, field: &str, raw: Option<&RawValue>, max: usize) -> Option<Box<str>> {
@@ -208,7 +208,7 @@ impl Read {
         if !text.starts_with('{') {
             self.wrong(
                 field,
-                shape::kind_of_text(text),
+                json_fields::kind_of_text(text),
                 "an object, e.g. {\"title\": \"Shipped\", \"body\": \"Order 91 is on its way\"}",
             );
         }
@@ -297,7 +297,7 @@ pub(super) fn shorten(text: &str) -> String {
 fn whole(body: &[u8]) -> Result<Fields<'_>, Refusal> {
     let broken = |error: &dyn std::fmt::Display| Refusal::invalid_json(error.to_string());
     let text = std::str::from_utf8(body).map_err(|e| broken(&e))?;
-    shape::read(text, "").map_err(|mut misfit| {
+    json_fields::read(text, "").map_err(|mut misfit| {
         if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
             return broken(&error);
         }

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use postrider_core::backpressure::{ALARM_AT, Alarm, Capacity, Crossing, Drain, retry_after};
-use postrider_core::store::{Load, Store};
+use postrider_core::policy::backpressure::{
+    ALARM_AT, Alarm, Capacity, Crossing, Drain, retry_after,
+};
+use postrider_core::ports::store::{Load, Store};
 use postrider_core::{TenantId, Timestamp};
 
 use super::refusal::Refusal;

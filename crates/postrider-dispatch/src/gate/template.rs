@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use postrider_core::content::Content;
-use postrider_core::{ChannelKind, FieldError, TenantId, shape};
+use postrider_core::model::content::Content;
+use postrider_core::{ChannelKind, FieldError, TenantId, model::json_fields};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -34,7 +34,7 @@ pub(super) struct Wish<'a> {
 
 impl<'a> Wish<'a> {
     pub(super) fn read(raw: &'a RawValue) -> Result<Self, FieldError> {
-        shape::read(raw.get(), ALLOWED).map_err(|error| {
+        json_fields::read(raw.get(), ALLOWED).map_err(|error| {
             let field = format!("template.{}", error.field);
             FieldError { field: field.trim_end_matches('.').to_owned(), ..error }
         })

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use postrider_core::budget::{BudgetPolicy, RetryBudget};
+use postrider_core::policy::budget::{BudgetPolicy, RetryBudget};
 use postrider_core::{LaneKey, Timestamp};
 
 /// Beyond this many, those that remember nothing are forgotten.

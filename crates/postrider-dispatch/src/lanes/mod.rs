@@ -13,9 +13,9 @@ mod standing;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use postrider_core::breaker::Forced;
-use postrider_core::message::Priority;
-use postrider_core::throttle::Pause;
+use postrider_core::model::message::Priority;
+use postrider_core::policy::breaker::Forced;
+use postrider_core::policy::throttle::Pause;
 use postrider_core::{
     ChannelKind, Clock, Hold, LaneId, LaneKey, LaneState, Signal, TenantId, Timestamp,
 };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use postrider_core::breaker::Forced;
+use postrider_core::policy::breaker::Forced;
 use postrider_core::{ChannelKind, Hold, LaneId, LaneKey, TenantId, Timestamp};
 
 use super::OriginKey;

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use postrider_core::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Cause, Turn};
-use postrider_core::concurrency::Concurrency;
-use postrider_core::credential::Credential;
-use postrider_core::fairness::places;
-use postrider_core::message::Priority;
-use postrider_core::pace::Pace;
-use postrider_core::storm::Storm;
-use postrider_core::throttle::{Pause, Widening, reach};
+use postrider_core::model::message::Priority;
+use postrider_core::policy::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Cause, Turn};
+use postrider_core::policy::concurrency::Concurrency;
+use postrider_core::policy::credential::Credential;
+use postrider_core::policy::fairness::places;
+use postrider_core::policy::pace::Pace;
+use postrider_core::policy::storm::Storm;
+use postrider_core::policy::throttle::{Pause, Widening, reach};
 use postrider_core::{Hold, LaneState, Scope, Signal, TenantId, Timestamp};
 
 use super::Refusal;

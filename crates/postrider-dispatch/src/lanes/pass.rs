@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::message::Priority;
+use postrider_core::model::message::Priority;
 use postrider_core::{LaneKey, Timestamp};
 
 use super::origin::{Epochs, Origin};

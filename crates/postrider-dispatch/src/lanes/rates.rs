@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use postrider_core::limiter::{Limiter, Rate, available};
+use postrider_core::policy::limiter::{Limiter, Rate, available};
 use postrider_core::{ChannelKind, Hold, LaneKey, LaneState, TenantId, Timestamp};
 
 use super::OriginKey;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider_core::breaker::{Barred, BreakerState, Cause, Forced};
-use postrider_core::message::Priority;
+use postrider_core::model::message::Priority;
+use postrider_core::policy::breaker::{Barred, BreakerState, Cause, Forced};
 use postrider_core::{ChannelKind, Hold, LaneKey, LaneState, Timestamp};
 
 use super::origin::TenantGates;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::limiter::Rate;
+use postrider_core::policy::limiter::Rate;
 
 use super::*;
 

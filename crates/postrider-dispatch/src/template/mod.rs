@@ -15,8 +15,8 @@ mod variables;
 use std::collections::{BTreeMap, BTreeSet};
 
 use minijinja::Environment;
-use postrider_core::content::Content;
-use postrider_core::{FieldError, shape};
+use postrider_core::model::content::Content;
+use postrider_core::{FieldError, model::json_fields};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -179,7 +179,7 @@ fn default_locale(source: &Source) -> Result<String, FieldError> {
 /// What is wrong with a locale's content before anything is filled in.
 fn misfit(at: &str, fields: &Map<String, Value>) -> Option<FieldError> {
     let text = serde_json::to_string(fields).unwrap_or_default();
-    let error = shape::read::<Content<'_>>(&text, "").err()?;
+    let error = json_fields::read::<Content<'_>>(&text, "").err()?;
     let field =
         if error.field.is_empty() { at.to_owned() } else { format!("{at}.{}", error.field) };
     Some(FieldError { field, ..error })

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_core::backpressure::Capacity;
-use postrider_core::store::{Admission, Queue as _, Registry as _};
+use postrider_core::policy::backpressure::Capacity;
+use postrider_core::ports::store::{Admission, Queue as _, Registry as _};
 use postrider_core::{State, TenantId};
 use postrider_dispatch::{Capacities, Refusal, Submission};
 

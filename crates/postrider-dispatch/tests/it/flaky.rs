@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider_core::store::{
+use postrider_core::ports::store::{
     Admission, ApiKey, Cancelled, Counts, DedupKey, DeliveryFilter, LaneDepth, Leased, Ledger,
     Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
     Settled, Settlement, SigningKey, StoreError, StoreResult, StrikeFilter, StruckAddress,

@@ -1,6 +1,6 @@
 //! What the gate takes, and what it answers to the rest.
 
-use postrider_core::store::{Admission, Registry};
+use postrider_core::ports::store::{Admission, Registry};
 use postrider_dispatch::{Refusal, Submission};
 
 use crate::scripted::World;
@@ -188,7 +188,7 @@ async fn an_alternative_address_is_checked_like_the_first_and_needs_a_class_that
     let mut world = World::new(vec![]);
     world.add_class(postrider_core::Class {
         name: "flexible".into(),
-        when_open: postrider_core::class::WhenOpen::FallBack,
+        when_open: postrider_core::model::class::WhenOpen::FallBack,
         ..postrider_core::Class::default()
     });
     let good = r#"{"channel":"webhook","url":"https://b.example/"}"#;

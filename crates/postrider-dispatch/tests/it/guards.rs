@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_core::breaker::{BreakerPolicy, Forced};
-use postrider_core::budget::BudgetPolicy;
-use postrider_core::class::{OnAmbiguous, WhenOpen};
-use postrider_core::store::{Ledger as _, Queue as _};
+use postrider_core::model::class::{OnAmbiguous, WhenOpen};
+use postrider_core::policy::breaker::{BreakerPolicy, Forced};
+use postrider_core::policy::budget::BudgetPolicy;
+use postrider_core::ports::store::{Ledger as _, Queue as _};
 use postrider_core::{
     ChannelKind, Class, DeadReason, DeliveryId, Hold, LaneKey, LaneState, Outcome, State,
 };

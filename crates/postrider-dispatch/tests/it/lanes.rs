@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_core::breaker::{BreakerPolicy, BreakerState, Forced};
-use postrider_core::budget::BudgetPolicy;
-use postrider_core::limiter::Rate;
-use postrider_core::store::Ledger;
+use postrider_core::policy::breaker::{BreakerPolicy, BreakerState, Forced};
+use postrider_core::policy::budget::BudgetPolicy;
+use postrider_core::policy::limiter::Rate;
+use postrider_core::ports::store::Ledger;
 use postrider_core::{ChannelKind, DeliveryId, Hold, LaneState, Outcome, Scope, State};
 use postrider_dispatch::Limits;
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_channels::intake::{self, NetworkPolicy};
-use postrider_core::outcome::Terms;
-use postrider_core::store::{Admission, Ledger, Store, StoreError};
+use postrider_core::model::outcome::Terms;
+use postrider_core::ports::store::{Admission, Ledger, Store, StoreError};
 use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
     DeliveryId, Finished, LaneKey, Outcome, Report, State, StrikeKind, TenantId, Timestamp,

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use postrider_core::outcome::Terms;
-use postrider_core::store::{NewAddress, Registry as _, StrikeFilter};
+use postrider_core::model::outcome::Terms;
+use postrider_core::ports::store::{NewAddress, Registry as _, StrikeFilter};
 use postrider_core::{
     Address, AddressStatus, DeadReason, Outcome, State, Strike, StrikeKind, Timestamp,
 };

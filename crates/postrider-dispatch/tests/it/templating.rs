@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider_core::TenantId;
-use postrider_core::store::{Admission, Ledger as _};
+use postrider_core::ports::store::{Admission, Ledger as _};
 use postrider_dispatch::template::{Shelf, Source, Template, Templates};
 use postrider_dispatch::{Refusal, Submission};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use postrider_core::class::OnAmbiguous;
+use postrider_core::model::class::OnAmbiguous;
 use postrider_core::{ChannelKind, Class, DeadReason, Outcome, State};
 use postrider_dispatch::Limits;
 

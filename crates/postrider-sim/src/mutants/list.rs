@@ -42,7 +42,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         bug: "TTL not re-checked at send",
         stores: &["memory"],
         patches: &[patch(
-            "crates/postrider-core/src/decide.rs",
+            "crates/postrider-core/src/policy/decide.rs",
             "if ttl::is_over(rules.expires_at, now) {",
             "if now.0 < 0 && ttl::is_over(rules.expires_at, now) {",
         )],
@@ -106,14 +106,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         stores: &["memory"],
         patches: &[
             patch(
-                "crates/postrider-core/src/fairness.rs",
+                "crates/postrider-core/src/policy/fairness.rs",
                 "            self.members.remove(tenant);\n            self.ring.pop_front();",
                 "            if tenant.as_str() == \"t0\" {\n                member.granted = false;\n            \
                  } else {\n                self.members.remove(tenant);\n            }\n            \
                  self.ring.pop_front();",
             ),
             patch(
-                "crates/postrider-core/src/fairness.rs",
+                "crates/postrider-core/src/policy/fairness.rs",
                 "            member.lanes.push_back(lane);\n            return;",
                 "            member.lanes.push_back(lane);\n            if !self.ring.contains(tenant) {\n                \
                  self.ring.push_back(tenant.clone());\n            }\n            return;",
@@ -135,7 +135,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         bug: "retry budget counted and ignored",
         stores: &["memory"],
         patches: &[patch(
-            "crates/postrider-core/src/budget.rs",
+            "crates/postrider-core/src/policy/budget.rs",
             "let granted = want.min(self.left(now));",
             "let granted = want.max(self.left(now).min(want));",
         )],

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use postrider_core::Timestamp;
-use postrider_core::budget::BudgetPolicy;
-use postrider_core::window::STEPS;
+use postrider_core::policy::budget::BudgetPolicy;
+use postrider_core::policy::window::STEPS;
 
 use super::{Judged, promise};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use postrider_core::class::{OnAmbiguous, WhenOpen};
-use postrider_core::store::{Counts, LaneDepth, Load};
+use postrider_core::model::class::{OnAmbiguous, WhenOpen};
+use postrider_core::ports::store::{Counts, LaneDepth, Load};
 use postrider_core::{DeadReason, Delivery, MessageId, State};
 
 use super::{Judged, Known, Oracle, promise};

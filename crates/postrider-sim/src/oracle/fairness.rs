@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use postrider_core::Timestamp;
-use postrider_core::fairness::QUANTUM_MAX;
-use postrider_core::message::Priority;
+use postrider_core::model::message::Priority;
+use postrider_core::policy::fairness::QUANTUM_MAX;
 
 use super::{Judged, Known, promise};
 use crate::plan::{Plan, Profile};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use postrider_core::breaker::Forced;
-use postrider_core::classify::longest_retry_after;
+use postrider_core::policy::breaker::Forced;
+use postrider_core::policy::classify::longest_retry_after;
 use postrider_core::{Scope, Signal, Timestamp};
 use postrider_dispatch::LaneEvent;
 

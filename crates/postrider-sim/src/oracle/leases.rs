@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_core::decide::CRASHES_MAX;
-use postrider_core::store::{Change, Leased, Settled, Settlement};
+use postrider_core::policy::decide::CRASHES_MAX;
+use postrider_core::ports::store::{Change, Leased, Settled, Settlement};
 use postrider_core::{DeadReason, DeliveryId, State, Timestamp};
 
 use super::{Held, Judged, Known, Moment, Oracle, promise};

@@ -12,8 +12,8 @@ mod pace;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use postrider_core::store::{Admission, Alternative, NewMessage};
-use postrider_core::ttl::expires_at;
+use postrider_core::policy::ttl::expires_at;
+use postrider_core::ports::store::{Admission, Alternative, NewMessage};
 use postrider_core::{DeadReason, DeliveryId, MessageId, State, Timestamp};
 use postrider_dispatch::Limits;
 

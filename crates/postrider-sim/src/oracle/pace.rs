@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use postrider_core::Timestamp;
-use postrider_core::limiter::Rate;
+use postrider_core::policy::limiter::Rate;
 
 use super::{Judged, promise};
 use crate::plan::Plan;

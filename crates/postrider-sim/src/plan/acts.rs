@@ -1,6 +1,6 @@
 //! What happens when: submissions, an operator's acts, and everything that breaks.
 
-use postrider_core::breaker::Forced;
+use postrider_core::policy::breaker::Forced;
 
 use super::{Plan, Profile};
 use crate::rng::Rng;

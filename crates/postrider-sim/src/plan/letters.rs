@@ -1,6 +1,6 @@
 //! The traffic: what callers hand in, when, and what they hand in twice.
 
-use postrider_core::class::WhenOpen;
+use postrider_core::model::class::WhenOpen;
 
 use super::{Act, Plan, Profile};
 use crate::rng::Rng;

@@ -9,9 +9,9 @@ mod providers;
 use std::time::Duration;
 
 use postrider_core::Class;
-use postrider_core::breaker::BreakerPolicy;
-use postrider_core::budget::BudgetPolicy;
-use postrider_core::limiter::Rate;
+use postrider_core::policy::breaker::BreakerPolicy;
+use postrider_core::policy::budget::BudgetPolicy;
+use postrider_core::policy::limiter::Rate;
 use postrider_dispatch::Limits;
 
 pub(crate) use acts::{Act, Crash, DiskFault, DiskTrouble};

@@ -2,10 +2,10 @@
 
 use postrider_core::Class;
 use postrider_core::TenantId;
-use postrider_core::backoff::{BackoffKind, Jitter, RetryPolicy};
-use postrider_core::class::{OnAmbiguous, OnExpiry, WhenOpen};
-use postrider_core::limiter::Rate;
-use postrider_core::message::Priority;
+use postrider_core::model::class::{OnAmbiguous, OnExpiry, WhenOpen};
+use postrider_core::model::message::Priority;
+use postrider_core::policy::backoff::{BackoffKind, Jitter, RetryPolicy};
+use postrider_core::policy::limiter::Rate;
 
 use super::Profile;
 use crate::rng::Rng;

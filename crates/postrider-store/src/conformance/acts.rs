@@ -1,7 +1,7 @@
 //! Promises about dead letters, cancelling and addresses that are gone.
 
-use postrider_core::delivery::DeadReason;
-use postrider_core::store::{
+use postrider_core::model::delivery::DeadReason;
+use postrider_core::ports::store::{
     Cancelled, Change, DeliveryFilter, Halt, NewMessage, Replay, Selection, Settled,
 };
 use postrider_core::{AttemptRecord, DeliveryId, State, TenantId};
@@ -61,7 +61,7 @@ pub async fn a_replay_is_paced(bench: &Bench<'_>) {
 
 pub async fn a_replay_sets_its_own_ttl_and_policy(bench: &Bench<'_>) {
     let id = bury_plain(bench).await;
-    let retry = postrider_core::backoff::RetryPolicy { retries: 1, ..Default::default() };
+    let retry = postrider_core::policy::backoff::RetryPolicy { retries: 1, ..Default::default() };
     let how = Replay { ttl_s: Some(60), retry: Some(retry.clone()), ..Replay::default() };
     bench.store.replay(None, Selection::Ids(vec![id]), how).await.unwrap();
     let again = bench.lease_one().await;

@@ -1,6 +1,6 @@
 //! Promises about lanes that are set aside.
 
-use postrider_core::store::Change;
+use postrider_core::ports::store::Change;
 
 use super::kit::{Bench, LEASE, message, secs};
 use super::waiting::{stays_asleep, wakes};

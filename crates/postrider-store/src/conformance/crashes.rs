@@ -1,7 +1,7 @@
 //! Promises about what is remembered of attempts that were cut short.
 
 use postrider_core::State;
-use postrider_core::store::{Cancelled, Change, Halt, Settled};
+use postrider_core::ports::store::{Cancelled, Change, Halt, Settled};
 
 use super::kit::{Bench, LEASE, batch, message, secs};
 
@@ -15,7 +15,7 @@ pub async fn what_was_in_flight_at_a_crash_is_counted(bench: &Bench<'_>) {
     bench.settle(&leased[2], Change::Release).await;
     let Some(bench) = bench.reopened().await else { return };
     bench.clock.advance(secs(1));
-    let crashes = |leased: &[postrider_core::store::Leased]| {
+    let crashes = |leased: &[postrider_core::ports::store::Leased]| {
         let mut all: Vec<_> = leased.iter().map(|l| (l.delivery, l.crashes)).collect();
         all.sort();
         all

@@ -1,7 +1,7 @@
 //! Promises about repeats.
 
 use postrider_core::State;
-use postrider_core::store::{Admission, Change};
+use postrider_core::ports::store::{Admission, Change};
 
 use super::kit::{Bench, keyed, secs};
 

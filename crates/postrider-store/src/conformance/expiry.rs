@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use postrider_core::store::{Alternative, Change, Load, NewMessage, Replay, Selection, Settled};
+use postrider_core::ports::store::{
+    Alternative, Change, Load, NewMessage, Replay, Selection, Settled,
+};
 use postrider_core::{DeadReason, DeliveryId, State, TenantId};
 
 use super::kit::{Bench, LEASE, batch, delivery_to, hash, lane, message, secs, webhook};
@@ -135,7 +137,7 @@ fn with_alternatives(numbers: &[u32]) -> NewMessage {
     });
     let alternatives = alternatives.collect();
     let deliveries =
-        vec![postrider_core::store::NewDelivery { alternatives, ..delivery_to("acme", 1) }];
+        vec![postrider_core::ports::store::NewDelivery { alternatives, ..delivery_to("acme", 1) }];
     NewMessage { deliveries, ..message("acme", 1) }
 }
 

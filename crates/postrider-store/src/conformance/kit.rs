@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::delivery::{AttemptRecord, Delivery};
-use postrider_core::message::Envelope;
-use postrider_core::store::{
+use postrider_core::model::delivery::{AttemptRecord, Delivery};
+use postrider_core::model::message::Envelope;
+use postrider_core::ports::store::{
     Admission, Change, DedupKey, DeliveryFilter, Learned, Leased, NewDelivery, NewMessage, Settled,
     Settlement, Store,
 };

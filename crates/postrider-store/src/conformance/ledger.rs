@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use postrider_core::delivery::DeadReason;
-use postrider_core::store::{Change, Counts, DeliveryFilter, NewMessage, Selection, Settled};
+use postrider_core::model::delivery::DeadReason;
+use postrider_core::ports::store::{
+    Change, Counts, DeliveryFilter, NewMessage, Selection, Settled,
+};
 use postrider_core::{ChannelKind, State, TenantId};
 
 use super::kit::{Bench, LEASE, batch, message, secs};

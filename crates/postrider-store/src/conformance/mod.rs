@@ -20,7 +20,7 @@ mod waiting;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::store::Store;
+use postrider_core::ports::store::Store;
 
 use crate::ManualClock;
 

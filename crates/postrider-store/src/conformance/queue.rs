@@ -1,6 +1,6 @@
 //! Promises of the queue.
 
-use postrider_core::store::{Change, NewMessage, Settled};
+use postrider_core::ports::store::{Change, NewMessage, Settled};
 use postrider_core::{DeliveryId, State};
 
 use super::kit::{Bench, LEASE, batch, message, secs, success};
@@ -93,12 +93,12 @@ pub async fn a_late_settlement_counts_if_nobody_leased_since(bench: &Bench<'_>) 
 pub async fn a_settlement_counts_once(bench: &Bench<'_>) {
     bench.accept_one().await;
     let leased = bench.lease_one().await;
-    let settlement = postrider_core::store::Settlement {
+    let settlement = postrider_core::ports::store::Settlement {
         delivery: leased.delivery,
         token: leased.token,
         attempts: Vec::new(),
         change: Change::Finish(State::Sent),
-        learned: postrider_core::store::Learned::default(),
+        learned: postrider_core::ports::store::Learned::default(),
     };
     let answers = bench.store.settle(vec![settlement.clone(), settlement]).await.unwrap();
     assert_eq!(answers, [Settled::Done, Settled::Fenced]);

@@ -1,6 +1,6 @@
 //! Promises of the registry.
 
-use postrider_core::store::{ApiKey, Change, KeyScope, NewAddress, SigningKey, SigningKind};
+use postrider_core::ports::store::{ApiKey, Change, KeyScope, NewAddress, SigningKey, SigningKind};
 use postrider_core::{AddressStatus, KeyId, State, TenantId};
 
 use super::kit::{Bench, hash, message, secs, webhook};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider_core::store::{Change, Learned, NewAddress, StrikeFilter, StruckAddress};
-use postrider_core::strikes::{KEPT, Struck};
+use postrider_core::policy::strikes::{KEPT, Struck};
+use postrider_core::ports::store::{Change, Learned, NewAddress, StrikeFilter, StruckAddress};
 use postrider_core::{
     AddressStatus, DeadReason, State, Strike, StrikeKind, Target, TenantId, Timestamp,
 };

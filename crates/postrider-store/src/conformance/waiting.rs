@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::store::Change;
+use postrider_core::ports::store::Change;
 
 use super::kit::{Bench, LEASE, message, secs};
 

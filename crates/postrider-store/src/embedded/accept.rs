@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use postrider_core::id::{from_order_key, order_key, random_tail};
-use postrider_core::store::{Admission, Alternative, DedupKey, NewMessage, StoreResult};
-use postrider_core::ttl::expires_at;
+use postrider_core::model::id::{from_order_key, order_key, random_tail};
+use postrider_core::policy::ttl::expires_at;
+use postrider_core::ports::store::{Admission, Alternative, DedupKey, NewMessage, StoreResult};
 use postrider_core::{DeliveryId, LaneKey, Message, MessageId, State, TenantId, Timestamp};
 use rusqlite::params;
 

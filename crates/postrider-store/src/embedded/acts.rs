@@ -1,9 +1,9 @@
 //! What a person does to deliveries: cancel, replay, discard. In chunks, so that commits never
 //! wait for long.
 
-use postrider_core::id::order_key;
-use postrider_core::store::{Cancelled, DeliveryFilter, Replay, Selection, StoreResult};
-use postrider_core::ttl::expires_at;
+use postrider_core::model::id::order_key;
+use postrider_core::policy::ttl::expires_at;
+use postrider_core::ports::store::{Cancelled, DeliveryFilter, Replay, Selection, StoreResult};
 use postrider_core::{DeliveryId, MessageId, State, TenantId, Timestamp};
 use rusqlite::params;
 
@@ -68,7 +68,7 @@ impl EmbeddedStore {
     ) -> StoreResult<Vec<DeliveryId>> {
         let mut chosen = Vec::with_capacity(ids.len());
         for id in ids {
-            use postrider_core::store::Ledger;
+            use postrider_core::ports::store::Ledger;
             chosen.extend(self.delivery(tenant, id).await?.map(|delivery| delivery.id));
         }
         Ok(chosen)

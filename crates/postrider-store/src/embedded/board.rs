@@ -8,8 +8,8 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::id::order_key;
-use postrider_core::store::{Leased, ReadyLane};
+use postrider_core::model::id::order_key;
+use postrider_core::ports::store::{Leased, ReadyLane};
 use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
 
 use super::expiry::Expiry;

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use postrider_core::store::{StoreError, StoreResult};
+use postrider_core::ports::store::{StoreError, StoreResult};
 use rusqlite::Connection;
 
 use super::schema::open_checkpointer;

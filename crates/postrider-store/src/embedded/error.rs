@@ -1,6 +1,6 @@
 //! What an error of SQLite means to whoever uses the store.
 
-use postrider_core::store::StoreError;
+use postrider_core::ports::store::StoreError;
 use rusqlite::{ErrorCode, ffi};
 
 /// For `map_err`: names the cause, never the content.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use postrider_core::Timestamp;
-use postrider_core::store::StoreResult;
+use postrider_core::ports::store::StoreResult;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::board::{Picked, end_of};

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use postrider_core::store::{StoreError, StoreResult};
+use postrider_core::ports::store::{StoreError, StoreResult};
 
 const DATABASE: &str = "postrider.db";
 const RESERVE: &str = "postrider.reserve";

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use postrider_core::backoff::RetryPolicy;
-use postrider_core::id::{from_order_key, order_key};
-use postrider_core::store::{Alternative, Leased};
+use postrider_core::model::id::{from_order_key, order_key};
+use postrider_core::policy::backoff::RetryPolicy;
+use postrider_core::ports::store::{Alternative, Leased};
 use postrider_core::{AddressHash, DeliveryId, Message, Strike, Target, Timestamp};
 
 use crate::progress::{Mark, Progress};

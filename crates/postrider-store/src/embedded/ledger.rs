@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider_core::id::{from_order_key, order_key, order_key_at};
-use postrider_core::store::{
+use postrider_core::model::id::{from_order_key, order_key, order_key_at};
+use postrider_core::ports::store::{
     Cancelled, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
     StoreResult,
 };

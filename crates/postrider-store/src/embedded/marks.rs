@@ -2,8 +2,8 @@
 //! There are few of them; most deliveries never have one.
 
 use postrider_core::DeliveryId;
-use postrider_core::id::order_key;
-use postrider_core::store::StoreResult;
+use postrider_core::model::id::order_key;
+use postrider_core::ports::store::StoreResult;
 use rusqlite::{Connection, params};
 
 use super::board::Board;

@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use postrider_core::Clock;
-use postrider_core::store::{StoreError, StoreResult};
+use postrider_core::ports::store::{StoreError, StoreResult};
 use tokio::sync::{mpsc, oneshot};
 
 pub use look::Look;

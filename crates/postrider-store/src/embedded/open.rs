@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use postrider_core::store::StoreResult;
+use postrider_core::ports::store::StoreResult;
 use postrider_core::{AddressHash, ChannelKind, Clock, LaneKey, TenantId};
 use rusqlite::{Connection, params};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_core::id::order_key_at;
-use postrider_core::store::StoreResult;
+use postrider_core::model::id::order_key_at;
+use postrider_core::ports::store::StoreResult;
 use postrider_core::{State, Timestamp};
 use rusqlite::params;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider_core::delivery::DeadReason;
-use postrider_core::id::order_key;
-use postrider_core::store::{
+use postrider_core::model::delivery::DeadReason;
+use postrider_core::model::id::order_key;
+use postrider_core::ports::store::{
     Admission, Change, DedupKey, Leased, Load, NewMessage, Queue, ReadyLane, Settled, Settlement,
     StoreError, StoreResult,
 };

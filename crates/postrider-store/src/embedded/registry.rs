@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::id::{from_order_key, order_key, random_tail};
-use postrider_core::store::{
+use postrider_core::model::id::{from_order_key, order_key, random_tail};
+use postrider_core::ports::store::{
     ApiKey, NewAddress, Page, Registry, SigningKey, SigningKind, StoreResult, StrikeFilter,
     StruckAddress,
 };

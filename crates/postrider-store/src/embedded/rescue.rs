@@ -4,7 +4,7 @@
 use std::slice;
 use std::time::Duration;
 
-use postrider_core::store::{Settled, StoreError, StoreResult};
+use postrider_core::ports::store::{Settled, StoreError, StoreResult};
 
 use super::board::{Landing, Unread};
 use super::draft::Draft;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use postrider_core::store::StoreError;
+use postrider_core::ports::store::StoreError;
 
 use super::folder::private_file;
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::delivery::{DeadReason, Delivery};
-use postrider_core::id::from_order_key;
-use postrider_core::message::Envelope;
-use postrider_core::store::{StoreError, StoreResult};
+use postrider_core::model::delivery::{DeadReason, Delivery};
+use postrider_core::model::id::from_order_key;
+use postrider_core::model::message::Envelope;
+use postrider_core::ports::store::{StoreError, StoreResult};
 use postrider_core::{
     AddressHash, AddressId, DeliveryId, LaneKey, Message, MessageId, State, TenantId, Timestamp,
 };

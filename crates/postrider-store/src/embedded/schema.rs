@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use postrider_core::store::{StoreError, StoreResult};
+use postrider_core::ports::store::{StoreError, StoreResult};
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::sql;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider_core::id::order_key;
-use postrider_core::store::{Change, Settled, Settlement, StoreResult};
+use postrider_core::model::id::order_key;
+use postrider_core::ports::store::{Change, Settled, Settlement, StoreResult};
 use postrider_core::{AddressStatus, DeliveryId, Timestamp};
 use rusqlite::params;
 

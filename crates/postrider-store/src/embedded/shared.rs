@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use postrider_core::store::{StoreError, StoreResult};
+use postrider_core::ports::store::{StoreError, StoreResult};
 use postrider_core::{Clock, Timestamp};
 use rusqlite::Connection;
 

@@ -1,8 +1,10 @@
 //! What addresses are blamed for, on disk. There are few: the board knows who is struck at all, so that
 //! nobody else costs a read or a write.
 
-use postrider_core::store::{Change, Learned, Page, StoreResult, StrikeFilter, StruckAddress};
-use postrider_core::strikes::{KEPT, Struck};
+use postrider_core::policy::strikes::{KEPT, Struck};
+use postrider_core::ports::store::{
+    Change, Learned, Page, StoreResult, StrikeFilter, StruckAddress,
+};
 use postrider_core::{
     AddressHash, AddressStatus, State, Strike, StrikeKind, Target, TenantId, Timestamp,
 };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Poll;
 
-use postrider_core::store::{Admission, Settled, StoreError, StoreResult};
+use postrider_core::ports::store::{Admission, Settled, StoreError, StoreResult};
 use postrider_core::{DeliveryId, LaneKey, TenantId};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::{mpsc, oneshot};

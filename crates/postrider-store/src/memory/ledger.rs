@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider_core::store::{
+use postrider_core::ports::store::{
     Cancelled, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
     StoreResult,
 };
@@ -291,7 +291,7 @@ impl Rows {
         let Some(ttl_s) = how.ttl_s.or(message.map(|row| row.message.ttl_s)) else { return };
         let lane = self.change(id, |row| {
             row.progress = row.progress.replayed(due, now);
-            row.expires = postrider_core::ttl::expires_at(now, Some(due), ttl_s);
+            row.expires = postrider_core::policy::ttl::expires_at(now, Some(due), ttl_s);
             row.retry = how.retry.clone();
             row.lane
         });

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider_core::store::{
+use postrider_core::policy::ttl::expires_at;
+use postrider_core::ports::store::{
     Admission, Change, DedupKey, Leased, Load, NewMessage, Queue, ReadyLane, Settled, Settlement,
     StoreResult,
 };
-use postrider_core::ttl::expires_at;
 use postrider_core::{
     AddressStatus, DeliveryId, LaneId, LaneKey, Message, MessageId, TenantId, Timestamp,
 };

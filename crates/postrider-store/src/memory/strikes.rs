@@ -1,8 +1,8 @@
 //! What the model remembers against addresses.
 
-use postrider_core::store::{Change, Learned, Page, StrikeFilter, StruckAddress};
+use postrider_core::ports::store::{Change, Learned, Page, StrikeFilter, StruckAddress};
 use postrider_core::{
-    Address, AddressHash, AddressStatus, State, Strike, TenantId, Timestamp, strikes,
+    Address, AddressHash, AddressStatus, State, Strike, TenantId, Timestamp, policy::strikes,
 };
 
 use super::rows::Rows;

@@ -6,7 +6,7 @@ use axum::extract::State;
 use postrider_channels::accounts::AccountView;
 use postrider_channels::accounts::health::{Credential, CredentialView};
 use postrider_core::Timestamp;
-use postrider_core::validity::Validity;
+use postrider_core::policy::validity::Validity;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use postrider_core::KeyId;
-use postrider_core::store::{ApiKey, KeyScope};
+use postrider_core::ports::store::{ApiKey, KeyScope};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

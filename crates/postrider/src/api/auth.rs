@@ -4,7 +4,7 @@ use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use postrider_core::TenantId;
-use postrider_core::store::KeyScope;
+use postrider_core::ports::store::KeyScope;
 
 use super::Shared;
 use super::problem::Problem;

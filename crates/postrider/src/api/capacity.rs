@@ -1,8 +1,8 @@
 //! How full it is: what is pending of what may be pending.
 
 use postrider_core::TenantId;
-use postrider_core::backpressure::Capacity;
-use postrider_core::store::Load;
+use postrider_core::policy::backpressure::Capacity;
+use postrider_core::ports::store::Load;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -2,8 +2,8 @@
 
 use axum::Json;
 use axum::extract::State;
-use postrider_core::backoff::RetryPolicy;
-use postrider_core::store::{DeliveryFilter, Replay, Selection};
+use postrider_core::policy::backoff::RetryPolicy;
+use postrider_core::ports::store::{DeliveryFilter, Replay, Selection};
 use postrider_core::{DeadReason, DeliveryId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use postrider_core::store::DeliveryFilter;
+use postrider_core::ports::store::DeliveryFilter;
 use postrider_core::{
     ChannelKind, DeadReason, DeliveryId, LaneKey, State as DeliveryState, Timestamp,
 };
@@ -122,7 +122,7 @@ async fn find(app: &Shared, reader: &Reader, text: &str) -> Answer<postrider_cor
 }
 
 pub(crate) fn page(
-    page: postrider_core::store::Page<postrider_core::Delivery, DeliveryId>,
+    page: postrider_core::ports::store::Page<postrider_core::Delivery, DeliveryId>,
 ) -> DeliveryPage {
     DeliveryPage {
         items: page.items.into_iter().map(Into::into).collect(),
@@ -163,18 +163,18 @@ pub(crate) fn time(field: &str, text: Option<String>) -> Answer<Option<Timestamp
     named(field, text, parse, || "a time such as 2026-11-15T06:00:00Z".to_owned())
 }
 
-pub(crate) fn id<T: std::str::FromStr<Err = postrider_core::id::IdError>>(
+pub(crate) fn id<T: std::str::FromStr<Err = postrider_core::model::id::IdError>>(
     field: &str,
     text: Option<String>,
 ) -> Answer<Option<T>> {
     text.map(|text| parse(field, &text)).transpose()
 }
 
-pub(crate) fn parse<T: std::str::FromStr<Err = postrider_core::id::IdError>>(
+pub(crate) fn parse<T: std::str::FromStr<Err = postrider_core::model::id::IdError>>(
     field: &str,
     text: &str,
 ) -> Answer<T> {
-    text.parse().map_err(|e: postrider_core::id::IdError| {
+    text.parse().map_err(|e: postrider_core::model::id::IdError| {
         let allowed = format!("{}_ and 26 characters of base32", e.prefix);
         Problem::field(field, quoted(text), allowed)
     })

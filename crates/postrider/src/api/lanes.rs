@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use postrider_core::breaker::Forced;
-use postrider_core::store::LaneDepth;
+use postrider_core::policy::breaker::Forced;
+use postrider_core::ports::store::LaneDepth;
 use postrider_core::{LaneId, LaneKey, LaneState, TenantId};
 use postrider_dispatch::lanes::{Standing, Verdict};
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@
 use std::io::Write as _;
 
 use postrider_core::DeliveryId;
-use postrider_core::store::Admission;
+use postrider_core::ports::store::Admission;
 use postrider_dispatch::Refusal;
 
 use super::problem::Problem;

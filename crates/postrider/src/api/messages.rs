@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use postrider_core::MessageId;
-use postrider_core::store::Admission;
+use postrider_core::ports::store::Admission;
 use postrider_dispatch::Submission;
 use serde::Serialize;
 use utoipa::ToSchema;

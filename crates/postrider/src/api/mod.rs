@@ -36,7 +36,7 @@ use axum::middleware::from_fn;
 use axum::routing::{MethodRouter, delete, get, post};
 use postrider_channels::accounts::AccountBook;
 use postrider_channels::pool::Pool;
-use postrider_core::store::Store;
+use postrider_core::ports::store::Store;
 use postrider_core::{Clock, Timestamp};
 use postrider_dispatch::lanes::Order;
 use postrider_dispatch::{Gate, Lanes};

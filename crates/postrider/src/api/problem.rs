@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::http::header::{self, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use postrider_core::store::StoreError;
+use postrider_core::ports::store::StoreError;
 use postrider_dispatch::{FieldError, Refusal};
 use serde::Serialize;
 use utoipa::ToSchema;

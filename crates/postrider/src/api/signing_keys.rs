@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use postrider_core::TenantId;
-use postrider_core::store::SigningKind;
+use postrider_core::ports::store::SigningKind;
 use serde::Serialize;
 use utoipa::ToSchema;
 

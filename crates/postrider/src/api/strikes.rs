@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use postrider_core::store::{StrikeFilter, StruckAddress};
+use postrider_core::ports::store::{StrikeFilter, StruckAddress};
 use postrider_core::{AddressHash, Strike, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use postrider_core::store::MessageView;
+use postrider_core::ports::store::MessageView;
 use postrider_core::{
     Address, AddressStatus, AttemptRecord, Delivery, State, StrikeKind, Timestamp,
 };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use postrider_channels::accounts::AccountConfig;
-use postrider_core::limiter::{self, Rate};
+use postrider_core::policy::limiter::{self, Rate};
 use postrider_core::{ChannelKind, TenantId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

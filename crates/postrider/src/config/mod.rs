@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use postrider_core::Class;
-use postrider_core::classify::Row;
+use postrider_core::policy::classify::Row;
 use postrider_dispatch::template::{Source, Template};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -286,7 +286,7 @@ mod tests {
         let config = parse("[classes.otp]\nttl_s = 60\n[classes.otp.retry]\nretries = 2").unwrap();
         let otp = &config.classes["otp"];
         assert_eq!((otp.ttl_s, otp.retry.retries, otp.retry.base_ms), (60, 2, 2_000));
-        assert_eq!(otp.priority, postrider_core::message::Priority::High);
+        assert_eq!(otp.priority, postrider_core::model::message::Priority::High);
         assert_eq!(&*otp.name, "otp");
         assert!(config.classes.contains_key("marketing"));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use postrider_core::store::{ApiKey, KeyScope, Store};
+use postrider_core::ports::store::{ApiKey, KeyScope, Store};
 use postrider_core::{Clock, KeyId, TenantId, Timestamp};
 
 use super::{KeyError, text};

@@ -11,7 +11,7 @@ pub use signing::{KeyInfo, SigningKeys};
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error(transparent)]
-    Store(#[from] postrider_core::store::StoreError),
+    Store(#[from] postrider_core::ports::store::StoreError),
     #[error("the system gives no random numbers")]
     NoRandomness,
     #[error("webpush.vapid_private_key is not a P-256 private key in base64url (32 bytes)")]

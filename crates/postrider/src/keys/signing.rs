@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use postrider_channels::webhook::{Secret, WebhookSecrets};
 use postrider_channels::webpush::{VapidKey, VapidKeys};
-use postrider_core::store::{SigningKey, SigningKind, Store};
+use postrider_core::ports::store::{SigningKey, SigningKind, Store};
 use postrider_core::{Clock, KeyId, TenantId, Timestamp};
 
 use super::{DEFAULT_TENANT, KeyError, text};

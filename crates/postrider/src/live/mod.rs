@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use postrider_channels::Tables;
-use postrider_core::store::{Store, StoreError, StoreResult};
+use postrider_core::ports::store::{Store, StoreError, StoreResult};
 use postrider_dispatch::Lanes;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;

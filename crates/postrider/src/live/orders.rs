@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use postrider_core::breaker::Forced;
-use postrider_core::store::{Store, StoreResult};
+use postrider_core::policy::breaker::Forced;
+use postrider_core::ports::store::{Store, StoreResult};
 use postrider_core::{LaneId, LaneKey, TenantId, Timestamp};
 use postrider_dispatch::Lanes;
 use postrider_dispatch::lanes::{Order, PausedLane};

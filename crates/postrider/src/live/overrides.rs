@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use postrider_core::Timestamp;
-use postrider_core::store::{Store, StoreResult};
+use postrider_core::ports::store::{Store, StoreResult};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

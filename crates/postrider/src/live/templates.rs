@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use postrider_core::store::{Store, StoreError, StoreResult};
+use postrider_core::ports::store::{Store, StoreError, StoreResult};
 use postrider_core::{FieldError, TenantId, Timestamp};
 use postrider_dispatch::template::{Shelf, Source, Template, Templates};
 use serde::{Deserialize, Serialize};

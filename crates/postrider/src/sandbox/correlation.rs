@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use postrider_core::id::DeliveryId;
+use postrider_core::model::id::DeliveryId;
 use serde::Deserialize;
 
 const TEXT_MAX: usize = 200;

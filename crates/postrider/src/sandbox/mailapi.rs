@@ -130,7 +130,7 @@ fn read_time(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| digits.get(from..to)?.parse::<i64>().ok();
     let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
     let (h, m, s) = (number(8, 10)?, number(10, 12)?, number(12, 14)?);
-    let days = postrider_core::time::days_from_civil(
+    let days = postrider_core::model::time::days_from_civil(
         year,
         u32::try_from(month).ok()?,
         u32::try_from(day).ok()?,

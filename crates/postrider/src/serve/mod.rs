@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use postrider_channels::Tables;
 use postrider_core::Clock;
-use postrider_core::store::Store;
+use postrider_core::ports::store::Store;
 use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Lanes, Policies};
 use postrider_store::SystemClock;
 use tokio::task::JoinHandle;

@@ -10,9 +10,9 @@ use postrider_channels::{
     EnvAndFiles, HttpChannel, Pool, PoolConfig, Tables, WebPushChannel, WebPushConfig,
     WebhookChannel, Wiring,
 };
-use postrider_core::classify::Table;
-use postrider_core::limiter::Rate;
-use postrider_core::store::Store;
+use postrider_core::policy::classify::Table;
+use postrider_core::policy::limiter::Rate;
+use postrider_core::ports::store::Store;
 use postrider_core::{Channel, ChannelKind, Clock, Intake, TenantId};
 use postrider_dispatch::{Limits, Policy};
 use postrider_store::{EmbeddedStore, MemoryStore, Options};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use postrider_channels::Wiring;
 use postrider_channels::accounts::health::{AccountHealth, CredentialView};
 use postrider_core::Timestamp;
-use postrider_core::validity::Validity;
+use postrider_core::policy::validity::Validity;
 use tokio::sync::Notify;
 
 const EVERY: Duration = Duration::from_secs(3600);

@@ -10,7 +10,7 @@ use postrider::client::{Client, whole};
 use postrider::config::{Config, Environment};
 use postrider::serve::{Running, start_with};
 use postrider_core::Clock;
-use postrider_core::store::Store;
+use postrider_core::ports::store::Store;
 use postrider_store::{ManualClock, MemoryStore, SystemClock};
 use serde_json::{Value, json};
 

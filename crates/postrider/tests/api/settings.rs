@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::Method;
-use postrider_core::store::Store;
+use postrider_core::ports::store::Store;
 use postrider_store::{MemoryStore, SystemClock};
 use serde_json::{Value, json};
 

@@ -24,7 +24,7 @@ fn certificate(path: &Path) -> Timestamp {
     let key = rcgen::KeyPair::generate().unwrap();
     let made = params.self_signed(&key).unwrap();
     std::fs::write(path, format!("{}{}", made.pem(), key.serialize_pem())).unwrap();
-    Timestamp::from_secs(postrider_core::time::days_from_civil(2030, 6, 1) * 86_400)
+    Timestamp::from_secs(postrider_core::model::time::days_from_civil(2030, 6, 1) * 86_400)
 }
 
 fn credential(list: &Value) -> &Value {

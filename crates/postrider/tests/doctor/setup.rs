@@ -125,7 +125,7 @@ endpoint = "{https}"
     pub(crate) fn use_certificate(&self, days: i32) {
         let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
         let end = jiff::Timestamp::now().as_second() + i64::from(days) * 86_400;
-        let (year, month, day) = postrider_core::time::civil_from_days(end / 86_400);
+        let (year, month, day) = postrider_core::model::time::civil_from_days(end / 86_400);
         let (month, day) = (u8::try_from(month).unwrap(), u8::try_from(day).unwrap());
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(i32::try_from(year).unwrap(), month, day);

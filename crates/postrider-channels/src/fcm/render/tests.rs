@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::message::Envelope;
+use postrider_core::model::message::Envelope;
 use postrider_core::{Class, DeliveryId, Message, MessageId, Target, TenantId};
 
 use super::*;

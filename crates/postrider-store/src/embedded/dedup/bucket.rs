@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use postrider_core::MessageId;
-use postrider_core::id::{from_order_key, order_key, random_tail};
-use postrider_core::store::StoreResult;
+use postrider_core::model::id::{from_order_key, order_key, random_tail};
+use postrider_core::ports::store::StoreResult;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::Seen;

@@ -8,7 +8,7 @@ mod filter;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use postrider_core::store::{DedupKey, StoreResult};
+use postrider_core::ports::store::{DedupKey, StoreResult};
 use postrider_core::{MessageId, Timestamp};
 use rusqlite::Connection;
 

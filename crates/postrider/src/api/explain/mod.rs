@@ -4,7 +4,7 @@
 mod remedies;
 mod words;
 
-use postrider_core::store::LaneDepth;
+use postrider_core::ports::store::LaneDepth;
 use postrider_core::{Class, DeadReason, Delivery, State, Strike, Timestamp};
 use postrider_dispatch::lanes::Standing;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! What is known about a delivery, in sentences for a person.
 
-use postrider_core::class::WhenOpen;
+use postrider_core::model::class::WhenOpen;
 use postrider_core::{AttemptRecord, DeadReason, Delivery, State, Strike, StrikeKind, Timestamp};
 
 use super::Known;

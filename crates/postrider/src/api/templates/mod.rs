@@ -8,7 +8,7 @@ use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use postrider_core::TenantId;
-use postrider_core::store::KeyScope;
+use postrider_core::ports::store::KeyScope;
 use postrider_dispatch::template::{Source, check_name};
 use serde::Serialize;
 use serde_json::{Map, Value};

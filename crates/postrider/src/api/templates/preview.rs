@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use postrider_channels::preview::shown;
-use postrider_core::content::Content;
+use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, TenantId};
 use postrider_dispatch::template::{Call, Missing, Source, Template, VARIABLES_MAX};
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use http::{HeaderMap, Method};
 use postrider_channels::accounts::health::{Finding, Probe};
 use postrider_channels::pool::{Request, TransportError};
-use postrider_core::{Timestamp, retry_after};
+use postrider_core::{Timestamp, policy::retry_after};
 use tokio::time::Instant;
 
 /// Asked where no account's provider tells the time: we speak to them anyway.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use postrider_channels::chat::Flavour;
-use postrider_core::reputation::ReputationPolicy;
+use postrider_core::policy::reputation::ReputationPolicy;
 
 use super::check;
 use crate::config::ConfigError;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use postrider_core::TenantId;
-use postrider_core::backpressure::Capacity as Bound;
-use postrider_core::breaker::BreakerPolicy;
-use postrider_core::budget::BudgetPolicy;
-use postrider_core::limiter::Rate;
+use postrider_core::policy::backpressure::Capacity as Bound;
+use postrider_core::policy::breaker::BreakerPolicy;
+use postrider_core::policy::budget::BudgetPolicy;
+use postrider_core::policy::limiter::Rate;
 
 use postrider_dispatch::Capacities;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::strikes::{Rule, StrikeRules};
+use postrider_core::policy::strikes::{Rule, StrikeRules};
 
 use super::check;
 use crate::config::ConfigError;

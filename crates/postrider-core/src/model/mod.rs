@@ -1,0 +1,12 @@
+//! Postrider's words as types: messages, deliveries, addresses, lanes, outcomes.
+
+pub mod address;
+pub mod class;
+pub mod content;
+pub mod delivery;
+pub mod id;
+pub mod json_fields;
+pub mod lane;
+pub mod message;
+pub mod outcome;
+pub mod time;

@@ -1,0 +1,132 @@
+//! What a provider's answer means: one closed vocabulary for all channels. Failure is data; a
+//! channel returns an [`Outcome`], never an error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::address::Target;
+use crate::model::id::KeyId;
+use crate::policy::strikes::StrikeKind;
+
+/// How far a provider's wish to be left alone reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// This one address.
+    Target,
+    /// Everything sent with this credential.
+    Credential,
+    /// The provider's whole origin.
+    Host,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The provider took responsibility. Never means "displayed".
+    Accepted,
+    /// Transient; nothing said when to come back. A provider's own minimum wait may apply.
+    RetryBackoff { at_least: Duration },
+    /// Transient; the provider said (or its default says) when to come back.
+    RetryAfter { after: Duration, scope: Scope },
+    /// This address will never work again.
+    Gone,
+    /// This message can never be accepted; the address is fine.
+    DropMessage,
+    /// Our credential or configuration is wrong: park, alert, burn no attempt.
+    Config,
+    /// Our token is stale: once more, at once, with a new one.
+    ResignOnce,
+    /// The provider says that it did not process the request: again at once, free.
+    Reconnect,
+    /// The request left, no answer came.
+    Ambiguous,
+    /// Our own deadline passed before the provider accepted.
+    Expired,
+    /// No account can be used before then: no call was made, or one that was part of an outage. Counts as
+    /// nothing.
+    Hold { after: Duration, scope: Scope },
+}
+
+impl Outcome {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::RetryBackoff { .. } => "retry_backoff",
+            Self::RetryAfter { .. } => "retry_after",
+            Self::Gone => "gone",
+            Self::DropMessage => "drop_message",
+            Self::Config => "config",
+            Self::ResignOnce => "resign_once",
+            Self::Reconnect => "reconnect",
+            Self::Ambiguous => "ambiguous",
+            Self::Expired => "expired",
+            Self::Hold { .. } => "hold",
+        }
+    }
+}
+
+/// The code of an address that says itself that it is dead. No provider was asked, so there is nothing
+/// in it to be doubted.
+pub const DEAD_ENDPOINT: &str = "dead_endpoint";
+
+/// What a row of the tables says beside the outcome.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The refusal is final in itself: it is retried so often at the most.
+    pub retries_max: Option<u32>,
+    /// It is held against the address.
+    pub strike: Option<StrikeKind>,
+}
+
+/// An outcome with its evidence: all that is kept of one call to a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    pub outcome: Outcome,
+    pub status: Option<u16>,
+    /// The provider's machine-readable code, or our own (`connect`, `tls`, `timeout`, …).
+    pub code: Option<String>,
+    /// At most 1 KiB of what the provider said. Never contains an endpoint or payload of ours.
+    pub detail: Option<String>,
+    /// `Retry-After` as it came.
+    pub retry_after: Option<String>,
+    /// What the provider calls the message (`Location`, `apns-id`), where it says.
+    pub provider_id: Option<String>,
+    /// The key of ours that the call was signed with, where it has an id.
+    pub key: Option<KeyId>,
+    pub terms: Terms,
+    /// The target with what the call taught about it, where it taught something.
+    pub target: Option<Arc<Target>>,
+}
+
+impl Report {
+    pub fn new(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            status: None,
+            code: None,
+            detail: None,
+            retry_after: None,
+            provider_id: None,
+            key: None,
+            terms: Terms::default(),
+            target: None,
+        }
+    }
+
+    /// Of an answer as the tables judge it.
+    pub fn judged((outcome, terms): (Outcome, Terms)) -> Self {
+        Self { terms, ..Self::new(outcome) }
+    }
+
+    pub fn code(mut self, code: impl Into<String>) -> Self {
+        self.code = Some(code.into());
+        self
+    }
+
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+}

@@ -1,0 +1,322 @@
+//! A provider account's standing, and which of several is to send the next message. Reads no clock.
+//!
+//! The choice is made anew for every attempt, so nothing that is queued ever has to move: when an
+//! account's credential is refused, its breaker opens or its quota is spent, the next attempt simply
+//! goes through another one.
+
+use std::time::Duration;
+
+use crate::model::lane::Hold;
+use crate::model::outcome::{Outcome, Scope};
+use crate::model::time::Timestamp;
+use crate::policy::breaker::{Barred, Breaker, BreakerPolicy, Turn};
+use crate::policy::credential::Credential;
+use crate::policy::limiter::{Limiter, Rate};
+use crate::policy::signal::Signal;
+use crate::policy::throttle::Pause;
+
+/// How soon to ask again where nothing is known but that somebody is trying.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
+/// Work that waits no longer than this for an account's quota waits on the spot.
+pub const SHORT_WAIT: Duration = Duration::from_secs(1);
+
+/// What is known about one account.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    pause: Pause,
+    breaker: Breaker,
+    credential: Credential,
+    quota: Option<Limiter>,
+}
+
+/// Why an account cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    pub by: Hold,
+    pub until: Timestamp,
+}
+
+/// Under which openings of its breakers an account was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Epochs {
+    breaker: u32,
+    credential: u32,
+}
+
+impl Standing {
+    pub fn new(policy: BreakerPolicy, quota: Option<Rate>) -> Self {
+        Self {
+            pause: Pause::default(),
+            breaker: Breaker::new(policy),
+            credential: Credential::new(policy),
+            quota: quota.map(Limiter::new),
+        }
+    }
+
+    /// Whether it could be used now, or within a [`SHORT_WAIT`]. Takes nothing.
+    pub fn ready(&mut self, now: Timestamp) -> Result<(), Held> {
+        if let Some(until) = self.pause.until(now) {
+            return Err(Held { by: Hold::RetryAfter, until });
+        }
+        let held = |by, barred| match barred {
+            Barred::Until(until) => Held { by, until },
+            Barred::Probing | Barred::Forced => Held { by, until: now + PROBE_PAUSE },
+        };
+        self.breaker.may_pass(now).map_err(|b| held(Hold::Breaker, b))?;
+        self.credential.may_pass(now).map_err(|b| held(Hold::Credential, b))?;
+        let Some(quota) = &mut self.quota else { return Ok(()) };
+        if quota.available(1, now) > 0 {
+            return Ok(());
+        }
+        let until = quota.next(now);
+        let is_near = until.since(now) <= SHORT_WAIT;
+        if is_near { Ok(()) } else { Err(Held { by: Hold::RateLimit, until }) }
+    }
+
+    /// Takes the right to one call, and says when it may be made. Its end is to be
+    /// [reported](Self::report), or it is to be [handed back](Self::hand_back).
+    pub fn take(&mut self, now: Timestamp) -> Result<(Epochs, Timestamp), Held> {
+        self.ready(now)?;
+        let at_once = Held { by: Hold::Breaker, until: now + PROBE_PAUSE };
+        let breaker = self.breaker.admit(1, now).map_err(|_| at_once)?;
+        let credential = match self.credential.admit(1, now) {
+            Ok(permit) => permit,
+            Err(_) => {
+                self.breaker.hand_back(1, breaker.epoch);
+                return Err(Held { by: Hold::Credential, ..at_once });
+            }
+        };
+        let at = self.quota.as_mut().map_or(now, |quota| {
+            let at = if quota.available(1, now) > 0 { now } else { quota.next(now) };
+            quota.take(1, now);
+            at
+        });
+        Ok((Epochs { breaker: breaker.epoch, credential: credential.epoch }, at))
+    }
+
+    /// The call counts for so many more in the quota, e.g. for the further segments of a text message.
+    pub fn charge(&mut self, more: usize, now: Timestamp) {
+        if let Some(quota) = self.quota.as_mut().filter(|_| more > 0) {
+            quota.take(more, now);
+        }
+    }
+
+    /// The call was not made.
+    pub fn hand_back(&mut self, epochs: Epochs, now: Timestamp) {
+        self.breaker.hand_back(1, epochs.breaker);
+        self.credential.hand_back(1, epochs.credential);
+        if let Some(quota) = &mut self.quota {
+            quota.refund(1, now);
+        }
+    }
+
+    /// The end of a call. Says what it has changed, and by what.
+    pub fn report(
+        &mut self,
+        outcome: &Outcome,
+        status: Option<u16>,
+        epochs: Epochs,
+        now: Timestamp,
+        roll: f64,
+    ) -> Option<(Hold, Turn)> {
+        // A stale token is no refusal yet: the new one decides.
+        let signal = match outcome {
+            Outcome::ResignOnce => Signal::Nothing,
+            _ => Signal::of(outcome, status),
+        };
+        let gone = *outcome == Outcome::Gone;
+        let apart = |scope| scope != Scope::Target;
+        match *outcome {
+            Outcome::RetryAfter { after, scope } | Outcome::Hold { after, scope }
+                if apart(scope) =>
+            {
+                self.pause.extend(now + after);
+            }
+            _ => {}
+        }
+        let credential = self.credential.report(signal, gone, epochs.credential, now, roll);
+        let breaker = self.breaker.report(signal, epochs.breaker, now, roll);
+        let told = |by| move |turn| (by, turn);
+        credential
+            .map(told(Hold::Credential))
+            .into_iter()
+            .chain(breaker.map(told(Hold::Breaker)))
+            .find(|(_, turn)| !matches!(turn, Turn::Eased))
+    }
+
+    /// There is a new credential: nothing that was known of the old one holds any longer.
+    pub fn renewed(&mut self) {
+        self.credential.renewed();
+    }
+}
+
+/// Whether what a call has met is the account's and not the message's: another account may do better.
+pub fn is_the_account_s(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Config => true,
+        Outcome::RetryAfter { scope, .. } | Outcome::Hold { scope, .. } => *scope != Scope::Target,
+        _ => false,
+    }
+}
+
+/// Whether a failed call was part of an outage of its account: one that opened its breaker, or a probe of
+/// one that is open. It says nothing about the message, so it is not to be counted. A call of which
+/// nobody knows whether it was taken is never one: repeating it is another matter.
+pub fn is_outage(outcome: &Outcome, status: Option<u16>, held: Option<Held>) -> bool {
+    let by_breaker = held.is_some_and(|held| held.by == Hold::Breaker);
+    let answered = matches!(outcome, Outcome::RetryBackoff { .. } | Outcome::RetryAfter { .. });
+    by_breaker && answered && Signal::of(outcome, status).is_failure()
+}
+
+/// One account as the choice sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate {
+    /// Lower is used first.
+    pub priority: u16,
+    /// What a message costs there; decides between accounts of the same priority.
+    pub cost: f64,
+    pub ready: Result<(), Held>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Choice {
+    /// This one, by its place in the list.
+    Use(usize),
+    /// None at the moment; the first of them is back then.
+    Wait(Held),
+    /// There is none.
+    Nobody,
+}
+
+/// The first that is ready, by priority, then by cost, then as listed.
+pub fn choose(candidates: &[Candidate]) -> Choice {
+    let rank = |c: &Candidate| (c.priority, c.cost);
+    let less = |a: &Candidate, b: &Candidate| {
+        let ((ap, ac), (bp, bc)) = (rank(a), rank(b));
+        ap.cmp(&bp).then(ac.total_cmp(&bc))
+    };
+    let ready = candidates.iter().enumerate().filter(|(_, c)| c.ready.is_ok());
+    if let Some((best, _)) = ready.min_by(|(_, a), (_, b)| less(a, b)) {
+        return Choice::Use(best);
+    }
+    let held = candidates.iter().filter_map(|c| c.ready.err()).min_by_key(|held| held.until);
+    held.map_or(Choice::Nobody, Choice::Wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn standing() -> Standing {
+        Standing::new(BreakerPolicy::default(), None)
+    }
+
+    fn end(standing: &mut Standing, outcome: &Outcome, status: u16) {
+        let (epochs, _) = standing.take(NOW).unwrap();
+        standing.report(outcome, Some(status), epochs, NOW, 0.0);
+    }
+
+    fn candidate(priority: u16, cost: f64, ready: bool) -> Candidate {
+        let held = Held { by: Hold::Breaker, until: NOW };
+        Candidate { priority, cost, ready: if ready { Ok(()) } else { Err(held) } }
+    }
+
+    #[test]
+    fn the_first_by_priority_is_used_and_among_equals_the_cheapest() {
+        let list = [candidate(1, 0.0, true), candidate(0, 0.9, true), candidate(0, 0.1, true)];
+        assert_eq!(choose(&list), Choice::Use(2));
+        let list = [candidate(0, 0.1, false), candidate(1, 0.9, true), candidate(2, 0.0, true)];
+        assert_eq!(choose(&list), Choice::Use(1));
+        assert_eq!(choose(&[]), Choice::Nobody);
+    }
+
+    #[test]
+    fn where_none_is_ready_the_first_to_come_back_is_waited_for() {
+        let held = |s: u64| Held { by: Hold::RateLimit, until: NOW + Duration::from_secs(s) };
+        let list = [9, 4, 7].map(|s| Candidate { priority: 0, cost: 0.0, ready: Err(held(s)) });
+        assert_eq!(choose(&list), Choice::Wait(held(4)));
+    }
+
+    #[test]
+    fn a_refused_credential_a_spent_quota_and_an_open_breaker_each_hold_an_account() {
+        let mut refused = standing();
+        end(&mut refused, &Outcome::Config, 403);
+        assert_eq!(refused.ready(NOW).unwrap_err().by, Hold::Credential);
+
+        let mut asked = standing();
+        let after = Duration::from_secs(60);
+        end(&mut asked, &Outcome::RetryAfter { after, scope: Scope::Credential }, 429);
+        assert_eq!(asked.ready(NOW), Err(Held { by: Hold::RetryAfter, until: NOW + after }));
+        assert_eq!(asked.ready(NOW + after), Ok(()));
+
+        let mut failing = standing();
+        let backoff = Outcome::RetryBackoff { at_least: Duration::ZERO };
+        for _ in 0..BreakerPolicy::default().burst_calls_min {
+            end(&mut failing, &backoff, 500);
+        }
+        assert_eq!(failing.ready(NOW).unwrap_err().by, Hold::Breaker);
+
+        let rate = Rate { per_s: 0.1, burst: 1, ramp_s: 0 };
+        let mut spent = Standing::new(BreakerPolicy::default(), Some(rate));
+        spent.take(NOW).unwrap();
+        let held = spent.ready(NOW).unwrap_err();
+        assert_eq!((held.by, held.until), (Hold::RateLimit, NOW + Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn only_what_failed_for_certain_is_part_of_an_outage() {
+        let held = |by| Some(Held { by, until: NOW });
+        let backoff = Outcome::RetryBackoff { at_least: Duration::ZERO };
+        assert!(is_outage(&backoff, Some(500), held(Hold::Breaker)));
+        assert!(!is_outage(&backoff, Some(500), None), "the breaker is closed");
+        assert!(!is_outage(&backoff, Some(500), held(Hold::RateLimit)));
+        assert!(!is_outage(&backoff, Some(400), held(Hold::Breaker)), "the account works");
+        assert!(!is_outage(&Outcome::Ambiguous, None, held(Hold::Breaker)));
+    }
+
+    #[test]
+    fn a_stale_token_holds_no_account() {
+        let mut standing = standing();
+        end(&mut standing, &Outcome::ResignOnce, 401);
+        assert_eq!(standing.ready(NOW), Ok(()));
+    }
+
+    #[test]
+    fn one_address_that_is_asked_too_often_holds_no_account() {
+        let mut standing = standing();
+        let after = Duration::from_secs(60);
+        end(&mut standing, &Outcome::RetryAfter { after, scope: Scope::Target }, 429);
+        assert_eq!(standing.ready(NOW), Ok(()));
+    }
+
+    #[test]
+    fn a_short_wait_for_the_quota_is_told_and_paid_for() {
+        let rate = Rate { per_s: 10.0, burst: 1, ramp_s: 0 };
+        let mut standing = Standing::new(BreakerPolicy::default(), Some(rate));
+        let at = |standing: &mut Standing| standing.take(NOW).unwrap().1;
+        assert_eq!(at(&mut standing), NOW);
+        assert_eq!(at(&mut standing), NOW + Duration::from_millis(100));
+        assert_eq!(at(&mut standing), NOW + Duration::from_millis(200));
+    }
+
+    #[test]
+    fn a_call_that_weighs_more_is_paid_for_by_those_behind_it() {
+        let rate = Rate { per_s: 1.0, burst: 1, ramp_s: 0 };
+        let mut standing = Standing::new(BreakerPolicy::default(), Some(rate));
+        standing.take(NOW).unwrap();
+        standing.charge(3, NOW);
+        let held = standing.ready(NOW).unwrap_err();
+        assert_eq!((held.by, held.until), (Hold::RateLimit, NOW + Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn what_was_not_used_is_given_back() {
+        let rate = Rate { per_s: 0.1, burst: 1, ramp_s: 0 };
+        let mut standing = Standing::new(BreakerPolicy::default(), Some(rate));
+        let (epochs, _) = standing.take(NOW).unwrap();
+        standing.hand_back(epochs, NOW);
+        assert_eq!(standing.ready(NOW), Ok(()));
+    }
+}

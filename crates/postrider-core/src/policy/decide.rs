@@ -1,0 +1,289 @@
+//! Turns an outcome into what happens next. The one place where that is decided. Never reads a
+//! clock, and knows no provider.
+//!
+//! A call that was made and answered counts as an attempt, also where the answer was "not now"
+//! (429, or 503 with `Retry-After`): a policy's attempts are a limit on calls. What does not count is
+//! waiting (for a lane's limit, a breaker, a credential), calls of which the provider says that it
+//! never processed them, and failures of a provider that is known to fail as a whole: those say
+//! nothing about the delivery that happened to ask.
+
+use std::time::Duration;
+
+use crate::model::class::{OnAmbiguous, OnExpiry, WhenOpen};
+use crate::model::delivery::DeadReason;
+use crate::model::outcome::Outcome;
+use crate::model::time::Timestamp;
+use crate::policy::backoff::RetryPolicy;
+use crate::policy::ttl;
+
+/// How long work rests that waits for a credential or a person.
+pub const PARK: Duration = Duration::from_secs(300);
+/// What may have arrived, and would be seen twice, is repeated no sooner.
+pub const REPEAT_PAUSE: Duration = Duration::from_secs(60);
+/// How often a request that was not processed is repeated at once.
+pub const MAX_REPLAYS: u32 = 3;
+/// After that, it rests at least this long: what counts nowhere must not spin.
+pub const REPLAY_PAUSE: Duration = Duration::from_secs(1);
+/// A subscription younger than this may be called gone by a service that does not know it yet.
+pub const YOUNG_ADDRESS: Duration = Duration::from_secs(60);
+const YOUNG_ADDRESS_PAUSE: Duration = Duration::from_secs(2);
+const YOUNG_ADDRESS_RETRIES: u32 = 3;
+/// A delivery that was in flight at so many crashes is suspected of causing them.
+pub const CRASHES_MAX: u32 = 3;
+
+/// The rules that hold for one delivery.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'a> {
+    pub retry: &'a RetryPolicy,
+    pub on_ambiguous: OnAmbiguous,
+    /// A person sees a repeat, because no provider drops it: a mail, a text message.
+    pub shows_repeats: bool,
+    pub on_expiry: OnExpiry,
+    pub ttl_s: u32,
+    pub expires_at: Timestamp,
+}
+
+/// How far one delivery has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Progress {
+    /// Attempts that count, this one included (also where the outcome is that there was no time left
+    /// to make it).
+    pub attempts: u32,
+    /// The wait before this attempt.
+    pub last_delay: Duration,
+    /// Whether this attempt was already made with a new token.
+    pub resigned: bool,
+    /// Free replays already made within this attempt.
+    pub replays: u32,
+    /// How long the address has been registered, where that is known.
+    pub address_age: Option<Duration>,
+    /// The provider fails as a whole: what failed is no fault of this delivery.
+    pub excused: bool,
+    /// So many addresses are called gone at once that it is not believed.
+    pub doubted: bool,
+    /// What was said is final in itself: so many retries at the most, and then it was a refusal.
+    pub retries_max: Option<u32>,
+}
+
+/// What a lease brings to light about earlier ones.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Past {
+    /// How often the server crashed while the delivery was in flight.
+    pub crashes: u32,
+    /// An attempt was begun, durably noted, and its end is unknown.
+    pub started: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// The provider has it.
+    Done,
+    /// Another attempt, later. `counted` says whether this one used up one of the policy's.
+    Retry {
+        after: Duration,
+        counted: bool,
+    },
+    /// Again at once, free of charge, `resign`ing if so asked.
+    Again {
+        resign: bool,
+    },
+    /// Wait for a person or a new credential; no attempt is burned.
+    Park {
+        after: Duration,
+    },
+    /// Too late, without anyone's fault.
+    Expire,
+    DeadLetter(DeadReason),
+    /// The address is gone.
+    MarkGone,
+    /// Perhaps sent; nothing more is, lest it be sent twice.
+    Drop,
+    /// To the next of its alternative addresses.
+    FallBack,
+}
+
+impl Decision {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Retry { .. } => "retry",
+            Self::Again { .. } => "again",
+            Self::Park { .. } => "park",
+            Self::Expire => "expire",
+            Self::DeadLetter(_) => "dead_letter",
+            Self::MarkGone => "mark_gone",
+            Self::Drop => "drop",
+            Self::FallBack => "fall_back",
+        }
+    }
+}
+
+/// What happens to a leased delivery instead of an attempt, if it is not to be attempted.
+/// `progress` counts the attempt that would be made.
+pub fn before_attempt(
+    past: Past,
+    progress: &Progress,
+    rules: &Rules<'_>,
+    now: Timestamp,
+    roll: f64,
+) -> Option<Decision> {
+    if past.started {
+        // What may have arrived did not simply expire: doubt comes first.
+        return Some(decide(&Outcome::Ambiguous, progress, rules, now, roll));
+    }
+    if ttl::is_over(rules.expires_at, now) {
+        return Some(decide(&Outcome::Expired, progress, rules, now, roll));
+    }
+    (past.crashes >= CRASHES_MAX).then_some(Decision::DeadLetter(DeadReason::Poison))
+}
+
+/// What happens to a due delivery whose provider's or credential's breaker is open. `again_after` is
+/// when to look again at what cannot leave.
+pub fn when_shut(when_open: WhenOpen, has_alternative: bool, again_after: Duration) -> Decision {
+    match when_open {
+        WhenOpen::Reject => Decision::DeadLetter(DeadReason::Refused),
+        WhenOpen::FallBack if has_alternative => Decision::FallBack,
+        WhenOpen::Wait | WhenOpen::FallBack => Decision::Park { after: again_after },
+    }
+}
+
+/// What follows from an outcome. `roll` is a random number in `0.0..1.0`.
+pub fn decide(
+    outcome: &Outcome,
+    progress: &Progress,
+    rules: &Rules<'_>,
+    now: Timestamp,
+    roll: f64,
+) -> Decision {
+    let by_formula = || rules.retry.delay(progress.attempts, progress.last_delay, roll);
+    // Whoever allows no retry gets none, whoever is to blame.
+    let excused = progress.excused && rules.retry.retries > 0;
+    let retry = |after: Duration, at_least: Duration| match excused {
+        true => excuse(rules, now, after, at_least),
+        false => again_later(progress, rules, now, after.max(at_least)),
+    };
+    match *outcome {
+        Outcome::Accepted => Decision::Done,
+        Outcome::RetryBackoff { at_least } => retry(by_formula(), at_least),
+        Outcome::RetryAfter { after, .. } => retry(after, after),
+        Outcome::Gone if progress.doubted => park(rules, now),
+        Outcome::Gone => gone(progress, rules, now),
+        Outcome::DropMessage => Decision::DeadLetter(DeadReason::Permanent),
+        Outcome::Config => park(rules, now),
+        Outcome::ResignOnce if progress.resigned => park(rules, now),
+        Outcome::ResignOnce => at_once(rules, now, true),
+        Outcome::Reconnect if progress.replays < MAX_REPLAYS => at_once(rules, now, false),
+        Outcome::Reconnect => uncounted(rules, now, by_formula().max(REPLAY_PAUSE)),
+        Outcome::Ambiguous => match rules.on_ambiguous {
+            OnAmbiguous::Resend if rules.shows_repeats => {
+                repeat_once(progress, rules, now, by_formula())
+            }
+            OnAmbiguous::Resend => retry(by_formula(), Duration::ZERO),
+            OnAmbiguous::Park => Decision::DeadLetter(DeadReason::Ambiguous),
+            OnAmbiguous::Drop => Decision::Drop,
+        },
+        Outcome::Hold { after, .. } => uncounted(rules, now, after),
+        Outcome::Expired if progress.attempts <= 1 => Decision::Expire,
+        Outcome::Expired => too_late(rules),
+    }
+}
+
+/// Where a person would see a repeat, one is risked at the most, and not soon; then a person decides.
+fn repeat_once(
+    progress: &Progress,
+    rules: &Rules<'_>,
+    now: Timestamp,
+    by_formula: Duration,
+) -> Decision {
+    if progress.attempts > 1 {
+        return Decision::DeadLetter(DeadReason::Ambiguous);
+    }
+    again_later(progress, rules, now, by_formula.max(REPEAT_PAUSE))
+}
+
+/// A retry that uses up one of the policy's, if there is one left and time for it.
+fn again_later(
+    progress: &Progress,
+    rules: &Rules<'_>,
+    now: Timestamp,
+    after: Duration,
+) -> Decision {
+    if is_one_shot(rules, now) {
+        too_late(rules)
+    } else if let Some(reason) = spent(progress, rules) {
+        Decision::DeadLetter(reason)
+    } else if comes_too_late(rules, now, after) {
+        too_late(rules)
+    } else {
+        Decision::Retry { after, counted: true }
+    }
+}
+
+/// Why there is to be no further retry. Where the provider's word was final in itself, that word is
+/// the reason, whoever forbids to ask once more.
+fn spent(progress: &Progress, rules: &Rules<'_>) -> Option<DeadReason> {
+    let class_s = progress.attempts > rules.retry.retries;
+    match progress.retries_max {
+        Some(most) => (class_s || progress.attempts > most).then_some(DeadReason::Permanent),
+        None => class_s.then_some(DeadReason::RetriesExhausted),
+    }
+}
+
+/// A retry that uses up nothing. It is the breaker that says when; the formula must not end what has
+/// time left.
+fn excuse(rules: &Rules<'_>, now: Timestamp, after: Duration, at_least: Duration) -> Decision {
+    let half_of_the_rest = rules.expires_at.since(now) / 2;
+    let after = after.min(half_of_the_rest).max(at_least).max(REPLAY_PAUSE);
+    uncounted(rules, now, after)
+}
+
+fn uncounted(rules: &Rules<'_>, now: Timestamp, after: Duration) -> Decision {
+    if is_one_shot(rules, now) || comes_too_late(rules, now, after) {
+        too_late(rules)
+    } else {
+        Decision::Retry { after, counted: false }
+    }
+}
+
+/// Allowed even where there is to be one attempt only: the provider has not taken this one.
+fn at_once(rules: &Rules<'_>, now: Timestamp, resign: bool) -> Decision {
+    if comes_too_late(rules, now, Duration::ZERO) {
+        too_late(rules)
+    } else {
+        Decision::Again { resign }
+    }
+}
+
+fn park(rules: &Rules<'_>, now: Timestamp) -> Decision {
+    if is_one_shot(rules, now) || comes_too_late(rules, now, PARK) {
+        too_late(rules)
+    } else {
+        Decision::Park { after: PARK }
+    }
+}
+
+/// Doubt about a young address never erases it: if the policy or the clock forbids to ask again,
+/// the message is lost and the address stays.
+fn gone(progress: &Progress, rules: &Rules<'_>, now: Timestamp) -> Decision {
+    let is_young = progress.address_age.is_some_and(|age| age < YOUNG_ADDRESS);
+    if is_young && progress.attempts <= YOUNG_ADDRESS_RETRIES {
+        again_later(progress, rules, now, YOUNG_ADDRESS_PAUSE)
+    } else {
+        Decision::MarkGone
+    }
+}
+
+fn is_one_shot(rules: &Rules<'_>, now: Timestamp) -> bool {
+    ttl::now_or_never(rules.ttl_s, rules.expires_at, now)
+}
+
+fn comes_too_late(rules: &Rules<'_>, now: Timestamp, after: Duration) -> bool {
+    ttl::is_over(rules.expires_at, now + after)
+}
+
+fn too_late(rules: &Rules<'_>) -> Decision {
+    match rules.on_expiry {
+        OnExpiry::DeadLetter => Decision::DeadLetter(DeadReason::Ttl),
+        OnExpiry::Expire => Decision::Expire,
+    }
+}

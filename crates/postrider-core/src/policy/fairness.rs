@@ -1,0 +1,403 @@
+//! Who is next: deficit round robin over the tenants that have something to send, by weight, within
+//! tiers of priority of which each has its share. Knows only who waits now: whoever has nothing to send is
+//! forgotten with what was left of its turn, so that nobody saves up and an idle tenant costs nothing.
+//! Reads no clock, and does not know how much anybody has queued.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::model::message::{Priority, TenantId};
+use crate::model::time::Timestamp;
+
+/// What a tenant of weight 1 may send in one turn where others wait, too, at the most: a larger
+/// quantum is cheaper, a smaller one lets everybody's turn come sooner. It is found by itself: doubled
+/// while all of them have had their turns within [`CYCLE_MIN`], halved beyond [`CYCLE_MAX`].
+pub const QUANTUM_MAX: usize = 16;
+const CYCLE_MIN: Duration = Duration::from_millis(250);
+const CYCLE_MAX: Duration = Duration::from_secs(1);
+/// What each tier may send before all have had their share, where all have something to send; by
+/// [`Priority`] from low to high.
+pub const TIER_SHARES: [usize; 3] = [4, 12, 32];
+/// Of an origin's places, so many in a hundred are kept for urgent work.
+const RESERVED_PERCENT: usize = 10;
+/// Without this, a weight near zero would turn the ring for ever.
+const WEIGHT_MIN: f64 = 0.01;
+
+/// Shares of tenants where they compete; whoever is not named weighs 1.
+pub type Weights = HashMap<TenantId, f64>;
+
+/// Those that wait for one thing that cannot serve all at once. `L` stands for a lane.
+#[derive(Debug)]
+pub struct Fairness<L> {
+    tiers: [Tier<L>; 3],
+}
+
+/// One tier's ring of tenants; the first is whose turn it is.
+#[derive(Debug)]
+struct Tier<L> {
+    ring: VecDeque<TenantId>,
+    members: HashMap<TenantId, Member<L>>,
+    /// What it may still send before the less urgent tiers have had theirs.
+    credit: usize,
+    /// A turn was given and is not back yet.
+    out: bool,
+    quantum: usize,
+    /// So many are still to have their turn until all have had one.
+    cycle_left: usize,
+    cycle_began: Timestamp,
+}
+
+#[derive(Debug)]
+struct Member<L> {
+    deficit: f64,
+    /// Has had the quantum of its turn.
+    granted: bool,
+    lanes: VecDeque<L>,
+}
+
+/// A lane's leave to send; to be [ended](Fairness::end) with what it did send.
+#[derive(Debug)]
+pub struct Turn {
+    tenant: TenantId,
+    priority: Priority,
+    /// At least 1; without bound where nobody else waits.
+    pub allowance: usize,
+}
+
+impl<L> Default for Fairness<L> {
+    fn default() -> Self {
+        Self { tiers: TIER_SHARES.map(Tier::with_share) }
+    }
+}
+
+impl<L> Fairness<L> {
+    /// A lane has something to send. It must not be waiting here already.
+    pub fn join(&mut self, lane: L, tenant: &TenantId, priority: Priority) {
+        self.tiers[priority as usize].join(lane, tenant);
+    }
+
+    /// No lane waits for its turn, nor has one.
+    pub fn is_empty(&self) -> bool {
+        self.tiers.iter().all(|tier| tier.ring.is_empty())
+    }
+
+    /// Whose turn it is, of the tiers that may. Of each tier one turn is given at a time.
+    pub fn next(
+        &mut self,
+        weights: &Weights,
+        now: Timestamp,
+        may: impl Fn(Priority) -> bool,
+    ) -> Option<(L, Turn)> {
+        let waits = PRIORITIES.map(|p| may(p) && self.tiers[p as usize].waits());
+        let contested = waits.iter().filter(|waits| **waits).count() > 1;
+        let priority = match self.with_credit(waits) {
+            Some(priority) => priority,
+            None => self.new_shares(waits)?,
+        };
+        self.turn(weights, now, priority, contested)
+    }
+
+    /// The same for whoever may go although others have their turn at this moment: only within the
+    /// share of its tier.
+    pub fn overtake(
+        &mut self,
+        weights: &Weights,
+        now: Timestamp,
+        may: impl Fn(Priority) -> bool,
+    ) -> Option<(L, Turn)> {
+        let waits = PRIORITIES.map(|p| may(p) && self.tiers[p as usize].waits());
+        let priority = self.with_credit(waits)?;
+        self.turn(weights, now, priority, true)
+    }
+
+    fn turn(
+        &mut self,
+        weights: &Weights,
+        now: Timestamp,
+        priority: Priority,
+        contested: bool,
+    ) -> Option<(L, Turn)> {
+        let tier = &mut self.tiers[priority as usize];
+        let weight = |tenant: &TenantId| weights.get(tenant).map_or(1.0, |w| w.max(WEIGHT_MIN));
+        let (lane, tenant, deficit) = tier.next(weight, now)?;
+        let allowance = if contested { deficit.min(tier.credit) } else { deficit };
+        Some((lane, Turn { tenant, priority, allowance }))
+    }
+
+    /// A lane has sent `used` of its turn's allowance. It stays if it is handed back.
+    pub fn end(&mut self, turn: Turn, used: usize, stays: Option<L>) {
+        let contested = self.tiers.iter().filter(|tier| !tier.ring.is_empty()).count() > 1;
+        let tier = &mut self.tiers[turn.priority as usize];
+        if contested {
+            tier.credit = tier.credit.saturating_sub(used);
+        }
+        tier.end(&turn.tenant, used, stays);
+    }
+
+    /// Takes out whoever is meant. Looks at everybody.
+    pub fn extract(&mut self, meant: impl Fn(&L) -> bool) -> Vec<L> {
+        let mut out = Vec::new();
+        for tier in &mut self.tiers {
+            for tenant in tier.ring.clone() {
+                tier.extract(&tenant, &meant, &mut out);
+            }
+        }
+        out
+    }
+
+    /// The most urgent tier that has not had its share.
+    fn with_credit(&self, waits: [bool; 3]) -> Option<Priority> {
+        let ready = |p: &Priority| waits[*p as usize] && self.tiers[*p as usize].credit > 0;
+        PRIORITIES.into_iter().rev().find(ready)
+    }
+
+    /// All have had their shares, and get new ones.
+    fn new_shares(&mut self, waits: [bool; 3]) -> Option<Priority> {
+        for (tier, share) in self.tiers.iter_mut().zip(TIER_SHARES) {
+            tier.credit = share;
+        }
+        PRIORITIES.into_iter().rev().find(|p| waits[*p as usize])
+    }
+}
+
+const PRIORITIES: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::High];
+
+impl<L> Tier<L> {
+    fn with_share(share: usize) -> Self {
+        Self {
+            ring: VecDeque::new(),
+            members: HashMap::new(),
+            credit: share,
+            out: false,
+            quantum: 1,
+            cycle_left: 0,
+            cycle_began: Timestamp::default(),
+        }
+    }
+
+    fn waits(&self) -> bool {
+        !self.out && !self.ring.is_empty()
+    }
+
+    fn join(&mut self, lane: L, tenant: &TenantId) {
+        if let Some(member) = self.members.get_mut(tenant) {
+            member.lanes.push_back(lane);
+            return;
+        }
+        let member = Member { deficit: 0.0, granted: false, lanes: [lane].into() };
+        self.members.insert(tenant.clone(), member);
+        self.ring.push_back(tenant.clone());
+    }
+
+    fn next(
+        &mut self,
+        weight: impl Fn(&TenantId) -> f64,
+        now: Timestamp,
+    ) -> Option<(L, TenantId, usize)> {
+        let alone = self.ring.len() == 1;
+        loop {
+            if self.cycle_left == 0 {
+                self.new_cycle(now);
+            }
+            let tenant = self.ring.front()?;
+            let member = self.members.get_mut(tenant)?;
+            if !member.granted {
+                member.granted = true;
+                member.deficit += self.quantum as f64 * weight(tenant);
+                self.cycle_left -= 1;
+            }
+            if alone || member.deficit >= 1.0 {
+                let allowance = if alone { usize::MAX } else { member.deficit as usize };
+                let lane = member.lanes.pop_front()?;
+                self.out = true;
+                return Some((lane, tenant.clone(), allowance));
+            }
+            self.turn_over();
+        }
+    }
+
+    fn end(&mut self, tenant: &TenantId, used: usize, stays: Option<L>) {
+        self.out = false;
+        let Some(member) = self.members.get_mut(tenant) else { return };
+        // Whoever was alone may have had more than its deficit, and owes nobody.
+        member.deficit = (member.deficit - used as f64).max(0.0);
+        member.lanes.extend(stays);
+        if member.lanes.is_empty() {
+            // Nothing is saved for another time.
+            self.members.remove(tenant);
+            self.ring.pop_front();
+        } else if member.deficit < 1.0 {
+            self.turn_over();
+        }
+    }
+
+    fn extract(&mut self, tenant: &TenantId, meant: impl Fn(&L) -> bool, out: &mut Vec<L>) {
+        let has_turn = self.out && self.ring.front() == Some(tenant);
+        let Some(member) = self.members.get_mut(tenant) else { return };
+        let (going, staying): (VecDeque<_>, _) = member.lanes.drain(..).partition(|l| meant(l));
+        member.lanes = staying;
+        out.extend(going);
+        if member.lanes.is_empty() && !has_turn {
+            self.members.remove(tenant);
+            self.ring.retain(|other| other != tenant);
+        }
+    }
+
+    fn new_cycle(&mut self, now: Timestamp) {
+        let took = now.since(self.cycle_began);
+        if took > CYCLE_MAX {
+            self.quantum = (self.quantum / 2).max(1);
+        } else if took < CYCLE_MIN {
+            self.quantum = (self.quantum * 2).min(QUANTUM_MAX);
+        }
+        self.cycle_left = self.ring.len();
+        self.cycle_began = now;
+    }
+
+    fn turn_over(&mut self) {
+        let Some(tenant) = self.ring.pop_front() else { return };
+        if let Some(member) = self.members.get_mut(&tenant) {
+            member.granted = false;
+        }
+        self.ring.push_back(tenant);
+    }
+}
+
+/// How many of an origin's free places work of this priority may use, where `others` that are not
+/// urgent are under way. What is kept counts what urgent work has already: it takes no more than that from
+/// the rest.
+pub fn places(free: usize, limit: usize, others: usize, priority: Priority) -> usize {
+    match priority {
+        Priority::High => free,
+        // Rounded down: of a few places, none can be spared.
+        _ => free.min((limit - limit * RESERVED_PERCENT / 100).saturating_sub(others)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(name: &str) -> TenantId {
+        TenantId::new(name)
+    }
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn any(_: Priority) -> bool {
+        true
+    }
+
+    #[test]
+    fn who_is_alone_is_not_held_back() {
+        let mut fairness = Fairness::default();
+        fairness.join(1, &tenant("a"), Priority::Low);
+        let (lane, turn) = fairness.next(&Weights::new(), NOW, any).unwrap();
+        assert_eq!((lane, turn.allowance), (1, usize::MAX));
+        assert!(fairness.next(&Weights::new(), NOW, any).is_none(), "one turn at a time");
+        fairness.end(turn, 1_000, Some(lane));
+        fairness.join(2, &tenant("b"), Priority::Low);
+        let (lane, turn) = fairness.next(&Weights::new(), NOW, any).unwrap();
+        assert_eq!((lane, turn.allowance), (1, 2), "nothing is owed, nothing repaid");
+    }
+
+    #[test]
+    fn what_is_left_of_a_turn_is_kept_while_there_is_work_and_lost_without() {
+        let mut fairness = Fairness::default();
+        let weights = [(tenant("a"), 10.0), (tenant("b"), 10.0)].into();
+        fairness.join(1, &tenant("a"), Priority::Low);
+        fairness.join(2, &tenant("b"), Priority::Low);
+        let (lane, turn) = fairness.next(&weights, NOW, any).unwrap();
+        fairness.end(turn, 7, Some(lane));
+        let (lane, turn) = fairness.next(&weights, NOW, any).unwrap();
+        assert_eq!((lane, turn.allowance), (1, 3), "still its turn");
+        fairness.end(turn, 1, None);
+        fairness.join(1, &tenant("a"), Priority::Low);
+        let (lane, turn) = fairness.next(&weights, NOW, any).unwrap();
+        assert_eq!((lane, turn.allowance), (2, 10));
+        fairness.end(turn, 10, Some(lane));
+        let (lane, turn) = fairness.next(&weights, NOW, any).unwrap();
+        assert_eq!((lane, turn.allowance), (1, 20), "nothing was saved");
+    }
+
+    #[test]
+    fn turns_are_short_where_they_take_long_to_come() {
+        let mut fairness = Fairness::default();
+        (0..100).for_each(|n| fairness.join(n, &tenant(&format!("t{n}")), Priority::Low));
+        let mut quantum_at = |per_s: u64| {
+            let (mut last, mut sent) = (0, 0);
+            while sent < 20_000 {
+                let now = NOW + Duration::from_millis(sent * 1_000 / per_s);
+                let (lane, turn) = fairness.next(&Weights::new(), now, any).unwrap();
+                last = turn.allowance;
+                sent += last as u64;
+                fairness.end(turn, last, Some(lane));
+            }
+            last
+        };
+        assert_eq!(quantum_at(10), 1);
+        assert_eq!(quantum_at(100_000), QUANTUM_MAX);
+        assert!((2..=8).contains(&quantum_at(1_000)));
+    }
+
+    #[test]
+    fn a_tenants_lanes_take_turns_within_its_share() {
+        let mut fairness = Fairness::default();
+        for lane in 0..100 {
+            fairness.join(lane, &tenant("many"), Priority::Normal);
+        }
+        fairness.join(100, &tenant("one"), Priority::Normal);
+        let mut had = vec![0; 101];
+        for _ in 0..2_000 {
+            let (lane, turn) = fairness.next(&Weights::new(), NOW, any).unwrap();
+            let used = turn.allowance.min(8);
+            had[lane] += used;
+            fairness.end(turn, used, Some(lane));
+        }
+        let all: usize = had.iter().sum();
+        assert!(had[100].abs_diff(all / 2) <= QUANTUM_MAX, "{} of {all}", had[100]);
+        assert!(had[..100].iter().all(|had| had.abs_diff(all / 200) <= 8), "{had:?}");
+    }
+
+    #[test]
+    fn a_tier_that_may_not_go_does_not_hold_up_the_others() {
+        let mut fairness = Fairness::default();
+        fairness.join("urgent", &tenant("a"), Priority::High);
+        fairness.join("rest", &tenant("a"), Priority::Low);
+        let (lane, turn) = fairness.next(&Weights::new(), NOW, |p| p != Priority::High).unwrap();
+        assert_eq!((lane, turn.allowance), ("rest", usize::MAX));
+        assert_eq!(
+            fairness.next(&Weights::new(), NOW, any).unwrap().0,
+            "urgent",
+            "while the other has its turn"
+        );
+    }
+
+    #[test]
+    fn who_is_more_urgent_overtakes_but_for_no_more_than_its_share() {
+        let mut fairness = Fairness::default();
+        fairness.join("low", &tenant("a"), Priority::Low);
+        let (_, low) = fairness.next(&Weights::new(), NOW, any).unwrap();
+        fairness.join("high", &tenant("b"), Priority::High);
+        let (mut had, share) = (0, TIER_SHARES[2]);
+        while let Some((lane, turn)) =
+            fairness.overtake(&Weights::new(), NOW, |p| p > Priority::Low)
+        {
+            let used = turn.allowance.min(10);
+            had += used;
+            fairness.end(turn, used, Some(lane));
+        }
+        assert_eq!(had, share);
+        fairness.end(low, 1, None);
+        assert!(fairness.next(&Weights::new(), NOW, any).is_some(), "nobody else waits any more");
+    }
+
+    #[test]
+    fn places_are_kept_for_urgent_work_but_no_more_than_those() {
+        assert_eq!(places(100, 100, 0, Priority::Low), 90);
+        assert_eq!(places(10, 100, 90, Priority::Normal), 0);
+        assert_eq!(places(10, 100, 90, Priority::High), 10);
+        assert_eq!(places(1, 1, 0, Priority::Low), 1);
+        assert_eq!(places(1, 100, 0, Priority::Low), 1, "urgent work has more than what is kept");
+    }
+}

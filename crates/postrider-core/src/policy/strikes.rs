@@ -1,0 +1,317 @@
+//! What an address was blamed for before, and what one more time makes of it. One such answer proves
+//! nothing: the same words come from a service that has a bad day. Keeps nothing and reads no clock;
+//! which answers strike is in the tables ([`crate::policy::classify`]), and that addresses are not erased in
+//! masses is the guard's matter ([`crate::policy::gone_guard`]).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::delivery::names;
+use crate::model::outcome::Outcome;
+use crate::model::time::Timestamp;
+
+names! {
+    /// What an address is blamed for. New kinds go to the end: stores keep the numbers.
+    StrikeKind {
+        Endpoint = "endpoint",
+        Mailbox = "mailbox",
+        Number = "number",
+        Unreachable = "unreachable",
+        Blocked = "blocked",
+        Device = "device",
+        Key = "key",
+        Host = "host",
+        Failing = "failing",
+    }
+}
+
+/// For so long a strike is remembered after the last of its kind.
+pub const KEPT: Duration = Duration::from_secs(30 * DAY_S);
+/// A blame that counts by its length is written down again no sooner: its beginning is what matters.
+const RENEWED_AFTER: Duration = Duration::from_secs(3600);
+const DAY_S: u64 = 86_400;
+const DAY_MS: i64 = 86_400_000;
+
+impl StrikeKind {
+    /// Whether every answer counts, also where the delivery is tried again. Else a delivery strikes
+    /// once, when it is given up.
+    fn counts_each_answer(self) -> bool {
+        matches!(self, Self::Host | Self::Failing)
+    }
+}
+
+/// What is remembered of one kind since the last success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strike {
+    pub kind: StrikeKind,
+    pub count: u32,
+    pub first_at: Timestamp,
+    pub last_at: Timestamp,
+    /// The address is suspect for it.
+    pub suspect: bool,
+}
+
+impl Strike {
+    /// One more of its kind after what is known.
+    pub fn after(known: &[Self], kind: StrikeKind, now: Timestamp) -> Self {
+        match known.iter().find(|strike| strike.kind == kind) {
+            Some(strike) => Self {
+                count: strike.count.saturating_add(1),
+                last_at: now.max(strike.last_at),
+                ..*strike
+            },
+            None => Self { kind, count: 1, first_at: now, last_at: now, suspect: false },
+        }
+    }
+}
+
+/// What an address is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Keep,
+    /// Its owner is asked; it is still sent to.
+    Suspect,
+    Gone,
+}
+
+/// When a kind of strike has consequences, and which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// So many of them; 0 for never.
+    pub count_min: u32,
+    /// From the first to the last.
+    pub over: Duration,
+    /// They must not all have come on one day (UTC).
+    pub different_days: bool,
+    pub then: Standing,
+}
+
+impl Rule {
+    const fn new(count_min: u32, over_s: u64, then: Standing) -> Self {
+        Self { count_min, over: Duration::from_secs(over_s), different_days: false, then }
+    }
+
+    fn judges(&self, strike: &Strike) -> Standing {
+        let day = |at: Timestamp| at.0.div_euclid(DAY_MS);
+        let is_over = self.count_min > 0
+            && strike.count >= self.count_min
+            && strike.last_at.since(strike.first_at) >= self.over
+            && (!self.different_days || day(strike.first_at) != day(strike.last_at));
+        if is_over { self.then } else { Standing::Keep }
+    }
+}
+
+/// One rule for each kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StrikeRules {
+    pub endpoint: Rule,
+    pub mailbox: Rule,
+    pub number: Rule,
+    pub unreachable: Rule,
+    pub blocked: Rule,
+    pub device: Rule,
+    pub key: Rule,
+    pub host: Rule,
+    pub failing: Rule,
+}
+
+impl Default for StrikeRules {
+    fn default() -> Self {
+        use Standing::{Gone, Suspect};
+        Self {
+            endpoint: Rule::new(3, DAY_S, Gone),
+            mailbox: Rule { different_days: true, ..Rule::new(2, 0, Gone) },
+            number: Rule::new(2, 0, Gone),
+            unreachable: Rule::new(3, 0, Suspect),
+            blocked: Rule::new(3, 0, Suspect),
+            device: Rule::new(3, 0, Suspect),
+            key: Rule::new(1, 0, Suspect),
+            host: Rule::new(2, DAY_S, Gone),
+            failing: Rule::new(2, 5 * DAY_S, Suspect),
+        }
+    }
+}
+
+impl StrikeRules {
+    pub fn of(&self, kind: StrikeKind) -> &Rule {
+        match kind {
+            StrikeKind::Endpoint => &self.endpoint,
+            StrikeKind::Mailbox => &self.mailbox,
+            StrikeKind::Number => &self.number,
+            StrikeKind::Unreachable => &self.unreachable,
+            StrikeKind::Blocked => &self.blocked,
+            StrikeKind::Device => &self.device,
+            StrikeKind::Key => &self.key,
+            StrikeKind::Host => &self.host,
+            StrikeKind::Failing => &self.failing,
+        }
+    }
+
+    /// What the address is taken for once this strike counts, too.
+    pub fn weigh(&self, known: &[Strike], kind: StrikeKind, now: Timestamp) -> Standing {
+        self.of(kind).judges(&Strike::after(known, kind, now))
+    }
+}
+
+/// What an answer that strikes means for an address of that standing. A receiver that has failed for
+/// days gets one attempt of each message and no retries, until one succeeds.
+pub fn outcome(said: Outcome, kind: StrikeKind, standing: Standing) -> Outcome {
+    let is_refusal = matches!(
+        said,
+        Outcome::DropMessage | Outcome::RetryBackoff { .. } | Outcome::RetryAfter { .. }
+    );
+    match standing {
+        Standing::Gone if is_refusal => Outcome::Gone,
+        Standing::Suspect if is_refusal && kind == StrikeKind::Failing => Outcome::DropMessage,
+        _ => said,
+    }
+}
+
+/// A strike to be written down with a settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Struck {
+    pub kind: StrikeKind,
+    /// The address is suspect from now on.
+    pub suspect: bool,
+}
+
+impl Struck {
+    /// What is to be written down of an answer, if anything. `given_up` says that the delivery is not
+    /// tried again because of it.
+    pub fn noted(
+        known: &[Strike],
+        kind: StrikeKind,
+        standing: Standing,
+        given_up: bool,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let before = known.iter().find(|strike| strike.kind == kind);
+        let suspect = standing == Standing::Suspect;
+        let is_news = before.is_none_or(|strike| {
+            now.since(strike.last_at) >= RENEWED_AFTER || (suspect && !strike.suspect)
+        });
+        let noted = if kind.counts_each_answer() { is_news } else { given_up };
+        noted.then_some(Self { kind, suspect })
+    }
+
+    /// Whether that is not known yet: worth telling.
+    pub fn makes_suspect(self, known: &[Strike]) -> bool {
+        self.suspect && !known.iter().any(|strike| strike.suspect)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// What is known after strikes at these hours.
+    fn known(kind: StrikeKind, hours: &[u32]) -> Vec<Strike> {
+        hours
+            .iter()
+            .fold(Vec::new(), |known, hour| vec![Strike::after(&known, kind, NOW + HOUR * *hour)])
+    }
+
+    #[track_caller]
+    fn becomes(kind: StrikeKind, earlier: &[u32], hour: u32, expected: Standing) {
+        let now = NOW + HOUR * hour;
+        let found = StrikeRules::default().weigh(&known(kind, earlier), kind, now);
+        assert_eq!(found, expected, "{kind} at {earlier:?} and {hour} h");
+    }
+
+    #[test]
+    fn an_endpoint_called_invalid_is_gone_after_three_strikes_over_a_day() {
+        use Standing::*;
+        becomes(StrikeKind::Endpoint, &[], 0, Keep);
+        becomes(StrikeKind::Endpoint, &[0], 30, Keep);
+        becomes(StrikeKind::Endpoint, &[0, 1, 2, 3], 23, Keep);
+        becomes(StrikeKind::Endpoint, &[0, 1], 24, Gone);
+    }
+
+    #[test]
+    fn a_mailbox_refused_without_a_reason_is_gone_after_two_on_different_days() {
+        use Standing::*;
+        // NOW is 08:00 UTC.
+        becomes(StrikeKind::Mailbox, &[], 0, Keep);
+        becomes(StrikeKind::Mailbox, &[0, 1, 2], 15, Keep);
+        becomes(StrikeKind::Mailbox, &[15], 16, Gone);
+    }
+
+    #[test]
+    fn an_unknown_number_is_gone_at_the_second_strike_and_an_unreachable_one_suspect_at_the_third()
+    {
+        use Standing::*;
+        becomes(StrikeKind::Number, &[], 0, Keep);
+        becomes(StrikeKind::Number, &[0], 0, Gone);
+        becomes(StrikeKind::Unreachable, &[0], 5, Keep);
+        becomes(StrikeKind::Unreachable, &[0, 5], 9, Suspect);
+        becomes(StrikeKind::Blocked, &[0, 5], 9, Suspect);
+    }
+
+    #[test]
+    fn a_host_without_a_name_is_gone_after_a_day_of_it() {
+        becomes(StrikeKind::Host, &[0, 1, 2, 9], 23, Standing::Keep);
+        becomes(StrikeKind::Host, &[0], 24, Standing::Gone);
+    }
+
+    #[test]
+    fn a_receiver_that_only_failed_for_five_days_is_suspect_and_gets_no_retries() {
+        becomes(StrikeKind::Failing, &[0, 50, 100], 119, Standing::Keep);
+        becomes(StrikeKind::Failing, &[0, 50, 100], 120, Standing::Suspect);
+        let retry = Outcome::RetryBackoff { at_least: Duration::ZERO };
+        let said = |standing| outcome(retry.clone(), StrikeKind::Failing, standing);
+        assert_eq!(said(Standing::Suspect), Outcome::DropMessage);
+        assert_eq!(said(Standing::Keep), retry);
+    }
+
+    #[test]
+    fn a_rule_of_zero_strikes_never_judges() {
+        let rules = StrikeRules {
+            number: Rule { count_min: 0, ..StrikeRules::default().number },
+            ..StrikeRules::default()
+        };
+        let known = known(StrikeKind::Number, &[0, 1, 2]);
+        assert_eq!(rules.weigh(&known, StrikeKind::Number, NOW + HOUR * 9), Standing::Keep);
+    }
+
+    #[test]
+    fn strikes_of_one_kind_say_nothing_about_another() {
+        let known = known(StrikeKind::Unreachable, &[0, 1, 2]);
+        let rules = StrikeRules::default();
+        assert_eq!(rules.weigh(&known, StrikeKind::Number, NOW + HOUR * 3), Standing::Keep);
+    }
+
+    #[test]
+    fn a_delivery_strikes_once_when_it_is_given_up() {
+        let noted = |kind, given_up| Struck::noted(&[], kind, Standing::Keep, given_up, NOW);
+        assert_eq!(noted(StrikeKind::Unreachable, false), None);
+        assert!(noted(StrikeKind::Unreachable, true).is_some());
+        assert!(noted(StrikeKind::Host, false).is_some(), "its beginning is what matters");
+    }
+
+    #[test]
+    fn a_blame_that_counts_by_its_length_is_written_once_an_hour_and_when_it_makes_suspect() {
+        let known = known(StrikeKind::Failing, &[0]);
+        let noted = |standing, minutes: u64| {
+            let now = NOW + Duration::from_secs(60 * minutes);
+            Struck::noted(&known, StrikeKind::Failing, standing, true, now)
+        };
+        assert_eq!(noted(Standing::Keep, 59), None);
+        assert!(noted(Standing::Keep, 60).is_some());
+        let suspect = noted(Standing::Suspect, 1).unwrap();
+        assert!(suspect.makes_suspect(&known));
+        assert!(!suspect.makes_suspect(&[Strike { suspect: true, ..known[0] }]));
+    }
+
+    #[test]
+    fn what_was_taken_or_may_have_been_taken_never_becomes_gone_by_strikes() {
+        for said in [Outcome::Accepted, Outcome::Ambiguous, Outcome::Expired, Outcome::Config] {
+            assert_eq!(outcome(said.clone(), StrikeKind::Number, Standing::Gone), said);
+        }
+        let gone = outcome(Outcome::DropMessage, StrikeKind::Number, Standing::Gone);
+        assert_eq!(gone, Outcome::Gone);
+    }
+}

@@ -1,0 +1,181 @@
+//! A provider's wish to be left alone (`Retry-After`), held for as far as it reaches. Several
+//! addresses that say the same at the same time speak for the whole provider. Reads no clock.
+
+use std::time::Duration;
+
+use crate::model::outcome::Scope;
+use crate::model::time::Timestamp;
+use crate::policy::signal::Signal;
+use crate::policy::window::Window;
+
+/// Within this time, wishes of single addresses add up.
+pub const WIDEN_WITHIN: Duration = Duration::from_secs(10);
+/// So many different addresses speak for their host.
+pub const WIDEN_AT: usize = 3;
+
+/// And only if they are so many of the calls made meanwhile.
+const WIDEN_SHARE: f64 = 0.25;
+
+/// Until when one scope is left alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Pause(Option<Timestamp>);
+
+impl Pause {
+    /// A longer wish stands; a shorter one does not shorten it.
+    pub fn extend(&mut self, until: Timestamp) {
+        self.0 = self.0.max(Some(until));
+    }
+
+    pub fn until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.0.filter(|until| *until > now)
+    }
+
+    pub fn lift(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// The addresses of one host that asked to be left alone lately.
+#[derive(Debug, Clone)]
+pub struct Widening {
+    recent: [Option<(Timestamp, u64, Duration)>; WIDEN_AT],
+    /// All calls, and those that were answered so.
+    calls: Window,
+}
+
+impl Default for Widening {
+    fn default() -> Self {
+        Self { recent: [None; WIDEN_AT], calls: Window::new(WIDEN_WITHIN) }
+    }
+}
+
+impl Widening {
+    /// Counts the end of any call: on a busy host a few wishes are a few addresses' own.
+    pub fn count(&mut self, signal: Signal, now: Timestamp) {
+        self.calls.count(signal == Signal::Busy, now);
+    }
+
+    /// Whether this address was among the last that wished so: it hears too much from us, which is then
+    /// more than its own affair.
+    pub fn repeats(&self, target: u64, now: Timestamp) -> bool {
+        let mut recent = self.recent.iter().flatten();
+        recent.any(|(at, of, _)| *of == target && now.since(*at) < WIDEN_WITHIN)
+    }
+
+    /// Takes note of one address' wish (`target` is any number that stands for it). If enough of
+    /// them said so, answers how long the host is to be left alone: the shortest of their wishes.
+    pub fn note(&mut self, target: u64, after: Duration, now: Timestamp) -> Option<Duration> {
+        let is_recent = |at: Timestamp| now.since(at) < WIDEN_WITHIN;
+        for slot in &mut self.recent {
+            if slot.is_some_and(|(at, of, _)| of == target || !is_recent(at)) {
+                *slot = None;
+            }
+        }
+        self.recent.sort_unstable_by_key(|slot| std::cmp::Reverse(slot.map(|(at, ..)| at)));
+        self.recent.rotate_right(1);
+        self.recent[0] = Some((now, target, after));
+        let waits = self.recent.iter().flatten().map(|(.., after)| *after);
+        let tally = self.calls.tally(now);
+        let many = f64::from(tally.failed) >= WIDEN_SHARE * f64::from(tally.calls);
+        if waits.clone().count() < WIDEN_AT || !many {
+            return None;
+        }
+        let shortest = waits.min();
+        self.recent = [None; WIDEN_AT];
+        shortest
+    }
+}
+
+/// How far a wish reaches once it is known how many addresses share it.
+pub fn reach(
+    scope: Scope,
+    after: Duration,
+    target: u64,
+    widening: &mut Widening,
+    now: Timestamp,
+) -> (Scope, Duration) {
+    match scope {
+        Scope::Target => match widening.note(target, after, now) {
+            Some(shortest) => (
+                Scope::Host,
+                shortest.min(crate::policy::classify::longest_retry_after(Scope::Host)),
+            ),
+            None => (Scope::Target, after),
+        },
+        wider => (wider, after.min(crate::policy::classify::longest_retry_after(wider))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn note(widening: &mut Widening, target: u64, after_s: u64, at_s: u64) -> Option<u64> {
+        let at = NOW + Duration::from_secs(at_s);
+        widening.count(Signal::Busy, at);
+        widening.note(target, Duration::from_secs(after_s), at).map(|d| d.as_secs())
+    }
+
+    #[test]
+    fn one_address_that_repeats_itself_speaks_for_itself() {
+        let mut widening = Widening::default();
+        for second in 0..9 {
+            assert_eq!(note(&mut widening, 7, 60, second), None);
+        }
+    }
+
+    #[test]
+    fn several_addresses_within_ten_seconds_speak_for_the_host() {
+        let mut widening = Widening::default();
+        assert_eq!(note(&mut widening, 1, 60, 0), None);
+        assert_eq!(note(&mut widening, 2, 30, 4), None);
+        assert_eq!(note(&mut widening, 3, 90, 9), Some(30));
+        assert_eq!(note(&mut widening, 4, 90, 9), None, "counted anew afterwards");
+    }
+
+    #[test]
+    fn a_few_addresses_among_many_that_are_fine_speak_for_themselves() {
+        let mut widening = Widening::default();
+        for target in 0..100 {
+            (0..9).for_each(|_| widening.count(Signal::Well, NOW));
+            assert_eq!(note(&mut widening, target, 60, 0), None);
+        }
+    }
+
+    #[test]
+    fn addresses_over_a_longer_time_do_not_add_up() {
+        let mut widening = Widening::default();
+        for target in 0..20 {
+            assert_eq!(note(&mut widening, target, 60, target * 6), None);
+        }
+    }
+
+    #[test]
+    fn a_host_is_never_left_alone_for_longer_than_its_ceiling() {
+        let mut widening = Widening::default();
+        let hour = Duration::from_secs(3600);
+        let (scope, after) = reach(Scope::Host, hour, 1, &mut widening, NOW);
+        assert_eq!((scope, after), (Scope::Host, Duration::from_secs(900)));
+    }
+
+    #[test]
+    fn a_shorter_wish_does_not_shorten_a_longer_one() {
+        let mut pause = Pause::default();
+        pause.extend(NOW + Duration::from_secs(60));
+        pause.extend(NOW + Duration::from_secs(5));
+        assert_eq!(pause.until(NOW), Some(NOW + Duration::from_secs(60)));
+        assert_eq!(pause.until(NOW + Duration::from_secs(60)), None);
+    }
+
+    #[test]
+    fn an_address_that_wishes_so_again_soon_is_known() {
+        let mut widening = Widening::default();
+        assert!(!widening.repeats(1, NOW));
+        note(&mut widening, 1, 60, 0);
+        assert!(widening.repeats(1, NOW + Duration::from_secs(9)));
+        assert!(!widening.repeats(2, NOW + Duration::from_secs(9)));
+        assert!(!widening.repeats(1, NOW + Duration::from_secs(10)));
+    }
+}

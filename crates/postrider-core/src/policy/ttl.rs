@@ -1,0 +1,106 @@
+//! Time to live: how long a message is worth sending. Fixed at ingestion, never extended by waiting.
+
+use std::time::Duration;
+
+use crate::model::address::ChannelKind;
+use crate::model::time::Timestamp;
+
+/// How long a message with TTL 0 ("now or never") may wait for its one attempt.
+pub const DISPATCH_WINDOW: Duration = Duration::from_secs(10);
+
+/// 28 days: the longest that Web Push services keep a message, and long enough for the others.
+pub const MAX_S: u32 = 2_419_200;
+
+/// 30 days: the longest that Apple keeps a notification.
+const APNS_MAX_S: u32 = 2_592_000;
+
+/// The longest TTL that a channel takes; the shortest is 0 everywhere.
+pub fn max_s(channel: ChannelKind) -> u32 {
+    match channel {
+        ChannelKind::Apns => APNS_MAX_S,
+        ChannelKind::Webpush
+        | ChannelKind::Webhook
+        | ChannelKind::Http
+        | ChannelKind::Fcm
+        | ChannelKind::Email
+        | ChannelKind::Sms
+        | ChannelKind::Chat => MAX_S,
+    }
+}
+
+/// What of a TTL a channel can keep. Report it where it differs.
+pub fn clamp(channel: ChannelKind, ttl_s: u32) -> u32 {
+    ttl_s.min(max_s(channel))
+}
+
+/// When a message accepted `now` expires. The TTL counts from `send_at` where that is later.
+pub fn expires_at(now: Timestamp, send_at: Option<Timestamp>, ttl_s: u32) -> Timestamp {
+    let start = send_at.map_or(now, |at| at.max(now));
+    start + if ttl_s == 0 { DISPATCH_WINDOW } else { Duration::from_secs(u64::from(ttl_s)) }
+}
+
+/// Nothing is sent from `expires_at` on.
+pub fn is_over(expires_at: Timestamp, now: Timestamp) -> bool {
+    now >= expires_at
+}
+
+/// Whether there is to be one attempt and no retry. A replay may have given a message that was made
+/// with TTL 0 a longer life: then its deadline is beyond the dispatch window.
+pub fn now_or_never(ttl_s: u32, expires_at: Timestamp, now: Timestamp) -> bool {
+    ttl_s == 0 && expires_at.since(now) <= DISPATCH_WINDOW
+}
+
+/// The whole seconds that a provider may keep the message for, rounded down so that it is never
+/// shown late. 0, which providers read as "now or never", for a message that was sent so.
+pub fn remaining_s(ttl_s: u32, expires_at: Timestamp, now: Timestamp) -> u32 {
+    if now_or_never(ttl_s, expires_at, now) {
+        return 0;
+    }
+    u32::try_from(expires_at.since(now).as_secs()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_794_722_400_000);
+
+    #[test]
+    fn the_ttl_counts_from_send_at_where_that_is_later() {
+        let later = NOW + Duration::from_secs(100);
+        assert_eq!(expires_at(NOW, Some(later), 60), later + Duration::from_secs(60));
+        let earlier = NOW - Duration::from_secs(100);
+        assert_eq!(expires_at(NOW, Some(earlier), 60), NOW + Duration::from_secs(60));
+        assert_eq!(expires_at(NOW, None, 0), NOW + DISPATCH_WINDOW);
+    }
+
+    #[test]
+    fn the_provider_gets_what_is_left_rounded_down() {
+        let deadline = expires_at(NOW, None, 60);
+        assert_eq!(remaining_s(60, deadline, NOW), 60);
+        assert_eq!(remaining_s(60, deadline, Timestamp(NOW.0 + 1)), 59);
+        assert_eq!(remaining_s(60, deadline, deadline), 0);
+        assert_eq!(remaining_s(60, deadline, deadline + Duration::from_secs(5)), 0);
+    }
+
+    #[test]
+    fn now_or_never_is_sent_as_such_until_a_replay_gives_it_time() {
+        assert_eq!(remaining_s(0, expires_at(NOW, None, 0), NOW), 0);
+        assert_eq!(remaining_s(0, NOW + Duration::from_secs(3600), NOW), 3600);
+    }
+
+    #[test]
+    fn nothing_lives_longer_than_the_channel_allows() {
+        for channel in ChannelKind::ALL {
+            let days = if channel == ChannelKind::Apns { 30 } else { 28 };
+            assert_eq!(clamp(channel, u32::MAX), days * 86_400);
+            assert_eq!(clamp(channel, 0), 0);
+        }
+    }
+
+    #[test]
+    fn the_deadline_itself_is_too_late() {
+        assert!(is_over(NOW, NOW));
+        assert!(!is_over(Timestamp(NOW.0 + 1), NOW));
+    }
+}

@@ -1,0 +1,4 @@
+//! The traits that stores and channels implement.
+
+pub mod channel;
+pub mod store;

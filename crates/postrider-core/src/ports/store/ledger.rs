@@ -1,0 +1,164 @@
+//! The ledger: what became of everything, and what a person does about it. Hands out no work.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::StoreResult;
+use crate::model::address::ChannelKind;
+use crate::model::delivery::{DeadReason, Delivery, State};
+use crate::model::id::{DeliveryId, MessageId};
+use crate::model::lane::{LaneId, LaneKey};
+use crate::model::message::{Envelope, TenantId};
+use crate::model::time::Timestamp;
+use crate::policy::backoff::RetryPolicy;
+
+/// A message as the ledger shows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageView {
+    pub id: MessageId,
+    pub tenant: TenantId,
+    pub class: Arc<str>,
+    pub created_at: Timestamp,
+    pub expires_at: Timestamp,
+    pub ttl_s: u32,
+    pub envelope: Envelope,
+    pub states: BTreeMap<State, u64>,
+    /// The first hundred.
+    pub deliveries: Vec<(DeliveryId, State)>,
+    /// Whether the body is still there.
+    pub has_content: bool,
+}
+
+/// Which deliveries to show; newest first.
+#[derive(Debug, Clone, Default)]
+pub struct DeliveryFilter {
+    pub tenant: Option<TenantId>,
+    pub state: Option<State>,
+    pub channel: Option<ChannelKind>,
+    pub recipient: Option<Arc<str>>,
+    pub message: Option<MessageId>,
+    /// Dead letters only.
+    pub reason: Option<DeadReason>,
+    /// Dead letters only: part of the last attempt's code or detail.
+    pub error: Option<String>,
+    pub since: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+    /// The last id of the page before.
+    pub cursor: Option<DeliveryId>,
+    pub limit: usize,
+}
+
+/// A page may hold fewer than asked for and still have a successor: a rare match costs several
+/// short reads, never one long one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page<T, C> {
+    pub items: Vec<T>,
+    pub next: Option<C>,
+}
+
+/// Which dead letters to act upon.
+#[derive(Debug, Clone)]
+pub enum Selection {
+    Ids(Vec<DeliveryId>),
+    Filter(DeliveryFilter),
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Replay {
+    /// The replayed delivery's new TTL; its message's own if absent.
+    pub ttl_s: Option<u32>,
+    /// At most this many become due per second; all at once if absent.
+    pub rate_per_s: Option<f64>,
+    pub retry: Option<RetryPolicy>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cancelled {
+    pub cancelled: u64,
+    /// Being sent at this moment: what is under way ends as it will and is not tried again.
+    pub in_flight: u64,
+    /// Already final.
+    pub already_final: u64,
+}
+
+/// Maintained, never counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub messages: u64,
+    pub states: BTreeMap<State, u64>,
+    pub dead: BTreeMap<DeadReason, u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneDepth {
+    pub id: LaneId,
+    pub key: Arc<LaneKey>,
+    pub pending: u64,
+    pub in_flight: u64,
+    pub next_due: Option<Timestamp>,
+}
+
+#[async_trait]
+pub trait Ledger: Send + Sync {
+    /// `tenant` limits what can be seen; `None` sees all.
+    async fn message(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<MessageView>>;
+
+    /// The stored body, while it is kept.
+    async fn content(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Arc<str>>>;
+
+    async fn delivery(
+        &self,
+        tenant: Option<&TenantId>,
+        id: DeliveryId,
+    ) -> StoreResult<Option<Delivery>>;
+
+    async fn deliveries(&self, filter: DeliveryFilter) -> StoreResult<Page<Delivery, DeliveryId>>;
+
+    /// Deliveries in state `Failed`, newest first.
+    async fn dead_letters(&self, filter: DeliveryFilter)
+    -> StoreResult<Page<Delivery, DeliveryId>>;
+
+    /// Puts dead letters back into the queue with their attempts reset; answers how many.
+    async fn replay(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        how: Replay,
+    ) -> StoreResult<u64>;
+
+    /// Gives dead letters up for good: body and address are erased, the history stays, the delivery
+    /// no longer counts as a dead letter to act upon. Answers how many.
+    async fn discard(&self, tenant: Option<&TenantId>, which: Selection) -> StoreResult<u64>;
+
+    /// Cancels what is not yet sent of a message; `None` if there is no such message.
+    async fn cancel(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Cancelled>>;
+
+    async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts>;
+
+    /// The deepest lanes first, at most `limit`.
+    async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>>;
+
+    /// When the oldest pending delivery was accepted.
+    async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>>;
+
+    /// Forgets final deliveries (dead letters not discarded excepted) and their messages older than
+    /// `keep`, dedup keys outside their window, and strikes that are [too
+    /// old](crate::policy::strikes::KEPT). Bounded work per call; answers how many
+    /// deliveries went, 0 when there is nothing left to do.
+    async fn prune(&self, keep: Duration) -> StoreResult<u64>;
+}

@@ -1,0 +1,248 @@
+//! The queue: what is taken in, leased and settled. Knows nothing of people's questions; that is the
+//! ledger's part.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::StoreResult;
+use crate::model::address::{AddressHash, Target};
+use crate::model::delivery::{AttemptRecord, DeadReason, State};
+use crate::model::id::{AddressId, DeliveryId, MessageId};
+use crate::model::lane::{LaneId, LaneKey};
+use crate::model::message::{Envelope, Message, TenantId};
+use crate::model::time::Timestamp;
+use crate::policy::backoff::RetryPolicy;
+use crate::policy::strikes::{Strike, Struck};
+
+/// A key under which a second message is a repeat of the first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DedupKey {
+    /// Hash of tenant and key.
+    pub key: [u8; 16],
+    /// Hash of what was asked for: the same key with another fingerprint is a conflict.
+    pub fingerprint: [u8; 16],
+    pub window: Duration,
+}
+
+/// A message as it comes from the gate. The store gives it its id and its times.
+#[derive(Debug, Clone)]
+pub struct NewMessage {
+    pub tenant: TenantId,
+    pub class: Arc<str>,
+    pub ttl_s: u32,
+    /// Not before; the TTL counts from here.
+    pub send_at: Option<Timestamp>,
+    pub envelope: Envelope,
+    pub content: Arc<str>,
+    pub dedup: Option<DedupKey>,
+    /// At least one.
+    pub deliveries: Vec<NewDelivery>,
+}
+
+#[derive(Debug, Clone)]
+pub struct NewDelivery {
+    pub lane: Arc<LaneKey>,
+    pub target: Arc<Target>,
+    pub hash: AddressHash,
+    pub recipient: Option<Arc<str>>,
+    pub address: Option<AddressId>,
+    /// When the address was registered, where that is known.
+    pub address_since: Option<Timestamp>,
+    /// Where else it may go, in order (see [`Change::Redirect`]).
+    pub alternatives: Vec<Alternative>,
+}
+
+/// Another place that a delivery may go to instead of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alternative {
+    pub lane: Arc<LaneKey>,
+    pub target: Arc<Target>,
+    pub hash: AddressHash,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<AddressId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address_since: Option<Timestamp>,
+}
+
+/// What became of one message at the store's door.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    Accepted {
+        message: MessageId,
+        deliveries: Vec<DeliveryId>,
+    },
+    /// The same key and fingerprint were seen inside the window: the first answer again.
+    Duplicate {
+        message: MessageId,
+        deliveries: Vec<DeliveryId>,
+    },
+    /// The same key with another fingerprint.
+    Conflict {
+        message: MessageId,
+    },
+}
+
+/// Why a leased delivery is not to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Halt {
+    AddressGone,
+    /// Its message was cancelled while an attempt was under way whose end is not known.
+    Cancelled,
+}
+
+/// The right to attempt a delivery until the lease ends.
+#[derive(Debug, Clone)]
+pub struct Leased {
+    pub delivery: DeliveryId,
+    /// The fencing token: a settlement with an older one is refused.
+    pub token: u64,
+    pub message: Arc<Message>,
+    pub target: Arc<Target>,
+    pub hash: AddressHash,
+    pub address_since: Option<Timestamp>,
+    /// Attempts so far that count.
+    pub attempts: u32,
+    /// Attempts so far, all of them.
+    pub tries: u32,
+    /// The wait before this attempt, for decorrelated jitter.
+    pub last_delay: Duration,
+    /// The delivery's own deadline: its message's, or what a replay set.
+    pub expires_at: Timestamp,
+    /// A policy that a replay set for this delivery alone.
+    pub retry: Option<RetryPolicy>,
+    pub halt: Option<Halt>,
+    /// How often in a row it was in flight when the store went away without a word. A clean end does
+    /// not count, and whoever ended an attempt since starts anew.
+    pub crashes: u32,
+    /// An attempt left (see [`Queue::start`]) and its end is not known.
+    pub started: bool,
+    /// Where else it may go, in order.
+    pub alternatives: Vec<Alternative>,
+    /// What its address was blamed for since it last worked. Empty for nearly all.
+    pub strikes: Vec<Strike>,
+}
+
+/// What a decision changes, to be written down.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// Final: `Sent`, `Expired`, `Cancelled` or `Suppressed`.
+    Finish(State),
+    /// Final: the address is gone; so is everything else queued for it. Endpoint and keys are
+    /// erased, the hash stays.
+    Gone,
+    /// Final: to the dead letters.
+    DeadLetter(DeadReason),
+    /// Due again after a while.
+    Retry { after: Duration },
+    /// Due again after a while; waits for something that is not the message's fault.
+    Park { after: Duration },
+    /// Give the lease back; nothing happened.
+    Release,
+    /// To the first of its alternatives, which is then its own place: due at once, with its history
+    /// and its attempts reset. Parked for a minute if there is none.
+    Redirect,
+}
+
+/// The durable write of a decision.
+#[derive(Debug, Clone)]
+pub struct Settlement {
+    pub delivery: DeliveryId,
+    pub token: u64,
+    /// What was tried under this lease, in order: often one, more where an attempt went again at
+    /// once, none where nothing was sent.
+    pub attempts: Vec<AttemptRecord>,
+    pub change: Change,
+    pub learned: Learned,
+}
+
+/// What an attempt taught about its address, written down with its settlement. That a delivery is
+/// `Sent` clears what its address was blamed for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Learned {
+    /// Counted by the store, by its clock.
+    pub strike: Option<Struck>,
+    /// The target with more than was known of it, for an address that is registered.
+    pub target: Option<Arc<Target>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    Done,
+    /// The lease had ended and the delivery moved on without it; nothing was written.
+    Fenced,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyLane {
+    pub id: LaneId,
+    pub key: Arc<LaneKey>,
+    /// When its first delivery became due.
+    pub due_at: Timestamp,
+}
+
+/// What is pending.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    pub deliveries: u64,
+    /// Of bodies, each counted once per message, and of addresses.
+    pub bytes: u64,
+}
+
+#[async_trait]
+pub trait Queue: Send + Sync {
+    /// Takes messages in: message, deliveries and dedup key, atomic per message, all of them durable
+    /// on return. One admission each, in order. A key repeated within the batch counts too.
+    async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>>;
+
+    /// What `accept` would say to a message with each of these keys, if it was seen inside its window:
+    /// a duplicate or a conflict. Takes nothing in; costs about as much as an accept.
+    async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>>;
+
+    /// Why new work is refused at present, if it is known to be.
+    fn takes_work(&self) -> StoreResult<()> {
+        Ok(())
+    }
+
+    /// Lanes with something due now, longest due first, at most `limit`; none that is set aside.
+    async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>>;
+
+    /// Leases up to `max` due deliveries of a lane, in order of due time.
+    async fn lease(&self, lane: LaneId, max: usize, duration: Duration)
+    -> StoreResult<Vec<Leased>>;
+
+    /// Leases up to `max` pending deliveries whose expiry has passed, the longest expired first,
+    /// whatever their lane's state and whenever they are due. Costs nothing while there are none. Fewer
+    /// than `max` means that there are no more at this moment. Whoever calls it is woken for the next.
+    async fn lease_expired(
+        &self,
+        max: usize,
+        duration: Duration,
+    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>>;
+
+    /// Writes decisions down: state and ledger entry, atomic each, fenced. One answer each, in order.
+    /// Whatever would try again of a message that was cancelled meanwhile becomes `Cancelled`.
+    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>>;
+
+    /// Notes that an attempt of each is about to leave, durable on return, until it is settled. For
+    /// those who must not send twice: costs a write. False where the lease is no longer good or the
+    /// message was cancelled.
+    async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>>;
+
+    /// Returns when something became due since the last `ready_lanes` (by arrival or by time), about
+    /// when something expires for those who take it with `lease_expired`, or after `at_most`. What was already due then does not wake.
+    async fn wait_for_work(&self, at_most: Duration);
+
+    /// What is pending now, of one tenant or of all. Maintained: asking costs nothing.
+    fn load(&self, tenant: Option<&TenantId>) -> Load;
+
+    /// Until then the lane is not ready and wakes nobody, whatever arrives in it; its end does. A
+    /// later call sets another end. Costs nothing per round, however many are set aside. Forgotten
+    /// by a restart.
+    fn set_aside(&self, lane: LaneId, until: Timestamp);
+
+    /// Ends that early, for one lane or for all.
+    fn bring_back(&self, lane: Option<LaneId>);
+}
