@@ -4,6 +4,7 @@
 //! does not queue, does not retry and does not decide what follows from an outcome.
 
 pub mod accounts;
+pub mod address;
 mod deliver;
 mod error;
 
@@ -17,13 +18,14 @@ pub mod chat;
 pub mod email;
 pub mod fcm;
 pub mod http;
-pub mod intake;
 pub mod pool;
 pub mod preview;
+pub mod registry;
 pub mod sms;
 pub mod webhook;
 pub mod webpush;
 
+pub use address::NetworkPolicy;
 pub use apns::ApnsChannel;
 pub use chat::ChatChannel;
 pub use deliver::Wiring;

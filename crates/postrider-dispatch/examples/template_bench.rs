@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use postrider_channels::intake::{self, NetworkPolicy};
+use postrider_channels::{NetworkPolicy, registry};
 use postrider_core::{Class, TenantId};
 use postrider_dispatch::template::{Shelf, Source, Template, Templates};
 use postrider_dispatch::{Gate, Limits, Policies, Policy, Submission};
@@ -41,8 +41,14 @@ fn gate() -> Gate {
     templates.replace(shelf);
     let policies = Policies::new(Policy::new(Class::built_in(), Limits::default()));
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    Gate::new(store, intake::all(NetworkPolicy::default()), policies, b"hash key", clock)
-        .with_templates(Arc::new(templates))
+    Gate::new(
+        store,
+        registry::intakes_without_accounts(NetworkPolicy::default()),
+        policies,
+        b"hash key",
+        clock,
+    )
+    .with_templates(Arc::new(templates))
 }
 
 #[tokio::main(flavor = "current_thread")]

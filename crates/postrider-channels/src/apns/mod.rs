@@ -5,6 +5,7 @@
 
 mod account;
 mod answer;
+mod intake;
 mod key;
 mod probe;
 pub(crate) mod render;
@@ -22,6 +23,7 @@ use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
 
 pub use account::ApnsAccount;
+pub use intake::ApnsIntake;
 pub use sender::Sender;
 
 use crate::accounts::{Account, AccountConfig, Accounts};

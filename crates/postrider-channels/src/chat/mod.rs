@@ -2,6 +2,7 @@
 //! webhook's URL is address and credential in one. Reads no chat and follows no redirect.
 
 mod flavour;
+mod intake;
 mod limits;
 mod render;
 
@@ -14,6 +15,7 @@ use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, T
 use serde_json::Value;
 
 pub use flavour::{Flavour, Flavours};
+pub use intake::ChatIntake;
 pub(crate) use limits::flaw;
 pub(crate) use render::render;
 

@@ -9,13 +9,13 @@ use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 
 use super::dkim::DkimKey;
+use super::intake::{check_line, check_unsubscribe, normalise};
 use super::sendgrid::SendGrid;
 use super::ses::Ses;
 use super::settings::{Carrier, DkimSettings, EmailSettings, Sender};
 use super::smtp::{Relay, RelayConfig, SmtpTls};
 use crate::accounts::{Check, Checked, Material, SecretRef, needs};
-use crate::intake::NetworkPolicy;
-use crate::intake::email::{check_line, check_unsubscribe, normalise};
+use crate::address::NetworkPolicy;
 
 /// What `[accounts.NAME]` with `channel = "email"` holds beside what all accounts have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@
 mod account;
 mod answer;
 mod check;
+mod intake;
 mod oauth;
 mod probe;
 pub(crate) mod render;
@@ -22,6 +23,7 @@ use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, T
 use serde_json::{Map, Value};
 
 pub use account::FcmAccount;
+pub use intake::FcmIntake;
 
 use crate::accounts::{Account, AccountConfig, Accounts, Material};
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};

@@ -3,6 +3,7 @@
 
 mod body;
 mod credentials;
+mod intake;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use async_trait::async_trait;
 use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
 
 pub use credentials::{Credentials, EnvAndFiles};
+pub use intake::HttpIntake;
 
 use crate::deliver::{self, Ended, Protocol, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};
@@ -118,7 +120,7 @@ impl HttpChannel {
             headers.insert(TRACEPARENT, trace);
         }
         if let Some(reference) = credential {
-            let origin = crate::intake::origin(attempt.target.place());
+            let origin = crate::address::origin(attempt.target.place());
             let (name, mut value) =
                 self.credentials.header(reference, &origin).ok_or_else(|| {
                     let detail = "the credential that this request refers to is not here, or \

@@ -4,6 +4,7 @@
 
 mod account;
 mod form;
+mod intake;
 mod probe;
 mod reading;
 mod render;
@@ -21,6 +22,7 @@ use postrider_core::{
 
 pub use account::{SmsAccount, SmsProvider};
 pub use form::{Fields, Form, Format, GatewayAuth};
+pub use intake::SmsIntake;
 pub use reading::AnswerShape;
 pub use render::render;
 

@@ -2,6 +2,7 @@
 //! that is valid. Follows no redirect.
 
 mod body;
+mod intake;
 mod sign;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use postrider_core::{
     Timestamp,
 };
 
+pub use intake::WebhookIntake;
 pub use sign::{Secret, sign};
 
 use crate::deliver::{self, Ended, Protocol, Wiring, ended, misconfigured};

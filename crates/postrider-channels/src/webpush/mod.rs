@@ -3,6 +3,7 @@
 //! Never reuses an encrypted body, never rebuilds an endpoint, never follows a redirect.
 
 mod encrypt;
+mod intake;
 mod keys;
 mod render;
 mod service;
@@ -20,6 +21,7 @@ use postrider_core::{
 use serde::{Deserialize, Serialize};
 
 pub use encrypt::{EncryptError, Padding, Plain, encrypt_batch};
+pub use intake::WebpushIntake;
 pub use keys::{SubscriptionKeys, VapidKey, VapidSubject};
 pub use render::{PLAINTEXT_MAX, plaintext_len, render};
 pub use vapid::{Token, Tokens};

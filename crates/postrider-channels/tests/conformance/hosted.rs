@@ -39,7 +39,7 @@ impl PerOrigin {
     }
 
     pub(crate) fn lead_to(&self, url: &str) {
-        *self.origin.lock().unwrap() = postrider_channels::intake::origin(url).to_string();
+        *self.origin.lock().unwrap() = postrider_channels::address::origin(url).to_string();
     }
 
     pub(crate) async fn get(&self) -> Arc<dyn Channel> {

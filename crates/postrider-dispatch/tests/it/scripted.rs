@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use postrider_channels::intake::{self, NetworkPolicy};
+use postrider_channels::{NetworkPolicy, registry};
 use postrider_core::model::outcome::Terms;
 use postrider_core::ports::store::{Admission, Ledger, Store, StoreError};
 use postrider_core::{
@@ -139,7 +139,13 @@ pub(crate) struct World {
 
 fn gate(store: &Arc<MemoryStore>, policies: &Arc<Policies>, clock: &Arc<ManualClock>) -> Gate {
     let policy = NetworkPolicy::default();
-    Gate::new(store.clone(), intake::all(policy), policies.clone(), b"hash key", clock.clone())
+    Gate::new(
+        store.clone(),
+        registry::intakes_without_accounts(policy),
+        policies.clone(),
+        b"hash key",
+        clock.clone(),
+    )
 }
 
 impl World {

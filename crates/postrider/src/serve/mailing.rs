@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use postrider_channels::accounts::health::AccountHealth;
 use postrider_channels::accounts::{AccountBook, AccountConfig, Accounts};
-use postrider_channels::email::{EmailAccount, EmailSettings};
-use postrider_channels::intake::{ChatIntake, EmailIntake, NetworkPolicy, Serves, SmsIntake};
-use postrider_channels::sms::{SmsAccount, SmsSettings};
-use postrider_channels::{ChatChannel, EmailChannel, Pool, SmsChannel, Wiring};
+use postrider_channels::address::Serves;
+use postrider_channels::chat::ChatIntake;
+use postrider_channels::email::{EmailAccount, EmailIntake, EmailSettings};
+use postrider_channels::sms::{SmsAccount, SmsIntake, SmsSettings};
+use postrider_channels::{ChatChannel, EmailChannel, NetworkPolicy, Pool, SmsChannel, Wiring};
 use postrider_core::{Channel, ChannelKind, Clock, Intake, TenantId};
 
 use crate::config::{Config, accounts};

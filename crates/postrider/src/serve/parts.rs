@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use postrider_channels::intake::{self, NetworkPolicy};
 use postrider_channels::{
     EnvAndFiles, HttpChannel, Pool, PoolConfig, Tables, WebPushChannel, WebPushConfig,
     WebhookChannel, Wiring,
 };
+use postrider_channels::{NetworkPolicy, registry};
 use postrider_core::policy::classify::Table;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::ports::store::Store;
@@ -64,7 +64,7 @@ pub(super) fn intakes(
         allow_private_targets: config.network.allow_private_targets,
         allow_plain_http: config.network.allow_plain_http,
     };
-    let mut intakes = intake::all(policy);
+    let mut intakes = registry::intakes_without_accounts(policy);
     intakes.extend(mailing.intakes(config, policy));
     intakes.extend(pushing.intakes());
     intakes

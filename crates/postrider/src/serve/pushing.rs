@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use postrider_channels::accounts::AccountBook;
 use postrider_channels::accounts::health::AccountHealth;
-use postrider_channels::intake::{ApnsIntake, FcmIntake};
+use postrider_channels::apns::ApnsIntake;
+use postrider_channels::fcm::FcmIntake;
 use postrider_channels::{ApnsChannel, FcmChannel, Wiring};
 use postrider_core::{Channel, ChannelKind, Intake};
 

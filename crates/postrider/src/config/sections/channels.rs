@@ -115,7 +115,7 @@ fn credential(entry: &str) -> Option<(String, String)> {
     let known = ["env:", "file:"]
         .iter()
         .any(|kind| reference.strip_prefix(kind).is_some_and(|rest| !rest.is_empty()));
-    let normal = postrider_channels::intake::origin(origin);
+    let normal = postrider_channels::address::origin(origin);
     (known && origin.contains("://") && *normal == *origin.trim_end_matches('/'))
         .then(|| (reference.to_owned(), normal.to_string()))
 }

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{NetworkPolicy, check_url, is_blank, origin, read};
-use crate::chat::{Flavours, flaw};
+use super::{Flavours, flaw};
+use crate::address::{NetworkPolicy, check_url, is_blank, origin, read};
 
 /// More than any of the services takes.
 const PAYLOAD_MAX: usize = 256 * 1024;
@@ -70,7 +70,7 @@ impl Intake for ChatIntake {
     }
 
     fn ttl_s_max(&self) -> u32 {
-        super::TTL_S_MAX
+        crate::address::TTL_S_MAX
     }
 }
 

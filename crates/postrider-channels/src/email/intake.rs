@@ -8,8 +8,8 @@ use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
 use serde::Deserialize;
 use url::Host;
 
-use super::{NetworkPolicy, Serves, check_url, is_blank, read};
-use crate::email::is_atext;
+use super::is_atext;
+use crate::address::{NetworkPolicy, Serves, check_url, is_blank, read};
 
 const LOCAL_MAX: usize = 64;
 const ADDRESS_MAX: usize = 254;
@@ -115,7 +115,7 @@ impl Intake for EmailIntake {
     }
 
     fn ttl_s_max(&self) -> u32 {
-        super::TTL_S_MAX
+        crate::address::TTL_S_MAX
     }
 }
 
@@ -143,7 +143,7 @@ impl EmailIntake {
 }
 
 /// A URL that can stand in `List-Unsubscribe`: https (RFC 8058), short, and no way out of its brackets.
-pub fn check_unsubscribe(field: &str, url: &str, policy: NetworkPolicy) -> Result<(), FieldError> {
+pub(super) fn check_unsubscribe(field: &str, url: &str, policy: NetworkPolicy) -> Result<(), FieldError> {
     let allowed =
         "an https:// URL of at most 900 printable ASCII characters without < > , or blanks";
     if url.len() > UNSUBSCRIBE_MAX {
@@ -181,7 +181,7 @@ fn wrong_address(field: &str, found: &'static str) -> FieldError {
 
 /// The address with its domain in the one spelling that servers compare. The error says what is
 /// wrong and never repeats the address.
-pub fn normalise(address: &str, allow_local: bool) -> Result<String, &'static str> {
+pub(super) fn normalise(address: &str, allow_local: bool) -> Result<String, &'static str> {
     if address.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err("a blank, line break or control character");
     }

@@ -7,9 +7,9 @@ use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
 use serde::Deserialize;
 
-use super::{read, shown};
+use super::{Project, render};
 use crate::accounts::Accounts;
-use crate::fcm::{Project, render};
+use crate::address::{read, shown};
 
 pub struct FcmIntake {
     accounts: Arc<Accounts<Project>>,
@@ -81,7 +81,7 @@ impl Intake for FcmIntake {
     }
 
     fn ttl_s_max(&self) -> u32 {
-        super::TTL_S_MAX
+        crate::address::TTL_S_MAX
     }
 }
 

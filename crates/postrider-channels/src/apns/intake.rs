@@ -7,9 +7,9 @@ use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId, policy::ttl};
 use serde::Deserialize;
 
-use super::{read, shown};
+use super::{Sender, render};
 use crate::accounts::Accounts;
-use crate::apns::{Sender, render};
+use crate::address::{read, shown};
 
 pub struct ApnsIntake {
     accounts: Arc<Accounts<Sender>>,

@@ -10,8 +10,8 @@ use postrider_core::model::json_fields::object;
 use postrider_core::{ChannelKind, FieldError, Intake, KeyId, Target};
 use serde::Deserialize;
 
-use super::{NetworkPolicy, check_url, origin, read, shown};
-use crate::webpush::{PLAINTEXT_MAX, plaintext_len};
+use super::{PLAINTEXT_MAX, plaintext_len};
+use crate::address::{NetworkPolicy, check_url, origin, read, shown};
 
 pub struct WebpushIntake {
     policy: NetworkPolicy,
@@ -134,7 +134,7 @@ impl Intake for WebpushIntake {
     }
 
     fn ttl_s_max(&self) -> u32 {
-        super::TTL_S_MAX
+        crate::address::TTL_S_MAX
     }
 }
 

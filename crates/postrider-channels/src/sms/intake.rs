@@ -6,8 +6,8 @@ use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
 use serde::Deserialize;
 
-use super::{Serves, is_blank, read};
-use crate::sms::render;
+use super::render;
+use crate::address::{Serves, is_blank, read};
 
 /// What gateways take at the most.
 const TEXT_MAX: usize = 1_600;
@@ -76,7 +76,7 @@ impl Intake for SmsIntake {
     }
 
     fn ttl_s_max(&self) -> u32 {
-        super::TTL_S_MAX
+        crate::address::TTL_S_MAX
     }
 }
 

@@ -8,7 +8,7 @@ use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target};
 use serde::Deserialize;
 
-use super::{NetworkPolicy, check_url, origin, read};
+use crate::address::{NetworkPolicy, check_url, origin, read};
 
 pub struct WebhookIntake {
     policy: NetworkPolicy,
@@ -71,7 +71,7 @@ impl Intake for WebhookIntake {
     }
 
     fn ttl_s_max(&self) -> u32 {
-        super::TTL_S_MAX
+        crate::address::TTL_S_MAX
     }
 }
 

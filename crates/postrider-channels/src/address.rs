@@ -1,30 +1,12 @@
-//! What each channel knows at the gate: how an address is written, what could never be delivered.
-//! Pure; host names are resolved and checked again when a connection is opened.
-
-mod apns;
-mod chat;
-pub mod email;
-mod fcm;
-mod http;
-mod sms;
-mod webhook;
-mod webpush;
+//! Checks of addresses that several channels share: URLs, origins, blank text.
+//! Pure; a host name is resolved and checked again when a connection is opened.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use postrider_core::{FieldError, Intake, TenantId, model::json_fields};
+use postrider_core::{FieldError, TenantId, model::json_fields};
 use serde::Deserialize;
 use url::{Host, Url};
-
-pub use apns::ApnsIntake;
-pub use chat::ChatIntake;
-pub use email::EmailIntake;
-pub use fcm::FcmIntake;
-pub use http::HttpIntake;
-pub use sms::SmsIntake;
-pub use webhook::WebhookIntake;
-pub use webpush::WebpushIntake;
 
 use crate::pool::{Origin, is_public};
 
@@ -40,21 +22,12 @@ pub struct NetworkPolicy {
 /// Whether a tenant has an account to send with.
 pub type Serves = Arc<dyn Fn(&TenantId) -> bool + Send + Sync>;
 
-/// The intakes of the channels that need no account.
-pub fn all(policy: NetworkPolicy) -> Vec<Arc<dyn Intake>> {
-    vec![
-        Arc::new(WebpushIntake::new(policy)),
-        Arc::new(WebhookIntake::new(policy)),
-        Arc::new(HttpIntake::new(policy)),
-    ]
-}
-
 /// The longest TTL of channels whose provider sets no limit of its own: 28 days.
-const TTL_S_MAX: u32 = 2_419_200;
+pub(crate) const TTL_S_MAX: u32 = 2_419_200;
 const URL_MAX: usize = 2_048;
 
 /// Checks a URL as far as that goes without a name server. Never repeats the URL: it is a secret.
-fn check_url(field: &str, text: &str, policy: NetworkPolicy) -> Result<Url, FieldError> {
+pub(crate) fn check_url(field: &str, text: &str, policy: NetworkPolicy) -> Result<Url, FieldError> {
     let wrong = |found: &str, allowed: &str| Err(FieldError::new(field, found, allowed));
     if text.len() > URL_MAX {
         return wrong(&format!("{} bytes", text.len()), "at most 2048 bytes");
@@ -140,18 +113,21 @@ pub fn origin(url: &str) -> Arc<str> {
 }
 
 /// An address as a caller wrote it.
-fn read<'de, T: Deserialize<'de>>(address: &'de str, fields: &str) -> Result<T, Vec<FieldError>> {
+pub(crate) fn read<'de, T: Deserialize<'de>>(
+    address: &'de str,
+    fields: &str,
+) -> Result<T, Vec<FieldError>> {
     json_fields::read(address, fields).map_err(|error| vec![error])
 }
 
 /// At most so much of a caller's word as is needed to recognise it; for what is no secret.
-fn shown(word: &str) -> String {
+pub(crate) fn shown(word: &str) -> String {
     let plain = word.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
     plain.take(32).collect()
 }
 
-/// Text that nothing is said by.
-fn is_blank(text: &str) -> bool {
+/// Blank text.
+pub(crate) fn is_blank(text: &str) -> bool {
     text.chars().all(|c| c.is_whitespace() || c.is_control())
 }
 

@@ -8,7 +8,7 @@ use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, Intake, Target};
 use serde::Deserialize;
 
-use super::{NetworkPolicy, check_url, origin, read, shown};
+use crate::address::{NetworkPolicy, check_url, origin, read, shown};
 
 pub struct HttpIntake {
     policy: NetworkPolicy,
@@ -106,7 +106,7 @@ impl Intake for HttpIntake {
     }
 
     fn ttl_s_max(&self) -> u32 {
-        super::TTL_S_MAX
+        crate::address::TTL_S_MAX
     }
 }
 
