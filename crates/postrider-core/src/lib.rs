@@ -10,7 +10,7 @@ pub use model::address::{Address, AddressHash, AddressStatus, ChannelKind, Targe
 pub use model::class::Class;
 pub use model::delivery::{AttemptRecord, DeadReason, Delivery, State};
 pub use model::id::{AddressId, DeliveryId, IdSource, KeyId, MessageId};
-pub use model::lane::{Hold, LaneId, LaneKey, LaneState};
+pub use model::lane::{Gate, LaneId, LaneKey, LaneState};
 pub use model::message::{Message, TenantId};
 pub use model::outcome::{Outcome, Report, Scope};
 pub use model::time::{Clock, Timestamp};

@@ -12,7 +12,7 @@ use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::strikes::StrikeRules;
 use postrider_core::ports::store::{Leased, ReadyLane, Store, StoreError};
 use postrider_core::{
-    Channel, ChannelKind, Class, Clock, Hold, LaneId, LaneKey, LaneState, TenantId, Timestamp,
+    Channel, ChannelKind, Class, Clock, Gate, LaneId, LaneKey, LaneState, TenantId, Timestamp,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -204,7 +204,7 @@ impl Served {
             LaneState::Ready => (None, None),
         };
         if refusal.of_provider {
-            let rest = Rest::Full { until, shut: on == Some(Hold::Breaker) };
+            let rest = Rest::Full { until, shut: on == Some(Gate::Breaker) };
             return Self { leased: 0, rest, waits: None };
         }
         Self { leased: 0, rest: Rest::Left, waits: until.or(Some(Timestamp::MAX)) }

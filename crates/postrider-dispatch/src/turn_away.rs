@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_core::model::class::WhenOpen;
 use postrider_core::policy::decide::when_shut;
 use postrider_core::ports::store::Leased;
-use postrider_core::{Class, Hold, LaneKey, LaneState};
+use postrider_core::{Class, Gate, LaneKey, LaneState};
 
 use crate::launch::{Bench, change_of, may_be_sent};
 
@@ -22,7 +22,7 @@ pub(crate) fn leaves(class: &Class, held: LaneState) -> bool {
         LaneState::Ready => return false,
     };
     class.when_open != WhenOpen::Wait
-        && matches!(on, Hold::Breaker | Hold::Credential | Hold::MassGone)
+        && matches!(on, Gate::Breaker | Gate::Credential | Gate::MassGone)
 }
 
 /// Ends the lease of each as its class says.

@@ -22,7 +22,7 @@ use postrider_core::policy::account::{self, Candidate, Choice, Epochs, Held, Sta
 use postrider_core::policy::breaker::{BreakerPolicy, Turn};
 use postrider_core::policy::limiter::Rate;
 use postrider_core::{
-    Attempt, ChannelKind, Clock, Hold, Outcome, Report, Scope, TenantId, Timestamp,
+    Attempt, ChannelKind, Clock, Gate, Outcome, Report, Scope, TenantId, Timestamp,
 };
 
 pub use material::Material;
@@ -250,7 +250,7 @@ impl<C> Chosen<'_, C> {
         report
     }
 
-    fn tell(&self, turn: Option<(Hold, Turn)>, report: &Report) {
+    fn tell(&self, turn: Option<(Gate, Turn)>, report: &Report) {
         let (channel, account) = (self.accounts.kind.name(), &*self.account.name);
         let code = report.code.as_deref().unwrap_or_default();
         match turn {

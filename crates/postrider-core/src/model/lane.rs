@@ -30,14 +30,14 @@ impl fmt::Display for LaneKey {
     }
 }
 
-/// Each with the name of its gate, so that none is missing from the list of all.
-macro_rules! holds {
+/// Writes each gate once, with the name that users see.
+macro_rules! gates {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// What can keep a lane from being worked on, in the order in which it is asked.
+        /// A check that can hold a lane, in the order in which they are asked.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Hold { $($(#[$doc])* $variant,)* }
+        pub enum Gate { $($(#[$doc])* $variant,)* }
 
-        impl Hold {
+        impl Gate {
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
             pub fn name(self) -> &'static str {
@@ -47,7 +47,7 @@ macro_rules! holds {
     };
 }
 
-holds! {
+gates! {
     /// An operator paused the tenant.
     TenantPaused = "tenant not paused",
     /// An operator paused the lane.
@@ -80,12 +80,12 @@ pub enum LaneState {
     Ready,
     /// Until a known time.
     Waiting {
-        on: Hold,
+        on: Gate,
         until: Timestamp,
     },
     /// Until something happens.
     Blocked {
-        on: Hold,
+        on: Gate,
     },
 }
 

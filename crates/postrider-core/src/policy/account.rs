@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::model::lane::Hold;
+use crate::model::lane::Gate;
 use crate::model::outcome::{Outcome, Scope};
 use crate::model::time::Timestamp;
 use crate::policy::breaker::{Barred, Breaker, BreakerPolicy, Turn};
@@ -32,7 +32,7 @@ pub struct Standing {
 /// Why an account cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    pub by: Hold,
+    pub by: Gate,
     pub until: Timestamp,
 }
 
@@ -56,34 +56,34 @@ impl Standing {
     /// Whether it could be used now, or within a [`SHORT_WAIT`]. Takes nothing.
     pub fn ready(&mut self, now: Timestamp) -> Result<(), Held> {
         if let Some(until) = self.pause.until(now) {
-            return Err(Held { by: Hold::RetryAfter, until });
+            return Err(Held { by: Gate::RetryAfter, until });
         }
         let held = |by, barred| match barred {
             Barred::Until(until) => Held { by, until },
             Barred::Probing | Barred::Forced => Held { by, until: now + PROBE_PAUSE },
         };
-        self.breaker.may_pass(now).map_err(|b| held(Hold::Breaker, b))?;
-        self.credential.may_pass(now).map_err(|b| held(Hold::Credential, b))?;
+        self.breaker.may_pass(now).map_err(|b| held(Gate::Breaker, b))?;
+        self.credential.may_pass(now).map_err(|b| held(Gate::Credential, b))?;
         let Some(quota) = &mut self.quota else { return Ok(()) };
         if quota.available(1, now) > 0 {
             return Ok(());
         }
         let until = quota.next(now);
         let is_near = until.since(now) <= SHORT_WAIT;
-        if is_near { Ok(()) } else { Err(Held { by: Hold::RateLimit, until }) }
+        if is_near { Ok(()) } else { Err(Held { by: Gate::RateLimit, until }) }
     }
 
     /// Takes the right to one call, and says when it may be made. Its end is to be
     /// [reported](Self::report), or it is to be [handed back](Self::hand_back).
     pub fn take(&mut self, now: Timestamp) -> Result<(Epochs, Timestamp), Held> {
         self.ready(now)?;
-        let at_once = Held { by: Hold::Breaker, until: now + PROBE_PAUSE };
+        let at_once = Held { by: Gate::Breaker, until: now + PROBE_PAUSE };
         let breaker = self.breaker.admit(1, now).map_err(|_| at_once)?;
         let credential = match self.credential.admit(1, now) {
             Ok(permit) => permit,
             Err(_) => {
                 self.breaker.hand_back(1, breaker.epoch);
-                return Err(Held { by: Hold::Credential, ..at_once });
+                return Err(Held { by: Gate::Credential, ..at_once });
             }
         };
         let at = self.quota.as_mut().map_or(now, |quota| {
@@ -118,7 +118,7 @@ impl Standing {
         epochs: Epochs,
         now: Timestamp,
         roll: f64,
-    ) -> Option<(Hold, Turn)> {
+    ) -> Option<(Gate, Turn)> {
         // A stale token is no refusal yet: the new one decides.
         let signal = match outcome {
             Outcome::ResignOnce => Signal::Nothing,
@@ -138,9 +138,9 @@ impl Standing {
         let breaker = self.breaker.report(signal, epochs.breaker, now, roll);
         let told = |by| move |turn| (by, turn);
         credential
-            .map(told(Hold::Credential))
+            .map(told(Gate::Credential))
             .into_iter()
-            .chain(breaker.map(told(Hold::Breaker)))
+            .chain(breaker.map(told(Gate::Breaker)))
             .find(|(_, turn)| !matches!(turn, Turn::Eased))
     }
 
@@ -163,7 +163,7 @@ pub fn is_the_account_s(outcome: &Outcome) -> bool {
 /// one that is open. It says nothing about the message, so it is not to be counted. A call of which
 /// nobody knows whether it was taken is never one: repeating it is another matter.
 pub fn is_outage(outcome: &Outcome, status: Option<u16>, held: Option<Held>) -> bool {
-    let by_breaker = held.is_some_and(|held| held.by == Hold::Breaker);
+    let by_breaker = held.is_some_and(|held| held.by == Gate::Breaker);
     let answered = matches!(outcome, Outcome::RetryBackoff { .. } | Outcome::RetryAfter { .. });
     by_breaker && answered && Signal::of(outcome, status).is_failure()
 }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn candidate(priority: u16, cost: f64, ready: bool) -> Candidate {
-        let held = Held { by: Hold::Breaker, until: NOW };
+        let held = Held { by: Gate::Breaker, until: NOW };
         Candidate { priority, cost, ready: if ready { Ok(()) } else { Err(held) } }
     }
 
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn where_none_is_ready_the_first_to_come_back_is_waited_for() {
-        let held = |s: u64| Held { by: Hold::RateLimit, until: NOW + Duration::from_secs(s) };
+        let held = |s: u64| Held { by: Gate::RateLimit, until: NOW + Duration::from_secs(s) };
         let list = [9, 4, 7].map(|s| Candidate { priority: 0, cost: 0.0, ready: Err(held(s)) });
         assert_eq!(choose(&list), Choice::Wait(held(4)));
     }
@@ -243,12 +243,12 @@ mod tests {
     fn a_refused_credential_a_spent_quota_and_an_open_breaker_each_hold_an_account() {
         let mut refused = standing();
         end(&mut refused, &Outcome::Config, 403);
-        assert_eq!(refused.ready(NOW).unwrap_err().by, Hold::Credential);
+        assert_eq!(refused.ready(NOW).unwrap_err().by, Gate::Credential);
 
         let mut asked = standing();
         let after = Duration::from_secs(60);
         end(&mut asked, &Outcome::RetryAfter { after, scope: Scope::Credential }, 429);
-        assert_eq!(asked.ready(NOW), Err(Held { by: Hold::RetryAfter, until: NOW + after }));
+        assert_eq!(asked.ready(NOW), Err(Held { by: Gate::RetryAfter, until: NOW + after }));
         assert_eq!(asked.ready(NOW + after), Ok(()));
 
         let mut failing = standing();
@@ -256,24 +256,24 @@ mod tests {
         for _ in 0..BreakerPolicy::default().burst_calls_min {
             end(&mut failing, &backoff, 500);
         }
-        assert_eq!(failing.ready(NOW).unwrap_err().by, Hold::Breaker);
+        assert_eq!(failing.ready(NOW).unwrap_err().by, Gate::Breaker);
 
         let rate = Rate { per_s: 0.1, burst: 1, ramp_s: 0 };
         let mut spent = Standing::new(BreakerPolicy::default(), Some(rate));
         spent.take(NOW).unwrap();
         let held = spent.ready(NOW).unwrap_err();
-        assert_eq!((held.by, held.until), (Hold::RateLimit, NOW + Duration::from_secs(10)));
+        assert_eq!((held.by, held.until), (Gate::RateLimit, NOW + Duration::from_secs(10)));
     }
 
     #[test]
     fn only_what_failed_for_certain_is_part_of_an_outage() {
         let held = |by| Some(Held { by, until: NOW });
         let backoff = Outcome::RetryBackoff { at_least: Duration::ZERO };
-        assert!(is_outage(&backoff, Some(500), held(Hold::Breaker)));
+        assert!(is_outage(&backoff, Some(500), held(Gate::Breaker)));
         assert!(!is_outage(&backoff, Some(500), None), "the breaker is closed");
-        assert!(!is_outage(&backoff, Some(500), held(Hold::RateLimit)));
-        assert!(!is_outage(&backoff, Some(400), held(Hold::Breaker)), "the account works");
-        assert!(!is_outage(&Outcome::Ambiguous, None, held(Hold::Breaker)));
+        assert!(!is_outage(&backoff, Some(500), held(Gate::RateLimit)));
+        assert!(!is_outage(&backoff, Some(400), held(Gate::Breaker)), "the account works");
+        assert!(!is_outage(&Outcome::Ambiguous, None, held(Gate::Breaker)));
     }
 
     #[test]
@@ -308,7 +308,7 @@ mod tests {
         standing.take(NOW).unwrap();
         standing.charge(3, NOW);
         let held = standing.ready(NOW).unwrap_err();
-        assert_eq!((held.by, held.until), (Hold::RateLimit, NOW + Duration::from_secs(4)));
+        assert_eq!((held.by, held.until), (Gate::RateLimit, NOW + Duration::from_secs(4)));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use postrider_core::model::message::Priority;
 use postrider_core::policy::breaker::Forced;
 use postrider_core::policy::throttle::Pause;
 use postrider_core::{
-    ChannelKind, Clock, Hold, LaneId, LaneKey, LaneState, Signal, TenantId, Timestamp,
+    ChannelKind, Clock, Gate, LaneId, LaneKey, LaneState, Signal, TenantId, Timestamp,
 };
 
 use crate::dispatcher::Limits;
@@ -130,7 +130,7 @@ impl Lanes {
             }
             Err(state) => {
                 origin.gates().hand_back(&lane.tenant, calls, epochs, now);
-                let on = Hold::RateLimit;
+                let on = Gate::RateLimit;
                 let of_provider = matches!(state, LaneState::Waiting { on: at, .. } if at == on);
                 Err(Refusal { state, of_provider })
             }

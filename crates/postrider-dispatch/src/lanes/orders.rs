@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::policy::breaker::Forced;
-use postrider_core::{ChannelKind, Hold, LaneId, LaneKey, TenantId, Timestamp};
+use postrider_core::{ChannelKind, Gate, LaneId, LaneKey, TenantId, Timestamp};
 
 use super::OriginKey;
 
@@ -56,15 +56,15 @@ struct Pauses {
 
 impl Orders {
     /// Which pause holds the lane up, if one does.
-    pub(super) fn hold(&self, lane: &LaneKey) -> Option<Hold> {
+    pub(super) fn hold(&self, lane: &LaneKey) -> Option<Gate> {
         if self.paused.load(Ordering::Acquire) == 0 {
             return None;
         }
         let pauses = self.pauses();
         if pauses.tenants.contains_key(&lane.tenant) {
-            return Some(Hold::TenantPaused);
+            return Some(Gate::TenantPaused);
         }
-        pauses.lanes.contains_key(lane).then_some(Hold::Paused)
+        pauses.lanes.contains_key(lane).then_some(Gate::Paused)
     }
 
     /// Who paused the lane's tenant, and who the lane.

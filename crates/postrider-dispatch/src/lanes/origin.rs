@@ -14,7 +14,7 @@ use postrider_core::policy::fairness::places;
 use postrider_core::policy::pace::Pace;
 use postrider_core::policy::storm::Storm;
 use postrider_core::policy::throttle::{Pause, Widening, reach};
-use postrider_core::{Hold, LaneState, Scope, Signal, TenantId, Timestamp};
+use postrider_core::{Gate, LaneState, Scope, Signal, TenantId, Timestamp};
 
 use super::Refusal;
 
@@ -218,7 +218,7 @@ impl Origin {
         let gates = self.gates();
         match gates.state(Some(tenant), now) {
             LaneState::Ready => {
-                let state = LaneState::Blocked { on: Hold::Concurrency };
+                let state = LaneState::Blocked { on: Gate::Concurrency };
                 Refusal { state, of_provider: true }
             }
             state => gates.refusal(state, now),
@@ -289,7 +289,7 @@ impl Gates {
             }
             Err(barred) => {
                 self.credential_back(tenant, calls, epochs);
-                Err(held_by(Hold::Breaker, barred))
+                Err(held_by(Gate::Breaker, barred))
             }
         }
     }
@@ -307,7 +307,7 @@ impl Gates {
         self.permits_back(tenant, want - calls, epochs);
         match available {
             Ok(calls) => Ok((calls, epochs)),
-            Err(until) => Err(LaneState::Waiting { on: Hold::Pace, until }),
+            Err(until) => Err(LaneState::Waiting { on: Gate::Pace, until }),
         }
     }
 
@@ -316,10 +316,10 @@ impl Gates {
         let own = tenant.and_then(|tenant| self.tenants.get(tenant));
         let until = self.pause.until(now).max(own.and_then(|own| own.pause.until(now)));
         if let Some(until) = until {
-            return LaneState::Waiting { on: Hold::RetryAfter, until };
+            return LaneState::Waiting { on: Gate::RetryAfter, until };
         }
         if let Err(barred) = self.breaker.may_pass(now) {
-            return held_by(Hold::Breaker, barred);
+            return held_by(Gate::Breaker, barred);
         }
         match own.map(|own| (own.gate(), own.credential.may_pass(now))) {
             Some((gate, Err(barred))) => held_by(gate, barred),
@@ -329,7 +329,7 @@ impl Gates {
 
     /// Whether not one lane of the origin may go, or only this one may not.
     fn refusal(&self, state: LaneState, now: Timestamp) -> Refusal {
-        let paced = matches!(state, LaneState::Waiting { on: Hold::Pace, .. });
+        let paced = matches!(state, LaneState::Waiting { on: Gate::Pace, .. });
         Refusal { state, of_provider: paced || self.state(None, now) != LaneState::Ready }
     }
 
@@ -455,10 +455,10 @@ impl Gates {
 
 impl TenantGates {
     /// What a closed door of the credential is called.
-    pub(super) fn gate(&self) -> Hold {
+    pub(super) fn gate(&self) -> Gate {
         match self.credential.cause() {
-            Cause::MassGone => Hold::MassGone,
-            _ => Hold::Credential,
+            Cause::MassGone => Gate::MassGone,
+            _ => Gate::Credential,
         }
     }
 
@@ -482,7 +482,7 @@ fn credential_event(own: &Credential, turn: Option<Turn>) -> Option<LaneEvent> {
     }
 }
 
-fn held_by(on: Hold, barred: Barred) -> LaneState {
+fn held_by(on: Gate, barred: Barred) -> LaneState {
     match barred {
         Barred::Until(until) => LaneState::Waiting { on, until },
         Barred::Probing | Barred::Forced => LaneState::Blocked { on },

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use postrider_core::policy::limiter::{Limiter, Rate, available};
-use postrider_core::{ChannelKind, Hold, LaneKey, LaneState, TenantId, Timestamp};
+use postrider_core::{ChannelKind, Gate, LaneKey, LaneState, TenantId, Timestamp};
 
 use super::OriginKey;
 use crate::dispatcher::Limits;
@@ -121,7 +121,7 @@ impl Rates {
     }
 
     /// Each limit of the lane with the time at which there is room; takes nothing.
-    pub(super) fn look(&self, lane: &LaneKey, now: Timestamp) -> Vec<(Hold, Timestamp)> {
+    pub(super) fn look(&self, lane: &LaneKey, now: Timestamp) -> Vec<(Gate, Timestamp)> {
         self.with(lane, now, Vec::new(), |levels, names| {
             names.iter().copied().zip(levels.iter().map(|level| level.next(now))).collect()
         })
@@ -133,7 +133,7 @@ impl Rates {
         lane: &LaneKey,
         now: Timestamp,
         otherwise: T,
-        act: impl FnOnce(&mut [&mut Limiter], &[Hold]) -> T,
+        act: impl FnOnce(&mut [&mut Limiter], &[Gate]) -> T,
     ) -> T {
         if !self.configured.load(Ordering::Acquire) {
             return otherwise;
@@ -147,26 +147,26 @@ impl Rates {
             forget_idle(providers, now);
             let key = (lane.channel, lane.provider.clone());
             levels.push(providers.entry(key).or_insert_with(|| Limiter::new(*rate)));
-            names.push(Hold::RateLimit);
+            names.push(Gate::RateLimit);
         }
         if let Some(rate) = limits.tenant_rates.get(&lane.tenant) {
             levels.push(tenants.entry(lane.tenant.clone()).or_insert_with(|| Limiter::new(*rate)));
-            names.push(Hold::TenantRateLimit);
+            names.push(Gate::TenantRateLimit);
         }
         if let Some(rate) = limits.credential_rates.get(&lane.channel) {
             forget_idle(credentials, now);
             let key = ((lane.channel, lane.provider.clone()), lane.tenant.clone());
             levels.push(credentials.entry(key).or_insert_with(|| Limiter::new(*rate)));
-            names.push(Hold::CredentialRateLimit);
+            names.push(Gate::CredentialRateLimit);
         }
         if levels.is_empty() { otherwise } else { act(&mut levels, &names) }
     }
 
-    pub(super) fn of(&self, lane: &LaneKey, level: Hold) -> Option<Rate> {
+    pub(super) fn of(&self, lane: &LaneKey, level: Gate) -> Option<Rate> {
         let limits = &self.policies.now().limits;
         match level {
-            Hold::RateLimit => limits.rates.get(&lane.channel).copied(),
-            Hold::CredentialRateLimit => limits.credential_rates.get(&lane.channel).copied(),
+            Gate::RateLimit => limits.rates.get(&lane.channel).copied(),
+            Gate::CredentialRateLimit => limits.credential_rates.get(&lane.channel).copied(),
             _ => limits.tenant_rates.get(&lane.tenant).copied(),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::model::message::Priority;
 use postrider_core::policy::breaker::{Barred, BreakerState, Cause, Forced};
-use postrider_core::{ChannelKind, Hold, LaneKey, LaneState, Timestamp};
+use postrider_core::{ChannelKind, Gate, LaneKey, LaneState, Timestamp};
 
 use super::origin::TenantGates;
 use super::{Lanes, Order, Origin, OriginKey};
@@ -12,7 +12,7 @@ use super::{Lanes, Order, Origin, OriginKey};
 /// What one gate says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    pub gate: Hold,
+    pub gate: Gate,
     pub open: bool,
     pub until: Option<Timestamp>,
     pub detail: String,
@@ -48,7 +48,7 @@ impl Lanes {
         let priority = self.policies.now().class_or_default(&lane.class).priority;
         gates.extend(verdicts(&origin, lane, priority, now));
         if let Some((forced, order)) = self.orders.forced(&key) {
-            let breaker = gates.iter_mut().find(|verdict| verdict.gate == Hold::Breaker);
+            let breaker = gates.iter_mut().find(|verdict| verdict.gate == Gate::Breaker);
             let word = if forced == Forced::Open { "open" } else { "closed" };
             breaker.into_iter().for_each(|v| v.detail = format!("forced {word} {order}"));
         }
@@ -99,7 +99,7 @@ impl Lanes {
         let (left, more_at) = self.budgets.left(lane, now).unzip();
         let spent = left == Some(0);
         Verdict {
-            gate: Hold::RetryBudget,
+            gate: Gate::RetryBudget,
             open: !spent,
             until: more_at.filter(|_| spent),
             detail: match left {
@@ -118,7 +118,7 @@ impl Lanes {
             until: None,
             detail: order.map_or("running".into(), |order| format!("paused {order}")),
         };
-        vec![verdict(Hold::TenantPaused, tenant), verdict(Hold::Paused, own)]
+        vec![verdict(Gate::TenantPaused, tenant), verdict(Gate::Paused, own)]
     }
 }
 
@@ -129,7 +129,7 @@ fn pace_verdict(origin: &Origin, now: Timestamp) -> Option<Verdict> {
     let until = gates.pace.next(now);
     let digits = usize::from(per_s < 10.0);
     let detail = format!("the provider seems to take {per_s:.digits$} calls per second");
-    Some(Verdict { gate: Hold::Pace, open: until.is_none(), until, detail })
+    Some(Verdict { gate: Gate::Pace, open: until.is_none(), until, detail })
 }
 
 fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp) -> Vec<Verdict> {
@@ -143,7 +143,7 @@ fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp)
     let free = origin.places(priority);
     vec![
         Verdict {
-            gate: Hold::RetryAfter,
+            gate: Gate::RetryAfter,
             open: alone.is_none(),
             until: alone,
             detail: alone.map_or("it takes calls".into(), |until| {
@@ -151,7 +151,7 @@ fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp)
             }),
         },
         Verdict {
-            gate: Hold::Breaker,
+            gate: Gate::Breaker,
             open: gates.breaker.may_pass(now).is_ok(),
             until: match breaker {
                 BreakerState::Open { until } if until > now => Some(until),
@@ -159,10 +159,10 @@ fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp)
             },
             detail: in_words(breaker, gates.breaker.cause(), now),
         },
-        credential_verdict(own, Hold::Credential, now),
-        credential_verdict(own, Hold::MassGone, now),
+        credential_verdict(own, Gate::Credential, now),
+        credential_verdict(own, Gate::MassGone, now),
         Verdict {
-            gate: Hold::Concurrency,
+            gate: Gate::Concurrency,
             open: free > 0,
             until: None,
             detail: match in_flight < limit && free == 0 {
@@ -176,12 +176,12 @@ fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp)
 }
 
 /// One breaker stands behind both gates of a credential: what opened it says which of them is shut.
-fn credential_verdict(own: Option<&TenantGates>, gate: Hold, now: Timestamp) -> Verdict {
+fn credential_verdict(own: Option<&TenantGates>, gate: Gate, now: Timestamp) -> Verdict {
     let barred =
         own.filter(|own| own.gate() == gate).and_then(|own| own.credential.may_pass(now).err());
     let detail = match (gate, barred.is_some()) {
-        (Hold::MassGone, false) => "addresses that are called gone are believed to be",
-        (Hold::MassGone, true) => {
+        (Gate::MassGone, false) => "addresses that are called gone are believed to be",
+        (Gate::MassGone, true) => {
             "the provider calls so many of the tenant's addresses gone that it is not believed; none is erased"
         }
         (_, false) => "not refused",

@@ -45,7 +45,7 @@ fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() 
     let second = lanes.admit(&lane("b"), Priority::Normal, 9).unwrap();
     assert_eq!(second.calls(), 1);
     second.begin(1);
-    let full = LaneState::Blocked { on: Hold::Concurrency };
+    let full = LaneState::Blocked { on: Gate::Concurrency };
     assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(full));
     assert_eq!(lanes.standing(&lane("b")).state, full);
     lanes.ended(&ticket, None);
@@ -56,7 +56,7 @@ fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() 
 fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
     let lanes = lanes(4);
     lanes.pause(LaneId(1), lane("a"), order());
-    let paused = LaneState::Blocked { on: Hold::Paused };
+    let paused = LaneState::Blocked { on: Gate::Paused };
     assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(paused));
     assert_eq!(lanes.standing(&lane("a")).state, paused);
     assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_ok());
@@ -71,7 +71,7 @@ fn a_paused_tenant_gets_nothing_in_any_lane_and_the_word_of_whoever_was_first_st
     lanes.pause_tenant(TenantId::new("a"), order());
     let second = Order { by: "second".into(), at: Still.now() };
     assert_eq!(lanes.pause_tenant(TenantId::new("a"), second), order());
-    let paused = LaneState::Blocked { on: Hold::TenantPaused };
+    let paused = LaneState::Blocked { on: Gate::TenantPaused };
     assert_eq!(lanes.admit(&lane("a"), Priority::High, 1).err().map(|r| r.state), Some(paused));
     let held = lanes.standing(&lane("a"));
     assert_eq!(held.held_by().unwrap().detail, format!("paused by first at {}", Still.now()));
@@ -88,7 +88,7 @@ fn a_breaker_that_was_forced_before_its_provider_was_met_holds() {
         lanes.force_breaker(&lane, forced.map(|f| (f, order())));
     };
     force(Some(Forced::Open));
-    let forced = LaneState::Blocked { on: Hold::Breaker };
+    let forced = LaneState::Blocked { on: Gate::Breaker };
     assert_eq!(lanes.admit(&lane, Priority::High, 1).err().map(|r| r.state), Some(forced));
     assert_eq!(lanes.forced_breakers().len(), 1);
     force(None);
@@ -129,7 +129,7 @@ fn a_rate_that_is_set_later_holds_from_then_on_and_one_that_is_lifted_no_longer(
     let slow = Limits { tenant_rates: [(TenantId::new("a"), rate)].into(), ..Limits::default() };
     lanes.adopt(Policy::new([], slow));
     assert_eq!(pass(&lanes), None);
-    assert!(matches!(pass(&lanes), Some(LaneState::Waiting { on: Hold::TenantRateLimit, .. })));
+    assert!(matches!(pass(&lanes), Some(LaneState::Waiting { on: Gate::TenantRateLimit, .. })));
     lanes.adopt(Policy::new([], Limits::default()));
     assert_eq!(pass(&lanes), None);
 }

@@ -7,7 +7,7 @@ use postrider_core::policy::breaker::{BreakerPolicy, Forced};
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::ports::store::{Ledger as _, Queue as _};
 use postrider_core::{
-    ChannelKind, Class, DeadReason, DeliveryId, Hold, LaneKey, LaneState, Outcome, State,
+    ChannelKind, Class, DeadReason, DeliveryId, Gate, LaneKey, LaneState, Outcome, State,
 };
 use postrider_dispatch::Limits;
 
@@ -70,7 +70,7 @@ async fn a_retry_storm_opens_the_breaker() {
         ..Limits::default()
     });
     many(&world, 60).await;
-    let storms = |state| matches!(state, LaneState::Waiting { on: Hold::Breaker, .. });
+    let storms = |state| matches!(state, LaneState::Waiting { on: Gate::Breaker, .. });
     for second in 0..60 {
         settle_down().await;
         if storms(lane_state(&world).await) {
@@ -102,7 +102,7 @@ async fn a_mass_of_gone_addresses_erases_few_and_stops_until_an_operator_says_so
     assert!(parked < 100, "and soon nothing is sent any more");
     let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
     let standing = world.lanes.standing(&lane.key);
-    assert!(matches!(standing.state, LaneState::Waiting { on: Hold::MassGone, .. }));
+    assert!(matches!(standing.state, LaneState::Waiting { on: Gate::MassGone, .. }));
     world.lanes.force_breaker(&lane.key, Some((Forced::Closed, order())));
     world.clock.advance(Duration::from_secs(300));
     for _ in 49..200 {

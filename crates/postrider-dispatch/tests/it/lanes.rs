@@ -6,7 +6,7 @@ use postrider_core::policy::breaker::{BreakerPolicy, BreakerState, Forced};
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::ports::store::Ledger;
-use postrider_core::{ChannelKind, DeliveryId, Hold, LaneState, Outcome, Scope, State};
+use postrider_core::{ChannelKind, DeliveryId, Gate, LaneState, Outcome, Scope, State};
 use postrider_dispatch::Limits;
 
 use crate::scripted::{World, order, settle_down};
@@ -44,7 +44,7 @@ async fn a_host_that_asks_to_be_left_alone_is_left_alone_by_all_its_lanes_and_on
     assert_eq!(world.finished().await, (State::Sent, None));
     settle_down().await;
     assert_eq!(world.calls(), 2);
-    assert_eq!(state_of_lane(&world).await, LaneState::Waiting { on: Hold::RetryAfter, until });
+    assert_eq!(state_of_lane(&world).await, LaneState::Waiting { on: Gate::RetryAfter, until });
     world.clock.advance(Duration::from_millis(29_999));
     settle_down().await;
     assert_eq!(world.calls(), 2, "not before its time");
@@ -96,7 +96,7 @@ async fn while_a_provider_is_down_nothing_is_leased_nothing_burned_and_one_probe
     let waiting: Vec<_> = [world.webhook("").await, world.webhook("").await].into();
     settle_down().await;
     assert_eq!(world.calls(), 20, "open");
-    let LaneState::Waiting { on: Hold::Breaker, until } = state_of_lane(&world).await else {
+    let LaneState::Waiting { on: Gate::Breaker, until } = state_of_lane(&world).await else {
         panic!("{:?}", state_of_lane(&world).await)
     };
     world.clock.set(until);
@@ -108,7 +108,7 @@ async fn while_a_provider_is_down_nothing_is_leased_nothing_burned_and_one_probe
     for id in &waiting {
         assert!(world.delivery(*id).await.attempts <= 1);
     }
-    assert!(matches!(state_of_lane(&world).await, LaneState::Waiting { on: Hold::Breaker, .. }));
+    assert!(matches!(state_of_lane(&world).await, LaneState::Waiting { on: Gate::Breaker, .. }));
     world.clock.advance(Duration::from_secs(60));
     for _ in 0..2 {
         assert_eq!(world.finished().await, (State::Sent, None));
@@ -144,7 +144,7 @@ async fn a_paused_lane_waits_for_its_operator_however_long() {
     world.clock.advance(Duration::from_secs(36_000));
     settle_down().await;
     assert_eq!(world.delivery(waiting).await.state, State::Queued);
-    assert_eq!(state_of_lane(&world).await, LaneState::Blocked { on: Hold::Paused });
+    assert_eq!(state_of_lane(&world).await, LaneState::Blocked { on: Gate::Paused });
     assert!(world.lanes.resume(&lane.key));
     assert_eq!(world.finished().await, (State::Sent, None));
     assert_ne!(id, waiting);
@@ -189,7 +189,7 @@ async fn retries_beyond_their_share_wait_unburned_and_those_that_succeed_let_the
     world.clock.advance(Duration::from_secs(1));
     settle_down().await;
     assert_eq!(world.calls(), 8, "two of the six, the floor of ten seconds");
-    let spent = |state| matches!(state, LaneState::Waiting { on: Hold::RetryBudget, .. });
+    let spent = |state| matches!(state, LaneState::Waiting { on: Gate::RetryBudget, .. });
     assert!(spent(state_of_lane(&world).await), "{:?}", state_of_lane(&world).await);
     let mut burned = 0;
     for id in &ids {
@@ -216,7 +216,7 @@ async fn a_providers_rate_is_kept_to_the_call_and_its_lanes_share_it() {
     settle_down().await;
     assert_eq!(world.calls(), 4, "one burst");
     let until = world.now() + Duration::from_millis(500);
-    assert_eq!(state_of_lane(&world).await, LaneState::Waiting { on: Hold::RateLimit, until });
+    assert_eq!(state_of_lane(&world).await, LaneState::Waiting { on: Gate::RateLimit, until });
     for second in 1..=8 {
         for _ in 0..2 {
             world.clock.advance(Duration::from_millis(500));

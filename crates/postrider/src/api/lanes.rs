@@ -227,39 +227,39 @@ fn detail(app: &Shared, lane: LaneDepth) -> LaneDetail {
 
 /// What helps a lane that is held up.
 pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
-    use postrider_core::Hold;
+    use postrider_core::Gate;
     let lane = id;
     let id = id.0;
     match standing.held_by().map(|verdict| verdict.gate) {
         None => vec![format!("postrider lanes pause {id}")],
-        Some(Hold::TenantPaused) => vec!["postrider tenants resume TENANT   (admin key)".into()],
-        Some(Hold::Paused) => vec![format!("postrider lanes resume {id}")],
-        Some(Hold::Breaker | Hold::RetryAfter) => {
+        Some(Gate::TenantPaused) => vec!["postrider tenants resume TENANT   (admin key)".into()],
+        Some(Gate::Paused) => vec![format!("postrider lanes resume {id}")],
+        Some(Gate::Breaker | Gate::RetryAfter) => {
             vec![format!("postrider lanes breaker {id} closed   (send all the same)")]
         }
-        Some(Hold::Credential) => vec![
+        Some(Gate::Credential) => vec![
             "check the tenant's credential; `postrider vapid rotate` makes a new VAPID key".into(),
         ],
-        Some(Hold::MassGone) => gone_indeed(lane),
-        Some(Hold::Pace) => {
+        Some(Gate::MassGone) => gone_indeed(lane),
+        Some(Gate::Pace) => {
             vec![
                 "wait: it is called as fast as it takes; ask the provider for a higher limit"
                     .into(),
             ]
         }
-        Some(Hold::RateLimit) => {
+        Some(Gate::RateLimit) => {
             vec!["wait, or raise the channel's `rate_per_s` in postrider.toml".into()]
         }
-        Some(Hold::TenantRateLimit) => {
+        Some(Gate::TenantRateLimit) => {
             vec!["wait, or raise the tenant's `rate_per_s` in postrider.toml".into()]
         }
-        Some(Hold::CredentialRateLimit) => {
+        Some(Gate::CredentialRateLimit) => {
             vec!["wait, or raise the channel's `rate_per_credential_s` in postrider.toml".into()]
         }
-        Some(Hold::RetryBudget) => {
+        Some(Gate::RetryBudget) => {
             vec!["wait, or raise [retry_budget] in postrider.toml".into()]
         }
-        Some(Hold::Concurrency) => {
+        Some(Gate::Concurrency) => {
             vec!["wait, or raise the channel's `concurrency` in postrider.toml".into()]
         }
     }

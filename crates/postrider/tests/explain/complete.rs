@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use postrider_core::{DeadReason, Hold, State};
+use postrider_core::{DeadReason, Gate, State};
 
 /// States that only receipts from the far end lead to, which this version does not take.
 const BY_RECEIPT: [State; 4] = [State::Delivered, State::Seen, State::Clicked, State::Dismissed];
@@ -21,7 +21,7 @@ fn snapshots() -> Vec<String> {
 fn every_gate_state_and_reason_was_seen_live() {
     let all = snapshots();
     let is_shown = |text: &str| all.iter().any(|snapshot| snapshot.contains(text));
-    for gate in Hold::ALL {
+    for gate in Gate::ALL {
         let held = format!("\"waits_for\": \"its lane; {}: ", gate.name());
         assert!(is_shown(&held), "no snapshot of a delivery that waits for {gate:?}");
     }
