@@ -8,6 +8,7 @@ pub mod ports;
 
 pub use model::address::{Address, AddressHash, AddressStatus, ChannelKind, Target};
 pub use model::class::Class;
+pub use model::decision::Decision;
 pub use model::delivery::{AttemptRecord, DeadReason, Delivery, State};
 pub use model::id::{AddressId, DeliveryId, IdSource, KeyId, MessageId};
 pub use model::lane::{Gate, LaneId, LaneKey, LaneState};

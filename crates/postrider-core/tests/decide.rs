@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use postrider_core::model::class::{OnAmbiguous, OnExpiry, WhenOpen};
+use postrider_core::model::decision::Decision;
 use postrider_core::policy::backoff::{Jitter, RetryPolicy};
 use postrider_core::policy::decide::{
-    CRASHES_MAX, Decision, MAX_REPLAYS, PARK, Past, Progress, Rules, before_attempt, decide,
-    when_shut,
+    CRASHES_MAX, MAX_REPLAYS, PARK, Past, Progress, Rules, before_attempt, decide, when_shut,
 };
 use postrider_core::{DeadReason, Outcome, Scope, Timestamp};
 

@@ -4,9 +4,10 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use postrider_core::model::class::{OnAmbiguous, OnExpiry};
+use postrider_core::model::decision::Decision;
 use postrider_core::policy::backoff::{BackoffKind, Jitter, RetryPolicy};
 use postrider_core::policy::classify::{Answer, Table, classify, longest_retry_after};
-use postrider_core::policy::decide::{Decision, Progress, Rules, decide};
+use postrider_core::policy::decide::{Progress, Rules, decide};
 use postrider_core::{Outcome, Scope, State, Timestamp, policy::retry_after, policy::ttl};
 use proptest::prelude::*;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::policy::decide::Decision;
+use postrider_core::model::decision::Decision;
 use postrider_core::policy::strikes::{self, Standing, StrikeKind, Struck};
 use postrider_core::ports::store::{Learned, Leased};
 use postrider_core::{Report, Target, Timestamp};

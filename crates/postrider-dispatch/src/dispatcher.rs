@@ -213,7 +213,7 @@ impl Served {
 
 impl Leaser {
     async fn run(mut self, mut stopped: watch::Receiver<bool>) -> JoinSet<()> {
-        self.store.bring_back(None);
+        self.store.resume(None);
         while !ended(&stopped) {
             while self.tasks.try_join_next().is_some() {}
             let again = match self.round().await {
@@ -279,7 +279,7 @@ impl Leaser {
             turns += 1;
         }
         newcomers.retain(|lane| self.roster.hide(*lane));
-        newcomers.into_iter().for_each(|lane| self.store.set_aside(lane, Timestamp::MAX));
+        newcomers.into_iter().for_each(|lane| self.store.suspend(lane, Timestamp::MAX));
         Ok(turns > 0 || swept > 0 || !all_listed)
     }
 
@@ -296,24 +296,24 @@ impl Leaser {
                 Notice::Room(provider) => self.roster.reopen(&provider, terms),
                 Notice::Eased(provider) => {
                     self.roster.reopen(&provider, terms);
-                    self.bring_back(|lane| is_of(lane, &provider));
+                    self.resume(|lane| is_of(lane, &provider));
                 }
                 Notice::Lane(lane) => {
                     let lane = self.aside.remove(&lane);
-                    lane.into_iter().for_each(|lane| self.store.bring_back(Some(lane)));
+                    lane.into_iter().for_each(|lane| self.store.resume(Some(lane)));
                 }
                 Notice::All => {
                     self.roster.reopen_all(terms);
-                    self.bring_back(|_| true);
+                    self.resume(|_| true);
                 }
             }
         }
         self.roster.wake(terms);
     }
 
-    fn bring_back(&mut self, which: impl Fn(&LaneKey) -> bool) {
+    fn resume(&mut self, which: impl Fn(&LaneKey) -> bool) {
         for (_, lane) in self.aside.extract_if(|key, _| which(key)) {
-            self.store.bring_back(Some(lane));
+            self.store.resume(Some(lane));
         }
     }
 
@@ -340,7 +340,7 @@ impl Leaser {
             }
             // So that they do not hide those behind them.
             newcomers.retain(|lane| self.roster.hide(*lane));
-            newcomers.drain(..).for_each(|lane| self.store.set_aside(lane, Timestamp::MAX));
+            newcomers.drain(..).for_each(|lane| self.store.suspend(lane, Timestamp::MAX));
         }
         Ok((newcomers, false))
     }
@@ -361,7 +361,7 @@ impl Leaser {
         let hidden = self.roster.end(pick, served.leased, served.rest, terms);
         match served.waits {
             Some(until) => self.put_aside(id, key, until),
-            None if hidden => self.store.bring_back(Some(id)),
+            None if hidden => self.store.resume(Some(id)),
             None => {}
         }
         Ok(())
@@ -371,10 +371,10 @@ impl Leaser {
         let forgotten = self.aside.len() >= ASIDE_MAX && !self.aside.contains_key(&key);
         if forgotten {
             let soon = self.bench.clock.now() + LOOK_AGAIN;
-            return self.store.set_aside(id, until.min(soon));
+            return self.store.suspend(id, until.min(soon));
         }
         self.aside.insert(key, id);
-        self.store.set_aside(id, until);
+        self.store.suspend(id, until);
     }
 
     async fn try_to_send(&mut self, lane: &Entry, want: usize) -> Result<Served, StoreError> {

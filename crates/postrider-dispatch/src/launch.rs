@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
+use postrider_core::model::decision::Decision;
 use postrider_core::model::outcome::DEAD_ENDPOINT;
-use postrider_core::policy::decide::{Decision, Past, Progress, Rules, before_attempt, decide};
-use postrider_core::ports::store::{Change, Halt, Learned, Leased, Settlement, Store};
+use postrider_core::policy::decide::{Past, Progress, Rules, before_attempt, decide};
+use postrider_core::ports::store::{Halt, Learned, Leased, Settlement, Store};
 use postrider_core::{
     Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, Finished, LaneKey, Outcome, Report,
-    Signal, State, Timestamp,
+    Signal, Timestamp,
 };
 use tokio::sync::Notify;
 
@@ -40,9 +41,9 @@ impl Bench {
         lane: &Arc<LaneKey>,
         leased: &Leased,
         attempts: Vec<AttemptRecord>,
-        change: Change,
+        decision: Decision,
     ) {
-        self.settle_learned(lane, leased, attempts, change, Learned::default());
+        self.settle_learned(lane, leased, attempts, decision, Learned::default());
     }
 
     fn settle_learned(
@@ -50,7 +51,7 @@ impl Bench {
         lane: &Arc<LaneKey>,
         leased: &Leased,
         attempts: Vec<AttemptRecord>,
-        change: Change,
+        decision: Decision,
         learned: Learned,
     ) {
         let suspected = learned.strike.is_some_and(|struck| struck.makes_suspect(&leased.strikes));
@@ -59,7 +60,7 @@ impl Bench {
                 delivery: leased.delivery,
                 token: leased.token,
                 attempts,
-                change,
+                decision,
                 learned,
             },
             lane: lane.clone(),
@@ -141,20 +142,20 @@ pub(crate) fn may_be_sent(
     class: &Class,
     now: Timestamp,
 ) -> bool {
-    let (attempts, change) = match leased.halt {
-        Some(Halt::AddressGone) => (Vec::new(), Change::Finish(State::Gone)),
-        Some(Halt::Cancelled) => (Vec::new(), Change::Finish(State::Cancelled)),
+    let (attempts, decision) = match leased.halt {
+        Some(Halt::AddressGone) => (Vec::new(), Decision::AddressGone),
+        Some(Halt::Cancelled) => (Vec::new(), Decision::Cancel),
         None => {
             let progress = Progress { attempts: leased.attempts + 1, ..Progress::default() };
             let past = Past { crashes: leased.crashes, started: leased.started };
             let rules = rules(leased, class);
             match before_attempt(past, &progress, &rules, now, bench.roll.next()) {
-                Some(decision) => (unanswered(leased, &decision, now), change_of(&decision)),
+                Some(decision) => (unanswered(leased, &decision, now), decision),
                 None => return true,
             }
         }
     };
-    bench.settle(lane, leased, attempts, change);
+    bench.settle(lane, leased, attempts, decision);
     false
 }
 
@@ -331,7 +332,7 @@ impl Running {
 pub(crate) fn is_in_turn(bench: &Bench, lane: &Arc<LaneKey>, job: &mut Job) -> bool {
     let Err(until) = bench.lanes.address_in_turn(lane, job.target()) else { return true };
     let after = until.since(bench.clock.now());
-    bench.settle(lane, &job.leased, Vec::new(), Change::Park { after });
+    bench.settle(lane, &job.leased, Vec::new(), Decision::Park { after });
     false
 }
 
@@ -343,7 +344,7 @@ fn target_of(leased: &Leased) -> u64 {
 /// Ends the lease as if it had never been, but for the attempts that were made under it.
 pub(crate) fn give_back(bench: &Bench, lane: &Arc<LaneKey>, job: &mut Job) {
     let attempts = std::mem::take(&mut job.log);
-    bench.settle(lane, &job.leased, attempts, Change::Release);
+    bench.settle(lane, &job.leased, attempts, Decision::Release);
 }
 
 impl Drop for Running {
@@ -420,7 +421,7 @@ fn conclude(
         }
     };
     let learned = blame.learned(leased, &decision, now);
-    bench.settle_learned(lane, leased, attempts, change_of(&decision), learned);
+    bench.settle_learned(lane, leased, attempts, decision, learned);
     true
 }
 
@@ -433,20 +434,6 @@ fn rules<'a>(leased: &'a Leased, class: &'a Class) -> Rules<'a> {
         on_expiry: class.on_expiry,
         ttl_s: leased.message.ttl_s,
         expires_at: leased.expires_at,
-    }
-}
-
-pub(crate) fn change_of(decision: &Decision) -> Change {
-    match decision {
-        Decision::Done => Change::Finish(State::Sent),
-        Decision::Retry { after, .. } => Change::Retry { after: *after },
-        Decision::Park { after } => Change::Park { after: *after },
-        Decision::Expire => Change::Finish(State::Expired),
-        Decision::DeadLetter(reason) => Change::DeadLetter(*reason),
-        Decision::MarkGone => Change::Gone,
-        Decision::Drop => Change::Finish(State::Suppressed),
-        Decision::FallBack => Change::Redirect,
-        Decision::Again { .. } => Change::Release,
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::ports::store::{Change, Settled, Settlement, Store, StoreError};
-use postrider_core::{AddressHash, DeadReason, LaneKey, State, Timestamp};
+use postrider_core::ports::store::{Settled, Settlement, Store, StoreError};
+use postrider_core::{AddressHash, LaneKey, Timestamp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -114,19 +114,12 @@ impl Settler {
         if let Some(struck) = pending.settlement.learned.strike {
             self.observer.struck(&pending.lane, pending.hash, struck.kind, pending.suspected);
         }
-        if let Some((state, reason)) = final_state(&pending.settlement.change) {
+        let decision = &pending.settlement.decision;
+        if let Some(state) = decision.final_state() {
+            let reason = decision.dead_reason();
             let age = pending.decided_at.since(pending.accepted_at);
             self.observer.finished(&pending.lane, delivery, state, reason, age);
         }
-    }
-}
-
-fn final_state(change: &Change) -> Option<(State, Option<DeadReason>)> {
-    match change {
-        Change::Finish(state) => Some((*state, None)),
-        Change::Gone => Some((State::Gone, None)),
-        Change::DeadLetter(reason) => Some((State::Failed, Some(*reason))),
-        Change::Retry { .. } | Change::Park { .. } | Change::Release | Change::Redirect => None,
     }
 }
 

@@ -9,7 +9,7 @@ use postrider_core::policy::decide::when_shut;
 use postrider_core::ports::store::Leased;
 use postrider_core::{Class, Gate, LaneKey, LaneState};
 
-use crate::launch::{Bench, change_of, may_be_sent};
+use crate::launch::{Bench, may_be_sent};
 
 /// What has nowhere to go is looked at again between these.
 const PAUSE_MIN: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub(crate) fn turn_away(
     for leased in leased {
         if may_be_sent(bench, lane, &leased, class, now) {
             let decision = when_shut(class.when_open, !leased.alternatives.is_empty(), again_after);
-            bench.settle(lane, &leased, Vec::new(), change_of(&decision));
+            bench.settle(lane, &leased, Vec::new(), decision);
         }
     }
 }

@@ -107,7 +107,7 @@ impl Queue for Watched {
                 let judged = state.oracle.settled(&settlements, &answers, now);
                 for (one, answer) in settlements.iter().zip(&answers) {
                     let which = state.oracle.find(one.delivery).unwrap_or(usize::MAX);
-                    let how = crate::oracle::change_name(&one.change);
+                    let how = crate::oracle::decision_name(&one.decision);
                     let what = if *answer == Settled::Done { "settle" } else { "fenced" };
                     state.note(what, which, how, one.attempts.len() as i64);
                 }
@@ -129,12 +129,12 @@ impl Queue for Watched {
         self.leave(after, answers).await
     }
 
-    fn set_aside(&self, lane: LaneId, until: Timestamp) {
-        self.inner.set_aside(lane, until);
+    fn suspend(&self, lane: LaneId, until: Timestamp) {
+        self.inner.suspend(lane, until);
     }
 
-    fn bring_back(&self, lane: Option<LaneId>) {
-        self.inner.bring_back(lane);
+    fn resume(&self, lane: Option<LaneId>) {
+        self.inner.resume(lane);
     }
 
     async fn wait_for_work(&self, at_most: Duration) {

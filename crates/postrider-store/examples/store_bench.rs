@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use postrider_core::model::decision::Decision;
 use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{
-    Change, DedupKey, Learned, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
+    DedupKey, Learned, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
 };
 use postrider_core::{
-    AddressHash, AttemptRecord, ChannelKind, Clock, LaneKey, State, Target, TenantId, Timestamp,
+    AddressHash, AttemptRecord, ChannelKind, Clock, LaneKey, Target, TenantId, Timestamp,
 };
 use postrider_store::{EmbeddedStore, ManualClock, Options, SystemClock};
 
@@ -164,7 +165,7 @@ async fn drain(store: Arc<EmbeddedStore>, jobs: u64, at_once: usize) -> StoreRes
                     delivery: leased.delivery,
                     token: leased.token,
                     attempts: vec![record(leased.tries + 1)],
-                    change: Change::Finish(State::Sent),
+                    decision: Decision::Done,
                     learned: Learned::default(),
                 });
             }
@@ -273,7 +274,7 @@ async fn held(lanes: u32, jobs: u64) -> StoreResult<()> {
     let load = Load::new(lanes, false);
     preload(&store, &load, jobs).await?;
     let ready = store.ready_lanes(usize::MAX).await?;
-    ready.iter().for_each(|l| store.set_aside(l.id, clock.now() + Duration::from_secs(1 << 30)));
+    ready.iter().for_each(|l| store.suspend(l.id, clock.now() + Duration::from_secs(1 << 30)));
     let meter = Meter::start();
     for _ in 0..ROUNDS {
         store.ready_lanes(256).await?;
@@ -291,7 +292,7 @@ async fn held(lanes: u32, jobs: u64) -> StoreResult<()> {
             delivery: leased.delivery,
             token: leased.token,
             attempts: Vec::new(),
-            change: Change::Finish(State::Expired),
+            decision: Decision::Expire,
             learned: Learned::default(),
         };
         expired += leased.len() as u64;

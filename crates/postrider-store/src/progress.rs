@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
-use postrider_core::ports::store::{Change, DeliveryFilter, Halt};
+use postrider_core::ports::store::{DeliveryFilter, Halt};
 use postrider_core::{State, Timestamp};
 
 /// Attempts kept in a delivery's history; the oldest make room.
@@ -37,7 +38,7 @@ impl Progress {
 
     pub(crate) fn settled(
         mut self,
-        change: &Change,
+        decision: &Decision,
         attempts: &[AttemptRecord],
         now: Timestamp,
     ) -> Self {
@@ -45,24 +46,22 @@ impl Progress {
             self.tries = self.tries.saturating_add(1);
             self.attempts = self.attempts.saturating_add(u32::from(attempt.counted));
         }
-        match change {
-            Change::Release => return self,
-            Change::Finish(state) => self.state = *state,
-            Change::Gone => self.state = State::Gone,
-            Change::DeadLetter(reason) => {
-                self.state = State::Failed;
-                self.reason = Some(*reason);
-            }
-            Change::Retry { after } => {
+        match decision {
+            Decision::Release | Decision::Again { .. } => return self,
+            Decision::Retry { after, .. } => {
                 self.state = State::Retrying;
                 self.due = now + *after;
                 self.last_delay = *after;
             }
-            Change::Park { after } => {
+            Decision::Park { after } => {
                 self.state = State::Parked;
                 self.due = now + *after;
             }
-            Change::Redirect => return self.replayed(now, now),
+            Decision::FallBack => return self.replayed(now, now),
+            ended => {
+                self.state = ended.final_state().unwrap_or(self.state);
+                self.reason = ended.dead_reason();
+            }
         }
         self.changed = now;
         self
@@ -78,15 +77,11 @@ const NOWHERE_ELSE: Duration = Duration::from_secs(60);
 
 /// What a decision comes to. Of a delivery whose message was cancelled while it was under way,
 /// nothing is tried again.
-pub(crate) fn overruled(change: &Change, cancelled: bool, has_alternative: bool) -> Change {
-    match change {
-        Change::Retry { .. } | Change::Park { .. } | Change::Release | Change::Redirect
-            if cancelled =>
-        {
-            Change::Finish(State::Cancelled)
-        }
-        Change::Redirect if !has_alternative => Change::Park { after: NOWHERE_ELSE },
-        change => change.clone(),
+pub(crate) fn overruled(decision: &Decision, cancelled: bool, has_alternative: bool) -> Decision {
+    match decision {
+        decision if cancelled && decision.final_state().is_none() => Decision::Cancel,
+        Decision::FallBack if !has_alternative => Decision::Park { after: NOWHERE_ELSE },
+        decision => decision.clone(),
     }
 }
 
@@ -108,9 +103,9 @@ impl Mark {
 
     /// What a settlement leaves of it: waiting says nothing about what crashes, an attempt that
     /// ended does.
-    pub(crate) fn settled(self, change: &Change) -> Self {
-        match change {
-            Change::Park { .. } | Change::Release => {
+    pub(crate) fn settled(self, decision: &Decision) -> Self {
+        match decision {
+            Decision::Park { .. } | Decision::Release | Decision::Again { .. } => {
                 Self { crashes: self.crashes, ..Self::default() }
             }
             _ => Self::default(),

@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    Admission, Change, DeliveryFilter, Learned, Ledger, Load, Queue, Settled, Settlement,
-    StoreError,
+    Admission, DeliveryFilter, Learned, Ledger, Load, Queue, Settled, Settlement, StoreError,
 };
 use postrider_core::{Clock, DeadReason, State, Timestamp};
 use postrider_store::conformance::{batch, message, success};
@@ -117,7 +117,7 @@ async fn a_store_of_the_first_version_is_taken_over() {
             delivery: l.delivery,
             token: l.token,
             attempts: vec![success(1, clock.now())],
-            change: Change::Finish(State::Sent),
+            decision: Decision::Done,
             learned: Learned::default(),
         };
         assert_eq!(store.settle(vec![settlement]).await.unwrap(), [Settled::Done]);
@@ -180,7 +180,7 @@ async fn a_full_disk_refuses_new_work_keeps_the_old_and_heals() {
         delivery: l.delivery,
         token: l.token,
         attempts: Vec::new(),
-        change: Change::Finish(State::Sent),
+        decision: Decision::Done,
         learned: Learned::default(),
     });
     let settled = store.settle(settlements.collect()).await.unwrap();
@@ -207,7 +207,7 @@ async fn one_refused_order_does_not_fail_those_it_was_grouped_with() {
         delivery: leased.delivery,
         token: leased.token,
         attempts: Vec::new(),
-        change: Change::Finish(State::Sent),
+        decision: Decision::Done,
         learned: Learned::default(),
     };
     let (accepted, settled) =
@@ -285,7 +285,7 @@ async fn what_was_erased_is_not_in_the_files_any_more() {
         delivery: l.delivery,
         token: l.token,
         attempts: Vec::new(),
-        change: Change::Finish(State::Sent),
+        decision: Decision::Done,
         learned: Learned::default(),
     });
     store.settle(settlements.collect()).await.unwrap();
@@ -314,7 +314,7 @@ async fn settle_with_damage(damage: &str) -> (EmbeddedStore, Vec<Settled>, tempf
         delivery: l.delivery,
         token: l.token,
         attempts: vec![success(1, at)],
-        change: Change::Finish(State::Sent),
+        decision: Decision::Done,
         learned: Learned::default(),
     });
     let settled = store.settle(settlements.collect()).await.unwrap();

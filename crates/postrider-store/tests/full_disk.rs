@@ -8,8 +8,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    Admission, Change, Learned, Ledger, NewMessage, Queue, Settled, Settlement, StoreError,
+    Admission, Learned, Ledger, NewMessage, Queue, Settled, Settlement, StoreError,
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};
 use postrider_store::conformance::{batch, success};
@@ -134,7 +135,7 @@ async fn deliver(store: &EmbeddedStore, at_most: usize) -> usize {
             delivery: l.delivery,
             token: l.token,
             attempts: vec![success(1, clock().now())],
-            change: Change::Finish(State::Sent),
+            decision: Decision::Done,
             learned: Learned::default(),
         });
         let settled = store.settle(settlements.collect()).await.unwrap();

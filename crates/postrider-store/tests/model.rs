@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
 use postrider_core::policy::strikes::Struck;
 use postrider_core::ports::store::{
-    Admission, Alternative, Change, DedupKey, DeliveryFilter, Learned, Leased, Ledger, NewAddress,
+    Admission, Alternative, DedupKey, DeliveryFilter, Learned, Leased, Ledger, NewAddress,
     NewMessage, Queue, Registry, Replay, Selection, Settlement, StrikeFilter,
 };
 use postrider_core::{
-    AddressHash, Clock, DeliveryId, LaneId, LaneKey, MessageId, State, StrikeKind, TenantId,
-    Timestamp,
+    AddressHash, Clock, DeliveryId, LaneId, LaneKey, MessageId, StrikeKind, TenantId, Timestamp,
 };
 use postrider_store::conformance::{batch, delivery_to, success, webhook};
 use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, Options};
@@ -25,8 +25,8 @@ use proptest::prelude::*;
 enum Act {
     Accept { tenant: bool, to: Vec<u32>, key: Option<(u8, u8)>, delay_s: u64 },
     Lease { lane: usize, max: usize, for_s: u64 },
-    Settle { lease: usize, change: Change, attempts: u32 },
-    SettleTogether { changes: Vec<Change> },
+    Settle { lease: usize, decision: Decision, attempts: u32 },
+    SettleTogether { changes: Vec<Decision> },
     Advance { ms: u64 },
     Cancel { message: usize },
     Replay { which: Option<usize>, rate: Option<f64>, ttl_s: Option<u32> },
@@ -40,17 +40,17 @@ enum Act {
     Crash,
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = Decision> {
     prop_oneof![
-        4 => Just(Change::Finish(State::Sent)),
-        1 => Just(Change::Finish(State::Expired)),
-        1 => Just(Change::Gone),
-        2 => Just(Change::DeadLetter(DeadReason::Permanent)),
-        1 => Just(Change::DeadLetter(DeadReason::Ttl)),
-        3 => (0..20_000u64).prop_map(|ms| Change::Retry { after: Duration::from_millis(ms) }),
-        1 => (0..60_000u64).prop_map(|ms| Change::Park { after: Duration::from_millis(ms) }),
-        2 => Just(Change::Release),
-        1 => Just(Change::Redirect),
+        4 => Just(Decision::Done),
+        1 => Just(Decision::Expire),
+        1 => Just(Decision::MarkGone),
+        2 => Just(Decision::DeadLetter(DeadReason::Permanent)),
+        1 => Just(Decision::DeadLetter(DeadReason::Ttl)),
+        3 => (0..20_000u64).prop_map(|ms| Decision::Retry { after: Duration::from_millis(ms), counted: true }),
+        1 => (0..60_000u64).prop_map(|ms| Decision::Park { after: Duration::from_millis(ms) }),
+        2 => Just(Decision::Release),
+        1 => Just(Decision::FallBack),
     ]
 }
 
@@ -63,7 +63,7 @@ fn act() -> impl Strategy<Value = Act> {
         8 => (0..8usize, 1..6usize, 1..40u64)
             .prop_map(|(lane, max, for_s)| Act::Lease { lane, max, for_s }),
         8 => (any::<usize>(), change(), 0..4u32)
-            .prop_map(|(lease, change, attempts)| Act::Settle { lease, change, attempts }),
+            .prop_map(|(lease, decision, attempts)| Act::Settle { lease, decision, attempts }),
         2 => prop::collection::vec(change(), 1..6)
             .prop_map(|changes| Act::SettleTogether { changes }),
         4 => (0..20_000u64).prop_map(|ms| Act::Advance { ms }),
@@ -82,10 +82,10 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 /// Something about the address, where the delivery did not just succeed.
-fn learned(attempts: &[AttemptRecord], change: &Change) -> Learned {
+fn learned(attempts: &[AttemptRecord], decision: &Decision) -> Learned {
     let number = attempts.iter().map(|attempt| attempt.number).sum::<u32>() as usize;
     let kinds = StrikeKind::ALL;
-    let strikes = number > 0 && *change != Change::Finish(State::Sent);
+    let strikes = number > 0 && *decision != Decision::Done;
     let strike = strikes
         .then(|| Struck { kind: kinds[number % kinds.len()], suspect: number.is_multiple_of(4) });
     Learned { strike, target: None }
@@ -157,14 +157,14 @@ impl Pair {
                 self.accept(tenant(t), &to, key, delay_s).await
             }
             Act::Lease { lane, max, for_s } => self.lease(lane, max, for_s).await,
-            Act::Settle { lease, change, attempts } if !self.leases.is_empty() => {
+            Act::Settle { lease, decision, attempts } if !self.leases.is_empty() => {
                 let lease = lease % self.leases.len();
-                self.settle(vec![(lease, change, attempts)]).await;
+                self.settle(vec![(lease, decision, attempts)]).await;
             }
             Act::SettleTogether { changes } => {
                 let picked =
                     changes.into_iter().enumerate().filter(|(i, _)| *i < self.leases.len());
-                let picked = picked.map(|(i, change)| (i, change, 1)).collect::<Vec<_>>();
+                let picked = picked.map(|(i, decision)| (i, decision, 1)).collect::<Vec<_>>();
                 self.settle(picked).await;
             }
             Act::Advance { ms } => self.clock.advance(Duration::from_millis(ms)),
@@ -209,12 +209,12 @@ impl Pair {
             Act::LeaseExpired { max, for_s } => self.lease_expired(max, for_s).await,
             Act::SetAside { lane, for_s } => {
                 let (lane, until) = (lane_id(lane), self.clock.now() + Duration::from_secs(for_s));
-                self.model.set_aside(lane, until);
-                self.store.set_aside(lane, until);
+                self.model.suspend(lane, until);
+                self.store.suspend(lane, until);
             }
             Act::BringBack { lane } => {
-                self.model.bring_back(lane.map(lane_id));
-                self.store.bring_back(lane.map(lane_id));
+                self.model.resume(lane.map(lane_id));
+                self.store.resume(lane.map(lane_id));
             }
             Act::Crash => self.crash(),
             Act::Settle { .. } | Act::Cancel { .. } | Act::Start { .. } => {}
@@ -331,9 +331,9 @@ impl Pair {
         }
     }
 
-    async fn settle(&mut self, picked: Vec<(usize, Change, u32)>) {
+    async fn settle(&mut self, picked: Vec<(usize, Decision, u32)>) {
         let now = self.clock.now();
-        let both = picked.into_iter().map(|(lease, change, attempts)| {
+        let both = picked.into_iter().map(|(lease, decision, attempts)| {
             let (a, b) = &self.leases[lease];
             let attempts: Vec<AttemptRecord> =
                 (1..=attempts).map(|n| success(a.tries + n, now)).collect();
@@ -341,8 +341,8 @@ impl Pair {
                 delivery: leased.delivery,
                 token: leased.token,
                 attempts: attempts.clone(),
-                change: change.clone(),
-                learned: learned(&attempts, &change),
+                decision: decision.clone(),
+                learned: learned(&attempts, &decision),
             };
             (of(a), of(b))
         });

@@ -117,7 +117,7 @@ pub struct AttemptRecord {
     pub latency_ms: u32,
     /// An [`crate::Outcome`] by name.
     pub outcome: Arc<str>,
-    /// A [`crate::policy::decide::Decision`] by name.
+    /// A [`crate::model::decision::Decision`] by name.
     pub decision: Arc<str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,

@@ -3,6 +3,7 @@
 pub mod address;
 pub mod class;
 pub mod content;
+pub mod decision;
 pub mod delivery;
 pub mod id;
 pub mod json_fields;

@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use crate::model::class::{OnAmbiguous, OnExpiry, WhenOpen};
+use crate::model::decision::Decision;
 use crate::model::delivery::DeadReason;
 use crate::model::outcome::Outcome;
 use crate::model::time::Timestamp;
@@ -72,50 +73,6 @@ pub struct Past {
     pub crashes: u32,
     /// An attempt was begun, durably noted, and its end is unknown.
     pub started: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
-    /// The provider has it.
-    Done,
-    /// Another attempt, later. `counted` says whether this one used up one of the policy's.
-    Retry {
-        after: Duration,
-        counted: bool,
-    },
-    /// Again at once, free of charge, `resign`ing if so asked.
-    Again {
-        resign: bool,
-    },
-    /// Wait for a person or a new credential; no attempt is burned.
-    Park {
-        after: Duration,
-    },
-    /// Too late, without anyone's fault.
-    Expire,
-    DeadLetter(DeadReason),
-    /// The address is gone.
-    MarkGone,
-    /// Perhaps sent; nothing more is, lest it be sent twice.
-    Drop,
-    /// To the next of its alternative addresses.
-    FallBack,
-}
-
-impl Decision {
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Retry { .. } => "retry",
-            Self::Again { .. } => "again",
-            Self::Park { .. } => "park",
-            Self::Expire => "expire",
-            Self::DeadLetter(_) => "dead_letter",
-            Self::MarkGone => "mark_gone",
-            Self::Drop => "drop",
-            Self::FallBack => "fall_back",
-        }
-    }
 }
 
 /// What happens to a leased delivery instead of an attempt, if it is not to be attempted.

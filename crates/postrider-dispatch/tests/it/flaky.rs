@@ -90,12 +90,12 @@ impl Queue for Flaky {
         self.inner.load(tenant)
     }
 
-    fn set_aside(&self, lane: LaneId, until: Timestamp) {
-        self.inner.set_aside(lane, until);
+    fn suspend(&self, lane: LaneId, until: Timestamp) {
+        self.inner.suspend(lane, until);
     }
 
-    fn bring_back(&self, lane: Option<LaneId>) {
-        self.inner.bring_back(lane);
+    fn resume(&self, lane: Option<LaneId>) {
+        self.inner.resume(lane);
     }
 }
 

@@ -59,10 +59,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ),
             patch(
                 "crates/postrider-dispatch/src/turn_away.rs",
-                "bench.settle(lane, &leased, Vec::new(), change_of(&decision));",
+                "bench.settle(lane, &leased, Vec::new(), decision);",
                 "let burned = serde_json::from_str(r#\"{\"number\":1,\"at\":0,\"latency_ms\":0,\
                  \"outcome\":\"retry_backoff\",\"decision\":\"park\",\"counted\":true}\"#);\n        \
-                 bench.settle(lane, &leased, burned.into_iter().collect(), change_of(&decision));",
+                 bench.settle(lane, &leased, burned.into_iter().collect(), decision);",
             ),
         ],
     },

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use postrider_core::model::decision::Decision;
 use postrider_core::policy::decide::CRASHES_MAX;
-use postrider_core::ports::store::{Change, Leased, Settled, Settlement};
+use postrider_core::ports::store::{Leased, Settled, Settlement};
 use postrider_core::{DeadReason, DeliveryId, State, Timestamp};
 
 use super::{Held, Judged, Known, Moment, Oracle, promise};
@@ -110,22 +111,22 @@ impl Oracle {
         let Some(held) = held else {
             return promise(answer == Settled::Fenced, FENCED, || {
                 let holder = known.held.map_or("nobody", |_| "somebody else");
-                format!("{holder} holds it; {} was written all the same", name(&asked.change))
+                format!("{holder} holds it; {} was written all the same", name(&asked.decision))
             });
         };
         promise(answer == Settled::Done, "a settlement by the holder is written", || {
-            format!("{} was refused", name(&asked.change))
+            format!("{} was refused", name(&asked.decision))
         })?;
         judge(known, held, asked, self.classes[known.class].retry.retries)?;
         known.held = None;
         known.in_doubt |= held.calls as usize > asked.attempts.len();
         known.tries += asked.attempts.len() as u32;
-        let settled = apply(known, &asked.change, now);
-        if !matches!(asked.change, Change::Park { .. } | Change::Release) {
+        let settled = apply(known, &asked.decision, now);
+        if !matches!(asked.decision, Decision::Park { .. } | Decision::Release) {
             known.crashes = 0;
         }
         (known.cancelled, known.started) = (false, false);
-        if asked.change == Change::Gone {
+        if asked.decision == Decision::MarkGone {
             let address = (known.tenant, known.provider, known.address);
             let since = self.moment(now).seq;
             self.gone.entry(address).or_insert(since);
@@ -144,37 +145,32 @@ fn judge(known: &mut Known, held: Held, asked: &Settlement, retries: u32) -> Jud
     promise(known.attempts <= retries.saturating_add(1), WITHIN_POLICY, || {
         format!("{} attempts count, {retries} retries are allowed", known.attempts)
     })?;
-    let poison = asked.change == Change::DeadLetter(DeadReason::Poison);
+    let poison = asked.decision == Decision::DeadLetter(DeadReason::Poison);
     promise(
         !poison || known.crashes >= CRASHES_MAX,
         "only what was there at crashes is poison",
         || format!("it was under way at {} crashes", known.crashes),
     )?;
-    let says_sent = asked.change == Change::Finish(State::Sent);
+    let says_sent = asked.decision == Decision::Done;
     promise(says_sent == held.accepted, TRUE_TO_ANSWER, || {
         let answer = if held.accepted { "accepted it" } else { "did not accept it" };
-        format!("the provider {answer}; written is {}", name(&asked.change))
+        format!("the provider {answer}; written is {}", name(&asked.decision))
     })
 }
 
-fn apply(known: &mut Known, change: &Change, now: Timestamp) -> Judged {
-    let next = match change {
-        Change::Finish(state) => *state,
-        Change::Gone => State::Gone,
-        Change::DeadLetter(reason) => {
-            known.reason = Some(*reason);
-            State::Failed
-        }
-        Change::Retry { after } => {
+fn apply(known: &mut Known, decision: &Decision, now: Timestamp) -> Judged {
+    known.reason = decision.dead_reason().or(known.reason);
+    let next = match decision {
+        Decision::Retry { after, .. } => {
             known.due = now + *after;
             State::Retrying
         }
-        Change::Park { after } => {
+        Decision::Park { after } => {
             known.due = now + *after;
             State::Parked
         }
-        Change::Release => known.state,
-        Change::Redirect => {
+        Decision::Release | Decision::Again { .. } => known.state,
+        Decision::FallBack => {
             promise(
                 !known.alternatives.is_empty(),
                 "it goes elsewhere where there is one",
@@ -185,20 +181,15 @@ fn apply(known: &mut Known, change: &Change, now: Timestamp) -> Judged {
             known.attempts = 0;
             State::Queued
         }
+        ended => ended.final_state().unwrap_or(known.state),
     };
     let next = if known.cancelled && next.is_pending() { State::Cancelled } else { next };
     let from = std::mem::replace(&mut known.state, next);
     promise(from.can_become(next), MONOTONE, || format!("{from} became {next}"))
 }
 
-pub(crate) fn name(change: &Change) -> &'static str {
-    match change {
-        Change::Finish(state) => state.name(),
-        Change::Gone => "gone",
-        Change::DeadLetter(reason) => reason.name(),
-        Change::Retry { .. } => "retry",
-        Change::Park { .. } => "park",
-        Change::Release => "release",
-        Change::Redirect => "redirect",
-    }
+pub(crate) fn name(decision: &Decision) -> &'static str {
+    let reason = decision.dead_reason().map(DeadReason::name);
+    let state = decision.final_state().map(State::name);
+    reason.or(state).unwrap_or_else(|| decision.name())
 }

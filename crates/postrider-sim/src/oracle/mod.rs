@@ -20,7 +20,7 @@ use postrider_dispatch::Limits;
 pub(crate) use calls::Handed;
 pub(crate) use fairness::Fairness;
 pub(crate) use gates::OriginGates;
-pub(crate) use leases::name as change_name;
+pub(crate) use leases::name as decision_name;
 
 use crate::plan::Plan;
 use crate::world::Violation;

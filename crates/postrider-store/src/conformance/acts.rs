@@ -1,8 +1,9 @@
 //! Promises about dead letters, cancelling and addresses that are gone.
 
+use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::DeadReason;
 use postrider_core::ports::store::{
-    Cancelled, Change, DeliveryFilter, Halt, NewMessage, Replay, Selection, Settled,
+    Cancelled, DeliveryFilter, Halt, NewMessage, Replay, Selection, Settled,
 };
 use postrider_core::{AttemptRecord, DeliveryId, State, TenantId};
 
@@ -12,7 +13,7 @@ async fn bury(bench: &Bench<'_>, new: NewMessage, reason: DeadReason, code: &str
     let id = bench.accept(new).await.1[0];
     let leased = bench.lease_one().await;
     let attempt = AttemptRecord { code: Some(code.into()), ..success(1, bench.now()) };
-    bench.settle_with(&leased, Change::DeadLetter(reason), vec![attempt]).await;
+    bench.settle_with(&leased, Decision::DeadLetter(reason), vec![attempt]).await;
     id
 }
 
@@ -34,7 +35,7 @@ pub async fn a_dead_letter_can_be_found_and_replayed(bench: &Bench<'_>) {
     assert_eq!((again.delivery, again.attempts, again.tries), (id, 0, 1));
     assert_eq!(again.expires_at, bench.now() + secs(3600), "a new TTL of the message's length");
     assert_eq!(&*again.message.content, r#"{"title":"hello"}"#);
-    bench.settle(&again, Change::Finish(State::Sent)).await;
+    bench.settle(&again, Decision::Done).await;
     let view = bench.delivery(id).await;
     assert_eq!((view.state, view.reason, view.log.len()), (State::Sent, None, 2));
     let replayed = bench.store.replay(None, Selection::Ids(vec![id]), Replay::default()).await;
@@ -126,16 +127,16 @@ pub async fn cancel_stops_what_is_not_yet_sent(bench: &Bench<'_>) {
     let (id, deliveries) = bench.accept(batch("acme", &[1, 2, 3, 4])).await;
     let leased = bench.lease(1).await;
     let find = |d| leased.iter().find(|l| l.delivery == d).expect("leased");
-    bench.settle(find(deliveries[0]), Change::Finish(State::Sent)).await;
-    bench.settle(find(deliveries[1]), Change::Retry { after: secs(5) }).await;
-    bench.settle(find(deliveries[2]), Change::Release).await;
+    bench.settle(find(deliveries[0]), Decision::Done).await;
+    bench.settle(find(deliveries[1]), Decision::Retry { after: secs(5), counted: true }).await;
+    bench.settle(find(deliveries[2]), Decision::Release).await;
     let result = bench.store.cancel(None, id).await.unwrap();
     assert_eq!(result, Some(Cancelled { cancelled: 2, in_flight: 1, already_final: 1 }));
     bench.clock.advance(secs(10));
     assert!(bench.lease(10).await.is_empty());
     assert_eq!(bench.state(deliveries[1]).await, State::Cancelled);
     assert_eq!(bench.state(deliveries[3]).await, State::Sending);
-    let last = bench.settle(find(deliveries[3]), Change::Finish(State::Sent)).await;
+    let last = bench.settle(find(deliveries[3]), Decision::Done).await;
     assert_eq!(last, Settled::Done);
     assert_eq!(bench.store.content(None, id).await.unwrap(), None);
     let unknown = postrider_core::MessageId(1);
@@ -149,7 +150,7 @@ pub async fn cancel_reaches_work_whose_lease_ended(bench: &Bench<'_>) {
     let result = bench.store.cancel(None, id).await.unwrap();
     assert_eq!(result, Some(Cancelled { cancelled: 1, ..Cancelled::default() }));
     assert!(bench.ready().await.is_empty());
-    let late = bench.settle(&leased, Change::Finish(State::Sent)).await;
+    let late = bench.settle(&leased, Decision::Done).await;
     assert_eq!(late, Settled::Fenced);
 }
 
@@ -158,7 +159,7 @@ pub async fn gone_halts_what_is_queued_for_the_address(bench: &Bench<'_>) {
     let leased = bench.lease_one().await;
     assert_eq!(leased.halt, None);
     let queued = bench.accept(message("acme", 1)).await.1[0];
-    assert_eq!(bench.settle(&leased, Change::Gone).await, Settled::Done);
+    assert_eq!(bench.settle(&leased, Decision::MarkGone).await, Settled::Done);
     assert_eq!(bench.state(first).await, State::Gone);
     let later = bench.accept(message("acme", 1)).await.1[0];
     let halted = bench.lease(10).await;
@@ -172,7 +173,7 @@ pub async fn gone_halts_what_is_queued_for_the_address(bench: &Bench<'_>) {
 pub async fn gone_reaches_only_its_tenant(bench: &Bench<'_>) {
     bench.accept(message("acme", 1)).await;
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::Gone).await;
+    bench.settle(&leased, Decision::MarkGone).await;
     bench.accept(message("other", 1)).await;
     bench.accept(message("acme", 2)).await;
     assert!(bench.lease(10).await.iter().all(|l| l.halt.is_none()));

@@ -1,7 +1,8 @@
 //! Promises about what is remembered of attempts that were cut short.
 
 use postrider_core::State;
-use postrider_core::ports::store::{Cancelled, Change, Halt, Settled};
+use postrider_core::model::decision::Decision;
+use postrider_core::ports::store::{Cancelled, Halt, Settled};
 
 use super::kit::{Bench, LEASE, batch, message, secs};
 
@@ -10,9 +11,9 @@ pub async fn what_was_in_flight_at_a_crash_is_counted(bench: &Bench<'_>) {
     let leased = bench.lease_all().await;
     assert!(leased.iter().all(|l| l.crashes == 0));
     bench.clock.advance(secs(1));
-    bench.settle(&leased[0], Change::Finish(State::Sent)).await;
-    bench.settle(&leased[1], Change::Retry { after: secs(1) }).await;
-    bench.settle(&leased[2], Change::Release).await;
+    bench.settle(&leased[0], Decision::Done).await;
+    bench.settle(&leased[1], Decision::Retry { after: secs(1), counted: true }).await;
+    bench.settle(&leased[2], Decision::Release).await;
     let Some(bench) = bench.reopened().await else { return };
     bench.clock.advance(secs(1));
     let crashes = |leased: &[postrider_core::ports::store::Leased]| {
@@ -33,15 +34,15 @@ pub async fn an_attempt_that_ended_clears_the_count_and_waiting_does_not(bench: 
     let Some(bench) = bench.reopened().await else { return };
     let leased = bench.lease_one().await;
     assert_eq!(leased.crashes, 1);
-    bench.settle(&leased, Change::Release).await;
+    bench.settle(&leased, Decision::Release).await;
     let leased = bench.lease_one().await;
     assert_eq!(leased.crashes, 1, "given back");
-    bench.settle(&leased, Change::Park { after: secs(5) }).await;
+    bench.settle(&leased, Decision::Park { after: secs(5) }).await;
     bench.clock.advance(secs(5));
     let Some(bench) = bench.reopened().await else { return };
     let leased = bench.lease_one().await;
     assert_eq!(leased.crashes, 1, "parked");
-    bench.settle(&leased, Change::Retry { after: secs(5) }).await;
+    bench.settle(&leased, Decision::Retry { after: secs(5), counted: true }).await;
     bench.clock.advance(secs(5));
     assert_eq!(bench.lease_one().await.crashes, 0, "tried");
 }
@@ -58,8 +59,8 @@ pub async fn an_attempt_that_left_is_known_until_it_is_settled(bench: &Bench<'_>
     let again = bench.lease_all().await;
     let started: Vec<_> = again.iter().map(|l| l.started).collect();
     assert_eq!(started, [true, false]);
-    bench.settle(&again[0], Change::Retry { after: secs(1) }).await;
-    bench.settle(&again[1], Change::Release).await;
+    bench.settle(&again[0], Decision::Retry { after: secs(1), counted: true }).await;
+    bench.settle(&again[1], Decision::Release).await;
     bench.clock.advance(secs(1));
     assert!(bench.lease_all().await.iter().all(|l| !l.started));
 }
@@ -69,7 +70,7 @@ pub async fn giving_back_what_was_started_says_that_nothing_left(bench: &Bench<'
     let leased = bench.lease_one().await;
     let asked = vec![(leased.delivery, leased.token)];
     assert_eq!(bench.store.start(asked.clone()).await.unwrap(), [true]);
-    assert_eq!(bench.settle(&leased, Change::Release).await, Settled::Done);
+    assert_eq!(bench.settle(&leased, Decision::Release).await, Settled::Done);
     assert_eq!(bench.store.start(asked).await.unwrap(), [false], "the lease was given back");
     let reopened = bench.reopened().await;
     let bench = reopened.as_ref().unwrap_or(bench);
@@ -85,8 +86,11 @@ pub async fn an_attempt_does_not_start_under_an_ended_lease(bench: &Bench<'_>) {
 }
 
 pub async fn cancel_stops_the_retry_of_what_is_in_flight(bench: &Bench<'_>) {
-    let again =
-        [Change::Retry { after: secs(5) }, Change::Park { after: secs(5) }, Change::Release];
+    let again = [
+        Decision::Retry { after: secs(5), counted: true },
+        Decision::Park { after: secs(5) },
+        Decision::Release,
+    ];
     for change in again {
         let (id, deliveries) = bench.accept(batch("acme", &[1, 1])).await;
         let leased = bench.lease_all().await;
@@ -96,7 +100,7 @@ pub async fn cancel_stops_the_retry_of_what_is_in_flight(bench: &Bench<'_>) {
         assert_eq!(bench.store.start(asked).await.unwrap(), [false]);
         assert_eq!(bench.settle(&leased[0], change).await, Settled::Done);
         assert_eq!(bench.state(deliveries[0]).await, State::Cancelled);
-        bench.settle(&leased[1], Change::Finish(State::Sent)).await;
+        bench.settle(&leased[1], Decision::Done).await;
         assert_eq!(bench.state(deliveries[1]).await, State::Sent, "what was sent was sent");
         assert_eq!(bench.store.content(None, id).await.unwrap(), None);
     }
@@ -113,5 +117,5 @@ pub async fn cancel_reaches_what_nobody_settles(bench: &Bench<'_>) {
     bench.clock.advance(LEASE);
     let again = bench.lease_one().await;
     assert_eq!(again.halt, Some(Halt::Cancelled));
-    assert_eq!(bench.settle(&again, Change::Finish(State::Cancelled)).await, Settled::Done);
+    assert_eq!(bench.settle(&again, Decision::Cancel).await, Settled::Done);
 }

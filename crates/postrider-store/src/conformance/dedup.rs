@@ -1,7 +1,7 @@
 //! Promises about repeats.
 
-use postrider_core::State;
-use postrider_core::ports::store::{Admission, Change};
+use postrider_core::model::decision::Decision;
+use postrider_core::ports::store::Admission;
 
 use super::kit::{Bench, keyed, secs};
 
@@ -88,7 +88,7 @@ pub async fn many_keys_are_told_apart(bench: &Bench<'_>) {
 pub async fn a_duplicate_of_forgotten_work_still_names_its_message(bench: &Bench<'_>) {
     let (message, _) = bench.accept(keyed(1, 1, secs(DAY))).await;
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    bench.settle(&leased, Decision::Done).await;
     bench.clock.advance(secs(100));
     assert_eq!(bench.store.prune(secs(10)).await.unwrap(), 1);
     let again = bench.store.accept(vec![keyed(1, 1, secs(DAY))]).await.unwrap();

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider_core::ports::store::{
-    Alternative, Change, Load, NewMessage, Replay, Selection, Settled,
-};
+use postrider_core::model::decision::Decision;
+use postrider_core::ports::store::{Alternative, Load, NewMessage, Replay, Selection, Settled};
 use postrider_core::{DeadReason, DeliveryId, State, TenantId};
 
 use super::kit::{Bench, LEASE, batch, delivery_to, hash, lane, message, secs, webhook};
@@ -21,7 +20,7 @@ pub async fn expired_work_is_leased_whatever_its_lane_does(bench: &Bench<'_>) {
     let second = bench.accept(NewMessage { ttl_s: 20, send_at, ..message("acme", 2) }).await.1[0];
     let third = bench.accept(NewMessage { ttl_s: 5000, ..message("acme", 1) }).await.1[0];
     for lane in bench.ready().await {
-        bench.store.set_aside(lane, bench.now() + secs(100_000));
+        bench.store.suspend(lane, bench.now() + secs(100_000));
     }
     bench.clock.advance(secs(19));
     assert!(expired(bench).await.is_empty());
@@ -32,7 +31,7 @@ pub async fn expired_work_is_leased_whatever_its_lane_does(bench: &Bench<'_>) {
     assert_eq!((leased.delivery, key), (first, &lane("acme", 1)));
     assert_eq!(leased.expires_at, bench.now());
     assert!(expired(bench).await.is_empty(), "it is leased");
-    assert_eq!(bench.settle(leased, Change::Finish(State::Expired)).await, Settled::Done);
+    assert_eq!(bench.settle(leased, Decision::Expire).await, Settled::Done);
     bench.clock.advance(secs(5));
     assert_eq!(expired(bench).await, [second]);
     bench.clock.advance(secs(5000));
@@ -60,7 +59,7 @@ pub async fn expiry_follows_a_replay(bench: &Bench<'_>) {
     let id = bench.accept(NewMessage { ttl_s: 100, ..message("acme", 1) }).await.1[0];
     bench.clock.advance(secs(90));
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::DeadLetter(DeadReason::Permanent)).await;
+    bench.settle(&leased, Decision::DeadLetter(DeadReason::Permanent)).await;
     bench.clock.advance(secs(10));
     assert!(expired(bench).await.is_empty(), "a dead letter does not expire");
     let how = Replay { ttl_s: Some(500), ..Replay::default() };
@@ -76,9 +75,9 @@ pub async fn what_is_finished_does_not_expire(bench: &Bench<'_>) {
         let (id, _) = bench.accept(batch("acme", &[1, 1, 2])).await;
         bench.clock.advance(secs(wait));
         let leased = bench.lease_all().await;
-        bench.settle(&leased[0], Change::Finish(State::Sent)).await;
-        bench.settle(&leased[1], Change::Retry { after: secs(5) }).await;
-        bench.settle(&leased[2], Change::Finish(State::Sent)).await;
+        bench.settle(&leased[0], Decision::Done).await;
+        bench.settle(&leased[1], Decision::Retry { after: secs(5), counted: true }).await;
+        bench.settle(&leased[2], Decision::Done).await;
         bench.store.cancel(None, id).await.unwrap();
         bench.clock.advance(secs(3600));
         assert!(expired(bench).await.is_empty());
@@ -88,7 +87,7 @@ pub async fn what_is_finished_does_not_expire(bench: &Bench<'_>) {
 pub async fn waiting_ends_for_those_who_take_what_expired(bench: &Bench<'_>) {
     bench.accept(NewMessage { ttl_s: 20, ..message("acme", 1) }).await;
     let lane = bench.ready().await[0];
-    bench.store.set_aside(lane, bench.now() + secs(100_000));
+    bench.store.suspend(lane, bench.now() + secs(100_000));
     bench.ready().await;
     bench.clock.advance(secs(30));
     assert!(stays_asleep(bench).await, "nobody asked for it");
@@ -113,9 +112,9 @@ pub async fn the_load_is_what_is_pending(bench: &Bench<'_>) {
     assert_eq!(bench.store.load(None), of(5, 3));
     let leased = bench.lease_all().await;
     let of_fan: Vec<_> = leased.iter().filter(|l| l.message.id == fan).collect();
-    bench.settle(of_fan[0], Change::Finish(State::Sent)).await;
-    bench.settle(of_fan[1], Change::DeadLetter(DeadReason::Permanent)).await;
-    bench.settle(of_fan[2], Change::Retry { after: secs(1) }).await;
+    bench.settle(of_fan[0], Decision::Done).await;
+    bench.settle(of_fan[1], Decision::DeadLetter(DeadReason::Permanent)).await;
+    bench.settle(of_fan[2], Decision::Retry { after: secs(1), counted: true }).await;
     assert_eq!(bench.store.load(Some(&acme)), of(2, 2), "the body is still needed");
     let reopened = bench.reopened().await;
     let bench = reopened.as_ref().unwrap_or(bench);
@@ -145,10 +144,10 @@ pub async fn a_redirected_delivery_goes_to_its_next_place(bench: &Bench<'_>) {
     let id = bench.accept(with_alternatives(&[2, 3])).await.1[0];
     let leased = bench.lease_one().await;
     assert_eq!(leased.alternatives.len(), 2);
-    bench.settle(&leased, Change::Retry { after: secs(1) }).await;
+    bench.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await;
     bench.clock.advance(secs(1));
     let leased = bench.lease_one().await;
-    assert_eq!(bench.settle(&leased, Change::Redirect).await, Settled::Done);
+    assert_eq!(bench.settle(&leased, Decision::FallBack).await, Settled::Done);
     let view = bench.delivery(id).await;
     assert_eq!((view.state, view.attempts, view.log.len()), (State::Queued, 0, 2));
     assert_eq!((&*view.provider, view.address_hash), ("https://host-2.example", hash(2)));
@@ -164,7 +163,7 @@ pub async fn a_redirected_delivery_goes_to_its_next_place(bench: &Bench<'_>) {
     assert_eq!((&*leased.target, leased.hash), (&webhook(2), hash(2)));
     assert_eq!(leased.address_since, Some(postrider_core::Timestamp(7)));
     assert_eq!(leased.alternatives.len(), 1);
-    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    bench.settle(&leased, Decision::Done).await;
     assert_eq!(bench.store.load(None), Load::default());
     let counts = bench.store.counts(None).await.unwrap();
     assert_eq!(counts.states, std::collections::BTreeMap::from([(State::Sent, 1)]));
@@ -173,7 +172,7 @@ pub async fn a_redirected_delivery_goes_to_its_next_place(bench: &Bench<'_>) {
 pub async fn a_redirect_to_nowhere_waits(bench: &Bench<'_>) {
     let id = bench.accept_one().await;
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::Redirect).await;
+    bench.settle(&leased, Decision::FallBack).await;
     assert_eq!(bench.state(id).await, State::Parked);
     assert!(bench.ready().await.is_empty());
 }

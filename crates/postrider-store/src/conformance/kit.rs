@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::{AttemptRecord, Delivery};
 use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{
-    Admission, Change, DedupKey, DeliveryFilter, Learned, Leased, NewDelivery, NewMessage, Settled,
+    Admission, DedupKey, DeliveryFilter, Learned, Leased, NewDelivery, NewMessage, Settled,
     Settlement, Store,
 };
 use postrider_core::{
@@ -89,29 +90,30 @@ impl<'a> Bench<'a> {
         leased.remove(0)
     }
 
-    pub async fn settle(&self, leased: &Leased, change: Change) -> Settled {
-        let attempt = (change != Change::Release).then(|| success(leased.tries + 1, self.now()));
-        self.settle_with(leased, change, attempt.into_iter().collect()).await
+    pub async fn settle(&self, leased: &Leased, decision: Decision) -> Settled {
+        let attempt =
+            (decision != Decision::Release).then(|| success(leased.tries + 1, self.now()));
+        self.settle_with(leased, decision, attempt.into_iter().collect()).await
     }
 
     pub async fn settle_with(
         &self,
         leased: &Leased,
-        change: Change,
+        decision: Decision,
         attempts: Vec<AttemptRecord>,
     ) -> Settled {
-        self.settle_learned(leased, change, attempts, Learned::default()).await
+        self.settle_learned(leased, decision, attempts, Learned::default()).await
     }
 
     pub async fn settle_learned(
         &self,
         leased: &Leased,
-        change: Change,
+        decision: Decision,
         attempts: Vec<AttemptRecord>,
         learned: Learned,
     ) -> Settled {
         let (delivery, token) = (leased.delivery, leased.token);
-        let settlement = Settlement { delivery, token, attempts, change, learned };
+        let settlement = Settlement { delivery, token, attempts, decision, learned };
         self.store.settle(vec![settlement]).await.unwrap()[0]
     }
 

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::DeadReason;
-use postrider_core::ports::store::{
-    Change, Counts, DeliveryFilter, NewMessage, Selection, Settled,
-};
+use postrider_core::ports::store::{Counts, DeliveryFilter, NewMessage, Selection, Settled};
 use postrider_core::{ChannelKind, State, TenantId};
 
 use super::kit::{Bench, LEASE, batch, message, secs};
@@ -16,11 +15,11 @@ pub async fn counts_are_exact(bench: &Bench<'_>) {
     let leased = bench.lease(1).await;
     let mut ours = leased.iter().filter(|l| l.message.tenant.as_str() == "acme");
     let mut next = || ours.next().expect("six are leased");
-    bench.settle(next(), Change::Finish(State::Sent)).await;
-    bench.settle(next(), Change::Gone).await;
-    bench.settle(next(), Change::DeadLetter(DeadReason::Poison)).await;
-    bench.settle(next(), Change::Retry { after: secs(900) }).await;
-    bench.settle(next(), Change::Park { after: secs(900) }).await;
+    bench.settle(next(), Decision::Done).await;
+    bench.settle(next(), Decision::MarkGone).await;
+    bench.settle(next(), Decision::DeadLetter(DeadReason::Poison)).await;
+    bench.settle(next(), Decision::Retry { after: secs(900), counted: true }).await;
+    bench.settle(next(), Decision::Park { after: secs(900) }).await;
     let acme = TenantId::new("acme");
     let states = [State::Sending, State::Retrying, State::Parked, State::Sent, State::Gone]
         .into_iter()
@@ -60,7 +59,7 @@ pub async fn filters_find_what_they_name(bench: &Bench<'_>) {
     let (_, two) = bench.accept(message("other", 3)).await;
     let leased = bench.lease(1).await;
     let sent = leased.iter().find(|l| l.delivery == one[0]).expect("leased");
-    bench.settle(sent, Change::Finish(State::Sent)).await;
+    bench.settle(sent, Decision::Done).await;
     let list = |filter: DeliveryFilter| bench.all(DeliveryFilter { limit: 1, ..filter }, false);
     let none = DeliveryFilter::default;
     assert_eq!(list(DeliveryFilter { state: Some(State::Sent), ..none() }).await, [one[0]]);
@@ -82,7 +81,7 @@ pub async fn bodies_go_when_nothing_needs_them(bench: &Bench<'_>) {
     let (id, _) = bench.accept(message("acme", 1)).await;
     assert!(bench.store.content(None, id).await.unwrap().is_some());
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    bench.settle(&leased, Decision::Done).await;
     assert_eq!(bench.store.content(None, id).await.unwrap(), None);
     let view = bench.store.message(None, id).await.unwrap().unwrap();
     assert!(!view.has_content);
@@ -92,9 +91,9 @@ pub async fn bodies_go_when_nothing_needs_them(bench: &Bench<'_>) {
 pub async fn a_fan_out_keeps_its_body_until_the_last_is_final(bench: &Bench<'_>) {
     let (id, deliveries) = bench.accept(batch("acme", &[1, 2, 3])).await;
     let leased = bench.lease(1).await;
-    bench.settle(&leased[0], Change::Finish(State::Sent)).await;
-    bench.settle(&leased[1], Change::DeadLetter(DeadReason::Permanent)).await;
-    bench.settle(&leased[2], Change::Gone).await;
+    bench.settle(&leased[0], Decision::Done).await;
+    bench.settle(&leased[1], Decision::DeadLetter(DeadReason::Permanent)).await;
+    bench.settle(&leased[2], Decision::MarkGone).await;
     assert!(bench.store.content(None, id).await.unwrap().is_some(), "a dead letter needs it");
     let dead = leased[1].delivery;
     assert!(deliveries.contains(&dead));
@@ -105,17 +104,17 @@ pub async fn a_fan_out_keeps_its_body_until_the_last_is_final(bench: &Bench<'_>)
 pub async fn prune_forgets_only_what_is_old_and_final(bench: &Bench<'_>) {
     let (sent, _) = bench.accept(message("acme", 1)).await;
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    bench.settle(&leased, Decision::Done).await;
     let (dead, dead_delivery) = bench.accept(message("acme", 1)).await;
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::DeadLetter(DeadReason::Permanent)).await;
+    bench.settle(&leased, Decision::DeadLetter(DeadReason::Permanent)).await;
     let send_at = Some(bench.now() + secs(500));
     let (waiting, _) = bench.accept(NewMessage { send_at, ..message("acme", 1) }).await;
     bench.clock.advance(secs(99));
     assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 0);
     let (young, _) = bench.accept(message("acme", 1)).await;
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    bench.settle(&leased, Decision::Done).await;
     bench.clock.advance(secs(1));
     assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 1);
     assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 0);
@@ -151,7 +150,7 @@ pub async fn the_oldest_pending_is_known(bench: &Bench<'_>) {
     assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(start));
     let leased = bench.lease(1).await;
     assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(start), "in flight is pending");
-    bench.settle(&leased[0], Change::DeadLetter(DeadReason::Permanent)).await;
+    bench.settle(&leased[0], Decision::DeadLetter(DeadReason::Permanent)).await;
     assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(bench.now()));
     let all = Selection::Filter(DeliveryFilter::default());
     bench.store.replay(None, all, Default::default()).await.unwrap();
@@ -174,7 +173,7 @@ pub async fn history_is_kept_and_bounded(bench: &Bench<'_>) {
     let id = bench.accept_one().await;
     for _ in 0..70 {
         let leased = bench.lease_one().await;
-        bench.settle(&leased, Change::Retry { after: secs(1) }).await;
+        bench.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await;
         bench.clock.advance(secs(1));
     }
     let log = bench.delivery(id).await.log;
@@ -185,10 +184,10 @@ pub async fn history_is_kept_and_bounded(bench: &Bench<'_>) {
 pub async fn everything_survives_a_restart(bench: &Bench<'_>) {
     let (id, ids) = bench.accept(batch("acme", &[1, 2, 3, 4])).await;
     let leased = bench.lease(1).await;
-    bench.settle(&leased[0], Change::Finish(State::Sent)).await;
-    bench.settle(&leased[1], Change::Retry { after: secs(30) }).await;
-    bench.settle(&leased[2], Change::DeadLetter(DeadReason::Ttl)).await;
-    bench.settle(&leased[3], Change::Release).await;
+    bench.settle(&leased[0], Decision::Done).await;
+    bench.settle(&leased[1], Decision::Retry { after: secs(30), counted: true }).await;
+    bench.settle(&leased[2], Decision::DeadLetter(DeadReason::Ttl)).await;
+    bench.settle(&leased[3], Decision::Release).await;
     let mut before = Vec::new();
     for id in &ids {
         before.push(bench.delivery(*id).await);
@@ -210,17 +209,17 @@ pub async fn leases_do_not_survive_a_restart(bench: &Bench<'_>) {
     let old = bench.lease_one().await;
     let Some(bench) = bench.reopened().await else { return };
     assert_eq!(bench.state(id).await, State::Queued);
-    assert_eq!(bench.settle(&old, Change::Finish(State::Sent)).await, Settled::Fenced);
+    assert_eq!(bench.settle(&old, Decision::Done).await, Settled::Fenced);
     let new = bench.lease_one().await;
     assert!(new.token > old.token, "tokens are never used twice");
-    assert_eq!(bench.settle(&old, Change::Finish(State::Sent)).await, Settled::Fenced);
-    assert_eq!(bench.settle(&new, Change::Finish(State::Sent)).await, Settled::Done);
+    assert_eq!(bench.settle(&old, Decision::Done).await, Settled::Fenced);
+    assert_eq!(bench.settle(&new, Decision::Done).await, Settled::Done);
 }
 
 pub async fn ids_grow_even_if_the_clock_goes_back(bench: &Bench<'_>) {
     let first = bench.accept_one().await;
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    bench.settle(&leased, Decision::Done).await;
     bench.clock.advance(secs(10));
     bench.store.prune(secs(1)).await.unwrap();
     bench.clock.set(bench.now() - secs(1000));

@@ -128,9 +128,9 @@ macro_rules! promises {
             waiting_ends_when_a_lease_ends
             what_was_already_shown_does_not_wake
             waiting_ends_in_time
-            a_lane_set_aside_is_not_ready_until_its_time
-            a_lane_set_aside_again_has_the_newer_end
-            what_arrives_in_a_lane_set_aside_wakes_nobody
+            a_suspended_lane_is_not_ready_until_its_time
+            a_lane_suspended_again_has_the_newer_end
+            what_arrives_in_a_suspended_lane_wakes_nobody
             waiting_ends_when_a_lane_comes_back
             a_lane_comes_back_to_work_that_is_due_later
             strikes_are_counted_by_kind_and_come_with_the_lease

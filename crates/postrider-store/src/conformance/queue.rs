@@ -1,6 +1,7 @@
 //! Promises of the queue.
 
-use postrider_core::ports::store::{Change, NewMessage, Settled};
+use postrider_core::model::decision::Decision;
+use postrider_core::ports::store::{NewMessage, Settled};
 use postrider_core::{DeliveryId, State};
 
 use super::kit::{Bench, LEASE, batch, message, secs, success};
@@ -73,10 +74,10 @@ pub async fn an_old_token_is_refused(bench: &Bench<'_>) {
     let old = bench.lease_one().await;
     bench.clock.advance(LEASE);
     let new = bench.lease_one().await;
-    assert_eq!(bench.settle(&old, Change::Finish(State::Sent)).await, Settled::Fenced);
+    assert_eq!(bench.settle(&old, Decision::Done).await, Settled::Fenced);
     assert_eq!(bench.state(id).await, State::Sending);
     assert!(bench.delivery(id).await.log.is_empty());
-    assert_eq!(bench.settle(&new, Change::Finish(State::Sent)).await, Settled::Done);
+    assert_eq!(bench.settle(&new, Decision::Done).await, Settled::Done);
     assert_eq!(bench.state(id).await, State::Sent);
 }
 
@@ -85,7 +86,7 @@ pub async fn a_late_settlement_counts_if_nobody_leased_since(bench: &Bench<'_>) 
     let leased = bench.lease_one().await;
     bench.clock.advance(LEASE + secs(5));
     assert_eq!(bench.ready().await.len(), 1, "the lease has ended");
-    assert_eq!(bench.settle(&leased, Change::Finish(State::Sent)).await, Settled::Done);
+    assert_eq!(bench.settle(&leased, Decision::Done).await, Settled::Done);
     assert_eq!(bench.state(id).await, State::Sent);
     assert!(bench.ready().await.is_empty());
 }
@@ -97,18 +98,21 @@ pub async fn a_settlement_counts_once(bench: &Bench<'_>) {
         delivery: leased.delivery,
         token: leased.token,
         attempts: Vec::new(),
-        change: Change::Finish(State::Sent),
+        decision: Decision::Done,
         learned: postrider_core::ports::store::Learned::default(),
     };
     let answers = bench.store.settle(vec![settlement.clone(), settlement]).await.unwrap();
     assert_eq!(answers, [Settled::Done, Settled::Fenced]);
-    assert_eq!(bench.settle(&leased, Change::Retry { after: secs(1) }).await, Settled::Fenced);
+    assert_eq!(
+        bench.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await,
+        Settled::Fenced
+    );
 }
 
 pub async fn a_retry_is_due_after_its_delay(bench: &Bench<'_>) {
     let id = bench.accept_one().await;
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::Retry { after: secs(30) }).await;
+    bench.settle(&leased, Decision::Retry { after: secs(30), counted: true }).await;
     let view = bench.delivery(id).await;
     assert_eq!((view.state, view.attempts), (State::Retrying, 1));
     assert_eq!(view.due_at, Some(bench.now() + secs(30)));
@@ -126,11 +130,11 @@ pub async fn every_attempt_of_a_lease_is_remembered(bench: &Bench<'_>) {
     let id = bench.accept_one().await;
     let leased = bench.lease_one().await;
     let free = |n| postrider_core::AttemptRecord { counted: false, ..success(n, bench.now()) };
-    bench.settle_with(&leased, Change::Release, vec![free(1)]).await;
+    bench.settle_with(&leased, Decision::Release, vec![free(1)]).await;
     let leased = bench.lease_one().await;
     assert_eq!((leased.attempts, leased.tries), (0, 1));
     let attempts = vec![free(2), success(3, bench.now())];
-    bench.settle_with(&leased, Change::Finish(State::Sent), attempts).await;
+    bench.settle_with(&leased, Decision::Done, attempts).await;
     let view = bench.delivery(id).await;
     let numbers: Vec<_> = view.log.iter().map(|a| (a.number, a.counted)).collect();
     assert_eq!(numbers, [(1, false), (2, false), (3, true)]);
@@ -141,7 +145,7 @@ pub async fn parked_work_keeps_its_attempts(bench: &Bench<'_>) {
     let id = bench.accept_one().await;
     let leased = bench.lease_one().await;
     let attempt = postrider_core::AttemptRecord { counted: false, ..success(1, bench.now()) };
-    bench.settle_with(&leased, Change::Park { after: secs(300) }, vec![attempt]).await;
+    bench.settle_with(&leased, Decision::Park { after: secs(300) }, vec![attempt]).await;
     let view = bench.delivery(id).await;
     assert_eq!((view.state, view.attempts, view.log.len()), (State::Parked, 0, 1));
     bench.clock.advance(secs(300));
@@ -152,8 +156,8 @@ pub async fn parked_work_keeps_its_attempts(bench: &Bench<'_>) {
 pub async fn released_work_is_due_at_once_and_unchanged(bench: &Bench<'_>) {
     let id = bench.accept_one().await;
     let leased = bench.lease_one().await;
-    assert_eq!(bench.settle(&leased, Change::Release).await, Settled::Done);
-    assert_eq!(bench.settle(&leased, Change::Release).await, Settled::Fenced);
+    assert_eq!(bench.settle(&leased, Decision::Release).await, Settled::Done);
+    assert_eq!(bench.settle(&leased, Decision::Release).await, Settled::Fenced);
     let view = bench.delivery(id).await;
     assert_eq!((view.state, view.attempts, view.log.len()), (State::Queued, 0, 0));
     let again = bench.lease_one().await;
@@ -162,11 +166,12 @@ pub async fn released_work_is_due_at_once_and_unchanged(bench: &Bench<'_>) {
 }
 
 pub async fn a_finished_delivery_is_never_leased_again(bench: &Bench<'_>) {
-    for state in [State::Sent, State::Expired, State::Cancelled, State::Suppressed] {
+    for decision in [Decision::Done, Decision::Expire, Decision::Cancel, Decision::Drop] {
+        let state = decision.final_state();
         let id = bench.accept_one().await;
         let leased = bench.lease_one().await;
-        bench.settle(&leased, Change::Finish(state)).await;
-        assert_eq!(bench.state(id).await, state);
+        bench.settle(&leased, decision).await;
+        assert_eq!(Some(bench.state(id).await), state);
         assert_eq!(bench.delivery(id).await.due_at, None);
     }
     bench.clock.advance(secs(100_000));
@@ -199,7 +204,7 @@ pub async fn more_work_than_fits_in_memory_is_served_in_order(bench: &Bench<'_>)
             break;
         }
         for item in &leased {
-            bench.settle_with(item, Change::Finish(State::Sent), Vec::new()).await;
+            bench.settle_with(item, Decision::Done, Vec::new()).await;
         }
         served.extend(leased.into_iter().map(|l| l.delivery));
     }

@@ -1,7 +1,8 @@
 //! Promises of the registry.
 
-use postrider_core::ports::store::{ApiKey, Change, KeyScope, NewAddress, SigningKey, SigningKind};
-use postrider_core::{AddressStatus, KeyId, State, TenantId};
+use postrider_core::model::decision::Decision;
+use postrider_core::ports::store::{ApiKey, KeyScope, NewAddress, SigningKey, SigningKind};
+use postrider_core::{AddressStatus, KeyId, TenantId};
 
 use super::kit::{Bench, hash, message, secs, webhook};
 
@@ -39,7 +40,7 @@ pub async fn a_returning_address_is_no_longer_gone(bench: &Bench<'_>) {
     let (known, _) = bench.store.put_address(address("acme", "ann", 1)).await.unwrap();
     bench.accept(message("acme", 1)).await;
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::Gone).await;
+    bench.settle(&leased, Decision::MarkGone).await;
     let gone = bench.store.address(&acme, known.id).await.unwrap().unwrap();
     assert_eq!((gone.status, gone.gone_at), (AddressStatus::Gone, Some(bench.now())));
     assert_eq!(gone.target, None, "endpoint and keys are erased");
@@ -50,7 +51,7 @@ pub async fn a_returning_address_is_no_longer_gone(bench: &Bench<'_>) {
     assert_eq!((back.gone_at, back.target), (None, Some(webhook(1))));
     let leased = bench.lease_one().await;
     assert_eq!(leased.halt, None);
-    bench.settle(&leased, Change::Finish(State::Sent)).await;
+    bench.settle(&leased, Decision::Done).await;
 }
 
 pub async fn addresses_are_listed_by_page_and_recipient(bench: &Bench<'_>) {

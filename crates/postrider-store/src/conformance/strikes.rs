@@ -2,23 +2,27 @@
 
 use std::sync::Arc;
 
+use postrider_core::model::decision::Decision;
 use postrider_core::policy::strikes::{KEPT, Struck};
-use postrider_core::ports::store::{Change, Learned, NewAddress, StrikeFilter, StruckAddress};
-use postrider_core::{
-    AddressStatus, DeadReason, State, Strike, StrikeKind, Target, TenantId, Timestamp,
-};
+use postrider_core::ports::store::{Learned, NewAddress, StrikeFilter, StruckAddress};
+use postrider_core::{AddressStatus, DeadReason, Strike, StrikeKind, Target, TenantId, Timestamp};
 
 use super::kit::{Bench, hash, message, secs, webhook};
 
-const DEAD: Change = Change::DeadLetter(DeadReason::Permanent);
+const DEAD: Decision = Decision::DeadLetter(DeadReason::Permanent);
 
 /// A message to that address of acme's which ends so.
-async fn one(bench: &Bench<'_>, number: u32, change: Change, strike: Option<(StrikeKind, bool)>) {
+async fn one(
+    bench: &Bench<'_>,
+    number: u32,
+    decision: Decision,
+    strike: Option<(StrikeKind, bool)>,
+) {
     bench.accept(message("acme", number)).await;
     let leased = bench.lease_one().await;
     let strike = strike.map(|(kind, suspect)| Struck { kind, suspect });
     let learned = Learned { strike, target: None };
-    bench.settle_learned(&leased, change, Vec::new(), learned).await;
+    bench.settle_learned(&leased, decision, Vec::new(), learned).await;
 }
 
 async fn struck(bench: &Bench<'_>, which: StrikeFilter) -> Vec<StruckAddress> {
@@ -80,7 +84,7 @@ pub async fn a_success_clears_what_an_address_is_blamed_for(bench: &Bench<'_>) {
     assert_eq!(status(bench, 1).await, AddressStatus::Suspect);
     one(bench, 1, DEAD, None).await;
     assert_eq!(of(bench, 1).await.len(), 1, "a refusal that blames nobody changes nothing");
-    one(bench, 1, Change::Finish(State::Sent), None).await;
+    one(bench, 1, Decision::Done, None).await;
     assert!(of(bench, 1).await.is_empty());
     assert_eq!(status(bench, 1).await, AddressStatus::Active);
 }
@@ -112,7 +116,7 @@ pub async fn a_forgiven_address_starts_anew(bench: &Bench<'_>) {
 
 pub async fn an_address_that_is_gone_by_strikes_keeps_them_as_evidence(bench: &Bench<'_>) {
     register(bench, 1).await;
-    one(bench, 1, Change::Gone, Some((StrikeKind::Number, false))).await;
+    one(bench, 1, Decision::MarkGone, Some((StrikeKind::Number, false))).await;
     assert_eq!(of(bench, 1).await[0].count, 1);
     assert_eq!(status(bench, 1).await, AddressStatus::Gone);
     assert!(bench.store.forgive(&TenantId::new("acme"), hash(1)).await.unwrap());
@@ -166,7 +170,7 @@ pub async fn strikes_survive_a_restart(bench: &Bench<'_>) {
     again.accept(message("acme", 1)).await;
     let leased = again.lease_one().await;
     assert_eq!((leased.strikes.len(), leased.strikes[0].suspect), (1, true));
-    again.settle(&leased, Change::Finish(State::Sent)).await;
+    again.settle(&leased, Decision::Done).await;
     let Some(later) = again.reopened().await else { return };
     assert!(of(&later, 1).await.is_empty());
 }
@@ -178,13 +182,13 @@ pub async fn what_is_learned_of_a_target_is_kept_with_its_address(bench: &Bench<
     let secrets = vec!["whsec_learned".into()];
     let better = Target::Webhook { url: leased.target.place().into(), secrets };
     let learned = Learned { strike: None, target: Some(Arc::new(better.clone())) };
-    bench.settle_learned(&leased, Change::Finish(State::Sent), Vec::new(), learned.clone()).await;
+    bench.settle_learned(&leased, Decision::Done, Vec::new(), learned.clone()).await;
     let acme = TenantId::new("acme");
     let found = bench.store.address(&acme, known.id).await.unwrap().unwrap();
     assert_eq!(found.target, Some(better));
     bench.accept(message("acme", 2)).await;
     let leased = bench.lease_one().await;
-    bench.settle_learned(&leased, Change::Gone, Vec::new(), learned).await;
+    bench.settle_learned(&leased, Decision::MarkGone, Vec::new(), learned).await;
     let found = bench.store.addresses(&acme, None, None, 10).await.unwrap().items;
     assert_eq!(found.len(), 1, "an address that is not registered stays so");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::ports::store::Change;
+use postrider_core::model::decision::Decision;
 
 use super::kit::{Bench, LEASE, message, secs};
 
@@ -38,14 +38,14 @@ pub async fn waiting_ends_when_work_arrives(bench: &Bench<'_>) {
     bench.ready().await;
     assert!(wakes(bench, async || _ = bench.accept_one().await).await);
     let leased = bench.lease_one().await;
-    let release = async || _ = bench.settle(&leased, Change::Release).await;
+    let release = async || _ = bench.settle(&leased, Decision::Release).await;
     assert!(wakes(bench, release).await, "a release is work too");
 }
 
 pub async fn waiting_ends_when_work_becomes_due(bench: &Bench<'_>) {
     bench.accept_one().await;
     let leased = bench.lease_one().await;
-    bench.settle(&leased, Change::Retry { after: secs(30) }).await;
+    bench.settle(&leased, Decision::Retry { after: secs(30), counted: true }).await;
     bench.ready().await;
     assert!(wakes(bench, async || bench.clock.advance(secs(30))).await);
 }

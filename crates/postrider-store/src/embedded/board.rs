@@ -140,9 +140,9 @@ impl Board {
     }
 
     /// True if a lane of those brought back has something due.
-    pub(super) fn bring_back(&mut self, lane: Option<u32>, now: i64) -> bool {
+    pub(super) fn resume(&mut self, lane: Option<u32>, now: i64) -> bool {
         let lanes = lane.map_or_else(|| self.lanes.all_aside(), |lane| vec![lane]);
-        let due = lanes.into_iter().filter(|lane| self.lanes.bring_back(*lane, now)).count();
+        let due = lanes.into_iter().filter(|lane| self.lanes.resume(*lane, now)).count();
         self.fresh |= due > 0;
         due > 0
     }

@@ -234,13 +234,13 @@ impl Lanes {
         self.aside.holds(lane)
     }
 
-    pub(super) fn set_aside(&mut self, lane: u32, until: i64) {
+    pub(super) fn suspend(&mut self, lane: u32, until: i64) {
         self.aside.put(lane, until);
         self.relist(lane);
     }
 
     /// Lists it again; true if it has something due.
-    pub(super) fn bring_back(&mut self, lane: u32, now: i64) -> bool {
+    pub(super) fn resume(&mut self, lane: u32, now: i64) -> bool {
         self.aside.take(lane) && self.list_again(lane, now)
     }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::DeadReason;
 use postrider_core::model::id::order_key;
 use postrider_core::ports::store::{
-    Admission, Change, DedupKey, Leased, Load, NewMessage, Queue, ReadyLane, Settled, Settlement,
+    Admission, DedupKey, Leased, Load, NewMessage, Queue, ReadyLane, Settled, Settlement,
     StoreError, StoreResult,
 };
 use postrider_core::{DeliveryId, LaneId, LaneKey, State, TenantId, Timestamp};
@@ -139,12 +140,12 @@ impl Queue for EmbeddedStore {
         self.shared.wake.wait(at_most, look).await;
     }
 
-    fn set_aside(&self, lane: LaneId, until: Timestamp) {
-        self.shared.board().lanes.set_aside(lane.0, until.0);
+    fn suspend(&self, lane: LaneId, until: Timestamp) {
+        self.shared.board().lanes.suspend(lane.0, until.0);
     }
 
-    fn bring_back(&self, lane: Option<LaneId>) {
-        let due = self.shared.board().bring_back(lane.map(|lane| lane.0), self.shared.now().0);
+    fn resume(&self, lane: Option<LaneId>) {
+        let due = self.shared.board().resume(lane.map(|lane| lane.0), self.shared.now().0);
         if due {
             self.shared.wake.notify();
         }
@@ -161,7 +162,7 @@ impl EmbeddedStore {
 
     /// Whether all of them are leases given back of which nothing is on disk.
     fn are_untouched(&self, settlements: &[Settlement]) -> bool {
-        let untouched = |s: &Settlement| s.change == Change::Release && s.attempts.is_empty();
+        let untouched = |s: &Settlement| s.decision == Decision::Release && s.attempts.is_empty();
         if !settlements.iter().all(untouched) {
             return false;
         }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use postrider_core::model::decision::Decision;
 use postrider_core::model::id::order_key;
-use postrider_core::ports::store::{Change, Settled, Settlement, StoreResult};
+use postrider_core::ports::store::{Settled, Settlement, StoreResult};
 use postrider_core::{AddressStatus, DeliveryId, Timestamp};
 use rusqlite::params;
 
@@ -95,33 +96,34 @@ impl Writer {
     ) -> StoreResult<Landing> {
         let settlement = &verdict.settlement;
         let has_alternative = !job.alternatives.is_empty();
-        let change = &overruled(&settlement.change, mark.cancelled, has_alternative);
+        let decision = &overruled(&settlement.decision, mark.cancelled, has_alternative);
         let old = job.progress;
-        let new = old.settled(change, &settlement.attempts, now);
+        let new = old.settled(decision, &settlement.attempts, now);
         let log = match verdict.attempts.as_str() {
             "" => job.log.as_deref().map(str::to_owned),
             attempts => Some(appended(job.log.as_deref(), new.tries, attempts)?),
         };
         draft.rows += 1;
-        self.learn(verdict, job, change, struck, draft)?;
-        match change {
-            Change::Finish(_) | Change::Gone => self.finish(job.seq, &new, log.as_deref())?,
-            Change::DeadLetter(_) => self.bury(job.seq, &new, log.as_deref())?,
-            Change::Redirect => return self.redirect(job, mark, &new, log.as_deref(), draft),
+        self.learn(verdict, job, decision, struck, draft)?;
+        match decision {
+            Decision::DeadLetter(_) => self.bury(job.seq, &new, log.as_deref())?,
+            Decision::FallBack => return self.redirect(job, mark, &new, log.as_deref(), draft),
+            _ if new.state.is_final() => self.finish(job.seq, &new, log.as_deref())?,
             _ => self.postpone(job.seq, &new, log.as_deref())?,
         }
-        let tenant = self.tenants.get(&job.message.tenant).copied().unwrap_or_default();
+        let tenant = self.tenants.get(&job.message.tenant).copied();
+        let tenant = tenant.ok_or_else(|| damaged("a delivery's tenant"))?;
         let count = draft.count(tenant);
         count.add(old.state, -1);
         count.add(new.state, 1);
         if let Some(reason) = new.reason {
             count.add_dead(reason, 1);
         }
-        if *change == Change::Gone {
+        if *decision == Decision::MarkGone {
             self.mark_gone(job, now, draft)?;
         }
         if !mark.is_empty() {
-            self.put_mark(job.seq, mark.settled(change), draft)?;
+            self.put_mark(job.seq, mark.settled(decision), draft)?;
         }
         if new.state.is_pending() {
             return Ok(Landing::Due(new.due.0));
@@ -176,13 +178,14 @@ impl Writer {
         ];
         changed_one(update.execute(row).map_err(sql)?)?;
         drop(update);
-        let tenant = self.tenants.get(&job.message.tenant).copied().unwrap_or_default();
+        let tenant = self.tenants.get(&job.message.tenant).copied();
+        let tenant = tenant.ok_or_else(|| damaged("a delivery's tenant"))?;
         let count = draft.count(tenant);
         count.add(job.progress.state, -1);
         count.add(new.state, 1);
         count.bytes += target.len() as i64 - job.target_bytes as i64;
         if !mark.is_empty() {
-            self.put_mark(job.seq, mark.settled(&Change::Redirect), draft)?;
+            self.put_mark(job.seq, mark.settled(&Decision::FallBack), draft)?;
         }
         Ok(Landing::Moved { lane, due: new.due.0 })
     }

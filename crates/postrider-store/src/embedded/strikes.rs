@@ -1,13 +1,10 @@
 //! What addresses are blamed for, on disk. There are few: the board knows who is struck at all, so that
 //! nobody else costs a read or a write.
 
+use postrider_core::model::decision::Decision;
 use postrider_core::policy::strikes::{KEPT, Struck};
-use postrider_core::ports::store::{
-    Change, Learned, Page, StoreResult, StrikeFilter, StruckAddress,
-};
-use postrider_core::{
-    AddressHash, AddressStatus, State, Strike, StrikeKind, Target, TenantId, Timestamp,
-};
+use postrider_core::ports::store::{Learned, Page, StoreResult, StrikeFilter, StruckAddress};
+use postrider_core::{AddressHash, AddressStatus, Strike, StrikeKind, Target, TenantId, Timestamp};
 use rusqlite::{Connection, Row, params};
 
 use super::board::Board;
@@ -99,7 +96,7 @@ impl Writer {
         &self,
         verdict: &Verdict,
         job: &Job,
-        change: &Change,
+        decision: &Decision,
         struck: bool,
         draft: &mut Draft,
     ) -> StoreResult<()> {
@@ -109,7 +106,7 @@ impl Writer {
         }
         let place = (job.message.tenant.clone(), job.hash);
         let struck = draft.struck.get(&place).copied().unwrap_or(struck);
-        if struck && *change == Change::Finish(State::Sent) {
+        if struck && *decision == Decision::Done {
             self.forgive(&place.0, place.1, draft)?;
         }
         if let Some(strike) = learned.strike {

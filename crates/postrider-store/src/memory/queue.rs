@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use postrider_core::model::decision::Decision;
 use postrider_core::policy::ttl::expires_at;
 use postrider_core::ports::store::{
-    Admission, Change, DedupKey, Leased, Load, NewMessage, Queue, ReadyLane, Settled, Settlement,
+    Admission, DedupKey, Leased, Load, NewMessage, Queue, ReadyLane, Settled, Settlement,
     StoreResult,
 };
 use postrider_core::{
@@ -147,12 +148,12 @@ impl Queue for MemoryStore {
         self.wake.wait(at_most, look).await;
     }
 
-    fn set_aside(&self, lane: LaneId, until: Timestamp) {
+    fn suspend(&self, lane: LaneId, until: Timestamp) {
         self.rows().aside.insert(lane, until);
     }
 
-    fn bring_back(&self, lane: Option<LaneId>) {
-        self.rows().bring_back(lane, self.clock.now());
+    fn resume(&self, lane: Option<LaneId>) {
+        self.rows().resume(lane, self.clock.now());
         self.wake.notify();
     }
 }
@@ -184,7 +185,7 @@ impl Rows {
         self.expiring(now).map(|(at, _)| at.max(again)).min()
     }
 
-    fn bring_back(&mut self, lane: Option<LaneId>, now: Timestamp) {
+    fn resume(&mut self, lane: Option<LaneId>, now: Timestamp) {
         let lanes = lane.map_or_else(|| self.aside.keys().copied().collect(), |lane| vec![lane]);
         for lane in lanes {
             let was_aside = self.aside.remove(&lane).is_some();
@@ -297,7 +298,7 @@ impl Rows {
     }
 
     fn settle(&mut self, settlement: Settlement, now: Timestamp) -> Settled {
-        let Settlement { delivery, token, attempts, change, learned } = settlement;
+        let Settlement { delivery, token, attempts, decision, learned } = settlement;
         let held = self.deliveries.get(&delivery).and_then(|row| row.lease);
         if held.is_none_or(|lease| lease.token != token) {
             return Settled::Fenced;
@@ -305,27 +306,27 @@ impl Rows {
         let Some(row) = self.deliveries.get(&delivery) else { return Settled::Fenced };
         let place = (self.lane(row.lane).tenant.clone(), row.hash);
         let next = row.alternatives.first().cloned();
-        let change = overruled(&change, row.mark.cancelled, next.is_some());
-        let elsewhere = next.filter(|_| change == Change::Redirect);
+        let decision = overruled(&decision, row.mark.cancelled, next.is_some());
+        let elsewhere = next.filter(|_| decision == Decision::FallBack);
         let elsewhere = elsewhere.map(|place| (self.intern(&place.lane), place));
         let message = self.change(delivery, |row| {
             if let Some((lane, place)) = elsewhere {
                 row.go_to(lane, place);
             }
             row.lease = None;
-            row.mark = row.mark.settled(&change);
-            row.progress = row.progress.settled(&change, &attempts, now);
+            row.mark = row.mark.settled(&decision);
+            row.progress = row.progress.settled(&decision, &attempts, now);
             row.log.extend(attempts);
             let surplus = row.log.len().saturating_sub(LOG_MAX);
             row.log.drain(..surplus);
-            if !matches!(change, Change::DeadLetter(_)) && row.progress.state.is_final() {
+            if !matches!(decision, Decision::DeadLetter(_)) && row.progress.state.is_final() {
                 row.erase();
             }
             (row.message, row.lane, row.progress)
         });
         let Some((message, lane, progress)) = message else { return Settled::Fenced };
-        self.learn(&place, learned, &change, now);
-        if change == Change::Gone {
+        self.learn(&place, learned, &decision, now);
+        if decision == Decision::MarkGone {
             for address in self.addresses_at(&place) {
                 if address.status != AddressStatus::Gone {
                     address.status = AddressStatus::Gone;

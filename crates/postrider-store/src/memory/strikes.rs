@@ -1,8 +1,9 @@
 //! What the model remembers against addresses.
 
-use postrider_core::ports::store::{Change, Learned, Page, StrikeFilter, StruckAddress};
+use postrider_core::model::decision::Decision;
+use postrider_core::ports::store::{Learned, Page, StrikeFilter, StruckAddress};
 use postrider_core::{
-    Address, AddressHash, AddressStatus, State, Strike, TenantId, Timestamp, policy::strikes,
+    Address, AddressHash, AddressStatus, Strike, TenantId, Timestamp, policy::strikes,
 };
 
 use super::rows::Rows;
@@ -24,10 +25,10 @@ impl Rows {
         &mut self,
         place: &Place,
         learned: Learned,
-        change: &Change,
+        decision: &Decision,
         now: Timestamp,
     ) {
-        if *change == Change::Finish(State::Sent) {
+        if *decision == Decision::Done {
             self.forgive(place);
         }
         if let Some(struck) = learned.strike {

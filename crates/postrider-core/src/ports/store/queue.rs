@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreResult;
 use crate::model::address::{AddressHash, Target};
-use crate::model::delivery::{AttemptRecord, DeadReason, State};
+use crate::model::decision::Decision;
+use crate::model::delivery::AttemptRecord;
 use crate::model::id::{AddressId, DeliveryId, MessageId};
 use crate::model::lane::{LaneId, LaneKey};
 use crate::model::message::{Envelope, Message, TenantId};
@@ -51,7 +52,7 @@ pub struct NewDelivery {
     pub address: Option<AddressId>,
     /// When the address was registered, where that is known.
     pub address_since: Option<Timestamp>,
-    /// Where else it may go, in order (see [`Change::Redirect`]).
+    /// Where else it may go, in order (see [`Decision::FallBack`]).
     pub alternatives: Vec<Alternative>,
 }
 
@@ -125,27 +126,6 @@ pub struct Leased {
     pub strikes: Vec<Strike>,
 }
 
-/// What a decision changes, to be written down.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    /// Final: `Sent`, `Expired`, `Cancelled` or `Suppressed`.
-    Finish(State),
-    /// Final: the address is gone; so is everything else queued for it. Endpoint and keys are
-    /// erased, the hash stays.
-    Gone,
-    /// Final: to the dead letters.
-    DeadLetter(DeadReason),
-    /// Due again after a while.
-    Retry { after: Duration },
-    /// Due again after a while; waits for something that is not the message's fault.
-    Park { after: Duration },
-    /// Give the lease back; nothing happened.
-    Release,
-    /// To the first of its alternatives, which is then its own place: due at once, with its history
-    /// and its attempts reset. Parked for a minute if there is none.
-    Redirect,
-}
-
 /// The durable write of a decision.
 #[derive(Debug, Clone)]
 pub struct Settlement {
@@ -154,7 +134,7 @@ pub struct Settlement {
     /// What was tried under this lease, in order: often one, more where an attempt went again at
     /// once, none where nothing was sent.
     pub attempts: Vec<AttemptRecord>,
-    pub change: Change,
+    pub decision: Decision,
     pub learned: Learned,
 }
 
@@ -206,7 +186,7 @@ pub trait Queue: Send + Sync {
         Ok(())
     }
 
-    /// Lanes with something due now, longest due first, at most `limit`; none that is set aside.
+    /// Lanes with something due now, longest due first, at most `limit`; none that is suspended.
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>>;
 
     /// Leases up to `max` due deliveries of a lane, in order of due time.
@@ -238,11 +218,11 @@ pub trait Queue: Send + Sync {
     /// What is pending now, of one tenant or of all. Maintained: asking costs nothing.
     fn load(&self, tenant: Option<&TenantId>) -> Load;
 
-    /// Until then the lane is not ready and wakes nobody, whatever arrives in it; its end does. A
-    /// later call sets another end. Costs nothing per round, however many are set aside. Forgotten
-    /// by a restart.
-    fn set_aside(&self, lane: LaneId, until: Timestamp);
+    /// Until then the lane is not ready, and what arrives in it wakes nobody; the end of the suspension
+    /// does. A later call sets another end. A suspended lane costs nothing per round. A restart forgets
+    /// all suspensions.
+    fn suspend(&self, lane: LaneId, until: Timestamp);
 
-    /// Ends that early, for one lane or for all.
-    fn bring_back(&self, lane: Option<LaneId>);
+    /// Ends a suspension early, for one lane or for all.
+    fn resume(&self, lane: Option<LaneId>);
 }
