@@ -25,20 +25,20 @@ pub enum ClientError {
     #[error("the connection broke before the answer was complete: {0}")]
     Broken(String),
     #[error("{}", describe(.0))]
-    Refused(Box<Refused>),
+    Refused(Box<ProblemResponse>),
     #[error("the answer is not what was expected: {0}")]
     Unexpected(String),
 }
 
 /// The server said no.
 #[derive(Debug)]
-pub struct Refused {
+pub struct ProblemResponse {
     pub status: u16,
     /// The problem as it came.
     pub problem: Value,
 }
 
-fn describe(refused: &Refused) -> String {
+fn describe(refused: &ProblemResponse) -> String {
     let text = |name: &str| refused.problem[name].as_str().unwrap_or_default().to_owned();
     let mut out = format!("{} ({})", text("title"), refused.status);
     if !text("detail").is_empty() {
@@ -59,14 +59,14 @@ fn describe(refused: &Refused) -> String {
 
 pub type ClientResult<T> = Result<T, ClientError>;
 /// A request's body: whole or streaming.
-pub type OutBody = BoxBody<Bytes, std::io::Error>;
+pub type RequestBody = BoxBody<Bytes, std::io::Error>;
 
 pub struct Client {
     server: Url,
     authorization: Option<String>,
     tenant: Option<String>,
     tls: Option<Arc<rustls::ClientConfig>>,
-    kept: Mutex<Option<SendRequest<OutBody>>>,
+    kept: Mutex<Option<SendRequest<RequestBody>>>,
 }
 
 impl Client {
@@ -123,7 +123,7 @@ impl Client {
         let value = || serde_json::from_slice(&bytes);
         if !status.is_success() {
             let problem = value().unwrap_or(Value::Null);
-            return Err(ClientError::Refused(Box::new(Refused {
+            return Err(ClientError::Refused(Box::new(ProblemResponse {
                 status: status.as_u16(),
                 problem,
             })));
@@ -141,7 +141,7 @@ impl Client {
         method: Method,
         path: &str,
         content_type: &str,
-        body: OutBody,
+        body: RequestBody,
     ) -> ClientResult<Response<Incoming>> {
         let request = self.request(method, path, content_type, body)?;
         let mut kept = self.kept.lock().await;
@@ -160,8 +160,8 @@ impl Client {
         method: Method,
         path: &str,
         content_type: &str,
-        body: OutBody,
-    ) -> ClientResult<Request<OutBody>> {
+        body: RequestBody,
+    ) -> ClientResult<Request<RequestBody>> {
         let prefix = self.server.path().trim_end_matches('/');
         let mut request = Request::builder()
             .method(method)
@@ -182,7 +182,7 @@ impl Client {
         self.server.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
-    async fn connect(&self) -> ClientResult<SendRequest<OutBody>> {
+    async fn connect(&self) -> ClientResult<SendRequest<RequestBody>> {
         let unreachable = |reason: String| ClientError::Unreachable {
             server: format!("{}://{}", self.server.scheme(), self.authority()),
             reason,
@@ -206,14 +206,14 @@ impl Client {
 }
 
 /// The connection, if it can take another request.
-async fn open_still(kept: Option<SendRequest<OutBody>>) -> Option<SendRequest<OutBody>> {
+async fn open_still(kept: Option<SendRequest<RequestBody>>) -> Option<SendRequest<RequestBody>> {
     let mut connection = kept?;
     connection.ready().await.ok()?;
     Some(connection)
 }
 
 /// A body that is there in whole.
-pub fn whole(bytes: Bytes) -> OutBody {
+pub fn whole(bytes: Bytes) -> RequestBody {
     Full::new(bytes).map_err(|never| match never {}).boxed()
 }
 
@@ -231,7 +231,7 @@ pub fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
     }
 }
 
-async fn handshake<S>(stream: S) -> hyper::Result<SendRequest<OutBody>>
+async fn handshake<S>(stream: S) -> hyper::Result<SendRequest<RequestBody>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {

@@ -10,10 +10,10 @@ use postrider_core::policy::validity::Validity;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::auth::Operator;
+use super::auth::AdminAccess;
 use super::problem::Problem;
 use super::views::Time;
-use super::{App, Shared};
+use super::{ApiState, SharedState};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AccountList {
@@ -105,7 +105,7 @@ impl AccountBody {
     }
 }
 
-impl App {
+impl ApiState {
     /// All accounts of all channels at this moment.
     pub(crate) fn account_views(&self) -> Vec<AccountView> {
         let now = self.clock.now();
@@ -116,7 +116,7 @@ impl App {
 /// Accounts at providers: what is used, what is held, by what and until when.
 #[utoipa::path(get, path = "/v1/accounts", tag = "lanes",
     responses((status = 200, body = AccountList), (status = 403, body = Problem)))]
-pub(crate) async fn list(State(app): State<Shared>, _: Operator) -> Json<AccountList> {
+pub(crate) async fn list(State(app): State<SharedState>, _: AdminAccess) -> Json<AccountList> {
     let (seen, now) = (app.watch.seen(), app.clock.now());
     let body = |view| AccountBody::new(view, &seen, now);
     Json(AccountList { accounts: app.account_views().into_iter().map(body).collect() })

@@ -8,12 +8,12 @@ use postrider_core::{AddressId, Target};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Shared;
-use super::auth::{Reader, Sender};
+use super::SharedState;
+use super::auth::{ReadAccess, SendAccess};
 use super::deliveries::{id, limit, parse};
-use super::extract::{JsonBytes, Params};
-use super::problem::{Answer, Problem};
-use super::schema::NewAddressBody;
+use super::extract::{RawJson, StrictQuery};
+use super::problem::{ApiResult, Problem};
+use super::schema::AddressRequest;
 use super::strikes;
 use super::views::{AddressBody, AddressPage};
 
@@ -29,20 +29,20 @@ pub(crate) struct AddressQuery {
 }
 
 /// Register an address. The same endpoint keeps its id, takes the new keys and is active again.
-#[utoipa::path(post, path = "/v1/addresses", tag = "addresses", request_body = NewAddressBody,
+#[utoipa::path(post, path = "/v1/addresses", tag = "addresses", request_body = AddressRequest,
     responses((status = 201, body = AddressBody), (status = 200, description = "Known before", body = AddressBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn create(
-    State(app): State<Shared>,
-    sender: Sender,
-    JsonBytes(body): JsonBytes,
-) -> Answer<Response> {
-    app.signing.ensure(&sender.tenant).await?;
-    let mut new = app.gate.check_address(&sender.tenant, &body)?;
+    State(app): State<SharedState>,
+    access: SendAccess,
+    RawJson(body): RawJson,
+) -> ApiResult<Response> {
+    app.signing.ensure(&access.tenant).await?;
+    let mut new = app.gate.check_address(&access.tenant, &body)?;
     // A push service binds a subscription to the key that it was made with: remember which.
     if let Target::Webpush { vapid_key, .. } = &mut new.target
         && vapid_key.is_none()
     {
-        *vapid_key = app.signing.active_vapid(&sender.tenant);
+        *vapid_key = app.signing.active_vapid(&access.tenant);
     }
     let (address, is_new) = app.store.put_address(new).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
@@ -53,11 +53,11 @@ pub(crate) async fn create(
 #[utoipa::path(get, path = "/v1/addresses", tag = "addresses", params(AddressQuery),
     responses((status = 200, body = AddressPage), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<Shared>,
-    reader: Reader,
-    Params(query): Params<AddressQuery>,
-) -> Answer<Json<AddressPage>> {
-    let tenant = reader.tenant()?;
+    State(app): State<SharedState>,
+    access: ReadAccess,
+    StrictQuery(query): StrictQuery<AddressQuery>,
+) -> ApiResult<Json<AddressPage>> {
+    let tenant = access.tenant()?;
     let (cursor, limit) = (id("cursor", query.cursor)?, limit(query.limit)?);
     let page = app.store.addresses(&tenant, query.recipient.as_deref(), cursor, limit).await?;
     Ok(Json(AddressPage {
@@ -70,12 +70,12 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/v1/addresses/{id}", tag = "addresses", params(("id" = String, Path)),
     responses((status = 200, body = AddressBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<Shared>,
-    reader: Reader,
+    State(app): State<SharedState>,
+    access: ReadAccess,
     Path(text): Path<String>,
-) -> Answer<Json<AddressBody>> {
+) -> ApiResult<Json<AddressBody>> {
     let id: AddressId = parse("id", &text)?;
-    let tenant = reader.tenant()?;
+    let tenant = access.tenant()?;
     let found = app.store.address(&tenant, id).await?;
     let address = found.ok_or_else(|| Problem::not_found("address", id))?;
     let strikes = strikes::of(&app, &tenant, address.hash).await?;
@@ -87,14 +87,14 @@ pub(crate) async fn show(
 #[utoipa::path(delete, path = "/v1/addresses/{id}", tag = "addresses", params(("id" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn delete(
-    State(app): State<Shared>,
-    sender: Sender,
+    State(app): State<SharedState>,
+    access: SendAccess,
     Path(text): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     let id: AddressId = parse("id", &text)?;
-    if !app.store.delete_address(&sender.tenant, id).await? {
+    if !app.store.delete_address(&access.tenant, id).await? {
         return Err(Problem::not_found("address", id));
     }
-    super::audit(&sender.caller, "address.delete", &id, 1);
+    super::audit(&access.caller, "address.delete", &id, 1);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -9,16 +9,16 @@ use postrider_core::ports::store::{ApiKey, KeyScope};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Shared;
-use super::auth::{Operator, scope_name, tenant_name};
+use super::SharedState;
+use super::auth::{AdminAccess, scope_name, tenant_name};
 use super::deliveries::parse;
-use super::extract::JsonOf;
-use super::problem::{Answer, Problem};
+use super::extract::JsonBody;
+use super::problem::{ApiResult, Problem};
 use super::views::Time;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewKeyRequest {
+pub(crate) struct KeyRequest {
     /// What it is for.
     pub name: String,
     /// `admin`, `tenant` (send, look, act), `read` (look) or `content` (look, and read stored bodies).
@@ -65,29 +65,29 @@ impl From<ApiKey> for KeyBody {
 /// All API keys, newest first.
 #[utoipa::path(get, path = "/v1/keys", tag = "administration",
     responses((status = 200, body = KeyList), (status = 403, body = Problem)))]
-pub(crate) async fn list(State(app): State<Shared>, _: Operator) -> Json<KeyList> {
+pub(crate) async fn list(State(app): State<SharedState>, _: AdminAccess) -> Json<KeyList> {
     Json(KeyList { keys: app.keys.list().into_iter().map(Into::into).collect() })
 }
 
 /// Make an API key. The answer is the only place where it is ever shown.
-#[utoipa::path(post, path = "/v1/keys", tag = "administration", request_body = NewKeyRequest,
+#[utoipa::path(post, path = "/v1/keys", tag = "administration", request_body = KeyRequest,
     responses((status = 201, body = KeyBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn create(
-    State(app): State<Shared>,
-    operator: Operator,
-    JsonOf(request): JsonOf<NewKeyRequest>,
-) -> Answer<Response> {
+    State(app): State<SharedState>,
+    access: AdminAccess,
+    JsonBody(request): JsonBody<KeyRequest>,
+) -> ApiResult<Response> {
     let name = request.name.trim();
     if name.is_empty() || name.len() > 200 {
         return Err(Problem::field("name", format!("{} bytes", name.len()), "1 to 200 bytes"));
     }
     let tenant = match request.tenant {
         Some(text) => tenant_name("tenant", &text)?,
-        None => operator.tenant,
+        None => access.tenant,
     };
     app.signing.ensure(&tenant).await?;
     let made = app.keys.create(tenant, name, request.scope).await?;
-    super::audit(&operator.caller, "key.create", &made.key.id, 1);
+    super::audit(&access.caller, "key.create", &made.key.id, 1);
     let body = KeyBody { key: Some(made.text), ..made.key.into() };
     Ok((StatusCode::CREATED, [("cache-control", "no-store")], Json(body)).into_response())
 }
@@ -96,14 +96,14 @@ pub(crate) async fn create(
 #[utoipa::path(delete, path = "/v1/keys/{id}", tag = "administration", params(("id" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn revoke(
-    State(app): State<Shared>,
-    operator: Operator,
+    State(app): State<SharedState>,
+    access: AdminAccess,
     Path(text): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     let id: KeyId = parse("id", &text)?;
     if !app.keys.revoke(id).await? {
         return Err(Problem::not_found("usable key", id));
     }
-    super::audit(&operator.caller, "key.revoke", &id, 1);
+    super::audit(&access.caller, "key.revoke", &id, 1);
     Ok(StatusCode::NO_CONTENT)
 }

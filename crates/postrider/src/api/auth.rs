@@ -6,9 +6,9 @@ use axum::http::request::Parts;
 use postrider_core::TenantId;
 use postrider_core::ports::store::KeyScope;
 
-use super::Shared;
+use super::SharedState;
 use super::problem::Problem;
-use crate::keys::{Caller, Denied};
+use crate::keys::{Caller, KeyRejection};
 
 /// The header by which an admin key acts for another tenant.
 pub(crate) const TENANT_HEADER: &str = "postrider-tenant";
@@ -16,7 +16,7 @@ pub(crate) const TENANT_HEADER: &str = "postrider-tenant";
 const ALL_TENANTS: &str = "*";
 
 /// May look at what is there.
-pub(crate) struct Reader {
+pub(crate) struct ReadAccess {
     /// Numbers of the whole server are for its operator alone.
     pub is_admin: bool,
     /// The tenant whose work is seen; `None` sees all.
@@ -24,64 +24,64 @@ pub(crate) struct Reader {
 }
 
 /// May send and act, for one tenant.
-pub(crate) struct Sender {
+pub(crate) struct SendAccess {
     pub(crate) caller: Caller,
     pub tenant: TenantId,
 }
 
 /// May read stored bodies.
-pub(crate) struct BodyReader {
+pub(crate) struct ContentAccess {
     pub(crate) caller: Caller,
     pub view: Option<TenantId>,
 }
 
 /// May administer.
-pub(crate) struct Operator {
+pub(crate) struct AdminAccess {
     pub(crate) caller: Caller,
     /// The tenant that the call is about, where it is about one.
     pub tenant: TenantId,
 }
 
-impl Reader {
+impl ReadAccess {
     /// For calls that are about one tenant only.
     pub(crate) fn tenant(&self) -> Result<TenantId, Problem> {
         one_tenant(self.view.clone())
     }
 }
 
-impl FromRequestParts<Shared> for Reader {
+impl FromRequestParts<SharedState> for ReadAccess {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
         let (caller, view) = identify(parts, app)?;
         Ok(Self { is_admin: caller.scope == KeyScope::Admin, view })
     }
 }
 
-impl FromRequestParts<Shared> for Sender {
+impl FromRequestParts<SharedState> for SendAccess {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
         let (caller, view) = identify(parts, app)?;
         allow(&caller, &[KeyScope::Admin, KeyScope::Tenant], "tenant")?;
         Ok(Self { caller, tenant: one_tenant(view)? })
     }
 }
 
-impl FromRequestParts<Shared> for BodyReader {
+impl FromRequestParts<SharedState> for ContentAccess {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
         let (caller, view) = identify(parts, app)?;
         allow(&caller, &[KeyScope::Admin, KeyScope::Content], "content")?;
         Ok(Self { caller, view })
     }
 }
 
-impl FromRequestParts<Shared> for Operator {
+impl FromRequestParts<SharedState> for AdminAccess {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
         let (caller, view) = identify(parts, app)?;
         allow(&caller, &[KeyScope::Admin], "admin")?;
         let tenant = view.unwrap_or_else(|| caller.tenant.clone());
@@ -90,7 +90,10 @@ impl FromRequestParts<Shared> for Operator {
 }
 
 /// The caller, and the tenant whose work it looks at.
-pub(crate) fn identify(parts: &Parts, app: &Shared) -> Result<(Caller, Option<TenantId>), Problem> {
+pub(crate) fn identify(
+    parts: &Parts,
+    app: &SharedState,
+) -> Result<(Caller, Option<TenantId>), Problem> {
     let caller = authenticate(parts, app)?;
     let Some(header) = parts.headers.get(TENANT_HEADER) else {
         let view = Some(caller.tenant.clone());
@@ -119,7 +122,7 @@ pub(crate) fn tenant_name(field: &str, name: &str) -> Result<TenantId, Problem> 
     Ok(TenantId::new(name))
 }
 
-fn authenticate(parts: &Parts, app: &Shared) -> Result<Caller, Problem> {
+fn authenticate(parts: &Parts, app: &SharedState) -> Result<Caller, Problem> {
     let header = parts.headers.get(AUTHORIZATION).ok_or_else(|| {
         unauthorized("there is no Authorization header; send `Authorization: Bearer KEY`")
     })?;
@@ -133,10 +136,10 @@ fn authenticate(parts: &Parts, app: &Shared) -> Result<Caller, Problem> {
         }
     };
     app.keys.authenticate(bearer).map_err(|denied| match denied {
-        Denied::Unknown => unauthorized(
+        KeyRejection::Unknown => unauthorized(
             "this key is not known here; make one with `postrider keys create`, using the admin key",
         ),
-        Denied::Revoked(at) => unauthorized(&format!(
+        KeyRejection::Revoked(at) => unauthorized(&format!(
             "this key was revoked at {at}; make a new one with `postrider keys create`"
         )),
     })

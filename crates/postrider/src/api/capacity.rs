@@ -6,7 +6,7 @@ use postrider_core::ports::store::Load;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Shared;
+use super::SharedState;
 
 /// What is pending of what may be.
 #[derive(Debug, Serialize, ToSchema)]
@@ -24,14 +24,14 @@ pub(crate) struct CapacityBody {
 }
 
 /// Of one tenant, or of the whole server.
-pub(crate) fn measure(app: &Shared, tenant: Option<&TenantId>) -> (Load, Capacity) {
+pub(crate) fn measure(app: &SharedState, tenant: Option<&TenantId>) -> (Load, Capacity) {
     let policy = app.lanes.policies().now();
     let capacities = &policy.capacities;
     let capacity = tenant.map_or(capacities.server, |tenant| capacities.of(tenant));
     (app.store.load(tenant), capacity)
 }
 
-pub(crate) fn body(app: &Shared, tenant: Option<&TenantId>) -> CapacityBody {
+pub(crate) fn body(app: &SharedState, tenant: Option<&TenantId>) -> CapacityBody {
     let (load, capacity) = measure(app, tenant);
     let bound = |max: u64| Some(max).filter(|max| *max > 0);
     CapacityBody {

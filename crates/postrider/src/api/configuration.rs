@@ -5,14 +5,14 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Shared;
-use super::auth::Operator;
-use super::problem::{Answer, Problem};
+use super::SharedState;
+use super::auth::AdminAccess;
+use super::problem::{ApiResult, Problem};
 use crate::config::ConfigError;
 
 /// What reading the configuration anew has changed.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Reloaded {
+pub(crate) struct ReloadResponse {
     /// Settings that hold from now on.
     pub changed: Vec<String>,
     /// Settings that differ from what runs, and hold from the next start on.
@@ -21,14 +21,14 @@ pub(crate) struct Reloaded {
 
 /// Read `postrider.toml` and the environment anew. If anything is wrong, everything stays as it is.
 #[utoipa::path(post, path = "/v1/config/reload", tag = "administration",
-    responses((status = 200, body = Reloaded), (status = 403, body = Problem), (status = 422, body = Problem)))]
+    responses((status = 200, body = ReloadResponse), (status = 403, body = Problem), (status = 422, body = Problem)))]
 pub(crate) async fn reload(
-    State(app): State<Shared>,
-    operator: Operator,
-) -> Answer<Json<Reloaded>> {
+    State(app): State<SharedState>,
+    access: AdminAccess,
+) -> ApiResult<Json<ReloadResponse>> {
     let done = app.live.reload().await?;
-    super::audit(&operator.caller, "config.reload", &"configuration", done.changed.len() as u64);
-    Ok(Json(Reloaded { changed: done.changed, needs_restart: done.needs_restart }))
+    super::audit(&access.caller, "config.reload", &"configuration", done.changed.len() as u64);
+    Ok(Json(ReloadResponse { changed: done.changed, needs_restart: done.needs_restart }))
 }
 
 impl From<ConfigError> for Problem {

@@ -8,11 +8,11 @@ use postrider_core::{DeadReason, DeliveryId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Shared;
-use super::auth::{Reader, Sender};
+use super::SharedState;
+use super::auth::{ReadAccess, SendAccess};
 use super::deliveries::{channel, id, limit, named, page, reasons, time};
-use super::extract::{JsonOf, Params};
-use super::problem::{Answer, Problem};
+use super::extract::{JsonBody, StrictQuery};
+use super::problem::{ApiResult, Problem};
 use super::schema;
 use super::views::DeliveryPage;
 
@@ -22,7 +22,7 @@ const IDS_MAX: usize = 10_000;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct DeadQuery {
+pub(crate) struct DeadLetterQuery {
     /// `permanent`, `retries_exhausted`, `ttl`, `poison`, `ambiguous` or `refused`.
     pub reason: Option<String>,
     /// `webpush`, `webhook` or `http`.
@@ -39,15 +39,15 @@ pub(crate) struct DeadQuery {
 }
 
 /// Dead letters, newest first.
-#[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(DeadQuery),
+#[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(DeadLetterQuery),
     responses((status = 200, body = DeliveryPage), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<Shared>,
-    reader: Reader,
-    Params(query): Params<DeadQuery>,
-) -> Answer<Json<DeliveryPage>> {
+    State(app): State<SharedState>,
+    access: ReadAccess,
+    StrictQuery(query): StrictQuery<DeadLetterQuery>,
+) -> ApiResult<Json<DeliveryPage>> {
     let filter = DeliveryFilter {
-        tenant: reader.view,
+        tenant: access.view,
         cursor: id("cursor", query.cursor)?,
         limit: limit(query.limit)?,
         ..filter_of(query.reason, query.channel, query.error, query.since, query.until)?
@@ -58,7 +58,7 @@ pub(crate) async fn list(
 /// Which dead letters to act upon, as a filter; `{}` is all of them.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct DeadFilter {
+pub(crate) struct DeadLetterFilter {
     pub reason: Option<String>,
     pub channel: Option<String>,
     pub error: Option<String>,
@@ -71,13 +71,13 @@ pub(crate) struct DeadFilter {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplayRequest {
     pub ids: Option<Vec<String>>,
-    pub filter: Option<DeadFilter>,
+    pub filter: Option<DeadLetterFilter>,
     /// At most this many become due per second; all at once if absent.
     pub rate_per_s: Option<f64>,
     /// The new time to live; the message's own if absent.
     pub ttl_s: Option<u32>,
     /// A new retry policy for what is replayed.
-    #[schema(value_type = Option<schema::Retry>)]
+    #[schema(value_type = Option<schema::RetryRequest>)]
     pub retry: Option<RetryPolicy>,
 }
 
@@ -86,27 +86,27 @@ pub(crate) struct ReplayRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct DiscardRequest {
     pub ids: Option<Vec<String>>,
-    pub filter: Option<DeadFilter>,
+    pub filter: Option<DeadLetterFilter>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayResponse {
     pub replayed: u64,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Discarded {
+pub(crate) struct DiscardResponse {
     pub discarded: u64,
 }
 
 /// Put dead letters back into the queue, paced if asked.
 #[utoipa::path(post, path = "/v1/dead-letters/replay", tag = "dead letters", request_body = ReplayRequest,
-    responses((status = 200, body = Replayed), (status = "4XX", body = Problem)))]
+    responses((status = 200, body = ReplayResponse), (status = "4XX", body = Problem)))]
 pub(crate) async fn replay(
-    State(app): State<Shared>,
-    sender: Sender,
-    JsonOf(request): JsonOf<ReplayRequest>,
-) -> Answer<Json<Replayed>> {
+    State(app): State<SharedState>,
+    access: SendAccess,
+    JsonBody(request): JsonBody<ReplayRequest>,
+) -> ApiResult<Json<ReplayResponse>> {
     if let Some(rate) = request.rate_per_s.filter(|r| !(r.is_finite() && *r > 0.0)) {
         return Err(Problem::field("rate_per_s", rate.to_string(), "a number above 0"));
     }
@@ -116,27 +116,27 @@ pub(crate) async fn replay(
     check_retry(request.retry.as_ref())?;
     let which = selection(request.ids, request.filter)?;
     let how = Replay { ttl_s: request.ttl_s, rate_per_s: request.rate_per_s, retry: request.retry };
-    let replayed = app.store.replay(Some(&sender.tenant), which, how).await?;
-    super::audit(&sender.caller, "dead_letters.replay", &"", replayed);
-    Ok(Json(Replayed { replayed }))
+    let replayed = app.store.replay(Some(&access.tenant), which, how).await?;
+    super::audit(&access.caller, "dead_letters.replay", &"", replayed);
+    Ok(Json(ReplayResponse { replayed }))
 }
 
 /// Give dead letters up for good: body and address are erased, the history stays.
 #[utoipa::path(post, path = "/v1/dead-letters/discard", tag = "dead letters", request_body = DiscardRequest,
-    responses((status = 200, body = Discarded), (status = "4XX", body = Problem)))]
+    responses((status = 200, body = DiscardResponse), (status = "4XX", body = Problem)))]
 pub(crate) async fn discard(
-    State(app): State<Shared>,
-    sender: Sender,
-    JsonOf(request): JsonOf<DiscardRequest>,
-) -> Answer<Json<Discarded>> {
+    State(app): State<SharedState>,
+    access: SendAccess,
+    JsonBody(request): JsonBody<DiscardRequest>,
+) -> ApiResult<Json<DiscardResponse>> {
     let which = selection(request.ids, request.filter)?;
-    let discarded = app.store.discard(Some(&sender.tenant), which).await?;
-    super::audit(&sender.caller, "dead_letters.discard", &"", discarded);
-    Ok(Json(Discarded { discarded }))
+    let discarded = app.store.discard(Some(&access.tenant), which).await?;
+    super::audit(&access.caller, "dead_letters.discard", &"", discarded);
+    Ok(Json(DiscardResponse { discarded }))
 }
 
 /// As strict as the gate: a policy without waits or without an end would never leave a provider alone.
-fn check_retry(policy: Option<&RetryPolicy>) -> Answer<()> {
+fn check_retry(policy: Option<&RetryPolicy>) -> ApiResult<()> {
     let Some(Err(errors)) = policy.map(RetryPolicy::validate) else { return Ok(()) };
     let below = |mut e: postrider_dispatch::FieldError| {
         e.field = format!("retry.{}", e.field);
@@ -145,10 +145,10 @@ fn check_retry(policy: Option<&RetryPolicy>) -> Answer<()> {
     Err(postrider_dispatch::Refusal::invalid(errors.into_iter().map(below).collect()).into())
 }
 
-fn selection(ids: Option<Vec<String>>, filter: Option<DeadFilter>) -> Answer<Selection> {
+fn selection(ids: Option<Vec<String>>, filter: Option<DeadLetterFilter>) -> ApiResult<Selection> {
     match (ids, filter) {
         (Some(ids), None) if ids.len() <= IDS_MAX => {
-            let ids: Answer<Vec<DeliveryId>> =
+            let ids: ApiResult<Vec<DeliveryId>> =
                 ids.iter().map(|text| super::deliveries::parse("ids", text)).collect();
             Ok(Selection::Ids(ids?))
         }
@@ -173,7 +173,7 @@ fn filter_of(
     error: Option<String>,
     since: Option<String>,
     until: Option<String>,
-) -> Answer<DeliveryFilter> {
+) -> ApiResult<DeliveryFilter> {
     Ok(DeliveryFilter {
         reason: named("reason", reason, DeadReason::parse, reasons)?,
         channel: channel(channel_name)?,

@@ -9,11 +9,11 @@ use postrider_core::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Shared;
-use super::auth::Reader;
-use super::explain::{Explanation, Known, explain};
-use super::extract::Params;
-use super::problem::{Answer, Problem};
+use super::SharedState;
+use super::auth::ReadAccess;
+use super::explain::{ExplainContext, ExplanationBody, explain};
+use super::extract::StrictQuery;
+use super::problem::{ApiResult, Problem};
 use super::strikes;
 use super::views::{DeliveryBody, DeliveryPage};
 
@@ -46,12 +46,12 @@ pub(crate) struct DeliveryQuery {
 #[utoipa::path(get, path = "/v1/deliveries", tag = "deliveries", params(DeliveryQuery),
     responses((status = 200, body = DeliveryPage), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<Shared>,
-    reader: Reader,
-    Params(query): Params<DeliveryQuery>,
-) -> Answer<Json<DeliveryPage>> {
+    State(app): State<SharedState>,
+    access: ReadAccess,
+    StrictQuery(query): StrictQuery<DeliveryQuery>,
+) -> ApiResult<Json<DeliveryPage>> {
     let filter = DeliveryFilter {
-        tenant: reader.view,
+        tenant: access.view,
         state: named("state", query.state, DeliveryState::parse, states)?,
         channel: channel(query.channel)?,
         recipient: query.recipient.map(Into::into),
@@ -69,22 +69,22 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/v1/deliveries/{id}", tag = "deliveries", params(("id" = String, Path)),
     responses((status = 200, body = DeliveryBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<Shared>,
-    reader: Reader,
+    State(app): State<SharedState>,
+    access: ReadAccess,
     Path(id): Path<String>,
-) -> Answer<Json<DeliveryBody>> {
-    Ok(Json(find(&app, &reader, &id).await?.into()))
+) -> ApiResult<Json<DeliveryBody>> {
+    Ok(Json(find(&app, &access, &id).await?.into()))
 }
 
 /// Why a delivery is where it is, what it waits for, and what can be done.
 #[utoipa::path(get, path = "/v1/deliveries/{id}/explain", tag = "deliveries", params(("id" = String, Path)),
-    responses((status = 200, body = Explanation), (status = 404, body = Problem)))]
+    responses((status = 200, body = ExplanationBody), (status = 404, body = Problem)))]
 pub(crate) async fn explanation(
-    State(app): State<Shared>,
-    reader: Reader,
+    State(app): State<SharedState>,
+    access: ReadAccess,
     Path(id): Path<String>,
-) -> Answer<Json<Explanation>> {
-    let delivery = find(&app, &reader, &id).await?;
+) -> ApiResult<Json<ExplanationBody>> {
+    let delivery = find(&app, &access, &id).await?;
     let lanes = app.store.lanes(Some(&delivery.tenant), 1000).await?;
     let lane = lanes.into_iter().find(|lane| {
         lane.key.channel == delivery.channel
@@ -98,13 +98,13 @@ pub(crate) async fn explanation(
         class: delivery.class.clone(),
     });
     let mut class = app.lanes.policies().now().class(&delivery.class).map(|c| (**c).clone());
-    let message = app.store.message(reader.view.as_ref(), delivery.message).await?;
+    let message = app.store.message(access.view.as_ref(), delivery.message).await?;
     let own = message.and_then(|message| message.envelope.retry);
     if let (Some(class), Some(own)) = (&mut class, own) {
         class.retry = own;
     }
     let strikes = strikes::of(&app, &delivery.tenant, delivery.address_hash).await?;
-    Ok(Json(explain(&Known {
+    Ok(Json(explain(&ExplainContext {
         delivery: &delivery,
         strikes: &strikes,
         lane: lane.as_ref(),
@@ -115,9 +115,13 @@ pub(crate) async fn explanation(
     })))
 }
 
-async fn find(app: &Shared, reader: &Reader, text: &str) -> Answer<postrider_core::Delivery> {
+async fn find(
+    app: &SharedState,
+    access: &ReadAccess,
+    text: &str,
+) -> ApiResult<postrider_core::Delivery> {
     let id: DeliveryId = parse("id", text)?;
-    let found = app.store.delivery(reader.view.as_ref(), id).await?;
+    let found = app.store.delivery(access.view.as_ref(), id).await?;
     found.ok_or_else(|| Problem::not_found("delivery", id))
 }
 
@@ -143,19 +147,19 @@ pub(crate) fn named<T>(
     text: Option<String>,
     parse: impl Fn(&str) -> Option<T>,
     allowed: impl Fn() -> String,
-) -> Answer<Option<T>> {
+) -> ApiResult<Option<T>> {
     let Some(text) = text else { return Ok(None) };
     let value = parse(&text).ok_or_else(|| Problem::field(field, quoted(&text), allowed()))?;
     Ok(Some(value))
 }
 
-pub(crate) fn channel(text: Option<String>) -> Answer<Option<ChannelKind>> {
+pub(crate) fn channel(text: Option<String>) -> ApiResult<Option<ChannelKind>> {
     named("channel", text, ChannelKind::parse, || {
         ChannelKind::ALL.map(ChannelKind::name).join(", ")
     })
 }
 
-pub(crate) fn time(field: &str, text: Option<String>) -> Answer<Option<Timestamp>> {
+pub(crate) fn time(field: &str, text: Option<String>) -> ApiResult<Option<Timestamp>> {
     let parse = |text: &str| {
         let instant: jiff::Timestamp = text.parse().ok()?;
         Some(Timestamp(instant.as_millisecond()))
@@ -166,21 +170,21 @@ pub(crate) fn time(field: &str, text: Option<String>) -> Answer<Option<Timestamp
 pub(crate) fn id<T: std::str::FromStr<Err = postrider_core::model::id::IdError>>(
     field: &str,
     text: Option<String>,
-) -> Answer<Option<T>> {
+) -> ApiResult<Option<T>> {
     text.map(|text| parse(field, &text)).transpose()
 }
 
 pub(crate) fn parse<T: std::str::FromStr<Err = postrider_core::model::id::IdError>>(
     field: &str,
     text: &str,
-) -> Answer<T> {
+) -> ApiResult<T> {
     text.parse().map_err(|e: postrider_core::model::id::IdError| {
         let allowed = format!("{}_ and 26 characters of base32", e.prefix);
         Problem::field(field, quoted(text), allowed)
     })
 }
 
-pub(crate) fn limit(limit: Option<usize>) -> Answer<usize> {
+pub(crate) fn limit(limit: Option<usize>) -> ApiResult<usize> {
     match limit {
         None => Ok(LIMIT_DEFAULT),
         Some(n @ 1..=LIMIT_MAX) => Ok(n),

@@ -9,12 +9,12 @@ use postrider_core::TenantId;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;
 
-use super::Shared;
-use super::auth::Reader;
+use super::SharedState;
+use super::auth::ReadAccess;
 use crate::telemetry::EventBody;
 
 /// One caller that listens.
-struct Listening {
+struct EventListener {
     events: Receiver<EventBody>,
     draining: watch::Receiver<bool>,
     view: Option<TenantId>,
@@ -25,13 +25,13 @@ struct Listening {
 #[utoipa::path(get, path = "/v1/events", tag = "overview",
     responses((status = 200, body = EventBody, content_type = "text/event-stream")))]
 pub(crate) async fn events(
-    State(app): State<Shared>,
-    reader: Reader,
+    State(app): State<SharedState>,
+    access: ReadAccess,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let listening = Listening {
+    let listening = EventListener {
         events: app.metrics.events.listen(),
         draining: app.draining.subscribe(),
-        view: reader.view,
+        view: access.view,
     };
     let stream = stream::unfold(listening, |mut listening| async {
         let event = listening.next().await?;
@@ -40,7 +40,7 @@ pub(crate) async fn events(
     Sse::new(stream).keep_alive(KeepAlive::default())
 }
 
-impl Listening {
+impl EventListener {
     /// The next event that the caller may see; `None` when the server ends.
     async fn next(&mut self) -> Option<Event> {
         loop {

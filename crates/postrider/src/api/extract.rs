@@ -13,16 +13,16 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
-use super::Shared;
+use super::SharedState;
 use super::problem::Problem;
 
 /// A query without unknown or malformed parameters.
-pub(crate) struct Params<T>(pub T);
+pub(crate) struct StrictQuery<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequestParts<Shared> for Params<T> {
+impl<T: DeserializeOwned> FromRequestParts<SharedState> for StrictQuery<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &SharedState) -> Result<Self, Problem> {
         Query::try_from_uri(&parts.uri).map(|Query(value)| Self(value)).map_err(|rejection| {
             let detail = std::error::Error::source(&rejection)
                 .map_or_else(|| rejection.to_string(), ToString::to_string);
@@ -44,12 +44,12 @@ pub(crate) async fn no_query(request: Request, next: Next) -> Response {
 }
 
 /// The raw bytes of a JSON body.
-pub(crate) struct JsonBytes(pub Bytes);
+pub(crate) struct RawJson(pub Bytes);
 
-impl FromRequest<Shared> for JsonBytes {
+impl FromRequest<SharedState> for RawJson {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, app: &Shared) -> Result<Self, Problem> {
+    async fn from_request(request: Request, app: &SharedState) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         require_type(&parts.headers, &["application/json"])?;
         read(&parts.headers, body, app).await.map(Self)
@@ -57,12 +57,12 @@ impl FromRequest<Shared> for JsonBytes {
 }
 
 /// A JSON body as a type; empty stands for `{}`.
-pub(crate) struct JsonOf<T>(pub T);
+pub(crate) struct JsonBody<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequest<Shared> for JsonOf<T> {
+impl<T: DeserializeOwned> FromRequest<SharedState> for JsonBody<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, app: &Shared) -> Result<Self, Problem> {
+    async fn from_request(request: Request, app: &SharedState) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let bytes = read(&parts.headers, body, app).await?;
         if !bytes.is_empty() {
@@ -107,7 +107,7 @@ pub(crate) fn require_type(headers: &HeaderMap, allowed: &[&str]) -> Result<(), 
     Err(Problem::new(415, "media_type", "The body is of another type", detail))
 }
 
-async fn read(headers: &HeaderMap, body: Body, app: &Shared) -> Result<Bytes, Problem> {
+async fn read(headers: &HeaderMap, body: Body, app: &SharedState) -> Result<Bytes, Problem> {
     let limit = app.config().server.body_bytes_max;
     let announced = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| length > limit as u64) {

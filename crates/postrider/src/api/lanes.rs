@@ -11,12 +11,12 @@ use postrider_dispatch::lanes::{Standing, Verdict};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Shared;
-use super::auth::{Operator, Reader, Sender};
+use super::SharedState;
+use super::auth::{AdminAccess, ReadAccess, SendAccess};
 use super::deliveries::limit;
-use super::explain::GateVerdict;
-use super::extract::{JsonOf, Params};
-use super::problem::{Answer, Problem};
+use super::explain::GateBody;
+use super::extract::{JsonBody, StrictQuery};
+use super::problem::{ApiResult, Problem};
 use super::views::Time;
 
 /// How many lanes are looked through for one.
@@ -79,7 +79,7 @@ impl LaneBody {
     }
 }
 
-impl From<&Verdict> for GateVerdict {
+impl From<&Verdict> for GateBody {
     fn from(verdict: &Verdict) -> Self {
         let word = match (verdict.open, verdict.until) {
             (true, _) => "open",
@@ -110,7 +110,7 @@ pub(crate) struct LaneDetail {
     #[serde(flatten)]
     pub lane: LaneBody,
     /// In the order in which they are asked.
-    pub gates: Vec<GateVerdict>,
+    pub gates: Vec<GateBody>,
     /// What can be done about it.
     pub can_do: Vec<String>,
 }
@@ -118,11 +118,11 @@ pub(crate) struct LaneDetail {
 /// Lanes with something pending, the deepest first, and those that are paused.
 #[utoipa::path(get, path = "/v1/lanes", tag = "lanes", params(LaneQuery), responses((status = 200, body = LaneList)))]
 pub(crate) async fn list(
-    State(app): State<Shared>,
-    reader: Reader,
-    Params(query): Params<LaneQuery>,
-) -> Answer<Json<LaneList>> {
-    let view = reader.view.as_ref();
+    State(app): State<SharedState>,
+    access: ReadAccess,
+    StrictQuery(query): StrictQuery<LaneQuery>,
+) -> ApiResult<Json<LaneList>> {
+    let view = access.view.as_ref();
     let limit = limit(query.limit)?;
     let mut lanes = app.store.lanes(view, limit).await?;
     for idle in paused(&app, view) {
@@ -141,11 +141,11 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/v1/lanes/{id}", tag = "lanes", params(("id" = u32, Path)),
     responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<Shared>,
-    reader: Reader,
+    State(app): State<SharedState>,
+    access: ReadAccess,
     Path(id): Path<String>,
-) -> Answer<Json<LaneDetail>> {
-    let lane = find(&app, reader.view.as_ref(), &id).await?;
+) -> ApiResult<Json<LaneDetail>> {
+    let lane = find(&app, access.view.as_ref(), &id).await?;
     Ok(Json(detail(&app, lane)))
 }
 
@@ -153,13 +153,13 @@ pub(crate) async fn show(
 #[utoipa::path(post, path = "/v1/lanes/{id}/pause", tag = "lanes", params(("id" = u32, Path)),
     responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
 pub(crate) async fn pause(
-    State(app): State<Shared>,
-    sender: Sender,
+    State(app): State<SharedState>,
+    access: SendAccess,
     Path(id): Path<String>,
-) -> Answer<Json<LaneDetail>> {
-    let lane = find(&app, Some(&sender.tenant), &id).await?;
-    app.orders.pause_lane(lane.id, &lane.key, app.order(&sender.caller)).await?;
-    super::audit(&sender.caller, "lane.pause", &lane.key, 1);
+) -> ApiResult<Json<LaneDetail>> {
+    let lane = find(&app, Some(&access.tenant), &id).await?;
+    app.operator.pause_lane(lane.id, &lane.key, app.order(&access.caller)).await?;
+    super::audit(&access.caller, "lane.pause", &lane.key, 1);
     Ok(Json(detail(&app, lane)))
 }
 
@@ -167,26 +167,26 @@ pub(crate) async fn pause(
 #[utoipa::path(post, path = "/v1/lanes/{id}/resume", tag = "lanes", params(("id" = u32, Path)),
     responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
 pub(crate) async fn resume(
-    State(app): State<Shared>,
-    sender: Sender,
+    State(app): State<SharedState>,
+    access: SendAccess,
     Path(id): Path<String>,
-) -> Answer<Json<LaneDetail>> {
-    let lane = find(&app, Some(&sender.tenant), &id).await?;
-    let was_paused = app.orders.resume_lane(&lane.key).await?;
-    super::audit(&sender.caller, "lane.resume", &lane.key, u64::from(was_paused));
+) -> ApiResult<Json<LaneDetail>> {
+    let lane = find(&app, Some(&access.tenant), &id).await?;
+    let was_paused = app.operator.resume_lane(&lane.key).await?;
+    super::audit(&access.caller, "lane.resume", &lane.key, u64::from(was_paused));
     Ok(Json(detail(&app, lane)))
 }
 
 /// What an operator says about a breaker.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct BreakerOrder {
-    pub force: Force,
+pub(crate) struct BreakerRequest {
+    pub force: BreakerForce,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Force {
+pub(crate) enum BreakerForce {
     /// Nothing more to this provider.
     Open,
     /// Send, whatever is counted; also ends a provider's wish to be left alone.
@@ -195,28 +195,28 @@ pub(crate) enum Force {
     Auto,
 }
 
-/// Force the breaker of the lane's provider, for all its lanes.
-#[utoipa::path(post, path = "/v1/lanes/{id}/breaker", tag = "lanes", params(("id" = u32, Path)), request_body = BreakerOrder,
+/// BreakerForce the breaker of the lane's provider, for all its lanes.
+#[utoipa::path(post, path = "/v1/lanes/{id}/breaker", tag = "lanes", params(("id" = u32, Path)), request_body = BreakerRequest,
     responses((status = 200, body = LaneDetail), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn breaker(
-    State(app): State<Shared>,
-    operator: Operator,
+    State(app): State<SharedState>,
+    access: AdminAccess,
     Path(id): Path<String>,
-    JsonOf(order): JsonOf<BreakerOrder>,
-) -> Answer<Json<LaneDetail>> {
+    JsonBody(order): JsonBody<BreakerRequest>,
+) -> ApiResult<Json<LaneDetail>> {
     let lane = find(&app, None, &id).await?;
     let (forced, action) = match order.force {
-        Force::Open => (Some(Forced::Open), "breaker.open"),
-        Force::Closed => (Some(Forced::Closed), "breaker.close"),
-        Force::Auto => (None, "breaker.auto"),
+        BreakerForce::Open => (Some(Forced::Open), "breaker.open"),
+        BreakerForce::Closed => (Some(Forced::Closed), "breaker.close"),
+        BreakerForce::Auto => (None, "breaker.auto"),
     };
-    let forced = forced.map(|forced| (forced, app.order(&operator.caller)));
-    app.orders.force_breaker(&lane.key, forced).await?;
-    super::audit(&operator.caller, action, &lane.key, 1);
+    let forced = forced.map(|forced| (forced, app.order(&access.caller)));
+    app.operator.force_breaker(&lane.key, forced).await?;
+    super::audit(&access.caller, action, &lane.key, 1);
     Ok(Json(detail(&app, lane)))
 }
 
-fn detail(app: &Shared, lane: LaneDepth) -> LaneDetail {
+fn detail(app: &SharedState, lane: LaneDepth) -> LaneDetail {
     let standing = app.lanes.standing(&lane.key);
     LaneDetail {
         can_do: can_do(lane.id, &standing),
@@ -273,7 +273,7 @@ pub(crate) fn gone_indeed(lane: LaneId) -> Vec<String> {
     ]
 }
 
-async fn find(app: &Shared, view: Option<&TenantId>, text: &str) -> Answer<LaneDepth> {
+async fn find(app: &SharedState, view: Option<&TenantId>, text: &str) -> ApiResult<LaneDepth> {
     let id = text.parse().map(LaneId).map_err(|_| {
         let found = format!("{:?}", text.chars().take(80).collect::<String>());
         Problem::field("id", found, "the number of a lane, as /v1/lanes lists them")
@@ -285,7 +285,7 @@ async fn find(app: &Shared, view: Option<&TenantId>, text: &str) -> Answer<LaneD
 }
 
 /// Paused lanes as the store would show them if nothing were pending.
-fn paused(app: &Shared, view: Option<&TenantId>) -> impl Iterator<Item = LaneDepth> {
+fn paused(app: &SharedState, view: Option<&TenantId>) -> impl Iterator<Item = LaneDepth> {
     let seen = move |key: &Arc<LaneKey>| view.is_none_or(|tenant| *tenant == key.tenant);
     let paused = app.lanes.paused_lanes().into_iter();
     paused.filter(move |lane| seen(&lane.key)).map(|lane| LaneDepth {

@@ -10,17 +10,17 @@ use postrider_dispatch::Submission;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Shared;
-use super::auth::{BodyReader, Reader, Sender};
-use super::extract::JsonBytes;
+use super::SharedState;
+use super::auth::{ContentAccess, ReadAccess, SendAccess};
+use super::extract::RawJson;
 use super::lines;
-use super::problem::{Answer, Problem};
-use super::schema::NewMessage;
+use super::problem::{ApiResult, Problem};
+use super::schema::MessageRequest;
 use super::views::{DeliveryRef, MessageBody};
 
 /// A message taken in: durable, and on its way.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptResponse {
     /// `msg_…`
     pub id: String,
     pub deliveries: Vec<DeliveryRef>,
@@ -29,23 +29,23 @@ pub(crate) struct Accepted {
 }
 
 /// Accept one message. 202 means: on disk, safe across a crash.
-#[utoipa::path(post, path = "/v1/messages", tag = "messages", request_body = NewMessage,
+#[utoipa::path(post, path = "/v1/messages", tag = "messages", request_body = MessageRequest,
     params(("Idempotency-Key" = Option<String>, Header, description = "Makes a repeat harmless")),
-    responses((status = 202, body = Accepted), (status = "4XX", body = Problem), (status = 503, body = Problem)))]
+    responses((status = 202, body = AcceptResponse), (status = "4XX", body = Problem), (status = 503, body = Problem)))]
 pub(crate) async fn accept(
-    State(app): State<Shared>,
-    sender: Sender,
+    State(app): State<SharedState>,
+    access: SendAccess,
     headers: HeaderMap,
-    JsonBytes(body): JsonBytes,
-) -> Answer<Response> {
+    RawJson(body): RawJson,
+) -> ApiResult<Response> {
     let traceparent = headers.get("traceparent").and_then(|v| v.to_str().ok());
     let submission = Submission {
         body,
         idempotency_key: idempotency_key(&headers)?,
         traceparent: traceparent.map(str::to_owned),
     };
-    app.signing.ensure(&sender.tenant).await?;
-    let mut answers = app.gate.admit(&sender.tenant, vec![submission]).await;
+    app.signing.ensure(&access.tenant).await?;
+    let mut answers = app.gate.admit(&access.tenant, vec![submission]).await;
     let answer = answers.pop().ok_or_else(|| {
         Problem::new(500, "internal", "The gate gave no answer", "please report this")
     })?;
@@ -64,18 +64,18 @@ pub(crate) async fn accept(
 #[utoipa::path(get, path = "/v1/messages/{id}", tag = "messages", params(("id" = String, Path)),
     responses((status = 200, body = MessageBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<Shared>,
-    reader: Reader,
+    State(app): State<SharedState>,
+    access: ReadAccess,
     Path(id): Path<String>,
-) -> Answer<Json<MessageBody>> {
+) -> ApiResult<Json<MessageBody>> {
     let id = parse_id(&id)?;
-    let found = app.store.message(reader.view.as_ref(), id).await?;
+    let found = app.store.message(access.view.as_ref(), id).await?;
     Ok(Json(found.ok_or_else(|| Problem::not_found("message", id))?.into()))
 }
 
 /// What a cancellation reached.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct CancelBody {
+pub(crate) struct CancelResponse {
     pub cancelled: u64,
     /// Being sent at this moment, so no longer to be stopped.
     pub in_flight: u64,
@@ -84,17 +84,17 @@ pub(crate) struct CancelBody {
 
 /// Cancel what is not yet sent.
 #[utoipa::path(post, path = "/v1/messages/{id}/cancel", tag = "messages", params(("id" = String, Path)),
-    responses((status = 200, body = CancelBody), (status = 404, body = Problem)))]
+    responses((status = 200, body = CancelResponse), (status = 404, body = Problem)))]
 pub(crate) async fn cancel(
-    State(app): State<Shared>,
-    sender: Sender,
+    State(app): State<SharedState>,
+    access: SendAccess,
     Path(id): Path<String>,
-) -> Answer<Json<CancelBody>> {
+) -> ApiResult<Json<CancelResponse>> {
     let id = parse_id(&id)?;
-    let done = app.store.cancel(Some(&sender.tenant), id).await?;
+    let done = app.store.cancel(Some(&access.tenant), id).await?;
     let done = done.ok_or_else(|| Problem::not_found("message", id))?;
-    super::audit(&sender.caller, "message.cancel", &id, done.cancelled);
-    Ok(Json(CancelBody {
+    super::audit(&access.caller, "message.cancel", &id, done.cancelled);
+    Ok(Json(CancelResponse {
         cancelled: done.cancelled,
         in_flight: done.in_flight,
         already_final: done.already_final,
@@ -106,13 +106,13 @@ pub(crate) async fn cancel(
     responses((status = 200, description = "The content as it was sent", content_type = "application/json"),
         (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn content(
-    State(app): State<Shared>,
-    reader: BodyReader,
+    State(app): State<SharedState>,
+    access: ContentAccess,
     Path(id): Path<String>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let id = parse_id(&id)?;
-    let content = app.store.content(reader.view.as_ref(), id).await?;
-    super::audit(&reader.caller, "message.content", &id, u64::from(content.is_some()));
+    let content = app.store.content(access.view.as_ref(), id).await?;
+    super::audit(&access.caller, "message.content", &id, u64::from(content.is_some()));
     let content = content.ok_or_else(|| {
         let detail = "there is no such message, this key may not see it, or its body was erased \
                       because it is final";
@@ -123,7 +123,7 @@ pub(crate) async fn content(
 }
 
 /// A key that cannot be read must not pass for no key: the repeat would be sent twice.
-fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
+fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let text = value.to_str().map_err(|_| {
         let found = "bytes that are not printable ASCII";
@@ -141,6 +141,6 @@ fn conflict(admission: &Admission) -> Problem {
     }
 }
 
-fn parse_id(text: &str) -> Answer<MessageId> {
+fn parse_id(text: &str) -> ApiResult<MessageId> {
     super::deliveries::parse("id", text)
 }

@@ -44,17 +44,17 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
-use crate::live::{Live, Orders, TemplateBook};
+use crate::live::{LiveConfig, OperatorActions, TemplateStore};
 use crate::serve::Watch;
 use crate::telemetry::Metrics;
 pub use problem::Problem;
 use settings::{classes, limits, tenants};
 
 /// What a server is made of, as far as handlers need it.
-pub struct Parts {
-    pub live: Live,
-    pub orders: Orders,
-    pub templates: Arc<TemplateBook>,
+pub struct ApiParts {
+    pub live: LiveConfig,
+    pub operator: OperatorActions,
+    pub templates: Arc<TemplateStore>,
     pub store: Arc<dyn Store>,
     pub gate: Arc<Gate>,
     pub lanes: Arc<Lanes>,
@@ -70,24 +70,24 @@ pub struct Parts {
 }
 
 /// All that handlers share: the parts, and where the server is in its life.
-pub struct App {
-    parts: Parts,
+pub struct ApiState {
+    parts: ApiParts,
     pub started_at: Timestamp,
     draining: watch::Sender<bool>,
 }
 
-pub type Shared = Arc<App>;
+pub type SharedState = Arc<ApiState>;
 
-impl std::ops::Deref for App {
-    type Target = Parts;
+impl std::ops::Deref for ApiState {
+    type Target = ApiParts;
 
-    fn deref(&self) -> &Parts {
+    fn deref(&self) -> &ApiParts {
         &self.parts
     }
 }
 
-impl App {
-    pub fn new(parts: Parts) -> Self {
+impl ApiState {
+    pub fn new(parts: ApiParts) -> Self {
         let started_at = parts.clock.now();
         Self { parts, started_at, draining: watch::Sender::new(false) }
     }
@@ -112,7 +112,7 @@ impl App {
     }
 }
 
-pub fn router(app: Shared) -> Router {
+pub fn router(app: SharedState) -> Router {
     let mut router = Router::new();
     for (path, _, methods) in routes() {
         let strict = path.starts_with("/v1/") && !QUERY_PATHS.contains(&path);
@@ -127,7 +127,7 @@ pub fn router(app: Shared) -> Router {
 const QUERY_PATHS: [&str; 5] =
     ["/v1/deliveries", "/v1/dead-letters", "/v1/addresses", "/v1/strikes", "/v1/lanes"];
 
-type Route = (&'static str, &'static [&'static str], MethodRouter<Shared>);
+type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
 
 /// Every path with its methods, named so that a test can hold them against the description.
 fn routes() -> Vec<Route> {

@@ -78,15 +78,15 @@ use super::{
         overview::metrics,
         document,
     ),
-    components(schemas(super::schema::NewAddressBody)),
+    components(schemas(super::schema::AddressRequest)),
     security(("key" = [])),
-    modifiers(&Security)
+    modifiers(&KeySecurity)
 )]
-struct Description;
+struct ApiDescription;
 
-struct Security;
+struct KeySecurity;
 
-impl Modify for Security {
+impl Modify for KeySecurity {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
@@ -99,7 +99,7 @@ impl Modify for Security {
 
 /// The description as pretty JSON.
 pub fn json() -> String {
-    Description::openapi().to_pretty_json().unwrap_or_else(|_| "{}".to_owned())
+    ApiDescription::openapi().to_pretty_json().unwrap_or_else(|_| "{}".to_owned())
 }
 
 /// This description.

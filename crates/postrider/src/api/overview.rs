@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Shared;
-use super::auth::{Operator, Reader};
+use super::SharedState;
+use super::auth::{AdminAccess, ReadAccess};
 use super::capacity::{self, CapacityBody};
-use super::problem::{Answer, Problem};
+use super::problem::{ApiResult, Problem};
 use super::views::Time;
 use crate::telemetry::{RatesBody, TotalsBody};
 
@@ -54,11 +54,14 @@ pub(crate) struct ServerStats {
 
 /// Statistics.
 #[utoipa::path(get, path = "/v1/stats", tag = "overview", responses((status = 200, body = Stats)))]
-pub(crate) async fn stats(State(app): State<Shared>, reader: Reader) -> Answer<Json<Stats>> {
-    let counts = app.store.counts(reader.view.as_ref()).await?;
+pub(crate) async fn stats(
+    State(app): State<SharedState>,
+    access: ReadAccess,
+) -> ApiResult<Json<Stats>> {
+    let counts = app.store.counts(access.view.as_ref()).await?;
     let now = app.clock.now();
     let depth = counts.states.iter().filter(|(s, _)| s.is_pending()).map(|(_, n)| n).sum();
-    let server = if reader.is_admin { Some(server_stats(&app).await?) } else { None };
+    let server = if access.is_admin { Some(server_stats(&app).await?) } else { None };
     Ok(Json(Stats {
         version: env!("CARGO_PKG_VERSION"),
         now: now.into(),
@@ -67,12 +70,12 @@ pub(crate) async fn stats(State(app): State<Shared>, reader: Reader) -> Answer<J
         states: counts.states.into_iter().map(|(state, n)| (state.name(), n)).collect(),
         dead_letters: counts.dead.into_iter().map(|(reason, n)| (reason.name(), n)).collect(),
         depth,
-        capacity: capacity::body(&app, reader.view.as_ref()),
+        capacity: capacity::body(&app, access.view.as_ref()),
         server,
     }))
 }
 
-async fn server_stats(app: &Shared) -> Answer<ServerStats> {
+async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
     let oldest = app.store.oldest_pending().await?;
     let pool = app.pool.stats();
     Ok(ServerStats {
@@ -94,7 +97,7 @@ pub(crate) struct History {
 /// The whole server's rates of the last five minutes.
 #[utoipa::path(get, path = "/v1/stats/history", tag = "overview",
     responses((status = 200, body = History), (status = 403, body = Problem)))]
-pub(crate) async fn history(State(app): State<Shared>, _: Operator) -> Json<History> {
+pub(crate) async fn history(State(app): State<SharedState>, _: AdminAccess) -> Json<History> {
     Json(History { rates: app.metrics.history() })
 }
 
@@ -106,7 +109,7 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// The server takes work: the store answers and has room, and no shutdown is under way.
 #[utoipa::path(get, path = "/readyz", tag = "overview", security(()), responses((status = 200, body = String), (status = 503, body = Problem)))]
-pub(crate) async fn readyz(State(app): State<Shared>) -> Answer<&'static str> {
+pub(crate) async fn readyz(State(app): State<SharedState>) -> ApiResult<&'static str> {
     if app.is_draining() {
         let detail = "the server is shutting down";
         return Err(Problem {
@@ -121,10 +124,13 @@ pub(crate) async fn readyz(State(app): State<Shared>) -> Answer<&'static str> {
 
 /// Metrics in the Prometheus text format. Needs an admin key unless `server.metrics_public`.
 #[utoipa::path(get, path = "/metrics", tag = "overview", responses((status = 200, body = String), (status = 403, body = Problem)))]
-pub(crate) async fn metrics(State(app): State<Shared>, request: Request) -> Answer<Response> {
+pub(crate) async fn metrics(
+    State(app): State<SharedState>,
+    request: Request,
+) -> ApiResult<Response> {
     if !app.config().server.metrics_public {
         let (mut parts, _) = request.into_parts();
-        Operator::from_request_parts(&mut parts, &app).await?;
+        AdminAccess::from_request_parts(&mut parts, &app).await?;
     }
     let counts = app.store.counts(None).await?;
     let oldest = app.store.oldest_pending().await?;

@@ -35,7 +35,7 @@ pub struct Problem {
     pub retry_after_s: Option<u32>,
 }
 
-pub(crate) type Answer<T> = Result<T, Problem>;
+pub(crate) type ApiResult<T> = Result<T, Problem>;
 
 impl Problem {
     pub fn new(status: u16, kind: &str, title: &str, detail: impl Into<String>) -> Self {

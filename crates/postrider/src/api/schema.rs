@@ -14,14 +14,14 @@ use utoipa::ToSchema;
     "content": {"title": "Shipped", "body": "Order 91 is on its way"},
     "class": "transactional", "ttl_s": 3600, "idempotency_key": "ord-91:shipped"
 }))]
-pub(crate) struct NewMessage {
-    pub to: To,
+pub(crate) struct MessageRequest {
+    pub to: DestinationRequest,
     /// A configured class; `transactional` if absent.
     pub class: Option<String>,
     /// The words; beside a template, those of them that win over it.
-    pub content: Option<NewContent>,
+    pub content: Option<ContentRequest>,
     /// Fills the content in from a template; what `content` says itself wins.
-    pub template: Option<TemplateWish>,
+    pub template: Option<TemplateRefRequest>,
     /// Seconds; the class's own if absent. 0 means: now or never.
     pub ttl_s: Option<u32>,
     pub collapse_key: Option<String>,
@@ -37,14 +37,14 @@ pub(crate) struct NewMessage {
     /// `content`: the same content to the same place within the window is a repeat.
     pub dedupe: Option<String>,
     /// A retry policy for this message alone.
-    pub retry: Option<Retry>,
+    pub retry: Option<RetryRequest>,
     pub compliance: Option<Vec<String>>,
 }
 
 /// Which template, and what to fill in.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(example = json!({"name": "shipped", "locale": "de-AT", "variables": {"order": {"number": 91}}}))]
-pub(crate) struct TemplateWish {
+pub(crate) struct TemplateRefRequest {
     pub name: String,
     /// `de-AT` falls back to `de`, then to the template's default.
     pub locale: Option<String>,
@@ -62,18 +62,18 @@ pub(crate) struct TemplateWish {
         "de": {"title": "Bestellung {{ order.number }} ist unterwegs"}
     }
 }))]
-pub(crate) struct NewTemplate {
+pub(crate) struct TemplateRequest {
     /// May be left out where there is one locale only.
     pub default_locale: Option<String>,
     /// Whether a missing variable refuses a message (the default) or is rendered as nothing.
     pub strict: Option<bool>,
     /// By locale.
-    pub locales: BTreeMap<String, NewContent>,
+    pub locales: BTreeMap<String, ContentRequest>,
 }
 
 /// Exactly one of `address`, `recipient` and `recipients`.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct To {
+pub(crate) struct DestinationRequest {
     /// An inline address, or the id of a registered one (`adr_…`).
     #[schema(value_type = Object)]
     pub address: Option<Value>,
@@ -90,13 +90,13 @@ pub(crate) struct To {
 /// and keys, `webhook` url and secrets, `http` method, url, headers and credential, `fcm` token or fid,
 /// `apns` token, topic and environment, `email` email and name, `sms` phone, `chat` url.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct NewAddressBody {
+pub(crate) struct AddressRequest {
     /// `webpush`, `webhook`, `http`, `fcm`, `apns`, `email`, `sms` or `chat`
     pub channel: String,
     /// In the registry only: whose address it is.
     pub recipient: Option<String>,
     pub endpoint: Option<String>,
-    pub keys: Option<SubscriptionKeys>,
+    pub keys: Option<SubscriptionKeysRequest>,
     pub url: Option<String>,
     pub secrets: Option<Vec<String>>,
     pub method: Option<String>,
@@ -122,14 +122,14 @@ pub(crate) struct NewAddressBody {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct SubscriptionKeys {
+pub(crate) struct SubscriptionKeysRequest {
     pub p256dh: String,
     pub auth: String,
 }
 
 /// Common fields, and per channel an override that wins.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct NewContent {
+pub(crate) struct ContentRequest {
     pub title: Option<String>,
     pub body: Option<String>,
     pub url: Option<String>,
@@ -163,7 +163,7 @@ pub(crate) struct NewContent {
 
 /// How often and how patiently to retry.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Retry {
+pub(crate) struct RetryRequest {
     pub retries: Option<u32>,
     pub base_ms: Option<u64>,
     pub factor: Option<f64>,

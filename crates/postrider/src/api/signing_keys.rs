@@ -8,9 +8,9 @@ use postrider_core::ports::store::SigningKind;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Shared;
-use super::auth::{Reader, Sender};
-use super::problem::{Answer, Problem};
+use super::SharedState;
+use super::auth::{ReadAccess, SendAccess};
+use super::problem::{ApiResult, Problem};
 use super::views::Time;
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -50,8 +50,11 @@ pub(crate) struct WebhookSecretList {
 
 /// The tenant's VAPID public keys, the active one first.
 #[utoipa::path(get, path = "/v1/vapid", tag = "keys", responses((status = 200, body = VapidList)))]
-pub(crate) async fn vapid(State(app): State<Shared>, reader: Reader) -> Answer<Json<VapidList>> {
-    let tenant = reader.tenant()?;
+pub(crate) async fn vapid(
+    State(app): State<SharedState>,
+    access: ReadAccess,
+) -> ApiResult<Json<VapidList>> {
+    let tenant = access.tenant()?;
     app.signing.ensure(&tenant).await?;
     Ok(Json(vapid_list(&app, &tenant)))
 }
@@ -59,33 +62,39 @@ pub(crate) async fn vapid(State(app): State<Shared>, reader: Reader) -> Answer<J
 /// Make a new active VAPID key. Subscriptions made with older keys keep working.
 #[utoipa::path(post, path = "/v1/vapid/rotate", tag = "keys", responses((status = 200, body = VapidList), (status = 403, body = Problem)))]
 pub(crate) async fn rotate_vapid(
-    State(app): State<Shared>,
-    sender: Sender,
-) -> Answer<Json<VapidList>> {
-    app.signing.rotate(&sender.tenant, SigningKind::Vapid).await?;
-    app.lanes.credential_renewed(&sender.tenant);
-    super::audit(&sender.caller, "vapid.rotate", &sender.tenant, 1);
-    Ok(Json(vapid_list(&app, &sender.tenant)))
+    State(app): State<SharedState>,
+    access: SendAccess,
+) -> ApiResult<Json<VapidList>> {
+    app.signing.rotate(&access.tenant, SigningKind::Vapid).await?;
+    app.lanes.credential_renewed(&access.tenant);
+    super::audit(&access.caller, "vapid.rotate", &access.tenant, 1);
+    Ok(Json(vapid_list(&app, &access.tenant)))
 }
 
 /// The tenant's webhook secrets that sign at present, the active one first.
 #[utoipa::path(get, path = "/v1/webhook-secrets", tag = "keys", responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
-pub(crate) async fn webhook(State(app): State<Shared>, sender: Sender) -> Answer<Response> {
-    app.signing.ensure(&sender.tenant).await?;
-    super::audit(&sender.caller, "webhook_secrets.read", &sender.tenant, 1);
-    Ok(secret_list(&app, &sender.tenant))
+pub(crate) async fn webhook(
+    State(app): State<SharedState>,
+    access: SendAccess,
+) -> ApiResult<Response> {
+    app.signing.ensure(&access.tenant).await?;
+    super::audit(&access.caller, "webhook_secrets.read", &access.tenant, 1);
+    Ok(secret_list(&app, &access.tenant))
 }
 
 /// Make a new active webhook secret; the old one signs beside it for a while (24 h by default).
 #[utoipa::path(post, path = "/v1/webhook-secrets/rotate", tag = "keys", responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
-pub(crate) async fn rotate_webhook(State(app): State<Shared>, sender: Sender) -> Answer<Response> {
-    app.signing.rotate(&sender.tenant, SigningKind::Webhook).await?;
-    app.lanes.credential_renewed(&sender.tenant);
-    super::audit(&sender.caller, "webhook_secrets.rotate", &sender.tenant, 1);
-    Ok(secret_list(&app, &sender.tenant))
+pub(crate) async fn rotate_webhook(
+    State(app): State<SharedState>,
+    access: SendAccess,
+) -> ApiResult<Response> {
+    app.signing.rotate(&access.tenant, SigningKind::Webhook).await?;
+    app.lanes.credential_renewed(&access.tenant);
+    super::audit(&access.caller, "webhook_secrets.rotate", &access.tenant, 1);
+    Ok(secret_list(&app, &access.tenant))
 }
 
-fn vapid_list(app: &Shared, tenant: &TenantId) -> VapidList {
+fn vapid_list(app: &SharedState, tenant: &TenantId) -> VapidList {
     let keys = app.signing.list(tenant, SigningKind::Vapid).into_iter();
     VapidList {
         keys: keys
@@ -99,7 +108,7 @@ fn vapid_list(app: &Shared, tenant: &TenantId) -> VapidList {
     }
 }
 
-fn secret_list(app: &Shared, tenant: &TenantId) -> Response {
+fn secret_list(app: &SharedState, tenant: &TenantId) -> Response {
     let secrets = app.signing.list(tenant, SigningKind::Webhook).into_iter();
     let secrets = secrets.map(|key| WebhookSecretBody {
         id: key.id.to_string(),

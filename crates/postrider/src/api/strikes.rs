@@ -9,11 +9,11 @@ use postrider_core::{AddressHash, Strike, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Shared;
-use super::auth::{Reader, Sender};
+use super::SharedState;
+use super::auth::{ReadAccess, SendAccess};
 use super::deliveries::{limit, named};
-use super::extract::Params;
-use super::problem::{Answer, Problem};
+use super::extract::StrictQuery;
+use super::problem::{ApiResult, Problem};
 use super::views::Time;
 
 /// What an address was blamed for, since it last worked.
@@ -42,14 +42,14 @@ impl From<Strike> for StrikeBody {
 
 /// An address that was blamed for something.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct StruckBody {
+pub(crate) struct StruckAddressBody {
     /// The `address_hash` of its deliveries.
     pub hash: String,
     pub suspect: bool,
     pub strikes: Vec<StrikeBody>,
 }
 
-impl From<StruckAddress> for StruckBody {
+impl From<StruckAddress> for StruckAddressBody {
     fn from(struck: StruckAddress) -> Self {
         Self {
             hash: struck.hash.to_string(),
@@ -61,8 +61,8 @@ impl From<StruckAddress> for StruckBody {
 
 /// A page of addresses that were blamed for something, by hash.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct StruckPage {
-    pub items: Vec<StruckBody>,
+pub(crate) struct StruckAddressPage {
+    pub items: Vec<StruckAddressBody>,
     pub next: Option<String>,
 }
 
@@ -80,17 +80,17 @@ pub(crate) struct StrikeQuery {
 
 /// Addresses that were blamed for something since they last worked.
 #[utoipa::path(get, path = "/v1/strikes", tag = "addresses", params(StrikeQuery),
-    responses((status = 200, body = StruckPage), (status = "4XX", body = Problem)))]
+    responses((status = 200, body = StruckAddressPage), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<Shared>,
-    reader: Reader,
-    Params(query): Params<StrikeQuery>,
-) -> Answer<Json<StruckPage>> {
+    State(app): State<SharedState>,
+    access: ReadAccess,
+    StrictQuery(query): StrictQuery<StrikeQuery>,
+) -> ApiResult<Json<StruckAddressPage>> {
     let cursor = hash("cursor", query.cursor)?;
     let which =
         StrikeFilter { suspect: query.suspect, cursor, limit: limit(query.limit)?, hash: None };
-    let page = app.store.strikes(&reader.tenant()?, which).await?;
-    Ok(Json(StruckPage {
+    let page = app.store.strikes(&access.tenant()?, which).await?;
+    Ok(Json(StruckAddressPage {
         items: page.items.into_iter().map(Into::into).collect(),
         next: page.next.map(|hash| hash.to_string()),
     }))
@@ -100,22 +100,26 @@ pub(crate) async fn list(
 #[utoipa::path(delete, path = "/v1/strikes/{hash}", tag = "addresses", params(("hash" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn forgive(
-    State(app): State<Shared>,
-    sender: Sender,
+    State(app): State<SharedState>,
+    access: SendAccess,
     Path(text): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     let Some(hash) = hash("hash", Some(text))? else {
         return Err(Problem::field("hash", "nothing", HASH.to_owned()));
     };
-    if !app.store.forgive(&sender.tenant, hash).await? {
+    if !app.store.forgive(&access.tenant, hash).await? {
         return Err(Problem::not_found("struck address", hash));
     }
-    super::audit(&sender.caller, "address.forgive", &hash, 1);
+    super::audit(&access.caller, "address.forgive", &hash, 1);
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// What one address was blamed for.
-pub(crate) async fn of(app: &Shared, tenant: &TenantId, hash: AddressHash) -> Answer<Vec<Strike>> {
+pub(crate) async fn of(
+    app: &SharedState,
+    tenant: &TenantId,
+    hash: AddressHash,
+) -> ApiResult<Vec<Strike>> {
     let which = StrikeFilter { hash: Some(hash), limit: 1, ..StrikeFilter::default() };
     let found = app.store.strikes(tenant, which).await?.items;
     Ok(found.into_iter().flat_map(|struck| struck.strikes).collect())
@@ -123,7 +127,7 @@ pub(crate) async fn of(app: &Shared, tenant: &TenantId, hash: AddressHash) -> An
 
 const HASH: &str = "an address hash of 32 hexadecimal digits";
 
-fn hash(field: &str, text: Option<String>) -> Answer<Option<AddressHash>> {
+fn hash(field: &str, text: Option<String>) -> ApiResult<Option<AddressHash>> {
     let parse = |text: &str| {
         let number = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32)?;
         Some(AddressHash(number.to_be_bytes()))

@@ -4,14 +4,14 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::output::{cell, items, table};
-use super::{Connection, Outcome};
+use super::{CliResult, ConnectionArgs};
 
 #[derive(Debug, Args)]
 pub(super) struct AccountsArgs {
     #[command(subcommand)]
     what: AccountsCommand,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -20,7 +20,7 @@ enum AccountsCommand {
     List,
 }
 
-pub(super) async fn run(args: AccountsArgs) -> Outcome {
+pub(super) async fn run(args: AccountsArgs) -> CliResult {
     let AccountsCommand::List = args.what;
     let list = args.connection.client()?.get("/v1/accounts").await?;
     args.connection.output().show(&list, |list| {

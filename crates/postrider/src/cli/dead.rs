@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::messages::delivery_table;
 use super::output::items;
-use super::{Connection, Failure, Outcome};
+use super::{CliError, CliResult, ConnectionArgs};
 use crate::client::{Client, with_query};
 
 const PAGE: usize = 500;
@@ -25,7 +25,7 @@ pub(super) struct DeadArgs {
     #[command(subcommand)]
     what: DeadCommand,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -33,7 +33,7 @@ enum DeadCommand {
     /// Dead letters, newest first.
     List {
         #[command(flatten)]
-        filter: DeadFilter,
+        filter: DeadFilterArgs,
         #[arg(long)]
         cursor: Option<String>,
         #[arg(long, default_value_t = 50)]
@@ -42,7 +42,7 @@ enum DeadCommand {
     /// Put dead letters back into the queue.
     Replay {
         #[command(flatten)]
-        which: Which,
+        which: DeadSelectionArgs,
         /// At most this many per second; all at once if absent.
         #[arg(long, value_name = "PER_SECOND")]
         rate: Option<f64>,
@@ -56,12 +56,12 @@ enum DeadCommand {
     /// Give dead letters up for good: body and address are erased, the history stays.
     Discard {
         #[command(flatten)]
-        which: Which,
+        which: DeadSelectionArgs,
     },
     /// Write dead letters as NDJSON, without endpoints and payloads.
     Export {
         #[command(flatten)]
-        filter: DeadFilter,
+        filter: DeadFilterArgs,
         /// A file [default: standard output].
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
@@ -69,7 +69,7 @@ enum DeadCommand {
 }
 
 #[derive(Debug, Clone, Args)]
-struct DeadFilter {
+struct DeadFilterArgs {
     /// permanent, retries_exhausted, ttl, poison, ambiguous or refused
     #[arg(long)]
     reason: Option<String>,
@@ -88,17 +88,17 @@ struct DeadFilter {
 }
 
 #[derive(Debug, Args)]
-struct Which {
+struct DeadSelectionArgs {
     /// dlv_…; none: by filter
     ids: Vec<String>,
     /// All dead letters.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    filter: DeadFilter,
+    filter: DeadFilterArgs,
 }
 
-impl DeadFilter {
+impl DeadFilterArgs {
     fn fields(&self) -> [(&'static str, Option<String>); 5] {
         [
             ("reason", self.reason.clone()),
@@ -116,9 +116,9 @@ impl DeadFilter {
     }
 }
 
-impl Which {
+impl DeadSelectionArgs {
     /// The part of a request's body that says which. Everything must be asked for by name.
-    fn body(&self) -> Result<Map<String, Value>, Failure> {
+    fn body(&self) -> Result<Map<String, Value>, CliError> {
         let mut filter = Map::new();
         for (name, value) in self.filter.fields() {
             filter.extend(value.map(|value| (name.to_owned(), Value::from(value))));
@@ -129,9 +129,9 @@ impl Which {
                 ("filter".to_owned(), Value::Object(filter))
             }
             (true, true, false) => {
-                return Err(Failure::Usage("say which: ids, a filter, or --all".to_owned()));
+                return Err(CliError::Usage("say which: ids, a filter, or --all".to_owned()));
             }
-            _ => return Err(Failure::Usage("only one of ids, a filter and --all".to_owned())),
+            _ => return Err(CliError::Usage("only one of ids, a filter and --all".to_owned())),
         };
         Ok(Map::from_iter([entry]))
     }
@@ -146,7 +146,7 @@ impl Which {
     }
 }
 
-pub(super) async fn run(args: DeadArgs) -> Outcome {
+pub(super) async fn run(args: DeadArgs) -> CliResult {
     let (client, out) = (args.connection.client()?, args.connection.output());
     match args.what {
         DeadCommand::List { filter, cursor, limit } => {
@@ -158,7 +158,7 @@ pub(super) async fn run(args: DeadArgs) -> Outcome {
             body.extend(ttl.map(|ttl| ("ttl_s".to_owned(), json!(ttl))));
             if let Some(text) = retry {
                 let policy: Value = serde_json::from_str(&text)
-                    .map_err(|e| Failure::Usage(format!("--retry is not JSON: {e}")))?;
+                    .map_err(|e| CliError::Usage(format!("--retry is not JSON: {e}")))?;
                 body.insert("retry".to_owned(), policy);
             }
             let done =
@@ -174,7 +174,7 @@ pub(super) async fn run(args: DeadArgs) -> Outcome {
     }
 }
 
-async fn export(client: &Client, filter: &DeadFilter, file: Option<PathBuf>) -> Outcome {
+async fn export(client: &Client, filter: &DeadFilterArgs, file: Option<PathBuf>) -> CliResult {
     let mut sink: Box<dyn std::io::Write> = match &file {
         Some(path) => Box::new(std::io::BufWriter::new(std::fs::File::create(path)?)),
         None => Box::new(std::io::stdout().lock()),

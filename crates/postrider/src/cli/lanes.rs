@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::output::{cell, items, table};
-use super::{Connection, Outcome};
+use super::{CliResult, ConnectionArgs};
 use crate::client::with_query;
 
 #[derive(Debug, Args)]
@@ -16,7 +16,7 @@ pub(super) struct LanesArgs {
     #[command(subcommand)]
     what: LanesCommand,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -41,16 +41,16 @@ enum LanesCommand {
         /// The lane's number.
         id: u32,
     },
-    /// Force the breaker of the lane's provider, for all its lanes (admin key).
+    /// BreakerArg the breaker of the lane's provider, for all its lanes (admin key).
     Breaker {
         /// The lane's number.
         id: u32,
-        force: Force,
+        force: BreakerArg,
     },
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Force {
+enum BreakerArg {
     /// Nothing more to this provider.
     Open,
     /// Send, whatever is counted.
@@ -59,7 +59,7 @@ enum Force {
     Auto,
 }
 
-pub(super) async fn run(args: LanesArgs) -> Outcome {
+pub(super) async fn run(args: LanesArgs) -> CliResult {
     let (client, out) = (args.connection.client()?, args.connection.output());
     let act = |id: u32, what: &str| format!("/v1/lanes/{id}/{what}");
     let lane = match args.what {
@@ -73,9 +73,9 @@ pub(super) async fn run(args: LanesArgs) -> Outcome {
         LanesCommand::Resume { id } => client.post(&act(id, "resume"), &Value::Null).await?,
         LanesCommand::Breaker { id, force } => {
             let word = match force {
-                Force::Open => "open",
-                Force::Closed => "closed",
-                Force::Auto => "auto",
+                BreakerArg::Open => "open",
+                BreakerArg::Closed => "closed",
+                BreakerArg::Auto => "auto",
             };
             client.post(&act(id, "breaker"), &json!({"force": word})).await?
         }

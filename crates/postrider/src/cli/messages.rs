@@ -5,15 +5,15 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use super::output::{cell, items, table};
-use super::{Connection, Failure, Outcome, output};
-use crate::client::{ClientError, Refused, whole, with_query};
+use super::{CliError, CliResult, ConnectionArgs, output};
+use crate::client::{ClientError, ProblemResponse, whole, with_query};
 
 #[derive(Debug, Args)]
 pub(super) struct MessagesArgs {
     #[command(subcommand)]
     what: MessagesCommand,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -37,19 +37,19 @@ pub(super) struct DeliveriesArgs {
     #[command(subcommand)]
     what: DeliveriesCommand,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum DeliveriesCommand {
     /// Deliveries, newest first.
-    List(DeliveryFilter),
+    List(DeliveryFilterArgs),
     /// One delivery with all its attempts.
     Show { id: String },
 }
 
 #[derive(Debug, Args)]
-struct DeliveryFilter {
+struct DeliveryFilterArgs {
     /// queued, sending, retrying, parked, sent, gone, expired, failed, cancelled, …
     #[arg(long)]
     state: Option<String>,
@@ -80,10 +80,10 @@ pub(super) struct ExplainArgs {
     /// dlv_…
     id: String,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
-pub(super) async fn messages(args: MessagesArgs) -> Outcome {
+pub(super) async fn messages(args: MessagesArgs) -> CliResult {
     let (client, out) = (args.connection.client()?, args.connection.output());
     match args.what {
         MessagesCommand::List { limit } => {
@@ -100,10 +100,10 @@ pub(super) async fn messages(args: MessagesArgs) -> Outcome {
             })
         }
         MessagesCommand::Show { id } => {
-            out.show(&client.get(&format!("/v1/messages/{}", clean(&id)?)).await?, message)
+            out.show(&client.get(&format!("/v1/messages/{}", id_segment(&id)?)).await?, message)
         }
         MessagesCommand::Cancel { id } => {
-            let path = format!("/v1/messages/{}/cancel", clean(&id)?);
+            let path = format!("/v1/messages/{}/cancel", id_segment(&id)?);
             out.show(&client.post(&path, &Value::Null).await?, |done| {
                 format!(
                     "{} cancelled, {} being sent, {} already final",
@@ -112,7 +112,7 @@ pub(super) async fn messages(args: MessagesArgs) -> Outcome {
             })
         }
         MessagesCommand::Content { id } => {
-            let path = format!("/v1/messages/{}/content", clean(&id)?);
+            let path = format!("/v1/messages/{}/content", id_segment(&id)?);
             let response = client.send(
                 http::Method::GET,
                 &path,
@@ -124,7 +124,7 @@ pub(super) async fn messages(args: MessagesArgs) -> Outcome {
             let bytes = body.to_bytes();
             if !parts.status.is_success() {
                 let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-                let refused = Refused { status: parts.status.as_u16(), problem };
+                let refused = ProblemResponse { status: parts.status.as_u16(), problem };
                 return Err(ClientError::Refused(Box::new(refused)).into());
             }
             output::print(&String::from_utf8_lossy(&bytes))
@@ -132,7 +132,7 @@ pub(super) async fn messages(args: MessagesArgs) -> Outcome {
     }
 }
 
-pub(super) async fn deliveries(args: DeliveriesArgs) -> Outcome {
+pub(super) async fn deliveries(args: DeliveriesArgs) -> CliResult {
     let (client, out) = (args.connection.client()?, args.connection.output());
     match args.what {
         DeliveriesCommand::List(filter) => {
@@ -152,15 +152,15 @@ pub(super) async fn deliveries(args: DeliveriesArgs) -> Outcome {
             out.show(&client.get(&path).await?, delivery_table)
         }
         DeliveriesCommand::Show { id } => {
-            let value = client.get(&format!("/v1/deliveries/{}", clean(&id)?)).await?;
+            let value = client.get(&format!("/v1/deliveries/{}", id_segment(&id)?)).await?;
             out.show(&value, |delivery| format!("{}\n{}", facts(delivery), attempts(delivery)))
         }
     }
 }
 
-pub(super) async fn explain(args: ExplainArgs) -> Outcome {
+pub(super) async fn explain(args: ExplainArgs) -> CliResult {
     let client = args.connection.client()?;
-    let value = client.get(&format!("/v1/deliveries/{}/explain", clean(&args.id)?)).await?;
+    let value = client.get(&format!("/v1/deliveries/{}/explain", id_segment(&args.id)?)).await?;
     args.connection.output().show(&value, |why| {
         let mut text = format!("{}\n\n{}", cell(why, "/summary"), facts(&why["delivery"]));
         if why["waits_for"].is_string() {
@@ -195,11 +195,11 @@ pub(super) fn delivery_table(page: &Value) -> String {
 }
 
 /// An id goes into a path: nothing in it may lead elsewhere.
-pub(super) fn clean(id: &str) -> Result<&str, Failure> {
+pub(super) fn id_segment(id: &str) -> Result<&str, CliError> {
     if !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
         return Ok(id);
     }
-    Err(Failure::Usage(format!("{id:?} is not an id; ids look like msg_…, dlv_…, adr_… or key_…")))
+    Err(CliError::Usage(format!("{id:?} is not an id; ids look like msg_…, dlv_…, adr_… or key_…")))
 }
 
 fn message(message: &Value) -> String {

@@ -2,10 +2,11 @@
 //! the modules that the commands name.
 
 mod accounts;
+mod addresses;
 mod dead;
 mod doctor;
+mod keys;
 mod lanes;
-mod lists;
 mod messages;
 mod output;
 mod send;
@@ -37,12 +38,12 @@ Client commands find the server by --server and --key, or POSTRIDER_SERVER and P
 Exit codes: 0 done, 1 the thing failed, 2 wrong usage, 3 could not reach the server.")]
 pub struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 /// How a client command finds its server, and how it prints.
 #[derive(Debug, Clone, Args)]
-pub struct Connection {
+pub struct ConnectionArgs {
     /// The server's address.
     #[arg(
         long,
@@ -71,7 +72,7 @@ pub struct Connection {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run the server: API, dispatcher, status page.
     Serve(serve::ServeArgs),
     /// Send one message, or a file of messages.
@@ -87,13 +88,13 @@ enum Command {
     /// Dead letters: list, replay, discard, export.
     Dead(dead::DeadArgs),
     /// Addresses: list, show, add, delete.
-    Addresses(lists::AddressesArgs),
+    Addresses(addresses::AddressesArgs),
     /// API keys: list, create, revoke.
-    Keys(lists::KeysArgs),
+    Keys(keys::KeysArgs),
     /// VAPID keys: list, rotate.
-    Vapid(lists::RotatedArgs),
+    Vapid(keys::SigningKeysArgs),
     /// Webhook secrets, that receivers verify signatures with: list, rotate.
-    WebhookSecrets(lists::RotatedArgs),
+    WebhookSecrets(keys::SigningKeysArgs),
     /// Lanes: list, show, pause, resume, and the breakers of their providers.
     Lanes(lanes::LanesArgs),
     /// Accounts at providers: which is used, which is held, by what and until when.
@@ -126,7 +127,7 @@ enum Command {
 
 /// Why a command did not do its work.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CliError {
     #[error("{0}")]
     Usage(String),
     #[error(transparent)]
@@ -138,7 +139,7 @@ pub enum Failure {
     Silent,
 }
 
-impl Failure {
+impl CliError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Client(ClientError::BadServer(_)) => 2,
@@ -148,13 +149,13 @@ impl Failure {
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CliError {
     fn from(error: std::io::Error) -> Self {
         Self::Other(error.into())
     }
 }
 
-pub type Outcome = Result<(), Failure>;
+pub type CliResult = Result<(), CliError>;
 
 /// Runs the command that the process was started with.
 pub async fn main() -> ExitCode {
@@ -165,7 +166,7 @@ pub async fn main() -> ExitCode {
             if !text.is_empty() {
                 eprintln!("postrider: {text}");
             }
-            if let Failure::Client(ClientError::Refused(refused)) = &failure
+            if let CliError::Client(ClientError::Refused(refused)) = &failure
                 && refused.status == 401
             {
                 eprintln!("Give a key with --key, or in POSTRIDER_KEY.");
@@ -175,8 +176,8 @@ pub async fn main() -> ExitCode {
     }
 }
 
-impl Command {
-    async fn run(self) -> Outcome {
+impl CliCommand {
+    async fn run(self) -> CliResult {
         match self {
             Self::Serve(args) => serve::run(args).await,
             Self::Send(args) => send::run(*args).await,
@@ -185,10 +186,10 @@ impl Command {
             Self::Messages(args) => messages::messages(args).await,
             Self::Deliveries(args) => messages::deliveries(args).await,
             Self::Dead(args) => dead::run(args).await,
-            Self::Addresses(args) => lists::addresses(args).await,
-            Self::Keys(args) => lists::keys(args).await,
-            Self::Vapid(args) => lists::vapid(args).await,
-            Self::WebhookSecrets(args) => lists::webhook_secrets(args).await,
+            Self::Addresses(args) => addresses::run(args).await,
+            Self::Keys(args) => keys::keys(args).await,
+            Self::Vapid(args) => keys::vapid(args).await,
+            Self::WebhookSecrets(args) => keys::webhook_secrets(args).await,
             Self::Lanes(args) => lanes::run(args).await,
             Self::Accounts(args) => accounts::run(args).await,
             Self::Doctor(args) => doctor::run(args).await,
@@ -198,7 +199,7 @@ impl Command {
             Self::Templates(args) => templates::run(args).await,
             Self::Demo(args) => match crate::demo::run(args).await? {
                 true => Ok(()),
-                false => Err(Failure::Other(anyhow::anyhow!("a promise did not hold"))),
+                false => Err(CliError::Other(anyhow::anyhow!("a promise did not hold"))),
             },
             Self::Bench(args) => Ok(crate::bench::run(args).await?),
             Self::Sandbox(args) => Ok(crate::sandbox::run(args).await?),
@@ -214,8 +215,8 @@ impl Command {
     }
 }
 
-impl Connection {
-    fn client(&self) -> Result<Client, Failure> {
+impl ConnectionArgs {
+    fn client(&self) -> Result<Client, CliError> {
         let client = Client::new(&self.server, self.key.as_deref())?;
         Ok(client.for_tenant(self.tenant.clone()))
     }
@@ -226,10 +227,10 @@ impl Connection {
 }
 
 /// A name goes into a path: nothing in it may lead elsewhere.
-fn path_segment(name: &str) -> Result<&str, Failure> {
+fn path_segment(name: &str) -> Result<&str, CliError> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if !name.is_empty() && name.bytes().all(allowed) && !name.bytes().all(|b| b == b'.') {
         return Ok(name);
     }
-    Err(Failure::Usage(format!("{name:?} is not a name: letters, digits, -, _ or .")))
+    Err(CliError::Usage(format!("{name:?} is not a name: letters, digits, -, _ or .")))
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write as _};
 
 use serde_json::Value;
 
-use super::Outcome;
+use super::CliResult;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Output {
@@ -13,7 +13,7 @@ pub(super) struct Output {
 
 impl Output {
     /// The value as JSON if so asked, else as `text` writes it.
-    pub(super) fn show(self, value: &Value, text: impl FnOnce(&Value) -> String) -> Outcome {
+    pub(super) fn show(self, value: &Value, text: impl FnOnce(&Value) -> String) -> CliResult {
         if self.json {
             return print(&format!("{value:#}"));
         }
@@ -22,7 +22,7 @@ impl Output {
 }
 
 /// Prints a text with a line feed at its end.
-pub(super) fn print(text: &str) -> Outcome {
+pub(super) fn print(text: &str) -> CliResult {
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush());
     match written {

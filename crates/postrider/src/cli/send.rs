@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 use tokio::io::AsyncReadExt as _;
 
 use super::output::{cell, items};
-use super::templates::Wish;
-use super::{Connection, Failure, Outcome, output};
-use crate::client::{Client, ClientError, Refused};
+use super::templates::TemplateVariableArgs;
+use super::{CliError, CliResult, ConnectionArgs, output};
+use crate::client::{Client, ClientError, ProblemResponse};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -77,7 +77,7 @@ pub(super) struct SendArgs {
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
     #[command(flatten)]
-    wish: Wish,
+    wish: TemplateVariableArgs,
     #[arg(long)]
     class: Option<String>,
     /// Seconds; 0 means now or never.
@@ -91,10 +91,10 @@ pub(super) struct SendArgs {
     #[arg(long, value_name = "KEY")]
     collapse_key: Option<String>,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
-pub(super) async fn run(args: SendArgs) -> Outcome {
+pub(super) async fn run(args: SendArgs) -> CliResult {
     let client = args.connection.client()?;
     if let Some(file) = &args.file {
         return batch(&client, file, args.connection.json).await;
@@ -110,7 +110,7 @@ pub(super) async fn run(args: SendArgs) -> Outcome {
     })
 }
 
-fn message(args: &SendArgs) -> Result<Value, Failure> {
+fn message(args: &SendArgs) -> Result<Value, CliError> {
     if let Some(text) = &args.json_message {
         return from_json("--json-message", text);
     }
@@ -137,7 +137,7 @@ fn message(args: &SendArgs) -> Result<Value, Failure> {
         json!({"recipient": recipient})
     } else {
         let whom = "say to whom: --webhook, --fcm, --apns, --email, --sms, --chat, --address, --recipient, --json-message or --file";
-        return Err(Failure::Usage(whom.to_owned()));
+        return Err(CliError::Usage(whom.to_owned()));
     };
     let mut content = Map::new();
     for (name, value) in [("title", &args.title), ("body", &args.body), ("url", &args.url)] {
@@ -155,7 +155,7 @@ fn message(args: &SendArgs) -> Result<Value, Failure> {
         }
         None if !args.wish.is_empty() => {
             let usage = "--locale, --var and --vars fill in a template: name it with --template";
-            return Err(Failure::Usage(usage.to_owned()));
+            return Err(CliError::Usage(usage.to_owned()));
         }
         None => {}
     }
@@ -176,12 +176,12 @@ fn message(args: &SendArgs) -> Result<Value, Failure> {
     Ok(message)
 }
 
-fn from_json(option: &str, text: &str) -> Result<Value, Failure> {
-    serde_json::from_str(text).map_err(|e| Failure::Usage(format!("{option} is not JSON: {e}")))
+fn from_json(option: &str, text: &str) -> Result<Value, CliError> {
+    serde_json::from_str(text).map_err(|e| CliError::Usage(format!("{option} is not JSON: {e}")))
 }
 
 /// Streams a file to the batch call; prints refused lines, or with `json` every result.
-async fn batch(client: &Client, file: &Path, json: bool) -> Outcome {
+async fn batch(client: &Client, file: &Path, json: bool) -> CliResult {
     let from_stdin = file == Path::new("-");
     let size = if from_stdin { 0 } else { std::fs::metadata(file)?.len() };
     let bar = ProgressBar::new(size);
@@ -210,7 +210,7 @@ async fn batch(client: &Client, file: &Path, json: bool) -> Outcome {
     if !parts.status.is_success() {
         let bytes = body.collect().await.map_err(broken)?.to_bytes();
         let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        let refused = Refused { status: parts.status.as_u16(), problem };
+        let refused = ProblemResponse { status: parts.status.as_u16(), problem };
         return Err(ClientError::Refused(Box::new(refused)).into());
     }
     let tally = read_results(body, &bar, json).await?;
@@ -218,7 +218,7 @@ async fn batch(client: &Client, file: &Path, json: bool) -> Outcome {
     if !json {
         output::print(&format!("{} accepted, {} refused", tally.accepted, tally.refused))?;
     }
-    if tally.refused > 0 { Err(Failure::Silent) } else { Ok(()) }
+    if tally.refused > 0 { Err(CliError::Silent) } else { Ok(()) }
 }
 
 #[derive(Default)]
@@ -231,7 +231,7 @@ async fn read_results(
     body: hyper::body::Incoming,
     bar: &ProgressBar,
     json: bool,
-) -> Result<Tally, Failure> {
+) -> Result<Tally, CliError> {
     let mut tally = Tally::default();
     let mut stream = body.into_data_stream();
     let mut begun = Vec::new();
@@ -248,7 +248,7 @@ async fn read_results(
     Ok(tally)
 }
 
-fn result(line: &[u8], tally: &mut Tally, bar: &ProgressBar, json: bool) -> Outcome {
+fn result(line: &[u8], tally: &mut Tally, bar: &ProgressBar, json: bool) -> CliResult {
     let text = String::from_utf8_lossy(line);
     let value: Value =
         serde_json::from_slice(line).map_err(|e| ClientError::Unexpected(e.to_string()))?;

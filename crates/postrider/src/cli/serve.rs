@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::items;
-use super::{Connection, Failure, Outcome, output};
+use super::{CliError, CliResult, ConnectionArgs, output};
 use crate::config::{Config, ConfigError, Environment, reference};
 use crate::{serve, telemetry};
 
@@ -58,13 +58,13 @@ enum ConfigCommand {
     /// what it has and says what is wrong.
     Reload {
         #[command(flatten)]
-        connection: Connection,
+        connection: ConnectionArgs,
     },
     /// Print every setting with its default and its meaning, as a valid configuration file.
     Reference,
 }
 
-pub(super) async fn config(args: ConfigArgs) -> Outcome {
+pub(super) async fn config(args: ConfigArgs) -> CliResult {
     match args.what {
         ConfigCommand::Reference => output::print(&reference()),
         ConfigCommand::Check { config } => {
@@ -108,8 +108,8 @@ impl ServeArgs {
     }
 }
 
-pub(super) async fn run(args: ServeArgs) -> Outcome {
-    let config = args.read().map_err(|e| Failure::Usage(e.to_string()))?;
+pub(super) async fn run(args: ServeArgs) -> CliResult {
+    let config = args.read().map_err(|e| CliError::Usage(e.to_string()))?;
     telemetry::log::init(&config.log);
     let mut terminate = signal(SignalKind::terminate()).context("no SIGTERM to listen to")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("no SIGINT to listen to")?;
@@ -132,8 +132,8 @@ pub(super) async fn run(args: ServeArgs) -> Outcome {
             tracing::info!("stopped");
             Ok(())
         }
-        _ = terminate.recv() => Err(Failure::Silent),
-        _ = interrupt.recv() => Err(Failure::Silent),
+        _ = terminate.recv() => Err(CliError::Silent),
+        _ = interrupt.recv() => Err(CliError::Silent),
     }
 }
 
@@ -149,7 +149,7 @@ async fn reload(running: &serve::Running) {
 }
 
 /// Standard output, so that the key reaches no log.
-fn greet(running: &serve::Running) -> Outcome {
+fn greet(running: &serve::Running) -> CliResult {
     let mut text = format!("Postrider listens on {}\n", running.url());
     if let Some(key) = &running.new_admin_key {
         text += &format!(
@@ -161,7 +161,7 @@ fn greet(running: &serve::Running) -> Outcome {
     output::print(&text)
 }
 
-fn load(file: Option<PathBuf>) -> Result<Config, Failure> {
+fn load(file: Option<PathBuf>) -> Result<Config, CliError> {
     Config::load(file.as_deref(), &Environment::of_process())
-        .map_err(|e| Failure::Usage(e.to_string()))
+        .map_err(|e| CliError::Usage(e.to_string()))
 }

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::output::{Output, cell, items, table};
-use super::{Connection, Failure, Outcome, path_segment};
+use super::{CliError, CliResult, ConnectionArgs, path_segment};
 use crate::client::Client;
 
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ pub(super) struct ClassesArgs {
     #[command(subcommand)]
     what: SettingCommand,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub(super) struct LimitsArgs {
     #[command(subcommand)]
     what: LimitsCommand,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub(super) struct TenantsArgs {
     #[command(subcommand)]
     what: TenantsCommand,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -87,8 +87,8 @@ enum LimitsCommand {
     Reset { section: String },
 }
 
-pub(super) async fn classes(args: ClassesArgs) -> Outcome {
-    let noun = Noun::new("/v1/classes", &args.connection)?;
+pub(super) async fn classes(args: ClassesArgs) -> CliResult {
+    let noun = SettingsClient::new("/v1/classes", &args.connection)?;
     match args.what {
         SettingCommand::List => {
             let list = noun.client.get(noun.path).await?;
@@ -106,8 +106,8 @@ pub(super) async fn classes(args: ClassesArgs) -> Outcome {
     }
 }
 
-pub(super) async fn tenants(args: TenantsArgs) -> Outcome {
-    let noun = Noun::new("/v1/tenants", &args.connection)?;
+pub(super) async fn tenants(args: TenantsArgs) -> CliResult {
+    let noun = SettingsClient::new("/v1/tenants", &args.connection)?;
     let (name, act) = match args.what {
         TenantsCommand::Setting(SettingCommand::List) => {
             let list = noun.client.get(noun.path).await?;
@@ -121,8 +121,8 @@ pub(super) async fn tenants(args: TenantsArgs) -> Outcome {
     noun.out.show(&noun.client.post(&path, &Value::Null).await?, detail)
 }
 
-pub(super) async fn limits(args: LimitsArgs) -> Outcome {
-    let noun = Noun::new("/v1/limits", &args.connection)?;
+pub(super) async fn limits(args: LimitsArgs) -> CliResult {
+    let noun = SettingsClient::new("/v1/limits", &args.connection)?;
     match args.what {
         LimitsCommand::Show { section: None } => {
             let list = noun.client.get(noun.path).await?;
@@ -143,22 +143,22 @@ pub(super) async fn limits(args: LimitsArgs) -> Outcome {
 }
 
 /// One kind of setting at the server.
-struct Noun {
+struct SettingsClient {
     path: &'static str,
     client: Client,
     out: Output,
 }
 
-impl Noun {
-    fn new(path: &'static str, connection: &Connection) -> Result<Self, Failure> {
+impl SettingsClient {
+    fn new(path: &'static str, connection: &ConnectionArgs) -> Result<Self, CliError> {
         Ok(Self { path, client: connection.client()?, out: connection.output() })
     }
 
-    fn one(&self, name: &str) -> Result<String, Failure> {
+    fn one(&self, name: &str) -> Result<String, CliError> {
         Ok(format!("{}/{}", self.path, path_segment(name)?))
     }
 
-    async fn run(&self, command: SettingCommand) -> Outcome {
+    async fn run(&self, command: SettingCommand) -> CliResult {
         match command {
             SettingCommand::List => Ok(()),
             SettingCommand::Show { name } => {
@@ -182,7 +182,7 @@ impl Noun {
     }
 
     /// What was set before stays set: `set` adds to it.
-    async fn set_so_far(&self, path: &str) -> Result<Map<String, Value>, Failure> {
+    async fn set_so_far(&self, path: &str) -> Result<Map<String, Value>, CliError> {
         match self.client.get(path).await {
             Ok(shown) => Ok(shown["set"].as_object().cloned().unwrap_or_default()),
             Err(crate::client::ClientError::Refused(refused)) if refused.status == 404 => {
@@ -194,8 +194,8 @@ impl Noun {
 }
 
 /// `retry.retries=3` becomes `{"retry": {"retries": 3}}`.
-fn assign(set: &mut Map<String, Value>, assignment: &str) -> Result<(), Failure> {
-    let wrong = || Failure::Usage(format!("{assignment:?} is not of the form FIELD=VALUE"));
+fn assign(set: &mut Map<String, Value>, assignment: &str) -> Result<(), CliError> {
+    let wrong = || CliError::Usage(format!("{assignment:?} is not of the form FIELD=VALUE"));
     let (path, text) = assignment.split_once('=').ok_or_else(wrong)?;
     let value = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
     put(set, path, value).ok_or_else(wrong)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::accounts::troubles;
 use super::lanes::COLUMNS;
 use super::output::{self, cell, items, table};
-use super::{Connection, Outcome};
+use super::{CliResult, ConnectionArgs};
 use crate::client::Client;
 
 const LANES: usize = 10;
@@ -20,10 +20,10 @@ pub(super) struct StatusArgs {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
-pub(super) async fn run(args: StatusArgs) -> Outcome {
+pub(super) async fn run(args: StatusArgs) -> CliResult {
     let client = args.connection.client()?;
     let out = args.connection.output();
     loop {
@@ -40,7 +40,7 @@ pub(super) async fn run(args: StatusArgs) -> Outcome {
     }
 }
 
-async fn look(client: &Client) -> Result<Value, super::Failure> {
+async fn look(client: &Client) -> Result<Value, super::CliError> {
     let stats = client.get("/v1/stats").await?;
     let lanes = client.get(&format!("/v1/lanes?limit={LANES}")).await?;
     // Accounts are the operator's business alone.

@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::output::{cell, items, table};
-use super::{Connection, Failure, Outcome, path_segment};
+use super::{CliError, CliResult, ConnectionArgs, path_segment};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -23,7 +23,7 @@ pub(super) struct TemplatesArgs {
     #[command(subcommand)]
     what: TemplatesCommand,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -49,7 +49,7 @@ enum TemplatesCommand {
         #[arg(long, value_name = "FILE", conflicts_with = "name")]
         file: Option<PathBuf>,
         #[command(flatten)]
-        wish: Wish,
+        wish: TemplateVariableArgs,
         /// Only one channel.
         #[arg(long)]
         channel: Option<String>,
@@ -58,7 +58,7 @@ enum TemplatesCommand {
 
 /// What to fill in.
 #[derive(Debug, Args)]
-pub(super) struct Wish {
+pub(super) struct TemplateVariableArgs {
     /// Of the template, e.g. de-AT; falls back to de, then to its default.
     #[arg(long, value_name = "TAG")]
     locale: Option<String>,
@@ -70,9 +70,9 @@ pub(super) struct Wish {
     vars: Option<PathBuf>,
 }
 
-impl Wish {
+impl TemplateVariableArgs {
     /// `locale` and `variables`, as the API takes them.
-    pub(super) fn fields(&self) -> Result<Map<String, Value>, Failure> {
+    pub(super) fn fields(&self) -> Result<Map<String, Value>, CliError> {
         let mut variables = match &self.vars {
             None => Map::new(),
             Some(file) => match serde_json::from_str(&read(file)?) {
@@ -82,7 +82,7 @@ impl Wish {
             },
         };
         for assignment in &self.variables {
-            let wrong = || Failure::Usage(format!("{assignment:?} is not of the form NAME=VALUE"));
+            let wrong = || CliError::Usage(format!("{assignment:?} is not of the form NAME=VALUE"));
             let (path, text) = assignment.split_once('=').ok_or_else(wrong)?;
             super::settings::put(&mut variables, path, value(text)).ok_or_else(wrong)?;
         }
@@ -105,9 +105,9 @@ fn value(text: &str) -> Value {
     }
 }
 
-pub(super) async fn run(args: TemplatesArgs) -> Outcome {
+pub(super) async fn run(args: TemplatesArgs) -> CliResult {
     let (client, out) = (args.connection.client()?, args.connection.output());
-    let one = |name: &str| Ok::<_, Failure>(format!("/v1/templates/{}", path_segment(name)?));
+    let one = |name: &str| Ok::<_, CliError>(format!("/v1/templates/{}", path_segment(name)?));
     match args.what {
         TemplatesCommand::List => {
             let list = client.get("/v1/templates").await?;
@@ -137,13 +137,13 @@ pub(super) async fn run(args: TemplatesArgs) -> Outcome {
             };
             let seen = client.post(&path, &Value::Object(body)).await?;
             out.show(&seen, preview)?;
-            if seen["ready"] == true { Ok(()) } else { Err(Failure::Silent) }
+            if seen["ready"] == true { Ok(()) } else { Err(CliError::Silent) }
         }
     }
 }
 
 /// A file's template. What `show --json` prints can be read back.
-fn template(file: &Path) -> Result<Value, Failure> {
+fn template(file: &Path) -> Result<Value, CliError> {
     let text = read(file)?;
     let parsed: Value = match text.trim_start().starts_with('{') {
         true => serde_json::from_str(&text).map_err(|error| unusable(file, error))?,
@@ -156,13 +156,13 @@ fn template(file: &Path) -> Result<Value, Failure> {
     Ok(Value::Object(fields))
 }
 
-fn read(file: &Path) -> Result<String, Failure> {
+fn read(file: &Path) -> Result<String, CliError> {
     let path = if file == Path::new("-") { Path::new("/dev/stdin") } else { file };
     std::fs::read_to_string(path).map_err(|error| unusable(file, error))
 }
 
-fn unusable(file: &Path, why: impl std::fmt::Display) -> Failure {
-    Failure::Usage(format!("{}: {why}", file.display()))
+fn unusable(file: &Path, why: impl std::fmt::Display) -> CliError {
+    CliError::Usage(format!("{}: {why}", file.display()))
 }
 
 const COLUMNS: [(&str, &str); 6] = [
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn variables_keep_the_words_that_were_typed() {
-        let wish = Wish {
+        let wish = TemplateVariableArgs {
             locale: Some("de".to_owned()),
             variables: ["n=91", "price=1.50", "code=007", "tags=[1]", "order.name=A=B", "vip=true"]
                 .map(str::to_owned)
@@ -271,7 +271,10 @@ mod tests {
         assert_eq!(Value::Object(wish.fields().unwrap()), wanted);
         for wrong in ["n", "=5", "a.=5"] {
             let variables = vec![wrong.to_owned()];
-            assert!(Wish { locale: None, variables, vars: None }.fields().is_err(), "{wrong}");
+            assert!(
+                TemplateVariableArgs { locale: None, variables, vars: None }.fields().is_err(),
+                "{wrong}"
+            );
         }
     }
 }

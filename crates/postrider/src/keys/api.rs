@@ -11,14 +11,14 @@ use super::{KeyError, text};
 /// The tenant of whoever names none.
 pub const DEFAULT_TENANT: &str = "default";
 
-type Cache = RwLock<Arc<HashMap<KeyId, ApiKey>>>;
+type ApiKeyCache = RwLock<Arc<HashMap<KeyId, ApiKey>>>;
 
 pub struct ApiKeys {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     /// Hash of the admin key from the configuration, which no store keeps.
     configured_admin: Option<[u8; 32]>,
-    cache: Cache,
+    cache: ApiKeyCache,
     /// Held over a change and the look that follows, so that no look overwrites a later one.
     changing: tokio::sync::Mutex<()>,
 }
@@ -34,14 +34,14 @@ pub struct Caller {
 
 /// Why a key is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denied {
+pub enum KeyRejection {
     Unknown,
     Revoked(Timestamp),
 }
 
 /// A key just made: the only time its text exists.
 #[derive(Debug)]
-pub struct NewKey {
+pub struct NewApiKey {
     pub key: ApiKey,
     pub text: String,
 }
@@ -56,7 +56,7 @@ impl ApiKeys {
             store,
             clock,
             configured_admin: configured_admin.map(text::hash),
-            cache: Cache::default(),
+            cache: ApiKeyCache::default(),
             changing: tokio::sync::Mutex::default(),
         };
         keys.refresh().await?;
@@ -79,7 +79,7 @@ impl ApiKeys {
         tenant: TenantId,
         name: &str,
         scope: KeyScope,
-    ) -> Result<NewKey, KeyError> {
+    ) -> Result<NewApiKey, KeyError> {
         let secret = text::new_secret()?;
         let key = ApiKey {
             id: self.store.new_key_id(),
@@ -93,7 +93,7 @@ impl ApiKeys {
         let _one_at_a_time = self.changing.lock().await;
         self.store.put_api_key(key.clone()).await?;
         self.refresh().await?;
-        Ok(NewKey { text: text::compose(key.id, &secret), key })
+        Ok(NewApiKey { text: text::compose(key.id, &secret), key })
     }
 
     /// False if there is no such key, or it was revoked before.
@@ -115,7 +115,7 @@ impl ApiKeys {
         self.cached().get(&id).cloned()
     }
 
-    pub fn authenticate(&self, bearer: &str) -> Result<Caller, Denied> {
+    pub fn authenticate(&self, bearer: &str) -> Result<Caller, KeyRejection> {
         if let Some(admin) = &self.configured_admin
             && text::same(admin, &text::hash(bearer))
         {
@@ -125,14 +125,14 @@ impl ApiKeys {
                 scope: KeyScope::Admin,
             });
         }
-        let (id, secret) = text::parse(bearer).ok_or(Denied::Unknown)?;
+        let (id, secret) = text::parse(bearer).ok_or(KeyRejection::Unknown)?;
         let cache = self.cached();
-        let key = cache.get(&id).ok_or(Denied::Unknown)?;
+        let key = cache.get(&id).ok_or(KeyRejection::Unknown)?;
         if !text::same(&key.secret_hash, &text::hash(secret)) {
-            return Err(Denied::Unknown);
+            return Err(KeyRejection::Unknown);
         }
         match key.revoked_at {
-            Some(at) => Err(Denied::Revoked(at)),
+            Some(at) => Err(KeyRejection::Revoked(at)),
             None => Ok(Caller { key: Some(id), tenant: key.tenant.clone(), scope: key.scope }),
         }
     }

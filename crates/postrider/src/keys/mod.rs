@@ -5,8 +5,8 @@ mod api;
 mod signing;
 mod text;
 
-pub use api::{ApiKeys, Caller, DEFAULT_TENANT, Denied, NewKey};
-pub use signing::{KeyInfo, SigningKeys};
+pub use api::{ApiKeys, Caller, DEFAULT_TENANT, KeyRejection, NewApiKey};
+pub use signing::{SigningKeyInfo, SigningKeys};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {

@@ -14,7 +14,7 @@ use super::{DEFAULT_TENANT, KeyError, text};
 
 /// One key as a listing shows it.
 #[derive(Debug, Clone)]
-pub struct KeyInfo {
+pub struct SigningKeyInfo {
     pub id: KeyId,
     /// The VAPID public key, or the webhook secret as a receiver needs it.
     pub text: String,
@@ -24,7 +24,7 @@ pub struct KeyInfo {
 }
 
 #[derive(Default)]
-struct Cached {
+struct SigningKeyCache {
     tenants: HashMap<TenantId, TenantKeys>,
     hash: Vec<u8>,
 }
@@ -41,7 +41,7 @@ pub struct SigningKeys {
     clock: Arc<dyn Clock>,
     /// How long a replaced webhook secret goes on signing.
     overlap: Duration,
-    cache: RwLock<Arc<Cached>>,
+    cache: RwLock<Arc<SigningKeyCache>>,
     /// Only one caller at a time makes keys.
     making: tokio::sync::Mutex<()>,
 }
@@ -111,10 +111,10 @@ impl SigningKeys {
     }
 
     /// The active key first.
-    pub fn list(&self, tenant: &TenantId, kind: SigningKind) -> Vec<KeyInfo> {
+    pub fn list(&self, tenant: &TenantId, kind: SigningKind) -> Vec<SigningKeyInfo> {
         let cached = self.cached();
         let Some(keys) = cached.tenants.get(tenant) else { return Vec::new() };
-        let info = |text: String, key: &SigningKey| KeyInfo {
+        let info = |text: String, key: &SigningKey| SigningKeyInfo {
             id: key.id,
             text,
             active: key.retired_at.is_none(),
@@ -172,7 +172,7 @@ impl SigningKeys {
     async fn refresh(&self) -> Result<(), KeyError> {
         let mut all = self.store.signing_keys().await?;
         all.sort_unstable_by_key(|k| (k.retired_at.is_some(), std::cmp::Reverse(k.id)));
-        let mut cached = Cached::default();
+        let mut cached = SigningKeyCache::default();
         for key in all {
             let unreadable = KeyError::Unreadable(key.id);
             match key.kind {
@@ -205,7 +205,7 @@ impl SigningKeys {
         key.retired_at.is_none_or(|at| self.clock.now() < at + self.overlap)
     }
 
-    fn cached(&self) -> Arc<Cached> {
+    fn cached(&self) -> Arc<SigningKeyCache> {
         self.cache.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

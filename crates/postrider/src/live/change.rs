@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Reloaded;
+use super::ReloadReport;
 use crate::config::{Config, ConfigError};
 
 /// Sections whose every setting can change while the server runs.
@@ -38,20 +38,23 @@ pub(super) fn is_live(path: &str) -> bool {
 }
 
 /// As much of what is wanted as can hold now; the rest stays as it is.
-pub(super) fn possible(runs: &Config, wanted: Config) -> Result<(Config, Reloaded), ConfigError> {
-    let (old, mut new) = (json(runs)?, json(&wanted)?);
+pub(super) fn applicable(
+    running: &Config,
+    wanted: Config,
+) -> Result<(Config, ReloadReport), ConfigError> {
+    let (old, mut new) = (json(running)?, json(&wanted)?);
     let (changed, needs_restart): (Vec<_>, Vec<_>) =
         differences(&old, &new).into_iter().partition(|path| is_live(path));
     if needs_restart.is_empty() {
-        return Ok((wanted, Reloaded { changed, needs_restart }));
+        return Ok((wanted, ReloadReport { changed, needs_restart }));
     }
     for path in &needs_restart {
-        keep(&mut new, &old, path);
+        restore(&mut new, &old, path);
     }
     let mut config = wanted.with_values(new)?;
     config.name_classes();
     config.check()?;
-    Ok((config, Reloaded { changed, needs_restart }))
+    Ok((config, ReloadReport { changed, needs_restart }))
 }
 
 pub(super) fn json(config: &Config) -> Result<Value, ConfigError> {
@@ -84,11 +87,11 @@ fn differences(old: &Value, new: &Value) -> Vec<String> {
 }
 
 /// Puts the old value back.
-fn keep(new: &mut Value, old: &Value, path: &str) {
+fn restore(new: &mut Value, old: &Value, path: &str) {
     let (head, rest) = path.split_once('.').unwrap_or((path, ""));
     let Value::Object(new) = new else { return };
     if let (false, Some(inner), Some(old)) = (rest.is_empty(), new.get_mut(head), old.get(head)) {
-        return keep(inner, old, rest);
+        return restore(inner, old, rest);
     }
     match old.get(head) {
         Some(value) => new.insert(head.to_owned(), value.clone()),
@@ -112,13 +115,13 @@ mod tests {
             "[server]\nlisten = \"127.0.0.1:2\"\n[webhook]\nrate_per_s = 7\ntimeout_s = 9\n\
              [classes.news]\nttl_s = 60\n[tenants.acme]\nweight = 2\n[log]\nlevel = \"debug\"",
         );
-        let (config, told) = possible(&runs, wanted).unwrap();
+        let (config, report) = applicable(&runs, wanted).unwrap();
         assert_eq!(
-            told.changed,
+            report.changed,
             ["classes.news", "log.level", "tenants", "webhook.rate_per_s"],
             "in the order of their names"
         );
-        assert_eq!(told.needs_restart, ["server.listen", "webhook.timeout_s"]);
+        assert_eq!(report.needs_restart, ["server.listen", "webhook.timeout_s"]);
         assert_eq!(config.server.listen.port(), 1);
         assert_eq!((config.webhook.rate_per_s, config.webhook.timeout_s), (7.0, 30));
         assert_eq!(&*config.classes["news"].name, "news");
@@ -127,15 +130,15 @@ mod tests {
     #[test]
     fn the_same_again_changes_nothing() {
         let text = "[[classify]]\nservice = \"webhook\"\nstatus = 404\noutcome = \"gone\"";
-        let (_, told) = possible(&config(text), config(text)).unwrap();
-        assert!(told.changed.is_empty() && told.needs_restart.is_empty());
+        let (_, report) = applicable(&config(text), config(text)).unwrap();
+        assert!(report.changed.is_empty() && report.needs_restart.is_empty());
     }
 
     #[test]
     fn a_secret_that_appears_later_needs_a_restart_and_is_not_shown() {
         let wanted = config("[admin]\nkey = \"a-very-secret-key\"");
-        let (config, told) = possible(&config(""), wanted).unwrap();
-        assert_eq!(told.needs_restart, ["admin.key"]);
+        let (config, report) = applicable(&config(""), wanted).unwrap();
+        assert_eq!(report.needs_restart, ["admin.key"]);
         assert!(config.admin.key.is_none());
     }
 }

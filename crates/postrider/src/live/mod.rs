@@ -3,7 +3,7 @@
 //! nothing about deliveries.
 
 mod change;
-mod orders;
+mod operator;
 mod overrides;
 mod templates;
 
@@ -19,22 +19,22 @@ use tokio::sync::Mutex;
 use crate::config::{Config, ConfigError};
 use crate::serve::parts;
 use crate::telemetry;
-pub use orders::Orders;
+pub use operator::OperatorActions;
 use overrides::Overrides;
-pub use overrides::{Kind, Override};
-pub use templates::{Entry, TemplateBook, TemplateError};
+pub use overrides::{Override, SettingKind};
+pub use templates::{TemplateEntry, TemplateError, TemplateStore};
 
 /// Reads file, environment and flags anew.
-pub type Reader = Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
+pub type ConfigReader = Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
 /// A configuration that never reads differently.
-pub fn fixed(config: Config) -> Reader {
+pub fn fixed(config: Config) -> ConfigReader {
     Box::new(move || Ok(config.clone()))
 }
 
 /// What reading anew has changed, as paths of settings.
 #[derive(Debug, Default)]
-pub struct Reloaded {
+pub struct ReloadReport {
     pub changed: Vec<String>,
     /// Different from what runs, but fixed until the next start.
     pub needs_restart: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Reloaded {
 
 /// One thing that can be set by API, as it holds now.
 #[derive(Debug, Clone)]
-pub struct Shown {
+pub struct SettingView {
     pub name: String,
     /// `default`, `file` (or environment) or `api`.
     pub source: &'static str,
@@ -50,7 +50,7 @@ pub struct Shown {
     pub made: Option<Override>,
 }
 
-impl Shown {
+impl SettingView {
     /// A tenant that nothing is said about.
     pub fn of_nobody(name: &str) -> Self {
         let default = serde_json::to_value(crate::config::sections::Tenant::default());
@@ -60,63 +60,56 @@ impl Shown {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum LiveError {
+pub enum LiveConfigError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What the configuration is made of, before a server runs by it.
-pub struct Sources {
-    read: Reader,
+/// The parts of which the configuration is made.
+pub struct ConfigSources {
+    read: ConfigReader,
+    /// What file, environment and flags said last.
     base: Config,
     overrides: Overrides,
 }
 
-impl Sources {
+impl ConfigSources {
     /// The configuration to start with, and where it came from.
     pub async fn open(
         base: Config,
-        read: Reader,
+        read: ConfigReader,
         store: &dyn Store,
     ) -> StoreResult<(Config, Self)> {
         let mut overrides = Overrides::load(store).await?;
-        let config = overrides.over_or_without(&base);
+        let config = overrides.apply_or_drop(&base);
         Ok((config, Self { read, base, overrides }))
     }
 }
 
-pub struct Live {
-    read: Reader,
+/// The configuration in force. It can change while the server runs.
+pub struct LiveConfig {
     store: Arc<dyn Store>,
     lanes: Arc<Lanes>,
     tables: Arc<Tables>,
-    templates: Arc<TemplateBook>,
+    templates: Arc<TemplateStore>,
     in_force: RwLock<Arc<Config>>,
-    /// One change at a time.
-    known: Mutex<Known>,
+    /// Locked during a change: one change at a time.
+    sources: Mutex<ConfigSources>,
 }
 
-struct Known {
-    /// What file and environment said last.
-    base: Config,
-    overrides: Overrides,
-}
-
-impl Live {
+impl LiveConfig {
     pub fn new(
-        sources: Sources,
+        sources: ConfigSources,
         config: Config,
         store: Arc<dyn Store>,
         lanes: Arc<Lanes>,
         tables: Arc<Tables>,
-        templates: Arc<TemplateBook>,
+        templates: Arc<TemplateStore>,
     ) -> Self {
-        let Sources { read, base, overrides } = sources;
-        let known = Mutex::new(Known { base, overrides });
         let in_force = RwLock::new(Arc::new(config));
-        Self { read, store, lanes, tables, templates, in_force, known }
+        Self { store, lanes, tables, templates, in_force, sources: Mutex::new(sources) }
     }
 
     pub fn now(&self) -> Arc<Config> {
@@ -124,81 +117,82 @@ impl Live {
     }
 
     /// Reads everything anew and lets it hold, as far as it can without a restart.
-    pub async fn reload(&self) -> Result<Reloaded, ConfigError> {
-        let mut known = self.known.lock().await;
-        let base = (self.read)()?;
-        let told = self.enforce(known.overrides.over(&base)?)?;
-        known.base = base;
-        Ok(told)
+    pub async fn reload(&self) -> Result<ReloadReport, ConfigError> {
+        let mut sources = self.sources.lock().await;
+        let base = (sources.read)()?;
+        let report = self.enforce(sources.overrides.apply_to(&base)?)?;
+        sources.base = base;
+        Ok(report)
     }
 
     /// Lets values hold over what the file says; `None` goes back to that. Durable on return. False if
     /// there was nothing to go back from.
     pub async fn set(
         &self,
-        kind: Kind,
+        kind: SettingKind,
         name: &str,
         made: Option<Override>,
-    ) -> Result<bool, LiveError> {
-        let mut known = self.known.lock().await;
-        let was_set = known.overrides.get(kind, name).is_some();
+    ) -> Result<bool, LiveConfigError> {
+        let mut sources = self.sources.lock().await;
+        let was_set = sources.overrides.get(kind, name).is_some();
         let is_set = made.is_some();
         let text = made.as_ref().and_then(|made| serde_json::to_string(made).ok());
-        let overrides = known.overrides.with(kind, name, made);
-        let config = overrides.over(&known.base)?;
-        change::possible(&self.now(), config.clone())?;
+        let overrides = sources.overrides.with(kind, name, made);
+        let config = overrides.apply_to(&sources.base)?;
+        change::applicable(&self.now(), config.clone())?;
         self.store.put_setting(&overrides::setting(kind, name), text.as_deref()).await?;
         self.enforce(config)?;
-        known.overrides = overrides;
+        sources.overrides = overrides;
         Ok(was_set || is_set)
     }
 
     /// As it holds now; nothing if there is no such thing.
-    pub async fn show(&self, kind: Kind, name: &str) -> Option<Shown> {
-        let known = self.known.lock().await;
-        self.shown(&known, kind, name)
+    pub async fn show(&self, kind: SettingKind, name: &str) -> Option<SettingView> {
+        let sources = self.sources.lock().await;
+        self.shown(&sources, kind, name)
     }
 
     /// All that are configured or set, by name.
-    pub async fn list(&self, kind: Kind) -> Vec<Shown> {
-        let known = self.known.lock().await;
+    pub async fn list(&self, kind: SettingKind) -> Vec<SettingView> {
+        let sources = self.sources.lock().await;
         let config = self.now();
-        let mut names: BTreeSet<String> = known.overrides.names(kind).map(str::to_owned).collect();
+        let mut names: BTreeSet<String> =
+            sources.overrides.names(kind).map(str::to_owned).collect();
         match kind {
-            Kind::Class => names.extend(config.classes.keys().cloned()),
-            Kind::Tenant => names.extend(config.tenants.keys().cloned()),
-            Kind::Limits => names.extend(overrides::sections()),
+            SettingKind::Class => names.extend(config.classes.keys().cloned()),
+            SettingKind::Tenant => names.extend(config.tenants.keys().cloned()),
+            SettingKind::Limits => names.extend(overrides::sections()),
         }
-        names.iter().filter_map(|name| self.shown(&known, kind, name)).collect()
+        names.iter().filter_map(|name| self.shown(&sources, kind, name)).collect()
     }
 
-    fn shown(&self, known: &Known, kind: Kind, name: &str) -> Option<Shown> {
-        if kind == Kind::Limits && !overrides::is_section(name) {
+    fn shown(&self, sources: &ConfigSources, kind: SettingKind, name: &str) -> Option<SettingView> {
+        if kind == SettingKind::Limits && !overrides::is_section(name) {
             return None;
         }
         let values = overrides::values(&self.now(), kind, name)?;
-        let made = known.overrides.get(kind, name).cloned();
+        let made = sources.overrides.get(kind, name).cloned();
         let source = match &made {
             Some(_) => "api",
-            None if known.base.names(&kind.path(name)) => "file",
+            None if sources.base.names(&kind.path(name)) => "file",
             None => "default",
         };
-        Some(Shown { name: name.to_owned(), source, values, made })
+        Some(SettingView { name: name.to_owned(), source, values, made })
     }
 
-    fn enforce(&self, wanted: Config) -> Result<Reloaded, ConfigError> {
-        let (config, told) = change::possible(&self.now(), wanted)?;
+    fn enforce(&self, wanted: Config) -> Result<ReloadReport, ConfigError> {
+        let (config, report) = change::applicable(&self.now(), wanted)?;
         self.lanes.adopt(parts::policy(&config));
         self.tables.replace(parts::table(&config));
-        if told.changed.iter().any(|path| path.starts_with("templates")) {
+        if report.changed.iter().any(|path| path.starts_with("templates")) {
             self.templates.adopt(&config);
         }
         telemetry::log::set_level(&config.log.level);
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-        if !told.needs_restart.is_empty() {
-            let settings = told.needs_restart.join(", ");
+        if !report.needs_restart.is_empty() {
+            let settings = report.needs_restart.join(", ");
             tracing::warn!(settings, "these settings hold from the next start on");
         }
-        Ok(told)
+        Ok(report)
     }
 }

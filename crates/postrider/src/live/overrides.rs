@@ -13,7 +13,7 @@ use crate::config::{Config, ConfigError};
 
 /// What a setting is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum SettingKind {
     Class,
     Tenant,
     /// A section of the configuration that paces and limits.
@@ -37,7 +37,7 @@ const LIMITS: [&str; 13] = [
     "capacity",
 ];
 
-impl Kind {
+impl SettingKind {
     const ALL: [Self; 3] = [Self::Class, Self::Tenant, Self::Limits];
 
     fn prefix(self) -> &'static str {
@@ -75,14 +75,14 @@ pub struct Override {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Overrides(BTreeMap<(Kind, String), Override>);
+pub(super) struct Overrides(BTreeMap<(SettingKind, String), Override>);
 
 impl Overrides {
     /// Those that cannot be understood are left alone and named in the log.
     pub(super) async fn load(store: &dyn Store) -> StoreResult<Self> {
         let mut all = BTreeMap::new();
         for (setting, text) in store.settings().await? {
-            let Some((kind, name)) = Kind::of(&setting) else { continue };
+            let Some((kind, name)) = SettingKind::of(&setting) else { continue };
             match serde_json::from_str(&text) {
                 Ok(made) => {
                     all.insert((kind, name.to_owned()), made);
@@ -95,16 +95,16 @@ impl Overrides {
         Ok(Self(all))
     }
 
-    pub(super) fn get(&self, kind: Kind, name: &str) -> Option<&Override> {
+    pub(super) fn get(&self, kind: SettingKind, name: &str) -> Option<&Override> {
         self.0.get(&(kind, name.to_owned()))
     }
 
-    pub(super) fn names(&self, kind: Kind) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self, kind: SettingKind) -> impl Iterator<Item = &str> {
         self.0.keys().filter(move |(of, _)| *of == kind).map(|(_, name)| name.as_str())
     }
 
     /// The same with one more, or one less.
-    pub(super) fn with(&self, kind: Kind, name: &str, made: Option<Override>) -> Self {
+    pub(super) fn with(&self, kind: SettingKind, name: &str, made: Option<Override>) -> Self {
         let mut all = self.0.clone();
         match made {
             Some(made) => all.insert((kind, name.to_owned()), made),
@@ -114,13 +114,13 @@ impl Overrides {
     }
 
     /// The configuration with everything that was set by API over it.
-    pub(super) fn over(&self, base: &Config) -> Result<Config, ConfigError> {
+    pub(super) fn apply_to(&self, base: &Config) -> Result<Config, ConfigError> {
         if self.0.is_empty() {
             return Ok(base.clone());
         }
         let mut values = json(base)?;
         for ((kind, name), made) in &self.0 {
-            may_be_set(*kind, name, &made.values)?;
+            check_settable(*kind, name, &made.values)?;
             merge(slot(&mut values, &kind.keys(name)), &Value::Object(made.values.clone()));
         }
         let mut config = base.with_values(values)?;
@@ -130,26 +130,26 @@ impl Overrides {
     }
 
     /// The same for a start: what does not fit the file any more is left out and named in the log.
-    pub(super) fn over_or_without(&mut self, base: &Config) -> Config {
-        let mut fitting = Self::default();
+    pub(super) fn apply_or_drop(&mut self, base: &Config) -> Config {
+        let mut accepted = Self::default();
         let mut config = base.clone();
         for ((kind, name), made) in std::mem::take(&mut self.0) {
-            let more = fitting.with(kind, &name, Some(made));
-            match more.over(base) {
-                Ok(fits) => (fitting, config) = (more, fits),
+            let more = accepted.with(kind, &name, Some(made));
+            match more.apply_to(base) {
+                Ok(merged) => (accepted, config) = (more, merged),
                 Err(error) => {
                     let setting = setting(kind, &name);
                     tracing::error!(setting, %error, "a setting made by API does not hold any more");
                 }
             }
         }
-        *self = fitting;
+        *self = accepted;
         config
     }
 }
 
 /// The name under which the store keeps it.
-pub(super) fn setting(kind: Kind, name: &str) -> String {
+pub(super) fn setting(kind: SettingKind, name: &str) -> String {
     format!("{}{name}", kind.prefix())
 }
 
@@ -162,8 +162,12 @@ pub(super) fn sections() -> impl Iterator<Item = String> {
 }
 
 /// Only what holds without a restart: an answer must not promise more than what is done.
-fn may_be_set(kind: Kind, name: &str, values: &Map<String, Value>) -> Result<(), ConfigError> {
-    if kind != Kind::Limits {
+fn check_settable(
+    kind: SettingKind,
+    name: &str,
+    values: &Map<String, Value>,
+) -> Result<(), ConfigError> {
+    if kind != SettingKind::Limits {
         return Ok(());
     }
     match values.keys().map(|field| format!("{name}.{field}")).find(|path| !is_live(path)) {
@@ -177,8 +181,8 @@ fn may_be_set(kind: Kind, name: &str, values: &Map<String, Value>) -> Result<(),
 }
 
 /// The values of one section that can be set.
-pub(super) fn settable(kind: Kind, name: &str, values: &mut Map<String, Value>) {
-    if kind == Kind::Limits {
+fn retain_settable(kind: SettingKind, name: &str, values: &mut Map<String, Value>) {
+    if kind == SettingKind::Limits {
         values.retain(|field, _| is_live(&format!("{name}.{field}")));
     }
 }
@@ -204,10 +208,10 @@ fn merge(into: &mut Value, from: &Value) {
 }
 
 /// What a configuration says about one thing.
-pub(super) fn values(config: &Config, kind: Kind, name: &str) -> Option<Map<String, Value>> {
+pub(super) fn values(config: &Config, kind: SettingKind, name: &str) -> Option<Map<String, Value>> {
     let all = json(config).ok()?;
     let found = kind.keys(name).iter().try_fold(&all, |at, key| at.get(key))?;
     let mut values = found.as_object()?.clone();
-    settable(kind, name, &mut values);
+    retain_settable(kind, name, &mut values);
     Some(values)
 }

@@ -23,18 +23,18 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// What was set, by whom and when.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Kept {
+struct TemplateRecord {
     template: Source,
     by: String,
     at: Timestamp,
 }
 
 /// Whose: a tenant's, or the server's (none).
-type Owner = Option<TenantId>;
+type TemplateOwner = Option<TenantId>;
 
 /// One template as it holds now.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct TemplateEntry {
     pub source: Source,
     pub template: Arc<Template>,
     /// By whom and when, where it was made by API.
@@ -52,36 +52,36 @@ pub enum TemplateError {
     Store(#[from] StoreError),
 }
 
-pub struct TemplateBook {
+pub struct TemplateStore {
     store: Arc<dyn Store>,
     templates: Arc<Templates>,
-    known: RwLock<Known>,
+    table: RwLock<TemplateTable>,
     /// One change at a time.
     changing: Mutex<()>,
 }
 
 #[derive(Default)]
-struct Known {
-    file: BTreeMap<String, Entry>,
-    set: BTreeMap<(Owner, String), Entry>,
+struct TemplateTable {
+    file: BTreeMap<String, TemplateEntry>,
+    set: BTreeMap<(TemplateOwner, String), TemplateEntry>,
 }
 
-impl TemplateBook {
+impl TemplateStore {
     /// Those that cannot be understood any more are left alone and named in the log.
     pub async fn load(store: Arc<dyn Store>, config: &Config) -> StoreResult<Self> {
-        let mut known = Known::default();
+        let mut table = TemplateTable::default();
         for (setting, text) in store.settings().await? {
             let Some((owner, name)) = named(&setting) else { continue };
-            let kept = serde_json::from_str::<Kept>(&text).ok();
-            match kept.and_then(|kept| entry(&name, kept, owner.is_none()).ok()) {
-                Some(entry) => drop(known.set.insert((owner, name), entry)),
+            let record = serde_json::from_str::<TemplateRecord>(&text).ok();
+            match record.and_then(|record| entry(&name, record, owner.is_none()).ok()) {
+                Some(entry) => drop(table.set.insert((owner, name), entry)),
                 None => tracing::error!(setting, "a template made by API does not hold any more"),
             }
         }
-        let (known, templates) = (RwLock::new(known), Arc::default());
-        let book = Self { store, templates, known, changing: Mutex::default() };
-        book.adopt(config);
-        Ok(book)
+        let (table, templates) = (RwLock::new(table), Arc::default());
+        let store = Self { store, templates, table, changing: Mutex::default() };
+        store.adopt(config);
+        Ok(store)
     }
 
     /// Where the gate finds them.
@@ -94,12 +94,12 @@ impl TemplateBook {
         let compile = |(name, source): (&String, &Source)| {
             let template = Arc::new(Template::compile(name, source).ok()?);
             let source = source.clone();
-            let entry = Entry { source, template, made: None, is_shared: true, bytes: 0 };
+            let entry = TemplateEntry { source, template, made: None, is_shared: true, bytes: 0 };
             Some((name.clone(), entry))
         };
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.file = config.templates.iter().filter_map(compile).collect();
-        self.templates.replace(known.shelf());
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.file = config.templates.iter().filter_map(compile).collect();
+        self.templates.replace(table.shelf());
     }
 
     /// Makes or changes one; `None` takes back what was made by API. Durable on return. False if there
@@ -112,9 +112,9 @@ impl TemplateBook {
     ) -> Result<bool, TemplateError> {
         let _one = self.changing.lock().await;
         let key = (owner.cloned(), name.to_owned());
-        let kept = made.map(|(template, by, at)| Kept { template, by, at });
-        let text = kept.as_ref().and_then(|kept| serde_json::to_string(kept).ok());
-        let entry = kept.map(|kept| entry(name, kept, owner.is_none())).transpose();
+        let record = made.map(|(template, by, at)| TemplateRecord { template, by, at });
+        let text = record.as_ref().and_then(|record| serde_json::to_string(record).ok());
+        let entry = record.map(|record| entry(name, record, owner.is_none())).transpose();
         let entry = entry.map_err(TemplateError::Unusable)?;
         let room = self.check_room(&key, entry.as_ref());
         if !room.map_err(|error| TemplateError::Unusable(vec![error]))? {
@@ -122,40 +122,44 @@ impl TemplateBook {
         }
         let setting = format!("{PREFIX}{}/{name}", owner.map_or(SERVER, TenantId::as_str));
         self.store.put_setting(&setting, text.as_deref()).await?;
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         match entry {
-            Some(entry) => drop(known.set.insert(key, entry)),
-            None => drop(known.set.remove(&key)),
+            Some(entry) => drop(table.set.insert(key, entry)),
+            None => drop(table.set.remove(&key)),
         }
-        self.templates.replace(known.shelf());
+        self.templates.replace(table.shelf());
         Ok(true)
     }
 
     /// What a message of this tenant gets by this name; the server's own for no tenant.
-    pub fn find(&self, tenant: Option<&TenantId>, name: &str) -> Option<Entry> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let of = |owner: Owner| known.set.get(&(owner, name.to_owned()));
+    pub fn find(&self, tenant: Option<&TenantId>, name: &str) -> Option<TemplateEntry> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let of = |owner: TemplateOwner| table.set.get(&(owner, name.to_owned()));
         let own = tenant.and_then(|tenant| of(Some(tenant.clone())));
-        own.or_else(|| of(None)).or_else(|| known.file.get(name)).cloned()
+        own.or_else(|| of(None)).or_else(|| table.file.get(name)).cloned()
     }
 
     /// Everything that a tenant can name, in order.
-    pub fn list(&self, tenant: Option<&TenantId>) -> Vec<Entry> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let mut all: BTreeMap<&str, &Entry> =
-            known.file.iter().map(|(name, entry)| (name.as_str(), entry)).collect();
-        all.extend(known.of(None));
+    pub fn list(&self, tenant: Option<&TenantId>) -> Vec<TemplateEntry> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: BTreeMap<&str, &TemplateEntry> =
+            table.file.iter().map(|(name, entry)| (name.as_str(), entry)).collect();
+        all.extend(table.of(None));
         if tenant.is_some() {
-            all.extend(known.of(tenant));
+            all.extend(table.of(tenant));
         }
         all.into_values().cloned().collect()
     }
 
     /// Whether there is anything to do; an error if there is no room for it.
-    fn check_room(&self, key: &(Owner, String), entry: Option<&Entry>) -> Result<bool, FieldError> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(entry) = entry else { return Ok(known.set.contains_key(key)) };
-        let others = known.of(key.0.as_ref()).filter(|(name, _)| *name != key.1);
+    fn check_room(
+        &self,
+        key: &(TemplateOwner, String),
+        entry: Option<&TemplateEntry>,
+    ) -> Result<bool, FieldError> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(entry) = entry else { return Ok(table.set.contains_key(key)) };
+        let others = table.of(key.0.as_ref()).filter(|(name, _)| *name != key.1);
         let (count, bytes) =
             others.fold((1, entry.bytes), |(n, sum), (_, other)| (n + 1, sum + other.bytes));
         if count > TEMPLATES_MAX || bytes > BYTES_MAX {
@@ -168,9 +172,9 @@ impl TemplateBook {
     }
 }
 
-impl Known {
+impl TemplateTable {
     /// Made by API for this owner, by name.
-    fn of(&self, owner: Option<&TenantId>) -> impl Iterator<Item = (&str, &Entry)> {
+    fn of(&self, owner: Option<&TenantId>) -> impl Iterator<Item = (&str, &TemplateEntry)> {
         let owner = owner.cloned();
         let own = self.set.range((owner.clone(), String::new())..);
         own.take_while(move |((of, _), _)| *of == owner)
@@ -187,14 +191,18 @@ impl Known {
     }
 }
 
-fn named(setting: &str) -> Option<(Owner, String)> {
+fn named(setting: &str) -> Option<(TemplateOwner, String)> {
     let (owner, name) = setting.strip_prefix(PREFIX)?.split_once('/')?;
     Some(((owner != SERVER).then(|| TenantId::new(owner)), name.to_owned()))
 }
 
-fn entry(name: &str, kept: Kept, is_shared: bool) -> Result<Entry, Vec<FieldError>> {
-    let template = Arc::new(Template::compile(name, &kept.template)?);
-    let made = Some((kept.by, kept.at));
-    let bytes = serde_json::to_string(&kept.template.locales).map_or(0, |text| text.len());
-    Ok(Entry { source: kept.template, template, made, is_shared, bytes })
+fn entry(
+    name: &str,
+    record: TemplateRecord,
+    is_shared: bool,
+) -> Result<TemplateEntry, Vec<FieldError>> {
+    let template = Arc::new(Template::compile(name, &record.template)?);
+    let made = Some((record.by, record.at));
+    let bytes = serde_json::to_string(&record.template.locales).map_or(0, |text| text.len());
+    Ok(TemplateEntry { source: record.template, template, made, is_shared, bytes })
 }

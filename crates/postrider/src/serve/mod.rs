@@ -19,10 +19,10 @@ use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Lanes, Policies};
 use postrider_store::SystemClock;
 use tokio::task::JoinHandle;
 
-use crate::api::{self, App, Shared};
+use crate::api::{self, ApiState, SharedState};
 use crate::config::Config;
 use crate::keys::{ApiKeys, SigningKeys};
-use crate::live::{self, Live, Orders, Reader, Sources, TemplateBook};
+use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore};
 use crate::telemetry::Metrics;
 use listen::Listening;
 pub use watch::Watch;
@@ -36,7 +36,7 @@ pub struct Running {
     pub addr: SocketAddr,
     /// The admin key, if this start had to make one. It is shown nowhere else.
     pub new_admin_key: Option<String>,
-    pub app: Shared,
+    pub app: SharedState,
     listening: Listening,
     /// None in a server that only accepts.
     dispatcher: Option<Dispatcher>,
@@ -49,7 +49,7 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
 }
 
 /// The same with a configuration that can be read anew while the server runs.
-pub async fn start_from(read: Reader) -> anyhow::Result<Running> {
+pub async fn start_from(read: ConfigReader) -> anyhow::Result<Running> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let config = read()?;
     let store = parts::open_store(&config, clock.clone()).await?;
@@ -67,11 +67,11 @@ pub async fn start_with(
 
 async fn start_all(
     base: Config,
-    read: Reader,
+    read: ConfigReader,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Running> {
-    let (config, sources) = Sources::open(base, read, &*store).await?;
+    let (config, sources) = ConfigSources::open(base, read, &*store).await?;
     let keys = ApiKeys::load(
         store.clone(),
         clock.clone(),
@@ -96,7 +96,7 @@ async fn start_all(
     let patients = mailing.health().into_iter().chain(pushing.health()).collect();
     let watch = Arc::new(Watch::new(patients, wiring(config.fcm.timeout_s)));
     let policies = Policies::new(parts::policy(&config));
-    let templates = Arc::new(TemplateBook::load(store.clone(), &config).await?);
+    let templates = Arc::new(TemplateStore::load(store.clone(), &config).await?);
     let gate = Gate::new(
         store.clone(),
         parts::intakes(&config, &mailing, &pushing),
@@ -107,8 +107,8 @@ async fn start_all(
     .with_templates(templates.templates());
     let channels = parts::channels(&config, &wiring, &signing, &mailing, &pushing)?;
     let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
-    let app = Arc::new(App::new(api::Parts {
-        live: Live::new(
+    let app = Arc::new(ApiState::new(api::ApiParts {
+        live: LiveConfig::new(
             sources,
             config.clone(),
             store.clone(),
@@ -116,7 +116,7 @@ async fn start_all(
             tables,
             templates.clone(),
         ),
-        orders: Orders::restore(store.clone(), lanes.clone()).await?,
+        operator: OperatorActions::restore(store.clone(), lanes.clone()).await?,
         templates,
         store: store.clone(),
         gate: Arc::new(gate),
@@ -180,7 +180,7 @@ impl Running {
     }
 }
 
-async fn sample_rates(app: Shared) {
+async fn sample_rates(app: SharedState) {
     let mut every_second = tokio::time::interval(Duration::from_secs(1));
     loop {
         every_second.tick().await;
@@ -188,7 +188,7 @@ async fn sample_rates(app: Shared) {
     }
 }
 
-async fn prune(app: Shared) {
+async fn prune(app: SharedState) {
     let mut every_hour = tokio::time::interval(PRUNE_EVERY);
     loop {
         every_hour.tick().await;

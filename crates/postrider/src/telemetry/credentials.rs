@@ -12,12 +12,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Labels {
+struct CredentialLabels {
     account: Arc<str>,
     kind: &'static str,
 }
 
-impl EncodeLabelSet for Labels {
+impl EncodeLabelSet for CredentialLabels {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
         ("account", &*self.account).encode(encoder.encode_label())?;
         ("kind", self.kind).encode(encoder.encode_label())
@@ -26,8 +26,8 @@ impl EncodeLabelSet for Labels {
 
 #[derive(Default)]
 pub(super) struct CredentialMetrics {
-    expiry_seconds: Family<Labels, Gauge>,
-    usable: Family<Labels, Gauge>,
+    expiry_seconds: Family<CredentialLabels, Gauge>,
+    usable: Family<CredentialLabels, Gauge>,
 }
 
 impl CredentialMetrics {
@@ -48,16 +48,17 @@ impl CredentialMetrics {
     pub(super) fn update(&self, credentials: &[CredentialView], now: Timestamp) {
         self.expiry_seconds.clear();
         self.usable.clear();
-        let worst = |family: &Family<Labels, Gauge>, labels: &Labels, value: i64| {
-            if let Some(known) = family.get(labels) {
-                known.set(known.get().min(value));
-                return;
-            }
-            family.get_or_create(labels).set(value);
-        };
+        let worst =
+            |family: &Family<CredentialLabels, Gauge>, labels: &CredentialLabels, value: i64| {
+                if let Some(known) = family.get(labels) {
+                    known.set(known.get().min(value));
+                    return;
+                }
+                family.get_or_create(labels).set(value);
+            };
         for view in credentials {
             let found = &view.credential;
-            let labels = Labels { account: view.account.clone(), kind: found.kind };
+            let labels = CredentialLabels { account: view.account.clone(), kind: found.kind };
             worst(&self.usable, &labels, i64::from(found.problem.is_none()));
             if let Some(end) = found.expires_at {
                 worst(&self.expiry_seconds, &labels, end.as_secs() - now.as_secs());

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 use utoipa::ToSchema;
 
-/// Events that a slow listener may be behind.
+/// EventBus that a slow listener may be behind.
 const BEHIND_MAX: usize = 4096;
 
 /// One thing that happened to one delivery, or to a lane.
@@ -56,15 +56,15 @@ pub struct EventBody {
 }
 
 /// Where events are told and heard.
-pub struct Events(broadcast::Sender<EventBody>);
+pub struct EventBus(broadcast::Sender<EventBody>);
 
-impl Default for Events {
+impl Default for EventBus {
     fn default() -> Self {
         Self(broadcast::Sender::new(BEHIND_MAX))
     }
 }
 
-impl Events {
+impl EventBus {
     pub fn listen(&self) -> broadcast::Receiver<EventBody> {
         self.0.subscribe()
     }

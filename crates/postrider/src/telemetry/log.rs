@@ -30,12 +30,12 @@ pub fn init(config: &Log) {
     }
 }
 
-type Set = Box<dyn Fn(EnvFilter) + Send + Sync>;
+type LevelSetter = Box<dyn Fn(EnvFilter) + Send + Sync>;
 
 /// How to change the level of the logs that were set up.
-static SET: OnceLock<Set> = OnceLock::new();
+static SET: OnceLock<LevelSetter> = OnceLock::new();
 
-fn setter(set: impl Fn(EnvFilter) + Send + Sync + 'static) -> Set {
+fn setter(set: impl Fn(EnvFilter) + Send + Sync + 'static) -> LevelSetter {
     Box::new(set)
 }
 

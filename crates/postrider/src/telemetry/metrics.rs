@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 
 use super::accounts::AccountMetrics;
 use super::credentials::CredentialMetrics;
-use super::events::Events;
+use super::events::EventBus;
 use super::labels::{LaneLabels, OutcomeLabel, ProviderLabels, Providers, StrikeLabels};
 use super::rates::{RatesBody, Totals, TotalsBody, count};
 
@@ -28,7 +28,7 @@ type Histograms = Family<LaneLabels, Histogram, fn() -> Histogram>;
 pub struct Metrics {
     registry: Registry,
     /// Told beside what is counted.
-    pub events: Events,
+    pub events: EventBus,
     pub(super) providers: Providers,
     pub(super) totals: Totals,
     messages: Family<OutcomeLabel, Counter>,
@@ -66,7 +66,7 @@ impl Metrics {
     pub fn new() -> Arc<Self> {
         let mut metrics = Self {
             registry: Registry::with_prefix("postrider"),
-            events: Events::default(),
+            events: EventBus::default(),
             providers: Providers::default(),
             totals: Totals::default(),
             messages: Family::default(),

@@ -10,6 +10,6 @@ mod metrics;
 mod observer;
 mod rates;
 
-pub use events::{EventBody, Events};
+pub use events::{EventBody, EventBus};
 pub use metrics::Metrics;
 pub use rates::{RatesBody, TotalsBody};

@@ -1,9 +1,9 @@
 //! A batch: NDJSON in, NDJSON out, in order, streaming. Several groups of lines are on their way to
 //! the disk while the next are being read; memory is bounded however long the stream is.
 
+mod line_queue;
 mod results;
 mod split;
-mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use futures_util::stream::FuturesOrdered;
 use postrider_core::TenantId;
 use postrider_dispatch::Submission;
 
-use self::results::Results;
-use self::split::{Line, Splitter};
-use self::waiting::Waiting;
-use super::auth::Sender;
+use self::line_queue::LineQueue;
+use self::results::ResultsSender;
+use self::split::{BatchLine, Splitter};
+use super::auth::SendAccess;
 use super::extract::require_type;
-use super::problem::{Answer, Problem};
-use super::{Shared, lines};
+use super::problem::{ApiResult, Problem};
+use super::{SharedState, lines};
 
 const NDJSON: &str = "application/x-ndjson";
 const TYPES: [&str; 5] = [
@@ -44,24 +44,24 @@ const GROUPS_MAX: usize = 4;
     responses((status = 200, description = "One result per line: `{\"index\":0,\"status\":202,\"id\":…,\"deliveries\":…,\"duplicate\":…}` or `{\"index\":1,\"status\":422,\"error\":…}`", body = String, content_type = "application/x-ndjson"),
         (status = "4XX", body = Problem)))]
 pub(crate) async fn batch(
-    State(app): State<Shared>,
-    sender: Sender,
+    State(app): State<SharedState>,
+    access: SendAccess,
     request: Request,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     require_type(request.headers(), &TYPES)?;
     if request.headers().contains_key("idempotency-key") {
         let allowed = "an idempotency_key in each line: one key cannot stand for many messages";
         return Err(Problem::field("Idempotency-Key", "a header of the whole batch", allowed));
     }
-    app.signing.ensure(&sender.tenant).await?;
+    app.signing.ensure(&access.tenant).await?;
     let (results, stream) = results::channel(app.config().server.batch_results_bytes_max);
-    let run = Run {
+    let run = BatchRun {
         idle: Duration::from_secs(app.config().server.batch_idle_timeout_s),
         splitter: Splitter::new(app.config().server.body_bytes_max),
         app,
-        tenant: sender.tenant,
+        tenant: access.tenant,
         results,
-        waiting: Waiting::default(),
+        queue: LineQueue::default(),
         groups: FuturesOrdered::new(),
         next_index: 0,
     };
@@ -69,29 +69,29 @@ pub(crate) async fn batch(
     Ok(([(CONTENT_TYPE, NDJSON)], Body::from_stream(stream)).into_response())
 }
 
-struct Run {
-    app: Shared,
+struct BatchRun {
+    app: SharedState,
     tenant: TenantId,
     idle: Duration,
     splitter: Splitter,
-    results: Results,
-    waiting: Waiting,
+    results: ResultsSender,
+    queue: LineQueue,
     groups: FuturesOrdered<BoxFuture<'static, Bytes>>,
     next_index: u64,
 }
 
 /// What the wait for more ended with.
-enum Event {
+enum BatchEvent {
     Written(Bytes),
     Frame(Option<Result<Bytes, axum::Error>>),
     Idle,
 }
 
-impl Run {
+impl BatchRun {
     async fn run(mut self, mut body: BodyDataStream) {
         let mut open = true;
         loop {
-            if !self.waiting.is_empty() && self.groups.len() < GROUPS_MAX {
+            if !self.queue.is_empty() && self.groups.len() < GROUPS_MAX {
                 self.start_group();
                 continue;
             }
@@ -99,21 +99,21 @@ impl Run {
                 return;
             }
             match self.next_event(&mut body, open).await {
-                Event::Written(text) => {
+                BatchEvent::Written(text) => {
                     if self.results.send(text).await.is_err() {
                         return;
                     }
                 }
-                Event::Frame(Some(Ok(frame))) => {
-                    self.waiting.add(|out| self.splitter.push(frame, out));
+                BatchEvent::Frame(Some(Ok(frame))) => {
+                    self.queue.add(|out| self.splitter.push(frame, out));
                 }
-                Event::Frame(None) => {
+                BatchEvent::Frame(None) => {
                     open = false;
-                    self.waiting.add(|out| self.splitter.finish(out));
+                    self.queue.add(|out| self.splitter.finish(out));
                 }
                 // The caller is gone; what it sent in whole is kept, the rest was never promised.
-                Event::Frame(Some(Err(_))) => open = false,
-                Event::Idle => {
+                BatchEvent::Frame(Some(Err(_))) => open = false,
+                BatchEvent::Idle => {
                     open = false;
                     self.give_up();
                 }
@@ -121,21 +121,21 @@ impl Run {
         }
     }
 
-    async fn next_event(&mut self, body: &mut BodyDataStream, open: bool) -> Event {
-        let wants_more = open && !self.waiting.is_enough();
+    async fn next_event(&mut self, body: &mut BodyDataStream, open: bool) -> BatchEvent {
+        let wants_more = open && !self.queue.is_enough();
         tokio::select! {
             biased;
-            Some(text) = self.groups.next(), if !self.groups.is_empty() => Event::Written(text),
+            Some(text) = self.groups.next(), if !self.groups.is_empty() => BatchEvent::Written(text),
             frame = tokio::time::timeout(self.idle, body.next()), if wants_more => match frame {
-                Ok(frame) => Event::Frame(frame),
-                Err(_) => Event::Idle,
+                Ok(frame) => BatchEvent::Frame(frame),
+                Err(_) => BatchEvent::Idle,
             },
-            else => Event::Frame(None),
+            else => BatchEvent::Frame(None),
         }
     }
 
     fn start_group(&mut self) {
-        let lines = self.waiting.take_group();
+        let lines = self.queue.take_group();
         let first = self.next_index;
         self.next_index += lines.len() as u64;
         let group = admit(self.app.clone(), self.tenant.clone(), first, lines);
@@ -154,12 +154,14 @@ impl Run {
 }
 
 /// Takes a group in and writes its results.
-async fn admit(app: Shared, tenant: TenantId, first: u64, group: Vec<Line>) -> Bytes {
+async fn admit(app: SharedState, tenant: TenantId, first: u64, group: Vec<BatchLine>) -> Bytes {
     let limit = app.config().server.body_bytes_max;
-    let too_long: Vec<bool> = group.iter().map(|line| matches!(line, Line::TooLong)).collect();
+    let too_long: Vec<bool> = group.iter().map(|line| matches!(line, BatchLine::TooLong)).collect();
     let submissions = group.into_iter().filter_map(|line| match line {
-        Line::Text(body) => Some(Submission { body, idempotency_key: None, traceparent: None }),
-        Line::TooLong => None,
+        BatchLine::Text(body) => {
+            Some(Submission { body, idempotency_key: None, traceparent: None })
+        }
+        BatchLine::TooLong => None,
     });
     let gate = Arc::clone(&app.gate);
     let mut answers = gate.admit(&tenant, submissions.collect()).await.into_iter();

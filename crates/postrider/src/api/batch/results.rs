@@ -9,7 +9,7 @@ use futures_util::Stream;
 use futures_util::stream;
 use tokio::sync::{Semaphore, mpsc};
 
-pub(super) struct Results {
+pub(super) struct ResultsSender {
     chunks: mpsc::UnboundedSender<Bytes>,
     room: Arc<Semaphore>,
     max: usize,
@@ -19,7 +19,7 @@ pub(super) struct Results {
 #[derive(Debug)]
 pub(super) struct Hangup;
 
-struct Reading {
+struct ResultsReader {
     chunks: mpsc::UnboundedReceiver<Bytes>,
     room: Arc<Semaphore>,
     max: usize,
@@ -27,19 +27,19 @@ struct Reading {
 
 pub(super) fn channel(
     max: usize,
-) -> (Results, impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static) {
+) -> (ResultsSender, impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(max));
-    let reading = Reading { chunks: receiver, room: room.clone(), max };
+    let reading = ResultsReader { chunks: receiver, room: room.clone(), max };
     let stream = stream::unfold(reading, |mut reading| async {
         let chunk = reading.chunks.recv().await?;
         reading.room.add_permits(cost(&chunk, reading.max));
         Some((Ok(chunk), reading))
     });
-    (Results { chunks: sender, room, max }, stream)
+    (ResultsSender { chunks: sender, room, max }, stream)
 }
 
-impl Results {
+impl ResultsSender {
     pub(super) async fn send(&self, chunk: Bytes) -> Result<(), Hangup> {
         let cost = u32::try_from(cost(&chunk, self.max)).unwrap_or(u32::MAX);
         self.room.acquire_many(cost).await.map_err(|_| Hangup)?.forget();
@@ -47,7 +47,7 @@ impl Results {
     }
 }
 
-impl Drop for Reading {
+impl Drop for ResultsReader {
     fn drop(&mut self) {
         self.room.close();
     }

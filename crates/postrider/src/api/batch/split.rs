@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum BatchLine {
     Text(Bytes),
     /// Longer than allowed; its bytes were dropped.
     TooLong,
 }
 
-impl Line {
+impl BatchLine {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -33,7 +33,7 @@ impl Splitter {
         Self { max, begun: BytesMut::new(), skipping: false }
     }
 
-    pub(super) fn push(&mut self, frame: Bytes, out: &mut VecDeque<Line>) {
+    pub(super) fn push(&mut self, frame: Bytes, out: &mut VecDeque<BatchLine>) {
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', &frame) {
             let piece = frame.slice(start..end);
@@ -44,13 +44,13 @@ impl Splitter {
     }
 
     /// The last line needs no line feed.
-    pub(super) fn finish(&mut self, out: &mut VecDeque<Line>) {
+    pub(super) fn finish(&mut self, out: &mut VecDeque<BatchLine>) {
         self.end_line(Bytes::new(), out);
     }
 
-    fn end_line(&mut self, piece: Bytes, out: &mut VecDeque<Line>) {
+    fn end_line(&mut self, piece: Bytes, out: &mut VecDeque<BatchLine>) {
         if std::mem::take(&mut self.skipping) {
-            out.push_back(Line::TooLong);
+            out.push_back(BatchLine::TooLong);
             return;
         }
         let line = if self.begun.is_empty() {
@@ -60,9 +60,9 @@ impl Splitter {
             self.begun.split().freeze()
         };
         if line.len() > self.max {
-            out.push_back(Line::TooLong);
+            out.push_back(BatchLine::TooLong);
         } else if !line.iter().all(u8::is_ascii_whitespace) {
-            out.push_back(Line::Text(line));
+            out.push_back(BatchLine::Text(line));
         }
     }
 
@@ -89,8 +89,8 @@ mod tests {
         splitter.finish(&mut out);
         out.into_iter()
             .map(|line| match line {
-                Line::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
-                Line::TooLong => "too long".to_owned(),
+                BatchLine::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+                BatchLine::TooLong => "too long".to_owned(),
             })
             .collect()
     }

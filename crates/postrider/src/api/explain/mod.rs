@@ -2,7 +2,7 @@
 //! and what an operator can do. Says only what is known; pure.
 
 mod remedies;
-mod words;
+mod sentences;
 
 use postrider_core::ports::store::LaneDepth;
 use postrider_core::{Class, DeadReason, Delivery, State, Strike, Timestamp};
@@ -15,7 +15,7 @@ use super::views::{DeliveryBody, Time};
 
 /// What is known about a delivery's position.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Explanation {
+pub(crate) struct ExplanationBody {
     pub id: String,
     pub state: &'static str,
     /// One sentence for a person.
@@ -29,7 +29,7 @@ pub(crate) struct Explanation {
     /// Seconds left until it expires; 0 if that has passed or no longer matters.
     pub ttl_left_s: u64,
     /// Every gate on its way, in order.
-    pub gates: Vec<GateVerdict>,
+    pub gates: Vec<GateBody>,
     /// What can be done about it.
     pub can_do: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub(crate) struct Explanation {
 
 /// One gate and what it says.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct GateVerdict {
+pub(crate) struct GateBody {
     pub gate: &'static str,
     /// `open`, `waiting` or `closed`.
     pub verdict: &'static str,
@@ -47,7 +47,7 @@ pub(crate) struct GateVerdict {
 }
 
 /// All that an explanation is made from.
-pub(crate) struct Known<'a> {
+pub(crate) struct ExplainContext<'a> {
     pub delivery: &'a Delivery,
     /// What its address was blamed for since it last worked.
     pub strikes: &'a [Strike],
@@ -61,7 +61,7 @@ pub(crate) struct Known<'a> {
     pub now: Timestamp,
 }
 
-impl Known<'_> {
+impl ExplainContext<'_> {
     fn is_pending(&self) -> bool {
         self.delivery.state.is_pending()
     }
@@ -79,30 +79,30 @@ impl Known<'_> {
     }
 }
 
-pub(crate) fn explain(known: &Known<'_>) -> Explanation {
-    let delivery = known.delivery;
-    let pending = known.is_pending();
-    let due = delivery.due_at.filter(|due| pending && *due > known.now);
-    let held = known.held();
-    Explanation {
+pub(crate) fn explain(context: &ExplainContext<'_>) -> ExplanationBody {
+    let delivery = context.delivery;
+    let pending = context.is_pending();
+    let due = delivery.due_at.filter(|due| pending && *due > context.now);
+    let held = context.held();
+    ExplanationBody {
         id: delivery.id.to_string(),
         state: delivery.state.name(),
-        summary: words::summary(known),
-        waits_for: words::waits_for(known),
+        summary: sentences::summary(context),
+        waits_for: sentences::waits_for(context),
         until: due.max(held.and_then(|verdict| verdict.until)).map(Into::into),
-        ttl_left_s: if pending { delivery.expires_at.since(known.now).as_secs() } else { 0 },
-        gates: gates(known),
-        can_do: remedies::can_do(known),
-        lane: known.lane.map(|lane| LaneBody::new(lane.clone(), known.standing)),
+        ttl_left_s: if pending { delivery.expires_at.since(context.now).as_secs() } else { 0 },
+        gates: gates(context),
+        can_do: remedies::can_do(context),
+        lane: context.lane.map(|lane| LaneBody::new(lane.clone(), context.standing)),
         delivery: delivery.clone().into(),
     }
 }
 
-fn gates(known: &Known<'_>) -> Vec<GateVerdict> {
-    let Known { delivery, now, .. } = *known;
-    let pending = known.is_pending();
+fn gates(context: &ExplainContext<'_>) -> Vec<GateBody> {
+    let ExplainContext { delivery, now, .. } = *context;
+    let pending = context.is_pending();
     let dead_by = |reason| delivery.state == State::Failed && delivery.reason == Some(reason);
-    let gate = |gate, holds: bool, detail: String| GateVerdict {
+    let gate = |gate, holds: bool, detail: String| GateBody {
         gate,
         verdict: if holds { "open" } else { "closed" },
         detail,
@@ -114,9 +114,9 @@ fn gates(known: &Known<'_>) -> Vec<GateVerdict> {
     let mut gates = vec![
         gate("not cancelled", !is_cancelled, format!("state {}", delivery.state)),
         gate("not expired", not_expired, format!("expires at {}", delivery.expires_at)),
-        gate("address alive", delivery.state != State::Gone, words::address(known)),
+        gate("address alive", delivery.state != State::Gone, sentences::address(context)),
     ];
-    if let Some(class) = known.class {
+    if let Some(class) = context.class {
         let allowed = class.retry.retries + 1;
         let detail = format!("{} used; its policy allows {allowed}", delivery.attempts);
         let left =
@@ -126,18 +126,18 @@ fn gates(known: &Known<'_>) -> Vec<GateVerdict> {
     if !pending {
         return gates;
     }
-    if !known.dispatches {
+    if !context.dispatches {
         let detail = "this server accepts and shows only (server.role = \"api\")".to_owned();
         gates.push(gate("dispatcher", false, detail));
     }
     if let Some(due) = delivery.due_at {
         let verdict = if due > now { "waiting" } else { "open" };
-        gates.push(GateVerdict { gate: "due", verdict, detail: format!("due at {due}") });
+        gates.push(GateBody { gate: "due", verdict, detail: format!("due at {due}") });
     }
-    if let Some(lane) = known.lane {
+    if let Some(lane) = context.lane {
         let detail = format!("{} pending, {} in flight", lane.pending, lane.in_flight);
         gates.push(gate("lane", true, detail));
     }
-    gates.extend(known.standing.gates.iter().map(Into::into));
+    gates.extend(context.standing.gates.iter().map(Into::into));
     gates
 }

@@ -2,18 +2,18 @@
 
 use postrider_core::{DeadReason, Delivery, State};
 
-use super::Known;
-use super::words::Parked;
+use super::ExplainContext;
+use super::sentences::ParkReason;
 use crate::api::lanes;
 
-pub(super) fn can_do(known: &Known<'_>) -> Vec<String> {
-    let delivery = known.delivery;
+pub(super) fn can_do(context: &ExplainContext<'_>) -> Vec<String> {
+    let delivery = context.delivery;
     let mut steps = match delivery.state {
         State::Failed if delivery.discarded => {
             vec!["nothing; hand it in anew as a message if it is needed after all".into()]
         }
         State::Failed => dead(delivery),
-        State::Parked => parked(known),
+        State::Parked => parked(context),
         State::Queued | State::Retrying => {
             vec![format!("postrider messages cancel {}", delivery.message)]
         }
@@ -35,17 +35,17 @@ pub(super) fn can_do(known: &Known<'_>) -> Vec<String> {
         )],
         _ => vec!["nothing is needed".into()],
     };
-    if known.is_pending() && !known.dispatches {
+    if context.is_pending() && !context.dispatches {
         steps.push("start the server with server.role = \"all\"".into());
     }
-    if known.strikes.iter().any(|strike| strike.suspect) && delivery.state != State::Gone {
+    if context.strikes.iter().any(|strike| strike.suspect) && delivery.state != State::Gone {
         steps.push(format!(
             "ask the owner of the address; `postrider addresses forgive {}` if it is well",
             delivery.address_hash
         ));
     }
-    if let (Some(lane), Some(_)) = (known.lane, known.held()) {
-        steps.extend(lanes::can_do(lane.id, known.standing));
+    if let (Some(lane), Some(_)) = (context.lane, context.held()) {
+        steps.extend(lanes::can_do(lane.id, context.standing));
     }
     steps
 }
@@ -71,18 +71,20 @@ fn dead(delivery: &Delivery) -> Vec<String> {
     vec![first, format!("postrider dead replay {id}"), format!("postrider dead discard {id}")]
 }
 
-fn parked(known: &Known<'_>) -> Vec<String> {
-    let delivery = known.delivery;
+fn parked(context: &ExplainContext<'_>) -> Vec<String> {
+    let delivery = context.delivery;
     let cancel = format!("postrider messages cancel {}", delivery.message);
-    let mut steps = match Parked::of(known) {
+    let mut steps = match ParkReason::of(context) {
         // Where that is what its lane waits for, the lane says so itself.
-        Parked::MassGone if known.held().is_some() => Vec::new(),
-        Parked::MassGone => known.lane.map(|lane| lanes::gone_indeed(lane.id)).unwrap_or_default(),
-        Parked::NoFallback => vec!["give such messages another address (to.fallback)".into()],
-        Parked::AddressRate => {
+        ParkReason::MassGone if context.held().is_some() => Vec::new(),
+        ParkReason::MassGone => {
+            context.lane.map(|lane| lanes::gone_indeed(lane.id)).unwrap_or_default()
+        }
+        ParkReason::NoFallback => vec!["give such messages another address (to.fallback)".into()],
+        ParkReason::AddressRate => {
             vec!["wait, or raise the channel's `rate_per_address_s` in postrider.toml".into()]
         }
-        Parked::Credential => {
+        ParkReason::Credential => {
             vec!["check the credential or the VAPID key that the last attempt used".into()]
         }
     };

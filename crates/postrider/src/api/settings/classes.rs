@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{SettingBody, put, reset};
-use crate::api::Shared;
-use crate::api::auth::{Operator, Reader};
-use crate::api::extract::JsonOf;
-use crate::api::problem::{Answer, Problem};
-use crate::live::Kind;
+use crate::api::SharedState;
+use crate::api::auth::{AdminAccess, ReadAccess};
+use crate::api::extract::JsonBody;
+use crate::api::problem::{ApiResult, Problem};
+use crate::live::SettingKind;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClassList {
@@ -25,8 +25,8 @@ pub(crate) struct ClassList {
 
 /// The configured classes.
 #[utoipa::path(get, path = "/v1/classes", tag = "administration", responses((status = 200, body = ClassList)))]
-pub(crate) async fn list(State(app): State<Shared>, _: Reader) -> Json<ClassList> {
-    let all = app.live.list(Kind::Class).await;
+pub(crate) async fn list(State(app): State<SharedState>, _: ReadAccess) -> Json<ClassList> {
+    let all = app.live.list(SettingKind::Class).await;
     let classes = all.into_iter().map(|shown| (shown.name.clone(), shown.into())).collect();
     Json(ClassList { classes })
 }
@@ -35,11 +35,11 @@ pub(crate) async fn list(State(app): State<Shared>, _: Reader) -> Json<ClassList
 #[utoipa::path(get, path = "/v1/classes/{name}", tag = "administration", params(("name" = String, Path)),
     responses((status = 200, body = SettingBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<Shared>,
-    _: Reader,
+    State(app): State<SharedState>,
+    _: ReadAccess,
     Path(name): Path<String>,
-) -> Answer<Json<SettingBody>> {
-    super::show(&app, Kind::Class, "class", &name).await.map(Json)
+) -> ApiResult<Json<SettingBody>> {
+    super::show(&app, SettingKind::Class, "class", &name).await.map(Json)
 }
 
 /// Make a class, or change one: what the body names holds from the next message and the next attempt
@@ -48,22 +48,22 @@ pub(crate) async fn show(
     request_body(content = Object, description = "Fields of a class, e.g. `{\"ttl_s\": 600, \"retry\": {\"retries\": 3}}`"),
     responses((status = 200, body = SettingBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn set(
-    State(app): State<Shared>,
-    operator: Operator,
+    State(app): State<SharedState>,
+    access: AdminAccess,
     Path(name): Path<String>,
-    JsonOf(values): JsonOf<Map<String, Value>>,
-) -> Answer<Json<SettingBody>> {
-    put(&app, &operator, Kind::Class, &name, values).await.map(Json)
+    JsonBody(values): JsonBody<Map<String, Value>>,
+) -> ApiResult<Json<SettingBody>> {
+    put(&app, &access, SettingKind::Class, &name, values).await.map(Json)
 }
 
 /// Take back what was set by API: the class is as file and environment say, or gone.
 #[utoipa::path(delete, path = "/v1/classes/{name}", tag = "administration", params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn unset(
-    State(app): State<Shared>,
-    operator: Operator,
+    State(app): State<SharedState>,
+    access: AdminAccess,
     Path(name): Path<String>,
-) -> Answer<StatusCode> {
-    reset(&app, &operator, Kind::Class, &name).await?;
+) -> ApiResult<StatusCode> {
+    reset(&app, &access, SettingKind::Class, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

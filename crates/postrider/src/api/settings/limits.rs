@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{SettingBody, put, reset};
-use crate::api::Shared;
-use crate::api::auth::Operator;
-use crate::api::extract::JsonOf;
-use crate::api::problem::{Answer, Problem};
-use crate::live::Kind;
+use crate::api::SharedState;
+use crate::api::auth::AdminAccess;
+use crate::api::extract::JsonBody;
+use crate::api::problem::{ApiResult, Problem};
+use crate::live::SettingKind;
 
 const WHAT: &str = "section of limits";
 
@@ -25,8 +25,8 @@ pub(crate) struct LimitList {
 /// All limits, by section of the configuration.
 #[utoipa::path(get, path = "/v1/limits", tag = "administration",
     responses((status = 200, body = LimitList), (status = 403, body = Problem)))]
-pub(crate) async fn list(State(app): State<Shared>, _: Operator) -> Json<LimitList> {
-    let all = app.live.list(Kind::Limits).await;
+pub(crate) async fn list(State(app): State<SharedState>, _: AdminAccess) -> Json<LimitList> {
+    let all = app.live.list(SettingKind::Limits).await;
     Json(LimitList { limits: all.into_iter().map(Into::into).collect() })
 }
 
@@ -34,11 +34,11 @@ pub(crate) async fn list(State(app): State<Shared>, _: Operator) -> Json<LimitLi
 #[utoipa::path(get, path = "/v1/limits/{section}", tag = "administration", params(("section" = String, Path)),
     responses((status = 200, body = SettingBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<Shared>,
-    _: Operator,
+    State(app): State<SharedState>,
+    _: AdminAccess,
     Path(section): Path<String>,
-) -> Answer<Json<SettingBody>> {
-    super::show(&app, Kind::Limits, WHAT, &section).await.map(Json)
+) -> ApiResult<Json<SettingBody>> {
+    super::show(&app, SettingKind::Limits, WHAT, &section).await.map(Json)
 }
 
 /// Change limits of one section: what the body names holds at once, over what file and environment
@@ -47,23 +47,23 @@ pub(crate) async fn show(
     request_body(content = Object, description = "Settings of the section, e.g. `{\"rate_per_s\": 50}`"),
     responses((status = 200, body = SettingBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn set(
-    State(app): State<Shared>,
-    operator: Operator,
+    State(app): State<SharedState>,
+    access: AdminAccess,
     Path(section): Path<String>,
-    JsonOf(values): JsonOf<Map<String, Value>>,
-) -> Answer<Json<SettingBody>> {
-    super::show(&app, Kind::Limits, WHAT, &section).await?;
-    put(&app, &operator, Kind::Limits, &section, values).await.map(Json)
+    JsonBody(values): JsonBody<Map<String, Value>>,
+) -> ApiResult<Json<SettingBody>> {
+    super::show(&app, SettingKind::Limits, WHAT, &section).await?;
+    put(&app, &access, SettingKind::Limits, &section, values).await.map(Json)
 }
 
 /// Take back what was set by API for a section.
 #[utoipa::path(delete, path = "/v1/limits/{section}", tag = "administration", params(("section" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn unset(
-    State(app): State<Shared>,
-    operator: Operator,
+    State(app): State<SharedState>,
+    access: AdminAccess,
     Path(section): Path<String>,
-) -> Answer<StatusCode> {
-    reset(&app, &operator, Kind::Limits, &section).await?;
+) -> ApiResult<StatusCode> {
+    reset(&app, &access, SettingKind::Limits, &section).await?;
     Ok(StatusCode::NO_CONTENT)
 }

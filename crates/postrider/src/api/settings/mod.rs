@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::Shared;
-use super::auth::Operator;
-use super::problem::{Answer, Problem};
+use super::SharedState;
+use super::auth::AdminAccess;
+use super::problem::{ApiResult, Problem};
 use super::views::Time;
-use crate::live::{Kind, LiveError, Override, Shown};
+use crate::live::{LiveConfigError, Override, SettingKind, SettingView};
 
 /// What holds, and where it comes from.
 #[derive(Debug, Serialize, ToSchema)]
@@ -37,8 +37,8 @@ pub(crate) struct SettingBody {
     pub set_at: Option<Time>,
 }
 
-impl From<Shown> for SettingBody {
-    fn from(shown: Shown) -> Self {
+impl From<SettingView> for SettingBody {
+    fn from(shown: SettingView) -> Self {
         let (name, source, values) = (shown.name, shown.source, shown.values);
         let Some(Override { values: set, by, at }) = shown.made else {
             return Self { name, source, values, set: None, set_by: None, set_at: None };
@@ -48,51 +48,61 @@ impl From<Shown> for SettingBody {
     }
 }
 
-impl From<LiveError> for Problem {
-    fn from(error: LiveError) -> Self {
+impl From<LiveConfigError> for Problem {
+    fn from(error: LiveConfigError) -> Self {
         match error {
-            LiveError::Config(error) => error.into(),
-            LiveError::Store(error) => error.into(),
+            LiveConfigError::Config(error) => error.into(),
+            LiveConfigError::Store(error) => error.into(),
         }
     }
 }
 
-async fn show(app: &Shared, kind: Kind, what: &str, name: &str) -> Answer<SettingBody> {
+async fn show(
+    app: &SharedState,
+    kind: SettingKind,
+    what: &str,
+    name: &str,
+) -> ApiResult<SettingBody> {
     let shown = app.live.show(kind, name).await;
     Ok(shown.ok_or_else(|| Problem::not_found(what, shorten(name)))?.into())
 }
 
 async fn put(
-    app: &Shared,
-    operator: &Operator,
-    kind: Kind,
+    app: &SharedState,
+    access: &AdminAccess,
+    kind: SettingKind,
     name: &str,
     values: Map<String, Value>,
-) -> Answer<SettingBody> {
+) -> ApiResult<SettingBody> {
     let (what, action) = words(kind);
     let at: Timestamp = app.clock.now();
-    let made = Override { values, by: super::who(&operator.caller), at };
+    let made = Override { values, by: super::who(&access.caller), at };
     app.live.set(kind, name, Some(made)).await?;
-    super::audit(&operator.caller, action.0, &name, 1);
+    super::audit(&access.caller, action.0, &name, 1);
     show(app, kind, what, name).await
 }
 
 /// Goes back to what file and environment say.
-async fn reset(app: &Shared, operator: &Operator, kind: Kind, name: &str) -> Answer<()> {
+async fn reset(
+    app: &SharedState,
+    access: &AdminAccess,
+    kind: SettingKind,
+    name: &str,
+) -> ApiResult<()> {
     let (what, action) = words(kind);
     if !app.live.set(kind, name, None).await? {
         let what = format!("{what} set by API under the name");
         return Err(Problem::not_found(&what, shorten(name)));
     }
-    super::audit(&operator.caller, action.1, &name, 1);
+    super::audit(&access.caller, action.1, &name, 1);
     Ok(())
 }
 
-fn words(kind: Kind) -> (&'static str, (&'static str, &'static str)) {
+fn words(kind: SettingKind) -> (&'static str, (&'static str, &'static str)) {
     match kind {
-        Kind::Class => ("class", ("class.set", "class.reset")),
-        Kind::Tenant => ("tenant", ("tenant.set", "tenant.reset")),
-        Kind::Limits => ("section of limits", ("limits.set", "limits.reset")),
+        SettingKind::Class => ("class", ("class.set", "class.reset")),
+        SettingKind::Tenant => ("tenant", ("tenant.set", "tenant.reset")),
+        SettingKind::Limits => ("section of limits", ("limits.set", "limits.reset")),
     }
 }
 

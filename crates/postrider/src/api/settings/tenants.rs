@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{SettingBody, put, reset};
-use crate::api::auth::{Operator, tenant_name};
+use crate::api::auth::{AdminAccess, tenant_name};
 use crate::api::capacity::{self, CapacityBody};
-use crate::api::extract::JsonOf;
-use crate::api::problem::{Answer, Problem};
+use crate::api::extract::JsonBody;
+use crate::api::problem::{ApiResult, Problem};
 use crate::api::views::Time;
-use crate::api::{Shared, audit};
-use crate::live::{Kind, Shown};
+use crate::api::{SharedState, audit};
+use crate::live::{SettingKind, SettingView};
 
 /// A tenant: what it may do, and whether it may at present.
 #[derive(Debug, Serialize, ToSchema)]
@@ -48,10 +48,10 @@ pub(crate) struct TenantList {
 /// All tenants that are known by name.
 #[utoipa::path(get, path = "/v1/tenants", tag = "administration",
     responses((status = 200, body = TenantList), (status = 403, body = Problem)))]
-pub(crate) async fn list(State(app): State<Shared>, operator: Operator) -> Json<TenantList> {
-    let configured = app.live.list(Kind::Tenant).await;
+pub(crate) async fn list(State(app): State<SharedState>, access: AdminAccess) -> Json<TenantList> {
+    let configured = app.live.list(SettingKind::Tenant).await;
     let mut names: BTreeSet<String> = configured.iter().map(|shown| shown.name.clone()).collect();
-    names.insert(operator.tenant.to_string());
+    names.insert(access.tenant.to_string());
     names.extend(app.keys.list().into_iter().map(|key| key.tenant.to_string()));
     names.extend(app.lanes.paused_tenants().into_iter().map(|(tenant, _)| tenant.to_string()));
     let mut tenants = Vec::with_capacity(names.len());
@@ -65,10 +65,10 @@ pub(crate) async fn list(State(app): State<Shared>, operator: Operator) -> Json<
 #[utoipa::path(get, path = "/v1/tenants/{name}", tag = "administration", params(("name" = String, Path)),
     responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<Shared>,
-    _: Operator,
+    State(app): State<SharedState>,
+    _: AdminAccess,
     Path(name): Path<String>,
-) -> Answer<Json<TenantBody>> {
+) -> ApiResult<Json<TenantBody>> {
     Ok(Json(body(&app, &tenant_name("name", &name)?).await))
 }
 
@@ -78,13 +78,13 @@ pub(crate) async fn show(
     request_body(content = Object, description = "Fields of a tenant, e.g. `{\"weight\": 2, \"rate_per_s\": 50}`"),
     responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn set(
-    State(app): State<Shared>,
-    operator: Operator,
+    State(app): State<SharedState>,
+    access: AdminAccess,
     Path(name): Path<String>,
-    JsonOf(values): JsonOf<Map<String, Value>>,
-) -> Answer<Json<TenantBody>> {
+    JsonBody(values): JsonBody<Map<String, Value>>,
+) -> ApiResult<Json<TenantBody>> {
     let tenant = tenant_name("name", &name)?;
-    put(&app, &operator, Kind::Tenant, tenant.as_str(), values).await?;
+    put(&app, &access, SettingKind::Tenant, tenant.as_str(), values).await?;
     Ok(Json(body(&app, &tenant).await))
 }
 
@@ -92,11 +92,11 @@ pub(crate) async fn set(
 #[utoipa::path(delete, path = "/v1/tenants/{name}", tag = "administration", params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn unset(
-    State(app): State<Shared>,
-    operator: Operator,
+    State(app): State<SharedState>,
+    access: AdminAccess,
     Path(name): Path<String>,
-) -> Answer<StatusCode> {
-    reset(&app, &operator, Kind::Tenant, &name).await?;
+) -> ApiResult<StatusCode> {
+    reset(&app, &access, SettingKind::Tenant, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -104,13 +104,13 @@ pub(crate) async fn unset(
 #[utoipa::path(post, path = "/v1/tenants/{name}/pause", tag = "administration", params(("name" = String, Path)),
     responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn pause(
-    State(app): State<Shared>,
-    operator: Operator,
+    State(app): State<SharedState>,
+    access: AdminAccess,
     Path(name): Path<String>,
-) -> Answer<Json<TenantBody>> {
+) -> ApiResult<Json<TenantBody>> {
     let tenant = tenant_name("name", &name)?;
-    app.orders.pause_tenant(&tenant, app.order(&operator.caller)).await?;
-    audit(&operator.caller, "tenant.pause", &tenant, 1);
+    app.operator.pause_tenant(&tenant, app.order(&access.caller)).await?;
+    audit(&access.caller, "tenant.pause", &tenant, 1);
     Ok(Json(body(&app, &tenant).await))
 }
 
@@ -118,21 +118,21 @@ pub(crate) async fn pause(
 #[utoipa::path(post, path = "/v1/tenants/{name}/resume", tag = "administration", params(("name" = String, Path)),
     responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn resume(
-    State(app): State<Shared>,
-    operator: Operator,
+    State(app): State<SharedState>,
+    access: AdminAccess,
     Path(name): Path<String>,
-) -> Answer<Json<TenantBody>> {
+) -> ApiResult<Json<TenantBody>> {
     let tenant = tenant_name("name", &name)?;
-    let was_paused = app.orders.resume_tenant(&tenant).await?;
-    audit(&operator.caller, "tenant.resume", &tenant, u64::from(was_paused));
+    let was_paused = app.operator.resume_tenant(&tenant).await?;
+    audit(&access.caller, "tenant.resume", &tenant, u64::from(was_paused));
     Ok(Json(body(&app, &tenant).await))
 }
 
 /// A tenant needs no setting to exist.
-async fn body(app: &Shared, tenant: &TenantId) -> TenantBody {
+async fn body(app: &SharedState, tenant: &TenantId) -> TenantBody {
     let name = tenant.as_str();
-    let shown = app.live.show(Kind::Tenant, name).await;
-    let setting = shown.unwrap_or_else(|| Shown::of_nobody(name)).into();
+    let shown = app.live.show(SettingKind::Tenant, name).await;
+    let setting = shown.unwrap_or_else(|| SettingView::of_nobody(name)).into();
     let paused = app.lanes.paused_tenants().into_iter().find(|(paused, _)| paused == tenant);
     let paused =
         paused.map(|(_, order)| PauseBody { by: order.by.to_string(), at: order.at.into() });

@@ -14,28 +14,28 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::auth::{Reader, allow, identify};
-use super::extract::JsonOf;
-use super::problem::{Answer, Problem};
-use super::schema::NewTemplate;
+use super::auth::{ReadAccess, allow, identify};
+use super::extract::JsonBody;
+use super::problem::{ApiResult, Problem};
+use super::schema::TemplateRequest;
 use super::views::Time;
-use super::{Shared, audit, who};
+use super::{SharedState, audit, who};
 use crate::keys::Caller;
-use crate::live::{Entry, TemplateError};
+use crate::live::{TemplateEntry, TemplateError};
 
 pub(super) use preview::{__path_preview, __path_preview_unsaved, preview, preview_unsaved};
 
 /// May make templates: for one tenant, or for all.
-pub(crate) struct Author {
+pub(crate) struct TemplateAccess {
     caller: Caller,
     /// None for the server's own.
     owner: Option<TenantId>,
 }
 
-impl FromRequestParts<Shared> for Author {
+impl FromRequestParts<SharedState> for TemplateAccess {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
         let (caller, owner) = identify(parts, app)?;
         allow(&caller, &[KeyScope::Admin, KeyScope::Tenant], "tenant")?;
         Ok(Self { caller, owner })
@@ -90,8 +90,8 @@ pub(crate) struct TemplateList {
     pub templates: Vec<TemplateSummary>,
 }
 
-impl From<Entry> for TemplateSummary {
-    fn from(entry: Entry) -> Self {
+impl From<TemplateEntry> for TemplateSummary {
+    fn from(entry: TemplateEntry) -> Self {
         let template = &entry.template;
         let (set_by, set_at) = made(&entry);
         Self {
@@ -107,8 +107,8 @@ impl From<Entry> for TemplateSummary {
     }
 }
 
-impl From<Entry> for TemplateBody {
-    fn from(entry: Entry) -> Self {
+impl From<TemplateEntry> for TemplateBody {
+    fn from(entry: TemplateEntry) -> Self {
         let (set_by, set_at) = made(&entry);
         let (owner, source) = (owner(&entry), source(&entry));
         let default_locale =
@@ -128,15 +128,15 @@ impl From<Entry> for TemplateBody {
     }
 }
 
-fn owner(entry: &Entry) -> &'static str {
+fn owner(entry: &TemplateEntry) -> &'static str {
     if entry.is_shared { "server" } else { "tenant" }
 }
 
-fn source(entry: &Entry) -> &'static str {
+fn source(entry: &TemplateEntry) -> &'static str {
     if entry.made.is_some() { "api" } else { "file" }
 }
 
-fn made(entry: &Entry) -> (Option<String>, Option<Time>) {
+fn made(entry: &TemplateEntry) -> (Option<String>, Option<Time>) {
     entry.made.clone().map(|(by, at)| (by, at.into())).unzip()
 }
 
@@ -161,8 +161,8 @@ fn unusable(errors: Vec<postrider_core::FieldError>) -> Problem {
 
 /// Every template that the tenant can use.
 #[utoipa::path(get, path = "/v1/templates", tag = "templates", responses((status = 200, body = TemplateList)))]
-pub(crate) async fn list(State(app): State<Shared>, reader: Reader) -> Json<TemplateList> {
-    let all = app.templates.list(reader.view.as_ref());
+pub(crate) async fn list(State(app): State<SharedState>, access: ReadAccess) -> Json<TemplateList> {
+    let all = app.templates.list(access.view.as_ref());
     Json(TemplateList { templates: all.into_iter().map(Into::into).collect() })
 }
 
@@ -170,29 +170,29 @@ pub(crate) async fn list(State(app): State<Shared>, reader: Reader) -> Json<Temp
 #[utoipa::path(get, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
     responses((status = 200, body = TemplateBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<Shared>,
-    reader: Reader,
+    State(app): State<SharedState>,
+    access: ReadAccess,
     Path(name): Path<String>,
-) -> Answer<Json<TemplateBody>> {
-    Ok(Json(find(&app, reader.view.as_ref(), &name)?.into()))
+) -> ApiResult<Json<TemplateBody>> {
+    Ok(Json(find(&app, access.view.as_ref(), &name)?.into()))
 }
 
 /// Make a template, or replace it as a whole. It holds from the next message on, across restarts, and
 /// over what the file says. With an admin key and `Postrider-Tenant: *` it is for every tenant.
 #[utoipa::path(put, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
-    request_body = NewTemplate,
+    request_body = TemplateRequest,
     responses((status = 200, body = TemplateBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn set(
-    State(app): State<Shared>,
-    author: Author,
+    State(app): State<SharedState>,
+    access: TemplateAccess,
     Path(name): Path<String>,
-    JsonOf(source): JsonOf<Source>,
-) -> Answer<Json<TemplateBody>> {
+    JsonBody(source): JsonBody<Source>,
+) -> ApiResult<Json<TemplateBody>> {
     check_name(&name).map_err(|error| unusable(vec![error]))?;
-    let made = (source, who(&author.caller), app.clock.now());
-    app.templates.set(author.owner.as_ref(), &name, Some(made)).await?;
-    audit(&author.caller, "template.set", &name, 1);
-    Ok(Json(find(&app, author.owner.as_ref(), &name)?.into()))
+    let made = (source, who(&access.caller), app.clock.now());
+    app.templates.set(access.owner.as_ref(), &name, Some(made)).await?;
+    audit(&access.caller, "template.set", &name, 1);
+    Ok(Json(find(&app, access.owner.as_ref(), &name)?.into()))
 }
 
 /// Take back what was made by API. Where the file or the server has a template of that name, that one
@@ -200,19 +200,19 @@ pub(crate) async fn set(
 #[utoipa::path(delete, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn unset(
-    State(app): State<Shared>,
-    author: Author,
+    State(app): State<SharedState>,
+    access: TemplateAccess,
     Path(name): Path<String>,
-) -> Answer<StatusCode> {
-    if !app.templates.set(author.owner.as_ref(), &name, None).await? {
+) -> ApiResult<StatusCode> {
+    if !app.templates.set(access.owner.as_ref(), &name, None).await? {
         let what = "template of this tenant's own made by API under the name";
         return Err(Problem::not_found(what, shorten(&name)));
     }
-    audit(&author.caller, "template.delete", &name, 1);
+    audit(&access.caller, "template.delete", &name, 1);
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn find(app: &Shared, tenant: Option<&TenantId>, name: &str) -> Answer<Entry> {
+fn find(app: &SharedState, tenant: Option<&TenantId>, name: &str) -> ApiResult<TemplateEntry> {
     let found = app.templates.find(tenant, name);
     found.ok_or_else(|| Problem::not_found("template", shorten(name)))
 }

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::super::Shared;
-use super::super::auth::Reader;
-use super::super::extract::JsonOf;
-use super::super::problem::{Answer, FieldProblem, Problem};
-use super::super::schema::NewTemplate;
+use super::super::SharedState;
+use super::super::auth::ReadAccess;
+use super::super::extract::JsonBody;
+use super::super::problem::{ApiResult, FieldProblem, Problem};
+use super::super::schema::TemplateRequest;
 use super::{find, unusable};
 
 /// The name of what was not saved.
@@ -39,8 +39,8 @@ pub(crate) struct PreviewRequest {
 /// The same with a template that is not saved yet.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct UnsavedRequest {
-    #[schema(value_type = NewTemplate)]
+pub(crate) struct UnsavedPreviewRequest {
+    #[schema(value_type = TemplateRequest)]
     pub template: Source,
     #[serde(default)]
     pub locale: Option<String>,
@@ -111,39 +111,39 @@ pub(crate) struct ChannelPreview {
     request_body = PreviewRequest,
     responses((status = 200, body = PreviewBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn preview(
-    State(app): State<Shared>,
-    reader: Reader,
+    State(app): State<SharedState>,
+    access: ReadAccess,
     Path(name): Path<String>,
-    JsonOf(asked): JsonOf<PreviewRequest>,
-) -> Answer<Json<PreviewBody>> {
-    let entry = find(&app, reader.view.as_ref(), &name)?;
-    look(&app, reader, &entry.template, &entry.source, &asked).map(Json)
+    JsonBody(asked): JsonBody<PreviewRequest>,
+) -> ApiResult<Json<PreviewBody>> {
+    let entry = find(&app, access.view.as_ref(), &name)?;
+    look(&app, access, &entry.template, &entry.source, &asked).map(Json)
 }
 
 /// The same for a template that is not saved.
-#[utoipa::path(post, path = "/v1/templates/preview", tag = "templates", request_body = UnsavedRequest,
+#[utoipa::path(post, path = "/v1/templates/preview", tag = "templates", request_body = UnsavedPreviewRequest,
     responses((status = 200, body = PreviewBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn preview_unsaved(
-    State(app): State<Shared>,
-    reader: Reader,
-    JsonOf(asked): JsonOf<UnsavedRequest>,
-) -> Answer<Json<PreviewBody>> {
-    let UnsavedRequest { template: source, locale, variables, content, channel } = asked;
+    State(app): State<SharedState>,
+    access: ReadAccess,
+    JsonBody(asked): JsonBody<UnsavedPreviewRequest>,
+) -> ApiResult<Json<PreviewBody>> {
+    let UnsavedPreviewRequest { template: source, locale, variables, content, channel } = asked;
     let template = Template::compile(UNSAVED, &source).map_err(|errors| {
         let below = |e: FieldError| FieldError { field: format!("template.{}", e.field), ..e };
         unusable(errors.into_iter().map(below).collect())
     })?;
     let asked = PreviewRequest { locale, variables, content, channel };
-    look(&app, reader, &template, &source, &asked).map(Json)
+    look(&app, access, &template, &source, &asked).map(Json)
 }
 
 fn look(
-    app: &Shared,
-    reader: Reader,
+    app: &SharedState,
+    access: ReadAccess,
     template: &Template,
     source: &Source,
     asked: &PreviewRequest,
-) -> Answer<PreviewBody> {
+) -> ApiResult<PreviewBody> {
     let kinds = kinds(asked.channel.as_deref())?;
     let own = Value::Object(asked.content.clone()).to_string();
     check(asked, &own)?;
@@ -152,7 +152,7 @@ fn look(
     let content = Content::parse(&seen.content).map_err(|e| {
         Problem::new(422, "template", "The content cannot be understood", e.to_string())
     })?;
-    let tenant = reader.view.unwrap_or_else(|| TenantId::new("default"));
+    let tenant = access.view.unwrap_or_else(|| TenantId::new("default"));
     let channels = kinds.into_iter().map(|kind| channel(app, &tenant, kind, &content)).collect();
     Ok(PreviewBody {
         ready: seen.errors.is_empty() && (seen.missing.is_empty() || !source.strict),
@@ -165,7 +165,7 @@ fn look(
 }
 
 /// What the gate would check of a message before its template.
-fn check(asked: &PreviewRequest, own: &str) -> Answer<()> {
+fn check(asked: &PreviewRequest, own: &str) -> ApiResult<()> {
     let size = serde_json::to_string(&asked.variables).map_or(usize::MAX, |text| text.len());
     if size > VARIABLES_MAX {
         let allowed = format!("at most {VARIABLES_MAX} bytes of JSON");
@@ -176,7 +176,7 @@ fn check(asked: &PreviewRequest, own: &str) -> Answer<()> {
     Content::parse(own).map(drop).map_err(wrong)
 }
 
-fn kinds(channel: Option<&str>) -> Answer<Vec<ChannelKind>> {
+fn kinds(channel: Option<&str>) -> ApiResult<Vec<ChannelKind>> {
     let Some(name) = channel else { return Ok(ChannelKind::ALL.to_vec()) };
     let kind = ChannelKind::parse(name).ok_or_else(|| {
         let names: Vec<_> = ChannelKind::ALL.into_iter().map(ChannelKind::name).collect();
@@ -187,7 +187,7 @@ fn kinds(channel: Option<&str>) -> Answer<Vec<ChannelKind>> {
 }
 
 fn channel(
-    app: &Shared,
+    app: &SharedState,
     tenant: &TenantId,
     kind: ChannelKind,
     content: &Content<'_>,

@@ -16,7 +16,7 @@ use postrider_channels::accounts::health::{AccountHealth, Finding, Probe};
 use postrider_core::ChannelKind;
 use postrider_store::SystemClock;
 
-use super::{Failure, Outcome, output};
+use super::{CliError, CliResult, output};
 use crate::config::{Config, ConfigError, Environment};
 use crate::serve::ward::Ward;
 use report::Report;
@@ -61,10 +61,10 @@ pub(super) struct DoctorArgs {
     json: bool,
 }
 
-pub(super) async fn run(args: DoctorArgs) -> Outcome {
+pub(super) async fn run(args: DoctorArgs) -> CliResult {
     let report = examine(&args).await?;
     output::print(&if args.json { report.json() } else { report.text() })?;
-    if report.is_well(args.strict) { Ok(()) } else { Err(Failure::Silent) }
+    if report.is_well(args.strict) { Ok(()) } else { Err(CliError::Silent) }
 }
 
 impl DoctorArgs {
@@ -77,7 +77,7 @@ impl DoctorArgs {
     }
 }
 
-async fn examine(args: &DoctorArgs) -> Result<Report, Failure> {
+async fn examine(args: &DoctorArgs) -> Result<Report, CliError> {
     let mut report = Report::default();
     let config = match args.read() {
         Ok(config) => config,
@@ -92,7 +92,7 @@ async fn examine(args: &DoctorArgs) -> Result<Report, Failure> {
         let names: Vec<_> = config.accounts.keys().map(String::as_str).collect();
         let allowed =
             if names.is_empty() { "none is configured".to_owned() } else { names.join(", ") };
-        return Err(Failure::Usage(format!(
+        return Err(CliError::Usage(format!(
             "--account {name:?}: found no such account, allowed is {allowed}"
         )));
     }

@@ -16,7 +16,7 @@ const BREAKER: &str = "breaker/";
 
 /// An order as it is kept.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct OperatorActionRecord {
     by: Arc<str>,
     at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ struct Kept {
     forced: Option<Forced>,
 }
 
-impl Kept {
+impl OperatorActionRecord {
     fn new(order: &Order) -> Self {
         Self { by: order.by.clone(), at: order.at, lane: None, id: None, forced: None }
     }
@@ -37,12 +37,12 @@ impl Kept {
     }
 }
 
-pub struct Orders {
+pub struct OperatorActions {
     store: Arc<dyn Store>,
     lanes: Arc<Lanes>,
 }
 
-impl Orders {
+impl OperatorActions {
     /// Lets what was said before the last end of the server hold again.
     pub async fn restore(store: Arc<dyn Store>, lanes: Arc<Lanes>) -> StoreResult<Self> {
         let orders = Self { store, lanes };
@@ -56,7 +56,7 @@ impl Orders {
     }
 
     fn obey_again(&self, setting: &str, text: &str) -> bool {
-        let Ok(kept) = serde_json::from_str::<Kept>(text) else { return false };
+        let Ok(kept) = serde_json::from_str::<OperatorActionRecord>(text) else { return false };
         let order = Order { by: kept.by, at: kept.at };
         match (setting.strip_prefix(TENANT), kept.lane, kept.id, kept.forced) {
             (Some(tenant), ..) => {
@@ -84,7 +84,8 @@ impl Orders {
         if let Some(paused) = paused.into_iter().find(|paused| paused.key == *lane) {
             return Ok(paused);
         }
-        let kept = Kept { id: Some(id), ..Kept::new(&order).about(lane) };
+        let kept =
+            OperatorActionRecord { id: Some(id), ..OperatorActionRecord::new(&order).about(lane) };
         self.keep(format!("{LANE}{lane}"), Some(kept)).await?;
         Ok(self.lanes.pause(id, lane.clone(), order))
     }
@@ -101,7 +102,7 @@ impl Orders {
         if let Some((_, order)) = paused.into_iter().find(|(name, _)| name == tenant) {
             return Ok(order);
         }
-        self.keep(format!("{TENANT}{tenant}"), Some(Kept::new(&order))).await?;
+        self.keep(format!("{TENANT}{tenant}"), Some(OperatorActionRecord::new(&order))).await?;
         Ok(self.lanes.pause_tenant(tenant.clone(), order))
     }
 
@@ -117,15 +118,16 @@ impl Orders {
         lane: &LaneKey,
         forced: Option<(Forced, Order)>,
     ) -> StoreResult<()> {
-        let kept = forced
-            .as_ref()
-            .map(|(forced, order)| Kept { forced: Some(*forced), ..Kept::new(order).about(lane) });
+        let kept = forced.as_ref().map(|(forced, order)| OperatorActionRecord {
+            forced: Some(*forced),
+            ..OperatorActionRecord::new(order).about(lane)
+        });
         self.keep(format!("{BREAKER}{}/{}", lane.channel, lane.provider), kept).await?;
         self.lanes.force_breaker(lane, forced);
         Ok(())
     }
 
-    async fn keep(&self, setting: String, kept: Option<Kept>) -> StoreResult<()> {
+    async fn keep(&self, setting: String, kept: Option<OperatorActionRecord>) -> StoreResult<()> {
         let text = kept.and_then(|kept| serde_json::to_string(&kept).ok());
         self.store.put_setting(&setting, text.as_deref()).await
     }

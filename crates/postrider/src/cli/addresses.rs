@@ -1,11 +1,11 @@
-//! `addresses`, `keys` and `vapid`.
+//! `addresses`: list, show, register and delete addresses, and forgive strikes.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::messages::clean;
+use super::messages::id_segment;
 use super::output::{cell, items, table};
-use super::{Connection, Failure, Outcome};
+use super::{CliError, CliResult, ConnectionArgs};
 use crate::client::with_query;
 
 #[derive(Debug, Args)]
@@ -16,7 +16,7 @@ pub(super) struct AddressesArgs {
     #[command(subcommand)]
     what: AddressesCommand,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -79,7 +79,7 @@ fn strikes(address: &Value) -> String {
     }
 }
 
-pub(super) async fn addresses(args: AddressesArgs) -> Outcome {
+pub(super) async fn run(args: AddressesArgs) -> CliResult {
     let (client, out) = (args.connection.client()?, args.connection.output());
     const COLUMNS: [(&str, &str); 5] = [
         ("ADDRESS", "/id"),
@@ -97,19 +97,19 @@ pub(super) async fn addresses(args: AddressesArgs) -> Outcome {
             out.show(&page, |page| table(items(page, "items"), &COLUMNS))
         }
         AddressesCommand::Show { id } => {
-            let address = client.get(&format!("/v1/addresses/{}", clean(&id)?)).await?;
+            let address = client.get(&format!("/v1/addresses/{}", id_segment(&id)?)).await?;
             out.show(&address, |address| one(address) + &strikes(address))
         }
         AddressesCommand::Add { address, recipient } => {
             let mut body: Value = serde_json::from_str(&address)
-                .map_err(|e| Failure::Usage(format!("the address is not JSON: {e}")))?;
+                .map_err(|e| CliError::Usage(format!("the address is not JSON: {e}")))?;
             if let (Some(name), Some(object)) = (recipient, body.as_object_mut()) {
                 object.insert("recipient".to_owned(), name.into());
             }
             out.show(&client.post("/v1/addresses", &body).await?, one)
         }
         AddressesCommand::Delete { id } => {
-            client.delete(&format!("/v1/addresses/{}", clean(&id)?)).await?;
+            client.delete(&format!("/v1/addresses/{}", id_segment(&id)?)).await?;
             out.show(&json!({"deleted": id}), |done| format!("{} deleted", cell(done, "/deleted")))
         }
         AddressesCommand::Struck { suspect, cursor, limit } => {
@@ -123,7 +123,7 @@ pub(super) async fn addresses(args: AddressesArgs) -> Outcome {
             })
         }
         AddressesCommand::Forgive { address } => {
-            let mut hash = clean(&address)?.to_owned();
+            let mut hash = id_segment(&address)?.to_owned();
             if hash.starts_with("adr_") {
                 let known = client.get(&format!("/v1/addresses/{hash}")).await?;
                 hash = cell(&known, "/hash");
@@ -134,111 +134,4 @@ pub(super) async fn addresses(args: AddressesArgs) -> Outcome {
             })
         }
     }
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  postrider keys create --name shop --scope tenant
-  postrider keys create --name acme --scope tenant --for acme
-  postrider keys revoke key_…")]
-pub(super) struct KeysArgs {
-    #[command(subcommand)]
-    what: KeysCommand,
-    #[command(flatten)]
-    connection: Connection,
-}
-
-#[derive(Debug, Subcommand)]
-enum KeysCommand {
-    /// All API keys, newest first.
-    List,
-    /// Make an API key. It is shown this once.
-    Create {
-        /// What it is for.
-        #[arg(long)]
-        name: String,
-        /// admin, tenant (send, look, act), read (look) or content (look, and read stored bodies)
-        #[arg(long, default_value = "tenant")]
-        scope: String,
-        /// The tenant it belongs to [default: default].
-        #[arg(long = "for", value_name = "TENANT")]
-        owner: Option<String>,
-    },
-    /// Revoke an API key, at once.
-    Revoke {
-        /// key_…
-        id: String,
-    },
-}
-
-pub(super) async fn keys(args: KeysArgs) -> Outcome {
-    let (client, out) = (args.connection.client()?, args.connection.output());
-    match args.what {
-        KeysCommand::List => out.show(&client.get("/v1/keys").await?, |list| {
-            let columns = [
-                ("KEY", "/id"),
-                ("NAME", "/name"),
-                ("TENANT", "/tenant"),
-                ("SCOPE", "/scope"),
-                ("CREATED", "/created_at"),
-                ("REVOKED", "/revoked_at"),
-            ];
-            table(items(list, "keys"), &columns)
-        }),
-        KeysCommand::Create { name, scope, owner } => {
-            let mut body = json!({"name": name, "scope": scope});
-            if let Some(owner) = owner {
-                body["tenant"] = owner.into();
-            }
-            let made = client.post("/v1/keys", &body).await?;
-            out.show(&made, |key| {
-                format!("{}\n{} (shown this once)", cell(key, "/key"), cell(key, "/id"))
-            })
-        }
-        KeysCommand::Revoke { id } => {
-            client.delete(&format!("/v1/keys/{}", clean(&id)?)).await?;
-            out.show(&json!({"revoked": id}), |done| format!("{} revoked", cell(done, "/revoked")))
-        }
-    }
-}
-
-#[derive(Debug, Args)]
-pub(super) struct RotatedArgs {
-    #[command(subcommand)]
-    what: RotatedCommand,
-    #[command(flatten)]
-    connection: Connection,
-}
-
-#[derive(Debug, Subcommand)]
-enum RotatedCommand {
-    /// All that are in use, the active one first.
-    List,
-    /// Make a new active one; what was made with older ones keeps working.
-    Rotate,
-}
-
-pub(super) async fn vapid(args: RotatedArgs) -> Outcome {
-    let columns = [
-        ("KEY", "/id"),
-        ("ACTIVE", "/active"),
-        ("CREATED", "/created_at"),
-        ("PUBLIC KEY", "/public_key"),
-    ];
-    rotated(args, "/v1/vapid", "keys", &columns).await
-}
-
-pub(super) async fn webhook_secrets(args: RotatedArgs) -> Outcome {
-    let columns =
-        [("KEY", "/id"), ("ACTIVE", "/active"), ("CREATED", "/created_at"), ("SECRET", "/secret")];
-    rotated(args, "/v1/webhook-secrets", "secrets", &columns).await
-}
-
-async fn rotated(args: RotatedArgs, path: &str, name: &str, columns: &[(&str, &str)]) -> Outcome {
-    let client = args.connection.client()?;
-    let list = match args.what {
-        RotatedCommand::List => client.get(path).await?,
-        RotatedCommand::Rotate => client.post(&format!("{path}/rotate"), &Value::Null).await?,
-    };
-    args.connection.output().show(&list, |list| table(items(list, name), columns))
 }
