@@ -1,27 +1,220 @@
-//! What the compiler cannot refuse: the core stays pure, every file says what it is, and none grows
-//! out of hand.
+//! Checks what the compiler cannot: the core is pure, type names are unique, files and lines are short,
+//! links resolve.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const MAX_LINES: usize = 500;
+const MAX_PROSE_CHARS: usize = 120;
+
+/// Type names that may be defined more than once, each with its reason.
+const ARGUED_DOUBLES: [(&str, &str); 0] = [];
+
+/// Type names that are still defined more than once. The list only gets shorter.
+const KNOWN_DOUBLES: &[&str] = &[
+    "Accepted",
+    "Account",
+    "Address",
+    "Aftermath",
+    "Answer",
+    "App",
+    "Attempt",
+    "Bench",
+    "Blame",
+    "Body",
+    "Bucket",
+    "Budgets",
+    "Cache",
+    "Call",
+    "Candidate",
+    "Channel",
+    "Checks",
+    "Claims",
+    "Command",
+    "Connection",
+    "Counts",
+    "Credential",
+    "DeadFilter",
+    "DeliveryFilter",
+    "Detail",
+    "Device",
+    "Door",
+    "Draft",
+    "Driver",
+    "End",
+    "Endpoint",
+    "Entry",
+    "Envelope",
+    "Environment",
+    "Epochs",
+    "Error",
+    "Event",
+    "Failure",
+    "Fairness",
+    "Fields",
+    "Flavour",
+    "Flow",
+    "Folder",
+    "Force",
+    "Garbage",
+    "Head",
+    "Held",
+    "Identity",
+    "Job",
+    "Kept",
+    "Key",
+    "Keys",
+    "Kind",
+    "Known",
+    "Lane",
+    "Lanes",
+    "Learned",
+    "Lease",
+    "Ledger",
+    "Len",
+    "Limits",
+    "Line",
+    "Listening",
+    "Lists",
+    "Look",
+    "Mark",
+    "Message",
+    "MessageRow",
+    "Mutant",
+    "NewMessage",
+    "Open",
+    "Opened",
+    "Options",
+    "Order",
+    "Orders",
+    "Origin",
+    "Outcome",
+    "Pace",
+    "Phase",
+    "Place",
+    "Process",
+    "Profile",
+    "Progress",
+    "Push",
+    "Queue",
+    "Read",
+    "Reader",
+    "Reading",
+    "Received",
+    "Refusal",
+    "Refused",
+    "Reloaded",
+    "Replayed",
+    "Report",
+    "Request",
+    "Row",
+    "Rule",
+    "Run",
+    "Running",
+    "Sandbox",
+    "Secret",
+    "Seen",
+    "Sender",
+    "Session",
+    "Shared",
+    "Shown",
+    "SigningKey",
+    "Source",
+    "Stage",
+    "Standing",
+    "State",
+    "Subscription",
+    "SubscriptionKeys",
+    "Taken",
+    "Tally",
+    "Target",
+    "Tenant",
+    "TenantGates",
+    "Terms",
+    "To",
+    "Token",
+    "Tokens",
+    "Told",
+    "Town",
+    "Trace",
+    "Turn",
+    "Unpark",
+    "Verdict",
+    "Violation",
+    "Waiting",
+    "Which",
+    "Window",
+    "Wish",
+    "Written",
+];
+
+/// Pages that tests and `cargo xtask channels` write.
+const GENERATED_PAGES: [&str; 2] = ["docs/channels.md", "docs/conformance.md"];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace")
 }
 
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
+fn files_below(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
     for path in entries.map(|entry| entry.expect("a folder's entry").path()) {
         if path.is_dir() {
-            found.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            found.extend(files_below(&path));
+        } else {
             found.push(path);
         }
     }
     found.sort();
     found
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    files_below(folder).into_iter().filter(|path| has_extension(path, "rs")).collect()
+}
+
+/// Every text file of the repository: sources, sheets, manifests and pages.
+fn text_files() -> Vec<PathBuf> {
+    let root = workspace();
+    let folders = ["crates", "xtask", "docs"];
+    let mut files: Vec<_> = folders.iter().flat_map(|f| files_below(&root.join(f))).collect();
+    let top = fs::read_dir(&root).expect("the workspace");
+    files.extend(top.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file()));
+    let texts = ["rs", "md", "toml", "js", "css", "html", "py", "sh", "snap"];
+    files.retain(|path| texts.iter().any(|text| has_extension(path, text)));
+    files
+}
+
+fn pages() -> Vec<PathBuf> {
+    text_files().into_iter().filter(|path| has_extension(path, "md")).collect()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", short(path)))
+}
+
+/// The lines of a page outside of code blocks, with their numbers.
+fn lines_outside_code(text: &str) -> Vec<(usize, &str)> {
+    let mut in_code = false;
+    let mut lines = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code {
+            lines.push((index + 1, line));
+        }
+    }
+    lines
+}
+
+/// The targets of the Markdown links in a line.
+fn link_targets(line: &str) -> Vec<&str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect()
 }
 
 /// Every Rust file of every crate, sources and tests.
@@ -53,7 +246,7 @@ fn the_core_names_no_clock_no_runtime_no_engine_and_no_transport() {
     ];
     let mut wrong = Vec::new();
     for path in rust_files(&workspace().join("crates/postrider-core/src")) {
-        let text = fs::read_to_string(&path).expect("a source file");
+        let text = read(&path);
         for (number, line) in text.lines().enumerate() {
             for word in FORBIDDEN.iter().filter(|word| line.contains(**word)) {
                 wrong.push(format!("{}:{}: {word}", short(&path), number + 1));
@@ -67,7 +260,7 @@ fn the_core_names_no_clock_no_runtime_no_engine_and_no_transport() {
 fn every_file_says_what_it_is() {
     let silent: Vec<_> = all_files()
         .into_iter()
-        .filter(|path| !fs::read_to_string(path).expect("a source file").starts_with("//! "))
+        .filter(|path| !read(path).starts_with("//! "))
         .map(|path| short(&path))
         .collect();
     assert!(silent.is_empty(), "no module docs (`//! …`) on top of:\n{}", silent.join("\n"));
@@ -78,7 +271,7 @@ fn no_source_file_grows_past_a_second_noun() {
     let long: Vec<_> = all_files()
         .into_iter()
         .filter(|path| path.components().any(|part| part.as_os_str() == "src"))
-        .map(|path| (fs::read_to_string(&path).expect("a source file").lines().count(), path))
+        .map(|path| (read(&path).lines().count(), path))
         .filter(|(lines, _)| *lines > MAX_LINES)
         .map(|(lines, path)| format!("{}: {lines} lines", short(&path)))
         .collect();
@@ -130,4 +323,163 @@ fn every_outcome_and_every_reason_has_its_page() {
             assert!(text.contains(part), "docs/outcomes/{name}.md lacks {part:?}");
         }
     }
+}
+
+/// The name in a line that defines a type; an alias counts only outside of traits and impls.
+fn defined_type(line: &str) -> Option<&str> {
+    let indented = line.starts_with(' ');
+    let line = line.trim_start();
+    let line = match line.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1.trim_start(),
+        Some(rest) => rest.trim_start(),
+        None => line,
+    };
+    let (keyword, rest) = line.split_once(' ')?;
+    let defines = ["struct", "enum", "trait", "union"].contains(&keyword);
+    if !defines && (keyword != "type" || indented) {
+        return None;
+    }
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    rest.starts_with(|c: char| c.is_ascii_uppercase()).then(|| &rest[..end])
+}
+
+#[test]
+fn a_type_name_is_defined_once_in_the_workspace() {
+    let sources: Vec<_> = all_files()
+        .into_iter()
+        .filter(|path| path.components().any(|part| part.as_os_str() == "src"))
+        .map(|path| (short(&path), read(&path)))
+        .collect();
+    let mut definitions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (file, text) in &sources {
+        for name in text.lines().filter_map(defined_type) {
+            definitions.entry(name).or_default().push(file);
+        }
+    }
+    definitions.retain(|_, files| files.len() > 1);
+    let argued: BTreeSet<_> = ARGUED_DOUBLES.iter().map(|(name, _)| *name).collect();
+    let known: BTreeSet<_> = KNOWN_DOUBLES.iter().copied().collect();
+    let new: Vec<_> = definitions
+        .iter()
+        .filter(|(name, _)| !argued.contains(*name) && !known.contains(*name))
+        .map(|(name, files)| format!("{name}: {}", files.join(", ")))
+        .collect();
+    assert!(new.is_empty(), "one name, one meaning; defined more than once:\n{}", new.join("\n"));
+    let unique = |name: &&&str| !definitions.contains_key(**name);
+    let stale: Vec<_> = argued.union(&known).filter(unique).copied().collect();
+    assert!(stale.is_empty(), "unique by now; remove from the lists in tidy.rs: {stale:?}");
+}
+
+#[test]
+fn definitions_of_types_are_recognised() {
+    assert_eq!(defined_type("pub(crate) struct Lane<'a> {"), Some("Lane"));
+    assert_eq!(defined_type("    enum State {"), Some("State"));
+    assert_eq!(defined_type("pub trait Queue: Send {"), Some("Queue"));
+    assert_eq!(defined_type("type Judged = Result<(), Violation>;"), Some("Judged"));
+    assert_eq!(defined_type("    type Err = String;"), None);
+    assert_eq!(defined_type("/// struct Lane"), None);
+}
+
+/// A line without the targets of its links.
+fn without_link_targets(line: &str) -> String {
+    link_targets(line).iter().fold(line.to_owned(), |line, target| line.replace(target, ""))
+}
+
+#[test]
+fn lines_of_prose_are_short() {
+    let too_long = |line: &str| line.chars().count() > MAX_PROSE_CHARS;
+    let mut long = Vec::new();
+    for path in all_files() {
+        for (index, line) in read(&path).lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//");
+            if is_comment && !line.contains("://") && too_long(line) {
+                long.push(format!("{}:{}", short(&path), index + 1));
+            }
+        }
+    }
+    for path in pages().iter().filter(|path| !GENERATED_PAGES.contains(&&*short(path))) {
+        for (number, line) in lines_outside_code(&read(path)) {
+            if !line.starts_with('|') && too_long(&without_link_targets(line)) {
+                long.push(format!("{}:{number}", short(path)));
+            }
+        }
+    }
+    assert!(long.is_empty(), "longer than {MAX_PROSE_CHARS} characters:\n{}", long.join("\n"));
+}
+
+/// Whether a line has a code such as `R` `-` `2`, which no page of the repository explains.
+fn has_requirement_code(line: &str) -> bool {
+    line.match_indices("R-").any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + 2..].chars().next();
+        !before.is_some_and(|c| c.is_alphanumeric() || c == '-' || c == '_')
+            && after.is_some_and(|c| c.is_ascii_digit())
+    })
+}
+
+#[test]
+fn no_requirement_code_is_left_unexplained() {
+    let mut found = Vec::new();
+    for path in text_files() {
+        for (index, line) in read(&path).lines().enumerate() {
+            if has_requirement_code(line) {
+                found.push(format!("{}:{}: {}", short(&path), index + 1, line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "say what the code stands for:\n{}", found.join("\n"));
+}
+
+/// The anchor that a Markdown heading gets.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn links_between_files_resolve() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        let links = lines_outside_code(&text).into_iter();
+        for (number, target) in
+            links.flat_map(|(n, line)| link_targets(line).into_iter().map(move |t| (n, t)))
+        {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (file, section) = target.split_once('#').unwrap_or((target, ""));
+            let folder = page.parent().expect("a folder");
+            let path = if file.is_empty() { page.clone() } else { folder.join(file) };
+            let has_section = section.is_empty()
+                || fs::read_to_string(&path).is_ok_and(|text| {
+                    let lines = lines_outside_code(&text);
+                    lines.iter().any(|(_, l)| l.starts_with('#') && anchor(l) == section)
+                });
+            if !path.exists() || !has_section {
+                broken.push(format!("{}:{number}: {target}", short(&page)));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn pages_that_the_sources_name_exist() {
+    let root = workspace();
+    let mut missing = Vec::new();
+    for path in text_files() {
+        for (index, line) in read(&path).lines().enumerate() {
+            for rest in line.split("docs/").skip(1) {
+                let is_name = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
+                let name = rest.split(|c| !is_name(c)).next().unwrap_or_default();
+                let page = name.trim_end_matches('.');
+                if page.ends_with(".md") && !root.join("docs").join(page).exists() {
+                    missing.push(format!("{}:{}: docs/{page}", short(&path), index + 1));
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "named, but not there:\n{}", missing.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! Any HTTP request, kept for later. Credentials are named, not stored.
+//! Any HTTP request, kept for later. Credentials are named, not stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

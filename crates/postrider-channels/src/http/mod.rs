@@ -97,7 +97,7 @@ impl HttpChannel {
         Ok(Call { endpoint, request: Request { method, headers: sent, body: body.bytes } })
     }
 
-    /// Who sends it, until when it is of use, under which key it is a repeat, to which trace it belongs, by which right.
+    /// Headers of the sender, the deadline, the idempotency key, the trace and the credential.
     fn add_ours(
         &self,
         attempt: &Attempt,

@@ -1,4 +1,4 @@
-//! Under which key a message is a repeat, and what must be the same for it to be one.
+//! Under which key a message is a repeat, and what must be the same for it to be one.
 
 use std::time::Duration;
 

@@ -21,7 +21,8 @@ struct EventListener {
 }
 
 /// Attempts, final states and what stops or starts a provider's lanes, as they happen: server-sent
-/// events named `attempted`, `finished`, `lane` and, for a listener that was too slow, `missed` with how many. Nothing is kept for later.
+/// events named `attempted`, `finished`, `lane` and, for a listener that was too slow, `missed` with
+/// how many. Nothing is kept for later.
 #[utoipa::path(get, path = "/v1/events", tag = "overview",
     responses((status = 200, body = EventBody, content_type = "text/event-stream")))]
 pub(crate) async fn events(

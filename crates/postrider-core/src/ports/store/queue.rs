@@ -212,7 +212,8 @@ pub trait Queue: Send + Sync {
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>>;
 
     /// Returns when something became due since the last `ready_lanes` (by arrival or by time), about
-    /// when something expires for those who take it with `lease_expired`, or after `at_most`. What was already due then does not wake.
+    /// when something expires for those who take it with `lease_expired`, or after `at_most`. Work that
+    /// was due before does not wake.
     async fn wait_for_work(&self, at_most: Duration);
 
     /// What is pending now, of one tenant or of all. Maintained: asking costs nothing.
