@@ -35,7 +35,7 @@ impl Shown {
     }
 }
 
-/// Nothing where the channel could not send it at all; the gate says why.
+/// Nothing where the channel could not send it at all; the intake says why.
 pub fn shown(kind: ChannelKind, content: &Content<'_>) -> Option<Shown> {
     match kind {
         ChannelKind::Email => Some(of_email(content)),

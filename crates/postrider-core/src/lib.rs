@@ -17,4 +17,4 @@ pub use model::outcome::{Outcome, Report, Scope};
 pub use model::time::{Clock, Timestamp};
 pub use policy::signal::Signal;
 pub use policy::strikes::{Strike, StrikeKind};
-pub use ports::channel::{Attempt, Channel, FieldError, Finished, Intake};
+pub use ports::channel::{Attempt, Channel, ChannelIntake, FieldError, Finished};

@@ -1,4 +1,4 @@
-//! Measures what a template costs at the gate, over the store in memory:
+//! Measures what a template costs at the intake, over the store in memory:
 //! `cargo run --release -p postrider-dispatch --example template_bench`. Nothing is timed by the tests.
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot go on ends")]
 
@@ -8,7 +8,7 @@ use std::time::Instant;
 use postrider_channels::{NetworkPolicy, registry};
 use postrider_core::{Class, TenantId};
 use postrider_dispatch::template::{Shelf, Source, Template, Templates};
-use postrider_dispatch::{Gate, Limits, Policies, Policy, Submission};
+use postrider_dispatch::{Limits, MessageIntake, Policies, Policy, Submission};
 use postrider_store::{MemoryStore, SystemClock};
 
 const BATCHES: usize = 200;
@@ -30,7 +30,7 @@ const TEMPLATES: [(&str, &str); 2] = [
     ),
 ];
 
-fn gate() -> Gate {
+fn intake() -> MessageIntake {
     let clock = Arc::new(SystemClock);
     let mut shelf = Shelf::default();
     for (name, json) in TEMPLATES {
@@ -41,7 +41,7 @@ fn gate() -> Gate {
     templates.replace(shelf);
     let policies = Policies::new(Policy::new(Class::built_in(), Limits::default()));
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    Gate::new(
+    MessageIntake::new(
         store,
         registry::intakes_without_accounts(NetworkPolicy::default()),
         policies,
@@ -60,7 +60,7 @@ async fn main() {
         ("a mail with a loop, four texts", MAIL),
         ("plain content again", PLAIN),
     ] {
-        let gate = gate();
+        let intake = intake();
         let body = format!("{{{TO},{words}}}");
         let started = Instant::now();
         for _ in 0..BATCHES {
@@ -70,10 +70,10 @@ async fn main() {
                 traceparent: None,
             };
             let batch = (0..BATCH).map(|_| submission()).collect();
-            let answers = gate.admit(&tenant, batch).await;
+            let answers = intake.admit(&tenant, batch).await;
             assert!(answers.iter().all(Result::is_ok), "{:?}", answers[0]);
         }
         let each = started.elapsed().as_secs_f64() * 1e6 / (BATCHES * BATCH) as f64;
-        println!("{what:<32} {each:>6.2} µs per message at the gate");
+        println!("{what:<32} {each:>6.2} µs per message at the intake");
     }
 }

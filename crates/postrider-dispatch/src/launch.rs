@@ -388,7 +388,7 @@ fn conclude(
     finished: Finished,
     (after, blame): (Aftermath, Blame),
 ) -> bool {
-    let now = bench.clock.now_to_wait_from();
+    let now = bench.clock.now_rounded_up();
     let leased = &job.leased;
     let progress = Progress {
         attempts: leased.attempts + 1,

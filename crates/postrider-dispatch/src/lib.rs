@@ -1,4 +1,4 @@
-//! The runtime between the door and the providers: the gate that takes messages in, the dispatcher
+//! The runtime between the door and the providers: the intake that takes messages in, the dispatcher
 //! that leases and sends, the settler that writes down what became of it. Knows no provider, no
 //! store engine and no HTTP framework; decides nothing that [`postrider_core`] can decide.
 
@@ -6,7 +6,7 @@ mod blame;
 mod dispatcher;
 mod expiry;
 mod flow;
-pub mod gate;
+pub mod intake;
 pub mod lanes;
 mod launch;
 mod observer;
@@ -18,7 +18,7 @@ pub mod template;
 mod turn_away;
 
 pub use dispatcher::{Dispatcher, DispatcherConfig, Limits};
-pub use gate::{Gate, Refusal, Submission};
+pub use intake::{MessageIntake, Refusal, Submission};
 pub use lanes::{LaneEvent, Lanes};
 pub use observer::{NoObserver, Observer};
 pub use policies::{Capacities, Policies, Policy};

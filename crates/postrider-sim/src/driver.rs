@@ -125,13 +125,13 @@ impl<'a> Driver<'a> {
     /// A request on its own task, as a server would have it.
     fn submit(&self, letters: &[usize]) {
         let world = self.world.clone();
-        let gate = self.process.gate.clone();
+        let intake = self.process.intake.clone();
         let letters = letters.to_vec();
         let first = &world.plan.letters[letters[0]];
         let tenant = world.plan.tenants[first.tenant].name.clone();
         let request = letters.iter().map(|&index| self.write(&world.plan.letters[index])).collect();
         tokio::spawn(async move {
-            let answers = gate.admit(&tenant, request).await;
+            let answers = intake.admit(&tenant, request).await;
             world.with(|state| {
                 if state.dead {
                     return;

@@ -1,17 +1,17 @@
-//! Addresses of the simulated world as the gate reads them: `https://p3.sim/t17/a5`. Checks nothing
+//! Addresses of the simulated world as the intake reads them: `https://p3.sim/t17/a5`. Checks nothing
 //! else; the channels' own intakes have their own tests.
 
 use std::sync::Arc;
 
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelKind, FieldError, Intake, Target};
+use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target};
 
 pub(crate) struct SimIntake(pub ChannelKind);
 
 /// The two kinds of channel that the simulated world has; they differ by their limits.
 pub(crate) const KINDS: [ChannelKind; 2] = [ChannelKind::Webhook, ChannelKind::Webpush];
 
-impl Intake for SimIntake {
+impl ChannelIntake for SimIntake {
     fn kind(&self) -> ChannelKind {
         self.0
     }

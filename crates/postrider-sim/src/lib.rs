@@ -1,4 +1,4 @@
-//! Whole lives of Postrider over virtual time, drawn from seeds and judged by its invariants. The gate,
+//! Whole lives of Postrider over virtual time, drawn from seeds and judged by its invariants. The intake,
 //! the lanes, the dispatcher, the policy and the stores are the real ones; providers, clock and disk
 //! are simulated. Ships nothing: for tests and proofs only.
 

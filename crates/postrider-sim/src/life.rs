@@ -1,4 +1,4 @@
-//! One life of the process: the real gate, lanes and dispatcher on a runtime of their own, until the
+//! One life of the process: the real intake, lanes and dispatcher on a runtime of their own, until the
 //! driver says that it is over. What was running then is dropped where it stands.
 
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use postrider_core::ports::store::{Store, StoreError};
-use postrider_core::{Channel, Clock, DeadReason, DeliveryId, Intake, LaneKey, State};
+use postrider_core::{Channel, ChannelIntake, Clock, DeadReason, DeliveryId, LaneKey, State};
 use postrider_dispatch::{
-    Dispatcher, DispatcherConfig, Gate, LaneEvent, Lanes, Observer, Policies, Policy,
+    Dispatcher, DispatcherConfig, LaneEvent, Lanes, MessageIntake, Observer, Policies, Policy,
 };
 use tokio::runtime::Builder;
 
@@ -22,7 +22,7 @@ use crate::world::World;
 
 /// The parts of a running process that the driver works with.
 pub(crate) struct Process {
-    pub gate: Arc<Gate>,
+    pub intake: Arc<MessageIntake>,
     pub lanes: Arc<Lanes>,
     pub dispatcher: Dispatcher,
     pub store: Arc<dyn Store>,
@@ -62,8 +62,8 @@ fn start(world: &Arc<World>, home: &Arc<Home>) -> Result<Process> {
         u64::from(state.oracle.life)
     };
     let lanes = Lanes::new(policies.clone(), clock.clone(), plan.seed ^ life);
-    let intakes = KINDS.map(|kind| Arc::new(SimIntake(kind)) as Arc<dyn Intake>).to_vec();
-    let gate = Gate::new(store.clone(), intakes, policies, b"hash key", clock.clone());
+    let intakes = KINDS.map(|kind| Arc::new(SimIntake(kind)) as Arc<dyn ChannelIntake>).to_vec();
+    let intake = MessageIntake::new(store.clone(), intakes, policies, b"hash key", clock.clone());
     let channel = |kind| Arc::new(SimChannel { kind, world: world.clone() }) as Arc<dyn Channel>;
     let dispatcher = Dispatcher::start(DispatcherConfig {
         store: store.clone(),
@@ -73,7 +73,7 @@ fn start(world: &Arc<World>, home: &Arc<Home>) -> Result<Process> {
         observer: Arc::new(Ear(world.clone())),
         seed: plan.seed.wrapping_mul(31) ^ life,
     });
-    Ok(Process { gate: Arc::new(gate), lanes, dispatcher, store })
+    Ok(Process { intake: Arc::new(intake), lanes, dispatcher, store })
 }
 
 /// Hears what the dispatcher tells.

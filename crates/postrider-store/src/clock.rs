@@ -16,7 +16,7 @@ impl Clock for SystemClock {
         Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
-    fn now_to_wait_from(&self) -> Timestamp {
+    fn now_rounded_up(&self) -> Timestamp {
         self.now() + Duration::from_millis(1)
     }
 }
@@ -62,7 +62,7 @@ mod tests {
     fn a_wait_begins_no_earlier_than_the_present() {
         for _ in 0..1_000 {
             let present = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-            let from = SystemClock.now_to_wait_from();
+            let from = SystemClock.now_rounded_up();
             assert!(Duration::from_millis(from.0.unsigned_abs()) >= present);
         }
     }

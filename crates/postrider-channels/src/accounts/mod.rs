@@ -224,7 +224,7 @@ impl<C> Chosen<'_, C> {
         if attempt.resign && report.outcome == Outcome::ResignOnce {
             report.outcome = Outcome::Config;
         }
-        let now = self.accounts.clock.now_to_wait_from();
+        let now = self.accounts.clock.now_rounded_up();
         let turn = self.account.standing().report(
             &report.outcome,
             report.status,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::model::address::ApnsEnvironment;
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId, policy::ttl};
+use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target, TenantId, policy::ttl};
 use serde::Deserialize;
 
 use super::{Sender, render};
@@ -36,7 +36,7 @@ struct Device {
 const TOKEN_MAX: usize = 512;
 const TOPIC_MAX: usize = 255;
 
-impl Intake for ApnsIntake {
+impl ChannelIntake for ApnsIntake {
     fn kind(&self) -> ChannelKind {
         ChannelKind::Apns
     }

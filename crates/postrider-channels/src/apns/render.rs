@@ -1,5 +1,5 @@
 //! A notification as Apple takes it, from the common fields or from the caller's own `apns.payload`.
-//! Also what makes it one that Apple would never take: pure, so that the gate can ask.
+//! Also what makes it one that Apple would never take: pure, so that the intake can ask.
 
 use std::borrow::Cow;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider_core::model::content::{Content, raw_bytes};
-use postrider_core::{ChannelKind, FieldError, Intake, Target, model::json_fields};
+use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target, model::json_fields};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -33,7 +33,7 @@ struct Written {
     url: String,
 }
 
-impl Intake for ChatIntake {
+impl ChannelIntake for ChatIntake {
     fn kind(&self) -> ChannelKind {
         ChannelKind::Chat
     }

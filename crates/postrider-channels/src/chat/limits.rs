@@ -1,5 +1,5 @@
 //! What chat services refuse in a payload of the caller's own: nothing to show, or more than they take.
-//! Pure, so that the gate can ask. Knows the numbers that the services publish, and no markup.
+//! Pure, so that the intake can ask. Knows the numbers that the services publish, and no markup.
 
 use postrider_core::FieldError;
 use serde_json::Value;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
+use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target, TenantId};
 use serde::Deserialize;
 use url::Host;
 
@@ -42,7 +42,7 @@ struct Written {
     name: Option<String>,
 }
 
-impl Intake for EmailIntake {
+impl ChannelIntake for EmailIntake {
     fn kind(&self) -> ChannelKind {
         ChannelKind::Email
     }
@@ -143,7 +143,11 @@ impl EmailIntake {
 }
 
 /// A URL that can stand in `List-Unsubscribe`: https (RFC 8058), short, and no way out of its brackets.
-pub(super) fn check_unsubscribe(field: &str, url: &str, policy: NetworkPolicy) -> Result<(), FieldError> {
+pub(super) fn check_unsubscribe(
+    field: &str,
+    url: &str,
+    policy: NetworkPolicy,
+) -> Result<(), FieldError> {
     let allowed =
         "an https:// URL of at most 900 printable ASCII characters without < > , or blanks";
     if url.len() > UNSUBSCRIBE_MAX {

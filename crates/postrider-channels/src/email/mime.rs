@@ -10,7 +10,7 @@ use postrider_core::{DeliveryId, Timestamp};
 use super::body::Encoding;
 use super::header;
 
-/// A name, if there is one, and an address that was validated at the gate or in the configuration.
+/// A name, if there is one, and an address that was validated at the intake or in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mailbox<'a> {
     pub name: Option<&'a str>,

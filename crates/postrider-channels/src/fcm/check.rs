@@ -1,5 +1,5 @@
 //! What FCM HTTP v1 refuses in a message of the caller's own: unknown names, values of another type,
-//! times and priorities that do not exist. Pure, so that the gate can ask. Leaves what is inside of the
+//! times and priorities that do not exist. Pure, so that the intake can ask. Leaves what is inside of the
 //! platforms' notifications to Google, where names are added every year.
 
 use postrider_core::{FieldError, model::json_fields};

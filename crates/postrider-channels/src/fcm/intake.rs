@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::model::address::FcmDevice;
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
+use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target, TenantId};
 use serde::Deserialize;
 
 use super::{Project, render};
@@ -38,7 +38,7 @@ struct Device {
 const NAME_MIN: usize = 8;
 const NAME_MAX: usize = 4096;
 
-impl Intake for FcmIntake {
+impl ChannelIntake for FcmIntake {
     fn kind(&self) -> ChannelKind {
         ChannelKind::Fcm
     }

@@ -1,5 +1,5 @@
 //! A message as FCM takes it, from the common fields or from the caller's own `fcm.message`. Also what
-//! makes it one that FCM would never take: pure, so that the gate can ask.
+//! makes it one that FCM would never take: pure, so that the intake can ask.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelKind, FieldError, Intake, Target};
+use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target};
 use serde::Deserialize;
 
 use crate::address::{NetworkPolicy, check_url, origin, read, shown};
@@ -63,7 +63,7 @@ const REFERENCE_MAX: usize = 1024;
 const METHODS: &str =
     "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS or another token; not CONNECT or TRACE";
 
-impl Intake for HttpIntake {
+impl ChannelIntake for HttpIntake {
     fn kind(&self) -> ChannelKind {
         ChannelKind::Http
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelKind, FieldError, Intake, Target, TenantId};
+use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target, TenantId};
 use serde::Deserialize;
 
 use super::render;
@@ -30,7 +30,7 @@ struct Written {
     phone: String,
 }
 
-impl Intake for SmsIntake {
+impl ChannelIntake for SmsIntake {
     fn kind(&self) -> ChannelKind {
         ChannelKind::Sms
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelKind, FieldError, Intake, Target};
+use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target};
 use serde::Deserialize;
 
 use crate::address::{NetworkPolicy, check_url, origin, read};
@@ -33,7 +33,7 @@ struct Endpoint {
 
 const SECRETS_MAX: usize = 3;
 
-impl Intake for WebhookIntake {
+impl ChannelIntake for WebhookIntake {
     fn kind(&self) -> ChannelKind {
         ChannelKind::Webhook
     }

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postrider_core::model::content::Content;
 use postrider_core::model::json_fields::object;
-use postrider_core::{ChannelKind, FieldError, Intake, KeyId, Target};
+use postrider_core::{ChannelIntake, ChannelKind, FieldError, KeyId, Target};
 use serde::Deserialize;
 
 use super::{PLAINTEXT_MAX, plaintext_len};
@@ -64,7 +64,7 @@ const SHAPE: &str = "endpoint, keys {p256dh, auth}, and optionally vapid_key, en
                      contentEncoding, expirationTime";
 const ENCODING: &str = "aes128gcm";
 
-impl Intake for WebpushIntake {
+impl ChannelIntake for WebpushIntake {
     fn kind(&self) -> ChannelKind {
         ChannelKind::Webpush
     }

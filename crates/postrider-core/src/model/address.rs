@@ -71,7 +71,7 @@ impl fmt::Display for ChannelKind {
     }
 }
 
-/// A validated place to deliver to. Built by the gate only; what a store gives back was validated
+/// A validated place to deliver to. Built by the intake only; what a store gives back was validated
 /// when it went in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "channel", rename_all = "lowercase")]

@@ -83,6 +83,6 @@ pub struct Message {
     /// The TTL that `expires_at` was made from; 0 means "now or never".
     pub ttl_s: u32,
     pub envelope: Envelope,
-    /// The content as JSON text, as validated at the gate ([`crate::model::content::Content`]).
+    /// The content as JSON text, as validated at the intake ([`crate::model::content::Content`]).
     pub content: Arc<str>,
 }

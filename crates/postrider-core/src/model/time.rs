@@ -87,7 +87,7 @@ pub trait Clock: Send + Sync + 'static {
 
     /// The present as the start of a wait, rounded up where the clock knows more than a timestamp says:
     /// who is asked to wait two seconds must not come after 1.9995.
-    fn now_to_wait_from(&self) -> Timestamp {
+    fn now_rounded_up(&self) -> Timestamp {
         self.now()
     }
 

@@ -1,4 +1,4 @@
-//! The ports that every channel implements: [`Intake`] at the gate, [`Channel`] at dispatch.
+//! The ports that every channel implements: [`ChannelIntake`] at the intake, [`Channel`] at dispatch.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl FieldError {
 
 /// What a channel knows about addresses and content before anything is queued. Pure: resolves no
 /// name and opens no connection.
-pub trait Intake: Send + Sync {
+pub trait ChannelIntake: Send + Sync {
     fn kind(&self) -> ChannelKind;
 
     /// Whether anything is configured to send this tenant's messages with.

@@ -149,7 +149,7 @@ impl Lanes {
 
     /// The end of a call, with what it taught if there was an answer.
     pub(crate) fn ended(&self, ticket: &Ticket, lesson: Option<Lesson>) -> Aftermath {
-        let now = self.clock.now_to_wait_from();
+        let now = self.clock.now_rounded_up();
         let (origin, tenant) = (&ticket.origin, &ticket.lane.tenant);
         let after = match &lesson {
             Some(lesson) => origin.learn(tenant, lesson, ticket.epochs, now, self.roll.next()),

@@ -1,8 +1,8 @@
-//! Templates: content written once with variables, in several languages, and rendered at the gate into
+//! Templates: content written once with variables, in several languages, and rendered at the intake into
 //! the plain content that a message is stored with. Channels, stores and retries never see one.
 //!
 //! What a template can do is bounded by what it may say ([`guard`]), by steps, by bytes of work and by
-//! bytes of output: whoever may write one cannot hang or bloat the gate. Nothing is loaded from disk.
+//! bytes of output: whoever may write one cannot hang or bloat the intake. Nothing is loaded from disk.
 
 mod content;
 mod engine;

@@ -25,7 +25,7 @@ fn webhook(key: Option<&str>) -> Submission {
 }
 
 async fn admit(world: &World, tenant: &str) -> Result<Admission, Refusal> {
-    let answers = world.gate.admit(&TenantId::new(tenant), vec![webhook(None)]).await;
+    let answers = world.intake.admit(&TenantId::new(tenant), vec![webhook(None)]).await;
     answers.into_iter().next().unwrap()
 }
 
@@ -65,7 +65,7 @@ async fn bytes_count_too() {
 async fn a_batch_is_taken_as_far_as_there_is_room() {
     let world = world(deliveries(0), deliveries(3));
     let batch = (0..5).map(|_| webhook(None)).collect();
-    let answers = world.gate.admit(&world.tenant, batch).await;
+    let answers = world.intake.admit(&world.tenant, batch).await;
     let taken: Vec<_> = answers.iter().map(Result::is_ok).collect();
     assert_eq!(taken, [true, true, true, false, false]);
     assert_eq!(world.store.load(Some(&world.tenant)).deliveries, 3);
@@ -77,24 +77,25 @@ async fn a_message_for_many_is_taken_whole_or_not_at_all() {
     for n in 0..3 {
         let json =
             format!(r#"{{"channel":"webhook","url":"https://hooks.example/{n}","recipient":"u"}}"#);
-        let address = world.gate.check_address(&world.tenant, json.as_bytes()).unwrap();
+        let address = world.intake.check_address(&world.tenant, json.as_bytes()).unwrap();
         world.store.put_address(address).await.unwrap();
     }
     let to_all = || Submission { body: r#"{"to":{"recipient":"u"}}"#.into(), ..webhook(None) };
-    let answers = world.gate.admit(&world.tenant, vec![to_all(), to_all(), webhook(None)]).await;
+    let answers = world.intake.admit(&world.tenant, vec![to_all(), to_all(), webhook(None)]).await;
     let taken: Vec<_> = answers.iter().map(Result::is_ok).collect();
     assert_eq!(taken, [true, false, true], "one place is left for what fits");
     assert_eq!(world.store.load(None).deliveries, 4);
     world.bound(Capacities { tenant: deliveries(2), ..Capacities::default() });
-    let never = world.gate.admit(&world.tenant, vec![to_all()]).await.remove(0).unwrap_err();
+    let never = world.intake.admit(&world.tenant, vec![to_all()]).await.remove(0).unwrap_err();
     assert_eq!((never.status, never.retry_after_s), (422, None), "waiting would not help");
 }
 
 #[tokio::test]
 async fn a_repeat_is_answered_although_there_is_no_room() {
     let world = world(deliveries(0), deliveries(1));
-    let send =
-        async |key: &str| world.gate.admit(&world.tenant, vec![webhook(Some(key))]).await.remove(0);
+    let send = async |key: &str| {
+        world.intake.admit(&world.tenant, vec![webhook(Some(key))]).await.remove(0)
+    };
     let first = send("one").await.unwrap();
     assert_eq!(send("two").await.unwrap_err().status, 429);
     let Admission::Accepted { message, deliveries } = first else { panic!("{first:?}") };
@@ -105,19 +106,19 @@ async fn a_repeat_is_answered_although_there_is_no_room() {
 async fn a_repeat_is_answered_although_its_address_is_gone() {
     let world = World::new(vec![]);
     let json = br#"{"channel":"webhook","url":"https://hooks.example/a"}"#;
-    let address = world.gate.check_address(&world.tenant, json).unwrap();
+    let address = world.intake.check_address(&world.tenant, json).unwrap();
     let (address, _) = world.store.put_address(address).await.unwrap();
     let body = format!(r#"{{"to":{{"address":"{}"}}}}"#, address.id);
     let send = async |key: &str| {
         let submission = Submission { body: body.clone().into(), ..webhook(Some(key)) };
-        world.gate.admit(&world.tenant, vec![submission]).await.remove(0)
+        world.intake.admit(&world.tenant, vec![submission]).await.remove(0)
     };
     let Ok(Admission::Accepted { message, deliveries }) = send("one").await else { panic!() };
     world.store.delete_address(&world.tenant, address.id).await.unwrap();
     assert_eq!(send("one").await.unwrap(), Admission::Duplicate { message, deliveries });
     assert_eq!(send("two").await.unwrap_err().status, 422);
     let other = Submission { body: r#"{"to":{"recipient":"u"}}"#.into(), ..webhook(Some("one")) };
-    let conflict = world.gate.admit(&world.tenant, vec![other]).await.remove(0);
+    let conflict = world.intake.admit(&world.tenant, vec![other]).await.remove(0);
     assert_eq!(conflict.unwrap_err().status, 409);
 }
 
@@ -134,7 +135,7 @@ async fn callers_at_the_same_time_do_not_overshoot_together() {
 async fn room_comes_back_with_what_is_sent_and_the_wait_follows_the_pace() {
     let mut world = world(deliveries(0), deliveries(100));
     let batch = (0..100).map(|_| webhook(None)).collect();
-    assert!(world.gate.admit(&world.tenant, batch).await.iter().all(Result::is_ok));
+    assert!(world.intake.admit(&world.tenant, batch).await.iter().all(Result::is_ok));
     let nothing_drains = loop {
         world.clock.advance(Duration::from_secs(1));
         let full = admit(&world, "acme").await.unwrap_err();

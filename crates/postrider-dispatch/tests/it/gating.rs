@@ -1,4 +1,4 @@
-//! What the gate takes, and what it answers to the rest.
+//! What the intake takes, and what it answers to the rest.
 
 use postrider_core::ports::store::{Admission, Registry};
 use postrider_dispatch::{Refusal, Submission};
@@ -11,7 +11,7 @@ async fn admit(world: &World, bodies: &[&str]) -> Vec<Result<Admission, Refusal>
         idempotency_key: None,
         traceparent: None,
     };
-    world.gate.admit(&world.tenant, bodies.iter().map(submit).collect()).await
+    world.intake.admit(&world.tenant, bodies.iter().map(submit).collect()).await
 }
 
 async fn refusal(body: &str) -> Refusal {
@@ -59,7 +59,7 @@ async fn keys_belong_to_their_tenant() {
     let other = postrider_core::TenantId::new("other");
     let submission = Submission { body: body.into(), idempotency_key: None, traceparent: None };
     assert!(matches!(
-        world.gate.admit(&other, vec![submission]).await[0],
+        world.intake.admit(&other, vec![submission]).await[0],
         Ok(Admission::Accepted { .. })
     ));
 }
@@ -146,7 +146,7 @@ async fn an_endpoint_never_appears_in_a_refusal() {
 async fn a_recipient_named_twice_is_told_once() {
     let world = World::new(vec![]);
     let address = r#"{"channel":"webhook","url":"https://hooks.example/a","recipient":"ann"}"#;
-    let address = world.gate.check_address(&world.tenant, address.as_bytes()).unwrap();
+    let address = world.intake.check_address(&world.tenant, address.as_bytes()).unwrap();
     world.store.put_address(address).await.unwrap();
     let answers = admit(&world, &[r#"{"to":{"recipients":["ann","ann","\u0061nn"]}}"#]).await;
     let Ok(Admission::Accepted { deliveries, .. }) = &answers[0] else { panic!("{answers:?}") };
@@ -166,7 +166,7 @@ async fn a_campaign_to_the_same_recipients_is_a_repeat_in_any_order_and_with_new
     let world = World::new(vec![]);
     let register = async |who: &str, url: &str| {
         let json = format!(r#"{{"channel":"webhook","url":"{url}","recipient":"{who}"}}"#);
-        let address = world.gate.check_address(&world.tenant, json.as_bytes()).unwrap();
+        let address = world.intake.check_address(&world.tenant, json.as_bytes()).unwrap();
         world.store.put_address(address).await.unwrap();
     };
     register("ann", "https://hooks.example/a").await;

@@ -1,4 +1,4 @@
-//! Promises of gate and dispatcher, kept over the reference store and scripted channels.
+//! Promises of intake and dispatcher, kept over the reference store and scripted channels.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod capacity;

@@ -13,8 +13,8 @@ use postrider_core::{
 };
 use postrider_dispatch::lanes::Order;
 use postrider_dispatch::{
-    Capacities, Dispatcher, DispatcherConfig, Gate, Lanes, Limits, Observer, Policies, Policy,
-    Submission,
+    Capacities, Dispatcher, DispatcherConfig, Lanes, Limits, MessageIntake, Observer, Policies,
+    Policy, Submission,
 };
 use postrider_store::{ManualClock, MemoryStore};
 use tokio::sync::{Notify, mpsc};
@@ -126,7 +126,7 @@ pub(crate) fn order() -> Order {
 pub(crate) struct World {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) clock: Arc<ManualClock>,
-    pub(crate) gate: Gate,
+    pub(crate) intake: MessageIntake,
     pub(crate) channel: Arc<Scripted>,
     pub(crate) tenant: TenantId,
     events: mpsc::UnboundedReceiver<Event>,
@@ -137,9 +137,13 @@ pub(crate) struct World {
     policies: Arc<Policies>,
 }
 
-fn gate(store: &Arc<MemoryStore>, policies: &Arc<Policies>, clock: &Arc<ManualClock>) -> Gate {
+fn intake(
+    store: &Arc<MemoryStore>,
+    policies: &Arc<Policies>,
+    clock: &Arc<ManualClock>,
+) -> MessageIntake {
     let policy = NetworkPolicy::default();
-    Gate::new(
+    MessageIntake::new(
         store.clone(),
         registry::intakes_without_accounts(policy),
         policies.clone(),
@@ -154,7 +158,7 @@ impl World {
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let classes = Class::built_in();
         let policies = Policies::new(Policy::new(classes.clone(), Limits::default()));
-        let gate = gate(&store, &policies, &clock);
+        let intake = intake(&store, &policies, &clock);
         let channel =
             Arc::new(Scripted { script: Mutex::new(script.into()), ..Scripted::default() });
         let (ear, events) = mpsc::unbounded_channel();
@@ -162,7 +166,7 @@ impl World {
         Self {
             store,
             clock,
-            gate,
+            intake,
             channel,
             tenant: TenantId::new("acme"),
             events,
@@ -231,7 +235,7 @@ impl World {
     pub(crate) async fn submit(&self, json: &str) -> DeliveryId {
         let body = json.to_owned().into();
         let submission = Submission { body, idempotency_key: None, traceparent: None };
-        match self.gate.admit(&self.tenant, vec![submission]).await.pop().unwrap() {
+        match self.intake.admit(&self.tenant, vec![submission]).await.pop().unwrap() {
             Ok(Admission::Accepted { deliveries, .. }) => deliveries[0],
             other => panic!("not accepted: {other:?}"),
         }

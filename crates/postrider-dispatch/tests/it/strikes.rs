@@ -41,7 +41,7 @@ async fn strikes(world: &World) -> Vec<Strike> {
 
 async fn register(world: &World) -> Address {
     let body = br#"{"channel":"webhook","url":"https://hooks.example/a"}"#;
-    let new: NewAddress = world.gate.check_address(&world.tenant, body).unwrap();
+    let new: NewAddress = world.intake.check_address(&world.tenant, body).unwrap();
     world.store.put_address(new).await.unwrap().0
 }
 

@@ -1,4 +1,4 @@
-//! Messages that name a template, at the gate.
+//! Messages that name a template, at the intake.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl House {
     fn new() -> Self {
         let templates = Arc::new(Templates::default());
         let mut world = World::new(vec![]);
-        world.gate = world.gate.with_templates(templates.clone());
+        world.intake = world.intake.with_templates(templates.clone());
         Self { world, templates }
     }
 
@@ -38,7 +38,7 @@ impl House {
             idempotency_key: None,
             traceparent: None,
         };
-        self.world.gate.admit(&self.world.tenant, vec![submission]).await.pop().unwrap()
+        self.world.intake.admit(&self.world.tenant, vec![submission]).await.pop().unwrap()
     }
 
     /// The stored content of what was accepted.

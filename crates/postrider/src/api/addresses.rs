@@ -37,7 +37,7 @@ pub(crate) async fn create(
     RawJson(body): RawJson,
 ) -> ApiResult<Response> {
     app.signing.ensure(&access.tenant).await?;
-    let mut new = app.gate.check_address(&access.tenant, &body)?;
+    let mut new = app.intake.check_address(&access.tenant, &body)?;
     // A push service binds a subscription to the key that it was made with: remember which.
     if let Target::Webpush { vapid_key, .. } = &mut new.target
         && vapid_key.is_none()

@@ -135,7 +135,7 @@ pub(crate) async fn discard(
     Ok(Json(DiscardResponse { discarded }))
 }
 
-/// As strict as the gate: a policy without waits or without an end would never leave a provider alone.
+/// As strict as the intake: a policy without waits or without an end would never leave a provider alone.
 fn check_retry(policy: Option<&RetryPolicy>) -> ApiResult<()> {
     let Some(Err(errors)) = policy.map(RetryPolicy::validate) else { return Ok(()) };
     let below = |mut e: postrider_dispatch::FieldError| {

@@ -45,9 +45,9 @@ pub(crate) async fn accept(
         traceparent: traceparent.map(str::to_owned),
     };
     app.signing.ensure(&access.tenant).await?;
-    let mut answers = app.gate.admit(&access.tenant, vec![submission]).await;
+    let mut answers = app.intake.admit(&access.tenant, vec![submission]).await;
     let answer = answers.pop().ok_or_else(|| {
-        Problem::new(500, "internal", "The gate gave no answer", "please report this")
+        Problem::new(500, "internal", "The intake gave no answer", "please report this")
     })?;
     app.metrics.admitted(&answer);
     let admission = answer?;

@@ -1,5 +1,5 @@
 //! The HTTP API: routes, rights, bodies in and out. Every decision about a message is made behind
-//! it, by the gate and the store.
+//! it, by the intake and the store.
 
 mod accounts;
 mod addresses;
@@ -39,7 +39,7 @@ use postrider_channels::pool::Pool;
 use postrider_core::ports::store::Store;
 use postrider_core::{Clock, Timestamp};
 use postrider_dispatch::lanes::Order;
-use postrider_dispatch::{Gate, Lanes};
+use postrider_dispatch::{Lanes, MessageIntake};
 use tokio::sync::watch;
 
 use crate::config::Config;
@@ -56,7 +56,7 @@ pub struct ApiParts {
     pub operator: OperatorActions,
     pub templates: Arc<TemplateStore>,
     pub store: Arc<dyn Store>,
-    pub gate: Arc<Gate>,
+    pub intake: Arc<MessageIntake>,
     pub lanes: Arc<Lanes>,
     pub clock: Arc<dyn Clock>,
     pub keys: ApiKeys,

@@ -147,7 +147,7 @@ impl Config {
         self.named.contains(path) || self.named.iter().any(below)
     }
 
-    /// The classes, ready for the gate and the dispatcher.
+    /// The classes, ready for the intake and the dispatcher.
     pub fn class_list(&self) -> Vec<Class> {
         self.classes.values().cloned().collect()
     }

@@ -84,7 +84,7 @@ impl TemplateStore {
         Ok(store)
     }
 
-    /// Where the gate finds them.
+    /// Where the intake finds them.
     pub fn templates(&self) -> Arc<Templates> {
         self.templates.clone()
     }

@@ -1,4 +1,4 @@
-//! E-mail, text messages and chat messages: their accounts, what the gate knows about them and the
+//! E-mail, text messages and chat messages: their accounts, what the intake knows about them and the
 //! channels that send them, made from the configuration.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use postrider_channels::chat::ChatIntake;
 use postrider_channels::email::{EmailAccount, EmailIntake, EmailSettings};
 use postrider_channels::sms::{SmsAccount, SmsIntake, SmsSettings};
 use postrider_channels::{ChatChannel, EmailChannel, NetworkPolicy, Pool, SmsChannel, Wiring};
-use postrider_core::{Channel, ChannelKind, Clock, Intake, TenantId};
+use postrider_core::{Channel, ChannelIntake, ChannelKind, Clock, TenantId};
 
 use crate::config::{Config, accounts};
 
@@ -39,7 +39,11 @@ impl Mailing {
         })
     }
 
-    pub(crate) fn intakes(&self, config: &Config, policy: NetworkPolicy) -> Vec<Arc<dyn Intake>> {
+    pub(crate) fn intakes(
+        &self,
+        config: &Config,
+        policy: NetworkPolicy,
+    ) -> Vec<Arc<dyn ChannelIntake>> {
         let international = self.email.iter().any(|a| a.settings.carrier.is_international());
         vec![
             Arc::new(EmailIntake::new(policy, serves(&self.email), international)),

@@ -1,4 +1,4 @@
-//! A whole server: store, keys, gate, dispatcher and API put together, and taken apart in order.
+//! A whole server: store, keys, intake, dispatcher and API put together, and taken apart in order.
 
 mod listen;
 mod mailing;
@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use postrider_channels::Tables;
 use postrider_core::Clock;
 use postrider_core::ports::store::Store;
-use postrider_dispatch::{Dispatcher, DispatcherConfig, Gate, Lanes, Policies};
+use postrider_dispatch::{Dispatcher, DispatcherConfig, Lanes, MessageIntake, Policies};
 use postrider_store::SystemClock;
 use tokio::task::JoinHandle;
 
@@ -97,7 +97,7 @@ async fn start_all(
     let watch = Arc::new(Watch::new(patients, wiring(config.fcm.timeout_s)));
     let policies = Policies::new(parts::policy(&config));
     let templates = Arc::new(TemplateStore::load(store.clone(), &config).await?);
-    let gate = Gate::new(
+    let intake = MessageIntake::new(
         store.clone(),
         parts::intakes(&config, &mailing, &pushing),
         policies.clone(),
@@ -119,7 +119,7 @@ async fn start_all(
         operator: OperatorActions::restore(store.clone(), lanes.clone()).await?,
         templates,
         store: store.clone(),
-        gate: Arc::new(gate),
+        intake: Arc::new(intake),
         lanes: lanes.clone(),
         clock: clock.clone(),
         keys,

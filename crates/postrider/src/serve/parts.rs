@@ -13,7 +13,7 @@ use postrider_channels::{NetworkPolicy, registry};
 use postrider_core::policy::classify::Table;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::ports::store::Store;
-use postrider_core::{Channel, ChannelKind, Clock, Intake, TenantId};
+use postrider_core::{Channel, ChannelIntake, ChannelKind, Clock, TenantId};
 use postrider_dispatch::{Limits, Policy};
 use postrider_store::{EmbeddedStore, MemoryStore, Options};
 
@@ -59,7 +59,7 @@ pub(super) fn intakes(
     config: &Config,
     mailing: &Mailing,
     pushing: &Pushing,
-) -> Vec<Arc<dyn Intake>> {
+) -> Vec<Arc<dyn ChannelIntake>> {
     let policy = NetworkPolicy {
         allow_private_targets: config.network.allow_private_targets,
         allow_plain_http: config.network.allow_plain_http,

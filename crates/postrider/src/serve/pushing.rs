@@ -1,4 +1,4 @@
-//! FCM and APNs: their accounts, what the gate knows about them and the channels that send, made from
+//! FCM and APNs: their accounts, what the intake knows about them and the channels that send, made from
 //! the configuration.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use postrider_channels::accounts::health::AccountHealth;
 use postrider_channels::apns::ApnsIntake;
 use postrider_channels::fcm::FcmIntake;
 use postrider_channels::{ApnsChannel, FcmChannel, Wiring};
-use postrider_core::{Channel, ChannelKind, Intake};
+use postrider_core::{Channel, ChannelIntake, ChannelKind};
 
 use crate::config::{Config, accounts};
 
@@ -34,7 +34,7 @@ impl Pushing {
         Ok(Self { fcm: Arc::new(fcm), apns: Arc::new(apns) })
     }
 
-    pub(crate) fn intakes(&self) -> Vec<Arc<dyn Intake>> {
+    pub(crate) fn intakes(&self) -> Vec<Arc<dyn ChannelIntake>> {
         vec![
             Arc::new(FcmIntake::new(self.fcm.accounts().clone())),
             Arc::new(ApnsIntake::new(self.apns.accounts().clone())),

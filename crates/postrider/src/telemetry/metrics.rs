@@ -97,7 +97,7 @@ impl Metrics {
     fn register(&mut self) {
         let registry = &mut self.registry;
         registry.register("messages", "Messages taken in", self.messages.clone());
-        registry.register("refused", "Messages refused at the gate", self.refused.clone());
+        registry.register("refused", "Messages refused at the intake", self.refused.clone());
         registry.register("attempts", "Calls to providers", self.attempts.clone());
         registry.register("finished", "Deliveries that became final", self.finished.clone());
         registry.register(
@@ -154,7 +154,7 @@ impl Metrics {
         }
     }
 
-    /// Counts one answer of the gate.
+    /// Counts one answer of the intake.
     pub fn admitted(&self, answer: &Result<Admission, Refusal>) {
         let (family, label, total) = match answer {
             Ok(Admission::Accepted { .. }) => (&self.messages, "accepted", &self.totals.accepted),

@@ -28,7 +28,7 @@ pub struct DedupKey {
     pub window: Duration,
 }
 
-/// A message as it comes from the gate. The store gives it its id and its times.
+/// A message as it comes from the intake. The store gives it its id and its times.
 #[derive(Debug, Clone)]
 pub struct NewMessage {
     pub tenant: TenantId,

@@ -163,8 +163,8 @@ async fn admit(app: SharedState, tenant: TenantId, first: u64, group: Vec<BatchL
         }
         BatchLine::TooLong => None,
     });
-    let gate = Arc::clone(&app.gate);
-    let mut answers = gate.admit(&tenant, submissions.collect()).await.into_iter();
+    let intake = Arc::clone(&app.intake);
+    let mut answers = intake.admit(&tenant, submissions.collect()).await.into_iter();
     let mut text = Vec::with_capacity(too_long.len() * 160);
     for (index, too_long) in (first..).zip(too_long) {
         if too_long {

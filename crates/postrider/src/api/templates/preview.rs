@@ -91,7 +91,7 @@ pub(crate) struct ChannelPreview {
     pub channel: &'static str,
     /// Whether the tenant can send by it; where not, nothing but the looks was checked.
     pub configured: bool,
-    /// Why the gate would refuse it.
+    /// Why the intake would refuse it.
     pub errors: Vec<FieldProblem>,
     /// By part: `subject`, `text` and `html` of a mail; `text`, `encoding` and `segments` of a text message;
     /// `payload`, `message` or `body` of the others.
@@ -164,7 +164,7 @@ fn look(
     })
 }
 
-/// What the gate would check of a message before its template.
+/// What the intake would check of a message before its template.
 fn check(asked: &PreviewRequest, own: &str) -> ApiResult<()> {
     let size = serde_json::to_string(&asked.variables).map_or(usize::MAX, |text| text.len());
     if size > VARIABLES_MAX {
@@ -192,7 +192,7 @@ fn channel(
     kind: ChannelKind,
     content: &Content<'_>,
 ) -> ChannelPreview {
-    let checked = app.gate.check(tenant, kind, content);
+    let checked = app.intake.check(tenant, kind, content);
     let configured = checked.is_some();
     let errors = checked.and_then(Result::err).unwrap_or_default();
     let errors = errors.into_iter().map(Into::into).collect();

@@ -158,7 +158,7 @@ impl Breaker {
 }
 
 impl Capacity {
-    /// For the gate, with what single tenants may.
+    /// For the intake, with what single tenants may.
     pub(crate) fn bounds(&self, tenants: &BTreeMap<String, Tenant>) -> Capacities {
         let bound = |deliveries_max, bytes_max| Bound { deliveries_max, bytes_max };
         let own = |(name, tenant): (&String, &Tenant)| {

@@ -1,4 +1,4 @@
-//! Bad input on every channel, by the real API: refused at the gate, with the field, what was found and
+//! Bad input on every channel, by the real API: refused at the intake, with the field, what was found and
 //! what is allowed; the same alone, in a batch and for the registry; nothing stored; no secret repeated.
 
 mod device;

@@ -7,9 +7,9 @@ use postrider_core::ports::store::{Alternative, NewDelivery};
 use postrider_core::{AddressId, Class, Target, TenantId};
 
 use super::request::{Place, shorten};
-use super::{Gate, Refusal, below};
+use super::{MessageIntake, Refusal, below};
 
-impl Gate {
+impl MessageIntake {
     /// A delivery to one address; `field` is what errors call it.
     pub(super) async fn place(
         &self,

@@ -19,8 +19,8 @@ use postrider_core::model::content::Content;
 use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{NewAddress, NewDelivery, NewMessage, Store};
 use postrider_core::{
-    Address, AddressHash, AddressStatus, ChannelKind, Class, Clock, FieldError, Intake, LaneKey,
-    Target, TenantId, model::json_fields,
+    Address, AddressHash, AddressStatus, ChannelIntake, ChannelKind, Class, Clock, FieldError,
+    LaneKey, Target, TenantId, model::json_fields,
 };
 use serde::Deserialize;
 
@@ -32,7 +32,7 @@ pub use refusal::Refusal;
 use request::{Audience, Request, shorten};
 use room::Room;
 
-/// The most addresses that one message is expanded to at the gate.
+/// The most addresses that one message is expanded to at the intake.
 const ADDRESSES_MAX: usize = 10_000;
 const LANES_CACHED_MAX: usize = 10_000;
 const LINK_MAX: usize = 2_048;
@@ -48,9 +48,9 @@ pub struct Submission {
     pub traceparent: Option<String>,
 }
 
-pub struct Gate {
+pub struct MessageIntake {
     store: Arc<dyn Store>,
-    intakes: HashMap<ChannelKind, Arc<dyn Intake>>,
+    intakes: HashMap<ChannelKind, Arc<dyn ChannelIntake>>,
     policies: Arc<Policies>,
     hash_key: hmac::Key,
     clock: Arc<dyn Clock>,
@@ -59,11 +59,11 @@ pub struct Gate {
     templates: Arc<Templates>,
 }
 
-impl Gate {
+impl MessageIntake {
     /// `hash_key` turns endpoints into what may be remembered of them.
     pub fn new(
         store: Arc<dyn Store>,
-        intakes: Vec<Arc<dyn Intake>>,
+        intakes: Vec<Arc<dyn ChannelIntake>>,
         policies: Arc<Policies>,
         hash_key: &[u8],
         clock: Arc<dyn Clock>,
@@ -255,7 +255,7 @@ impl Gate {
         }
     }
 
-    fn intake(&self, tenant: &TenantId, kind: ChannelKind) -> Option<&Arc<dyn Intake>> {
+    fn intake(&self, tenant: &TenantId, kind: ChannelKind) -> Option<&Arc<dyn ChannelIntake>> {
         self.intakes.get(&kind).filter(|intake| intake.serves(tenant))
     }
 

@@ -1,11 +1,11 @@
-//! A batch at the gate: each message checked, room taken, made durable, answered. What cannot be taken
+//! A batch at the intake: each message checked, room taken, made durable, answered. What cannot be taken
 //! may still be a repeat, and a repeat gets its first answer whatever has changed since.
 
 use postrider_core::TenantId;
 use postrider_core::ports::store::{Admission, DedupKey, Load, NewMessage, StoreResult};
 
 use super::refusal::Refusal;
-use super::{Gate, Submission};
+use super::{MessageIntake, Submission};
 
 /// What a store keeps of an address beside the place itself, roughly.
 const ADDRESS_BYTES: usize = 96;
@@ -22,7 +22,7 @@ impl From<Refusal> for Refused {
     }
 }
 
-impl Gate {
+impl MessageIntake {
     /// Takes a batch in. One answer each, in order; what is accepted is durable.
     pub async fn admit(
         &self,

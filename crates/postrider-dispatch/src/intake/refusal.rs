@@ -1,4 +1,4 @@
-//! Why the gate did not take a message: precise enough to become a problem-details answer.
+//! Why the intake did not take a message: precise enough to become a problem-details answer.
 
 use std::time::Duration;
 

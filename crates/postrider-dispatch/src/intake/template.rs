@@ -1,5 +1,5 @@
 //! A message that names a template: its content is rendered here, once, so that everything behind the
-//! gate sees plain words, and every retry says the same.
+//! intake sees plain words, and every retry says the same.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
 use super::request::{Request, shorten};
-use super::{Gate, parse_content};
+use super::{MessageIntake, parse_content};
 use crate::template::{Call, Templates, VARIABLES_MAX};
 
 const ALLOWED: &str =
@@ -41,8 +41,8 @@ impl<'a> Wish<'a> {
     }
 }
 
-impl Gate {
-    /// The same gate, with templates.
+impl MessageIntake {
+    /// The same intake, with templates.
     pub fn with_templates(self, templates: Arc<Templates>) -> Self {
         Self { templates, ..self }
     }
