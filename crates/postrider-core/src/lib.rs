@@ -8,12 +8,12 @@ pub mod ports;
 
 pub use model::address::{Address, AddressHash, AddressStatus, ChannelKind, Target};
 pub use model::class::Class;
-pub use model::decision::Decision;
+pub use model::decision::{Decision, DecisionKind};
 pub use model::delivery::{AttemptRecord, DeadReason, Delivery, State};
 pub use model::id::{AddressId, DeliveryId, IdSource, KeyId, MessageId};
 pub use model::lane::{Gate, LaneId, LaneKey, LaneState};
 pub use model::message::{Message, TenantId};
-pub use model::outcome::{Outcome, Report, Scope};
+pub use model::outcome::{Outcome, OutcomeKind, Report, Scope};
 pub use model::time::{Clock, Timestamp};
 pub use policy::signal::Signal;
 pub use policy::strikes::{Strike, StrikeKind};

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use postrider_core::model::decision::Decision;
+use postrider_core::model::decision::{Decision, DecisionKind};
 use postrider_core::model::message::Envelope;
+use postrider_core::model::outcome::OutcomeKind;
 use postrider_core::ports::store::{
     DedupKey, Learned, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
 };
@@ -204,8 +205,8 @@ fn record(number: u32) -> AttemptRecord {
         number,
         at: Timestamp(1_794_722_400_123),
         latency_ms: 12,
-        outcome: "accepted".into(),
-        decision: "done".into(),
+        outcome: OutcomeKind::Accepted,
+        decision: DecisionKind::Done,
         status: Some(201),
         code: None,
         detail: None,

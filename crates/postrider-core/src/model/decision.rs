@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use crate::model::delivery::{DeadReason, State};
+use serde::{Deserialize, Serialize};
+
+use crate::model::delivery::{DeadReason, State, names};
 
 /// What happens to a leased delivery next. A store writes it down and ends the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,22 +39,44 @@ pub enum Decision {
     Release,
 }
 
+names! {
+    /// A decision without its details, as records name it.
+    DecisionKind {
+        Done = "done",
+        Expire = "expire",
+        Cancel = "cancel",
+        Drop = "drop",
+        AddressGone = "address_gone",
+        MarkGone = "mark_gone",
+        DeadLetter = "dead_letter",
+        Retry = "retry",
+        Park = "park",
+        Again = "again",
+        FallBack = "fall_back",
+        Release = "release",
+    }
+}
+
 impl Decision {
-    pub fn name(&self) -> &'static str {
+    pub fn kind(&self) -> DecisionKind {
         match self {
-            Self::Done => "done",
-            Self::Expire => "expire",
-            Self::Cancel => "cancel",
-            Self::Drop => "drop",
-            Self::AddressGone => "address_gone",
-            Self::MarkGone => "mark_gone",
-            Self::DeadLetter(_) => "dead_letter",
-            Self::Retry { .. } => "retry",
-            Self::Park { .. } => "park",
-            Self::Again { .. } => "again",
-            Self::FallBack => "fall_back",
-            Self::Release => "release",
+            Self::Done => DecisionKind::Done,
+            Self::Expire => DecisionKind::Expire,
+            Self::Cancel => DecisionKind::Cancel,
+            Self::Drop => DecisionKind::Drop,
+            Self::AddressGone => DecisionKind::AddressGone,
+            Self::MarkGone => DecisionKind::MarkGone,
+            Self::DeadLetter(_) => DecisionKind::DeadLetter,
+            Self::Retry { .. } => DecisionKind::Retry,
+            Self::Park { .. } => DecisionKind::Park,
+            Self::Again { .. } => DecisionKind::Again,
+            Self::FallBack => DecisionKind::FallBack,
+            Self::Release => DecisionKind::Release,
         }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.kind().name()
     }
 
     /// The state in which the delivery ends, if this ends it.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::model::address::{AddressHash, ChannelKind};
+use crate::model::decision::DecisionKind;
 use crate::model::id::{AddressId, DeliveryId, KeyId, MessageId};
 use crate::model::message::TenantId;
+use crate::model::outcome::OutcomeKind;
 use crate::model::time::Timestamp;
 use crate::policy::strikes::StrikeKind;
 
@@ -115,10 +117,8 @@ pub struct AttemptRecord {
     pub number: u32,
     pub at: Timestamp,
     pub latency_ms: u32,
-    /// An [`crate::Outcome`] by name.
-    pub outcome: Arc<str>,
-    /// A [`crate::model::decision::Decision`] by name.
-    pub decision: Arc<str>,
+    pub outcome: OutcomeKind,
+    pub decision: DecisionKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::address::Target;
+use crate::model::delivery::names;
 use crate::model::id::KeyId;
 use crate::policy::strikes::StrikeKind;
 
@@ -49,21 +50,42 @@ pub enum Outcome {
     Hold { after: Duration, scope: Scope },
 }
 
+names! {
+    /// An outcome without its details, as records and metrics name it.
+    OutcomeKind {
+        Accepted = "accepted",
+        RetryBackoff = "retry_backoff",
+        RetryAfter = "retry_after",
+        Gone = "gone",
+        DropMessage = "drop_message",
+        Config = "config",
+        ResignOnce = "resign_once",
+        Reconnect = "reconnect",
+        Ambiguous = "ambiguous",
+        Expired = "expired",
+        Hold = "hold",
+    }
+}
+
 impl Outcome {
-    pub fn name(&self) -> &'static str {
+    pub fn kind(&self) -> OutcomeKind {
         match self {
-            Self::Accepted => "accepted",
-            Self::RetryBackoff { .. } => "retry_backoff",
-            Self::RetryAfter { .. } => "retry_after",
-            Self::Gone => "gone",
-            Self::DropMessage => "drop_message",
-            Self::Config => "config",
-            Self::ResignOnce => "resign_once",
-            Self::Reconnect => "reconnect",
-            Self::Ambiguous => "ambiguous",
-            Self::Expired => "expired",
-            Self::Hold { .. } => "hold",
+            Self::Accepted => OutcomeKind::Accepted,
+            Self::RetryBackoff { .. } => OutcomeKind::RetryBackoff,
+            Self::RetryAfter { .. } => OutcomeKind::RetryAfter,
+            Self::Gone => OutcomeKind::Gone,
+            Self::DropMessage => OutcomeKind::DropMessage,
+            Self::Config => OutcomeKind::Config,
+            Self::ResignOnce => OutcomeKind::ResignOnce,
+            Self::Reconnect => OutcomeKind::Reconnect,
+            Self::Ambiguous => OutcomeKind::Ambiguous,
+            Self::Expired => OutcomeKind::Expired,
+            Self::Hold { .. } => OutcomeKind::Hold,
         }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.kind().name()
     }
 }
 

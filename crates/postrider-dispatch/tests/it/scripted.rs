@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_channels::{NetworkPolicy, registry};
-use postrider_core::model::outcome::Terms;
+use postrider_core::model::decision::DecisionKind;
+use postrider_core::model::outcome::{OutcomeKind, Terms};
 use postrider_core::ports::store::{Admission, Ledger, Store, StoreError};
 use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
@@ -22,7 +23,7 @@ use tokio::sync::{Notify, mpsc};
 /// What happened, as the observer heard it.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Event {
-    Attempted(Arc<str>, Arc<str>),
+    Attempted(OutcomeKind, DecisionKind),
     Finished(State, Option<DeadReason>),
     /// The store failed.
     Trouble,
@@ -34,7 +35,7 @@ struct Ear(mpsc::UnboundedSender<Event>);
 
 impl Observer for Ear {
     fn attempted(&self, _: &LaneKey, _: DeliveryId, _: AddressHash, attempt: &AttemptRecord) {
-        let _ = self.0.send(Event::Attempted(attempt.outcome.clone(), attempt.decision.clone()));
+        let _ = self.0.send(Event::Attempted(attempt.outcome, attempt.decision));
     }
 
     fn finished(

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use postrider_core::model::decision::DecisionKind;
 use postrider_core::model::outcome::Terms;
 use postrider_core::ports::store::{NewAddress, Registry as _, StrikeFilter};
 use postrider_core::{
@@ -110,7 +111,7 @@ async fn an_unreachable_number_strikes_once_per_message_and_is_suspect_after_thr
         let mut retries = 0;
         let (kind, suspected) = loop {
             match world.event().await {
-                Event::Attempted(_, decision) if &*decision == "retry" => {
+                Event::Attempted(_, DecisionKind::Retry) => {
                     retries += 1;
                     settle_down().await;
                     world.clock.advance(2 * HOUR);

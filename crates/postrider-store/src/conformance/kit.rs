@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::model::decision::Decision;
+use postrider_core::model::decision::{Decision, DecisionKind};
 use postrider_core::model::delivery::{AttemptRecord, Delivery};
 use postrider_core::model::message::Envelope;
+use postrider_core::model::outcome::OutcomeKind;
 use postrider_core::ports::store::{
     Admission, DedupKey, DeliveryFilter, Learned, Leased, NewDelivery, NewMessage, Settled,
     Settlement, Store,
@@ -212,8 +213,8 @@ pub fn success(number: u32, at: Timestamp) -> AttemptRecord {
         number,
         at,
         latency_ms: 12,
-        outcome: "accepted".into(),
-        decision: "done".into(),
+        outcome: OutcomeKind::Accepted,
+        decision: DecisionKind::Done,
         status: Some(201),
         code: None,
         detail: None,

@@ -110,7 +110,7 @@ pub(crate) async fn explanation(
         lane: lane.as_ref(),
         standing: &standing,
         class: class.as_ref(),
-        dispatches: app.config().server.role == "all",
+        dispatches: app.config().server.role.sends(),
         now: app.clock.now(),
     })))
 }

@@ -90,8 +90,8 @@ pub(crate) struct AttemptBody {
     pub number: u32,
     pub at: Time,
     pub latency_ms: u32,
-    pub outcome: String,
-    pub decision: String,
+    pub outcome: &'static str,
+    pub decision: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,8 +117,8 @@ impl From<AttemptRecord> for AttemptBody {
             number: record.number,
             at: record.at.into(),
             latency_ms: record.latency_ms,
-            outcome: record.outcome.to_string(),
-            decision: record.decision.to_string(),
+            outcome: record.outcome.name(),
+            decision: record.decision.name(),
             status: record.status,
             code: record.code,
             detail: record.detail,

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::items;
 use super::{CliError, CliResult, ConnectionArgs, output};
+use crate::config::sections::ServerRole;
 use crate::config::{Config, ConfigError, Environment, reference};
 use crate::{serve, telemetry};
 
@@ -37,7 +38,7 @@ pub(super) struct ServeArgs {
     store: Option<String>,
     /// all, or api: accept and show, but dispatch nothing [default: all].
     #[arg(long)]
-    role: Option<String>,
+    role: Option<ServerRole>,
 }
 
 #[derive(Debug, Args)]
@@ -100,8 +101,8 @@ impl ServeArgs {
         if let Some(url) = &self.store {
             config.store.url.clone_from(url);
         }
-        if let Some(role) = &self.role {
-            config.server.role.clone_from(role);
+        if let Some(role) = self.role {
+            config.server.role = role;
         }
         config.check()?;
         Ok(config)

@@ -132,7 +132,7 @@ async fn start_all(
     let listening = Listening::start(api::router(app.clone()), &config.server)
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
-    let dispatching = config.server.role == "all";
+    let dispatching = config.server.role.sends();
     let parts = DispatcherConfig {
         store: store.clone(),
         channels,

@@ -35,9 +35,9 @@ pub struct EventBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<String>,
+    pub outcome: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub decision: Option<String>,
+    pub decision: Option<&'static str>,
     /// Lane: `breaker_opened`, `retry_storm`, `credential_refused`, `mass_gone`, … Address: `strike`, or
     /// `suspect`: ask its owner.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,8 +73,8 @@ impl EventBus {
         self.tell(|| EventBody {
             attempt: Some(record.number),
             status: record.status,
-            outcome: Some(record.outcome.to_string()),
-            decision: Some(record.decision.to_string()),
+            outcome: Some(record.outcome.name()),
+            decision: Some(record.decision.name()),
             ..EventBody::about("attempted", lane, Some(delivery))
         });
     }

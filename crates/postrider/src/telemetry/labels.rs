@@ -17,7 +17,7 @@ pub(super) struct LaneLabels {
     pub(super) channel: ChannelKind,
     pub(super) provider: Arc<str>,
     pub(super) class: Arc<str>,
-    pub(super) outcome: Option<Arc<str>>,
+    pub(super) outcome: Option<&'static str>,
 }
 
 impl EncodeLabelSet for LaneLabels {
@@ -25,8 +25,8 @@ impl EncodeLabelSet for LaneLabels {
         ("channel", self.channel.name()).encode(encoder.encode_label())?;
         ("provider", &*self.provider).encode(encoder.encode_label())?;
         ("class", &*self.class).encode(encoder.encode_label())?;
-        match &self.outcome {
-            Some(outcome) => ("outcome", &**outcome).encode(encoder.encode_label()),
+        match self.outcome {
+            Some(outcome) => ("outcome", outcome).encode(encoder.encode_label()),
             None => Ok(()),
         }
     }
@@ -72,7 +72,7 @@ impl EncodeLabelSet for StrikeLabels {
 pub(super) struct Providers(RwLock<HashSet<Arc<str>>>);
 
 impl Providers {
-    pub(super) fn labels(&self, lane: &LaneKey, outcome: Option<Arc<str>>) -> LaneLabels {
+    pub(super) fn labels(&self, lane: &LaneKey, outcome: Option<&'static str>) -> LaneLabels {
         LaneLabels {
             channel: lane.channel,
             provider: self.bounded(&lane.provider),

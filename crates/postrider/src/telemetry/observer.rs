@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use postrider_core::ports::store::StoreError;
 use postrider_core::{
-    AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State, StrikeKind,
+    AddressHash, AttemptRecord, DeadReason, DecisionKind, DeliveryId, LaneKey, OutcomeKind, State,
+    StrikeKind,
 };
 use postrider_dispatch::{LaneEvent, Observer};
 
@@ -22,10 +23,10 @@ impl Observer for Metrics {
     ) {
         self.events.attempted(lane, delivery, attempt);
         count(&self.totals.attempts);
-        if matches!(&*attempt.decision, "retry" | "again") {
+        if matches!(attempt.decision, DecisionKind::Retry | DecisionKind::Again) {
             count(&self.totals.retried);
         }
-        let labels = self.providers.labels(lane, Some(attempt.outcome.clone()));
+        let labels = self.providers.labels(lane, Some(attempt.outcome.name()));
         self.attempts.get_or_create(&labels).inc();
         let seconds = f64::from(attempt.latency_ms) / 1000.0;
         let labels = super::labels::LaneLabels { outcome: None, ..labels };
@@ -49,12 +50,11 @@ impl Observer for Metrics {
             State::Failed => count(&self.totals.dead_lettered),
             _ => {}
         }
-        let labels = self.providers.labels(lane, Some(state.name().into()));
+        let labels = self.providers.labels(lane, Some(state.name()));
         self.finished.get_or_create(&labels).inc();
         self.age_seconds.get_or_create(&labels).observe(age.as_secs_f64());
         if let Some(reason) = reason {
-            let labels =
-                super::labels::LaneLabels { outcome: Some(reason.name().into()), ..labels };
+            let labels = super::labels::LaneLabels { outcome: Some(reason.name()), ..labels };
             self.dead_lettered.get_or_create(&labels).inc();
             tracing::warn!(%delivery, %lane, reason = reason.name(), "dead letter");
         } else {
@@ -73,7 +73,7 @@ impl Observer for Metrics {
             LaneEvent::LeftAlone { until, .. } => ("left_alone", Some(until)),
         };
         self.events.lane(lane, name, until);
-        let labels = self.providers.labels(lane, Some(name.into()));
+        let labels = self.providers.labels(lane, Some(name));
         self.lane_events.get_or_create(&labels).inc();
         let until = until.map(tracing::field::display);
         match event {
@@ -118,7 +118,7 @@ impl Observer for Metrics {
 /// Success is the common case and stays out of the log unless it is asked for.
 fn log_attempt(lane: &LaneKey, delivery: DeliveryId, address: AddressHash, a: &AttemptRecord) {
     let key = a.key.map(tracing::field::display);
-    if &*a.outcome == "accepted" {
+    if a.outcome == OutcomeKind::Accepted {
         tracing::debug!(
             %delivery, %address, %lane, key, attempt = a.number, status = a.status,
             latency_ms = a.latency_ms, "sent"
@@ -128,7 +128,7 @@ fn log_attempt(lane: &LaneKey, delivery: DeliveryId, address: AddressHash, a: &A
     tracing::info!(
         %delivery, %address, %lane, key, attempt = a.number, status = a.status,
         code = a.code.as_deref(), retry_after = a.retry_after.as_deref(),
-        latency_ms = a.latency_ms, outcome = &*a.outcome, decision = &*a.decision,
+        latency_ms = a.latency_ms, outcome = a.outcome.name(), decision = a.decision.name(),
         next_at = a.next_at.map(tracing::field::display), "attempt failed"
     );
 }

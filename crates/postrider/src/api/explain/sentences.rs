@@ -1,7 +1,10 @@
 //! What is known about a delivery, in sentences for a person.
 
 use postrider_core::model::class::WhenOpen;
-use postrider_core::{AttemptRecord, DeadReason, Delivery, State, Strike, StrikeKind, Timestamp};
+use postrider_core::{
+    AttemptRecord, DeadReason, DecisionKind, Delivery, OutcomeKind, State, Strike, StrikeKind,
+    Timestamp,
+};
 
 use super::ExplainContext;
 
@@ -63,10 +66,11 @@ pub(super) enum ParkReason {
 
 impl ParkReason {
     pub(super) fn of(context: &ExplainContext<'_>) -> Self {
-        let last = context.delivery.log.last().filter(|attempt| &*attempt.decision == "park");
+        let last =
+            context.delivery.log.last().filter(|attempt| attempt.decision == DecisionKind::Park);
         let falls_back = context.class.is_some_and(|class| class.when_open == WhenOpen::FallBack);
-        match last.map(|attempt| &*attempt.outcome) {
-            Some("gone") => Self::MassGone,
+        match last.map(|attempt| attempt.outcome) {
+            Some(OutcomeKind::Gone) => Self::MassGone,
             Some(_) => Self::Credential,
             None if falls_back && context.standing.held_by().is_some() => Self::NoFallback,
             None => Self::AddressRate,

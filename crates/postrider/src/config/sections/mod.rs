@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
 use super::ConfigError;
 use super::section::{Secret, SectionInfo, section};
 
@@ -63,9 +66,24 @@ section! {
         /// Connections beyond this many wait to be taken.
         connections_max: usize = 4096,
         /// "all", or "api": accept and show, but dispatch nothing until the next start as "all".
-        role: String = "all".to_owned(),
+        role: ServerRole = ServerRole::All,
         /// Serve /metrics without a key. It names the providers' hosts.
         metrics_public: bool = true,
+    }
+}
+
+/// What a server does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerRole {
+    All,
+    /// Accepts and shows, but sends nothing.
+    Api,
+}
+
+impl ServerRole {
+    pub fn sends(self) -> bool {
+        self == Self::All
     }
 }
 
@@ -141,12 +159,6 @@ impl Server {
             "server.batch_results_bytes_max",
             self.batch_results_bytes_max,
             "65536 to 1073741824",
-        )?;
-        check(
-            matches!(self.role.as_str(), "all" | "api"),
-            "server.role",
-            format!("{:?}", self.role),
-            "\"all\" or \"api\"; \"worker\" needs an engine that several processes share, which this version has not",
         )?;
         check(
             self.connections_max > 0,
