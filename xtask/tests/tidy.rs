@@ -266,6 +266,7 @@ fn crates_depend_only_on_whom_they_may() {
         ("postrider-store", &["postrider-core"][..]),
         ("postrider-channels", &["postrider-core"][..]),
         ("postrider-dispatch", &["postrider-core"][..]),
+        ("postrider-sandbox", &["postrider-core", "postrider-channels"][..]),
         ("postrider-sim", &["postrider-core", "postrider-store", "postrider-dispatch"][..]),
     ];
     for (name, may) in allowed {

@@ -4,6 +4,7 @@
 mod accounts;
 mod addresses;
 mod dead;
+mod demo;
 mod doctor;
 mod keys;
 mod lanes;
@@ -109,10 +110,10 @@ enum CliCommand {
     Limits(settings::LimitsArgs),
     /// Templates: list, show, set, delete, preview.
     Templates(templates::TemplatesArgs),
-    Demo(crate::demo::DemoArgs),
-    Bench(crate::bench::BenchArgs),
+    Demo(postrider_sandbox::DemoArgs),
+    Bench(postrider_sandbox::BenchArgs),
     /// Fake providers for tests and demos.
-    Sandbox(crate::sandbox::SandboxArgs),
+    Sandbox(postrider_sandbox::SandboxArgs),
     /// Print the OpenAPI description of the API.
     Openapi,
     /// Check, explain or reload the configuration.
@@ -197,12 +198,12 @@ impl CliCommand {
             Self::Tenants(args) => settings::tenants(args).await,
             Self::Limits(args) => settings::limits(args).await,
             Self::Templates(args) => templates::run(args).await,
-            Self::Demo(args) => match crate::demo::run(args).await? {
+            Self::Demo(args) => match postrider_sandbox::run_demo(args, &demo::InProcess).await? {
                 true => Ok(()),
                 false => Err(CliError::Other(anyhow::anyhow!("a promise did not hold"))),
             },
-            Self::Bench(args) => Ok(crate::bench::run(args).await?),
-            Self::Sandbox(args) => Ok(crate::sandbox::run(args).await?),
+            Self::Bench(args) => Ok(postrider_sandbox::run_bench(args).await?),
+            Self::Sandbox(args) => Ok(postrider_sandbox::run_sandbox(args).await?),
             Self::Openapi => output::print(&crate::api::openapi::json()),
             Self::Config(args) => serve::config(args).await,
             Self::Completions { shell } => {

@@ -1,6 +1,6 @@
 //! Accounts that identify themselves to Apple by a certificate, against the sandbox that asks for one.
 
-use postrider::sandbox::{ApnsEnvironment, CertificateWish, Sandbox, SandboxConfig};
+use postrider_sandbox::{ApnsEnvironment, CertificateWish, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::server::{Server, eventually};
@@ -22,7 +22,7 @@ impl Town {
             std::fs::write(&path, text).unwrap();
             path.display().to_string()
         };
-        let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
+        let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
         let config = format!(
             "[network]\nallow_private_targets = true\nextra_ca_file = \"{}\"\n\
              [accounts.apple]\nchannel = \"apns\"\nendpoint = \"{}\"\n\

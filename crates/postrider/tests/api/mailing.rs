@@ -1,6 +1,6 @@
 //! E-mail, text messages and chat messages from the API to the sandbox's providers and back.
 
-use postrider::sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
+use postrider_sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::server::{Folder, Server, eventually};
@@ -16,7 +16,7 @@ impl Town {
     async fn with(email: &str) -> Self {
         let folder = Folder::new();
         let file = |name: &str, text: &str| folder.keep(name, text);
-        let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
+        let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
         let (ca, secret) = (file("ca.pem", &sandbox.ca_pem), file("secret", "sandbox-secret"));
         let (https, host) = (sandbox.https_origin(), sandbox.https);
         let email = email

@@ -3,7 +3,7 @@
 
 use http::Method;
 use http_body_util::BodyExt as _;
-use postrider::sandbox::{Sandbox, SandboxConfig, SubscriptionWish};
+use postrider_sandbox::{Sandbox, SandboxConfig, SubscriptionWish};
 use serde_json::{Value, json};
 
 use crate::server::{Folder, Server, eventually};
@@ -122,7 +122,7 @@ impl Town {
     async fn with(mail: &str) -> Self {
         let folder = Folder::new();
         let file = |name: &str, text: &str| folder.keep(name, text);
-        let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
+        let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
         let key = sandbox.apns_key();
         let text = |field: &str| key[field].as_str().unwrap().to_owned();
         let (https, host) = (sandbox.https_origin(), sandbox.https);

@@ -1,6 +1,6 @@
 //! FCM and APNs from the API to the sandbox's providers and back.
 
-use postrider::sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
+use postrider_sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::server::{Folder, Server, eventually};
@@ -25,7 +25,7 @@ impl Town {
     async fn with(more: &str) -> Self {
         let folder = Folder::new();
         let file = |name: &str, text: &str| folder.keep(name, text);
-        let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
+        let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
         let key = sandbox.apns_key();
         let text = |field: &str| key[field].as_str().unwrap().to_owned();
         let mut stranger = sandbox.fcm_service_account();

@@ -3,7 +3,7 @@
 use http::Method;
 use http_body_util::BodyExt as _;
 use postrider::client::{Client, whole};
-use postrider::sandbox::{self, Kind, ReceiverWish, Sandbox, SandboxConfig};
+use postrider_sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::server::{Server, eventually, reply};
@@ -33,7 +33,7 @@ struct Town {
 
 impl Town {
     async fn new() -> Self {
-        let sandbox = sandbox::start(SandboxConfig::default()).await.unwrap();
+        let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
         Self { sandbox, server: Server::with(SETTINGS).await }
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use http::Method;
 use http_body_util::BodyExt as _;
 use postrider::client::whole;
-use postrider::sandbox::SandboxConfig;
 use postrider_core::{Clock as _, Timestamp};
+use postrider_sandbox::SandboxConfig;
 use postrider_store::{ManualClock, SystemClock};
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ async fn a_certificate_that_ends_shows_in_the_account_and_in_the_metrics_before_
 async fn a_service_account_that_google_refuses_is_unusable_until_its_file_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let (ca, file) = (folder.path().join("ca.pem"), folder.path().join("firebase.json"));
-    let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
+    let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
     std::fs::write(&ca, &sandbox.ca_pem).unwrap();
     let good = sandbox.fcm_service_account();
     let mut expired = good.clone();

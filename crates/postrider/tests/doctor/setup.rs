@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der};
 use base64::Engine as _;
-use postrider::sandbox::{Sandbox, SandboxConfig, start};
+use postrider_sandbox::{Sandbox, SandboxConfig, start};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;

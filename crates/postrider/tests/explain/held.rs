@@ -1,8 +1,8 @@
 //! What is due and may not go, gate by gate.
 
-use postrider::sandbox::SandboxConfig;
 use postrider_core::{TenantId, Timestamp};
 use postrider_dispatch::lanes::Order;
+use postrider_sandbox::SandboxConfig;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;

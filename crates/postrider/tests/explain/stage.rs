@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use postrider::client::Client;
 use postrider::config::{Config, Environment, Secret};
-use postrider::sandbox::{self, Kind, ReceiverWish, Sandbox, SandboxConfig};
 use postrider::serve::{Running, start_with};
+use postrider_sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
 use postrider_store::{MemoryStore, SystemClock};
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ impl Stage {
 
     /// One whose sandbox is a certain one.
     pub(crate) async fn before(sandbox: SandboxConfig, settings: &str) -> Self {
-        let sandbox = sandbox::start(sandbox).await.unwrap();
+        let sandbox = postrider_sandbox::start(sandbox).await.unwrap();
         let mut config = Config::parse(settings, "test", &Environment::empty()).unwrap();
         config.server.listen = ([127, 0, 0, 1], 0).into();
         config.network.allow_private_targets = true;

@@ -1,7 +1,7 @@
 //! `@parse/node-apn` against the sandbox's APNs: what it sends is taken, what it sends wrongly is refused
 //! with Apple's reason, and it understands the answer.
 
-use postrider::sandbox::{Kind, ReceiverWish, SandboxConfig};
+use postrider_sandbox::{Kind, ReceiverWish, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::tools;
@@ -56,7 +56,7 @@ fn changes() -> Vec<(Value, &'static str)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_apn_is_taken_and_refused_as_by_apple() {
-    let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
+    let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
     let script = vec!["410".parse().unwrap()];
     let wish = ReceiverWish { script, ..ReceiverWish::default() };
     sandbox.set_up(Kind::Apns, &format!("aa{}", &DEVICE[2..]), &wish).unwrap();

@@ -1,7 +1,7 @@
 //! `google-auth` against the sandbox's token endpoint, and its token against the sandbox's FCM: the fake
 //! speaks OAuth as Google's own library does.
 
-use postrider::sandbox::SandboxConfig;
+use postrider_sandbox::SandboxConfig;
 use serde_json::json;
 
 use crate::tools;
@@ -47,7 +47,7 @@ print(json.dumps({
 async fn google_auth_gets_a_token_that_fcm_takes() {
     let folder = tempfile::tempdir().unwrap();
     let ca_file = folder.path().join("ca.pem");
-    let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
+    let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
     std::fs::write(&ca_file, &sandbox.ca_pem).unwrap();
     let given = json!({
         "account": sandbox.fcm_service_account(),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use postrider::sandbox::{SandboxConfig, SubscriptionWish};
 use postrider_channels::webhook::{Secret, sign};
 use postrider_channels::webpush::{Padding, Plain, encrypt_batch};
+use postrider_sandbox::{SandboxConfig, SubscriptionWish};
 use serde_json::json;
 
 use crate::tools;
@@ -91,7 +91,7 @@ print(json.dumps(told))
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pywebpush_s_pushes_are_decrypted_by_the_sandbox() {
-    let sandbox = postrider::sandbox::start(SandboxConfig::default()).await.unwrap();
+    let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
     let wish = SubscriptionWish { count: Some(2), ..SubscriptionWish::default() };
     let subscriptions = sandbox.subscribe(&wish).unwrap();
     let key = BASE64_URL_SAFE_NO_PAD.encode([7u8; 32]);

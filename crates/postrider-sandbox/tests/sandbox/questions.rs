@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use postrider::sandbox::{Sandbox, SandboxConfig, start};
+use postrider_sandbox::{Sandbox, SandboxConfig, start};
 
 use crate::client::{Reply, now_s};
 use crate::{over_h2, sandbox};

@@ -251,8 +251,8 @@ impl Trace {
 
 #[cfg(test)]
 mod tests {
-    use super::super::target::{Detail, Kind, Setup};
     use super::*;
+    use crate::target::{Detail, Kind, Setup};
 
     fn fixture() -> (Received, Arc<Target>) {
         let targets = Arc::new(Targets::new(1));

@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{Method, Request};
 use http_body_util::Full;
-use postrider::sandbox::Sandbox;
 use postrider_channels::email::{Signed, Signer};
 use postrider_core::Timestamp;
+use postrider_sandbox::Sandbox;
 use serde_json::{Value, json};
 
 use crate::client::{Connection, now_s, request};

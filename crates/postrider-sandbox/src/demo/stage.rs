@@ -1,26 +1,22 @@
 //! The stage: a sandbox and a server in this process, over real sockets, in a folder of their own.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
-use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use super::cases::{self, Channel};
 use super::{DemoArgs, accounts};
-use crate::client::{Client, whole};
-use crate::config::{Config, Environment};
-use crate::sandbox::{
-    self, Fault, Kind, Profile, ReceiverWish, Sandbox, SandboxConfig, SubscriptionWish,
-};
-use crate::serve::{self, Running};
+use crate::http_client::ApiClient;
+use crate::launcher::{LaunchedServer, ServerLauncher};
+use crate::{Fault, Kind, Profile, ReceiverWish, Sandbox, SandboxConfig, SubscriptionWish};
 
 pub(super) struct Stage {
     sandbox: Sandbox,
-    server: Running,
-    api: Client,
-    sandbox_api: Client,
-    key: String,
+    server: Box<dyn LaunchedServer>,
+    api: ApiClient,
     webhook_secret: String,
     receivers: AtomicUsize,
     folder: std::path::PathBuf,
@@ -34,71 +30,53 @@ pub(super) struct Receiver {
 }
 
 impl Stage {
-    pub(super) async fn set(args: &DemoArgs) -> Result<Self> {
+    pub(super) async fn set(args: &DemoArgs, launcher: &dyn ServerLauncher) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("postrider-demo-{}", std::process::id()));
         // Left by a demo that was killed, in a process that had our number.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
         let ca = folder.join("sandbox-ca.pem");
-        let sandbox = sandbox::start(SandboxConfig {
+        let sandbox = crate::start(SandboxConfig {
             profile: Profile::load(&args.faults)?,
             seed: args.seed,
-            ca_out: Some(ca.clone()),
+            ca_out: Some(ca),
             ..SandboxConfig::default()
         })
         .await?;
-        let own = format!("{}{}", cases::CLASSES, accounts::at(&sandbox, &folder)?);
-        let mut config = Config::parse(&own, "the demo's own file", &Environment::empty())?;
-        config.store.data = folder.join("data");
-        config.server.listen = args.listen;
-        // Its faults hit a fifth of all calls, at random and on purpose. A breaker would rightly take
-        // that for an outage; the story is about single deliveries.
-        (config.breaker.share, config.breaker.burst_share) = (0.9, 0.9);
-        // So do the addresses that it calls gone.
-        config.breaker.gone_share = 0.9;
-        config.network.allow_private_targets = true;
-        config.network.allow_plain_http = true;
-        config.network.extra_ca_file = Some(ca);
-        let server = match serve::start(config.clone()).await {
+        let accounts = accounts::at(&sandbox, &folder)?;
+        let server = match launcher.launch(&config(args.listen, &folder, &accounts)).await {
             Ok(server) => server,
-            // Somebody else has the usual port: any other will do for a demo.
+            // Another process has the usual port: any other will do for a demo.
             Err(_) if args.listen.port() != 0 => {
-                config.server.listen.set_port(0);
-                serve::start(config).await?
+                let free = SocketAddr::new(args.listen.ip(), 0);
+                launcher.launch(&config(free, &folder, &accounts)).await?
             }
             Err(error) => return Err(error),
         };
-        let key = server.new_admin_key.clone().context("a first start makes an admin key")?;
-        let api = Client::new(&server.url(), Some(&key))?;
+        let key = server.new_admin_key().context("a first start makes an admin key")?.to_owned();
+        let api = ApiClient { address: server.address(), key, tenant: "default" };
         let secrets = api.get("/v1/webhook-secrets").await?;
         let webhook_secret =
             secrets["secrets"][0]["secret"].as_str().context("a webhook secret")?.to_owned();
-        let sandbox_api = Client::new(sandbox.http_origin(), None)?;
-        let receivers = AtomicUsize::new(0);
-        Ok(Self { sandbox, server, api, sandbox_api, key, webhook_secret, receivers, folder })
+        Ok(Self { sandbox, server, api, webhook_secret, receivers: AtomicUsize::new(0), folder })
     }
 
     pub(super) fn dashboard(&self) -> String {
-        format!("{}/#key={}", self.server.url(), self.key)
+        format!("http://{}/#key={}", self.api.address, self.api.key)
     }
 
     pub(super) async fn get(&self, path: &str) -> Result<Value> {
-        Ok(self.api.get(path).await?)
+        self.api.get(path).await
     }
 
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        Ok(self.api.post(path, body).await?)
+        self.api.post(path, body).await
     }
 
     pub(super) async fn batch(&self, lines: String) -> Result<String> {
-        let body = whole(lines.into());
-        let answer = self
-            .api
-            .send(http::Method::POST, "/v1/messages/batch", "application/x-ndjson", body)
-            .await?;
-        let bytes = answer.into_body().collect().await?.to_bytes();
-        Ok(String::from_utf8(bytes.into())?)
+        let kind = "application/x-ndjson";
+        self.api.text("POST", "/v1/messages/batch", kind, lines.as_bytes()).await
     }
 
     /// A new receiver in the sandbox. Without a script it fails by the profile.
@@ -174,13 +152,8 @@ impl Stage {
     }
 
     pub(super) async fn sandbox_ids(&self) -> Result<String> {
-        let body = whole(Default::default());
-        let answer = self
-            .sandbox_api
-            .send(http::Method::GET, "/sandbox/received/ids", "application/json", body)
-            .await?;
-        let bytes = answer.into_body().collect().await?.to_bytes();
-        Ok(String::from_utf8(bytes.into())?)
+        let api = ApiClient { address: self.sandbox.http, key: String::new(), tenant: "default" };
+        api.text("GET", "/sandbox/received/ids", "application/json", b"").await
     }
 
     /// Ends both and removes the folder.
@@ -189,4 +162,23 @@ impl Stage {
         self.sandbox.shutdown().await;
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The configuration file of the demo's server.
+fn config(listen: SocketAddr, folder: &Path, accounts: &str) -> String {
+    // The sandbox refuses a fifth of all calls at random, also as gone. The breaker and the guard
+    // against mass erasure would take that for an outage, so both are set wide.
+    format!(
+        "[store]\ndata = {data}\n[server]\nlisten = \"{listen}\"\n\
+         [breaker]\nshare = 0.9\nburst_share = 0.9\ngone_share = 0.9\n\
+         [network]\nallow_private_targets = true\nallow_plain_http = true\nextra_ca_file = {ca}\n\
+         {classes}{accounts}",
+        data = toml_path(&folder.join("data")),
+        ca = toml_path(&folder.join("sandbox-ca.pem")),
+        classes = cases::CLASSES,
+    )
+}
+
+fn toml_path(path: &Path) -> toml::Value {
+    toml::Value::String(path.display().to_string())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::sandbox::Sandbox;
+use crate::Sandbox;
 
 /// The part of a configuration file that names them.
 pub(super) fn at(sandbox: &Sandbox, folder: &Path) -> Result<String> {

@@ -12,12 +12,12 @@ use tokio_rustls::TlsAcceptor;
 use super::command::{Command, Path, is_deliver_by};
 use super::reply::{Stage, refusal};
 use super::{Wire, mail};
-use crate::sandbox::correlation::Correlation;
-use crate::sandbox::counts::Flaw;
-use crate::sandbox::fault::Fault;
-use crate::sandbox::received::{Attempt, Ending};
-use crate::sandbox::service::{App, Arrival};
-use crate::sandbox::target::{Detail, Kind, Last, Target};
+use crate::correlation::Correlation;
+use crate::counts::Flaw;
+use crate::fault::Fault;
+use crate::received::{Attempt, Ending};
+use crate::service::{App, Arrival};
+use crate::target::{Detail, Kind, Last, Target};
 
 const LINE_MAX: u64 = 4096;
 const SIZE_MAX: usize = 10 << 20;
@@ -359,11 +359,7 @@ fn last(sender: &str, by: Option<&str>, content: &[u8]) -> Last {
 
 /// So that handlers of other providers begin an attempt in the same way.
 impl App {
-    pub(in crate::sandbox) fn begin(
-        &self,
-        target: &Arc<Target>,
-        id: Correlation,
-    ) -> (Attempt, Fault) {
+    pub(crate) fn begin(&self, target: &Arc<Target>, id: Correlation) -> (Attempt, Fault) {
         let arrival = Arrival { target: Arc::clone(target), id, ttl_s: 0, api: None };
         let attempt = self.received.begin(arrival.id.clone(), target);
         let fault = match self.limits.enter(attempt.since_start_ms) {

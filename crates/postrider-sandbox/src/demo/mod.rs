@@ -14,6 +14,7 @@ use anyhow::Result;
 use stage::Stage;
 use story::Story;
 
+use crate::launcher::ServerLauncher;
 use crate::stop::told_to_stop;
 
 /// The whole story in one command: providers that fail, a server, traffic, dead letters, replay.
@@ -42,9 +43,9 @@ pub struct DemoArgs {
 /// How long the story may take; a message that has no end by then has none.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub async fn run(args: DemoArgs) -> Result<bool> {
+pub async fn run(args: DemoArgs, launcher: &dyn ServerLauncher) -> Result<bool> {
     let started = Instant::now();
-    let stage = Stage::set(&args).await?;
+    let stage = Stage::set(&args, launcher).await?;
     println!(
         "Postrider demo: fake providers that fail on purpose, one server, {} messages.",
         args.messages

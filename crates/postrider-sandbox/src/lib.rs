@@ -4,24 +4,28 @@
 //! its token endpoint, APNs, a mail server, SES, SendGrid, Twilio, Slack, Discord and Teams; each
 //! over real sockets, and each counted by correlation id, so that a test can say how many were
 //! lost or came twice. It keeps no message, delivers nothing on, and is no model of any provider's
-//! inside: only of what a sender sees.
+//! inside: only of what a sender sees. The demo and the benchmark run against it.
 
 mod api;
 mod apns;
 mod apple;
 mod args;
+mod bench;
 mod body;
 mod certificate;
 mod chat;
 mod control;
 mod correlation;
 mod counts;
+mod demo;
 mod ece;
 mod fault;
 mod fcm;
 mod flavour;
 mod google;
 mod hook;
+mod http_client;
+mod launcher;
 mod limit;
 mod listener;
 mod mailapi;
@@ -33,6 +37,7 @@ mod received;
 mod service;
 mod sms;
 mod smtp;
+mod stop;
 mod target;
 mod tls;
 mod vapid;
@@ -47,11 +52,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-pub use args::{SandboxArgs, run};
+pub use args::{SandboxArgs, run as run_sandbox};
+pub use bench::{BenchArgs, run as run_bench};
 pub use certificate::{CertificateWish, Environment as ApnsEnvironment};
 pub use control::{ReceiverWish, SubscriptionWish};
+pub use demo::{DemoArgs, run as run_demo};
 pub use fault::{Fault, UnknownFault};
 pub use flavour::Flavour;
+pub use launcher::{LaunchedServer, ServerLauncher};
 pub use profile::{BUILT_IN, Per, Profile, Rule, Window};
 pub use smtp::Stage as SmtpStage;
 pub use target::{Kind, SubscriptionInfo, SubscriptionKeys};

@@ -154,8 +154,8 @@ fn whole() -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::correlation::hash;
     use super::*;
+    use crate::correlation::hash;
 
     fn draw(id: u64, attempt: u32) -> Draw {
         Draw {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tokio::task::JoinSet;
 
 use super::process::KEY;
-use super::raw::{Connection, count, request, request_for};
+use crate::http_client::{ApiClient, Connection, count, request, request_for};
 
 /// What the messages of a run are addressed to.
 #[derive(Clone)]
@@ -228,29 +228,9 @@ pub(super) async fn steady(
     Ok(total)
 }
 
-/// A whole answer as text, its chunks joined.
-pub(super) async fn text(address: SocketAddr, path: &str) -> Result<String> {
-    let mut connection = Connection::open(&address.to_string()).await?;
-    let answer = connection.exchange(&request("GET", path, KEY, "application/json", b"")).await?;
-    ensure!(answer.status == 200, "GET {path} answered {}", answer.status);
-    Ok(String::from_utf8(answer.body)?)
-}
-
-/// Asks a JSON question of server or sandbox.
-pub(super) async fn ask(
-    address: SocketAddr,
-    method: &str,
-    path: &str,
-) -> Result<serde_json::Value> {
-    let mut connection = Connection::open(&address.to_string()).await?;
-    let question = request_for("*", method, path, KEY, "application/json", b"");
-    let answer = connection.exchange(&question).await?;
-    ensure!(answer.status < 300, "{method} {path} answered {}", answer.status);
-    if answer.body.is_empty() {
-        return Ok(serde_json::Value::Null);
-    }
-    serde_json::from_slice(&answer.body)
-        .with_context(|| format!("{method} {path} did not answer with JSON"))
+/// A client for the server or the sandbox that acts for all tenants.
+pub(super) fn client(address: SocketAddr) -> ApiClient {
+    ApiClient { address, key: KEY.to_owned(), tenant: "*" }
 }
 
 pub(super) fn quantile(sorted: &[Duration], q: f64) -> f64 {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use http::Method;
-use postrider::sandbox::{Profile, SandboxConfig, SubscriptionInfo, SubscriptionWish, start};
+use postrider_sandbox::{Profile, SandboxConfig, SubscriptionInfo, SubscriptionWish, start};
 use serde_json::{Value, json};
 
 use crate::client::{self, Sender, call, request};

@@ -8,7 +8,6 @@ mod limits;
 mod load;
 mod process;
 mod push;
-mod raw;
 mod report;
 
 use std::path::PathBuf;
@@ -114,7 +113,7 @@ impl Bench<'_> {
 
     async fn webpush(&self) -> Result<Addressee> {
         let path = format!("/sandbox/subscriptions?count={SUBSCRIPTIONS}");
-        let given = load::ask(self.sandbox.http, "POST", &path).await?;
+        let given = load::client(self.sandbox.http).json("POST", &path, b"").await?;
         let list = given.as_array().context("the sandbox gave no list of subscriptions")?;
         let inner = |s: &serde_json::Value| {
             let text =
@@ -218,7 +217,7 @@ impl Bench<'_> {
 
     /// Starts a server on what is queued in a folder, and waits until all of it is delivered.
     async fn drained(&self, dir: &std::path::Path, n: usize) -> Result<Drained> {
-        load::ask(self.sandbox.http, "DELETE", "/sandbox/received").await?;
+        load::client(self.sandbox.http).json("DELETE", "/sandbox/received", b"").await?;
         let sandbox_before = self.sandbox.process.cpu()?;
         let (server, address) = process::server(dir, "all", &self.sandbox).await?;
         let received = self.await_received(n).await?;
@@ -242,7 +241,9 @@ impl Bench<'_> {
         let (server, address) = process::server(&dir, "all", &self.sandbox).await?;
         let sent = load::steady(address, &self.webhook(), 2_000.0, Duration::from_secs(10)).await?;
         self.await_received(sent).await?;
-        let ids = load::text(self.sandbox.http, "/sandbox/received/ids").await?;
+        let ids = load::client(self.sandbox.http)
+            .text("GET", "/sandbox/received/ids", "application/json", b"")
+            .await?;
         let ages = accept_to_provider_ms(&ids)?;
         let (p50, p99) = (load::quantile(&ages, 0.5), load::quantile(&ages, 0.99));
         self.report.add("latency.p50", p50, "ms from accept to provider, median", None);
@@ -253,7 +254,7 @@ impl Bench<'_> {
     async fn await_received(&self, n: usize) -> Result<Received> {
         let deadline = Instant::now() + Duration::from_secs(300);
         loop {
-            let summary = load::ask(self.sandbox.http, "GET", "/sandbox/received").await?;
+            let summary = load::client(self.sandbox.http).get("/sandbox/received").await?;
             let number = |name: &str| summary[name].as_i64().unwrap_or(0);
             if number("distinct") >= n as i64 {
                 let seconds = (number("last_at") - number("first_at")).max(1) as f64 / 1e3;
@@ -271,7 +272,7 @@ impl Bench<'_> {
 
     async fn await_settled(&self, server: std::net::SocketAddr, n: usize) -> Result<()> {
         for _ in 0..200 {
-            let stats = load::ask(server, "GET", "/v1/stats").await?;
+            let stats = load::client(server).get("/v1/stats").await?;
             if stats["states"]["sent"].as_u64() == Some(n as u64) {
                 return Ok(());
             }

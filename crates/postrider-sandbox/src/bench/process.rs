@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::raw::{Connection, request};
+use crate::http_client::{Connection, request};
 
 pub(super) const KEY: &str = "bench-admin-key-0123456789";
 

@@ -16,7 +16,7 @@ use clap::Parser;
 use client::{Connection, Sender, now_s, plain, push_with, request, tls, webhook};
 use http::{Method, Request};
 use http_body_util::Full;
-use postrider::sandbox::SubscriptionInfo;
+use postrider_sandbox::SubscriptionInfo;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 

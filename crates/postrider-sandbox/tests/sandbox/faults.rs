@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use http::Method;
-use postrider::sandbox::{Profile, Sandbox, SandboxConfig, start};
+use postrider_sandbox::{Profile, Sandbox, SandboxConfig, start};
 use serde_json::{Value, json};
 
 use crate::client::{self, Connection, Reply, call, request};

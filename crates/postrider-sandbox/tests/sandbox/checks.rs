@@ -1,7 +1,7 @@
 //! What the fake services refuse, and in whose words.
 
 use http::Method;
-use postrider::sandbox::{Flavour, SandboxConfig, SubscriptionWish, start};
+use postrider_sandbox::{Flavour, SandboxConfig, SubscriptionWish, start};
 use serde_json::{Value, json};
 
 use crate::client::{self, Sender, call, now_s, push_with, webhook};

@@ -20,7 +20,7 @@ impl Bench<'_> {
 }
 
 async fn configure(dir: &Path, sandbox: &process::Sandbox) -> Result<()> {
-    let key = load::ask(sandbox.http, "GET", "/sandbox/apns/key").await?;
+    let key = load::client(sandbox.http).get("/sandbox/apns/key").await?;
     let text = |name: &str| key[name].as_str().context("the sandbox gave no key");
     let file = dir.join("apple.p8");
     std::fs::write(&file, text("key")?)?;

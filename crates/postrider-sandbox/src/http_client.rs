@@ -1,23 +1,26 @@
-//! The leanest HTTP/1.1 client that can put a server under load from the same two cores: requests
-//! are prebuilt bytes, answers are scanned, nothing is parsed that is not counted.
+//! A lean HTTP/1.1 client for the demo and the benchmark. It loads a server from the same machine, so
+//! requests are prebuilt bytes, and answers are scanned instead of parsed.
 
-use anyhow::{Context, Result, bail};
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
 }
 
 /// A request's bytes, to be sent as they are.
-pub(super) fn request(
+pub(crate) fn request(
     method: &str,
     path: &str,
     key: &str,
@@ -28,7 +31,7 @@ pub(super) fn request(
 }
 
 /// As [`request`], for a tenant, or for all with `*`.
-pub(super) fn request_for(
+pub(crate) fn request_for(
     tenant: &str,
     method: &str,
     path: &str,
@@ -46,7 +49,7 @@ pub(super) fn request_for(
 }
 
 impl Connection {
-    pub(super) async fn open(address: &str) -> Result<Self> {
+    pub(crate) async fn open(address: &str) -> Result<Self> {
         let stream = TcpStream::connect(address)
             .await
             .with_context(|| format!("cannot connect to {address}"))?;
@@ -56,7 +59,7 @@ impl Connection {
 
     /// Sends one request and reads its whole answer. Reading starts while the request is still
     /// being written, so that a streaming server can answer before it has seen the end.
-    pub(super) async fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
         self.buffer.clear();
         let (mut reader, mut writer) = self.stream.split();
         let buffer = &mut self.buffer;
@@ -73,6 +76,64 @@ impl Connection {
         let write = async { writer.write_all(request).await.map_err(anyhow::Error::from) };
         let (answer, ()) = tokio::try_join!(read, write)?;
         Ok(answer)
+    }
+}
+
+/// Calls one server, each time over a new connection.
+pub(crate) struct ApiClient {
+    pub(crate) address: SocketAddr,
+    pub(crate) key: String,
+    /// `*` means all tenants.
+    pub(crate) tenant: &'static str,
+}
+
+impl ApiClient {
+    pub(crate) async fn get(&self, path: &str) -> Result<Value> {
+        self.json("GET", path, b"").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        self.json("POST", path, body.to_string().as_bytes()).await
+    }
+
+    /// A call with JSON in both directions; an empty answer is `null`.
+    pub(crate) async fn json(&self, method: &str, path: &str, body: &[u8]) -> Result<Value> {
+        let answer = self.bytes(method, path, "application/json", body).await?;
+        if answer.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&answer)
+            .with_context(|| format!("{method} {path} did not answer with JSON"))
+    }
+
+    /// The answer as text.
+    pub(crate) async fn text(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<String> {
+        Ok(String::from_utf8(self.bytes(method, path, content_type, body).await?)?)
+    }
+
+    async fn bytes(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<Vec<u8>> {
+        let mut connection = Connection::open(&self.address.to_string()).await?;
+        let request = request_for(self.tenant, method, path, &self.key, content_type, body);
+        let answer = connection.exchange(&request).await?;
+        ensure!(
+            answer.status < 300,
+            "{method} {path} answered {}: {}",
+            answer.status,
+            String::from_utf8_lossy(&answer.body)
+        );
+        Ok(answer.body)
     }
 }
 
@@ -111,7 +172,7 @@ fn dechunk(mut body: &[u8]) -> Vec<u8> {
 }
 
 /// How often a text stands in an answer.
-pub(super) fn count(haystack: &[u8], needle: &[u8]) -> usize {
+pub(crate) fn count(haystack: &[u8], needle: &[u8]) -> usize {
     memmem::find_iter(haystack, needle).count()
 }
 

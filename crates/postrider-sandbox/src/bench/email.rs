@@ -74,7 +74,7 @@ fn account(to: SocketAddr) -> String {
 async fn sent_per_s(server: SocketAddr, n: usize) -> Result<f64> {
     let (begun, mut first) = (Instant::now(), None);
     loop {
-        let stats = load::ask(server, "GET", "/v1/stats").await?;
+        let stats = load::client(server).get("/v1/stats").await?;
         let sent = stats["states"]["sent"].as_u64().unwrap_or(0);
         let now = Instant::now();
         if sent > 0 {

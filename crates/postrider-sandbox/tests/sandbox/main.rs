@@ -7,7 +7,7 @@ mod faults;
 mod providers;
 mod questions;
 
-use postrider::sandbox::{Sandbox, SandboxConfig, SubscriptionInfo, SubscriptionWish, start};
+use postrider_sandbox::{Sandbox, SandboxConfig, SubscriptionInfo, SubscriptionWish, start};
 
 async fn sandbox() -> Sandbox {
     start(SandboxConfig::default()).await.expect("a sandbox")

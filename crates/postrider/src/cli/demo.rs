@@ -1,0 +1,34 @@
+//! Starts the server of `postrider demo` in this process. The demo itself is in `postrider-sandbox`.
+
+use std::net::SocketAddr;
+
+use async_trait::async_trait;
+use postrider_sandbox::{LaunchedServer, ServerLauncher};
+
+use crate::config::{Config, Environment};
+use crate::serve::{self, Running};
+
+pub(super) struct InProcess;
+
+#[async_trait]
+impl ServerLauncher for InProcess {
+    async fn launch(&self, config: &str) -> anyhow::Result<Box<dyn LaunchedServer>> {
+        let config = Config::parse(config, "the demo's own file", &Environment::empty())?;
+        Ok(Box::new(serve::start(config).await?))
+    }
+}
+
+#[async_trait]
+impl LaunchedServer for Running {
+    fn address(&self) -> SocketAddr {
+        self.addr
+    }
+
+    fn new_admin_key(&self) -> Option<&str> {
+        self.new_admin_key.as_deref()
+    }
+
+    async fn shutdown(self: Box<Self>) {
+        Running::shutdown(*self).await;
+    }
+}
