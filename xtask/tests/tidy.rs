@@ -293,6 +293,7 @@ fn every_outcome_and_every_reason_has_its_page() {
         "config",
         "resign_once",
         "reconnect",
+        "switch_account",
         "ambiguous",
         "expired",
         "hold",

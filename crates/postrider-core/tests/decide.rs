@@ -12,7 +12,7 @@ use postrider_core::{DeadReason, Outcome, Scope, Timestamp};
 
 const NOW: Timestamp = Timestamp(1_794_722_400_000);
 const RETRY: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
-const EVERYTHING: [Outcome; 10] = [
+const EVERYTHING: [Outcome; 11] = [
     Outcome::Accepted,
     RETRY,
     Outcome::RetryAfter { after: Duration::from_secs(60), scope: Scope::Target },
@@ -21,6 +21,7 @@ const EVERYTHING: [Outcome; 10] = [
     Outcome::Config,
     Outcome::ResignOnce,
     Outcome::Reconnect,
+    Outcome::SwitchAccount,
     Outcome::Ambiguous,
     Outcome::Expired,
 ];
@@ -121,6 +122,7 @@ fn now_or_never_is_one_attempt_and_free_replays() {
     }
     let of = |outcome| decide(&outcome, &after(1), &now_or_never(&policy), NOW, 0.5);
     assert_eq!(of(Outcome::Reconnect), Decision::Again { resign: false });
+    assert_eq!(of(Outcome::SwitchAccount), Decision::Again { resign: false });
     assert_eq!(of(Outcome::ResignOnce), Decision::Again { resign: true });
     let replayed = Progress { replays: MAX_REPLAYS, ..after(1) };
     let end = decide(&Outcome::Reconnect, &replayed, &now_or_never(&policy), NOW, 0.5);
@@ -154,6 +156,16 @@ fn a_stale_token_is_renewed_once() {
     let resigned = Progress { resigned: true, ..after(1) };
     let second = decide(&Outcome::ResignOnce, &resigned, &rules(&policy), NOW, 0.5);
     assert_eq!(second, Decision::Park { after: PARK });
+}
+
+#[test]
+fn a_switch_of_accounts_is_as_free_and_as_bounded_as_a_reconnect() {
+    let policy = policy();
+    for replays in 0..=MAX_REPLAYS {
+        let progress = Progress { replays, ..after(6) };
+        let of = |outcome| decide(&outcome, &progress, &rules(&policy), NOW, 0.5);
+        assert_eq!(of(Outcome::SwitchAccount), of(Outcome::Reconnect));
+    }
 }
 
 #[test]

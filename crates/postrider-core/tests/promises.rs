@@ -64,6 +64,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             Outcome::Config,
             Outcome::ResignOnce,
             Outcome::Reconnect,
+            Outcome::SwitchAccount,
             Outcome::Ambiguous,
             Outcome::Expired,
         ]),

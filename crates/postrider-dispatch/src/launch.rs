@@ -281,7 +281,7 @@ impl Running {
         let lesson = lesson(&self.lane, &job.leased, &finished);
         // What may go again at once teaches only if it does not.
         let may_go_again =
-            matches!(finished.report.outcome, Outcome::ResignOnce | Outcome::Reconnect);
+            matches!(finished.report.outcome, Outcome::ResignOnce | Outcome::Reconnect | Outcome::SwitchAccount);
         let after = if may_go_again { Aftermath::default() } else { self.learn(lesson) };
         if conclude(&self.bench, &self.lane, &self.class, job, finished, (after, blame)) {
             job.stage = Stage::Ended;

@@ -2,9 +2,9 @@
 //!
 //! A channel with accounts keeps its [`Accounts`] of its own settings `C` and goes three steps:
 //! [`Accounts::choose`] an account that fits the attempt, make the call with its settings, and hand the
-//! report to [`Chosen::settle`], which teaches the account's breakers and turns the report into a free
-//! repeat where another account can take over. Which account is chosen, and what holds one, is decided
-//! in [`postrider_core::account`]; the lane knows only the channel, so nothing queued ever moves.
+//! report to [`Chosen::settle`], which teaches the account's breakers and answers
+//! [`Outcome::SwitchAccount`] where another account can take over. Which account is chosen, and what
+//! holds one, is decided in [`postrider_core::policy::account`]; the lane knows only the channel, so nothing queued ever moves.
 //!
 //! A tenant with accounts of its own uses only those; all others share the accounts of tenant `*`.
 //! Knows no provider and reads no configuration file.
@@ -243,7 +243,7 @@ impl<C> Chosen<'_, C> {
             self.account.failovers.fetch_add(1, Ordering::Relaxed);
             let detail = report.detail.take().unwrap_or_default();
             report.detail = Some(format!("account {} left out: {detail}", self.account.name));
-            report.outcome = Outcome::Reconnect;
+            report.outcome = Outcome::SwitchAccount;
         } else if let (true, Some(held)) = (outage, held) {
             report.outcome = self.accounts.hold(tenant, held, now);
         }

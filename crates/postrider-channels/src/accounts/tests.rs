@@ -67,7 +67,7 @@ async fn call(accounts: &Accounts<&'static str>, outcome: Outcome) -> (&'static 
 #[tokio::test]
 async fn when_a_credential_is_refused_the_next_account_takes_over_at_once() {
     let accounts = accounts(vec![config("a", None, 0), config("b", None, 1)]);
-    assert_eq!(call(&accounts, Outcome::Config).await, ("a", Outcome::Reconnect));
+    assert_eq!(call(&accounts, Outcome::Config).await, ("a", Outcome::SwitchAccount));
     assert_eq!(call(&accounts, Outcome::Accepted).await, ("b", Outcome::Accepted));
     let seen = accounts.accounts(NOW);
     assert_eq!(seen[0].held.map(|(by, _)| by), Some("credential"));
@@ -79,7 +79,7 @@ async fn when_a_quota_is_spent_the_next_account_takes_over_and_at_the_end_the_te
     let accounts = accounts(vec![config("a", None, 0), config("b", None, 1)]);
     let after = Duration::from_secs(30);
     let spent = Outcome::RetryAfter { after, scope: Scope::Credential };
-    assert_eq!(call(&accounts, spent.clone()).await, ("a", Outcome::Reconnect));
+    assert_eq!(call(&accounts, spent.clone()).await, ("a", Outcome::SwitchAccount));
     assert_eq!(call(&accounts, spent.clone()).await, ("b", spent));
     let hold = Outcome::Hold { after, scope: Scope::Credential };
     assert_eq!(call(&accounts, Outcome::Accepted).await, ("", hold));
@@ -146,5 +146,5 @@ async fn an_outage_uses_up_no_attempt_and_goes_over_to_the_next_account() {
     for _ in 1..calls {
         fail(&two).await;
     }
-    assert_eq!(fail(&two).await.outcome, Outcome::Reconnect);
+    assert_eq!(fail(&two).await.outcome, Outcome::SwitchAccount);
 }

@@ -163,7 +163,7 @@ async fn the_next_account_takes_over_when_the_first_is_refused() {
     let send =
         || async { bench.deliver(&channel, vec![bench.attempt(target.clone())]).await.remove(0) };
     let first = send().await;
-    assert_eq!(first.outcome, Outcome::Reconnect);
+    assert_eq!(first.outcome, Outcome::SwitchAccount);
     assert!(first.detail.unwrap().starts_with("account a left out"));
     assert_eq!(send().await.outcome, Outcome::Accepted);
     assert_eq!((a.received().len(), b.received().len()), (1, 1));

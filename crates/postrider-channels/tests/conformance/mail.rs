@@ -119,7 +119,7 @@ async fn when_one_relay_refuses_us_the_next_takes_over() {
     let (refusing, willing) = (Relay::start().await, Relay::start().await);
     refusing.then("", Act::Say("554 5.7.1 go away"));
     let rig = Post::email(&[refusing.account(), willing.account()]);
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Reconnect);
+    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::SwitchAccount);
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
     assert_eq!((refusing.mails().len(), willing.mails().len()), (0, 1));
 }

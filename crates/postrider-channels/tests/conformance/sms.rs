@@ -110,7 +110,7 @@ async fn when_one_gateway_refuses_us_the_next_takes_over() {
     let (a, b) = (Provider::start(Line::Http2).await, Provider::start(Line::Http2).await);
     a.answers([error(401, 20003)]);
     let rig = Post::sms(&[twilio(&a), twilio(&b)], WITHIN);
-    assert_eq!(rig.text().await.outcome, Outcome::Reconnect);
+    assert_eq!(rig.text().await.outcome, Outcome::SwitchAccount);
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
     assert_eq!((a.received().len(), b.received().len()), (1, 1));
 }

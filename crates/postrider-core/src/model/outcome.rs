@@ -41,6 +41,8 @@ pub enum Outcome {
     ResignOnce,
     /// The provider says that it did not process the request: again at once, free.
     Reconnect,
+    /// This account cannot send it and another one can: again at once through that one, free.
+    SwitchAccount,
     /// The request left, no answer came.
     Ambiguous,
     /// Our own deadline passed before the provider accepted.
@@ -64,6 +66,7 @@ names! {
         Ambiguous = "ambiguous",
         Expired = "expired",
         Hold = "hold",
+        SwitchAccount = "switch_account",
     }
 }
 
@@ -78,6 +81,7 @@ impl Outcome {
             Self::Config => OutcomeKind::Config,
             Self::ResignOnce => OutcomeKind::ResignOnce,
             Self::Reconnect => OutcomeKind::Reconnect,
+            Self::SwitchAccount => OutcomeKind::SwitchAccount,
             Self::Ambiguous => OutcomeKind::Ambiguous,
             Self::Expired => OutcomeKind::Expired,
             Self::Hold { .. } => OutcomeKind::Hold,

@@ -129,8 +129,10 @@ pub fn decide(
         Outcome::Config => park(rules, now),
         Outcome::ResignOnce if progress.resigned => park(rules, now),
         Outcome::ResignOnce => at_once(rules, now, true),
-        Outcome::Reconnect if progress.replays < MAX_REPLAYS => at_once(rules, now, false),
-        Outcome::Reconnect => uncounted(rules, now, by_formula().max(REPLAY_PAUSE)),
+        Outcome::Reconnect | Outcome::SwitchAccount if progress.replays < MAX_REPLAYS => {
+            at_once(rules, now, false)
+        }
+        Outcome::Reconnect | Outcome::SwitchAccount => uncounted(rules, now, by_formula().max(REPLAY_PAUSE)),
         Outcome::Ambiguous => match rules.on_ambiguous {
             OnAmbiguous::Resend if rules.shows_repeats => {
                 repeat_once(progress, rules, now, by_formula())
