@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use postrider_core::Timestamp;
 use postrider_core::policy::breaker::{
-    Barred, Breaker, BreakerPolicy, BreakerState, Cause, Forced, Turn,
+    Breaker, BreakerCause, BreakerChange, BreakerOverride, BreakerPolicy, BreakerRefusal,
+    BreakerState,
 };
 use postrider_core::policy::signal::Signal;
 
@@ -15,7 +16,7 @@ fn secs(n: u64) -> Duration {
 }
 
 /// Makes one call and reports its end.
-fn call(breaker: &mut Breaker, signal: Signal, now: Timestamp) -> Option<Turn> {
+fn call(breaker: &mut Breaker, signal: Signal, now: Timestamp) -> Option<BreakerChange> {
     let permit = breaker.admit(1, now).expect("may be called");
     breaker.report(signal, permit.epoch, now, 0.0)
 }
@@ -36,10 +37,10 @@ fn a_total_outage_opens_it_within_twenty_calls() {
         assert_eq!(call(&mut breaker, Signal::Overloaded, NOW), None);
     }
     let turn = call(&mut breaker, Signal::Overloaded, NOW);
-    assert_eq!(turn, Some(Turn::Opened { until: NOW + secs(5) }));
+    assert_eq!(turn, Some(BreakerChange::Opened { until: NOW + secs(5) }));
     assert_eq!(
         breaker.admit(10, NOW + Duration::from_millis(4_999)).unwrap_err(),
-        Barred::Until(NOW + secs(5))
+        BreakerRefusal::Until(NOW + secs(5))
     );
 }
 
@@ -53,7 +54,7 @@ fn a_fifth_of_the_calls_failing_for_minutes_opens_it() {
         assert_eq!(call(&mut breaker, signal, at), None, "call {n}: too few to judge by");
     }
     call(&mut breaker, Signal::Well, at);
-    assert!(matches!(call(&mut breaker, Signal::Failing, at), Some(Turn::Opened { .. })));
+    assert!(matches!(call(&mut breaker, Signal::Failing, at), Some(BreakerChange::Opened { .. })));
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn after_its_time_one_probe_goes_through_and_no_second_one() {
     let mut breaker = opened(NOW);
     let permit = breaker.admit(64, NOW + secs(5)).unwrap();
     assert_eq!(permit.calls, 1);
-    assert_eq!(breaker.admit(64, NOW + secs(5)).unwrap_err(), Barred::Probing);
+    assert_eq!(breaker.admit(64, NOW + secs(5)).unwrap_err(), BreakerRefusal::Probing);
     breaker.hand_back(1, permit.epoch);
     assert_eq!(breaker.admit(64, NOW + secs(5)).unwrap().calls, 1, "an unused probe is not lost");
 }
@@ -100,7 +101,8 @@ fn a_failed_probe_opens_it_for_longer_up_to_a_limit_and_with_jitter() {
     let mut waits = Vec::new();
     for _ in 0..8 {
         let permit = breaker.admit(1, at).unwrap();
-        let Some(Turn::Opened { until }) = breaker.report(Signal::Failing, permit.epoch, at, 0.0)
+        let Some(BreakerChange::Opened { until }) =
+            breaker.report(Signal::Failing, permit.epoch, at, 0.0)
         else {
             panic!("a failed probe opens it")
         };
@@ -110,8 +112,8 @@ fn a_failed_probe_opens_it_for_longer_up_to_a_limit_and_with_jitter() {
     assert_eq!(waits, [10, 20, 40, 80, 160, 300, 300, 300]);
     let mut late = opened(NOW);
     assert_eq!(
-        late.open(Cause::Failures, NOW, 0.999),
-        Turn::Opened { until: NOW + Duration::from_millis(12_497) }
+        late.open(BreakerCause::Failures, NOW, 0.999),
+        BreakerChange::Opened { until: NOW + Duration::from_millis(12_497) }
     );
 }
 
@@ -126,20 +128,20 @@ fn answers_to_calls_from_before_it_opened_do_not_decide_about_the_probe() {
     let probe = breaker.admit(1, at).unwrap();
     assert_eq!(breaker.report(Signal::Failing, early.epoch, at, 0.0), None);
     assert_eq!(breaker.report(Signal::Well, early.epoch, at, 0.0), None);
-    assert_eq!(breaker.report(Signal::Well, probe.epoch, at, 0.0), Some(Turn::Eased));
+    assert_eq!(breaker.report(Signal::Well, probe.epoch, at, 0.0), Some(BreakerChange::Eased));
     assert_eq!(breaker.admit(9, at).unwrap().calls, 2);
 }
 
 #[test]
 fn an_operator_can_open_and_close_it_and_take_the_word_back() {
     let mut breaker = opened(NOW);
-    breaker.force(Some(Forced::Closed));
+    breaker.force(Some(BreakerOverride::Closed));
     for _ in 0..100 {
         assert_eq!(call(&mut breaker, Signal::Failing, NOW), None);
     }
     assert_eq!(breaker.state(), BreakerState::ForcedClosed);
-    breaker.force(Some(Forced::Open));
-    assert_eq!(breaker.admit(1, NOW + secs(9_999)).unwrap_err(), Barred::Forced);
+    breaker.force(Some(BreakerOverride::Open));
+    assert_eq!(breaker.admit(1, NOW + secs(9_999)).unwrap_err(), BreakerRefusal::Forced);
     breaker.force(None);
     assert!(breaker.admit(1, NOW + secs(9_999)).is_ok());
 }
@@ -160,20 +162,20 @@ fn failures_of_a_provider_that_is_known_to_be_down_are_nobodys_fault() {
     let probe = breaker.admit(1, NOW + secs(5)).unwrap();
     breaker.report(Signal::Failing, probe.epoch, NOW + secs(5), 0.0);
     assert!(breaker.excuses(Signal::Failing), "probes");
-    breaker.force(Some(Forced::Closed));
+    breaker.force(Some(BreakerOverride::Closed));
     assert!(!breaker.excuses(Signal::Failing), "sent on an operator's word");
 }
 
 #[test]
 fn after_a_storm_being_asked_for_less_once_more_is_no_recovery() {
     let mut breaker = Breaker::new(BreakerPolicy::default());
-    breaker.open(Cause::Storm, NOW, 0.0);
+    breaker.open(BreakerCause::Storm, NOW, 0.0);
     let at = NOW + secs(5);
     let again = call(&mut breaker, Signal::Busy, at);
-    assert_eq!(again, Some(Turn::Opened { until: at + secs(10) }));
-    assert!(breaker.cause() == Cause::Storm && breaker.excuses(Signal::Busy));
+    assert_eq!(again, Some(BreakerChange::Opened { until: at + secs(10) }));
+    assert!(breaker.cause() == BreakerCause::Storm && breaker.excuses(Signal::Busy));
     let mut after_failures = opened(NOW);
-    assert_eq!(call(&mut after_failures, Signal::Busy, at), Some(Turn::Eased));
+    assert_eq!(call(&mut after_failures, Signal::Busy, at), Some(BreakerChange::Eased));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use postrider_core::model::outcome::Terms;
+use postrider_core::model::outcome::AnswerTerms;
 use postrider_core::policy::classify::{Answer, Row, Table, classify, judge};
 use postrider_core::{Outcome, Scope, StrikeKind, Timestamp};
 
@@ -15,7 +15,7 @@ fn answer<'a>(service: &'a str, status: u16, code: &'a str) -> Answer<'a> {
     Answer { service, status, code: Some(code), ..Answer::default() }
 }
 
-fn terms(service: &str, status: u16, code: &str) -> Terms {
+fn terms(service: &str, status: u16, code: &str) -> AnswerTerms {
     judge(&TABLE, &answer(service, status, code), NOW).1
 }
 
@@ -33,7 +33,7 @@ fn an_endpoint_that_google_calls_invalid_strikes_and_drops_only_the_message() {
         let found = classify(&TABLE, &answer("webpush.fcm", status, code), NOW);
         assert_eq!(found, Outcome::DropMessage);
     }
-    assert_eq!(terms("webpush.fcm", 400, "UnauthorizedRegistration"), Terms::default());
+    assert_eq!(terms("webpush.fcm", 400, "UnauthorizedRegistration"), AnswerTerms::default());
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn numbers_that_are_unreachable_blocked_or_unknown_strike() {
 #[test]
 fn a_device_that_apple_does_not_know_strikes_until_it_is_proven() {
     strikes("apns", 400, "BadDeviceToken", StrikeKind::Device);
-    assert_eq!(terms("apns", 400, "BadDeviceToken.proven"), Terms::default());
+    assert_eq!(terms("apns", 400, "BadDeviceToken.proven"), AnswerTerms::default());
 }
 
 #[test]
@@ -128,13 +128,13 @@ fn a_users_row_bounds_retries_and_strikes() {
     let table = Table::with_overrides(vec![own.unwrap()]);
     let (outcome, terms) = judge(&table, &answer("http", 409, ""), NOW);
     assert_eq!(outcome, Outcome::RetryBackoff { at_least: Duration::ZERO });
-    let expected = Terms { retries_max: Some(1), strike: Some(StrikeKind::Endpoint) };
+    let expected = AnswerTerms { retries_max: Some(1), strike: Some(StrikeKind::Endpoint) };
     assert_eq!(terms, expected);
     let silent = row(r#"{"service": "sms.twilio", "status": 400, "code": "30005",
                          "outcome": "drop_message"}"#);
     let table = Table::with_overrides(vec![silent.unwrap()]);
     let (_, terms) = judge(&table, &answer("sms.twilio", 400, "30005"), NOW);
-    assert_eq!(terms, Terms::default(), "a row without a strike takes it away");
+    assert_eq!(terms, AnswerTerms::default(), "a row without a strike takes it away");
 }
 
 #[test]

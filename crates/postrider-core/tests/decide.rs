@@ -6,7 +6,8 @@ use postrider_core::model::class::{OnAmbiguous, OnExpiry, WhenOpen};
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::backoff::{Jitter, RetryPolicy};
 use postrider_core::policy::decide::{
-    CRASHES_MAX, MAX_REPLAYS, PARK, Past, Progress, Rules, before_attempt, decide, when_shut,
+    AttemptProgress, CRASHES_MAX, DeliveryRules, LeaseHistory, MAX_REPLAYS, PARK, before_attempt,
+    decide, when_shut,
 };
 use postrider_core::{DeadReason, Outcome, Scope, Timestamp};
 
@@ -31,8 +32,8 @@ fn policy() -> RetryPolicy {
     RetryPolicy { jitter: Jitter::None, ..RetryPolicy::default() }
 }
 
-fn rules(retry: &RetryPolicy) -> Rules<'_> {
-    Rules {
+fn rules(retry: &RetryPolicy) -> DeliveryRules<'_> {
+    DeliveryRules {
         retry,
         on_ambiguous: OnAmbiguous::Resend,
         shows_repeats: false,
@@ -42,16 +43,16 @@ fn rules(retry: &RetryPolicy) -> Rules<'_> {
     }
 }
 
-fn with_ttl<'a>(retry: &'a RetryPolicy, ms: u64) -> Rules<'a> {
-    Rules { expires_at: NOW + Duration::from_millis(ms), ..rules(retry) }
+fn with_ttl<'a>(retry: &'a RetryPolicy, ms: u64) -> DeliveryRules<'a> {
+    DeliveryRules { expires_at: NOW + Duration::from_millis(ms), ..rules(retry) }
 }
 
-fn now_or_never(retry: &RetryPolicy) -> Rules<'_> {
-    Rules { ttl_s: 0, ..with_ttl(retry, 10_000) }
+fn now_or_never(retry: &RetryPolicy) -> DeliveryRules<'_> {
+    DeliveryRules { ttl_s: 0, ..with_ttl(retry, 10_000) }
 }
 
-fn after(attempts: u32) -> Progress {
-    Progress { attempts, ..Progress::default() }
+fn after(attempts: u32) -> AttemptProgress {
+    AttemptProgress { attempts, ..AttemptProgress::default() }
 }
 
 fn retry(secs: u64) -> Decision {
@@ -109,7 +110,7 @@ fn a_retry_at_the_deadline_is_too_late_and_before_it_is_not() {
     let told = Outcome::RetryAfter { after: Duration::from_secs(60), scope: Scope::Target };
     let short = with_ttl(&policy, 60_000);
     assert_eq!(decide(&told, &after(1), &short, NOW, 0.5), dead(DeadReason::Ttl));
-    let quiet = Rules { on_expiry: OnExpiry::Expire, ..short };
+    let quiet = DeliveryRules { on_expiry: OnExpiry::Expire, ..short };
     assert_eq!(decide(&told, &after(1), &quiet, NOW, 0.5), Decision::Expire);
 }
 
@@ -124,7 +125,7 @@ fn now_or_never_is_one_attempt_and_free_replays() {
     assert_eq!(of(Outcome::Reconnect), Decision::Again { resign: false });
     assert_eq!(of(Outcome::SwitchAccount), Decision::Again { resign: false });
     assert_eq!(of(Outcome::ResignOnce), Decision::Again { resign: true });
-    let replayed = Progress { replays: MAX_REPLAYS, ..after(1) };
+    let replayed = AttemptProgress { replays: MAX_REPLAYS, ..after(1) };
     let end = decide(&Outcome::Reconnect, &replayed, &now_or_never(&policy), NOW, 0.5);
     assert_eq!(end, dead(DeadReason::Ttl));
 }
@@ -132,7 +133,7 @@ fn now_or_never_is_one_attempt_and_free_replays() {
 #[test]
 fn a_replay_gives_now_or_never_the_time_that_it_names() {
     let policy = policy();
-    let replayed = Rules { ttl_s: 0, ..rules(&policy) };
+    let replayed = DeliveryRules { ttl_s: 0, ..rules(&policy) };
     assert_eq!(decide(&RETRY, &after(1), &replayed, NOW, 0.5), retry(2));
 }
 
@@ -153,7 +154,7 @@ fn a_stale_token_is_renewed_once() {
     let policy = policy();
     let first = decide(&Outcome::ResignOnce, &after(1), &rules(&policy), NOW, 0.5);
     assert_eq!(first, Decision::Again { resign: true });
-    let resigned = Progress { resigned: true, ..after(1) };
+    let resigned = AttemptProgress { resigned: true, ..after(1) };
     let second = decide(&Outcome::ResignOnce, &resigned, &rules(&policy), NOW, 0.5);
     assert_eq!(second, Decision::Park { after: PARK });
 }
@@ -162,7 +163,7 @@ fn a_stale_token_is_renewed_once() {
 fn a_switch_of_accounts_is_as_free_and_as_bounded_as_a_reconnect() {
     let policy = policy();
     for replays in 0..=MAX_REPLAYS {
-        let progress = Progress { replays, ..after(6) };
+        let progress = AttemptProgress { replays, ..after(6) };
         let of = |outcome| decide(&outcome, &progress, &rules(&policy), NOW, 0.5);
         assert_eq!(of(Outcome::SwitchAccount), of(Outcome::Reconnect));
     }
@@ -172,11 +173,11 @@ fn a_switch_of_accounts_is_as_free_and_as_bounded_as_a_reconnect() {
 fn what_was_not_processed_is_replayed_free_then_rests() {
     let policy = policy();
     for replays in 0..MAX_REPLAYS {
-        let progress = Progress { replays, ..after(6) };
+        let progress = AttemptProgress { replays, ..after(6) };
         let found = decide(&Outcome::Reconnect, &progress, &rules(&policy), NOW, 0.5);
         assert_eq!(found, Decision::Again { resign: false });
     }
-    let progress = Progress { replays: MAX_REPLAYS, ..after(6) };
+    let progress = AttemptProgress { replays: MAX_REPLAYS, ..after(6) };
     let rest = Decision::Retry { after: Duration::from_secs(64), counted: false };
     assert_eq!(decide(&Outcome::Reconnect, &progress, &rules(&policy), NOW, 0.5), rest);
     let eager = RetryPolicy::default();
@@ -189,18 +190,20 @@ fn what_was_not_processed_is_replayed_free_then_rests() {
 fn doubt_is_resolved_as_the_class_says() {
     let policy = policy();
     assert_eq!(decide(&Outcome::Ambiguous, &after(1), &rules(&policy), NOW, 0.5), retry(2));
-    let careful = Rules { on_ambiguous: OnAmbiguous::Park, ..rules(&policy) };
+    let careful = DeliveryRules { on_ambiguous: OnAmbiguous::Park, ..rules(&policy) };
     let found = decide(&Outcome::Ambiguous, &after(1), &careful, NOW, 0.5);
     assert_eq!(found, dead(DeadReason::Ambiguous));
-    let quiet = Rules { on_ambiguous: OnAmbiguous::Drop, ..rules(&policy) };
+    let quiet = DeliveryRules { on_ambiguous: OnAmbiguous::Drop, ..rules(&policy) };
     assert_eq!(decide(&Outcome::Ambiguous, &after(1), &quiet, NOW, 0.5), Decision::Drop);
 }
 
 #[test]
 fn while_a_provider_is_down_no_attempt_is_used_up_and_nothing_with_time_left_dies() {
     let policy = policy();
-    let excused = |attempts| Progress { excused: true, ..after(attempts) };
-    let of = |outcome: &Outcome, rules: &Rules<'_>| decide(outcome, &excused(6), rules, NOW, 0.5);
+    let excused = |attempts| AttemptProgress { excused: true, ..after(attempts) };
+    let of = |outcome: &Outcome, rules: &DeliveryRules<'_>| {
+        decide(outcome, &excused(6), rules, NOW, 0.5)
+    };
     let free = |secs| Decision::Retry { after: Duration::from_secs(secs), counted: false };
     assert_eq!(of(&RETRY, &rules(&policy)), free(64), "its policy was exhausted");
     assert_eq!(of(&Outcome::Ambiguous, &rules(&policy)), free(64));
@@ -209,7 +212,7 @@ fn while_a_provider_is_down_no_attempt_is_used_up_and_nothing_with_time_left_die
     assert_eq!(of(&RETRY, &with_ttl(&policy, 20_000)), free(10), "the formula ends nothing");
     assert_eq!(of(&wait, &with_ttl(&policy, 20_000)), dead(DeadReason::Ttl), "the provider does");
     assert_eq!(of(&RETRY, &now_or_never(&policy)), dead(DeadReason::Ttl));
-    let careful = Rules { on_ambiguous: OnAmbiguous::Park, ..rules(&policy) };
+    let careful = DeliveryRules { on_ambiguous: OnAmbiguous::Park, ..rules(&policy) };
     assert_eq!(of(&Outcome::Ambiguous, &careful), dead(DeadReason::Ambiguous));
     let once = RetryPolicy { retries: 0, ..policy.clone() };
     let found = decide(&RETRY, &excused(1), &rules(&once), NOW, 0.5);
@@ -219,7 +222,7 @@ fn while_a_provider_is_down_no_attempt_is_used_up_and_nothing_with_time_left_die
 #[test]
 fn an_address_among_too_many_that_are_called_gone_stays() {
     let policy = policy();
-    let doubted = Progress { doubted: true, ..after(1) };
+    let doubted = AttemptProgress { doubted: true, ..after(1) };
     let found = decide(&Outcome::Gone, &doubted, &rules(&policy), NOW, 0.5);
     assert_eq!(found, Decision::Park { after: PARK });
     let found = decide(&Outcome::Gone, &doubted, &with_ttl(&policy, 1_000), NOW, 0.5);
@@ -229,15 +232,15 @@ fn an_address_among_too_many_that_are_called_gone_stays() {
 #[test]
 fn what_crashes_left_behind_is_looked_at_before_another_attempt() {
     let policy = policy();
-    let before = |past, rules: &Rules<'_>| before_attempt(past, &after(1), rules, NOW, 0.5);
-    let careful = Rules { on_ambiguous: OnAmbiguous::Park, ..rules(&policy) };
-    let started = Past { started: true, crashes: 1 };
-    assert_eq!(before(Past::default(), &careful), None);
+    let before = |past, rules: &DeliveryRules<'_>| before_attempt(past, &after(1), rules, NOW, 0.5);
+    let careful = DeliveryRules { on_ambiguous: OnAmbiguous::Park, ..rules(&policy) };
+    let started = LeaseHistory { started: true, crashes: 1 };
+    assert_eq!(before(LeaseHistory::default(), &careful), None);
     assert_eq!(before(started, &careful), Some(dead(DeadReason::Ambiguous)));
-    let over = Rules { expires_at: NOW, ..careful };
+    let over = DeliveryRules { expires_at: NOW, ..careful };
     assert_eq!(before(started, &over), Some(dead(DeadReason::Ambiguous)), "it may have arrived");
-    assert_eq!(before(Past::default(), &over), Some(Decision::Expire));
-    let crashed = |crashes| Past { crashes, started: false };
+    assert_eq!(before(LeaseHistory::default(), &over), Some(Decision::Expire));
+    let crashed = |crashes| LeaseHistory { crashes, started: false };
     assert_eq!(before(crashed(CRASHES_MAX - 1), &rules(&policy)), None);
     assert_eq!(before(crashed(CRASHES_MAX), &rules(&policy)), Some(dead(DeadReason::Poison)));
     assert_eq!(before(crashed(9), &over), Some(Decision::Expire));
@@ -246,7 +249,7 @@ fn what_crashes_left_behind_is_looked_at_before_another_attempt() {
 #[test]
 fn a_young_address_is_asked_again_before_it_is_called_gone() {
     let policy = policy();
-    let aged = |attempts, secs| Progress {
+    let aged = |attempts, secs| AttemptProgress {
         address_age: Some(Duration::from_secs(secs)),
         ..after(attempts)
     };
@@ -266,7 +269,7 @@ fn expired_untried_just_expires_and_expired_in_retry_is_a_dead_letter() {
     assert_eq!(decide(&Outcome::Expired, &after(1), &rules(&policy), NOW, 0.5), Decision::Expire);
     let tried = decide(&Outcome::Expired, &after(2), &rules(&policy), NOW, 0.5);
     assert_eq!(tried, dead(DeadReason::Ttl));
-    let quiet = Rules { on_expiry: OnExpiry::Expire, ..rules(&policy) };
+    let quiet = DeliveryRules { on_expiry: OnExpiry::Expire, ..rules(&policy) };
     assert_eq!(decide(&Outcome::Expired, &after(2), &quiet, NOW, 0.5), Decision::Expire);
 }
 
@@ -276,7 +279,7 @@ fn after_the_deadline_nothing_is_tried_again() {
     for outcome in EVERYTHING {
         for late_ms in [0, 1, 1_000_000] {
             let now = NOW + Duration::from_millis(late_ms);
-            let over = Rules { expires_at: NOW, ..rules(&policy) };
+            let over = DeliveryRules { expires_at: NOW, ..rules(&policy) };
             let found = decide(&outcome, &after(1), &over, now, 0.0);
             let is_end = matches!(
                 found,
@@ -290,9 +293,9 @@ fn after_the_deadline_nothing_is_tried_again() {
 #[test]
 fn a_mail_or_text_in_doubt_is_repeated_once_and_not_soon() {
     let policy = policy();
-    let seen = Rules { shows_repeats: true, ..rules(&policy) };
+    let seen = DeliveryRules { shows_repeats: true, ..rules(&policy) };
     let ask = |attempts| {
-        let progress = Progress { attempts, excused: true, ..Progress::default() };
+        let progress = AttemptProgress { attempts, excused: true, ..AttemptProgress::default() };
         decide(&Outcome::Ambiguous, &progress, &seen, NOW, 0.5)
     };
     assert_eq!(ask(1), Decision::Retry { after: Duration::from_secs(60), counted: true });
@@ -315,7 +318,7 @@ fn a_bounded_refusal_ends_as_refused_for_good_and_not_as_exhausted() {
     let rules = rules(&policy);
     let hour = Outcome::RetryBackoff { at_least: Duration::from_secs(60) };
     let said = |attempts, most| {
-        let progress = Progress { retries_max: most, ..after(attempts) };
+        let progress = AttemptProgress { retries_max: most, ..after(attempts) };
         decide(&hour, &progress, &rules, NOW, 0.5)
     };
     assert_eq!(said(1, Some(1)), retry(60));
@@ -329,7 +332,7 @@ fn a_bounded_refusal_ends_as_refused_for_good_and_not_as_exhausted() {
 #[test]
 fn an_outage_does_not_use_up_the_retries_of_a_bounded_refusal() {
     let policy = policy();
-    let progress = Progress { retries_max: Some(1), excused: true, ..after(4) };
+    let progress = AttemptProgress { retries_max: Some(1), excused: true, ..after(4) };
     let decision = decide(&RETRY, &progress, &rules(&policy), NOW, 0.5);
     assert!(matches!(decision, Decision::Retry { counted: false, .. }), "{decision:?}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postrider_core::policy::concurrency::Concurrency;
 use postrider_core::policy::pace::Pace;
-use postrider_core::policy::throttle::Widening;
+use postrider_core::policy::throttle::ThrottleSpread;
 use postrider_core::{Signal, Timestamp};
 
 const START_MS: i64 = 1_800_000_000_000;
@@ -46,7 +46,7 @@ impl Run {
 /// Sends whatever is allowed for `ms`; counts from `from_ms` on.
 fn run(provider: &Provider, ceiling: usize, from_ms: u64, ms: u64) -> Run {
     let (mut concurrency, mut pace) = (Concurrency::new(ceiling), Pace::default());
-    let (mut widening, mut paused_until) = (Widening::default(), 0);
+    let (mut spread, mut paused_until) = (ThrottleSpread::default(), 0);
     let mut ends: BTreeMap<u64, Vec<(Signal, u64)>> = BTreeMap::new();
     let (mut in_flight, mut accepted_now) = (0_usize, 0_usize);
     let (mut second, mut used, mut free_at_us) = (0, 0, 0_u64);
@@ -56,8 +56,8 @@ fn run(provider: &Provider, ceiling: usize, from_ms: u64, ms: u64) -> Run {
         for (signal, began) in ends.remove(&t).unwrap_or_default() {
             concurrency.report(signal, (t - began) as u32, in_flight, now);
             pace.report(signal, false, now);
-            widening.count(signal, now);
-            if signal == Signal::Busy && widening.note(t, SECOND, now).is_some() {
+            spread.count(signal, now);
+            if signal == Signal::Busy && spread.note(t, SECOND, now).is_some() {
                 paused_until = t + 1_000;
             }
             in_flight -= 1;

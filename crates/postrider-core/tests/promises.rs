@@ -7,7 +7,7 @@ use postrider_core::model::class::{OnAmbiguous, OnExpiry};
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::backoff::{BackoffKind, Jitter, RetryPolicy};
 use postrider_core::policy::classify::{Answer, Table, classify, longest_retry_after};
-use postrider_core::policy::decide::{Progress, Rules, decide};
+use postrider_core::policy::decide::{AttemptProgress, DeliveryRules, decide};
 use postrider_core::{Outcome, Scope, State, Timestamp, policy::retry_after, policy::ttl};
 use proptest::prelude::*;
 
@@ -71,12 +71,12 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
-fn progress() -> impl Strategy<Value = Progress> {
+fn progress() -> impl Strategy<Value = AttemptProgress> {
     let age = prop::option::of((0u64..200_000).prop_map(Duration::from_millis));
     let most = prop::option::of(0u32..8);
     (1u32..15, 0u64..200_000, any::<[bool; 3]>(), 0u32..6, age, most).prop_map(
         |(attempts, last_ms, [resigned, excused, doubted], replays, address_age, retries_max)| {
-            Progress {
+            AttemptProgress {
                 attempts,
                 last_delay: Duration::from_millis(last_ms),
                 resigned,
@@ -90,8 +90,8 @@ fn progress() -> impl Strategy<Value = Progress> {
     )
 }
 
-fn rules<'a>(retry: &'a RetryPolicy, ttl_s: u32, park: bool, expire: bool) -> Rules<'a> {
-    Rules {
+fn rules<'a>(retry: &'a RetryPolicy, ttl_s: u32, park: bool, expire: bool) -> DeliveryRules<'a> {
+    DeliveryRules {
         retry,
         on_ambiguous: if park { OnAmbiguous::Park } else { OnAmbiguous::Resend },
         shows_repeats: false,
@@ -131,9 +131,9 @@ proptest! {
 
     #[test]
     fn a_delay_is_within_the_bounds_of_its_jitter(
-        p in policy(), retry in 1u32..200, previous_ms in 0u64..1_000_000, roll in 0.0f64..1.0,
+        p in policy(), retry in 1u32..200, previous_ms in 0u64..1_000_000, random in 0.0f64..1.0,
     ) {
-        let found = p.delay(retry, Duration::from_millis(previous_ms), roll).as_millis() as f64;
+        let found = p.delay(retry, Duration::from_millis(previous_ms), random).as_millis() as f64;
         let (low, high) = bounds(&p, retry, previous_ms as f64);
         prop_assert!(low - 1.0 <= found && found <= high + 1.0, "{low} ≤ {found} ≤ {high}");
     }
@@ -142,22 +142,22 @@ proptest! {
     fn no_policy_and_no_roll_breaks_the_arithmetic(
         retry in any::<u32>(), numbers in any::<(u64, f64, u64)>(), kind in kind(),
         jitter in jitter(), schedule_ms in prop::collection::vec(any::<u64>(), 0..3),
-        previous_ms in any::<u64>(), roll in any::<f64>(),
+        previous_ms in any::<u64>(), random in any::<f64>(),
     ) {
         let (base_ms, factor, cap_ms) = numbers;
         let p = RetryPolicy { retries: retry, base_ms, factor, cap_ms, kind, jitter, schedule_ms };
-        let _ = p.delay(retry, Duration::from_millis(previous_ms), roll);
+        let _ = p.delay(retry, Duration::from_millis(previous_ms), random);
         let _ = p.validate();
     }
 
     #[test]
     fn no_decision_crosses_the_ttl(
         o in outcome(), prog in progress(), p in policy(), ttl_s in 0u32..7200,
-        park in any::<bool>(), expire in any::<bool>(), elapsed_ms in 0u64..7_300_000, roll in 0.0f64..1.0,
+        park in any::<bool>(), expire in any::<bool>(), elapsed_ms in 0u64..7_300_000, random in 0.0f64..1.0,
     ) {
         let rules = rules(&p, ttl_s, park, expire);
         let now = NOW + Duration::from_millis(elapsed_ms);
-        match decide(&o, &prog, &rules, now, roll) {
+        match decide(&o, &prog, &rules, now, random) {
             Decision::Retry { after, .. } | Decision::Park { after } => {
                 prop_assert!(now + after < rules.expires_at);
                 prop_assert!(ttl_s > 0, "now or never is never retried");
@@ -169,13 +169,13 @@ proptest! {
 
     #[test]
     fn no_more_calls_are_counted_than_the_policy_allows(
-        outcomes in prop::collection::vec(outcome(), 40), p in policy(), roll in 0.0f64..1.0,
+        outcomes in prop::collection::vec(outcome(), 40), p in policy(), random in 0.0f64..1.0,
     ) {
         let rules = rules(&p, ttl::MAX_S, false, false);
         let (mut counted, mut now, mut last_delay) = (0, NOW, Duration::ZERO);
         for o in outcomes {
-            let prog = Progress { attempts: counted + 1, last_delay, ..Progress::default() };
-            match decide(&o, &prog, &rules, now, roll) {
+            let prog = AttemptProgress { attempts: counted + 1, last_delay, ..AttemptProgress::default() };
+            match decide(&o, &prog, &rules, now, random) {
                 Decision::Retry { after, counted: c } => {
                     counted += u32::from(c);
                     now = now + after;
@@ -198,12 +198,12 @@ proptest! {
         let rules = rules(&p, 3600, false, false);
         let (mut attempts, mut now, mut replays, mut resigned) = (1, NOW, 0, false);
         let mut calls = 0;
-        for (o, roll) in seed.iter().cycle() {
+        for (o, random) in seed.iter().cycle() {
             calls += 1;
             prop_assert!(calls < 50_000, "an endless life");
             let prog =
-                Progress { attempts, replays, resigned, excused, doubted, ..Progress::default() };
-            match decide(o, &prog, &rules, now, *roll) {
+                AttemptProgress { attempts, replays, resigned, excused, doubted, ..AttemptProgress::default() };
+            match decide(o, &prog, &rules, now, *random) {
                 Decision::Retry { after, counted } => {
                     attempts += u32::from(counted);
                     now = now + after;
@@ -228,7 +228,7 @@ proptest! {
         service in prop::sample::select(vec![
             "webpush", "webpush.fcm", "webpush.mozilla", "webpush.apple", "webpush.wns", "webhook", "http",
         ]),
-        p in policy(), roll in 0.0f64..1.0,
+        p in policy(), random in 0.0f64..1.0,
     ) {
         let text = secs.to_string();
         let answer = Answer { service, status, retry_after: Some(&text), ..Answer::default() };
@@ -240,8 +240,8 @@ proptest! {
         let asked = Duration::from_secs(secs).min(longest_retry_after(scope));
         prop_assert!(after >= asked && after <= longest_retry_after(scope));
         let rules = rules(&p, ttl::MAX_S, false, false);
-        let prog = Progress { attempts: 1, ..Progress::default() };
-        if let Decision::Retry { after: waits, .. } = decide(&found, &prog, &rules, NOW, roll) {
+        let prog = AttemptProgress { attempts: 1, ..AttemptProgress::default() };
+        if let Decision::Retry { after: waits, .. } = decide(&found, &prog, &rules, NOW, random) {
             prop_assert!(waits >= asked);
         }
     }

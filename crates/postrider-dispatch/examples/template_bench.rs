@@ -8,21 +8,21 @@ use std::time::Instant;
 use postrider_channels::{NetworkPolicy, registry};
 use postrider_core::{Class, TenantId};
 use postrider_dispatch::template::{Shelf, Source, Template, Templates};
-use postrider_dispatch::{Limits, MessageIntake, Policies, Policy, Submission};
+use postrider_dispatch::{DispatchLimits, MessageIntake, Policies, Policy, Submission};
 use postrider_store::{MemoryStore, SystemClock};
 
 const BATCHES: usize = 200;
 const BATCH: usize = 500;
 
 const TO: &str = r#""to":{"address":{"channel":"webhook","url":"https://hooks.example/a"}}"#;
-const PLAIN: &str = r#""content":{"title":"Order 91 shipped","body":"Hello Ada, your order 91 is on its way to you.","url":"https://shop.example/orders/91"}"#;
+const PLAIN: &str = r#""content":{"title":"OperatorOrder 91 shipped","body":"Hello Ada, your order 91 is on its way to you.","url":"https://shop.example/orders/91"}"#;
 const SHORT: &str = r#""template":{"name":"short","variables":{"n":91,"name":"Ada"}}"#;
 const MAIL: &str = r#""template":{"name":"mail","locale":"de-AT","variables":{"name":"Ada","order":{"number":91,"items":[{"name":"pen","n":1},{"name":"ink","n":2},{"name":"cap","n":3}]}}}"#;
 
 const TEMPLATES: [(&str, &str); 2] = [
     (
         "short",
-        r#"{"locales":{"en":{"title":"Order {{ n }} shipped","body":"Hello {{ name }}, your order {{ n }} is on its way to you.","url":"https://shop.example/orders/{{ n }}"}}}"#,
+        r#"{"locales":{"en":{"title":"OperatorOrder {{ n }} shipped","body":"Hello {{ name }}, your order {{ n }} is on its way to you.","url":"https://shop.example/orders/{{ n }}"}}}"#,
     ),
     (
         "mail",
@@ -39,7 +39,7 @@ fn intake() -> MessageIntake {
     }
     let templates = Templates::default();
     templates.replace(shelf);
-    let policies = Policies::new(Policy::new(Class::built_in(), Limits::default()));
+    let policies = Policies::new(Policy::new(Class::built_in(), DispatchLimits::default()));
     let store = Arc::new(MemoryStore::new(clock.clone()));
     MessageIntake::new(
         store,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
-use postrider_core::policy::strikes::{self, Standing, StrikeKind, Struck};
+use postrider_core::policy::strikes::{self, AddressStanding, NewStrike, StrikeKind};
 use postrider_core::ports::store::{Learned, Leased};
 use postrider_core::{Report, Target, Timestamp};
 
@@ -13,7 +13,7 @@ use crate::policies::Policies;
 /// An answer's word about its address.
 #[derive(Debug, Default)]
 pub(crate) struct Blame {
-    strike: Option<(StrikeKind, Standing)>,
+    strike: Option<(StrikeKind, AddressStanding)>,
     target: Option<Arc<Target>>,
 }
 
@@ -29,7 +29,7 @@ impl Blame {
         let Some(kind) = report.terms.strike else { return Self { strike: None, target } };
         let standing = policies.now().limits.strikes.weigh(&leased.strikes, kind, now);
         report.outcome = strikes::outcome(report.outcome.clone(), kind, standing);
-        if kind == StrikeKind::Failing && standing == Standing::Keep {
+        if kind == StrikeKind::Failing && standing == AddressStanding::Keep {
             // That it failed is what the attempt says already.
             report.terms.strike = None;
         }
@@ -43,7 +43,7 @@ impl Blame {
             Decision::DeadLetter(_) | Decision::MarkGone | Decision::Expire | Decision::Drop
         );
         let strike = self.strike.and_then(|(kind, standing)| {
-            Struck::noted(&leased.strikes, kind, standing, given_up, now)
+            NewStrike::noted(&leased.strikes, kind, standing, given_up, now)
         });
         Learned { strike, target: self.target }
     }

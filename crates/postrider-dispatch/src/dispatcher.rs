@@ -19,18 +19,18 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::expiry::sweep;
 use crate::flow::Flow;
+use crate::jitter_rng::JitterRng;
 use crate::lanes::{Lanes, Notice, OriginKey, Pass, Refusal};
 use crate::launch::{Batch, Bench, Job, give_back, is_in_turn, may_be_sent};
 use crate::observer::Observer;
 use crate::policies::{Policies, Policy};
-use crate::roll::Roll;
 use crate::roster::{Entry, LANES_MAX, Pick, Rest, Roster, Terms};
 use crate::settler::{Settlements, Settler};
 use crate::turn_away::{leaves, turn_away};
 
 /// How much at once, and for how long.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct DispatchLimits {
     /// Calls under way per origin.
     pub per_origin: HashMap<ChannelKind, usize>,
     /// Calls under way in all. Together with one settle batch, this is what a crash can send twice.
@@ -59,7 +59,7 @@ pub struct Limits {
     pub strikes: StrikeRules,
 }
 
-impl Default for Limits {
+impl Default for DispatchLimits {
     fn default() -> Self {
         Self {
             per_origin: HashMap::new(),
@@ -139,7 +139,7 @@ impl Dispatcher {
                 lanes: config.lanes,
                 observer: config.observer,
                 settlements: Settlements(sender),
-                roll: Roll::new(config.seed),
+                random: JitterRng::new(config.seed),
             }),
             tasks: JoinSet::new(),
             roster: Roster::default(),
@@ -179,7 +179,7 @@ struct Leaser {
     aside: HashMap<Arc<LaneKey>, LaneId>,
 }
 
-fn unsettled_max(limits: &Limits) -> usize {
+fn unsettled_max(limits: &DispatchLimits) -> usize {
     limits.concurrency.max(1) + limits.settle_batch
 }
 

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// SplitMix64: one atomic addition per number, so that every task can share it.
-pub(crate) struct Roll(AtomicU64);
+pub(crate) struct JitterRng(AtomicU64);
 
-impl Roll {
+impl JitterRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }

@@ -8,7 +8,9 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use postrider_core::model::decision::Decision;
 use postrider_core::model::outcome::DEAD_ENDPOINT;
-use postrider_core::policy::decide::{Past, Progress, Rules, before_attempt, decide};
+use postrider_core::policy::decide::{
+    AttemptProgress, DeliveryRules, LeaseHistory, before_attempt, decide,
+};
 use postrider_core::ports::store::{Halt, Learned, Leased, Settlement, Store};
 use postrider_core::{
     Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, Finished, LaneKey, Outcome, Report,
@@ -18,9 +20,9 @@ use tokio::sync::Notify;
 
 use crate::blame::Blame;
 use crate::flow::Flow;
+use crate::jitter_rng::JitterRng;
 use crate::lanes::{Aftermath, Lanes, Lesson, Ticket};
 use crate::observer::Observer;
-use crate::roll::Roll;
 use crate::settler::{Pending, Settlements};
 
 /// What every attempt needs, shared by all.
@@ -31,7 +33,7 @@ pub(crate) struct Bench {
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) settlements: Settlements,
-    pub(crate) roll: Roll,
+    pub(crate) random: JitterRng,
 }
 
 impl Bench {
@@ -146,10 +148,11 @@ pub(crate) fn may_be_sent(
         Some(Halt::AddressGone) => (Vec::new(), Decision::AddressGone),
         Some(Halt::Cancelled) => (Vec::new(), Decision::Cancel),
         None => {
-            let progress = Progress { attempts: leased.attempts + 1, ..Progress::default() };
-            let past = Past { crashes: leased.crashes, started: leased.started };
+            let progress =
+                AttemptProgress { attempts: leased.attempts + 1, ..AttemptProgress::default() };
+            let past = LeaseHistory { crashes: leased.crashes, started: leased.started };
             let rules = rules(leased, class);
-            match before_attempt(past, &progress, &rules, now, bench.roll.next()) {
+            match before_attempt(past, &progress, &rules, now, bench.random.next()) {
                 Some(decision) => (unanswered(leased, &decision, now), decision),
                 None => return true,
             }
@@ -280,8 +283,10 @@ impl Running {
         let blame = Blame::weigh(&mut finished.report, &job.leased, policies, now);
         let lesson = lesson(&self.lane, &job.leased, &finished);
         // What may go again at once teaches only if it does not.
-        let may_go_again =
-            matches!(finished.report.outcome, Outcome::ResignOnce | Outcome::Reconnect | Outcome::SwitchAccount);
+        let may_go_again = matches!(
+            finished.report.outcome,
+            Outcome::ResignOnce | Outcome::Reconnect | Outcome::SwitchAccount
+        );
         let after = if may_go_again { Aftermath::default() } else { self.learn(lesson) };
         if conclude(&self.bench, &self.lane, &self.class, job, finished, (after, blame)) {
             job.stage = Stage::Ended;
@@ -390,7 +395,7 @@ fn conclude(
 ) -> bool {
     let now = bench.clock.now_rounded_up();
     let leased = &job.leased;
-    let progress = Progress {
+    let progress = AttemptProgress {
         attempts: leased.attempts + 1,
         last_delay: leased.last_delay,
         resigned: job.resigned,
@@ -401,7 +406,8 @@ fn conclude(
         retries_max: finished.report.terms.retries_max,
     };
     let rules = rules(leased, class);
-    let mut decision = decide(&finished.report.outcome, &progress, &rules, now, bench.roll.next());
+    let mut decision =
+        decide(&finished.report.outcome, &progress, &rules, now, bench.random.next());
     if matches!(decision, Decision::Again { .. }) && now >= job.again_until {
         decision = Decision::Retry { after: Duration::ZERO, counted: false };
     }
@@ -425,9 +431,9 @@ fn conclude(
     true
 }
 
-fn rules<'a>(leased: &'a Leased, class: &'a Class) -> Rules<'a> {
+fn rules<'a>(leased: &'a Leased, class: &'a Class) -> DeliveryRules<'a> {
     let own = leased.retry.as_ref().or(leased.message.envelope.retry.as_ref());
-    Rules {
+    DeliveryRules {
         retry: own.unwrap_or(&class.retry),
         on_ambiguous: class.on_ambiguous,
         shows_repeats: leased.target.channel().shows_repeats(),

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use postrider_core::policy::backpressure::Capacity;
 use postrider_core::{Class, TenantId};
 
-use crate::dispatcher::Limits;
+use crate::dispatcher::DispatchLimits;
 
 /// How much may be pending.
 #[derive(Debug, Clone, Default)]
@@ -29,14 +29,14 @@ impl Capacities {
 /// Everything that can change while the server runs.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    pub limits: Limits,
+    pub limits: DispatchLimits,
     pub capacities: Capacities,
     classes: HashMap<Arc<str>, Arc<Class>>,
     fallback: Arc<Class>,
 }
 
 impl Policy {
-    pub fn new(classes: impl IntoIterator<Item = Class>, limits: Limits) -> Self {
+    pub fn new(classes: impl IntoIterator<Item = Class>, limits: DispatchLimits) -> Self {
         let named = |class: Class| (class.name.clone(), Arc::new(class));
         Self {
             limits,

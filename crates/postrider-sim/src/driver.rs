@@ -9,7 +9,7 @@ use anyhow::Result;
 use postrider_core::ports::store::{Admission, DeliveryFilter, Replay, Selection};
 use postrider_core::{Clock, LaneKey, State, Timestamp};
 use postrider_dispatch::Submission;
-use postrider_dispatch::lanes::Order;
+use postrider_dispatch::lanes::OperatorOrder;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -219,8 +219,8 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    fn order(&self) -> Order {
-        Order { by: "the simulation".into(), at: self.world.clock.now() }
+    fn order(&self) -> OperatorOrder {
+        OperatorOrder { by: "the simulation".into(), at: self.world.clock.now() }
     }
 
     async fn pause(&self, tenant: usize) -> Result<()> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
-use postrider_core::policy::strikes::Struck;
+use postrider_core::policy::strikes::NewStrike;
 use postrider_core::ports::store::{
     Admission, Alternative, DedupKey, DeliveryFilter, Learned, Leased, Ledger, NewAddress,
     NewMessage, Queue, Registry, Replay, Selection, Settlement, StrikeFilter,
@@ -86,8 +86,10 @@ fn learned(attempts: &[AttemptRecord], decision: &Decision) -> Learned {
     let number = attempts.iter().map(|attempt| attempt.number).sum::<u32>() as usize;
     let kinds = StrikeKind::ALL;
     let strikes = number > 0 && *decision != Decision::Done;
-    let strike = strikes
-        .then(|| Struck { kind: kinds[number % kinds.len()], suspect: number.is_multiple_of(4) });
+    let strike = strikes.then(|| NewStrike {
+        kind: kinds[number % kinds.len()],
+        suspect: number.is_multiple_of(4),
+    });
     Learned { strike, target: None }
 }
 

@@ -18,8 +18,10 @@ mod written;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use postrider_core::policy::account::{self, Candidate, Choice, Epochs, Held, Standing};
-use postrider_core::policy::breaker::{BreakerPolicy, Turn};
+use postrider_core::policy::account::{
+    self, AccountCandidate, AccountChoice, AccountEpochs, AccountGates, AccountHold,
+};
+use postrider_core::policy::breaker::{BreakerChange, BreakerPolicy};
 use postrider_core::policy::limiter::Rate;
 use postrider_core::{
     Attempt, ChannelKind, Clock, Gate, Outcome, Report, Scope, TenantId, Timestamp,
@@ -59,7 +61,7 @@ pub struct Account<C> {
     priority: u16,
     cost: f64,
     pub settings: C,
-    standing: Mutex<Standing>,
+    standing: Mutex<AccountGates>,
     calls: AtomicU64,
     failovers: AtomicU64,
 }
@@ -84,7 +86,7 @@ impl<C> Accounts<C> {
                 priority: config.priority,
                 cost: config.cost,
                 settings: config.settings,
-                standing: Mutex::new(Standing::new(policy, config.rate)),
+                standing: Mutex::new(AccountGates::new(policy, config.rate)),
                 calls: AtomicU64::new(0),
                 failovers: AtomicU64::new(0),
             })
@@ -138,7 +140,7 @@ impl<C> Accounts<C> {
         let now = self.clock.now();
         let fitting = || self.of(tenant).filter(|account| fits(&account.settings));
         match account::choose(&fitting().map(|a| a.candidate(now)).collect::<Vec<_>>()) {
-            Choice::Use(nth) => {
+            AccountChoice::Use(nth) => {
                 let account = fitting().nth(nth).ok_or_else(|| self.nobody(tenant))?;
                 let taken = account.standing().take(now);
                 // Between the look and the grasp, somebody else may have had the only place.
@@ -147,19 +149,19 @@ impl<C> Accounts<C> {
                 let account = account.clone();
                 Ok((Chosen { accounts: self, account, epochs: Some(epochs) }, at))
             }
-            Choice::Wait(held) => Err(self.held(tenant, held, now)),
-            Choice::Nobody => Err(self.nobody(tenant)),
+            AccountChoice::Wait(held) => Err(self.held(tenant, held, now)),
+            AccountChoice::Nobody => Err(self.nobody(tenant)),
         }
     }
 
     /// The whole tenant waits only if none of its accounts can be used.
-    fn hold(&self, tenant: &TenantId, held: Held, now: Timestamp) -> Outcome {
+    fn hold(&self, tenant: &TenantId, held: AccountHold, now: Timestamp) -> Outcome {
         let others = self.of(tenant).any(|account| account.standing().ready(now).is_ok());
         let scope = if others { Scope::Target } else { Scope::Credential };
         Outcome::Hold { after: held.until.since(now), scope }
     }
 
-    fn held(&self, tenant: &TenantId, held: Held, now: Timestamp) -> Ended {
+    fn held(&self, tenant: &TenantId, held: AccountHold, now: Timestamp) -> Ended {
         let why =
             format!("every {} account is held, the first one by: {}", self.kind, held.by.name());
         let outcome = self.hold(tenant, held, now);
@@ -176,13 +178,13 @@ impl<C> Accounts<C> {
 }
 
 impl<C> Account<C> {
-    fn standing(&self) -> MutexGuard<'_, Standing> {
+    fn standing(&self) -> MutexGuard<'_, AccountGates> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn candidate(&self, now: Timestamp) -> Candidate {
+    fn candidate(&self, now: Timestamp) -> AccountCandidate {
         let ready = self.standing().ready(now);
-        Candidate { priority: self.priority, cost: self.cost, ready }
+        AccountCandidate { priority: self.priority, cost: self.cost, ready }
     }
 
     /// Its credential was read anew and is another one.
@@ -195,7 +197,7 @@ impl<C> Account<C> {
 pub struct Chosen<'a, C> {
     accounts: &'a Accounts<C>,
     account: Arc<Account<C>>,
-    epochs: Option<Epochs>,
+    epochs: Option<AccountEpochs>,
 }
 
 impl<C> std::ops::Deref for Chosen<'_, C> {
@@ -230,7 +232,7 @@ impl<C> Chosen<'_, C> {
             report.status,
             epochs,
             now,
-            roll(now, &self.account.name),
+            random(now, &self.account.name),
         );
         self.tell(turn, &report);
         let held = self.account.candidate(now).ready.err();
@@ -250,17 +252,17 @@ impl<C> Chosen<'_, C> {
         report
     }
 
-    fn tell(&self, turn: Option<(Gate, Turn)>, report: &Report) {
+    fn tell(&self, turn: Option<(Gate, BreakerChange)>, report: &Report) {
         let (channel, account) = (self.accounts.kind.name(), &*self.account.name);
         let code = report.code.as_deref().unwrap_or_default();
         match turn {
-            Some((by, Turn::Opened { until })) => {
+            Some((by, BreakerChange::Opened { until })) => {
                 tracing::warn!(channel, account, by = by.name(), %until, status = report.status, code, "account left out");
             }
-            Some((by, Turn::Closed)) => {
+            Some((by, BreakerChange::Closed)) => {
                 tracing::info!(channel, account, by = by.name(), "account in use again");
             }
-            Some((_, Turn::Eased)) | None => {}
+            Some((_, BreakerChange::Eased)) | None => {}
         }
     }
 }
@@ -275,7 +277,7 @@ impl<C> Drop for Chosen<'_, C> {
 
 /// A number in `0.0..1.0` that differs between accounts and moments: enough to keep them from being
 /// probed in step.
-fn roll(now: Timestamp, name: &str) -> f64 {
+fn random(now: Timestamp, name: &str) -> f64 {
     let mixed = name.bytes().fold(now.0 as u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)
     });

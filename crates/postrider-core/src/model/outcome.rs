@@ -99,7 +99,7 @@ pub const DEAD_ENDPOINT: &str = "dead_endpoint";
 
 /// What a row of the tables says beside the outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct AnswerTerms {
     /// The refusal is final in itself: it is retried so often at the most.
     pub retries_max: Option<u32>,
     /// It is held against the address.
@@ -121,7 +121,7 @@ pub struct Report {
     pub provider_id: Option<String>,
     /// The key of ours that the call was signed with, where it has an id.
     pub key: Option<KeyId>,
-    pub terms: Terms,
+    pub terms: AnswerTerms,
     /// The target with what the call taught about it, where it taught something.
     pub target: Option<Arc<Target>>,
 }
@@ -136,13 +136,13 @@ impl Report {
             retry_after: None,
             provider_id: None,
             key: None,
-            terms: Terms::default(),
+            terms: AnswerTerms::default(),
             target: None,
         }
     }
 
     /// Of an answer as the tables judge it.
-    pub fn judged((outcome, terms): (Outcome, Terms)) -> Self {
+    pub fn judged((outcome, terms): (Outcome, AnswerTerms)) -> Self {
         Self { terms, ..Self::new(outcome) }
     }
 

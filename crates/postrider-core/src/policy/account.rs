@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::model::lane::Gate;
 use crate::model::outcome::{Outcome, Scope};
 use crate::model::time::Timestamp;
-use crate::policy::breaker::{Barred, Breaker, BreakerPolicy, Turn};
-use crate::policy::credential::Credential;
+use crate::policy::breaker::{Breaker, BreakerChange, BreakerPolicy, BreakerRefusal};
+use crate::policy::credential::CredentialBreaker;
 use crate::policy::limiter::{Limiter, Rate};
 use crate::policy::signal::Signal;
 use crate::policy::throttle::Pause;
@@ -22,45 +22,47 @@ pub const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// What is known about one account.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct AccountGates {
     pause: Pause,
     breaker: Breaker,
-    credential: Credential,
+    credential: CredentialBreaker,
     quota: Option<Limiter>,
 }
 
 /// Why an account cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct AccountHold {
     pub by: Gate,
     pub until: Timestamp,
 }
 
 /// Under which openings of its breakers an account was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Epochs {
+pub struct AccountEpochs {
     breaker: u32,
     credential: u32,
 }
 
-impl Standing {
+impl AccountGates {
     pub fn new(policy: BreakerPolicy, quota: Option<Rate>) -> Self {
         Self {
             pause: Pause::default(),
             breaker: Breaker::new(policy),
-            credential: Credential::new(policy),
+            credential: CredentialBreaker::new(policy),
             quota: quota.map(Limiter::new),
         }
     }
 
     /// Whether it could be used now, or within a [`SHORT_WAIT`]. Takes nothing.
-    pub fn ready(&mut self, now: Timestamp) -> Result<(), Held> {
+    pub fn ready(&mut self, now: Timestamp) -> Result<(), AccountHold> {
         if let Some(until) = self.pause.until(now) {
-            return Err(Held { by: Gate::RetryAfter, until });
+            return Err(AccountHold { by: Gate::RetryAfter, until });
         }
         let held = |by, barred| match barred {
-            Barred::Until(until) => Held { by, until },
-            Barred::Probing | Barred::Forced => Held { by, until: now + PROBE_PAUSE },
+            BreakerRefusal::Until(until) => AccountHold { by, until },
+            BreakerRefusal::Probing | BreakerRefusal::Forced => {
+                AccountHold { by, until: now + PROBE_PAUSE }
+            }
         };
         self.breaker.may_pass(now).map_err(|b| held(Gate::Breaker, b))?;
         self.credential.may_pass(now).map_err(|b| held(Gate::Credential, b))?;
@@ -70,20 +72,20 @@ impl Standing {
         }
         let until = quota.next(now);
         let is_near = until.since(now) <= SHORT_WAIT;
-        if is_near { Ok(()) } else { Err(Held { by: Gate::RateLimit, until }) }
+        if is_near { Ok(()) } else { Err(AccountHold { by: Gate::RateLimit, until }) }
     }
 
     /// Takes the right to one call, and says when it may be made. Its end is to be
     /// [reported](Self::report), or it is to be [handed back](Self::hand_back).
-    pub fn take(&mut self, now: Timestamp) -> Result<(Epochs, Timestamp), Held> {
+    pub fn take(&mut self, now: Timestamp) -> Result<(AccountEpochs, Timestamp), AccountHold> {
         self.ready(now)?;
-        let at_once = Held { by: Gate::Breaker, until: now + PROBE_PAUSE };
+        let at_once = AccountHold { by: Gate::Breaker, until: now + PROBE_PAUSE };
         let breaker = self.breaker.admit(1, now).map_err(|_| at_once)?;
         let credential = match self.credential.admit(1, now) {
             Ok(permit) => permit,
             Err(_) => {
                 self.breaker.hand_back(1, breaker.epoch);
-                return Err(Held { by: Gate::Credential, ..at_once });
+                return Err(AccountHold { by: Gate::Credential, ..at_once });
             }
         };
         let at = self.quota.as_mut().map_or(now, |quota| {
@@ -91,7 +93,7 @@ impl Standing {
             quota.take(1, now);
             at
         });
-        Ok((Epochs { breaker: breaker.epoch, credential: credential.epoch }, at))
+        Ok((AccountEpochs { breaker: breaker.epoch, credential: credential.epoch }, at))
     }
 
     /// The call counts for so many more in the quota, e.g. for the further segments of a text message.
@@ -102,7 +104,7 @@ impl Standing {
     }
 
     /// The call was not made.
-    pub fn hand_back(&mut self, epochs: Epochs, now: Timestamp) {
+    pub fn hand_back(&mut self, epochs: AccountEpochs, now: Timestamp) {
         self.breaker.hand_back(1, epochs.breaker);
         self.credential.hand_back(1, epochs.credential);
         if let Some(quota) = &mut self.quota {
@@ -115,10 +117,10 @@ impl Standing {
         &mut self,
         outcome: &Outcome,
         status: Option<u16>,
-        epochs: Epochs,
+        epochs: AccountEpochs,
         now: Timestamp,
-        roll: f64,
-    ) -> Option<(Gate, Turn)> {
+        random: f64,
+    ) -> Option<(Gate, BreakerChange)> {
         // A stale token is no refusal yet: the new one decides.
         let signal = match outcome {
             Outcome::ResignOnce => Signal::Nothing,
@@ -134,14 +136,14 @@ impl Standing {
             }
             _ => {}
         }
-        let credential = self.credential.report(signal, gone, epochs.credential, now, roll);
-        let breaker = self.breaker.report(signal, epochs.breaker, now, roll);
+        let credential = self.credential.report(signal, gone, epochs.credential, now, random);
+        let breaker = self.breaker.report(signal, epochs.breaker, now, random);
         let told = |by| move |turn| (by, turn);
         credential
             .map(told(Gate::Credential))
             .into_iter()
             .chain(breaker.map(told(Gate::Breaker)))
-            .find(|(_, turn)| !matches!(turn, Turn::Eased))
+            .find(|(_, turn)| !matches!(turn, BreakerChange::Eased))
     }
 
     /// There is a new credential: nothing that was known of the old one holds any longer.
@@ -162,7 +164,7 @@ pub fn is_the_account_s(outcome: &Outcome) -> bool {
 /// Whether a failed call was part of an outage of its account: one that opened its breaker, or a probe of
 /// one that is open. It says nothing about the message, so it is not to be counted. A call of which
 /// nobody knows whether it was taken is never one: repeating it is another matter.
-pub fn is_outage(outcome: &Outcome, status: Option<u16>, held: Option<Held>) -> bool {
+pub fn is_outage(outcome: &Outcome, status: Option<u16>, held: Option<AccountHold>) -> bool {
     let by_breaker = held.is_some_and(|held| held.by == Gate::Breaker);
     let answered = matches!(outcome, Outcome::RetryBackoff { .. } | Outcome::RetryAfter { .. });
     by_breaker && answered && Signal::of(outcome, status).is_failure()
@@ -170,37 +172,37 @@ pub fn is_outage(outcome: &Outcome, status: Option<u16>, held: Option<Held>) -> 
 
 /// One account as the choice sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct Candidate {
+pub struct AccountCandidate {
     /// Lower is used first.
     pub priority: u16,
     /// What a message costs there; decides between accounts of the same priority.
     pub cost: f64,
-    pub ready: Result<(), Held>,
+    pub ready: Result<(), AccountHold>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Choice {
+pub enum AccountChoice {
     /// This one, by its place in the list.
     Use(usize),
     /// None at the moment; the first of them is back then.
-    Wait(Held),
+    Wait(AccountHold),
     /// There is none.
     Nobody,
 }
 
 /// The first that is ready, by priority, then by cost, then as listed.
-pub fn choose(candidates: &[Candidate]) -> Choice {
-    let rank = |c: &Candidate| (c.priority, c.cost);
-    let less = |a: &Candidate, b: &Candidate| {
+pub fn choose(candidates: &[AccountCandidate]) -> AccountChoice {
+    let rank = |c: &AccountCandidate| (c.priority, c.cost);
+    let less = |a: &AccountCandidate, b: &AccountCandidate| {
         let ((ap, ac), (bp, bc)) = (rank(a), rank(b));
         ap.cmp(&bp).then(ac.total_cmp(&bc))
     };
     let ready = candidates.iter().enumerate().filter(|(_, c)| c.ready.is_ok());
     if let Some((best, _)) = ready.min_by(|(_, a), (_, b)| less(a, b)) {
-        return Choice::Use(best);
+        return AccountChoice::Use(best);
     }
     let held = candidates.iter().filter_map(|c| c.ready.err()).min_by_key(|held| held.until);
-    held.map_or(Choice::Nobody, Choice::Wait)
+    held.map_or(AccountChoice::Nobody, AccountChoice::Wait)
 }
 
 #[cfg(test)]
@@ -209,34 +211,36 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-    fn standing() -> Standing {
-        Standing::new(BreakerPolicy::default(), None)
+    fn standing() -> AccountGates {
+        AccountGates::new(BreakerPolicy::default(), None)
     }
 
-    fn end(standing: &mut Standing, outcome: &Outcome, status: u16) {
+    fn end(standing: &mut AccountGates, outcome: &Outcome, status: u16) {
         let (epochs, _) = standing.take(NOW).unwrap();
         standing.report(outcome, Some(status), epochs, NOW, 0.0);
     }
 
-    fn candidate(priority: u16, cost: f64, ready: bool) -> Candidate {
-        let held = Held { by: Gate::Breaker, until: NOW };
-        Candidate { priority, cost, ready: if ready { Ok(()) } else { Err(held) } }
+    fn candidate(priority: u16, cost: f64, ready: bool) -> AccountCandidate {
+        let held = AccountHold { by: Gate::Breaker, until: NOW };
+        AccountCandidate { priority, cost, ready: if ready { Ok(()) } else { Err(held) } }
     }
 
     #[test]
     fn the_first_by_priority_is_used_and_among_equals_the_cheapest() {
         let list = [candidate(1, 0.0, true), candidate(0, 0.9, true), candidate(0, 0.1, true)];
-        assert_eq!(choose(&list), Choice::Use(2));
+        assert_eq!(choose(&list), AccountChoice::Use(2));
         let list = [candidate(0, 0.1, false), candidate(1, 0.9, true), candidate(2, 0.0, true)];
-        assert_eq!(choose(&list), Choice::Use(1));
-        assert_eq!(choose(&[]), Choice::Nobody);
+        assert_eq!(choose(&list), AccountChoice::Use(1));
+        assert_eq!(choose(&[]), AccountChoice::Nobody);
     }
 
     #[test]
     fn where_none_is_ready_the_first_to_come_back_is_waited_for() {
-        let held = |s: u64| Held { by: Gate::RateLimit, until: NOW + Duration::from_secs(s) };
-        let list = [9, 4, 7].map(|s| Candidate { priority: 0, cost: 0.0, ready: Err(held(s)) });
-        assert_eq!(choose(&list), Choice::Wait(held(4)));
+        let held =
+            |s: u64| AccountHold { by: Gate::RateLimit, until: NOW + Duration::from_secs(s) };
+        let list =
+            [9, 4, 7].map(|s| AccountCandidate { priority: 0, cost: 0.0, ready: Err(held(s)) });
+        assert_eq!(choose(&list), AccountChoice::Wait(held(4)));
     }
 
     #[test]
@@ -248,7 +252,7 @@ mod tests {
         let mut asked = standing();
         let after = Duration::from_secs(60);
         end(&mut asked, &Outcome::RetryAfter { after, scope: Scope::Credential }, 429);
-        assert_eq!(asked.ready(NOW), Err(Held { by: Gate::RetryAfter, until: NOW + after }));
+        assert_eq!(asked.ready(NOW), Err(AccountHold { by: Gate::RetryAfter, until: NOW + after }));
         assert_eq!(asked.ready(NOW + after), Ok(()));
 
         let mut failing = standing();
@@ -259,7 +263,7 @@ mod tests {
         assert_eq!(failing.ready(NOW).unwrap_err().by, Gate::Breaker);
 
         let rate = Rate { per_s: 0.1, burst: 1, ramp_s: 0 };
-        let mut spent = Standing::new(BreakerPolicy::default(), Some(rate));
+        let mut spent = AccountGates::new(BreakerPolicy::default(), Some(rate));
         spent.take(NOW).unwrap();
         let held = spent.ready(NOW).unwrap_err();
         assert_eq!((held.by, held.until), (Gate::RateLimit, NOW + Duration::from_secs(10)));
@@ -267,7 +271,7 @@ mod tests {
 
     #[test]
     fn only_what_failed_for_certain_is_part_of_an_outage() {
-        let held = |by| Some(Held { by, until: NOW });
+        let held = |by| Some(AccountHold { by, until: NOW });
         let backoff = Outcome::RetryBackoff { at_least: Duration::ZERO };
         assert!(is_outage(&backoff, Some(500), held(Gate::Breaker)));
         assert!(!is_outage(&backoff, Some(500), None), "the breaker is closed");
@@ -294,8 +298,8 @@ mod tests {
     #[test]
     fn a_short_wait_for_the_quota_is_told_and_paid_for() {
         let rate = Rate { per_s: 10.0, burst: 1, ramp_s: 0 };
-        let mut standing = Standing::new(BreakerPolicy::default(), Some(rate));
-        let at = |standing: &mut Standing| standing.take(NOW).unwrap().1;
+        let mut standing = AccountGates::new(BreakerPolicy::default(), Some(rate));
+        let at = |standing: &mut AccountGates| standing.take(NOW).unwrap().1;
         assert_eq!(at(&mut standing), NOW);
         assert_eq!(at(&mut standing), NOW + Duration::from_millis(100));
         assert_eq!(at(&mut standing), NOW + Duration::from_millis(200));
@@ -304,7 +308,7 @@ mod tests {
     #[test]
     fn a_call_that_weighs_more_is_paid_for_by_those_behind_it() {
         let rate = Rate { per_s: 1.0, burst: 1, ramp_s: 0 };
-        let mut standing = Standing::new(BreakerPolicy::default(), Some(rate));
+        let mut standing = AccountGates::new(BreakerPolicy::default(), Some(rate));
         standing.take(NOW).unwrap();
         standing.charge(3, NOW);
         let held = standing.ready(NOW).unwrap_err();
@@ -314,7 +318,7 @@ mod tests {
     #[test]
     fn what_was_not_used_is_given_back() {
         let rate = Rate { per_s: 0.1, burst: 1, ramp_s: 0 };
-        let mut standing = Standing::new(BreakerPolicy::default(), Some(rate));
+        let mut standing = AccountGates::new(BreakerPolicy::default(), Some(rate));
         let (epochs, _) = standing.take(NOW).unwrap();
         standing.hand_back(epochs, NOW);
         assert_eq!(standing.ready(NOW), Ok(()));

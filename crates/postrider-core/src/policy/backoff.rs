@@ -84,9 +84,9 @@ impl Default for RetryPolicy {
 
 impl RetryPolicy {
     /// The wait before retry number `retry` (1 for the first). `previous` is the wait before that,
-    /// `roll` a random number in `0.0..1.0`.
-    pub fn delay(&self, retry: u32, previous: Duration, roll: f64) -> Duration {
-        let roll = if roll.is_nan() { 0.0 } else { roll.clamp(0.0, 1.0) };
+    /// `random` a random number in `0.0..1.0`.
+    pub fn delay(&self, retry: u32, previous: Duration, random: f64) -> Duration {
+        let random = if random.is_nan() { 0.0 } else { random.clamp(0.0, 1.0) };
         let base = self.base_ms as f64;
         let cap = match self.kind {
             BackoffKind::Schedule => MAX_DELAY_MS as f64,
@@ -95,14 +95,14 @@ impl RetryPolicy {
         let d = self.grown(retry.max(1)).min(cap);
         let ms = match self.jitter {
             Jitter::None => d,
-            Jitter::Additive => (d + 1000.0 * roll).min(cap),
-            Jitter::Proportional => d + 0.3 * d * roll,
-            Jitter::Full => d * roll,
-            Jitter::Doubling => d + d * roll,
-            Jitter::Equal => d + base * roll,
+            Jitter::Additive => (d + 1000.0 * random).min(cap),
+            Jitter::Proportional => d + 0.3 * d * random,
+            Jitter::Full => d * random,
+            Jitter::Doubling => d + d * random,
+            Jitter::Equal => d + base * random,
             Jitter::Decorrelated => {
                 let up_to = (3.0 * previous.as_secs_f64() * 1000.0).max(base);
-                (base + (up_to - base) * roll).min(cap)
+                (base + (up_to - base) * random).min(cap)
             }
         };
         // A float turned into an integer stops at the integer's ends.
@@ -190,8 +190,8 @@ mod tests {
         RetryPolicy { kind, jitter, ..RetryPolicy::default() }
     }
 
-    fn delays(policy: &RetryPolicy, roll: f64) -> Vec<u64> {
-        let delay = |n| policy.delay(n, Duration::from_secs(4), roll).as_millis() as u64;
+    fn delays(policy: &RetryPolicy, random: f64) -> Vec<u64> {
+        let delay = |n| policy.delay(n, Duration::from_secs(4), random).as_millis() as u64;
         (1..=8).map(delay).collect()
     }
 
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn each_jitter_reaches_its_own_ends() {
-        let first_and_seventh = |jitter, roll| {
-            let delays = delays(&policy(BackoffKind::Exponential, jitter), roll);
+        let first_and_seventh = |jitter, random| {
+            let delays = delays(&policy(BackoffKind::Exponential, jitter), random);
             (delays[0], delays[6])
         };
         for (jitter, low, high) in [

@@ -48,8 +48,8 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Callers who were refused together must not come back together.
 const SPREAD: f64 = 0.25;
 
-/// How long until so much has drained. `roll` is in `0.0..1.0`.
-pub fn retry_after(excess: Load, drain: Option<Speed>, roll: f64) -> Duration {
+/// How long until so much has drained. `random` is in `0.0..1.0`.
+pub fn retry_after(excess: Load, drain: Option<Speed>, random: f64) -> Duration {
     let until = |excess: u64, per_s: f64| match excess {
         0 => 0.0,
         _ if per_s <= 0.0 => WAIT_MAX.as_secs_f64(),
@@ -58,20 +58,20 @@ pub fn retry_after(excess: Load, drain: Option<Speed>, roll: f64) -> Duration {
     let wait = drain.map_or(WAIT_UNKNOWN.as_secs_f64(), |drain| {
         until(excess.deliveries, drain.deliveries).max(until(excess.bytes, drain.bytes))
     });
-    let spread = wait * (1.0 + SPREAD * roll) + roll;
+    let spread = wait * (1.0 + SPREAD * random) + random;
     Duration::from_secs_f64(spread).clamp(WAIT_MIN, WAIT_MAX)
 }
 
 /// Measures how fast work drains, over the last ten to twenty seconds in which somebody looked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Drain {
-    old: Option<Mark>,
-    young: Option<Mark>,
+    old: Option<DrainSample>,
+    young: Option<DrainSample>,
     speed: Option<Speed>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct DrainSample {
     at: Timestamp,
     /// Accepted so far less what is pending: grows by what drains, from wherever it began.
     deliveries: i128,
@@ -87,7 +87,7 @@ const LOOK_MIN: Duration = Duration::from_secs(1);
 impl Drain {
     /// `accepted` counts all that was ever taken in.
     pub fn observe(&mut self, accepted: Load, pending: Load, now: Timestamp) {
-        let mark = Mark {
+        let mark = DrainSample {
             at: now,
             deliveries: i128::from(accepted.deliveries) - i128::from(pending.deliveries),
             bytes: i128::from(accepted.bytes) - i128::from(pending.bytes),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn those_who_are_refused_together_do_not_come_back_together() {
-        let at = |roll| retry_after(load(1_000, 0), speed(100.0, 0.0), roll).as_secs_f64();
+        let at = |random| retry_after(load(1_000, 0), speed(100.0, 0.0), random).as_secs_f64();
         assert_eq!((at(0.0), at(1.0)), (10.0, 13.5));
     }
 

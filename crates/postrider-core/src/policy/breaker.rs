@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::time::Timestamp;
 use crate::policy::signal::Signal;
-use crate::policy::window::{Tally, Window};
+use crate::policy::window::{SlidingWindow, WindowCounts};
 
 /// When a breaker opens and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ impl Default for BreakerPolicy {
 /// An operator's word, which stands until it is taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Forced {
+pub enum BreakerOverride {
     Open,
     Closed,
 }
@@ -72,7 +72,7 @@ pub enum Forced {
 /// Why it opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum BreakerCause {
     /// Too many calls failed.
     #[default]
     Failures,
@@ -93,7 +93,7 @@ pub struct Permit {
 
 /// Why no call may be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Barred {
+pub enum BreakerRefusal {
     Until(Timestamp),
     /// A probe is under way; its end decides.
     Probing,
@@ -117,7 +117,7 @@ pub enum BreakerState {
 
 /// What a result has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum BreakerChange {
     Opened {
         until: Timestamp,
     },
@@ -127,7 +127,7 @@ pub enum Turn {
 }
 
 #[derive(Debug, Clone)]
-enum Phase {
+enum BreakerPhase {
     Closed,
     Open { until: Timestamp },
     Recovering { allowed: usize, under_way: usize, good: usize, bad: usize },
@@ -139,27 +139,27 @@ const RAMP_END: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Breaker {
     policy: BreakerPolicy,
-    phase: Phase,
+    phase: BreakerPhase,
     epoch: u32,
     /// Openings without a full recovery between them.
     in_a_row: u32,
-    cause: Cause,
-    forced: Option<Forced>,
-    long: Window,
-    short: Window,
+    cause: BreakerCause,
+    forced: Option<BreakerOverride>,
+    long: SlidingWindow,
+    short: SlidingWindow,
 }
 
 impl Breaker {
     pub fn new(policy: BreakerPolicy) -> Self {
         Self {
             policy,
-            phase: Phase::Closed,
+            phase: BreakerPhase::Closed,
             epoch: 0,
             in_a_row: 0,
-            cause: Cause::default(),
+            cause: BreakerCause::default(),
             forced: None,
-            long: Window::new(Duration::from_secs(policy.window_s.into())),
-            short: Window::new(Duration::from_secs(policy.burst_window_s.into())),
+            long: SlidingWindow::new(Duration::from_secs(policy.window_s.into())),
+            short: SlidingWindow::new(Duration::from_secs(policy.burst_window_s.into())),
         }
     }
 
@@ -167,10 +167,10 @@ impl Breaker {
     /// of another length is forgotten.
     pub fn adopt(&mut self, policy: BreakerPolicy) {
         if policy.window_s != self.policy.window_s {
-            self.long = Window::new(Duration::from_secs(policy.window_s.into()));
+            self.long = SlidingWindow::new(Duration::from_secs(policy.window_s.into()));
         }
         if policy.burst_window_s != self.policy.burst_window_s {
-            self.short = Window::new(Duration::from_secs(policy.burst_window_s.into()));
+            self.short = SlidingWindow::new(Duration::from_secs(policy.burst_window_s.into()));
         }
         self.policy = policy;
     }
@@ -181,14 +181,14 @@ impl Breaker {
     }
 
     /// Asks for `want` calls. What is not used is to be [handed back](Self::hand_back).
-    pub fn admit(&mut self, want: usize, now: Timestamp) -> Result<Permit, Barred> {
+    pub fn admit(&mut self, want: usize, now: Timestamp) -> Result<Permit, BreakerRefusal> {
         self.may_pass(now)?;
-        if matches!(self.phase, Phase::Open { .. }) && self.forced.is_none() {
+        if matches!(self.phase, BreakerPhase::Open { .. }) && self.forced.is_none() {
             self.epoch = self.epoch.wrapping_add(1);
-            self.phase = Phase::Recovering { allowed: 1, under_way: 0, good: 0, bad: 0 };
+            self.phase = BreakerPhase::Recovering { allowed: 1, under_way: 0, good: 0, bad: 0 };
         }
         let calls = match &mut self.phase {
-            Phase::Recovering { allowed, under_way, .. } if self.forced.is_none() => {
+            BreakerPhase::Recovering { allowed, under_way, .. } if self.forced.is_none() => {
                 let calls = want.min(allowed.saturating_sub(*under_way));
                 *under_way += calls;
                 calls
@@ -199,36 +199,38 @@ impl Breaker {
     }
 
     /// Whether at least one call could be made now. Changes nothing.
-    pub fn may_pass(&self, now: Timestamp) -> Result<(), Barred> {
+    pub fn may_pass(&self, now: Timestamp) -> Result<(), BreakerRefusal> {
         match (self.forced, &self.phase) {
-            (Some(Forced::Open), _) => Err(Barred::Forced),
-            (Some(Forced::Closed), _) | (None, Phase::Closed) => Ok(()),
-            (None, Phase::Open { until }) if now < *until => Err(Barred::Until(*until)),
-            (None, Phase::Open { .. }) => Ok(()),
-            (None, Phase::Recovering { allowed, under_way, .. }) if under_way >= allowed => {
-                Err(Barred::Probing)
+            (Some(BreakerOverride::Open), _) => Err(BreakerRefusal::Forced),
+            (Some(BreakerOverride::Closed), _) | (None, BreakerPhase::Closed) => Ok(()),
+            (None, BreakerPhase::Open { until }) if now < *until => {
+                Err(BreakerRefusal::Until(*until))
             }
-            (None, Phase::Recovering { .. }) => Ok(()),
+            (None, BreakerPhase::Open { .. }) => Ok(()),
+            (None, BreakerPhase::Recovering { allowed, under_way, .. }) if under_way >= allowed => {
+                Err(BreakerRefusal::Probing)
+            }
+            (None, BreakerPhase::Recovering { .. }) => Ok(()),
         }
     }
 
     /// Calls that were permitted and not made.
     pub fn hand_back(&mut self, calls: usize, epoch: u32) {
-        if let Phase::Recovering { under_way, .. } = &mut self.phase
+        if let BreakerPhase::Recovering { under_way, .. } = &mut self.phase
             && epoch == self.epoch
         {
             *under_way = under_way.saturating_sub(calls);
         }
     }
 
-    /// The end of a call. `roll` is a random number in `0.0..1.0`.
+    /// The end of a call. `random` is a random number in `0.0..1.0`.
     pub fn report(
         &mut self,
         signal: Signal,
         epoch: u32,
         now: Timestamp,
-        roll: f64,
-    ) -> Option<Turn> {
+        random: f64,
+    ) -> Option<BreakerChange> {
         if epoch != self.epoch {
             return None;
         }
@@ -236,16 +238,16 @@ impl Breaker {
         let failed = signal.is_failure() || self.is_storm_again(signal);
         let counts = failed || signal == Signal::Well;
         match &mut self.phase {
-            Phase::Open { .. } => None,
-            Phase::Closed => {
+            BreakerPhase::Open { .. } => None,
+            BreakerPhase::Closed => {
                 if counts {
                     self.long.count(failed, now);
                     self.short.count(failed, now);
                 }
                 let opens = failed && self.has_too_many_failures(now);
-                opens.then(|| self.open(Cause::Failures, now, roll))
+                opens.then(|| self.open(BreakerCause::Failures, now, random))
             }
-            Phase::Recovering { allowed, under_way, good, bad } => {
+            BreakerPhase::Recovering { allowed, under_way, good, bad } => {
                 *under_way = under_way.saturating_sub(1);
                 *good += usize::from(signal == Signal::Well);
                 *bad += usize::from(failed);
@@ -253,47 +255,47 @@ impl Breaker {
                 let too_bad = *bad > 0 && (*bad * 5 >= *good + *bad || *allowed == 1);
                 let round_is_over = *good >= *allowed;
                 if too_bad && self.forced.is_none() {
-                    return Some(self.open(self.cause, now, roll));
+                    return Some(self.open(self.cause, now, random));
                 }
                 if !round_is_over {
-                    return Some(Turn::Eased);
+                    return Some(BreakerChange::Eased);
                 }
                 (*allowed, *good, *bad) = (*allowed * 2, 0, 0);
                 if *allowed < RAMP_END {
-                    return Some(Turn::Eased);
+                    return Some(BreakerChange::Eased);
                 }
                 self.close();
-                Some(Turn::Closed)
+                Some(BreakerChange::Closed)
             }
         }
     }
 
     /// Opens at once, whatever was counted.
-    pub fn open(&mut self, cause: Cause, now: Timestamp, roll: f64) -> Turn {
+    pub fn open(&mut self, cause: BreakerCause, now: Timestamp, random: f64) -> BreakerChange {
         self.cause = cause;
         let first = f64::from(self.policy.open_s);
         let longest = f64::from(self.policy.open_s_max).max(first);
         let open_s = (first * f64::powi(2.0, self.in_a_row.min(30) as i32)).min(longest);
         // Jitter keeps providers behind one cause from being probed all at the same moment.
-        let until = now + Duration::from_secs_f64(open_s * (1.0 + 0.25 * roll));
+        let until = now + Duration::from_secs_f64(open_s * (1.0 + 0.25 * random));
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.epoch = self.epoch.wrapping_add(1);
-        self.phase = Phase::Open { until };
+        self.phase = BreakerPhase::Open { until };
         self.long.clear();
         self.short.clear();
-        Turn::Opened { until }
+        BreakerChange::Opened { until }
     }
 
     fn close(&mut self) {
-        self.phase = Phase::Closed;
+        self.phase = BreakerPhase::Closed;
         self.in_a_row = 0;
         self.long.clear();
         self.short.clear();
     }
 
     /// An operator's word; `None` takes it back.
-    pub fn force(&mut self, forced: Option<Forced>) {
-        if self.forced == Some(Forced::Closed) {
+    pub fn force(&mut self, forced: Option<BreakerOverride>) {
+        if self.forced == Some(BreakerOverride::Closed) {
             // What happened meanwhile was on the operator's word: judged from now on.
             self.epoch = self.epoch.wrapping_add(1);
             self.close();
@@ -303,18 +305,18 @@ impl Breaker {
 
     pub fn state(&self) -> BreakerState {
         match (self.forced, &self.phase) {
-            (Some(Forced::Open), _) => BreakerState::ForcedOpen,
-            (Some(Forced::Closed), _) => BreakerState::ForcedClosed,
-            (None, Phase::Closed) => BreakerState::Closed,
-            (None, Phase::Open { until }) => BreakerState::Open { until: *until },
-            (None, Phase::Recovering { allowed, .. }) => {
+            (Some(BreakerOverride::Open), _) => BreakerState::ForcedOpen,
+            (Some(BreakerOverride::Closed), _) => BreakerState::ForcedClosed,
+            (None, BreakerPhase::Closed) => BreakerState::Closed,
+            (None, BreakerPhase::Open { until }) => BreakerState::Open { until: *until },
+            (None, BreakerPhase::Recovering { allowed, .. }) => {
                 BreakerState::Recovering { allowed: *allowed }
             }
         }
     }
 
     /// Why it opened last.
-    pub fn cause(&self) -> Cause {
+    pub fn cause(&self) -> BreakerCause {
         self.cause
     }
 
@@ -326,8 +328,8 @@ impl Breaker {
     }
 
     fn is_storm_again(&self, signal: Signal) -> bool {
-        let is_shut = !matches!(self.phase, Phase::Closed);
-        is_shut && self.cause == Cause::Storm && signal == Signal::Busy
+        let is_shut = !matches!(self.phase, BreakerPhase::Closed);
+        is_shut && self.cause == BreakerCause::Storm && signal == Signal::Busy
     }
 
     fn has_too_many_failures(&mut self, now: Timestamp) -> bool {
@@ -336,7 +338,7 @@ impl Breaker {
             return false;
         }
         // "Half of them" is enough: at least, not more than.
-        let is_outage = |tally: Tally| {
+        let is_outage = |tally: WindowCounts| {
             tally.calls >= p.burst_calls_min.max(1)
                 && f64::from(tally.failed) >= p.burst_share * f64::from(tally.calls)
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::time::Timestamp;
-use crate::policy::window::{STEPS, Window};
+use crate::policy::window::{STEPS, SlidingWindow};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -30,15 +30,15 @@ impl Default for BudgetPolicy {
 pub struct RetryBudget {
     policy: BudgetPolicy,
     /// All attempts; what is counted as failed are retries.
-    attempts: Window,
+    attempts: SlidingWindow,
     /// Retries that ended; what is counted as failed are successes.
-    earned: Window,
+    earned: SlidingWindow,
 }
 
 impl RetryBudget {
     pub fn new(policy: BudgetPolicy) -> Self {
         let length = Duration::from_secs(policy.window_s.into());
-        Self { policy, attempts: Window::new(length), earned: Window::new(length) }
+        Self { policy, attempts: SlidingWindow::new(length), earned: SlidingWindow::new(length) }
     }
 
     /// Allows by another policy from now on; what was counted over another length is forgotten.

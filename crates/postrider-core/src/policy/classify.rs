@@ -13,7 +13,7 @@ mod struck;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::model::outcome::{Outcome, Scope, Terms};
+use crate::model::outcome::{AnswerTerms, Outcome, Scope};
 use crate::model::time::Timestamp;
 use crate::policy::retry_after;
 
@@ -121,14 +121,14 @@ pub fn classify(table: &Table, answer: &Answer<'_>, now: Timestamp) -> Outcome {
 }
 
 /// What the answer means, and what its row says beside that.
-pub fn judge(table: &Table, answer: &Answer<'_>, now: Timestamp) -> (Outcome, Terms) {
+pub fn judge(table: &Table, answer: &Answer<'_>, now: Timestamp) -> (Outcome, AnswerTerms) {
     let row = table.row(answer);
     let verdict = row.map_or(const { Verdict::retry() }, |row| row.verdict);
     let retries_max = match verdict {
         Verdict::Retry { retries_max, .. } => retries_max,
         _ => None,
     };
-    let terms = Terms { retries_max, strike: row.and_then(|row| row.strike) };
+    let terms = AnswerTerms { retries_max, strike: row.and_then(|row| row.strike) };
     (outcome(verdict, answer, now), terms)
 }
 

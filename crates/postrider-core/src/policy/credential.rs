@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
-use crate::policy::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Cause, Permit, Turn};
+use crate::policy::breaker::{
+    Breaker, BreakerCause, BreakerChange, BreakerPolicy, BreakerRefusal, BreakerState, Permit,
+};
 use crate::policy::gone_guard::GoneGuard;
 use crate::policy::signal::Signal;
 
@@ -17,14 +19,14 @@ const TRUST: Duration = Duration::from_secs(600);
 const REFUSALS_MAX: u32 = 3;
 
 #[derive(Debug, Clone)]
-pub struct Credential {
+pub struct CredentialBreaker {
     breaker: Breaker,
     gone: GoneGuard,
     accepted_at: Option<Timestamp>,
     refused_in_a_row: u32,
 }
 
-impl Credential {
+impl CredentialBreaker {
     pub fn new(policy: BreakerPolicy) -> Self {
         Self {
             breaker: Breaker::new(policy),
@@ -40,11 +42,11 @@ impl Credential {
         self.gone.adopt(&policy);
     }
 
-    pub fn admit(&mut self, want: usize, now: Timestamp) -> Result<Permit, Barred> {
+    pub fn admit(&mut self, want: usize, now: Timestamp) -> Result<Permit, BreakerRefusal> {
         self.breaker.admit(want, now)
     }
 
-    pub fn may_pass(&self, now: Timestamp) -> Result<(), Barred> {
+    pub fn may_pass(&self, now: Timestamp) -> Result<(), BreakerRefusal> {
         self.breaker.may_pass(now)
     }
 
@@ -59,19 +61,21 @@ impl Credential {
         gone: bool,
         epoch: u32,
         now: Timestamp,
-        roll: f64,
-    ) -> Option<Turn> {
+        random: f64,
+    ) -> Option<BreakerChange> {
         if signal == Signal::Well {
             self.gone.count(gone, now);
         }
         if gone && self.gone.doubts() {
             return match self.breaker.state() {
-                BreakerState::Closed => Some(self.breaker.open(Cause::MassGone, now, roll)),
-                _ => self.breaker.report(Signal::Failing, epoch, now, roll),
+                BreakerState::Closed => {
+                    Some(self.breaker.open(BreakerCause::MassGone, now, random))
+                }
+                _ => self.breaker.report(Signal::Failing, epoch, now, random),
             };
         }
-        let turn = self.report_signal(signal, epoch, now, roll);
-        if turn == Some(Turn::Closed) {
+        let turn = self.report_signal(signal, epoch, now, random);
+        if turn == Some(BreakerChange::Closed) {
             self.gone.clear();
         }
         turn
@@ -82,24 +86,26 @@ impl Credential {
         signal: Signal,
         epoch: u32,
         now: Timestamp,
-        roll: f64,
-    ) -> Option<Turn> {
+        random: f64,
+    ) -> Option<BreakerChange> {
         match signal {
             Signal::Well => {
                 self.refused_in_a_row = 0;
                 self.accepted_at = Some(now);
-                self.breaker.report(Signal::Well, epoch, now, roll)
+                self.breaker.report(Signal::Well, epoch, now, random)
             }
             Signal::Credential => {
                 self.refused_in_a_row += 1;
                 match self.breaker.state() {
                     BreakerState::Closed if self.is_trusted(now) => None,
-                    BreakerState::Closed => Some(self.breaker.open(Cause::Refused, now, roll)),
+                    BreakerState::Closed => {
+                        Some(self.breaker.open(BreakerCause::Refused, now, random))
+                    }
                     // Of those coming back, one refusal is enough.
-                    _ => self.breaker.report(Signal::Failing, epoch, now, roll),
+                    _ => self.breaker.report(Signal::Failing, epoch, now, random),
                 }
             }
-            _ => self.breaker.report(Signal::Nothing, epoch, now, roll),
+            _ => self.breaker.report(Signal::Nothing, epoch, now, random),
         }
     }
 
@@ -111,7 +117,7 @@ impl Credential {
     }
 
     /// Why it was stopped last.
-    pub fn cause(&self) -> Cause {
+    pub fn cause(&self) -> BreakerCause {
         self.breaker.cause()
     }
 
@@ -147,22 +153,26 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-    fn call(credential: &mut Credential, signal: Signal, now: Timestamp) -> Option<Turn> {
+    fn call(
+        credential: &mut CredentialBreaker,
+        signal: Signal,
+        now: Timestamp,
+    ) -> Option<BreakerChange> {
         let permit = credential.admit(1, now).unwrap();
         credential.report(signal, false, permit.epoch, now, 0.0)
     }
 
     #[test]
     fn the_first_refusal_opens_it_at_once() {
-        let mut credential = Credential::new(BreakerPolicy::default());
+        let mut credential = CredentialBreaker::new(BreakerPolicy::default());
         let turn = call(&mut credential, Signal::Credential, NOW);
-        assert_eq!(turn, Some(Turn::Opened { until: NOW + Duration::from_secs(5) }));
+        assert_eq!(turn, Some(BreakerChange::Opened { until: NOW + Duration::from_secs(5) }));
         assert!(credential.admit(1, NOW).is_err());
     }
 
     #[test]
     fn one_odd_address_does_not_hold_up_a_credential_that_works() {
-        let mut credential = Credential::new(BreakerPolicy::default());
+        let mut credential = CredentialBreaker::new(BreakerPolicy::default());
         call(&mut credential, Signal::Credential, NOW);
         let later = NOW + Duration::from_secs(5);
         while credential.breaker.state() != BreakerState::Closed {
@@ -174,36 +184,36 @@ mod tests {
         assert_eq!(call(&mut credential, Signal::Credential, later), None);
         assert!(matches!(
             call(&mut credential, Signal::Credential, later),
-            Some(Turn::Opened { .. })
+            Some(BreakerChange::Opened { .. })
         ));
     }
 
     #[test]
     fn a_new_credential_starts_with_a_clean_slate() {
-        let mut credential = Credential::new(BreakerPolicy::default());
+        let mut credential = CredentialBreaker::new(BreakerPolicy::default());
         call(&mut credential, Signal::Credential, NOW);
         credential.renewed();
         assert!(credential.admit(5, NOW).is_ok_and(|permit| permit.calls == 5));
     }
 
-    fn gone(credential: &mut Credential, now: Timestamp) -> Option<Turn> {
+    fn gone(credential: &mut CredentialBreaker, now: Timestamp) -> Option<BreakerChange> {
         let permit = credential.admit(1, now).unwrap();
         credential.report(Signal::Well, true, permit.epoch, now, 0.0)
     }
 
     #[test]
     fn a_mass_of_gone_addresses_stops_the_credential_until_one_of_them_answers() {
-        let mut credential = Credential::new(BreakerPolicy::default());
+        let mut credential = CredentialBreaker::new(BreakerPolicy::default());
         (0..49).for_each(|_| assert_eq!(gone(&mut credential, NOW), None));
         assert!(!credential.doubts_gone());
         assert_eq!(
             gone(&mut credential, NOW),
-            Some(Turn::Opened { until: NOW + Duration::from_secs(5) })
+            Some(BreakerChange::Opened { until: NOW + Duration::from_secs(5) })
         );
-        assert!(credential.doubts_gone() && credential.cause() == Cause::MassGone);
+        assert!(credential.doubts_gone() && credential.cause() == BreakerCause::MassGone);
         let later = NOW + Duration::from_secs(5);
         let again = gone(&mut credential, later);
-        assert_eq!(again, Some(Turn::Opened { until: later + Duration::from_secs(10) }));
+        assert_eq!(again, Some(BreakerChange::Opened { until: later + Duration::from_secs(10) }));
         let well = later + Duration::from_secs(10);
         while credential.breaker.state() != BreakerState::Closed {
             assert!(credential.doubts_gone(), "until it is closed again");
@@ -215,7 +225,7 @@ mod tests {
 
     #[test]
     fn an_operator_can_say_that_they_are_gone_indeed() {
-        let mut credential = Credential::new(BreakerPolicy::default());
+        let mut credential = CredentialBreaker::new(BreakerPolicy::default());
         (0..50).for_each(|_| {
             gone(&mut credential, NOW);
         });

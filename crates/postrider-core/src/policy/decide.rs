@@ -34,7 +34,7 @@ pub const CRASHES_MAX: u32 = 3;
 
 /// The rules that hold for one delivery.
 #[derive(Debug, Clone, Copy)]
-pub struct Rules<'a> {
+pub struct DeliveryRules<'a> {
     pub retry: &'a RetryPolicy,
     pub on_ambiguous: OnAmbiguous,
     /// A person sees a repeat, because no provider drops it: a mail, a text message.
@@ -46,7 +46,7 @@ pub struct Rules<'a> {
 
 /// How far one delivery has come.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Progress {
+pub struct AttemptProgress {
     /// Attempts that count, this one included (also where the outcome is that there was no time left
     /// to make it).
     pub attempts: u32,
@@ -68,7 +68,7 @@ pub struct Progress {
 
 /// What a lease brings to light about earlier ones.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Past {
+pub struct LeaseHistory {
     /// How often the server crashed while the delivery was in flight.
     pub crashes: u32,
     /// An attempt was begun, durably noted, and its end is unknown.
@@ -78,18 +78,18 @@ pub struct Past {
 /// What happens to a leased delivery instead of an attempt, if it is not to be attempted.
 /// `progress` counts the attempt that would be made.
 pub fn before_attempt(
-    past: Past,
-    progress: &Progress,
-    rules: &Rules<'_>,
+    past: LeaseHistory,
+    progress: &AttemptProgress,
+    rules: &DeliveryRules<'_>,
     now: Timestamp,
-    roll: f64,
+    random: f64,
 ) -> Option<Decision> {
     if past.started {
         // What may have arrived did not simply expire: doubt comes first.
-        return Some(decide(&Outcome::Ambiguous, progress, rules, now, roll));
+        return Some(decide(&Outcome::Ambiguous, progress, rules, now, random));
     }
     if ttl::is_over(rules.expires_at, now) {
-        return Some(decide(&Outcome::Expired, progress, rules, now, roll));
+        return Some(decide(&Outcome::Expired, progress, rules, now, random));
     }
     (past.crashes >= CRASHES_MAX).then_some(Decision::DeadLetter(DeadReason::Poison))
 }
@@ -104,15 +104,15 @@ pub fn when_shut(when_open: WhenOpen, has_alternative: bool, again_after: Durati
     }
 }
 
-/// What follows from an outcome. `roll` is a random number in `0.0..1.0`.
+/// What follows from an outcome. `random` is a random number in `0.0..1.0`.
 pub fn decide(
     outcome: &Outcome,
-    progress: &Progress,
-    rules: &Rules<'_>,
+    progress: &AttemptProgress,
+    rules: &DeliveryRules<'_>,
     now: Timestamp,
-    roll: f64,
+    random: f64,
 ) -> Decision {
-    let by_formula = || rules.retry.delay(progress.attempts, progress.last_delay, roll);
+    let by_formula = || rules.retry.delay(progress.attempts, progress.last_delay, random);
     // Whoever allows no retry gets none, whoever is to blame.
     let excused = progress.excused && rules.retry.retries > 0;
     let retry = |after: Duration, at_least: Duration| match excused {
@@ -132,7 +132,9 @@ pub fn decide(
         Outcome::Reconnect | Outcome::SwitchAccount if progress.replays < MAX_REPLAYS => {
             at_once(rules, now, false)
         }
-        Outcome::Reconnect | Outcome::SwitchAccount => uncounted(rules, now, by_formula().max(REPLAY_PAUSE)),
+        Outcome::Reconnect | Outcome::SwitchAccount => {
+            uncounted(rules, now, by_formula().max(REPLAY_PAUSE))
+        }
         Outcome::Ambiguous => match rules.on_ambiguous {
             OnAmbiguous::Resend if rules.shows_repeats => {
                 repeat_once(progress, rules, now, by_formula())
@@ -149,8 +151,8 @@ pub fn decide(
 
 /// Where a person would see a repeat, one is risked at the most, and not soon; then a person decides.
 fn repeat_once(
-    progress: &Progress,
-    rules: &Rules<'_>,
+    progress: &AttemptProgress,
+    rules: &DeliveryRules<'_>,
     now: Timestamp,
     by_formula: Duration,
 ) -> Decision {
@@ -162,8 +164,8 @@ fn repeat_once(
 
 /// A retry that uses up one of the policy's, if there is one left and time for it.
 fn again_later(
-    progress: &Progress,
-    rules: &Rules<'_>,
+    progress: &AttemptProgress,
+    rules: &DeliveryRules<'_>,
     now: Timestamp,
     after: Duration,
 ) -> Decision {
@@ -180,7 +182,7 @@ fn again_later(
 
 /// Why there is to be no further retry. Where the provider's word was final in itself, that word is
 /// the reason, whoever forbids to ask once more.
-fn spent(progress: &Progress, rules: &Rules<'_>) -> Option<DeadReason> {
+fn spent(progress: &AttemptProgress, rules: &DeliveryRules<'_>) -> Option<DeadReason> {
     let class_s = progress.attempts > rules.retry.retries;
     match progress.retries_max {
         Some(most) => (class_s || progress.attempts > most).then_some(DeadReason::Permanent),
@@ -190,13 +192,18 @@ fn spent(progress: &Progress, rules: &Rules<'_>) -> Option<DeadReason> {
 
 /// A retry that uses up nothing. It is the breaker that says when; the formula must not end what has
 /// time left.
-fn excuse(rules: &Rules<'_>, now: Timestamp, after: Duration, at_least: Duration) -> Decision {
+fn excuse(
+    rules: &DeliveryRules<'_>,
+    now: Timestamp,
+    after: Duration,
+    at_least: Duration,
+) -> Decision {
     let half_of_the_rest = rules.expires_at.since(now) / 2;
     let after = after.min(half_of_the_rest).max(at_least).max(REPLAY_PAUSE);
     uncounted(rules, now, after)
 }
 
-fn uncounted(rules: &Rules<'_>, now: Timestamp, after: Duration) -> Decision {
+fn uncounted(rules: &DeliveryRules<'_>, now: Timestamp, after: Duration) -> Decision {
     if is_one_shot(rules, now) || comes_too_late(rules, now, after) {
         too_late(rules)
     } else {
@@ -205,7 +212,7 @@ fn uncounted(rules: &Rules<'_>, now: Timestamp, after: Duration) -> Decision {
 }
 
 /// Allowed even where there is to be one attempt only: the provider has not taken this one.
-fn at_once(rules: &Rules<'_>, now: Timestamp, resign: bool) -> Decision {
+fn at_once(rules: &DeliveryRules<'_>, now: Timestamp, resign: bool) -> Decision {
     if comes_too_late(rules, now, Duration::ZERO) {
         too_late(rules)
     } else {
@@ -213,7 +220,7 @@ fn at_once(rules: &Rules<'_>, now: Timestamp, resign: bool) -> Decision {
     }
 }
 
-fn park(rules: &Rules<'_>, now: Timestamp) -> Decision {
+fn park(rules: &DeliveryRules<'_>, now: Timestamp) -> Decision {
     if is_one_shot(rules, now) || comes_too_late(rules, now, PARK) {
         too_late(rules)
     } else {
@@ -223,7 +230,7 @@ fn park(rules: &Rules<'_>, now: Timestamp) -> Decision {
 
 /// Doubt about a young address never erases it: if the policy or the clock forbids to ask again,
 /// the message is lost and the address stays.
-fn gone(progress: &Progress, rules: &Rules<'_>, now: Timestamp) -> Decision {
+fn gone(progress: &AttemptProgress, rules: &DeliveryRules<'_>, now: Timestamp) -> Decision {
     let is_young = progress.address_age.is_some_and(|age| age < YOUNG_ADDRESS);
     if is_young && progress.attempts <= YOUNG_ADDRESS_RETRIES {
         again_later(progress, rules, now, YOUNG_ADDRESS_PAUSE)
@@ -232,15 +239,15 @@ fn gone(progress: &Progress, rules: &Rules<'_>, now: Timestamp) -> Decision {
     }
 }
 
-fn is_one_shot(rules: &Rules<'_>, now: Timestamp) -> bool {
+fn is_one_shot(rules: &DeliveryRules<'_>, now: Timestamp) -> bool {
     ttl::now_or_never(rules.ttl_s, rules.expires_at, now)
 }
 
-fn comes_too_late(rules: &Rules<'_>, now: Timestamp, after: Duration) -> bool {
+fn comes_too_late(rules: &DeliveryRules<'_>, now: Timestamp, after: Duration) -> bool {
     ttl::is_over(rules.expires_at, now + after)
 }
 
-fn too_late(rules: &Rules<'_>) -> Decision {
+fn too_late(rules: &DeliveryRules<'_>) -> Decision {
     match rules.on_expiry {
         OnExpiry::DeadLetter => Decision::DeadLetter(DeadReason::Ttl),
         OnExpiry::Expire => Decision::Expire,

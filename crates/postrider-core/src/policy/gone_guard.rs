@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::model::time::Timestamp;
 use crate::policy::breaker::BreakerPolicy;
-use crate::policy::window::Window;
+use crate::policy::window::SlidingWindow;
 
 /// What one credential was told about its addresses.
 #[derive(Debug, Clone)]
@@ -14,7 +14,7 @@ pub struct GoneGuard {
     share: f64,
     sends_min: u32,
     /// "Failed" are those that were called gone.
-    sends: Window,
+    sends: SlidingWindow,
     doubts: bool,
     /// An operator looked into it: they are gone.
     overruled: bool,
@@ -25,7 +25,7 @@ impl GoneGuard {
         Self {
             share: policy.gone_share,
             sends_min: policy.gone_sends_min,
-            sends: Window::new(Duration::from_secs(policy.gone_window_s.into())),
+            sends: SlidingWindow::new(Duration::from_secs(policy.gone_window_s.into())),
             doubts: false,
             overruled: false,
         }

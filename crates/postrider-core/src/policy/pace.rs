@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::model::time::Timestamp;
 use crate::policy::limiter::{Limiter, Rate};
 use crate::policy::signal::Signal;
-use crate::policy::window::{Tally, Window};
+use crate::policy::window::{SlidingWindow, WindowCounts};
 
 /// Over which calls and complaints are counted.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -55,17 +55,17 @@ const FORGET: Duration = Duration::from_secs(300);
 #[derive(Debug, Clone)]
 pub struct Pace {
     /// All answers; what is counted as failed are complaints.
-    answers: Window,
+    answers: SlidingWindow,
     /// The first answer after a rest.
     first_at: Timestamp,
-    learned: Option<Learned>,
+    learned: Option<LearnedPace>,
     /// Cuts in a row that changed nothing.
     vain: u32,
     left_alone_until: Timestamp,
 }
 
 #[derive(Debug, Clone)]
-struct Learned {
+struct LearnedPace {
     per_s: f64,
     limiter: Limiter,
     cut_at: Timestamp,
@@ -83,7 +83,7 @@ struct Learned {
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            answers: Window::new(WITHIN),
+            answers: SlidingWindow::new(WITHIN),
             first_at: Timestamp::default(),
             learned: None,
             vain: 0,
@@ -166,7 +166,7 @@ impl Pace {
         }
     }
 
-    fn cut(&mut self, tally: Tally, now: Timestamp) {
+    fn cut(&mut self, tally: WindowCounts, now: Timestamp) {
         let share = share(tally);
         let counted = now.since(self.first_at).min(self.answers.covered(now));
         let seconds = counted.as_secs_f64().max(1.0);
@@ -201,7 +201,7 @@ impl Pace {
             }
             None => Limiter::new(rate(per_s)),
         };
-        self.learned = Some(Learned {
+        self.learned = Some(LearnedPace {
             per_s,
             limiter,
             cut_at: now,
@@ -215,7 +215,7 @@ impl Pace {
     }
 }
 
-impl Learned {
+impl LearnedPace {
     /// Only a pace that holds somebody up teaches anything about a higher one.
     fn grow(&mut self, now: Timestamp) {
         let passed = now.since(self.grown_at);
@@ -239,7 +239,7 @@ fn rate(per_s: f64) -> Rate {
     Rate { per_s, burst, ramp_s: 0 }
 }
 
-fn share(tally: Tally) -> f64 {
+fn share(tally: WindowCounts) -> f64 {
     f64::from(tally.failed) / f64::from(tally.calls.max(1))
 }
 

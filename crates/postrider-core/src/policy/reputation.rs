@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
-use crate::policy::window::Window;
+use crate::policy::window::SlidingWindow;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReputationPolicy {
@@ -42,13 +42,13 @@ pub fn refuses(status: u16, text: &str) -> bool {
 pub struct Reputation {
     policy: ReputationPolicy,
     /// "Failed" are those that were refused for it.
-    mails: Window,
+    mails: SlidingWindow,
     held_until: Option<Timestamp>,
 }
 
 impl Reputation {
     pub fn new(policy: ReputationPolicy) -> Self {
-        let mails = Window::new(Duration::from_secs(policy.window_s.into()));
+        let mails = SlidingWindow::new(Duration::from_secs(policy.window_s.into()));
         Self { policy, mails, held_until: None }
     }
 

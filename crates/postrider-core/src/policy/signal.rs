@@ -24,7 +24,10 @@ impl Signal {
         match outcome {
             Outcome::Accepted | Outcome::Gone | Outcome::DropMessage => Self::Well,
             Outcome::Config | Outcome::ResignOnce => Self::Credential,
-            Outcome::Reconnect | Outcome::SwitchAccount | Outcome::Expired | Outcome::Hold { .. } => Self::Nothing,
+            Outcome::Reconnect
+            | Outcome::SwitchAccount
+            | Outcome::Expired
+            | Outcome::Hold { .. } => Self::Nothing,
             Outcome::Ambiguous => Self::Overloaded,
             Outcome::RetryAfter { .. } => match status {
                 Some(500..) => Self::Overloaded,

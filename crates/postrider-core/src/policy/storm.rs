@@ -8,20 +8,20 @@ use std::time::Duration;
 use crate::model::time::Timestamp;
 use crate::policy::breaker::BreakerPolicy;
 use crate::policy::signal::Signal;
-use crate::policy::window::Window;
+use crate::policy::window::SlidingWindow;
 
 #[derive(Debug, Clone)]
 pub struct Storm {
     retries_min: u32,
     success: f64,
     /// "Failed" are those that must be tried yet again.
-    retries: Window,
-    firsts: Window,
+    retries: SlidingWindow,
+    firsts: SlidingWindow,
 }
 
 impl Storm {
     pub fn new(policy: &BreakerPolicy) -> Self {
-        let window = Window::new(Duration::from_secs(policy.storm_window_s.into()));
+        let window = SlidingWindow::new(Duration::from_secs(policy.storm_window_s.into()));
         Self {
             retries_min: policy.storm_retries_min,
             success: policy.storm_success,

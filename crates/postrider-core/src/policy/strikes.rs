@@ -68,7 +68,7 @@ impl Strike {
 
 /// What an address is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum AddressStanding {
     Keep,
     /// Its owner is asked; it is still sent to.
     Suspect,
@@ -77,64 +77,64 @@ pub enum Standing {
 
 /// When a kind of strike has consequences, and which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rule {
+pub struct StrikeRule {
     /// So many of them; 0 for never.
     pub count_min: u32,
     /// From the first to the last.
     pub over: Duration,
     /// They must not all have come on one day (UTC).
     pub different_days: bool,
-    pub then: Standing,
+    pub then: AddressStanding,
 }
 
-impl Rule {
-    const fn new(count_min: u32, over_s: u64, then: Standing) -> Self {
+impl StrikeRule {
+    const fn new(count_min: u32, over_s: u64, then: AddressStanding) -> Self {
         Self { count_min, over: Duration::from_secs(over_s), different_days: false, then }
     }
 
-    fn judges(&self, strike: &Strike) -> Standing {
+    fn judges(&self, strike: &Strike) -> AddressStanding {
         let day = |at: Timestamp| at.0.div_euclid(DAY_MS);
         let is_over = self.count_min > 0
             && strike.count >= self.count_min
             && strike.last_at.since(strike.first_at) >= self.over
             && (!self.different_days || day(strike.first_at) != day(strike.last_at));
-        if is_over { self.then } else { Standing::Keep }
+        if is_over { self.then } else { AddressStanding::Keep }
     }
 }
 
 /// One rule for each kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StrikeRules {
-    pub endpoint: Rule,
-    pub mailbox: Rule,
-    pub number: Rule,
-    pub unreachable: Rule,
-    pub blocked: Rule,
-    pub device: Rule,
-    pub key: Rule,
-    pub host: Rule,
-    pub failing: Rule,
+    pub endpoint: StrikeRule,
+    pub mailbox: StrikeRule,
+    pub number: StrikeRule,
+    pub unreachable: StrikeRule,
+    pub blocked: StrikeRule,
+    pub device: StrikeRule,
+    pub key: StrikeRule,
+    pub host: StrikeRule,
+    pub failing: StrikeRule,
 }
 
 impl Default for StrikeRules {
     fn default() -> Self {
-        use Standing::{Gone, Suspect};
+        use AddressStanding::{Gone, Suspect};
         Self {
-            endpoint: Rule::new(3, DAY_S, Gone),
-            mailbox: Rule { different_days: true, ..Rule::new(2, 0, Gone) },
-            number: Rule::new(2, 0, Gone),
-            unreachable: Rule::new(3, 0, Suspect),
-            blocked: Rule::new(3, 0, Suspect),
-            device: Rule::new(3, 0, Suspect),
-            key: Rule::new(1, 0, Suspect),
-            host: Rule::new(2, DAY_S, Gone),
-            failing: Rule::new(2, 5 * DAY_S, Suspect),
+            endpoint: StrikeRule::new(3, DAY_S, Gone),
+            mailbox: StrikeRule { different_days: true, ..StrikeRule::new(2, 0, Gone) },
+            number: StrikeRule::new(2, 0, Gone),
+            unreachable: StrikeRule::new(3, 0, Suspect),
+            blocked: StrikeRule::new(3, 0, Suspect),
+            device: StrikeRule::new(3, 0, Suspect),
+            key: StrikeRule::new(1, 0, Suspect),
+            host: StrikeRule::new(2, DAY_S, Gone),
+            failing: StrikeRule::new(2, 5 * DAY_S, Suspect),
         }
     }
 }
 
 impl StrikeRules {
-    pub fn of(&self, kind: StrikeKind) -> &Rule {
+    pub fn of(&self, kind: StrikeKind) -> &StrikeRule {
         match kind {
             StrikeKind::Endpoint => &self.endpoint,
             StrikeKind::Mailbox => &self.mailbox,
@@ -149,45 +149,47 @@ impl StrikeRules {
     }
 
     /// What the address is taken for once this strike counts, too.
-    pub fn weigh(&self, known: &[Strike], kind: StrikeKind, now: Timestamp) -> Standing {
+    pub fn weigh(&self, known: &[Strike], kind: StrikeKind, now: Timestamp) -> AddressStanding {
         self.of(kind).judges(&Strike::after(known, kind, now))
     }
 }
 
 /// What an answer that strikes means for an address of that standing. A receiver that has failed for
 /// days gets one attempt of each message and no retries, until one succeeds.
-pub fn outcome(said: Outcome, kind: StrikeKind, standing: Standing) -> Outcome {
+pub fn outcome(said: Outcome, kind: StrikeKind, standing: AddressStanding) -> Outcome {
     let is_refusal = matches!(
         said,
         Outcome::DropMessage | Outcome::RetryBackoff { .. } | Outcome::RetryAfter { .. }
     );
     match standing {
-        Standing::Gone if is_refusal => Outcome::Gone,
-        Standing::Suspect if is_refusal && kind == StrikeKind::Failing => Outcome::DropMessage,
+        AddressStanding::Gone if is_refusal => Outcome::Gone,
+        AddressStanding::Suspect if is_refusal && kind == StrikeKind::Failing => {
+            Outcome::DropMessage
+        }
         _ => said,
     }
 }
 
 /// A strike to be written down with a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Struck {
+pub struct NewStrike {
     pub kind: StrikeKind,
     /// The address is suspect from now on.
     pub suspect: bool,
 }
 
-impl Struck {
+impl NewStrike {
     /// What is to be written down of an answer, if anything. `given_up` says that the delivery is not
     /// tried again because of it.
     pub fn noted(
         known: &[Strike],
         kind: StrikeKind,
-        standing: Standing,
+        standing: AddressStanding,
         given_up: bool,
         now: Timestamp,
     ) -> Option<Self> {
         let before = known.iter().find(|strike| strike.kind == kind);
-        let suspect = standing == Standing::Suspect;
+        let suspect = standing == AddressStanding::Suspect;
         let is_news = before.is_none_or(|strike| {
             now.since(strike.last_at) >= RENEWED_AFTER || (suspect && !strike.suspect)
         });
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn becomes(kind: StrikeKind, earlier: &[u32], hour: u32, expected: Standing) {
+    fn becomes(kind: StrikeKind, earlier: &[u32], hour: u32, expected: AddressStanding) {
         let now = NOW + HOUR * hour;
         let found = StrikeRules::default().weigh(&known(kind, earlier), kind, now);
         assert_eq!(found, expected, "{kind} at {earlier:?} and {hour} h");
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_called_invalid_is_gone_after_three_strikes_over_a_day() {
-        use Standing::*;
+        use AddressStanding::*;
         becomes(StrikeKind::Endpoint, &[], 0, Keep);
         becomes(StrikeKind::Endpoint, &[0], 30, Keep);
         becomes(StrikeKind::Endpoint, &[0, 1, 2, 3], 23, Keep);
@@ -233,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_mailbox_refused_without_a_reason_is_gone_after_two_on_different_days() {
-        use Standing::*;
+        use AddressStanding::*;
         // NOW is 08:00 UTC.
         becomes(StrikeKind::Mailbox, &[], 0, Keep);
         becomes(StrikeKind::Mailbox, &[0, 1, 2], 15, Keep);
@@ -243,7 +245,7 @@ mod tests {
     #[test]
     fn an_unknown_number_is_gone_at_the_second_strike_and_an_unreachable_one_suspect_at_the_third()
     {
-        use Standing::*;
+        use AddressStanding::*;
         becomes(StrikeKind::Number, &[], 0, Keep);
         becomes(StrikeKind::Number, &[0], 0, Gone);
         becomes(StrikeKind::Unreachable, &[0], 5, Keep);
@@ -253,40 +255,41 @@ mod tests {
 
     #[test]
     fn a_host_without_a_name_is_gone_after_a_day_of_it() {
-        becomes(StrikeKind::Host, &[0, 1, 2, 9], 23, Standing::Keep);
-        becomes(StrikeKind::Host, &[0], 24, Standing::Gone);
+        becomes(StrikeKind::Host, &[0, 1, 2, 9], 23, AddressStanding::Keep);
+        becomes(StrikeKind::Host, &[0], 24, AddressStanding::Gone);
     }
 
     #[test]
     fn a_receiver_that_only_failed_for_five_days_is_suspect_and_gets_no_retries() {
-        becomes(StrikeKind::Failing, &[0, 50, 100], 119, Standing::Keep);
-        becomes(StrikeKind::Failing, &[0, 50, 100], 120, Standing::Suspect);
+        becomes(StrikeKind::Failing, &[0, 50, 100], 119, AddressStanding::Keep);
+        becomes(StrikeKind::Failing, &[0, 50, 100], 120, AddressStanding::Suspect);
         let retry = Outcome::RetryBackoff { at_least: Duration::ZERO };
         let said = |standing| outcome(retry.clone(), StrikeKind::Failing, standing);
-        assert_eq!(said(Standing::Suspect), Outcome::DropMessage);
-        assert_eq!(said(Standing::Keep), retry);
+        assert_eq!(said(AddressStanding::Suspect), Outcome::DropMessage);
+        assert_eq!(said(AddressStanding::Keep), retry);
     }
 
     #[test]
     fn a_rule_of_zero_strikes_never_judges() {
         let rules = StrikeRules {
-            number: Rule { count_min: 0, ..StrikeRules::default().number },
+            number: StrikeRule { count_min: 0, ..StrikeRules::default().number },
             ..StrikeRules::default()
         };
         let known = known(StrikeKind::Number, &[0, 1, 2]);
-        assert_eq!(rules.weigh(&known, StrikeKind::Number, NOW + HOUR * 9), Standing::Keep);
+        assert_eq!(rules.weigh(&known, StrikeKind::Number, NOW + HOUR * 9), AddressStanding::Keep);
     }
 
     #[test]
     fn strikes_of_one_kind_say_nothing_about_another() {
         let known = known(StrikeKind::Unreachable, &[0, 1, 2]);
         let rules = StrikeRules::default();
-        assert_eq!(rules.weigh(&known, StrikeKind::Number, NOW + HOUR * 3), Standing::Keep);
+        assert_eq!(rules.weigh(&known, StrikeKind::Number, NOW + HOUR * 3), AddressStanding::Keep);
     }
 
     #[test]
     fn a_delivery_strikes_once_when_it_is_given_up() {
-        let noted = |kind, given_up| Struck::noted(&[], kind, Standing::Keep, given_up, NOW);
+        let noted =
+            |kind, given_up| NewStrike::noted(&[], kind, AddressStanding::Keep, given_up, NOW);
         assert_eq!(noted(StrikeKind::Unreachable, false), None);
         assert!(noted(StrikeKind::Unreachable, true).is_some());
         assert!(noted(StrikeKind::Host, false).is_some(), "its beginning is what matters");
@@ -297,11 +300,11 @@ mod tests {
         let known = known(StrikeKind::Failing, &[0]);
         let noted = |standing, minutes: u64| {
             let now = NOW + Duration::from_secs(60 * minutes);
-            Struck::noted(&known, StrikeKind::Failing, standing, true, now)
+            NewStrike::noted(&known, StrikeKind::Failing, standing, true, now)
         };
-        assert_eq!(noted(Standing::Keep, 59), None);
-        assert!(noted(Standing::Keep, 60).is_some());
-        let suspect = noted(Standing::Suspect, 1).unwrap();
+        assert_eq!(noted(AddressStanding::Keep, 59), None);
+        assert!(noted(AddressStanding::Keep, 60).is_some());
+        let suspect = noted(AddressStanding::Suspect, 1).unwrap();
         assert!(suspect.makes_suspect(&known));
         assert!(!suspect.makes_suspect(&[Strike { suspect: true, ..known[0] }]));
     }
@@ -309,9 +312,9 @@ mod tests {
     #[test]
     fn what_was_taken_or_may_have_been_taken_never_becomes_gone_by_strikes() {
         for said in [Outcome::Accepted, Outcome::Ambiguous, Outcome::Expired, Outcome::Config] {
-            assert_eq!(outcome(said.clone(), StrikeKind::Number, Standing::Gone), said);
+            assert_eq!(outcome(said.clone(), StrikeKind::Number, AddressStanding::Gone), said);
         }
-        let gone = outcome(Outcome::DropMessage, StrikeKind::Number, Standing::Gone);
+        let gone = outcome(Outcome::DropMessage, StrikeKind::Number, AddressStanding::Gone);
         assert_eq!(gone, Outcome::Gone);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::model::outcome::Scope;
 use crate::model::time::Timestamp;
 use crate::policy::signal::Signal;
-use crate::policy::window::Window;
+use crate::policy::window::SlidingWindow;
 
 /// Within this time, wishes of single addresses add up.
 pub const WIDEN_WITHIN: Duration = Duration::from_secs(10);
@@ -37,19 +37,19 @@ impl Pause {
 
 /// The addresses of one host that asked to be left alone lately.
 #[derive(Debug, Clone)]
-pub struct Widening {
+pub struct ThrottleSpread {
     recent: [Option<(Timestamp, u64, Duration)>; WIDEN_AT],
     /// All calls, and those that were answered so.
-    calls: Window,
+    calls: SlidingWindow,
 }
 
-impl Default for Widening {
+impl Default for ThrottleSpread {
     fn default() -> Self {
-        Self { recent: [None; WIDEN_AT], calls: Window::new(WIDEN_WITHIN) }
+        Self { recent: [None; WIDEN_AT], calls: SlidingWindow::new(WIDEN_WITHIN) }
     }
 }
 
-impl Widening {
+impl ThrottleSpread {
     /// Counts the end of any call: on a busy host a few wishes are a few addresses' own.
     pub fn count(&mut self, signal: Signal, now: Timestamp) {
         self.calls.count(signal == Signal::Busy, now);
@@ -91,11 +91,11 @@ pub fn reach(
     scope: Scope,
     after: Duration,
     target: u64,
-    widening: &mut Widening,
+    spread: &mut ThrottleSpread,
     now: Timestamp,
 ) -> (Scope, Duration) {
     match scope {
-        Scope::Target => match widening.note(target, after, now) {
+        Scope::Target => match spread.note(target, after, now) {
             Some(shortest) => (
                 Scope::Host,
                 shortest.min(crate::policy::classify::longest_retry_after(Scope::Host)),
@@ -112,51 +112,51 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-    fn note(widening: &mut Widening, target: u64, after_s: u64, at_s: u64) -> Option<u64> {
+    fn note(spread: &mut ThrottleSpread, target: u64, after_s: u64, at_s: u64) -> Option<u64> {
         let at = NOW + Duration::from_secs(at_s);
-        widening.count(Signal::Busy, at);
-        widening.note(target, Duration::from_secs(after_s), at).map(|d| d.as_secs())
+        spread.count(Signal::Busy, at);
+        spread.note(target, Duration::from_secs(after_s), at).map(|d| d.as_secs())
     }
 
     #[test]
     fn one_address_that_repeats_itself_speaks_for_itself() {
-        let mut widening = Widening::default();
+        let mut spread = ThrottleSpread::default();
         for second in 0..9 {
-            assert_eq!(note(&mut widening, 7, 60, second), None);
+            assert_eq!(note(&mut spread, 7, 60, second), None);
         }
     }
 
     #[test]
     fn several_addresses_within_ten_seconds_speak_for_the_host() {
-        let mut widening = Widening::default();
-        assert_eq!(note(&mut widening, 1, 60, 0), None);
-        assert_eq!(note(&mut widening, 2, 30, 4), None);
-        assert_eq!(note(&mut widening, 3, 90, 9), Some(30));
-        assert_eq!(note(&mut widening, 4, 90, 9), None, "counted anew afterwards");
+        let mut spread = ThrottleSpread::default();
+        assert_eq!(note(&mut spread, 1, 60, 0), None);
+        assert_eq!(note(&mut spread, 2, 30, 4), None);
+        assert_eq!(note(&mut spread, 3, 90, 9), Some(30));
+        assert_eq!(note(&mut spread, 4, 90, 9), None, "counted anew afterwards");
     }
 
     #[test]
     fn a_few_addresses_among_many_that_are_fine_speak_for_themselves() {
-        let mut widening = Widening::default();
+        let mut spread = ThrottleSpread::default();
         for target in 0..100 {
-            (0..9).for_each(|_| widening.count(Signal::Well, NOW));
-            assert_eq!(note(&mut widening, target, 60, 0), None);
+            (0..9).for_each(|_| spread.count(Signal::Well, NOW));
+            assert_eq!(note(&mut spread, target, 60, 0), None);
         }
     }
 
     #[test]
     fn addresses_over_a_longer_time_do_not_add_up() {
-        let mut widening = Widening::default();
+        let mut spread = ThrottleSpread::default();
         for target in 0..20 {
-            assert_eq!(note(&mut widening, target, 60, target * 6), None);
+            assert_eq!(note(&mut spread, target, 60, target * 6), None);
         }
     }
 
     #[test]
     fn a_host_is_never_left_alone_for_longer_than_its_ceiling() {
-        let mut widening = Widening::default();
+        let mut spread = ThrottleSpread::default();
         let hour = Duration::from_secs(3600);
-        let (scope, after) = reach(Scope::Host, hour, 1, &mut widening, NOW);
+        let (scope, after) = reach(Scope::Host, hour, 1, &mut spread, NOW);
         assert_eq!((scope, after), (Scope::Host, Duration::from_secs(900)));
     }
 
@@ -171,11 +171,11 @@ mod tests {
 
     #[test]
     fn an_address_that_wishes_so_again_soon_is_known() {
-        let mut widening = Widening::default();
-        assert!(!widening.repeats(1, NOW));
-        note(&mut widening, 1, 60, 0);
-        assert!(widening.repeats(1, NOW + Duration::from_secs(9)));
-        assert!(!widening.repeats(2, NOW + Duration::from_secs(9)));
-        assert!(!widening.repeats(1, NOW + Duration::from_secs(10)));
+        let mut spread = ThrottleSpread::default();
+        assert!(!spread.repeats(1, NOW));
+        note(&mut spread, 1, 60, 0);
+        assert!(spread.repeats(1, NOW + Duration::from_secs(9)));
+        assert!(!spread.repeats(2, NOW + Duration::from_secs(9)));
+        assert!(!spread.repeats(1, NOW + Duration::from_secs(10)));
     }
 }

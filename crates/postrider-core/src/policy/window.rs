@@ -10,12 +10,12 @@ const BUCKETS: usize = 20;
 pub const STEPS: u32 = BUCKETS as u32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct WindowCounts {
     pub calls: u32,
     pub failed: u32,
 }
 
-impl Tally {
+impl WindowCounts {
     /// Whether there are enough calls to judge by, and more than that share of them failed.
     pub fn exceeds(self, share: f64, calls_min: u32) -> bool {
         self.calls >= calls_min.max(1) && f64::from(self.failed) > share * f64::from(self.calls)
@@ -23,17 +23,22 @@ impl Tally {
 }
 
 #[derive(Debug, Clone)]
-pub struct Window {
+pub struct SlidingWindow {
     bucket_ms: i64,
     head: i64,
-    buckets: [Tally; BUCKETS],
-    total: Tally,
+    buckets: [WindowCounts; BUCKETS],
+    total: WindowCounts,
 }
 
-impl Window {
+impl SlidingWindow {
     pub fn new(length: Duration) -> Self {
         let bucket_ms = (length.as_millis() as i64 / BUCKETS as i64).max(1);
-        Self { bucket_ms, head: 0, buckets: [Tally::default(); BUCKETS], total: Tally::default() }
+        Self {
+            bucket_ms,
+            head: 0,
+            buckets: [WindowCounts::default(); BUCKETS],
+            total: WindowCounts::default(),
+        }
     }
 
     pub fn is_as_long_as(&self, other: &Self) -> bool {
@@ -55,7 +60,7 @@ impl Window {
         }
     }
 
-    pub fn tally(&mut self, now: Timestamp) -> Tally {
+    pub fn tally(&mut self, now: Timestamp) -> WindowCounts {
         self.advance(now);
         self.total
     }
@@ -67,8 +72,8 @@ impl Window {
     }
 
     pub fn clear(&mut self) {
-        self.buckets = [Tally::default(); BUCKETS];
-        self.total = Tally::default();
+        self.buckets = [WindowCounts::default(); BUCKETS];
+        self.total = WindowCounts::default();
     }
 
     /// A clock that goes back counts into the newest bucket.
@@ -93,18 +98,21 @@ mod tests {
 
     #[test]
     fn what_is_older_than_the_window_is_forgotten() {
-        let mut window = Window::new(Duration::from_secs(10));
+        let mut window = SlidingWindow::new(Duration::from_secs(10));
         for second in 0..10 {
             window.count(second % 2 == 0, Timestamp::from_secs(1_000 + second));
         }
-        assert_eq!(window.tally(Timestamp::from_secs(1_009)), Tally { calls: 10, failed: 5 });
-        assert_eq!(window.tally(Timestamp::from_secs(1_014)), Tally { calls: 5, failed: 2 });
-        assert_eq!(window.tally(Timestamp::from_secs(1_030)), Tally::default());
+        assert_eq!(
+            window.tally(Timestamp::from_secs(1_009)),
+            WindowCounts { calls: 10, failed: 5 }
+        );
+        assert_eq!(window.tally(Timestamp::from_secs(1_014)), WindowCounts { calls: 5, failed: 2 });
+        assert_eq!(window.tally(Timestamp::from_secs(1_030)), WindowCounts::default());
     }
 
     #[test]
     fn a_clock_that_goes_back_loses_nothing() {
-        let mut window = Window::new(Duration::from_secs(10));
+        let mut window = SlidingWindow::new(Duration::from_secs(10));
         window.count(true, Timestamp::from_secs(1_000));
         window.count(true, Timestamp::from_secs(10));
         assert_eq!(window.tally(Timestamp::from_secs(1_000)).failed, 2);

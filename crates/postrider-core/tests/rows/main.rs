@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use format::{Row, Sheet};
 use libtest_mimic::{Arguments, Failed, Trial};
-use postrider_core::model::outcome::Terms;
+use postrider_core::model::outcome::AnswerTerms;
 use postrider_core::policy::classify::{Answer, Table, judge};
 use postrider_core::{Outcome, Scope, Timestamp};
 
@@ -117,7 +117,7 @@ fn in_words(outcome: &Outcome) -> String {
 }
 
 /// What the table says beside the outcome.
-fn beside(Terms { retries_max, strike }: Terms) -> String {
+fn beside(AnswerTerms { retries_max, strike }: AnswerTerms) -> String {
     let retries = retries_max.map_or(String::new(), |most| format!(", {most} more at most"));
     let strike = strike.map_or(String::new(), |kind| format!("; strikes: {}", kind.name()));
     retries + &strike

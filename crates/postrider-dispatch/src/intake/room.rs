@@ -12,8 +12,8 @@ use postrider_core::ports::store::{Load, Store};
 use postrider_core::{TenantId, Timestamp};
 
 use super::refusal::Refusal;
+use crate::jitter_rng::JitterRng;
 use crate::policies::Capacities;
-use crate::roll::Roll;
 
 /// Beyond this many, tenants with nothing on its way are forgotten.
 const TENANTS_MAX: usize = 10_000;
@@ -22,7 +22,7 @@ const BELIEVED: Duration = Duration::from_secs(1);
 
 pub(super) struct Room {
     book: Mutex<Book>,
-    roll: Roll,
+    roll: JitterRng,
 }
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ pub(super) struct Taken<'a> {
 
 impl Room {
     pub(super) fn new(seed: u64) -> Self {
-        Self { book: Mutex::default(), roll: Roll::new(seed) }
+        Self { book: Mutex::default(), roll: JitterRng::new(seed) }
     }
 
     /// Takes room for as many of the messages as there is room for, each on its own.
@@ -148,7 +148,7 @@ impl Account {
         capacity: &Capacity,
         more: Load,
         whose: &'static str,
-        roll: &Roll,
+        roll: &JitterRng,
     ) -> Result<(), Refusal> {
         let Some(excess) = capacity.excess(self.pending(), more) else { return Ok(()) };
         if capacity.excess(Load::default(), more).is_some() {

@@ -14,26 +14,26 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::model::message::Priority;
-use postrider_core::policy::breaker::Forced;
+use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::policy::throttle::Pause;
 use postrider_core::{
     ChannelKind, Clock, Gate, LaneId, LaneKey, LaneState, Signal, TenantId, Timestamp,
 };
 
-use crate::dispatcher::Limits;
+use crate::dispatcher::DispatchLimits;
+use crate::jitter_rng::JitterRng;
 use crate::policies::{Policies, Policy};
-use crate::roll::Roll;
 use budgets::{Allowance, Budgets};
 pub(crate) use notices::Notice;
 use notices::Notices;
 use orders::Orders;
-pub use orders::{ForcedBreaker, Order, PausedLane};
+pub use orders::{ForcedBreaker, OperatorOrder, PausedLane};
 use origin::Freed;
 pub use origin::LaneEvent;
 pub(crate) use origin::{Aftermath, Lesson, Origin};
 pub(crate) use pass::{Pass, Ticket};
 use rates::Rates;
-pub use standing::{Standing, Verdict};
+pub use standing::{GateVerdict, LaneReport};
 
 /// Idle origins are forgotten beyond this many.
 const ORIGINS_MAX: usize = 10_000;
@@ -54,7 +54,7 @@ pub(crate) struct Refusal {
 pub struct Lanes {
     clock: Arc<dyn Clock>,
     policies: Arc<Policies>,
-    roll: Roll,
+    random: JitterRng,
     origins: Mutex<HashMap<OriginKey, Arc<Origin>>>,
     budgets: Budgets,
     rates: Arc<Rates>,
@@ -77,7 +77,7 @@ impl Lanes {
             budgets: Budgets::new(policy.limits.retry_budget),
             rates: Rates::new(policies.clone()),
             policies,
-            roll: Roll::new(seed),
+            random: JitterRng::new(seed),
             origins: Mutex::default(),
             orders: Orders::default(),
             notices,
@@ -152,7 +152,7 @@ impl Lanes {
         let now = self.clock.now_rounded_up();
         let (origin, tenant) = (&ticket.origin, &ticket.lane.tenant);
         let after = match &lesson {
-            Some(lesson) => origin.learn(tenant, lesson, ticket.epochs, now, self.roll.next()),
+            Some(lesson) => origin.learn(tenant, lesson, ticket.epochs, now, self.random.next()),
             None => {
                 origin.gates().hand_back(tenant, 1, ticket.epochs, now);
                 Aftermath::default()
@@ -191,7 +191,7 @@ impl Lanes {
     }
 
     /// Leases nothing more from the lane until it is resumed. The first word stands.
-    pub fn pause(&self, id: LaneId, key: Arc<LaneKey>, order: Order) -> PausedLane {
+    pub fn pause(&self, id: LaneId, key: Arc<LaneKey>, order: OperatorOrder) -> PausedLane {
         self.orders.pause_lane(PausedLane { id, key, order })
     }
 
@@ -208,7 +208,7 @@ impl Lanes {
     }
 
     /// Leases nothing more of the tenant until it is resumed. The first word stands.
-    pub fn pause_tenant(&self, tenant: TenantId, order: Order) -> Order {
+    pub fn pause_tenant(&self, tenant: TenantId, order: OperatorOrder) -> OperatorOrder {
         self.orders.pause_tenant(tenant, order)
     }
 
@@ -220,14 +220,14 @@ impl Lanes {
     }
 
     /// By name.
-    pub fn paused_tenants(&self) -> Vec<(TenantId, Order)> {
+    pub fn paused_tenants(&self) -> Vec<(TenantId, OperatorOrder)> {
         self.orders.tenants()
     }
 
     /// An operator's word about the breaker of a lane's provider; `None` takes it back. `Closed` also
     /// overrules a wish of the provider to be left alone, and the doubt that so many addresses are
     /// gone.
-    pub fn force_breaker(&self, lane: &LaneKey, forced: Option<(Forced, Order)>) {
+    pub fn force_breaker(&self, lane: &LaneKey, forced: Option<(BreakerOverride, OperatorOrder)>) {
         let now = self.clock.now();
         self.orders.force((lane.channel, lane.provider.clone()), forced.clone());
         let forced = forced.map(|(forced, _)| forced);
@@ -235,11 +235,11 @@ impl Lanes {
         {
             let mut gates = origin.gates();
             gates.breaker.force(forced);
-            if forced == Some(Forced::Closed) {
+            if forced == Some(BreakerOverride::Closed) {
                 gates.pause.lift();
                 gates.tenants.values_mut().for_each(|own| own.pause = Pause::default());
             }
-            let believe = forced == Some(Forced::Closed);
+            let believe = forced == Some(BreakerOverride::Closed);
             gates.tenants.values_mut().for_each(|own| own.credential.believe_gone(believe));
         }
         self.acted();
@@ -292,7 +292,7 @@ impl Lanes {
     }
 }
 
-fn per_origin(limits: &Limits, channel: ChannelKind) -> usize {
+fn per_origin(limits: &DispatchLimits, channel: ChannelKind) -> usize {
     limits.per_origin.get(&channel).copied().unwrap_or(PER_ORIGIN_DEFAULT)
 }
 

@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use postrider_core::policy::breaker::Forced;
+use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::{ChannelKind, Gate, LaneId, LaneKey, TenantId, Timestamp};
 
 use super::OriginKey;
 
 /// Who said it, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Order {
+pub struct OperatorOrder {
     pub by: Arc<str>,
     pub at: Timestamp,
 }
 
-impl std::fmt::Display for Order {
+impl std::fmt::Display for OperatorOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "by {} at {}", self.by, self.at)
     }
@@ -28,7 +28,7 @@ impl std::fmt::Display for Order {
 pub struct PausedLane {
     pub id: LaneId,
     pub key: Arc<LaneKey>,
-    pub order: Order,
+    pub order: OperatorOrder,
 }
 
 /// A breaker that an operator forced.
@@ -36,8 +36,8 @@ pub struct PausedLane {
 pub struct ForcedBreaker {
     pub channel: ChannelKind,
     pub provider: Arc<str>,
-    pub forced: Forced,
-    pub order: Order,
+    pub forced: BreakerOverride,
+    pub order: OperatorOrder,
 }
 
 #[derive(Default)]
@@ -45,13 +45,13 @@ pub(super) struct Orders {
     pauses: Mutex<Pauses>,
     /// So that nobody asks while nothing is paused.
     paused: AtomicUsize,
-    breakers: Mutex<HashMap<OriginKey, (Forced, Order)>>,
+    breakers: Mutex<HashMap<OriginKey, (BreakerOverride, OperatorOrder)>>,
 }
 
 #[derive(Default)]
 struct Pauses {
     lanes: HashMap<Arc<LaneKey>, PausedLane>,
-    tenants: HashMap<TenantId, Order>,
+    tenants: HashMap<TenantId, OperatorOrder>,
 }
 
 impl Orders {
@@ -68,7 +68,7 @@ impl Orders {
     }
 
     /// Who paused the lane's tenant, and who the lane.
-    pub(super) fn of(&self, lane: &LaneKey) -> (Option<Order>, Option<Order>) {
+    pub(super) fn of(&self, lane: &LaneKey) -> (Option<OperatorOrder>, Option<OperatorOrder>) {
         let pauses = self.pauses();
         let tenant = pauses.tenants.get(&lane.tenant).cloned();
         (tenant, pauses.lanes.get(lane).map(|paused| paused.order.clone()))
@@ -83,7 +83,7 @@ impl Orders {
         self.changed(|pauses| pauses.lanes.remove(lane).is_some())
     }
 
-    pub(super) fn pause_tenant(&self, tenant: TenantId, order: Order) -> Order {
+    pub(super) fn pause_tenant(&self, tenant: TenantId, order: OperatorOrder) -> OperatorOrder {
         self.changed(|pauses| pauses.tenants.entry(tenant).or_insert(order).clone())
     }
 
@@ -99,14 +99,18 @@ impl Orders {
     }
 
     /// By name.
-    pub(super) fn tenants(&self) -> Vec<(TenantId, Order)> {
+    pub(super) fn tenants(&self) -> Vec<(TenantId, OperatorOrder)> {
         let tenants = self.pauses().tenants.clone();
         let mut all: Vec<_> = tenants.into_iter().collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
     }
 
-    pub(super) fn force(&self, origin: OriginKey, forced: Option<(Forced, Order)>) {
+    pub(super) fn force(
+        &self,
+        origin: OriginKey,
+        forced: Option<(BreakerOverride, OperatorOrder)>,
+    ) {
         let mut breakers = self.breakers();
         match forced {
             Some(forced) => breakers.insert(origin, forced),
@@ -114,13 +118,16 @@ impl Orders {
         };
     }
 
-    pub(super) fn forced(&self, origin: &OriginKey) -> Option<(Forced, Order)> {
+    pub(super) fn forced(&self, origin: &OriginKey) -> Option<(BreakerOverride, OperatorOrder)> {
         self.breakers().get(origin).cloned()
     }
 
     /// By channel and provider.
     pub(super) fn breakers_forced(&self) -> Vec<ForcedBreaker> {
-        let breaker = |((channel, provider), (forced, order)): (&OriginKey, &(Forced, Order))| {
+        let breaker = |((channel, provider), (forced, order)): (
+            &OriginKey,
+            &(BreakerOverride, OperatorOrder),
+        )| {
             let (forced, order) = (*forced, order.clone());
             ForcedBreaker { channel: *channel, provider: provider.clone(), forced, order }
         };
@@ -140,7 +147,7 @@ impl Orders {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn breakers(&self) -> MutexGuard<'_, HashMap<OriginKey, (Forced, Order)>> {
+    fn breakers(&self) -> MutexGuard<'_, HashMap<OriginKey, (BreakerOverride, OperatorOrder)>> {
         self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

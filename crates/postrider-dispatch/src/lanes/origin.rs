@@ -7,13 +7,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::model::message::Priority;
-use postrider_core::policy::breaker::{Barred, Breaker, BreakerPolicy, BreakerState, Cause, Turn};
+use postrider_core::policy::breaker::{
+    Breaker, BreakerCause, BreakerChange, BreakerPolicy, BreakerRefusal, BreakerState,
+};
 use postrider_core::policy::concurrency::Concurrency;
-use postrider_core::policy::credential::Credential;
+use postrider_core::policy::credential::CredentialBreaker;
 use postrider_core::policy::fairness::places;
 use postrider_core::policy::pace::Pace;
 use postrider_core::policy::storm::Storm;
-use postrider_core::policy::throttle::{Pause, Widening, reach};
+use postrider_core::policy::throttle::{Pause, ThrottleSpread, reach};
 use postrider_core::{Gate, LaneState, Scope, Signal, TenantId, Timestamp};
 
 use super::Refusal;
@@ -38,7 +40,7 @@ pub(crate) struct Origin {
 pub(super) struct Gates {
     policy: BreakerPolicy,
     pub(super) pause: Pause,
-    widening: Widening,
+    spread: ThrottleSpread,
     pub(super) breaker: Breaker,
     storm: Storm,
     concurrency: Concurrency,
@@ -49,7 +51,7 @@ pub(super) struct Gates {
 
 pub(super) struct TenantGates {
     pub(super) pause: Pause,
-    pub(super) credential: Credential,
+    pub(super) credential: CredentialBreaker,
 }
 
 /// Under which openings of the breakers a call was permitted.
@@ -137,7 +139,7 @@ impl Origin {
             gates: Mutex::new(Gates {
                 policy,
                 pause: Pause::default(),
-                widening: Widening::default(),
+                spread: ThrottleSpread::default(),
                 breaker: Breaker::new(policy),
                 storm: Storm::new(&policy),
                 concurrency,
@@ -243,7 +245,7 @@ impl Origin {
         lesson: &Lesson,
         epochs: Epochs,
         now: Timestamp,
-        roll: f64,
+        random: f64,
     ) -> Aftermath {
         let mut gates = self.gates();
         let before = gates.concurrency.limit();
@@ -252,7 +254,7 @@ impl Origin {
         if limit != before {
             self.limit.store(limit, Ordering::Release);
         }
-        gates.learn(tenant, lesson, epochs, now, roll)
+        gates.learn(tenant, lesson, epochs, now, random)
     }
 
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
@@ -363,13 +365,13 @@ impl Gates {
         lesson: &Lesson,
         epochs: Epochs,
         now: Timestamp,
-        roll: f64,
+        random: f64,
     ) -> Aftermath {
         let signal = if lesson.counts_for_breaker { lesson.signal } else { Signal::Nothing };
-        let mut turn = self.breaker.report(signal, epochs.breaker, now, roll);
+        let mut turn = self.breaker.report(signal, epochs.breaker, now, random);
         let storms = self.storm.count(signal, lesson.is_retry, now);
         if storms && self.breaker.state() == BreakerState::Closed {
-            turn = Some(self.breaker.open(Cause::Storm, now, roll));
+            turn = Some(self.breaker.open(BreakerCause::Storm, now, random));
         }
         let mut after = Aftermath {
             event: self.breaker_event(turn),
@@ -377,8 +379,8 @@ impl Gates {
             excused: self.breaker.excuses(signal),
             doubted: false,
         };
-        self.widening.count(lesson.signal, now);
-        let repeats = lesson.signal == Signal::Busy && self.widening.repeats(lesson.target, now);
+        self.spread.count(lesson.signal, now);
+        let repeats = lesson.signal == Signal::Busy && self.spread.repeats(lesson.target, now);
         // Who does not say how far the complaint reaches speaks for all.
         let mut of_one = !repeats && lesson.wait.is_some();
         let may_widen = lesson.signal == Signal::Busy;
@@ -392,7 +394,7 @@ impl Gates {
         if epochs.credential.is_some() || (suspect && lesson.tenant_credential) {
             let own = &mut self.tenant(tenant, now).credential;
             let epoch = epochs.credential.unwrap_or(0);
-            let turn = own.report(lesson.signal, lesson.gone, epoch, now, roll);
+            let turn = own.report(lesson.signal, lesson.gone, epoch, now, random);
             after.eased |= is_easing(turn);
             after.doubted = lesson.gone && own.doubts_gone();
             let event = credential_event(own, turn);
@@ -401,17 +403,17 @@ impl Gates {
         after
     }
 
-    fn breaker_event(&mut self, turn: Option<Turn>) -> Option<LaneEvent> {
+    fn breaker_event(&mut self, turn: Option<BreakerChange>) -> Option<LaneEvent> {
         match turn? {
-            Turn::Opened { until } => {
+            BreakerChange::Opened { until } => {
                 self.storm.clear();
                 Some(match self.breaker.cause() {
-                    Cause::Storm => LaneEvent::RetryStorm { until },
+                    BreakerCause::Storm => LaneEvent::RetryStorm { until },
                     _ => LaneEvent::BreakerOpened { until },
                 })
             }
-            Turn::Closed => Some(LaneEvent::BreakerClosed),
-            Turn::Eased => None,
+            BreakerChange::Closed => Some(LaneEvent::BreakerClosed),
+            BreakerChange::Eased => None,
         }
     }
 
@@ -424,7 +426,7 @@ impl Gates {
         target: u64,
         now: Timestamp,
     ) -> (Scope, Option<LaneEvent>) {
-        let (scope, after) = reach(scope, after, target, &mut self.widening, now);
+        let (scope, after) = reach(scope, after, target, &mut self.spread, now);
         let until = now + after;
         let pause = match scope {
             Scope::Target => return (scope, None),
@@ -446,7 +448,7 @@ impl Gates {
         }
         let (policy, breaker) = (self.policy, self.breaker.state());
         self.tenants.entry(tenant.clone()).or_insert_with(|| {
-            let mut credential = Credential::new(policy);
+            let mut credential = CredentialBreaker::new(policy);
             credential.believe_gone(breaker == BreakerState::ForcedClosed);
             TenantGates { pause: Pause::default(), credential }
         })
@@ -457,7 +459,7 @@ impl TenantGates {
     /// What a closed door of the credential is called.
     pub(super) fn gate(&self) -> Gate {
         match self.credential.cause() {
-            Cause::MassGone => Gate::MassGone,
+            BreakerCause::MassGone => Gate::MassGone,
             _ => Gate::Credential,
         }
     }
@@ -467,24 +469,24 @@ impl TenantGates {
     }
 }
 
-fn is_easing(turn: Option<Turn>) -> bool {
-    matches!(turn, Some(Turn::Eased | Turn::Closed))
+fn is_easing(turn: Option<BreakerChange>) -> bool {
+    matches!(turn, Some(BreakerChange::Eased | BreakerChange::Closed))
 }
 
-fn credential_event(own: &Credential, turn: Option<Turn>) -> Option<LaneEvent> {
+fn credential_event(own: &CredentialBreaker, turn: Option<BreakerChange>) -> Option<LaneEvent> {
     match turn? {
-        Turn::Opened { until } if own.cause() == Cause::MassGone => {
+        BreakerChange::Opened { until } if own.cause() == BreakerCause::MassGone => {
             Some(LaneEvent::MassGone { until })
         }
-        Turn::Opened { until } => Some(LaneEvent::CredentialRefused { until }),
-        Turn::Closed => Some(LaneEvent::CredentialAccepted),
-        Turn::Eased => None,
+        BreakerChange::Opened { until } => Some(LaneEvent::CredentialRefused { until }),
+        BreakerChange::Closed => Some(LaneEvent::CredentialAccepted),
+        BreakerChange::Eased => None,
     }
 }
 
-fn held_by(on: Gate, barred: Barred) -> LaneState {
+fn held_by(on: Gate, barred: BreakerRefusal) -> LaneState {
     match barred {
-        Barred::Until(until) => LaneState::Waiting { on, until },
-        Barred::Probing | Barred::Forced => LaneState::Blocked { on },
+        BreakerRefusal::Until(until) => LaneState::Waiting { on, until },
+        BreakerRefusal::Probing | BreakerRefusal::Forced => LaneState::Blocked { on },
     }
 }

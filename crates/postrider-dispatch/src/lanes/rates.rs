@@ -10,7 +10,7 @@ use postrider_core::policy::limiter::{Limiter, Rate, available};
 use postrider_core::{ChannelKind, Gate, LaneKey, LaneState, TenantId, Timestamp};
 
 use super::OriginKey;
-use crate::dispatcher::Limits;
+use crate::dispatcher::DispatchLimits;
 use crate::policies::Policies;
 
 /// Beyond this many, limits that nothing is owed to are forgotten.
@@ -45,7 +45,7 @@ impl Rates {
     }
 
     /// What is owed under a limit is owed under the new one, too.
-    pub(super) fn adopt(&self, limits: &Limits, now: Timestamp) {
+    pub(super) fn adopt(&self, limits: &DispatchLimits, now: Timestamp) {
         self.configured.store(is_configured(limits), Ordering::Release);
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
         let renew = |limiter: &mut Limiter, rate: Option<&Rate>| match rate {
@@ -172,7 +172,7 @@ impl Rates {
     }
 }
 
-fn is_configured(limits: &Limits) -> bool {
+fn is_configured(limits: &DispatchLimits) -> bool {
     let channels = [&limits.rates, &limits.credential_rates, &limits.address_rates];
     !limits.tenant_rates.is_empty() || channels.iter().any(|rates| !rates.is_empty())
 }

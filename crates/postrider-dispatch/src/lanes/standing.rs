@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use postrider_core::model::message::Priority;
-use postrider_core::policy::breaker::{Barred, BreakerState, Cause, Forced};
+use postrider_core::policy::breaker::{
+    BreakerCause, BreakerOverride, BreakerRefusal, BreakerState,
+};
 use postrider_core::{ChannelKind, Gate, LaneKey, LaneState, Timestamp};
 
 use super::origin::TenantGates;
-use super::{Lanes, Order, Origin, OriginKey};
+use super::{Lanes, OperatorOrder, Origin, OriginKey};
 
 /// What one gate says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct GateVerdict {
     pub gate: Gate,
     pub open: bool,
     pub until: Option<Timestamp>,
@@ -20,25 +22,25 @@ pub struct Verdict {
 
 /// How a lane stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct LaneReport {
     pub state: LaneState,
     /// In the order in which they are asked.
-    pub gates: Vec<Verdict>,
+    pub gates: Vec<GateVerdict>,
     pub breaker: BreakerState,
     /// Calls under way to the lane's provider, of all its lanes.
     pub provider_in_flight: usize,
     pub provider_limit: usize,
 }
 
-impl Standing {
+impl LaneReport {
     /// The first gate that does not let the lane pass.
-    pub fn held_by(&self) -> Option<&Verdict> {
+    pub fn held_by(&self) -> Option<&GateVerdict> {
         self.gates.iter().find(|verdict| !verdict.open)
     }
 }
 
 impl Lanes {
-    pub fn standing(&self, lane: &LaneKey) -> Standing {
+    pub fn standing(&self, lane: &LaneKey) -> LaneReport {
         let now = self.clock.now();
         let key = (lane.channel, lane.provider.clone());
         let known = self.origins().get(&key).cloned();
@@ -49,7 +51,7 @@ impl Lanes {
         gates.extend(verdicts(&origin, lane, priority, now));
         if let Some((forced, order)) = self.orders.forced(&key) {
             let breaker = gates.iter_mut().find(|verdict| verdict.gate == Gate::Breaker);
-            let word = if forced == Forced::Open { "open" } else { "closed" };
+            let word = if forced == BreakerOverride::Open { "open" } else { "closed" };
             breaker.into_iter().for_each(|v| v.detail = format!("forced {word} {order}"));
         }
         let concurrency = gates.pop();
@@ -64,7 +66,7 @@ impl Lanes {
             Some((on, Some(until))) => LaneState::Waiting { on, until },
             Some((on, None)) => LaneState::Blocked { on },
         };
-        Standing {
+        LaneReport {
             state,
             gates,
             breaker,
@@ -81,10 +83,10 @@ impl Lanes {
         self.origins().iter().filter_map(learned).collect()
     }
 
-    fn rate_verdicts(&self, lane: &LaneKey, now: Timestamp) -> Vec<Verdict> {
+    fn rate_verdicts(&self, lane: &LaneKey, now: Timestamp) -> Vec<GateVerdict> {
         let levels = self.rates.look(lane, now).into_iter();
         levels
-            .map(|(gate, next)| Verdict {
+            .map(|(gate, next)| GateVerdict {
                 gate,
                 open: next <= now,
                 until: Some(next).filter(|next| *next > now),
@@ -95,10 +97,10 @@ impl Lanes {
             .collect()
     }
 
-    fn budget_verdict(&self, lane: &LaneKey, now: Timestamp) -> Verdict {
+    fn budget_verdict(&self, lane: &LaneKey, now: Timestamp) -> GateVerdict {
         let (left, more_at) = self.budgets.left(lane, now).unzip();
         let spent = left == Some(0);
-        Verdict {
+        GateVerdict {
             gate: Gate::RetryBudget,
             open: !spent,
             until: more_at.filter(|_| spent),
@@ -110,9 +112,9 @@ impl Lanes {
         }
     }
 
-    fn paused_verdicts(&self, lane: &LaneKey) -> Vec<Verdict> {
+    fn paused_verdicts(&self, lane: &LaneKey) -> Vec<GateVerdict> {
         let (tenant, own) = self.orders.of(lane);
-        let verdict = |gate, order: Option<Order>| Verdict {
+        let verdict = |gate, order: Option<OperatorOrder>| GateVerdict {
             gate,
             open: order.is_none(),
             until: None,
@@ -123,16 +125,21 @@ impl Lanes {
 }
 
 /// Only where something was learned.
-fn pace_verdict(origin: &Origin, now: Timestamp) -> Option<Verdict> {
+fn pace_verdict(origin: &Origin, now: Timestamp) -> Option<GateVerdict> {
     let gates = origin.gates();
     let per_s = gates.pace.per_s()?;
     let until = gates.pace.next(now);
     let digits = usize::from(per_s < 10.0);
     let detail = format!("the provider seems to take {per_s:.digits$} calls per second");
-    Some(Verdict { gate: Gate::Pace, open: until.is_none(), until, detail })
+    Some(GateVerdict { gate: Gate::Pace, open: until.is_none(), until, detail })
 }
 
-fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp) -> Vec<Verdict> {
+fn verdicts(
+    origin: &Origin,
+    lane: &LaneKey,
+    priority: Priority,
+    now: Timestamp,
+) -> Vec<GateVerdict> {
     let gates = origin.gates();
     let own = gates.tenants.get(&lane.tenant);
     let host = gates.pause.until(now);
@@ -142,7 +149,7 @@ fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp)
     let (in_flight, limit) = (origin.in_flight(), origin.limit());
     let free = origin.places(priority);
     vec![
-        Verdict {
+        GateVerdict {
             gate: Gate::RetryAfter,
             open: alone.is_none(),
             until: alone,
@@ -150,7 +157,7 @@ fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp)
                 format!("the provider asked to be left alone{whom} until {until}")
             }),
         },
-        Verdict {
+        GateVerdict {
             gate: Gate::Breaker,
             open: gates.breaker.may_pass(now).is_ok(),
             until: match breaker {
@@ -161,7 +168,7 @@ fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp)
         },
         credential_verdict(own, Gate::Credential, now),
         credential_verdict(own, Gate::MassGone, now),
-        Verdict {
+        GateVerdict {
             gate: Gate::Concurrency,
             open: free > 0,
             until: None,
@@ -176,7 +183,7 @@ fn verdicts(origin: &Origin, lane: &LaneKey, priority: Priority, now: Timestamp)
 }
 
 /// One breaker stands behind both gates of a credential: what opened it says which of them is shut.
-fn credential_verdict(own: Option<&TenantGates>, gate: Gate, now: Timestamp) -> Verdict {
+fn credential_verdict(own: Option<&TenantGates>, gate: Gate, now: Timestamp) -> GateVerdict {
     let barred =
         own.filter(|own| own.gate() == gate).and_then(|own| own.credential.may_pass(now).err());
     let detail = match (gate, barred.is_some()) {
@@ -187,21 +194,21 @@ fn credential_verdict(own: Option<&TenantGates>, gate: Gate, now: Timestamp) -> 
         (_, false) => "not refused",
         (_, true) => "the provider refused the tenant's credential",
     };
-    Verdict {
+    GateVerdict {
         gate,
         open: barred.is_none(),
         until: match barred {
-            Some(Barred::Until(until)) => Some(until),
+            Some(BreakerRefusal::Until(until)) => Some(until),
             _ => None,
         },
         detail: detail.into(),
     }
 }
 
-fn in_words(breaker: BreakerState, cause: Cause, now: Timestamp) -> String {
+fn in_words(breaker: BreakerState, cause: BreakerCause, now: Timestamp) -> String {
     match breaker {
         BreakerState::Closed => "closed: the provider works".into(),
-        BreakerState::Open { until } if until > now && cause == Cause::Storm => {
+        BreakerState::Open { until } if until > now && cause == BreakerCause::Storm => {
             format!("open: retries hardly succeed; one call tries again at {until}")
         }
         BreakerState::Open { until } if until > now => {

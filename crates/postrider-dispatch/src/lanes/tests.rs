@@ -15,8 +15,8 @@ fn lane(tenant: &str) -> Arc<LaneKey> {
     })
 }
 
-fn order() -> Order {
-    Order { by: "first".into(), at: Still.now() }
+fn order() -> OperatorOrder {
+    OperatorOrder { by: "first".into(), at: Still.now() }
 }
 
 struct Still;
@@ -28,10 +28,10 @@ impl Clock for Still {
 }
 
 fn lanes(limit: usize) -> Arc<Lanes> {
-    let limits = Limits {
+    let limits = DispatchLimits {
         per_origin: [(ChannelKind::Webhook, limit)].into(),
         settle_linger: Duration::ZERO,
-        ..Limits::default()
+        ..DispatchLimits::default()
     };
     Lanes::new(Policies::new(Policy::new([], limits)), Arc::new(Still), 1)
 }
@@ -69,7 +69,7 @@ fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
 fn a_paused_tenant_gets_nothing_in_any_lane_and_the_word_of_whoever_was_first_stands() {
     let lanes = lanes(4);
     lanes.pause_tenant(TenantId::new("a"), order());
-    let second = Order { by: "second".into(), at: Still.now() };
+    let second = OperatorOrder { by: "second".into(), at: Still.now() };
     assert_eq!(lanes.pause_tenant(TenantId::new("a"), second), order());
     let paused = LaneState::Blocked { on: Gate::TenantPaused };
     assert_eq!(lanes.admit(&lane("a"), Priority::High, 1).err().map(|r| r.state), Some(paused));
@@ -84,10 +84,10 @@ fn a_paused_tenant_gets_nothing_in_any_lane_and_the_word_of_whoever_was_first_st
 fn a_breaker_that_was_forced_before_its_provider_was_met_holds() {
     let lanes = lanes(4);
     let lane = lane("a");
-    let force = |forced: Option<Forced>| {
+    let force = |forced: Option<BreakerOverride>| {
         lanes.force_breaker(&lane, forced.map(|f| (f, order())));
     };
-    force(Some(Forced::Open));
+    force(Some(BreakerOverride::Open));
     let forced = LaneState::Blocked { on: Gate::Breaker };
     assert_eq!(lanes.admit(&lane, Priority::High, 1).err().map(|r| r.state), Some(forced));
     assert_eq!(lanes.forced_breakers().len(), 1);
@@ -109,7 +109,10 @@ fn places_are_kept_for_urgent_work_when_the_rest_is_taken() {
 fn a_smaller_limit_holds_at_once_and_calls_under_way_end_as_they_would_have() {
     let lanes = lanes(4);
     let ticket = lanes.admit(&lane("a"), Priority::Normal, 4).unwrap().begin(4);
-    let smaller = Limits { per_origin: [(ChannelKind::Webhook, 2)].into(), ..Limits::default() };
+    let smaller = DispatchLimits {
+        per_origin: [(ChannelKind::Webhook, 2)].into(),
+        ..DispatchLimits::default()
+    };
     lanes.adopt(Policy::new([], smaller));
     lanes.ended(&ticket, None);
     lanes.ended(&ticket, None);
@@ -126,10 +129,13 @@ fn a_rate_that_is_set_later_holds_from_then_on_and_one_that_is_lifted_no_longer(
     };
     assert_eq!(pass(&lanes), None);
     let rate = Rate { per_s: 1.0, burst: 2, ramp_s: 0 };
-    let slow = Limits { tenant_rates: [(TenantId::new("a"), rate)].into(), ..Limits::default() };
+    let slow = DispatchLimits {
+        tenant_rates: [(TenantId::new("a"), rate)].into(),
+        ..DispatchLimits::default()
+    };
     lanes.adopt(Policy::new([], slow));
     assert_eq!(pass(&lanes), None);
     assert!(matches!(pass(&lanes), Some(LaneState::Waiting { on: Gate::TenantRateLimit, .. })));
-    lanes.adopt(Policy::new([], Limits::default()));
+    lanes.adopt(Policy::new([], DispatchLimits::default()));
     assert_eq!(pass(&lanes), None);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider_core::{ChannelKind, Class, DeadReason, Outcome, Scope, State};
-use postrider_dispatch::Limits;
+use postrider_dispatch::DispatchLimits;
 
 use crate::scripted::{Event, World};
 
@@ -131,7 +131,10 @@ async fn draining_finishes_what_can_finish_and_gives_the_rest_back() {
 #[tokio::test]
 async fn a_hanging_origin_does_not_hold_up_another() {
     let mut world = World::new(vec![None]);
-    let limits = Limits { per_origin: [(ChannelKind::Webhook, 1)].into(), ..Limits::default() };
+    let limits = DispatchLimits {
+        per_origin: [(ChannelKind::Webhook, 1)].into(),
+        ..DispatchLimits::default()
+    };
     world.start_with(limits);
     let stuck = world.webhook("").await;
     world.becomes(stuck, State::Sending).await;

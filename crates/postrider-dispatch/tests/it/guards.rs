@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use postrider_core::model::class::{OnAmbiguous, WhenOpen};
-use postrider_core::policy::breaker::{BreakerPolicy, Forced};
+use postrider_core::policy::breaker::{BreakerOverride, BreakerPolicy};
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::ports::store::{Ledger as _, Queue as _};
 use postrider_core::{
     ChannelKind, Class, DeadReason, DeliveryId, Gate, LaneKey, LaneState, Outcome, State,
 };
-use postrider_dispatch::Limits;
+use postrider_dispatch::DispatchLimits;
 
 use crate::scripted::{World, order, settle_down};
 
@@ -60,14 +60,14 @@ async fn an_outage_of_hours_kills_nothing_that_has_time_left() {
 #[tokio::test]
 async fn a_retry_storm_opens_the_breaker() {
     let mut world = World::new(failing(10_000));
-    world.start_with(Limits {
+    world.start_with(DispatchLimits {
         breaker: BreakerPolicy {
             burst_calls_min: 10_000,
             calls_min: 10_000,
             ..BreakerPolicy::default()
         },
         retry_budget: BudgetPolicy { floor_per_s: 1_000.0, ..BudgetPolicy::default() },
-        ..Limits::default()
+        ..DispatchLimits::default()
     });
     many(&world, 60).await;
     let storms = |state| matches!(state, LaneState::Waiting { on: Gate::Breaker, .. });
@@ -103,7 +103,7 @@ async fn a_mass_of_gone_addresses_erases_few_and_stops_until_an_operator_says_so
     let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
     let standing = world.lanes.standing(&lane.key);
     assert!(matches!(standing.state, LaneState::Waiting { on: Gate::MassGone, .. }));
-    world.lanes.force_breaker(&lane.key, Some((Forced::Closed, order())));
+    world.lanes.force_breaker(&lane.key, Some((BreakerOverride::Closed, order())));
     world.clock.advance(Duration::from_secs(300));
     for _ in 49..200 {
         assert_eq!(world.finished().await, (State::Gone, None));
@@ -127,7 +127,7 @@ async fn a_class_that_does_not_wait_is_refused_at_once_while_the_breaker_is_open
         provider: "https://hooks.example".into(),
         class: "eager".into(),
     };
-    world.lanes.force_breaker(&lane, Some((Forced::Open, order())));
+    world.lanes.force_breaker(&lane, Some((BreakerOverride::Open, order())));
     let waits = world.webhook("").await;
     let refused = world.webhook(r#","class":"eager""#).await;
     assert_eq!(world.finished().await, (State::Failed, Some(DeadReason::Refused)));
@@ -176,7 +176,7 @@ async fn no_call_is_made_before_its_start_is_durable_where_that_matters() {
     world.add_class(careful("paid", OnAmbiguous::Park));
     let disk = std::sync::Arc::new(crate::flaky::Flaky::over(world.store.clone()));
     disk.full.store(true, std::sync::atomic::Ordering::SeqCst);
-    world.start_over(disk.clone(), Limits::default());
+    world.start_over(disk.clone(), DispatchLimits::default());
     let id = world.webhook(r#","class":"paid""#).await;
     while world.event().await != crate::scripted::Event::Trouble {}
     settle_down().await;
@@ -207,7 +207,9 @@ async fn what_may_fall_back_goes_to_the_next_address_whose_provider_takes_calls(
     world.start();
     let closed = ["https://a.example", "https://b.example", "https://c.example"];
     for provider in &closed[..2] {
-        world.lanes.force_breaker(&lane_to(&world, provider), Some((Forced::Open, order())));
+        world
+            .lanes
+            .force_breaker(&lane_to(&world, provider), Some((BreakerOverride::Open, order())));
     }
     let id = world.submit(FLEXIBLE).await;
     assert_eq!(world.finished().await, (State::Sent, None));
@@ -215,7 +217,7 @@ async fn what_may_fall_back_goes_to_the_next_address_whose_provider_takes_calls(
     assert_eq!((&*delivery.provider, delivery.attempts), ("https://c.example", 1));
     let urls: Vec<_> = world.channel.urls();
     assert_eq!(urls, ["https://c.example/"], "nobody else was called");
-    world.lanes.force_breaker(&lane_to(&world, closed[2]), Some((Forced::Open, order())));
+    world.lanes.force_breaker(&lane_to(&world, closed[2]), Some((BreakerOverride::Open, order())));
     let id = world.submit(FLEXIBLE).await;
     let waits = world.becomes(id, State::Parked).await;
     assert_eq!((&*waits.provider, waits.attempts), ("https://c.example", 0), "nowhere left to go");
@@ -228,9 +230,10 @@ async fn what_may_fall_back_goes_to_the_next_address_whose_provider_takes_calls(
 async fn what_has_expired_leaves_the_queue_while_its_lane_is_held() {
     let mut world = World::new(vec![]);
     world.start();
-    world
-        .lanes
-        .force_breaker(&lane_to(&world, "https://hooks.example"), Some((Forced::Open, order())));
+    world.lanes.force_breaker(
+        &lane_to(&world, "https://hooks.example"),
+        Some((BreakerOverride::Open, order())),
+    );
     let short = world.webhook(r#","ttl_s":30"#).await;
     let later = world.webhook(r#","ttl_s":30,"send_at":"2027-01-15T08:10:00Z""#).await;
     let long = world.webhook("").await;

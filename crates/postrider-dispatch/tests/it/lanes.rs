@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use postrider_core::policy::breaker::{BreakerPolicy, BreakerState, Forced};
+use postrider_core::policy::breaker::{BreakerOverride, BreakerPolicy, BreakerState};
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::ports::store::Ledger;
 use postrider_core::{ChannelKind, DeliveryId, Gate, LaneState, Outcome, Scope, State};
-use postrider_dispatch::Limits;
+use postrider_dispatch::DispatchLimits;
 
 use crate::scripted::{World, order, settle_down};
 
@@ -159,10 +159,10 @@ async fn an_operators_word_about_a_breaker_takes_effect_at_once() {
     let second = to_target(&world, 2).await;
     settle_down().await;
     let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
-    world.lanes.force_breaker(&lane.key, Some((Forced::Closed, order())));
+    world.lanes.force_breaker(&lane.key, Some((BreakerOverride::Closed, order())));
     assert_eq!(world.finished().await, (State::Sent, None));
     assert_eq!(world.delivery(second).await.state, State::Sent);
-    world.lanes.force_breaker(&lane.key, Some((Forced::Open, order())));
+    world.lanes.force_breaker(&lane.key, Some((BreakerOverride::Open, order())));
     let third = to_target(&world, 3).await;
     settle_down().await;
     assert_eq!(world.delivery(third).await.state, State::Queued);
@@ -174,11 +174,11 @@ async fn an_operators_word_about_a_breaker_takes_effect_at_once() {
 #[tokio::test]
 async fn retries_beyond_their_share_wait_unburned_and_those_that_succeed_let_the_others_go() {
     let mut world = World::new(failing(8));
-    world.start_with(Limits {
+    world.start_with(DispatchLimits {
         breaker: BreakerPolicy { burst_calls_min: 1_000, calls_min: 1_000, ..Default::default() },
         retry_budget: BudgetPolicy { floor_per_s: 0.2, ..Default::default() },
         settle_linger: Duration::ZERO,
-        ..Limits::default()
+        ..DispatchLimits::default()
     });
     let mut ids = Vec::new();
     for _ in 0..6 {
@@ -212,7 +212,7 @@ async fn a_providers_rate_is_kept_to_the_call_and_its_lanes_share_it() {
     }
     let rate = Rate { per_s: 2.0, burst: 4, ramp_s: 0 };
     let rates = [(ChannelKind::Webhook, rate)].into();
-    world.start_with(Limits { rates, ..Limits::default() });
+    world.start_with(DispatchLimits { rates, ..DispatchLimits::default() });
     settle_down().await;
     assert_eq!(world.calls(), 4, "one burst");
     let until = world.now() + Duration::from_millis(500);
@@ -238,7 +238,7 @@ async fn a_tenants_rate_holds_up_no_other_tenant() {
         to_target(&world, n).await;
     }
     let tenant_rates = [(acme, Rate { per_s: 1.0, burst: 1, ramp_s: 0 })].into();
-    world.start_with(Limits { tenant_rates, ..Limits::default() });
+    world.start_with(DispatchLimits { tenant_rates, ..DispatchLimits::default() });
     settle_down().await;
     assert_eq!(world.calls(), 1 + 5);
     world.clock.advance(Duration::from_secs(1));
@@ -258,7 +258,7 @@ async fn a_tenants_old_backlog_does_not_keep_another_waiting() {
         to_target(&world, n).await;
     }
     let rates = [(ChannelKind::Webhook, Rate { per_s: 1.0, burst: 10, ramp_s: 0 })].into();
-    world.start_with(Limits { rates, ..Limits::default() });
+    world.start_with(DispatchLimits { rates, ..DispatchLimits::default() });
     settle_down().await;
     world.clock.advance(Duration::from_secs(3));
     settle_down().await;
@@ -280,7 +280,7 @@ async fn a_credentials_rate_holds_up_its_own_lanes_at_that_provider_only() {
     }
     let credential_rates =
         [(ChannelKind::Webhook, Rate { per_s: 1.0, burst: 2, ramp_s: 0 })].into();
-    world.start_with(Limits { credential_rates, ..Limits::default() });
+    world.start_with(DispatchLimits { credential_rates, ..DispatchLimits::default() });
     settle_down().await;
     assert_eq!(world.calls(), 2 + 1 + 2, "two each at the one, one at the other");
     world.clock.advance(Duration::from_secs(1));
@@ -298,7 +298,7 @@ async fn one_address_gets_no_more_than_its_rate_and_its_neighbours_do_not_wait()
     to_target(&world, 2).await;
     let address_rates = [(ChannelKind::Webhook, Rate { per_s: 1.0, burst: 1, ramp_s: 0 })].into();
     let settle_linger = Duration::ZERO;
-    world.start_with(Limits { address_rates, settle_linger, ..Limits::default() });
+    world.start_with(DispatchLimits { address_rates, settle_linger, ..DispatchLimits::default() });
     settle_down().await;
     assert_eq!(world.calls(), 2, "one each");
     for second in 1..=5 {

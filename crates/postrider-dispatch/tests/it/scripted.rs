@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use postrider_channels::{NetworkPolicy, registry};
 use postrider_core::model::decision::DecisionKind;
-use postrider_core::model::outcome::{OutcomeKind, Terms};
+use postrider_core::model::outcome::{AnswerTerms, OutcomeKind};
 use postrider_core::ports::store::{Admission, Ledger, Store, StoreError};
 use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
     DeliveryId, Finished, LaneKey, Outcome, Report, State, StrikeKind, TenantId, Timestamp,
 };
-use postrider_dispatch::lanes::Order;
+use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{
-    Capacities, Dispatcher, DispatcherConfig, Lanes, Limits, MessageIntake, Observer, Policies,
-    Policy, Submission,
+    Capacities, DispatchLimits, Dispatcher, DispatcherConfig, Lanes, MessageIntake, Observer,
+    Policies, Policy, Submission,
 };
 use postrider_store::{ManualClock, MemoryStore};
 use tokio::sync::{Notify, mpsc};
@@ -64,7 +64,7 @@ pub(crate) struct Scripted {
     script: Mutex<VecDeque<Option<Outcome>>>,
     pub(crate) calls: Mutex<Vec<Attempt>>,
     /// What goes with every answer that is no acceptance.
-    pub(crate) terms: Mutex<Terms>,
+    pub(crate) terms: Mutex<AnswerTerms>,
     /// A `None` in the script waits for this.
     pub(crate) hang: Notify,
 }
@@ -120,8 +120,8 @@ pub(crate) async fn settle_down() {
 }
 
 /// What somebody says to a lane.
-pub(crate) fn order() -> Order {
-    Order { by: "an operator".into(), at: Timestamp::default() }
+pub(crate) fn order() -> OperatorOrder {
+    OperatorOrder { by: "an operator".into(), at: Timestamp::default() }
 }
 
 pub(crate) struct World {
@@ -158,7 +158,7 @@ impl World {
         let clock = Arc::new(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let classes = Class::built_in();
-        let policies = Policies::new(Policy::new(classes.clone(), Limits::default()));
+        let policies = Policies::new(Policy::new(classes.clone(), DispatchLimits::default()));
         let intake = intake(&store, &policies, &clock);
         let channel =
             Arc::new(Scripted { script: Mutex::new(script.into()), ..Scripted::default() });
@@ -180,22 +180,22 @@ impl World {
     }
 
     pub(crate) fn start(&mut self) {
-        self.start_with(Limits::default());
+        self.start_with(DispatchLimits::default());
     }
 
-    pub(crate) fn start_with(&mut self, limits: Limits) {
+    pub(crate) fn start_with(&mut self, limits: DispatchLimits) {
         self.start_over(self.store.clone(), limits);
     }
 
-    pub(crate) fn start_over(&mut self, store: Arc<dyn Store>, limits: Limits) {
+    pub(crate) fn start_over(&mut self, store: Arc<dyn Store>, limits: DispatchLimits) {
         self.run(store, self.channel.clone(), limits);
     }
 
-    pub(crate) fn start_on(&mut self, channel: Arc<dyn Channel>, limits: Limits) {
+    pub(crate) fn start_on(&mut self, channel: Arc<dyn Channel>, limits: DispatchLimits) {
         self.run(self.store.clone(), channel, limits);
     }
 
-    fn run(&mut self, store: Arc<dyn Store>, channel: Arc<dyn Channel>, limits: Limits) {
+    fn run(&mut self, store: Arc<dyn Store>, channel: Arc<dyn Channel>, limits: DispatchLimits) {
         self.lanes = Lanes::new(self.policies.clone(), self.clock.clone(), 11);
         self.adopt(limits);
         self.dispatcher = Some(Dispatcher::start(DispatcherConfig {
@@ -214,18 +214,18 @@ impl World {
 
     pub(crate) fn add_class(&mut self, class: Class) {
         self.classes.push(class);
-        self.adopt(Limits::default());
+        self.adopt(DispatchLimits::default());
     }
 
     /// Changes what holds, also while it runs.
-    pub(crate) fn adopt(&self, limits: Limits) {
+    pub(crate) fn adopt(&self, limits: DispatchLimits) {
         let capacities = self.policies.now().capacities.clone();
         self.lanes.adopt(Policy::new(self.classes.clone(), limits).bounded(capacities));
     }
 
     /// Sets how much may be pending.
     pub(crate) fn bound(&self, capacities: Capacities) {
-        let policy = Policy::new(self.classes.clone(), Limits::default());
+        let policy = Policy::new(self.classes.clone(), DispatchLimits::default());
         self.lanes.adopt(policy.bounded(capacities));
     }
 

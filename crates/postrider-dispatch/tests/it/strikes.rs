@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use postrider_core::model::decision::DecisionKind;
-use postrider_core::model::outcome::Terms;
+use postrider_core::model::outcome::AnswerTerms;
 use postrider_core::ports::store::{NewAddress, Registry as _, StrikeFilter};
 use postrider_core::{
     Address, AddressStatus, DeadReason, Outcome, State, Strike, StrikeKind, Timestamp,
@@ -218,7 +218,7 @@ async fn a_mass_of_addresses_that_strikes_call_gone_is_not_believed() {
 async fn a_refusal_with_bounded_retries_ends_as_permanent() {
     let retry = Outcome::RetryBackoff { at_least: Duration::ZERO };
     let mut world = World::new(vec![Some(retry); 9]);
-    *world.channel.terms.lock().unwrap() = Terms { retries_max: Some(1), strike: None };
+    *world.channel.terms.lock().unwrap() = AnswerTerms { retries_max: Some(1), strike: None };
     world.start();
     let id = world.webhook("").await;
     world.becomes(id, State::Retrying).await;

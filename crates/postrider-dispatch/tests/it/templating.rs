@@ -60,11 +60,14 @@ fn shipped(variables: Value) -> Value {
 #[tokio::test]
 async fn what_is_stored_is_plain_content_with_the_messages_own_fields_in_it() {
     let house = House::new();
-    house.shelve(None, "Order {{ n }}");
+    house.shelve(None, "OperatorOrder {{ n }}");
     let mut message = shipped(json!({"n": 91}));
     message["content"] = json!({"body": "mine", "url": "https://mine.example"});
     let said = house.said(message).await;
-    assert_eq!(said, json!({"title": "Order 91", "body": "mine", "url": "https://mine.example"}));
+    assert_eq!(
+        said,
+        json!({"title": "OperatorOrder 91", "body": "mine", "url": "https://mine.example"})
+    );
 }
 
 #[tokio::test]
@@ -80,7 +83,7 @@ async fn a_tenants_own_template_is_used_before_the_servers() {
 #[tokio::test]
 async fn a_repeat_gets_its_first_answer_also_when_the_template_changed_or_went() {
     let house = House::new();
-    house.shelve(None, "Order {{ n }}");
+    house.shelve(None, "OperatorOrder {{ n }}");
     let keyed = |n: u32| {
         let mut message = shipped(json!({"n": n}));
         message["idempotency_key"] = json!("k");
@@ -92,7 +95,7 @@ async fn a_repeat_gets_its_first_answer_also_when_the_template_changed_or_went()
     assert!(same(&house.admit(keyed(91)).await), "it cannot be rendered any more");
     house.templates.replace(Shelf::default());
     assert!(same(&house.admit(keyed(91)).await), "the template is gone");
-    house.shelve(None, "Order {{ n }}");
+    house.shelve(None, "OperatorOrder {{ n }}");
     assert!(same(&house.admit(keyed(91)).await));
     assert_eq!(house.admit(keyed(92)).await.unwrap_err().status, 409, "other variables");
 }
@@ -100,7 +103,7 @@ async fn a_repeat_gets_its_first_answer_also_when_the_template_changed_or_went()
 #[tokio::test]
 async fn the_same_words_to_the_same_place_are_a_repeat_where_content_decides() {
     let house = House::new();
-    house.shelve(None, "Order {{ n }}");
+    house.shelve(None, "OperatorOrder {{ n }}");
     let by_content = |n: u32| {
         let mut message = shipped(json!({"n": n}));
         message["dedupe"] = json!("content");
@@ -114,7 +117,7 @@ async fn the_same_words_to_the_same_place_are_a_repeat_where_content_decides() {
 #[tokio::test]
 async fn what_cannot_be_rendered_is_refused_with_field_and_reason() {
     let house = House::new();
-    house.shelve(None, "Order {{ n }} for {{ name }}");
+    house.shelve(None, "OperatorOrder {{ n }} for {{ name }}");
     let refused = async |template: Value| {
         let mut message = shipped(json!({}));
         message["template"] = template;

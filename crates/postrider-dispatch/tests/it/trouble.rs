@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postrider_core::model::class::OnAmbiguous;
 use postrider_core::{ChannelKind, Class, DeadReason, Outcome, State};
-use postrider_dispatch::Limits;
+use postrider_dispatch::DispatchLimits;
 
 use crate::flaky::Flaky;
 use crate::parallel::{Fate, Parallel};
@@ -17,10 +17,10 @@ async fn nothing_is_sent_twice_because_decisions_cannot_be_written() {
     let mut world = World::new(vec![]);
     let store = Arc::new(Flaky::over(world.store.clone()));
     store.full.store(true, Ordering::SeqCst);
-    world.start_over(store.clone(), Limits::default());
+    world.start_over(store.clone(), DispatchLimits::default());
     let id = world.webhook("").await;
     while !matches!(world.event().await, Event::Trouble) {}
-    world.clock.advance(Limits::default().lease);
+    world.clock.advance(DispatchLimits::default().lease);
     // What the lease's end brought up again has had its chance by the second failure from here.
     for _ in 0..2 {
         while !matches!(world.event().await, Event::Trouble) {}
@@ -37,7 +37,7 @@ async fn nothing_is_sent_twice_because_decisions_cannot_be_written() {
 async fn a_dispatcher_without_room_sleeps_whatever_arrives() {
     let mut world = World::new(vec![None]);
     let store = Arc::new(Flaky::over(world.store.clone()));
-    let limits = Limits { concurrency: 1, settle_batch: 0, ..Limits::default() };
+    let limits = DispatchLimits { concurrency: 1, settle_batch: 0, ..DispatchLimits::default() };
     world.start_over(store.clone(), limits);
     let id = world.webhook("").await;
     world.becomes(id, State::Sending).await;
@@ -70,7 +70,7 @@ async fn a_free_replay_does_not_wait_for_slow_calls_beside_it() {
     let channel = Arc::new(Parallel::new(vec![Fate::Wait, Fate::Answer(Outcome::Reconnect)]));
     let slow = world.webhook("").await;
     let refused = world.webhook("").await;
-    world.start_on(channel.clone(), Limits::default());
+    world.start_on(channel.clone(), DispatchLimits::default());
     assert_eq!(world.finished().await, (State::Sent, None));
     assert_eq!(world.delivery(refused).await.state, State::Sent);
     assert_eq!(world.delivery(slow).await.state, State::Sending);
@@ -84,9 +84,9 @@ async fn a_free_replay_never_outlives_its_lease() {
     let mut world = World::new(vec![]);
     let channel = Arc::new(Parallel::new(vec![Fate::Wait]));
     let id = world.webhook("").await;
-    world.start_on(channel.clone(), Limits::default());
+    world.start_on(channel.clone(), DispatchLimits::default());
     world.becomes(id, State::Sending).await;
-    world.clock.advance(Limits::default().lease / 2);
+    world.clock.advance(DispatchLimits::default().lease / 2);
     channel.answer_next(Outcome::Reconnect);
     channel.release(1);
     assert_eq!(world.finished().await, (State::Sent, None));
@@ -100,7 +100,7 @@ async fn a_channel_that_panics_costs_an_attempt_and_is_not_asked_again_at_once()
     let mut world = World::new(vec![]);
     let channel = Arc::new(Parallel::new(vec![Fate::Panic]));
     let id = world.webhook(r#","retry":{"jitter":"none"}"#).await;
-    world.start_on(channel.clone(), Limits::default());
+    world.start_on(channel.clone(), DispatchLimits::default());
     let waiting = world.becomes(id, State::Retrying).await;
     assert_eq!((waiting.attempts, waiting.log[0].code.as_deref()), (1, Some("panic")));
     assert_eq!(channel.count(), 1);
@@ -116,7 +116,7 @@ async fn what_a_shutdown_cuts_off_is_ambiguous_where_a_duplicate_is_worse_than_a
     let channel = Arc::new(Parallel::new(vec![Fate::Wait, Fate::Wait]));
     let paid = world.webhook(r#","class":"paid""#).await;
     let other = world.webhook("").await;
-    world.start_on(channel, Limits::default());
+    world.start_on(channel, DispatchLimits::default());
     world.becomes(paid, State::Sending).await;
     world.becomes(other, State::Sending).await;
     assert!(!world.drain(Duration::ZERO).await);
@@ -133,7 +133,10 @@ async fn what_expires_while_its_start_is_being_written_is_not_handed_over() {
     world.add_class(paid);
     let start_takes = Some((world.clock.clone(), Duration::from_secs(30)));
     let store = Flaky { start_takes, ..Flaky::over(world.store.clone()) };
-    let limits = Limits { per_origin: [(ChannelKind::Webhook, 1)].into(), ..Limits::default() };
+    let limits = DispatchLimits {
+        per_origin: [(ChannelKind::Webhook, 1)].into(),
+        ..DispatchLimits::default()
+    };
     world.start_over(Arc::new(store), limits);
     let id = world.webhook(r#","class":"paid","ttl_s":30"#).await;
     assert_eq!(world.finished().await, (State::Expired, None));
@@ -146,7 +149,10 @@ async fn what_expires_while_its_start_is_being_written_is_not_handed_over() {
 async fn one_free_place_is_used_while_the_other_calls_hang() {
     let mut world = World::new(vec![]);
     let channel = Arc::new(Parallel::new(vec![Fate::Wait; 8]));
-    let limits = Limits { per_origin: [(ChannelKind::Webhook, 8)].into(), ..Limits::default() };
+    let limits = DispatchLimits {
+        per_origin: [(ChannelKind::Webhook, 8)].into(),
+        ..DispatchLimits::default()
+    };
     for _ in 0..9 {
         world.webhook("").await;
     }

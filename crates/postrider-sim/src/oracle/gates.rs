@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use postrider_core::policy::breaker::Forced;
+use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::policy::classify::longest_retry_after;
 use postrider_core::{Scope, Signal, Timestamp};
 use postrider_dispatch::LaneEvent;
@@ -38,7 +38,7 @@ pub(crate) struct OriginGates {
     pub(super) in_flight: usize,
     rest: Option<Bar>,
     opened: Option<Opened>,
-    forced: Option<(u64, Forced)>,
+    forced: Option<(u64, BreakerOverride)>,
     tenants: BTreeMap<usize, TenantGates>,
     /// Lanes (tenant, class) that are paused, and since when.
     paused: BTreeMap<(usize, usize), u64>,
@@ -55,7 +55,8 @@ impl OriginGates {
     pub(super) fn passed(&mut self, tenant: usize, class: usize, asked: Moment) -> Judged {
         let paused = self.paused.get(&(tenant, class)).is_some_and(|since| asked.seq > *since);
         promise(!paused, "nothing is sent from a paused lane", || format!("tenant {tenant}"))?;
-        let shut = self.forced.is_some_and(|(since, f)| f == Forced::Open && asked.seq > since);
+        let shut =
+            self.forced.is_some_and(|(since, f)| f == BreakerOverride::Open && asked.seq > since);
         promise(!shut, "no call through a breaker that was forced open", String::new)?;
         let own = self.tenants.get(&tenant);
         let rest =
@@ -75,7 +76,7 @@ impl OriginGates {
     }
 
     fn probe(&mut self, asked: Moment) -> Judged {
-        let overruled = self.forced.is_some_and(|(_, forced)| forced == Forced::Closed);
+        let overruled = self.forced.is_some_and(|(_, forced)| forced == BreakerOverride::Closed);
         let Some(opened) = self.opened.as_mut().filter(|o| asked.seq > o.bar.since && !overruled)
         else {
             return Ok(());
@@ -149,14 +150,19 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn forced(&mut self, provider: usize, forced: Option<Forced>, now: Timestamp) {
+    pub(crate) fn forced(
+        &mut self,
+        provider: usize,
+        forced: Option<BreakerOverride>,
+        now: Timestamp,
+    ) {
         let moment = self.moment(now);
         let gates = &mut self.gates[provider];
-        if gates.forced.is_some_and(|(_, was)| was == Forced::Closed) {
+        if gates.forced.is_some_and(|(_, was)| was == BreakerOverride::Closed) {
             gates.opened = None;
         }
         gates.forced = forced.map(|forced| (moment.seq, forced));
-        if forced == Some(Forced::Closed) {
+        if forced == Some(BreakerOverride::Closed) {
             gates.rest = None;
             gates.tenants.values_mut().for_each(|own| own.rest = None);
         }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use postrider_core::policy::ttl::expires_at;
 use postrider_core::ports::store::{Admission, Alternative, NewMessage};
 use postrider_core::{DeadReason, DeliveryId, MessageId, State, Timestamp};
-use postrider_dispatch::Limits;
+use postrider_dispatch::DispatchLimits;
 
 pub(crate) use calls::Handed;
 pub(crate) use fairness::Fairness;
@@ -116,7 +116,7 @@ pub(crate) struct Oracle {
     pace: pace::Pace,
     budgets: budget::Budgets,
     pub fairness: Fairness,
-    limits: Limits,
+    limits: DispatchLimits,
     classes: Vec<postrider_core::Class>,
     in_flight: usize,
     seq: u64,

@@ -1,6 +1,6 @@
 //! What happens when: submissions, an operator's acts, and everything that breaks.
 
-use postrider_core::policy::breaker::Forced;
+use postrider_core::policy::breaker::BreakerOverride;
 
 use super::{Plan, Profile};
 use crate::rng::Rng;
@@ -21,7 +21,7 @@ pub(crate) enum Act {
     Resume(usize),
     Force {
         provider: usize,
-        forced: Option<Forced>,
+        forced: Option<BreakerOverride>,
     },
     /// A provider no longer accepts a tenant's credential, until it is renewed.
     CredentialLost(usize),
@@ -128,7 +128,7 @@ fn operate(plan: &Plan, acts: &mut Vec<(i64, Act)>, rng: &mut Rng) {
     }
     if rng.chance(0.3) {
         let provider = rng.index(plan.providers.len());
-        let forced = Some(*rng.pick(&[Forced::Open, Forced::Closed]));
+        let forced = Some(*rng.pick(&[BreakerOverride::Open, BreakerOverride::Closed]));
         pair(rng, Act::Force { provider, forced }, Act::Force { provider, forced: None });
     }
 }

@@ -12,7 +12,7 @@ use postrider_core::Class;
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::policy::limiter::Rate;
-use postrider_dispatch::Limits;
+use postrider_dispatch::DispatchLimits;
 
 pub(crate) use acts::{Act, Crash, DiskFault, DiskTrouble};
 pub(crate) use letters::Letter;
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     pub tenants: Vec<Tenant>,
     pub classes: Vec<Class>,
     pub providers: Vec<ProviderPlan>,
-    pub limits: Limits,
+    pub limits: DispatchLimits,
     pub letters: Vec<Letter>,
     /// By time, in milliseconds from the beginning.
     pub acts: Vec<(i64, Act)>,
@@ -98,8 +98,8 @@ impl Plan {
     }
 }
 
-fn limits(profile: Profile, rng: &mut Rng) -> Limits {
-    let mut limits = Limits {
+fn limits(profile: Profile, rng: &mut Rng) -> DispatchLimits {
+    let mut limits = DispatchLimits {
         concurrency: rng.within(4, 128) as usize,
         lease: Duration::from_secs(rng.within(30, 90)),
         settle_batch: rng.magnitude(128) as usize,
@@ -110,7 +110,7 @@ fn limits(profile: Profile, rng: &mut Rng) -> Limits {
             floor_per_s: *rng.pick(&[0.5, 1.0, 10.0]),
             window_s: *rng.pick(&[10, 20]),
         },
-        ..Limits::default()
+        ..DispatchLimits::default()
     };
     for kind in KINDS {
         limits.per_origin.insert(kind, rng.within(1, 64) as usize);
@@ -125,7 +125,7 @@ fn limits(profile: Profile, rng: &mut Rng) -> Limits {
 }
 
 /// The provider's share is what is fought for: by places or by rate.
-fn contention(limits: &mut Limits, rng: &mut Rng) {
+fn contention(limits: &mut DispatchLimits, rng: &mut Rng) {
     limits.concurrency = 256;
     for kind in KINDS {
         limits.per_origin.insert(kind, rng.within(8, 32) as usize);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
-use postrider_core::policy::strikes::{KEPT, Struck};
+use postrider_core::policy::strikes::{KEPT, NewStrike};
 use postrider_core::ports::store::{Learned, NewAddress, StrikeFilter, StruckAddress};
 use postrider_core::{AddressStatus, DeadReason, Strike, StrikeKind, Target, TenantId, Timestamp};
 
@@ -20,7 +20,7 @@ async fn one(
 ) {
     bench.accept(message("acme", number)).await;
     let leased = bench.lease_one().await;
-    let strike = strike.map(|(kind, suspect)| Struck { kind, suspect });
+    let strike = strike.map(|(kind, suspect)| NewStrike { kind, suspect });
     let learned = Learned { strike, target: None };
     bench.settle_learned(&leased, decision, Vec::new(), learned).await;
 }
@@ -94,7 +94,7 @@ pub async fn a_fenced_settlement_strikes_nobody(bench: &Bench<'_>) {
     let late = bench.lease_one().await;
     bench.clock.advance(secs(3600));
     bench.lease_one().await;
-    let strike = Some(Struck { kind: StrikeKind::Number, suspect: true });
+    let strike = Some(NewStrike { kind: StrikeKind::Number, suspect: true });
     bench.settle_learned(&late, DEAD, Vec::new(), Learned { strike, target: None }).await;
     assert!(of(bench, 1).await.is_empty());
 }

@@ -2,7 +2,7 @@
 //! nobody else costs a read or a write.
 
 use postrider_core::model::decision::Decision;
-use postrider_core::policy::strikes::{KEPT, Struck};
+use postrider_core::policy::strikes::{KEPT, NewStrike};
 use postrider_core::ports::store::{Learned, Page, StoreResult, StrikeFilter, StruckAddress};
 use postrider_core::{AddressHash, AddressStatus, Strike, StrikeKind, Target, TenantId, Timestamp};
 use rusqlite::{Connection, Row, params};
@@ -122,7 +122,7 @@ impl Writer {
         &self,
         tenant: &TenantId,
         hash: AddressHash,
-        struck: Struck,
+        struck: NewStrike,
         draft: &mut Draft,
     ) -> StoreResult<()> {
         let known = strikes_of(&self.conn, tenant, hash)?;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use postrider_core::policy::breaker::Forced;
+use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::ports::store::LaneDepth;
 use postrider_core::{LaneId, LaneKey, LaneState, TenantId};
-use postrider_dispatch::lanes::{Standing, Verdict};
+use postrider_dispatch::lanes::{GateVerdict, LaneReport};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -54,7 +54,7 @@ pub(crate) struct LaneBody {
 }
 
 impl LaneBody {
-    pub(crate) fn new(lane: LaneDepth, standing: &Standing) -> Self {
+    pub(crate) fn new(lane: LaneDepth, standing: &LaneReport) -> Self {
         let held = standing.held_by();
         Self {
             id: lane.id.0,
@@ -79,8 +79,8 @@ impl LaneBody {
     }
 }
 
-impl From<&Verdict> for GateBody {
-    fn from(verdict: &Verdict) -> Self {
+impl From<&GateVerdict> for GateBody {
+    fn from(verdict: &GateVerdict) -> Self {
         let word = match (verdict.open, verdict.until) {
             (true, _) => "open",
             (false, Some(_)) => "waiting",
@@ -206,8 +206,8 @@ pub(crate) async fn breaker(
 ) -> ApiResult<Json<LaneDetail>> {
     let lane = find(&app, None, &id).await?;
     let (forced, action) = match order.force {
-        BreakerForce::Open => (Some(Forced::Open), "breaker.open"),
-        BreakerForce::Closed => (Some(Forced::Closed), "breaker.close"),
+        BreakerForce::Open => (Some(BreakerOverride::Open), "breaker.open"),
+        BreakerForce::Closed => (Some(BreakerOverride::Closed), "breaker.close"),
         BreakerForce::Auto => (None, "breaker.auto"),
     };
     let forced = forced.map(|forced| (forced, app.order(&access.caller)));
@@ -226,7 +226,7 @@ fn detail(app: &SharedState, lane: LaneDepth) -> LaneDetail {
 }
 
 /// What helps a lane that is held up.
-pub(crate) fn can_do(id: LaneId, standing: &Standing) -> Vec<String> {
+pub(crate) fn can_do(id: LaneId, standing: &LaneReport) -> Vec<String> {
     use postrider_core::Gate;
     let lane = id;
     let id = id.0;

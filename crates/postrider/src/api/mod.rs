@@ -38,7 +38,7 @@ use postrider_channels::accounts::AccountBook;
 use postrider_channels::pool::Pool;
 use postrider_core::ports::store::Store;
 use postrider_core::{Clock, Timestamp};
-use postrider_dispatch::lanes::Order;
+use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{Lanes, MessageIntake};
 use tokio::sync::watch;
 
@@ -98,8 +98,8 @@ impl ApiState {
     }
 
     /// What the caller says now.
-    fn order(&self, caller: &Caller) -> Order {
-        Order { by: who(caller).into(), at: self.clock.now() }
+    fn order(&self, caller: &Caller) -> OperatorOrder {
+        OperatorOrder { by: who(caller).into(), at: self.clock.now() }
     }
 
     /// From now on `/readyz` says no, and streams of events end.

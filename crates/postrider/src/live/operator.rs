@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use postrider_core::policy::breaker::Forced;
+use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::ports::store::{Store, StoreResult};
 use postrider_core::{LaneId, LaneKey, TenantId, Timestamp};
 use postrider_dispatch::Lanes;
-use postrider_dispatch::lanes::{Order, PausedLane};
+use postrider_dispatch::lanes::{OperatorOrder, PausedLane};
 use serde::{Deserialize, Serialize};
 
 const LANE: &str = "pause/lane/";
@@ -24,11 +24,11 @@ struct OperatorActionRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<LaneId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    forced: Option<Forced>,
+    forced: Option<BreakerOverride>,
 }
 
 impl OperatorActionRecord {
-    fn new(order: &Order) -> Self {
+    fn new(order: &OperatorOrder) -> Self {
         Self { by: order.by.clone(), at: order.at, lane: None, id: None, forced: None }
     }
 
@@ -57,7 +57,7 @@ impl OperatorActions {
 
     fn obey_again(&self, setting: &str, text: &str) -> bool {
         let Ok(kept) = serde_json::from_str::<OperatorActionRecord>(text) else { return false };
-        let order = Order { by: kept.by, at: kept.at };
+        let order = OperatorOrder { by: kept.by, at: kept.at };
         match (setting.strip_prefix(TENANT), kept.lane, kept.id, kept.forced) {
             (Some(tenant), ..) => {
                 self.lanes.pause_tenant(TenantId::new(tenant), order);
@@ -78,7 +78,7 @@ impl OperatorActions {
         &self,
         id: LaneId,
         lane: &Arc<LaneKey>,
-        order: Order,
+        order: OperatorOrder,
     ) -> StoreResult<PausedLane> {
         let paused = self.lanes.paused_lanes();
         if let Some(paused) = paused.into_iter().find(|paused| paused.key == *lane) {
@@ -97,7 +97,11 @@ impl OperatorActions {
     }
 
     /// The first word stands.
-    pub async fn pause_tenant(&self, tenant: &TenantId, order: Order) -> StoreResult<Order> {
+    pub async fn pause_tenant(
+        &self,
+        tenant: &TenantId,
+        order: OperatorOrder,
+    ) -> StoreResult<OperatorOrder> {
         let paused = self.lanes.paused_tenants();
         if let Some((_, order)) = paused.into_iter().find(|(name, _)| name == tenant) {
             return Ok(order);
@@ -116,7 +120,7 @@ impl OperatorActions {
     pub async fn force_breaker(
         &self,
         lane: &LaneKey,
-        forced: Option<(Forced, Order)>,
+        forced: Option<(BreakerOverride, OperatorOrder)>,
     ) -> StoreResult<()> {
         let kept = forced.as_ref().map(|(forced, order)| OperatorActionRecord {
             forced: Some(*forced),

@@ -14,7 +14,7 @@ use postrider_core::policy::classify::Table;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::ports::store::Store;
 use postrider_core::{Channel, ChannelIntake, ChannelKind, Clock, TenantId};
-use postrider_dispatch::{Limits, Policy};
+use postrider_dispatch::{DispatchLimits, Policy};
 use postrider_store::{EmbeddedStore, MemoryStore, Options};
 
 use super::mailing::Mailing;
@@ -118,8 +118,8 @@ pub(crate) fn policy(config: &Config) -> Policy {
         .bounded(config.capacity.bounds(&config.tenants))
 }
 
-fn limits(config: &Config) -> Limits {
-    Limits {
+fn limits(config: &Config) -> DispatchLimits {
+    DispatchLimits {
         per_origin: HashMap::from([
             (ChannelKind::Webpush, config.webpush.concurrency),
             (ChannelKind::Webhook, config.webhook.concurrency),

@@ -1,7 +1,7 @@
 //! What is due and may not go, gate by gate.
 
 use postrider_core::{TenantId, Timestamp};
-use postrider_dispatch::lanes::Order;
+use postrider_dispatch::lanes::OperatorOrder;
 use postrider_sandbox::SandboxConfig;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ async fn a_paused_lane() {
 #[tokio::test]
 async fn a_paused_tenant() {
     let stage = Stage::with("").await;
-    let by = Order { by: "the test".into(), at: Timestamp(0) };
+    let by = OperatorOrder { by: "the test".into(), at: Timestamp(0) };
     stage.server.app.lanes.pause_tenant(TenantId::new("default"), by);
     let id = stage.send("a", &["ok"], json!({})).await;
     stage.held("held_tenant_paused", &id, "tenant not paused").await;

@@ -16,7 +16,7 @@ use crate::model::lane::{LaneId, LaneKey};
 use crate::model::message::{Envelope, Message, TenantId};
 use crate::model::time::Timestamp;
 use crate::policy::backoff::RetryPolicy;
-use crate::policy::strikes::{Strike, Struck};
+use crate::policy::strikes::{NewStrike, Strike};
 
 /// A key under which a second message is a repeat of the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub struct Settlement {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Learned {
     /// Counted by the store, by its clock.
-    pub strike: Option<Struck>,
+    pub strike: Option<NewStrike>,
     /// The target with more than was known of it, for an address that is registered.
     pub target: Option<Arc<Target>>,
 }

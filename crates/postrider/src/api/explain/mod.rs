@@ -6,7 +6,7 @@ mod sentences;
 
 use postrider_core::ports::store::LaneDepth;
 use postrider_core::{Class, DeadReason, Delivery, State, Strike, Timestamp};
-use postrider_dispatch::lanes::Standing;
+use postrider_dispatch::lanes::LaneReport;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -53,7 +53,7 @@ pub(crate) struct ExplainContext<'a> {
     pub strikes: &'a [Strike],
     /// Its lane, while something is pending there.
     pub lane: Option<&'a LaneDepth>,
-    pub standing: &'a Standing,
+    pub standing: &'a LaneReport,
     /// With the retry policy that holds for this delivery.
     pub class: Option<&'a Class>,
     /// Whether this server sends at all.
@@ -74,7 +74,7 @@ impl ExplainContext<'_> {
 
     /// The gate of its lane that keeps it waiting. Matters once it is due; before that, it is due
     /// later anyway.
-    fn held(&self) -> Option<&postrider_dispatch::lanes::Verdict> {
+    fn held(&self) -> Option<&postrider_dispatch::lanes::GateVerdict> {
         self.standing.held_by().filter(|_| self.dispatches && self.is_due())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::policy::strikes::{Rule, StrikeRules};
+use postrider_core::policy::strikes::{StrikeRule, StrikeRules};
 
 use super::check;
 use crate::config::ConfigError;
@@ -53,13 +53,13 @@ impl Strikes {
 
     pub(crate) fn rules(&self) -> StrikeRules {
         let ours = StrikeRules::default();
-        let count = |count_min, rule: Rule| Rule { count_min, ..rule };
-        let over = |over_s, rule: Rule| match over_s {
-            0 => Rule { count_min: 0, ..rule },
-            over_s => Rule { over: Duration::from_secs(over_s), ..rule },
+        let count = |count_min, rule: StrikeRule| StrikeRule { count_min, ..rule };
+        let over = |over_s, rule: StrikeRule| match over_s {
+            0 => StrikeRule { count_min: 0, ..rule },
+            over_s => StrikeRule { over: Duration::from_secs(over_s), ..rule },
         };
         StrikeRules {
-            endpoint: Rule {
+            endpoint: StrikeRule {
                 over: Duration::from_secs(self.endpoint_over_s),
                 ..count(self.endpoint, ours.endpoint)
             },
