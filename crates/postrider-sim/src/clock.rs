@@ -1,5 +1,5 @@
-//! The clock that the simulated process reads: the runtime's virtual time, which goes on evenly, and
-//! what an administrator or a time server did to the wall clock, which jumps.
+//! The clock that the simulated process reads: the runtime's virtual time plus the jumps of the wall
+//! clock.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,57 +8,57 @@ use std::thread::{self, ThreadId};
 use postrider_core::{Clock, Timestamp};
 use tokio::time::Instant;
 
-/// Where every simulation begins: 2027-01-15, some time in the morning.
+/// The time at which every simulation begins: 2027-01-15.
 const START: i64 = 1_800_000_000_000;
 
-/// Belongs to the thread that made it; others (a store's writer) see the time as that one last read
-/// it, which is the present, because it waits for them.
+/// Belongs to the thread that made it. Other threads (a store's writer) see the time that this thread
+/// read last. That is the present, because it waits for them.
 pub(crate) struct SimClock {
-    home: ThreadId,
+    owner: ThreadId,
     /// Milliseconds since the beginning; never goes back.
     elapsed: AtomicI64,
     offset: AtomicI64,
-    /// Somebody is waited for, whatever clock is around us.
+    /// Set while the owner waits for another thread.
     frozen: AtomicBool,
-    /// When the running life began, by the runtime and by `elapsed`.
-    life: Mutex<Option<(Instant, i64)>>,
+    /// When the running process started, by the runtime and by `elapsed`.
+    process: Mutex<Option<(Instant, i64)>>,
 }
 
 impl SimClock {
     pub(crate) fn new() -> Self {
         Self {
-            home: thread::current().id(),
+            owner: thread::current().id(),
             elapsed: AtomicI64::new(0),
             offset: AtomicI64::new(0),
             frozen: AtomicBool::new(false),
-            life: Mutex::default(),
+            process: Mutex::default(),
         }
     }
 
-    /// Stands still until what this returns is dropped.
-    pub(crate) fn freeze(&self) -> Frozen<'_> {
+    /// Stops the clock until the guard is dropped.
+    pub(crate) fn freeze(&self) -> FrozenClock<'_> {
         self.elapsed();
         self.frozen.store(true, Ordering::SeqCst);
-        Frozen(self)
+        FrozenClock(self)
     }
 
-    /// From here on time is that of the runtime around us.
-    pub(crate) fn begin_life(&self) {
-        let life = (Instant::now(), self.elapsed.load(Ordering::SeqCst));
-        *self.life.lock().unwrap_or_else(PoisonError::into_inner) = Some(life);
+    /// From now on, time is that of the current runtime.
+    pub(crate) fn process_started(&self) {
+        let process = (Instant::now(), self.elapsed.load(Ordering::SeqCst));
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
     }
 
-    /// Time stands still, until the next life, but for what passes by hand.
-    pub(crate) fn end_life(&self) {
+    /// Time stands still until the next start, except for `pass`.
+    pub(crate) fn process_ended(&self) {
         self.elapsed();
-        *self.life.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(crate) fn pass(&self, ms: i64) {
         self.elapsed.fetch_add(ms, Ordering::SeqCst);
     }
 
-    /// Sets the wall clock forth or back.
+    /// Sets the wall clock forward or back.
     pub(crate) fn jump(&self, ms: i64) {
         self.offset.fetch_add(ms, Ordering::SeqCst);
     }
@@ -66,8 +66,8 @@ impl SimClock {
     /// True time since the beginning, in milliseconds.
     pub(crate) fn elapsed(&self) -> i64 {
         if !self.frozen.load(Ordering::SeqCst)
-            && thread::current().id() == self.home
-            && let Some((began, at)) = *self.life.lock().unwrap_or_else(PoisonError::into_inner)
+            && thread::current().id() == self.owner
+            && let Some((began, at)) = *self.process.lock().unwrap_or_else(PoisonError::into_inner)
         {
             self.elapsed.store(at + began.elapsed().as_millis() as i64, Ordering::SeqCst);
         }
@@ -81,9 +81,9 @@ impl Clock for SimClock {
     }
 }
 
-pub(crate) struct Frozen<'a>(&'a SimClock);
+pub(crate) struct FrozenClock<'a>(&'a SimClock);
 
-impl Drop for Frozen<'_> {
+impl Drop for FrozenClock<'_> {
     fn drop(&mut self) {
         self.0.frozen.store(false, Ordering::SeqCst);
     }

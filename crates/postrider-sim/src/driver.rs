@@ -1,5 +1,5 @@
-//! Carries out a plan upon a running process: traffic, an operator's acts, faults; then the calm, in
-//! which everything has to come to its end.
+//! Carries out a plan on a running process: traffic, operator actions and faults, then the calm phase,
+//! in which every delivery must end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use postrider_dispatch::lanes::OperatorOrder;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::life::{Process, number};
-use crate::oracle::{Known, Told, promise};
-use crate::plan::{Act, Crash, Letter};
+use crate::oracle::{CallerAnswer, DeliveryRecord, check};
+use crate::plan::{PlannedCrash, PlannedMessage, SimAction};
+use crate::process::{SimProcess, number};
 use crate::world::World;
 
-/// Why a life ended.
+/// Why a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    /// With everything but the disk; the disk too lost what was being written, if torn.
+pub(crate) enum ProcessEnd {
+    /// All memory is lost; if `torn`, also the write in progress.
     Crashed {
         down_ms: i64,
         torn: bool,
@@ -29,36 +29,40 @@ pub(crate) enum End {
     Restarted {
         down_ms: i64,
     },
-    /// The plan is done, or a promise was broken.
+    /// The plan is done, or an invariant was broken.
     Over,
 }
 
-/// So long after the last fault everything must have come to its end, clock jumps aside: the longest
-/// wish of an address to be left alone (an hour), the longest open breaker, rests and retries.
+/// Time after the last fault in which every delivery must end, apart from clock jumps: the longest
+/// `Retry-After` of an address (an hour), the longest open breaker, waits and retries.
 const CALM_MAX: Duration = Duration::from_secs(3 * 3600);
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const POLL_EVERY: Duration = Duration::from_secs(5);
 
-pub(crate) struct Driver<'a> {
+pub(crate) struct PlanDriver<'a> {
     world: &'a Arc<World>,
-    process: Process,
-    next_act: &'a mut usize,
+    process: SimProcess,
+    next_action: &'a mut usize,
 }
 
-impl<'a> Driver<'a> {
-    pub(crate) fn new(world: &'a Arc<World>, process: Process, next_act: &'a mut usize) -> Self {
-        Self { world, process, next_act }
+impl<'a> PlanDriver<'a> {
+    pub(crate) fn new(
+        world: &'a Arc<World>,
+        process: SimProcess,
+        next_action: &'a mut usize,
+    ) -> Self {
+        Self { world, process, next_action }
     }
 
-    pub(crate) async fn drive(self) -> Result<End> {
-        while let Some((at, act)) = self.world.plan.acts.get(*self.next_act) {
+    pub(crate) async fn drive(self) -> Result<ProcessEnd> {
+        while let Some((at, action)) = self.world.plan.actions.get(*self.next_action) {
             if let Some(end) = self.pass_until(*at).await {
                 return Ok(end);
             }
-            *self.next_act += 1;
-            if let Act::Restart { patience_ms, down_ms } = act {
-                return self.restart(*patience_ms, *down_ms).await;
+            *self.next_action += 1;
+            if let SimAction::Restart { drain_ms, down_ms } = action {
+                return self.restart(*drain_ms, *down_ms).await;
             }
-            if let Some(end) = self.act(act).await? {
+            if let Some(end) = self.perform(action).await? {
                 return Ok(end);
             }
         }
@@ -68,23 +72,23 @@ impl<'a> Driver<'a> {
         self.calm().await
     }
 
-    /// Lets time pass; answers how the life ended if it did meanwhile.
-    async fn pass_until(&self, at_ms: i64) -> Option<End> {
+    /// Lets time pass; returns how the process ended, if it did meanwhile.
+    async fn pass_until(&self, at_ms: i64) -> Option<ProcessEnd> {
         let left = at_ms - self.world.clock.elapsed();
         let left = Duration::from_millis(left.max(0) as u64);
         let _ = timeout(left, self.world.stop.notified()).await;
-        has_ended(self.world)
+        take_end(self.world)
     }
 
-    async fn act(&self, act: &Act) -> Result<Option<End>> {
+    async fn perform(&self, action: &SimAction) -> Result<Option<ProcessEnd>> {
         let world = self.world;
-        match act {
-            Act::Submit(letters) => self.submit(letters),
-            Act::Cancel(letter) => self.cancel(*letter).await?,
-            Act::Replay { ttl_s, rate_per_s } => self.replay(*ttl_s, *rate_per_s).await?,
-            Act::Pause(tenant) => self.pause(*tenant).await?,
-            Act::Resume(tenant) => self.resume(*tenant),
-            Act::Force { provider, forced } => {
+        match action {
+            SimAction::Submit(messages) => self.submit(messages),
+            SimAction::Cancel(message) => self.cancel(*message).await?,
+            SimAction::Replay { ttl_s, rate_per_s } => self.replay(*ttl_s, *rate_per_s).await?,
+            SimAction::Pause(tenant) => self.pause(*tenant).await?,
+            SimAction::Resume(tenant) => self.resume(*tenant),
+            SimAction::Force { provider, forced } => {
                 world.with(|state| {
                     state.note("force", *provider, "", forced.map_or(0, |f| f as i64 + 1));
                     let now = state.now();
@@ -95,107 +99,106 @@ impl<'a> Driver<'a> {
                     forced.map(|forced| (forced, self.order())),
                 );
             }
-            Act::CredentialLost(tenant) => world.with(|state| {
+            SimAction::CredentialLost(tenant) => world.with(|state| {
                 state.note("credential", *tenant, "lost", 0);
                 state.lost_credentials.insert(*tenant);
             }),
-            Act::CredentialRenewed(tenant) => self.renew(*tenant),
-            Act::Jump(ms) => self.jump(*ms).await,
-            Act::Disk(fault) => world.with(|state| {
+            SimAction::CredentialRenewed(tenant) => self.renew(*tenant),
+            SimAction::Jump(ms) => self.jump(*ms).await,
+            SimAction::Disk(fault) => world.with(|state| {
                 state.note("disk", 0, "", fault.for_ms);
                 state.disk.fault = Some((state.elapsed() + fault.for_ms, *fault));
             }),
-            Act::Crash { how: Crash::Soon { polls }, down_ms } => {
+            SimAction::Crash { how: PlannedCrash::Soon { polls }, down_ms } => {
                 for _ in 0..*polls {
                     yield_now().await;
                 }
-                let soon = End::Crashed { down_ms: *down_ms, torn: false };
-                return Ok(has_ended(self.world).or(Some(soon)));
+                let soon = ProcessEnd::Crashed { down_ms: *down_ms, torn: false };
+                return Ok(take_end(self.world).or(Some(soon)));
             }
-            Act::Crash { how, down_ms } => {
+            SimAction::Crash { how, down_ms } => {
                 world.with(|state| state.disk.crash = Some((*how, *down_ms)));
             }
             // Ends the driver: see `drive`.
-            Act::Restart { .. } => {}
-            Act::Recount => self.recount().await?,
+            SimAction::Restart { .. } => {}
+            SimAction::Recount => self.recount().await?,
         }
         Ok(None)
     }
 
-    /// A request on its own task, as a server would have it.
-    fn submit(&self, letters: &[usize]) {
+    /// Submits a request on its own task, as a server does.
+    fn submit(&self, messages: &[usize]) {
         let world = self.world.clone();
         let intake = self.process.intake.clone();
-        let letters = letters.to_vec();
-        let first = &world.plan.letters[letters[0]];
+        let messages = messages.to_vec();
+        let first = &world.plan.messages[messages[0]];
         let tenant = world.plan.tenants[first.tenant].name.clone();
-        let request = letters.iter().map(|&index| self.write(&world.plan.letters[index])).collect();
+        let request =
+            messages.iter().map(|&index| self.submission(&world.plan.messages[index])).collect();
         tokio::spawn(async move {
             let answers = intake.admit(&tenant, request).await;
             world.with(|state| {
                 if state.dead {
                     return;
                 }
-                for (&letter, answer) in letters.iter().zip(&answers) {
-                    let (how, told) = match answer {
+                for (&message, answer) in messages.iter().zip(&answers) {
+                    let (how, caller_answer) = match answer {
                         Ok(Admission::Accepted { message, .. }) => {
-                            ("accepted", Told::Accepted(*message))
+                            ("accepted", CallerAnswer::Accepted(*message))
                         }
                         Ok(Admission::Duplicate { message, .. }) => {
-                            ("repeat", Told::Accepted(*message))
+                            ("repeat", CallerAnswer::Accepted(*message))
                         }
-                        Ok(Admission::Conflict { .. }) => ("conflict", Told::Refused(409)),
-                        Err(refusal) => ("refused", Told::Refused(refusal.status)),
+                        Ok(Admission::Conflict { .. }) => ("conflict", CallerAnswer::Refused(409)),
+                        Err(refusal) => ("refused", CallerAnswer::Refused(refusal.status)),
                     };
-                    state.note("answered", letter, how, 0);
-                    let judged = state.oracle.told(letter, told);
-                    state.blame(judged);
+                    state.note("answered", message, how, 0);
+                    let result = state.oracle.caller_answered(message, caller_answer);
+                    state.report_violation(result);
                 }
             });
         });
     }
 
-    fn write(&self, letter: &Letter) -> Submission {
+    fn submission(&self, message: &PlannedMessage) -> Submission {
         let plan = &self.world.plan;
-        let Letter { tenant, says, .. } = letter;
+        let PlannedMessage { tenant, content, .. } = message;
         let address = |provider: usize, address: u64| {
             let channel = plan.providers[provider].kind.name();
             format!(
                 r#"{{"channel":"{channel}","url":"https://p{provider}.sim/t{tenant}/a{address}"}}"#
             )
         };
-        let mut to = format!(r#""address":{}"#, address(letter.provider, letter.address));
-        if let Some((provider, other)) = letter.fallback {
+        let mut to = format!(r#""address":{}"#, address(message.provider, message.address));
+        if let Some((provider, other)) = message.fallback {
             to.push_str(&format!(r#","fallback":[{}]"#, address(provider, other)));
         }
-        let class = &plan.classes[letter.class].name;
+        let class = &plan.classes[message.class].name;
         let mut body =
-            format!(r#"{{"to":{{{to}}},"class":"{class}","content":{{"title":"{says}"}}"#);
-        if let Some(ttl_s) = letter.ttl_s {
+            format!(r#"{{"to":{{{to}}},"class":"{class}","content":{{"title":"{content}"}}"#);
+        if let Some(ttl_s) = message.ttl_s {
             body.push_str(&format!(r#","ttl_s":{ttl_s}"#));
         }
-        if let Some(at) = letter.send_at_ms {
-            // By the calendar of the beginning: callers' clocks do not jump with the server's.
+        if let Some(at) = message.send_at_ms {
+            // Counted from the start of the simulation: callers' clocks do not jump with the server's.
             let at = Timestamp(1_800_000_000_000 + at);
             body.push_str(&format!(r#","send_at":"{at}""#));
         }
         body.push('}');
         Submission {
             body: body.into(),
-            idempotency_key: letter.key.map(|key| format!("k{key}")),
+            idempotency_key: message.key.map(|key| format!("k{key}")),
             traceparent: None,
         }
     }
 
-    async fn cancel(&self, letter: usize) -> Result<()> {
-        let Some(Told::Accepted(message)) = self.world.state().oracle.told.get(&letter).copied()
-        else {
-            return Ok(());
-        };
+    async fn cancel(&self, planned: usize) -> Result<()> {
+        let answer = self.world.state().oracle.caller_answers.get(&planned).copied();
+        let Some(CallerAnswer::Accepted(message)) = answer else { return Ok(()) };
         self.process.store.cancel(None, message).await?;
-        self.world.with(|state| state.note("cancel", letter, "", 0));
+        self.world.with(|state| state.note("cancel", planned, "", 0));
         self.world.with(|state| state.oracle.cancel_asked(message));
-        self.read_again(|known| known.message == message, true).await
+        self.refresh_records(|record| record.message == message, true).await
     }
 
     async fn replay(&self, ttl_s: Option<u32>, rate_per_s: Option<f64>) -> Result<()> {
@@ -203,17 +206,21 @@ impl<'a> Driver<'a> {
         let how = Replay { ttl_s, rate_per_s, retry: None };
         let count = self.process.store.replay(None, Selection::Filter(filter), how).await?;
         self.world.with(|state| state.note("replay", 0, "", count as i64));
-        self.read_again(|known| known.state == State::Failed, false).await
+        self.refresh_records(|record| record.state == State::Failed, false).await
     }
 
-    /// Takes over into the book what a person's act changed.
-    async fn read_again(&self, which: impl Fn(&Known) -> bool, cancelled: bool) -> Result<()> {
-        let chosen = self.world.state().oracle.chosen(which);
-        for (index, id) in chosen {
+    /// Updates the oracle's records after an action of an operator.
+    async fn refresh_records(
+        &self,
+        which: impl Fn(&DeliveryRecord) -> bool,
+        cancelled: bool,
+    ) -> Result<()> {
+        let matching = self.world.state().oracle.matching(which);
+        for (index, id) in matching {
             let ledger = self.process.store.delivery(None, id).await?;
             self.world.with(|state| {
-                let judged = state.oracle.acted_upon(index, ledger.as_ref(), cancelled);
-                state.blame(judged);
+                let result = state.oracle.operator_changed(index, ledger.as_ref(), cancelled);
+                state.report_violation(result);
             });
         }
         Ok(())
@@ -271,7 +278,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Between two instructions of everyone else: whatever was ready has looked at the clock already.
+    /// Lets every ready task read the clock first, then sets it.
     async fn jump(&self, ms: i64) {
         for _ in 0..64 {
             yield_now().await;
@@ -284,16 +291,16 @@ impl<'a> Driver<'a> {
         });
     }
 
-    async fn restart(self, patience_ms: u64, down_ms: i64) -> Result<End> {
+    async fn restart(self, drain_ms: u64, down_ms: i64) -> Result<ProcessEnd> {
         self.world.with(|state| state.note("restart", 0, "", down_ms));
-        let drained = self.process.dispatcher.drain(Duration::from_millis(patience_ms));
+        let drained = self.process.dispatcher.drain(Duration::from_millis(drain_ms));
         tokio::pin!(drained);
         tokio::select! {
             biased;
             () = self.world.stop.notified() => {}
             _ = &mut drained => {}
         }
-        Ok(has_ended(self.world).unwrap_or(End::Restarted { down_ms }))
+        Ok(take_end(self.world).unwrap_or(ProcessEnd::Restarted { down_ms }))
     }
 
     async fn recount(&self) -> Result<()> {
@@ -301,61 +308,61 @@ impl<'a> Driver<'a> {
         let lanes = self.process.store.lanes(None, usize::MAX >> 1).await?;
         let load = self.process.store.load(None);
         self.world.with(|state| {
-            let judged = state.oracle.recount(&counts, &lanes, load);
+            let result = state.oracle.recount(&counts, &lanes, load);
             state.note("recount", 0, "", counts.messages as i64);
-            state.blame(judged);
+            state.report_violation(result);
         });
         Ok(())
     }
 
-    /// Nothing is wrong any more: everything comes to its end, and the books agree.
-    async fn calm(self) -> Result<End> {
-        self.all_is_well();
-        let jumps = self.world.plan.acts.iter().map(|(_, act)| match act {
-            Act::Jump(ms) => ms.unsigned_abs(),
+    /// No faults any more: every delivery ends, and oracle and store agree.
+    async fn calm(self) -> Result<ProcessEnd> {
+        self.end_all_faults();
+        let jumps = self.world.plan.actions.iter().map(|(_, action)| match action {
+            SimAction::Jump(ms) => ms.unsigned_abs(),
             _ => 0,
         });
-        let ahead = self.world.plan.letters.iter().filter_map(|l| l.send_at_ms).max().unwrap_or(0);
+        let ahead = self.world.plan.messages.iter().filter_map(|l| l.send_at_ms).max().unwrap_or(0);
         let ahead = Duration::from_millis((ahead - self.world.plan.calm_at_ms).max(0) as u64);
         let end = Instant::now() + CALM_MAX + ahead + Duration::from_millis(jumps.sum());
         while Instant::now() < end {
-            if let Some(end) = has_ended(self.world) {
+            if let Some(end) = take_end(self.world) {
                 return Ok(end);
             }
             let counts = self.process.store.counts(None).await?;
             if counts.states.iter().all(|(state, count)| state.is_final() || *count == 0) {
                 break;
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_EVERY).await;
         }
         self.recount().await?;
-        self.judge_all().await?;
+        self.check_all().await?;
         self.world.with(|state| state.note("over", 0, "", 0));
         let in_time = self.process.dispatcher.drain(Duration::from_secs(600)).await;
         self.world.with(|state| {
-            state.blame(promise(in_time, "a quiet server stops at once", String::new));
+            state.report_violation(check(in_time, "a quiet server stops at once", String::new));
         });
-        Ok(End::Over)
+        Ok(ProcessEnd::Over)
     }
 
-    fn all_is_well(&self) {
+    fn end_all_faults(&self) {
         self.world.with(|state| {
             state.note("calm", 0, "", 0);
-            state.disk = crate::world::Disk::default();
+            state.disk = crate::world::SimDisk::default();
         });
         let lost: Vec<_> = self.world.state().lost_credentials.iter().copied().collect();
         lost.into_iter().for_each(|tenant| self.renew(tenant));
-        (0..self.world.plan.tenants.len()).for_each(|tenant| self.resume_quietly(tenant));
+        (0..self.world.plan.tenants.len()).for_each(|tenant| self.resume_if_paused(tenant));
     }
 
-    fn resume_quietly(&self, tenant: usize) {
+    fn resume_if_paused(&self, tenant: usize) {
         let name = &self.world.plan.tenants[tenant].name;
         if self.process.lanes.paused_lanes().iter().any(|lane| lane.key.tenant == *name) {
             self.resume(tenant);
         }
     }
 
-    async fn judge_all(&self) -> Result<()> {
+    async fn check_all(&self) -> Result<()> {
         let mut filter = DeliveryFilter { limit: 1_000, ..DeliveryFilter::default() };
         let mut ledger = HashMap::new();
         loop {
@@ -367,25 +374,27 @@ impl<'a> Driver<'a> {
             }
         }
         self.world.with(|state| {
-            for (index, id) in state.oracle.chosen(|_| true) {
-                let judged = state.oracle.compare(index, ledger.get(&id));
-                state.blame(judged.and_then(|()| state.oracle.judge_end(index)));
+            for (index, id) in state.oracle.matching(|_| true) {
+                let result = state.oracle.compare(index, ledger.get(&id));
+                state.report_violation(result.and_then(|()| state.oracle.check_end(index)));
             }
-            let (found, book) = (ledger.len(), state.oracle.deliveries.len());
-            state.blame(promise(found == book, "only what was accepted is there", || {
-                format!("{book} deliveries were accepted, {found} are in the store")
-            }));
+            let (found, expected) = (ledger.len(), state.oracle.deliveries.len());
+            state.report_violation(check(
+                found == expected,
+                "only what was accepted is there",
+                || format!("{expected} deliveries were accepted, {found} are in the store"),
+            ));
         });
         Ok(())
     }
 }
 
-/// How the life ended, if it did without being told to.
-fn has_ended(world: &World) -> Option<End> {
+/// How the process ended, if the driver did not end it.
+fn take_end(world: &World) -> Option<ProcessEnd> {
     let mut state = world.state();
     if state.violation.is_some() {
-        return Some(End::Over);
+        return Some(ProcessEnd::Over);
     }
     let (how, down_ms) = state.disk.died.take()?;
-    Some(End::Crashed { down_ms, torn: matches!(how, Crash::TornWrite { .. }) })
+    Some(ProcessEnd::Crashed { down_ms, torn: matches!(how, PlannedCrash::TornWrite { .. }) })
 }

@@ -1,5 +1,5 @@
-//! Addresses of the simulated world as the intake reads them: `https://p3.sim/t17/a5`. Checks nothing
-//! else; the channels' own intakes have their own tests.
+//! Reads the addresses of the simulation: `https://p3.sim/t17/a5`. Checks nothing else; the intakes of
+//! the real channels have their own tests.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target};
 
 pub(crate) struct SimIntake(pub ChannelKind);
 
-/// The two kinds of channel that the simulated world has; they differ by their limits.
+/// The two channels of the simulation; they differ in their limits.
 pub(crate) const KINDS: [ChannelKind; 2] = [ChannelKind::Webhook, ChannelKind::Webpush];
 
 impl ChannelIntake for SimIntake {

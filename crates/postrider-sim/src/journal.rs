@@ -1,11 +1,11 @@
-//! SQLite's journal, as far as is needed to tear it: a header of 32 bytes, then frames of 24 bytes and
-//! a page; a frame that ends a transaction says so.
+//! The part of SQLite's journal format that is needed to tear it: a header of 32 bytes, then frames of
+//! 24 bytes and a page. A frame that ends a transaction is marked.
 
 const HEADER: usize = 32;
 const FRAME: usize = 24;
 
-/// The journal as a power cut leaves it in the midst of the first write after `before`: a part of that
-/// transaction is there, the last bytes of it as they happened to be.
+/// The journal after a power cut during the first write after `before`: a part of that transaction, and
+/// its last bytes are garbage.
 pub(crate) fn torn(before: &[u8], after: &[u8], part: f64) -> Vec<u8> {
     let kept = valid(before).map_or(0, |(_, end)| end);
     let started_over = before.get(..HEADER) != after.get(..HEADER);
@@ -13,12 +13,12 @@ pub(crate) fn torn(before: &[u8], after: &[u8], part: f64) -> Vec<u8> {
     let from = if started_over { HEADER } else { kept.max(HEADER) };
     let Some(end) = commits.into_iter().find(|end| *end > from) else { return before.to_vec() };
     if started_over && kept > HEADER {
-        // What was folded into the database before is there; the journal's old frames no longer count.
+        // The old frames are in the database already and no longer count.
         return before.to_vec();
     }
     let length = from + ((end - from - 1) as f64 * part.clamp(0.0, 1.0)) as usize;
     let mut torn = after[..length].to_vec();
-    // The last sector may hold anything.
+    // The last sector may contain anything.
     let sector = torn.len().saturating_sub(512).max(from);
     torn[sector..].iter_mut().for_each(|byte| *byte = byte.wrapping_mul(31).wrapping_add(7));
     torn

@@ -1,31 +1,31 @@
-//! Whole lives of Postrider over virtual time, drawn from seeds and judged by its invariants. The intake,
-//! the lanes, the dispatcher, the policy and the stores are the real ones; providers, clock and disk
-//! are simulated. Ships nothing: for tests and proofs only.
+//! Seeded simulation of Postrider over virtual time, checked against its invariants. Intake, lanes,
+//! dispatcher, policy and stores are the real ones; providers, clock and disk are simulated. For tests
+//! and proofs only: it ships nothing.
 
+mod blocking;
 mod clock;
 mod driver;
-mod fleet;
-mod home;
-mod httpdate;
+mod faulty_store;
+mod http_date;
 mod intake;
 mod journal;
-mod life;
 mod mutants;
 mod oracle;
-mod patience;
 mod plan;
-mod ports;
+mod process;
 mod provider;
 mod regressions;
 mod rng;
 mod run;
+mod seeds;
+mod storage;
+mod store_ports;
 mod trace;
-mod watched;
 mod world;
 
-pub use fleet::{Fleet, Summary};
-pub use home::StoreKind;
 pub use mutants::mutate;
 pub use regressions::REGRESSIONS;
-pub use run::{Failure, Run, run};
-pub use trace::Event;
+pub use run::{SimFailure, SimRun, run};
+pub use seeds::{SeedRunner, SeedSummary};
+pub use storage::StoreKind;
+pub use trace::TraceEvent;

@@ -4,49 +4,49 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use postrider_sim::{Failure, Fleet, Run, StoreKind, mutate, run};
+use postrider_sim::{SeedRunner, SimFailure, SimRun, StoreKind, mutate, run};
 
-/// Plays whole lives of Postrider over virtual time and checks its invariants.
+/// Simulates Postrider over virtual time and checks its invariants.
 #[derive(Parser)]
-struct Args {
-    /// How many seeds to play.
+struct SimArgs {
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
-    /// The first of them.
+    /// The first seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Over which store.
-    #[arg(long, value_enum, default_value_t = Stores::Both)]
-    store: Stores,
-    /// Over the embedded store, every so many-th seed only.
+    /// The store to run over.
+    #[arg(long, value_enum, default_value_t = StoreChoice::Both)]
+    store: StoreChoice,
+    /// Run only every N-th seed over the embedded store.
     #[arg(long, default_value_t = 1)]
     embedded_every: u64,
-    /// Each seed once: without the proof that it repeats itself.
+    /// Run each seed once, without the check that it repeats itself.
     #[arg(long)]
     once: bool,
-    /// How many at a time; as many as there are cores if it is not said.
+    /// Number of threads; the number of cores by default.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// One seed alone.
+    /// Run only this seed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Print everything that happens; with --seed.
+    /// Print every event; with --seed.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// Build a named bug into a copy of the tree and demand that it is found within --seeds; `all` for
-    /// each of them, `list` to name them.
+    /// Build a named bug into a copy of the tree and require that --seeds seeds find it; `all` for
+    /// every bug, `list` for their names.
     #[arg(long, value_name = "NAME")]
     mutate: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Stores {
+enum StoreChoice {
     Memory,
     Embedded,
     Both,
 }
 
-impl Stores {
+impl StoreChoice {
     fn kinds(self) -> Vec<StoreKind> {
         match self {
             Self::Memory => vec![StoreKind::Memory],
@@ -57,8 +57,8 @@ impl Stores {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let held = match (&args.mutate, args.seed) {
+    let args = SimArgs::parse();
+    let passed = match (&args.mutate, args.seed) {
         (Some(name), _) => match mutate(name, args.seeds) {
             Ok(()) => true,
             Err(error) => {
@@ -67,30 +67,30 @@ fn main() -> ExitCode {
             }
         },
         (None, Some(seed)) => {
-            args.store.kinds().into_iter().all(|store| one(seed, store, args.trace))
+            args.store.kinds().into_iter().all(|store| run_one(seed, store, args.trace))
         }
-        (None, None) => many(&args),
+        (None, None) => run_seeds(&args),
     };
-    if held { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn one(seed: u64, store: StoreKind, loud: bool) -> bool {
+fn run_one(seed: u64, store: StoreKind, loud: bool) -> bool {
     let run = run(seed, store, loud);
     println!(
-        "seed {seed} over {}: {:016x}, {} events, {} deliveries, {} calls, {} lives, {} s",
+        "seed {seed} over {}: {:016x}, {} events, {} deliveries, {} calls, {} process starts, {} s",
         store.name(),
         run.hash,
         run.events,
         run.deliveries,
         run.calls,
-        run.lives,
+        run.starts,
         run.virtual_ms / 1000,
     );
-    run.failure.as_ref().inspect(|failure| tell(&run, failure)).is_none()
+    run.failure.as_ref().inspect(|failure| print_failure(&run, failure)).is_none()
 }
 
-fn many(args: &Args) -> bool {
-    let fleet = Fleet {
+fn run_seeds(args: &SimArgs) -> bool {
+    let seeds = SeedRunner {
         from: args.from,
         seeds: args.seeds,
         stores: args.store.kinds(),
@@ -99,21 +99,21 @@ fn many(args: &Args) -> bool {
         progress: true,
         threads: args.threads,
     };
-    let summary = fleet.run();
+    let summary = seeds.run();
     if let Some((run, failure)) =
         summary.failed.as_ref().and_then(|run| Some((run, run.failure.as_ref()?)))
     {
-        tell(run, failure);
+        print_failure(run, failure);
         return false;
     }
     println!(
-        "{} seeds{}: {} runs, 0 violations. {} deliveries, {} calls, {} lives, {} days of virtual time; {:.1} s, {:.0} seeds/s",
+        "{} seeds{}: {} runs, 0 violations. {} deliveries, {} calls, {} process starts, {} days of virtual time; {:.1} s, {:.0} seeds/s",
         args.seeds,
         if args.once { "" } else { ", twice each" },
         summary.runs,
         summary.deliveries,
         summary.calls,
-        summary.lives,
+        summary.starts,
         summary.virtual_ms / 86_400_000,
         summary.took.as_secs_f64(),
         args.seeds as f64 / summary.took.as_secs_f64(),
@@ -121,7 +121,7 @@ fn many(args: &Args) -> bool {
     true
 }
 
-fn tell(run: &Run, failure: &Failure) {
+fn print_failure(run: &SimRun, failure: &SimFailure) {
     for event in &failure.trace {
         println!("{event}");
     }

@@ -1,5 +1,5 @@
-//! The providers, and the channel that calls them. What a provider does with a request is drawn when
-//! it comes in; what its answer means is looked up in the real table.
+//! The simulated providers, and the channel that calls them. A provider draws its reaction when a
+//! request arrives; the real table classifies its answer.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,39 +11,39 @@ use postrider_core::policy::classify::{Answer, Table, classify};
 use postrider_core::{Attempt, Channel, ChannelKind, Clock, Finished, Outcome, Report, Timestamp};
 use tokio::time::{Instant, sleep};
 
-use crate::httpdate;
-use crate::oracle::Handed;
-use crate::plan::{Mood, ProviderPlan, Wait};
-use crate::rng::Rng;
-use crate::world::{State, World};
+use crate::http_date;
+use crate::oracle::SimCall;
+use crate::plan::{ProviderBehaviour, ProviderPlan, RetryAfterForm};
+use crate::rng::SimRng;
+use crate::world::{World, WorldState};
 
 /// How long a channel waits for an answer.
 const TIMEOUT_MS: u64 = 10_000;
 
-pub(crate) struct Provider {
+pub(crate) struct SimProvider {
     pub plan: ProviderPlan,
-    rng: Rng,
-    /// Requests that it works on.
+    rng: SimRng,
+    /// Requests in progress.
     busy: usize,
-    /// Of its own rate: what it may still take, and since when.
+    /// Its own rate limit: tokens left, and when they were counted.
     tokens: f64,
     counted_at: i64,
 }
 
-/// What becomes of one request.
+/// How the provider treats one request.
 #[derive(Debug, Clone)]
-pub(crate) struct Fate {
-    /// Until the provider has dealt with it.
+pub(crate) struct SimReaction {
+    /// Time until the provider has processed it.
     work_ms: u64,
-    /// Whether it then has the message.
+    /// Whether it then accepts the message.
     takes: bool,
-    /// From then until the answer is here.
+    /// Time from then until the answer arrives.
     answer_ms: u64,
-    said: Said,
+    answer: SimAnswer,
 }
 
 #[derive(Debug, Clone)]
-enum Said {
+enum SimAnswer {
     Status(u16, Option<String>),
     NoConnection,
     Nothing,
@@ -52,100 +52,109 @@ enum Said {
     BadCredential,
 }
 
-impl Provider {
-    pub(crate) fn new(plan: ProviderPlan, rng: Rng) -> Self {
+impl SimProvider {
+    pub(crate) fn new(plan: ProviderPlan, rng: SimRng) -> Self {
         Self { plan, rng, busy: 0, tokens: 1.0, counted_at: 0 }
     }
 
-    fn react(&mut self, elapsed: i64, now: Timestamp, credential: bool, resigned: bool) -> Fate {
-        let mut fate = Fate {
+    fn react(
+        &mut self,
+        elapsed: i64,
+        now: Timestamp,
+        credential: bool,
+        resigned: bool,
+    ) -> SimReaction {
+        let mut reaction = SimReaction {
             work_ms: self.rng.within(1, self.plan.latency_ms),
             takes: true,
             answer_ms: self.rng.within(1, self.plan.latency_ms),
-            said: Said::Status(201, None),
+            answer: SimAnswer::Status(201, None),
         };
-        let mood = self.plan.mood_at(elapsed);
-        let said = if credential {
-            self.mood(mood, elapsed, now, resigned, &mut fate)
+        let behaviour = self.plan.behaviour_at(elapsed);
+        let refusal = if credential {
+            self.refusal(behaviour, elapsed, now, resigned, &mut reaction)
         } else {
-            Some(Said::BadCredential)
+            Some(SimAnswer::BadCredential)
         };
-        if let Some(said) = said {
-            fate.takes = false;
-            fate.said = said;
+        if let Some(answer) = refusal {
+            reaction.takes = false;
+            reaction.answer = answer;
         }
-        fate
+        reaction
     }
 
-    /// What it says instead of taking the message.
-    fn mood(
+    /// The answer, if it does not accept the message.
+    fn refusal(
         &mut self,
-        mood: Mood,
+        behaviour: ProviderBehaviour,
         elapsed: i64,
         now: Timestamp,
         resigned: bool,
-        fate: &mut Fate,
-    ) -> Option<Said> {
-        let percent = |rng: &mut Rng, percent: u64| rng.below(100) < percent;
-        match mood {
-            Mood::Well => None,
-            Mood::Limited { per_s, wait } => {
+        reaction: &mut SimReaction,
+    ) -> Option<SimAnswer> {
+        let percent = |rng: &mut SimRng, percent: u64| rng.below(100) < percent;
+        match behaviour {
+            ProviderBehaviour::Healthy => None,
+            ProviderBehaviour::Limited { per_s, wait } => {
                 let limited = if self.plan.service == "webpush.wns" { 406 } else { 429 };
-                (!self.has_room(per_s, elapsed)).then(|| Said::Status(limited, written(wait, now)))
+                (!self.take_token(per_s, elapsed))
+                    .then(|| SimAnswer::Status(limited, retry_after_header(wait, now)))
             }
-            Mood::Slots { at_once } => (self.busy >= at_once).then_some(Said::Status(503, None)),
-            Mood::Down { status: Some(status), wait } => {
-                Some(Said::Status(status, written(wait, now)))
+            ProviderBehaviour::Slots { at_once } => {
+                (self.busy >= at_once).then_some(SimAnswer::Status(503, None))
             }
-            Mood::Down { status: None, .. } => Some(Said::NoConnection),
-            Mood::Slow { ms } => {
-                fate.work_ms += ms;
+            ProviderBehaviour::Down { status: Some(status), wait } => {
+                Some(SimAnswer::Status(status, retry_after_header(wait, now)))
+            }
+            ProviderBehaviour::Down { status: None, .. } => Some(SimAnswer::NoConnection),
+            ProviderBehaviour::Slow { ms } => {
+                reaction.work_ms += ms;
                 None
             }
-            Mood::Hanging { ms } => {
-                fate.answer_ms += ms;
+            ProviderBehaviour::Hanging { ms } => {
+                reaction.answer_ms += ms;
                 None
             }
-            Mood::Losing { percent: p } if percent(&mut self.rng, p) => {
+            ProviderBehaviour::Losing { percent: p } if percent(&mut self.rng, p) => {
                 let takes = self.rng.chance(0.5);
-                fate.answer_ms = TIMEOUT_MS;
+                reaction.answer_ms = TIMEOUT_MS;
                 if takes {
-                    fate.said = Said::Nothing;
+                    reaction.answer = SimAnswer::Nothing;
                     return None;
                 }
-                Some(Said::Nothing)
+                Some(SimAnswer::Nothing)
             }
-            Mood::Gone { percent: p } => {
-                percent(&mut self.rng, p).then_some(Said::Status(410, None))
+            ProviderBehaviour::Gone { percent: p } => {
+                percent(&mut self.rng, p).then_some(SimAnswer::Status(410, None))
             }
-            Mood::Refusing { percent: p } => {
-                percent(&mut self.rng, p).then_some(Said::Status(400, None))
+            ProviderBehaviour::Refusing { percent: p } => {
+                percent(&mut self.rng, p).then_some(SimAnswer::Status(400, None))
             }
-            Mood::Reconnecting { percent: p } => {
-                percent(&mut self.rng, p).then_some(Said::NotProcessed)
+            ProviderBehaviour::Reconnecting { percent: p } => {
+                percent(&mut self.rng, p).then_some(SimAnswer::NotProcessed)
             }
-            Mood::Stale { percent: p } => {
-                (!resigned && percent(&mut self.rng, p)).then_some(Said::StaleToken)
+            ProviderBehaviour::Stale { percent: p } => {
+                (!resigned && percent(&mut self.rng, p)).then_some(SimAnswer::StaleToken)
             }
-            Mood::Losing { .. } => None,
+            ProviderBehaviour::Losing { .. } => None,
         }
     }
 
-    fn has_room(&mut self, per_s: u64, elapsed: i64) -> bool {
+    fn take_token(&mut self, per_s: u64, elapsed: i64) -> bool {
         let passed = (elapsed - self.counted_at).max(0) as f64 / 1000.0;
         self.tokens = (self.tokens + passed * per_s as f64).min(per_s as f64);
         self.counted_at = elapsed;
-        let has_room = self.tokens >= 1.0;
-        self.tokens -= f64::from(u8::from(has_room));
-        has_room
+        let granted = self.tokens >= 1.0;
+        self.tokens -= f64::from(u8::from(granted));
+        granted
     }
 }
 
-fn written(wait: Wait, now: Timestamp) -> Option<String> {
+fn retry_after_header(wait: RetryAfterForm, now: Timestamp) -> Option<String> {
     match wait {
-        Wait::Unsaid => None,
-        Wait::Seconds(s) => Some(s.to_string()),
-        Wait::Date(s) => Some(httpdate::format(now + Duration::from_secs(s))),
+        RetryAfterForm::Absent => None,
+        RetryAfterForm::Seconds(s) => Some(s.to_string()),
+        RetryAfterForm::Date(s) => Some(http_date::format(now + Duration::from_secs(s))),
     }
 }
 
@@ -167,19 +176,19 @@ impl Channel for SimChannel {
     }
 }
 
-/// A call under way; says so to the world when it ends, however that is.
-struct UnderWay<'a> {
+/// Reports the end of a call to the world, also when the call is dropped.
+struct CallGuard<'a> {
     world: &'a World,
-    call: Handed,
-    /// The provider works on it.
-    works: bool,
+    call: SimCall,
+    /// The provider is processing it.
+    in_progress: bool,
     answered: bool,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.world.with(|state| {
-            state.providers[self.call.provider].busy -= usize::from(self.works);
+            state.providers[self.call.provider].busy -= usize::from(self.in_progress);
             state.oracle.call_ended(self.call, self.answered);
         });
     }
@@ -195,72 +204,72 @@ impl SimChannel {
         let Some(call) = world.with(|state| begin(state, &attempt)) else {
             return std::future::pending().await;
         };
-        let mut under_way = UnderWay { world, call, works: false, answered: false };
-        let report = self.exchange(&attempt, &mut under_way).await;
+        let mut guard = CallGuard { world, call, in_progress: false, answered: false };
+        let report = self.exchange(&attempt, &mut guard).await;
         world.with(|state| {
             let status = report.status.unwrap_or(0);
             state.note("answer", call.delivery, report.outcome.name(), status.into());
             let now = state.now();
             state.oracle.answered(call, &report, now);
         });
-        under_way.answered = true;
-        drop(under_way);
+        guard.answered = true;
+        drop(guard);
         let latency_ms = began.elapsed().as_millis() as u32;
         done(Finished { slot: attempt.slot, report, latency_ms });
     }
 
-    /// One exchange with the provider. As every channel must, looks at the deadline once more where
-    /// the request would leave.
-    async fn exchange(&self, attempt: &Attempt, under_way: &mut UnderWay<'_>) -> Report {
-        let (world, call) = (&*self.world, under_way.call);
-        let connect_ms = world.with(|state| state.chance.below(3) * state.chance.below(40));
+    /// One exchange with the provider. Checks the deadline right before the request leaves, as every
+    /// channel must.
+    async fn exchange(&self, attempt: &Attempt, guard: &mut CallGuard<'_>) -> Report {
+        let (world, call) = (&*self.world, guard.call);
+        let connect_ms = world.with(|state| state.rng.below(3) * state.rng.below(40));
         if connect_ms > 0 {
             sleep(Duration::from_millis(connect_ms)).await;
         }
         if world.clock.now() >= attempt.expires_at {
             return Report::new(Outcome::Expired);
         }
-        let fate = world.with(|state| {
+        let reaction = world.with(|state| {
             let (elapsed, now) = (state.elapsed(), state.now());
             let tenant = state.oracle.tenant_of(call.delivery);
             let good = !state.lost_credentials.contains(&tenant);
             let provider = &mut state.providers[call.provider];
-            let fate = provider.react(elapsed, now, good, attempt.resign);
+            let reaction = provider.react(elapsed, now, good, attempt.resign);
             provider.busy += 1;
             state.oracle.reached(call);
-            fate
+            reaction
         });
-        under_way.works = true;
-        sleep(Duration::from_millis(fate.work_ms)).await;
+        guard.in_progress = true;
+        sleep(Duration::from_millis(reaction.work_ms)).await;
         world.with(|state| {
             state.providers[call.provider].busy -= 1;
-            if fate.takes {
+            if reaction.takes {
                 state.note("taken", call.delivery, "", 0);
                 state.oracle.taken(call);
             }
         });
-        under_way.works = false;
-        sleep(Duration::from_millis(fate.answer_ms)).await;
+        guard.in_progress = false;
+        sleep(Duration::from_millis(reaction.answer_ms)).await;
         let service = world.plan.providers[call.provider].service;
-        report(service, fate.said, attempt, world.clock.now())
+        report(service, reaction.answer, attempt, world.clock.now())
     }
 }
 
-fn begin(state: &mut State, attempt: &Attempt) -> Option<Handed> {
+fn begin(state: &mut WorldState, attempt: &Attempt) -> Option<SimCall> {
     let now = state.now();
-    let (judged, call) = state.oracle.handed_over(attempt, now);
+    let (result, call) = state.oracle.call_began(attempt, now);
     if let Some(call) = call {
         let how = if attempt.resign { "re-signed" } else { "" };
         state.note("call", call.delivery, how, attempt.number.into());
     }
-    state.blame(judged);
+    state.report_violation(result);
     call
 }
 
-fn report(service: &str, said: Said, attempt: &Attempt, now: Timestamp) -> Report {
+fn report(service: &str, reply: SimAnswer, attempt: &Attempt, now: Timestamp) -> Report {
     static TABLE: OnceLock<Table> = OnceLock::new();
-    match said {
-        Said::Status(status, retry_after) => {
+    match reply {
+        SimAnswer::Status(status, retry_after) => {
             let answer = Answer {
                 service,
                 status,
@@ -271,12 +280,12 @@ fn report(service: &str, said: Said, attempt: &Attempt, now: Timestamp) -> Repor
             let outcome = classify(TABLE.get_or_init(Table::built_in), &answer, now);
             Report { status: Some(status), retry_after, ..Report::new(outcome) }
         }
-        Said::NoConnection => {
+        SimAnswer::NoConnection => {
             Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO }).code("connect")
         }
-        Said::Nothing => Report::new(Outcome::Ambiguous).code("timeout"),
-        Said::NotProcessed => Report::new(Outcome::Reconnect).code("goaway"),
-        Said::StaleToken => Report { status: Some(401), ..Report::new(Outcome::ResignOnce) },
-        Said::BadCredential => Report { status: Some(401), ..Report::new(Outcome::Config) },
+        SimAnswer::Nothing => Report::new(Outcome::Ambiguous).code("timeout"),
+        SimAnswer::NotProcessed => Report::new(Outcome::Reconnect).code("goaway"),
+        SimAnswer::StaleToken => Report { status: Some(401), ..Report::new(Outcome::ResignOnce) },
+        SimAnswer::BadCredential => Report { status: Some(401), ..Report::new(Outcome::Config) },
     }
 }

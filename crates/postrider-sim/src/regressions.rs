@@ -1,7 +1,7 @@
-//! Seeds that once found a bug. Every test run plays them again.
+//! Seeds that once found a bug. Every test run repeats them.
 
 /// Seed, and what it found.
 pub const REGRESSIONS: &[(u64, &str)] = &[
-    (2770, "what expired while its start was being written was handed to its channel all the same"),
-    (3608, "the same, over another plan"),
+    (2770, "a delivery that expired while its start was written was still handed to its channel"),
+    (3608, "the same bug with another plan"),
 ];

@@ -1,17 +1,17 @@
-//! Chance, from one seed and nothing else: the same draws in the same order on every machine.
+//! Random numbers from one seed: the same draws in the same order on every machine.
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
-pub(crate) struct Rng(u64);
+pub(crate) struct SimRng(u64);
 
-impl Rng {
+impl SimRng {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Self(seed ^ 0x5eed_0f90_5721_de00);
         rng.next();
         rng
     }
 
-    /// A source of its own, so that drawing more here changes nothing there.
+    /// An independent generator: draws from one do not change the other.
     pub(crate) fn fork(&mut self) -> Self {
         Self::new(self.next())
     }
@@ -38,7 +38,7 @@ impl Rng {
         from + self.below(to.saturating_sub(from) + 1)
     }
 
-    /// From 1 on, small ones more often: every magnitude up to `most` is as likely.
+    /// From 1 to `most`; every order of magnitude is equally likely.
     pub(crate) fn magnitude(&mut self, most: u64) -> u64 {
         let bits = u64::from(64 - most.max(1).leading_zeros());
         let below = 1_u64 << self.within(1, bits);

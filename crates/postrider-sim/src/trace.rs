@@ -1,24 +1,24 @@
-//! What happened, in order: a hash over all of it, and the last of it to be read by people. Holds no
-//! id and no token, which differ from run to run.
+//! The events of a run: a hash over all of them, and the last ones for people to read. Holds no ids and
+//! no tokens, because those differ from run to run.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Lines kept for a failure's report.
-const KEPT: usize = 120;
+/// Events kept for the report of a failure.
+const EVENTS_KEPT: usize = 120;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Event {
+pub struct TraceEvent {
     /// True time in milliseconds.
     pub at: i64,
     pub what: &'static str,
-    /// The number of the delivery, letter, provider, … that it is about.
+    /// The number of the delivery, message, provider, … concerned.
     pub which: u64,
     pub how: &'static str,
     pub more: i64,
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for TraceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at, what, which, how, more } = self;
         let (s, ms) = (at / 1000, at % 1000);
@@ -26,20 +26,20 @@ impl fmt::Display for Event {
     }
 }
 
-pub(crate) struct Trace {
+pub(crate) struct SimTrace {
     hash: u64,
     count: u64,
-    last: VecDeque<Event>,
-    /// Print every line as it comes.
+    last: VecDeque<TraceEvent>,
+    /// Print every event at once.
     loud: bool,
 }
 
-impl Trace {
+impl SimTrace {
     pub(crate) fn new(loud: bool) -> Self {
         Self { hash: 0xcbf2_9ce4_8422_2325, count: 0, last: VecDeque::new(), loud }
     }
 
-    pub(crate) fn push(&mut self, event: Event) {
+    pub(crate) fn push(&mut self, event: TraceEvent) {
         if self.loud {
             println!("{event}");
         }
@@ -48,7 +48,7 @@ impl Trace {
         self.mix(event.more as u64);
         event.what.bytes().chain(event.how.bytes()).for_each(|byte| self.mix_byte(byte));
         self.count += 1;
-        if self.last.len() == KEPT {
+        if self.last.len() == EVENTS_KEPT {
             self.last.pop_front();
         }
         self.last.push_back(event);
@@ -62,7 +62,7 @@ impl Trace {
         self.count
     }
 
-    pub(crate) fn last(&self) -> impl Iterator<Item = &Event> {
+    pub(crate) fn last(&self) -> impl Iterator<Item = &TraceEvent> {
         self.last.iter()
     }
 

@@ -1,5 +1,5 @@
-//! What outlives the simulated process: the clock, the providers, the disk's moods, the trace, and
-//! the oracle that judges. One lock around all of it; one thread uses it.
+//! Everything that outlives the simulated process: clock, providers, disk faults, trace and oracle.
+//! One lock guards it; one thread uses it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,89 +9,89 @@ use tokio::sync::Notify;
 
 use crate::clock::SimClock;
 use crate::oracle::Oracle;
-use crate::plan::{Crash, DiskFault, Plan};
-use crate::provider::Provider;
-use crate::rng::Rng;
-use crate::trace::{Event, Trace};
+use crate::plan::{DiskFault, PlannedCrash, SimPlan};
+use crate::provider::SimProvider;
+use crate::rng::SimRng;
+use crate::trace::{SimTrace, TraceEvent};
 
-/// A broken promise.
+/// An invariant that did not hold.
 #[derive(Debug, Clone)]
-pub(crate) struct Violation {
-    /// The promise, by name.
+pub(crate) struct BrokenInvariant {
+    /// Its name.
     pub invariant: &'static str,
     pub detail: String,
 }
 
-/// More calls of the store in one millisecond than any story has work for.
-const ASKED_MAX: u32 = 50_000;
+/// More store calls in one millisecond than any plan has work for.
+const CALLS_PER_MS_MAX: u32 = 50_000;
 
 pub(crate) struct World {
-    pub plan: Plan,
+    pub plan: SimPlan,
     pub clock: Arc<SimClock>,
-    /// The process is to die, or a promise was broken: whoever drives it looks.
+    /// Wakes the driver when the process must die or an invariant was broken.
     pub stop: Notify,
-    state: Mutex<State>,
+    state: Mutex<WorldState>,
 }
 
-pub(crate) struct State {
-    pub trace: Trace,
+pub(crate) struct WorldState {
+    pub trace: SimTrace,
     pub oracle: Oracle,
-    pub providers: Vec<Provider>,
-    pub disk: Disk,
-    pub chance: Rng,
+    pub providers: Vec<SimProvider>,
+    pub disk: SimDisk,
+    pub rng: SimRng,
     /// Tenants whose credential no provider accepts.
     pub lost_credentials: BTreeSet<usize>,
-    /// The process is dead: nothing that still runs of it has any effect.
+    /// The process is dead: tasks that still run have no effect.
     pub dead: bool,
-    pub violation: Option<Violation>,
-    /// How often the store was asked without any time passing.
-    asked: (i64, u32),
+    pub violation: Option<BrokenInvariant>,
+    /// Store calls in the current millisecond.
+    calls_in_ms: (i64, u32),
     now: (i64, Timestamp),
 }
 
-/// What is wrong with the disk.
+/// Faults of the disk.
 #[derive(Debug, Default)]
-pub(crate) struct Disk {
+pub(crate) struct SimDisk {
     pub fault: Option<(i64, DiskFault)>,
-    /// Armed: the process dies at a write to come, and is down for so long.
-    pub crash: Option<(Crash, i64)>,
-    /// It died so.
-    pub died: Option<(Crash, i64)>,
+    /// The process will die at a later write and stay down for so many milliseconds.
+    pub crash: Option<(PlannedCrash, i64)>,
+    /// The crash that happened.
+    pub died: Option<(PlannedCrash, i64)>,
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, loud: bool) -> Arc<Self> {
+    pub(crate) fn new(plan: SimPlan, loud: bool) -> Arc<Self> {
         let clock = Arc::new(SimClock::new());
-        let mut chance = plan.chance.clone();
-        let providers = plan.providers.iter().map(|p| Provider::new(p.clone(), chance.fork()));
-        let state = State {
-            trace: Trace::new(loud),
+        let mut rng = plan.rng.clone();
+        let providers = plan.providers.iter().map(|p| SimProvider::new(p.clone(), rng.fork()));
+        let state = WorldState {
+            trace: SimTrace::new(loud),
             oracle: Oracle::new(&plan),
             providers: providers.collect(),
-            disk: Disk::default(),
-            chance,
+            disk: SimDisk::default(),
+            rng,
             lost_credentials: BTreeSet::new(),
             dead: false,
             violation: None,
-            asked: (0, 0),
+            calls_in_ms: (0, 0),
             now: (0, clock.now()),
         };
         Arc::new(Self { plan, clock, stop: Notify::new(), state: Mutex::new(state) })
     }
 
-    /// The state, with the present noted in it.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    /// The state, with the current time stored in it.
+    pub(crate) fn state(&self) -> MutexGuard<'_, WorldState> {
         let now = (self.clock.elapsed(), self.clock.now());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.now = now;
         state
     }
 
-    /// Does something to the state, then lets the driver know if a promise turned out broken.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    /// Changes the state, then wakes the driver if an invariant was broken.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut WorldState) -> T) -> T {
         let mut state = self.state();
         let before = state.violation.is_some();
-        let result = act(&mut state);
+        let result = change(&mut state);
         if state.violation.is_some() != before {
             self.stop.notify_one();
         }
@@ -103,7 +103,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     /// The wall clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.now.1
@@ -115,24 +115,24 @@ impl State {
     }
 
     pub(crate) fn note(&mut self, what: &'static str, which: usize, how: &'static str, more: i64) {
-        self.trace.push(Event { at: self.now.0, what, which: which as u64, how, more });
+        self.trace.push(TraceEvent { at: self.now.0, what, which: which as u64, how, more });
     }
 
-    /// The store is asked for something. False if it is asked for ever and time never goes on.
-    pub(crate) fn goes_on(&mut self) -> bool {
+    /// Counts a store call. Returns false if calls repeat without end in one millisecond.
+    pub(crate) fn count_store_call(&mut self) -> bool {
         let elapsed = self.now.0;
-        let before = if self.asked.0 == elapsed { self.asked.1 } else { 0 };
-        self.asked = (elapsed, before + 1);
-        let goes_on = before < ASKED_MAX;
-        self.blame(crate::oracle::promise(goes_on, "nobody runs in circles", || {
-            format!("the store was asked {before} times in the same millisecond")
+        let before = if self.calls_in_ms.0 == elapsed { self.calls_in_ms.1 } else { 0 };
+        self.calls_in_ms = (elapsed, before + 1);
+        let passes = before < CALLS_PER_MS_MAX;
+        self.report_violation(crate::oracle::check(passes, "the dispatcher does not loop", || {
+            format!("the store was called {before} times in the same millisecond")
         }));
-        goes_on
+        passes
     }
 
-    /// The first broken promise is the one that counts.
-    pub(crate) fn blame(&mut self, judged: Result<(), Violation>) {
-        if let Err(violation) = judged
+    /// Keeps the first broken invariant.
+    pub(crate) fn report_violation(&mut self, result: Result<(), BrokenInvariant>) {
+        if let Err(violation) = result
             && self.violation.is_none()
             && !self.dead
         {

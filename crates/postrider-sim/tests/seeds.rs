@@ -1,10 +1,10 @@
-//! What every change has to survive: a thousand seeds, each twice, and every seed that once found a bug.
+//! Runs a thousand seeds, each twice, and every seed that once found a bug.
 
 use std::process::Command;
 
-use postrider_sim::{Fleet, REGRESSIONS, Run, StoreKind, run};
+use postrider_sim::{REGRESSIONS, SeedRunner, SimRun, StoreKind, run};
 
-fn tell(run: &Run) -> String {
+fn failure_report(run: &SimRun) -> String {
     let Some(failure) = &run.failure else { return String::new() };
     let trace: String = failure.trace.iter().map(|event| format!("{event}\n")).collect();
     let store = run.store.name();
@@ -14,11 +14,11 @@ fn tell(run: &Run) -> String {
     )
 }
 
-/// Every seed over the model, where a run costs a few milliseconds; every fourth over the embedded store
-/// too, where it costs a few times as much and differs by what the disk does.
+/// Every seed over the store in memory, where a run takes a few milliseconds; every fourth also over the
+/// embedded store, which takes several times as long.
 #[test]
-fn a_thousand_seeds_break_no_promise_and_repeat_themselves() {
-    let fleet = Fleet {
+fn a_thousand_seeds_break_no_invariant_and_repeat_themselves() {
+    let runner = SeedRunner {
         from: 1,
         seeds: 1_000,
         stores: vec![StoreKind::Memory, StoreKind::Embedded],
@@ -27,12 +27,12 @@ fn a_thousand_seeds_break_no_promise_and_repeat_themselves() {
         progress: false,
         threads: None,
     };
-    let summary = fleet.run();
+    let summary = runner.run();
     if let Some(run) = &summary.failed {
-        panic!("{}", tell(run));
+        panic!("{}", failure_report(run));
     }
-    assert_eq!(summary.runs, 1_250, "none was left out");
-    assert!(summary.lives > summary.runs, "processes died and came back");
+    assert_eq!(summary.runs, 1_250, "no run was left out");
+    assert!(summary.starts > summary.runs, "processes crashed and restarted");
 }
 
 #[test]
@@ -40,20 +40,23 @@ fn seeds_that_once_found_a_bug_find_none() {
     for (seed, found) in REGRESSIONS {
         for store in [StoreKind::Memory, StoreKind::Embedded] {
             let run = run(*seed, store, false);
-            assert!(run.failure.is_none(), "{found}\n{}", tell(&run));
+            assert!(run.failure.is_none(), "{found}\n{}", failure_report(&run));
         }
     }
 }
 
 #[test]
-fn another_process_sees_the_same() {
+fn another_process_gets_the_same_trace() {
     for (seed, store) in [(3, StoreKind::Memory), (4, StoreKind::Embedded)] {
         let here = run(seed, store, false).hash;
         let output = Command::new(env!("CARGO_BIN_EXE_postrider-sim"))
             .args(["--seed", &seed.to_string(), "--store", store.name()])
             .output()
             .expect("the simulator runs");
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(told.contains(&format!("{here:016x}")), "{here:016x} here, there:\n{told}");
+        let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output_text.contains(&format!("{here:016x}")),
+            "{here:016x} here, there:\n{output_text}"
+        );
     }
 }

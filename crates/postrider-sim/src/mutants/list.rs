@@ -1,26 +1,26 @@
-//! The bugs. Each is a change of a few words; where both stores have the line, both get it.
+//! The list of bugs. Each changes a few words; if both stores have the line, it is changed in both.
 
-pub(super) struct Mutant {
+pub(super) struct SimMutant {
     pub(super) name: &'static str,
     pub(super) bug: &'static str,
-    /// Over which it is to be found, each by itself: where the changed lines are.
+    /// The stores with changed lines; the bug must be found over each of them.
     pub(super) stores: &'static [&'static str],
-    pub(super) patches: &'static [Patch],
+    pub(super) patches: &'static [MutantPatch],
 }
 
-/// `from` has to be in the file exactly once.
-pub(super) struct Patch {
+/// `from` must occur in the file exactly once.
+pub(super) struct MutantPatch {
     pub(super) file: &'static str,
     pub(super) from: &'static str,
     pub(super) to: &'static str,
 }
 
-const fn patch(file: &'static str, from: &'static str, to: &'static str) -> Patch {
-    Patch { file, from, to }
+const fn patch(file: &'static str, from: &'static str, to: &'static str) -> MutantPatch {
+    MutantPatch { file, from, to }
 }
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
+pub(super) const MUTANTS: &[SimMutant] = &[
+    SimMutant {
         name: "unfenced",
         bug: "settle without fencing",
         stores: &["memory", "embedded"],
@@ -37,7 +37,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ),
         ],
     },
-    Mutant {
+    SimMutant {
         name: "late",
         bug: "TTL not re-checked at send",
         stores: &["memory"],
@@ -47,7 +47,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "if now.0 < 0 && ttl::is_over(rules.expires_at, now) {",
         )],
     },
-    Mutant {
+    SimMutant {
         name: "burned",
         bug: "attempt counted while the breaker is open",
         stores: &["memory"],
@@ -66,7 +66,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ),
         ],
     },
-    Mutant {
+    SimMutant {
         name: "held",
         bug: "lease expiry ignored",
         stores: &["memory", "embedded"],
@@ -83,7 +83,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ),
         ],
     },
-    Mutant {
+    SimMutant {
         name: "forgetful",
         bug: "dedup window forgotten at restart",
         stores: &["memory", "embedded"],
@@ -100,7 +100,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ),
         ],
     },
-    Mutant {
+    SimMutant {
         name: "saving",
         bug: "one tenant's deficit never reset",
         stores: &["memory"],
@@ -120,7 +120,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ),
         ],
     },
-    Mutant {
+    SimMutant {
         name: "deaf",
         bug: "Retry-After applied to the message only",
         stores: &["memory"],
@@ -130,7 +130,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "",
         )],
     },
-    Mutant {
+    SimMutant {
         name: "lavish",
         bug: "retry budget counted and ignored",
         stores: &["memory"],

@@ -1,5 +1,5 @@
-//! Bugs that are built in on purpose, each into a copy of the tree: the simulation is worth what it
-//! finds. Changes nothing in the tree itself.
+//! Builds known bugs into a copy of the tree and checks that the simulation finds them. Never changes
+//! the tree itself.
 
 mod list;
 
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use list::{MUTANTS, Mutant};
+use list::{MUTANTS, SimMutant};
 
-/// Builds the bugs of that name (`all` for every one) and demands that each is found within `seeds`.
+/// Builds the named bug (`all` for every one) and requires that `seeds` seeds find it.
 pub fn mutate(name: &str, seeds: u64) -> Result<()> {
     if name == "list" {
         MUTANTS.iter().for_each(|mutant| println!("{:<12} {}", mutant.name, mutant.bug));
@@ -18,11 +18,11 @@ pub fn mutate(name: &str, seeds: u64) -> Result<()> {
     }
     let chosen: Vec<_> = MUTANTS.iter().filter(|m| name == "all" || m.name == name).collect();
     let names: Vec<_> = MUTANTS.iter().map(|mutant| mutant.name).collect();
-    ensure!(!chosen.is_empty(), "no bug is called {name:?}; there are: all, {}", names.join(", "));
+    ensure!(!chosen.is_empty(), "no bug is called {name:?}; known: all, {}", names.join(", "));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     let tree = target.join("sim-mutants/tree");
-    // Of its own: to cargo, the copy's crates are those of the tree.
+    // A separate folder: cargo would confuse the copy's crates with those of the tree.
     let target = target.join("sim-mutants/build");
     let mut survivors = Vec::new();
     for mutant in chosen {
@@ -40,7 +40,7 @@ pub fn mutate(name: &str, seeds: u64) -> Result<()> {
     Ok(())
 }
 
-/// The sources as they are. Files that are the same are left alone, so that little is built anew.
+/// Copies the sources. Skips unchanged files, so that cargo rebuilds little.
 fn copy_tree(root: &Path, tree: &Path) -> Result<()> {
     for part in ["Cargo.toml", "Cargo.lock", "crates", "xtask"] {
         copy(&root.join(part), &tree.join(part)).with_context(|| part.to_owned())?;
@@ -65,14 +65,14 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn patch(mutant: &Mutant, tree: &Path) -> Result<()> {
+fn patch(mutant: &SimMutant, tree: &Path) -> Result<()> {
     for patch in mutant.patches {
         let path = tree.join(patch.file);
         let text = fs::read_to_string(&path).with_context(|| patch.file.to_owned())?;
         let found = text.matches(patch.from).count();
         ensure!(
             found == 1,
-            "{}: the line to be broken is there {found} times, it has to be there once:\n{}",
+            "{}: the line to change occurs {found} times, but must occur once:\n{}",
             patch.file,
             patch.from
         );
@@ -81,9 +81,9 @@ fn patch(mutant: &Mutant, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Which seed found it, and by what; none if it survived.
+/// The line that names seed and invariant; none if the bug was not found.
 fn find(
-    mutant: &Mutant,
+    mutant: &SimMutant,
     store: &str,
     tree: &Path,
     target: &Path,
@@ -99,9 +99,9 @@ fn find(
     if output.status.success() {
         return Ok(None);
     }
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let answer = String::from_utf8_lossy(&output.stdout).into_owned();
     let Some(line) =
-        said.lines().find(|line| line.starts_with("seed ") && line.contains(" broke: "))
+        answer.lines().find(|line| line.starts_with("seed ") && line.contains(" broke: "))
     else {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         bail!("{} does not build or run:\n{error}", mutant.name);
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_that_is_to_be_broken_is_there_once() {
+    fn every_line_to_change_occurs_once() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for patch in MUTANTS.iter().flat_map(|mutant| mutant.patches) {
             let text = fs::read_to_string(root.join(patch.file)).expect(patch.file);

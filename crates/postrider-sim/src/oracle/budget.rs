@@ -1,4 +1,4 @@
-//! The share of retries of each lane, counted beside its budget.
+//! Checks the retry budget of each lane with its own counts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,33 +7,33 @@ use postrider_core::Timestamp;
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::policy::window::STEPS;
 
-use super::{Judged, promise};
+use super::{CheckResult, check};
 
 /// Tenant, provider, class.
-type Lane = (usize, usize, usize);
+type LaneIndex = (usize, usize, usize);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum CallKind {
     First,
     Retry,
     Earned,
 }
 
-pub(super) struct Budgets {
+pub(super) struct BudgetCheck {
     policy: BudgetPolicy,
-    lanes: BTreeMap<Lane, VecDeque<(Timestamp, What)>>,
+    lanes: BTreeMap<LaneIndex, VecDeque<(Timestamp, CallKind)>>,
     latest: Timestamp,
-    /// After the clock went back the windows stand still until it has caught up.
+    /// No checks until then: after the clock went back, windows stand still.
     blind_until: Timestamp,
 }
 
-impl Budgets {
+impl BudgetCheck {
     pub(super) fn new(policy: BudgetPolicy) -> Self {
         let (latest, blind_until) = (Timestamp::default(), Timestamp::default());
         Self { policy, lanes: BTreeMap::new(), latest, blind_until }
     }
 
-    pub(super) fn new_life(&mut self) {
+    pub(super) fn process_started(&mut self) {
         *self = Self::new(self.policy);
     }
 
@@ -42,43 +42,43 @@ impl Budgets {
         self.blind_until = self.latest.max(now) + self.window();
     }
 
-    pub(super) fn earned(&mut self, lane: Lane, at: Timestamp) {
-        self.note(lane, at, What::Earned);
+    pub(super) fn earned(&mut self, lane: LaneIndex, at: Timestamp) {
+        self.note(lane, at, CallKind::Earned);
     }
 
-    /// A call whose lease was given at `at`. `ahead` are the lane's first attempts that are leased and
-    /// not yet called: a lease is paid for as a whole, whatever of it goes first.
+    /// A call whose lease was given at `at`. `ahead` counts the lane's first attempts that are leased and
+    /// not yet called: the budget is charged for a whole lease at once.
     pub(super) fn called(
         &mut self,
-        lane: Lane,
+        lane: LaneIndex,
         retry: bool,
         at: Timestamp,
         ahead: impl FnOnce() -> usize,
-    ) -> Judged {
-        self.note(lane, at, if retry { What::Retry } else { What::First });
+    ) -> CheckResult {
+        self.note(lane, at, if retry { CallKind::Retry } else { CallKind::First });
         if !retry || at < self.blind_until {
             return Ok(());
         }
-        // The real window forgets in steps: it is at most one step shorter than its name says.
+        // The real window forgets in steps: it may be one step shorter than configured.
         let (window, step) = (self.window(), self.window() / STEPS);
         let Some(seen) = self.lanes.get(&lane) else { return Ok(()) };
         let count = |what, within: Duration| {
             seen.iter().filter(|(then, w)| *w == what && at.since(*then) <= within).count() as f64
         };
-        let retries = count(What::Retry, window.saturating_sub(step));
+        let retries = count(CallKind::Retry, window.saturating_sub(step));
         let floor = self.policy.floor_per_s * window.as_secs_f64();
-        let firsts = count(What::First, window + step);
-        let earned = count(What::Earned, window + step);
+        let firsts = count(CallKind::First, window + step);
+        let earned = count(CallKind::Earned, window + step);
         let mut allowed = floor + self.policy.share * firsts + earned;
         if retries > allowed {
             allowed += self.policy.share * ahead() as f64;
         }
-        promise(retries <= allowed.max(1.0) + 1e-9, "no retry beyond the budget", || {
+        check(retries <= allowed.max(1.0) + 1e-9, "no retry beyond the budget", || {
             format!("{retries} retries in {window:?}, {allowed:.1} are allowed")
         })
     }
 
-    fn note(&mut self, lane: Lane, at: Timestamp, what: What) {
+    fn note(&mut self, lane: LaneIndex, at: Timestamp, what: CallKind) {
         self.latest = self.latest.max(at);
         let window = self.window() * 2;
         let seen = self.lanes.entry(lane).or_default();

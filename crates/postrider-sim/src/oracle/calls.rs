@@ -1,136 +1,136 @@
-//! What is handed to a channel, and what comes of it.
+//! Checks each call of a channel and its result.
 
 use postrider_core::{Attempt, Outcome, Report, Scope, Signal, State, Timestamp};
 
-use super::{Held, Judged, Known, Moment, Oracle, promise};
+use super::{CheckResult, DeliveryRecord, EventTime, HeldLease, Oracle, check};
 
 const NO_LATE_SEND: &str = "no send at or after expiry";
 
-/// A call that began: where, and for which delivery.
+/// A call to a simulated provider.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Handed {
+pub(crate) struct SimCall {
     pub provider: usize,
     pub delivery: usize,
-    /// Which of the delivery's calls under its lease it is.
+    /// Its number among the calls under the same lease.
     pub nth: u32,
-    /// The lease that it was made under.
-    asked: Moment,
+    /// When the lease of this call was asked for.
+    asked: EventTime,
     is_retry: bool,
-    /// Of the delivery until then.
+    /// Replays of the delivery before this call.
     replays: u32,
 }
 
 impl Oracle {
-    pub(crate) fn handed_over(
+    pub(crate) fn call_began(
         &mut self,
         attempt: &Attempt,
         now: Timestamp,
-    ) -> (Judged, Option<Handed>) {
+    ) -> (CheckResult, Option<SimCall>) {
         let Some(delivery) = self.find(attempt.delivery) else {
             let unknown = || "an unknown delivery".into();
-            return (promise(false, "only what was accepted is sent", unknown), None);
+            return (check(false, "only what was accepted is sent", unknown), None);
         };
-        let known = &mut self.deliveries[delivery];
-        let Some(held) = known.held.as_mut() else {
-            let no_lease = || format!("called while {}, held by nobody", known.state);
-            let invariant = match known.state {
+        let record = &mut self.deliveries[delivery];
+        let Some(held) = record.held.as_mut() else {
+            let no_lease = || format!("called while {}, without a lease", record.state);
+            let invariant = match record.state {
                 State::Sent => "no second send after a recorded acceptance",
                 _ => "nothing is sent without a lease",
             };
-            return (promise(false, invariant, no_lease), None);
+            return (check(false, invariant, no_lease), None);
         };
         held.calls += 1;
-        let (held, provider, replays) = (*held, known.provider, known.replays);
-        let Held { calls: nth, asked, is_retry, since, .. } = held;
-        let handed = Handed { provider, delivery, nth, asked, is_retry, replays };
+        let (held, provider, replays) = (*held, record.provider, record.replays);
+        let HeldLease { calls: nth, asked, is_retry, since, .. } = held;
+        let call = SimCall { provider, delivery, nth, asked, is_retry, replays };
         self.in_flight += 1;
         self.gates[provider].in_flight += 1;
-        let judged = self.judge_call(attempt, handed, since, now);
-        (judged, Some(handed))
+        let result = self.check_call(attempt, call, since, now);
+        (result, Some(call))
     }
 
-    fn judge_call(
+    fn check_call(
         &mut self,
         attempt: &Attempt,
-        call: Handed,
+        call: SimCall,
         leased: Timestamp,
         now: Timestamp,
-    ) -> Judged {
+    ) -> CheckResult {
         let late = attempt.expires_at.max(self.deliveries[call.delivery].expires);
-        promise(now < late && attempt.now < attempt.expires_at, NO_LATE_SEND, || {
+        check(now < late && attempt.now < attempt.expires_at, NO_LATE_SEND, || {
             format!("it expired at {late}, it is handed over at {now}")
         })?;
-        self.judge_room(call)?;
-        // What goes again at once does so under the permission of its first call.
+        self.check_concurrency(call)?;
+        // An immediate replay uses the permission of the first call.
         if call.nth > 1 {
             return Ok(());
         }
-        let known = &self.deliveries[call.delivery];
-        let (tenant, class) = (known.tenant, known.class);
+        let record = &self.deliveries[call.delivery];
+        let (tenant, class) = (record.tenant, record.class);
         let once = self.classes[class].sends_at_most_once();
-        promise(!(once && known.in_doubt), "what must not be sent twice is sent once", || {
+        check(!(once && record.in_doubt), "a class that forbids repeats sends once", || {
             format!("delivery {} may have arrived before", call.delivery)
         })?;
-        let gone = self.gone.get(&(tenant, call.provider, known.address));
-        promise(
+        let gone = self.gone.get(&(tenant, call.provider, record.address));
+        check(
             gone.is_none_or(|since| *since > call.asked.seq),
-            "nothing is sent to who is gone",
+            "nothing is sent to a gone address",
             || format!("delivery {}", call.delivery),
         )?;
         self.gates[call.provider].passed(tenant, class, call.asked)?;
-        self.pace.counted(tenant, call.provider, call.asked.at)?;
-        self.fairness.called(known, call.asked.at)?;
+        self.rates.counted(tenant, call.provider, call.asked.at)?;
+        self.fairness.called(record, call.asked.at)?;
         let lane = (tenant, call.provider, class);
-        let ahead = || self.deliveries.iter().filter(|known| is_ahead(known, lane)).count();
-        self.budgets.called(lane, call.is_retry, leased, ahead)
+        let ahead = || self.deliveries.iter().filter(|record| is_ahead(record, lane)).count();
+        self.budget.called(lane, call.is_retry, leased, ahead)
     }
 
-    fn judge_room(&self, call: Handed) -> Judged {
-        let (now, most) = (self.gates[call.provider].in_flight, self.pace.at_once(call.provider));
-        promise(now <= most, "no more calls at once than allowed", || {
+    fn check_concurrency(&self, call: SimCall) -> CheckResult {
+        let (now, most) = (self.gates[call.provider].in_flight, self.rates.at_once(call.provider));
+        check(now <= most, "no more calls at once than allowed", || {
             format!("{now} to provider {}, {most} are allowed", call.provider)
         })?;
         let most = self.limits.concurrency.max(1) + self.limits.settle_batch;
-        promise(self.in_flight <= most, "no more calls at once than allowed", || {
+        check(self.in_flight <= most, "no more calls at once than allowed", || {
             format!("{} in all, {most} are allowed", self.in_flight)
         })
     }
 
-    /// The request left: from here on the provider may have it.
-    pub(crate) fn reached(&mut self, call: Handed) {
+    /// The request left: from now on the provider may have it.
+    pub(crate) fn reached(&mut self, call: SimCall) {
         self.deliveries[call.delivery].reached += 1;
     }
 
-    pub(crate) fn taken(&mut self, call: Handed) {
+    pub(crate) fn taken(&mut self, call: SimCall) {
         self.deliveries[call.delivery].taken += 1;
     }
 
-    /// The channel reports an end of its call.
-    pub(crate) fn answered(&mut self, call: Handed, report: &Report, now: Timestamp) {
-        let moment = self.moment(now);
-        let known = &mut self.deliveries[call.delivery];
-        known.in_doubt |= report.outcome == Outcome::Ambiguous && known.replays == call.replays;
-        if let Some(held) = known.held.as_mut().filter(|held| held.asked == call.asked) {
+    /// The channel reports the result of a call.
+    pub(crate) fn answered(&mut self, call: SimCall, report: &Report, now: Timestamp) {
+        let event_time = self.next_event(now);
+        let record = &mut self.deliveries[call.delivery];
+        record.in_doubt |= report.outcome == Outcome::Ambiguous && record.replays == call.replays;
+        if let Some(held) = record.held.as_mut().filter(|held| held.asked == call.asked) {
             held.accepted |= report.outcome == Outcome::Accepted;
         }
-        let lane = (known.tenant, known.provider, known.class);
+        let lane = (record.tenant, record.provider, record.class);
         let signal = Signal::of(&report.outcome, report.status);
         self.gates[call.provider].learned(call.asked, signal);
         if let Outcome::RetryAfter { after, scope } = report.outcome
             && scope != Scope::Target
         {
-            self.gates[call.provider].asked_for_rest(lane.0, scope, after, moment);
+            self.gates[call.provider].retry_after_received(lane.0, scope, after, event_time);
         }
         if call.is_retry && signal == Signal::Well {
-            self.budgets.earned(lane, now);
+            self.budget.earned(lane, now);
         }
     }
 
-    /// A call is over, by an answer or because whoever made it is gone.
-    pub(crate) fn call_ended(&mut self, call: Handed, answered: bool) {
-        let known = &mut self.deliveries[call.delivery];
-        // What was replayed since was so in full knowledge of the doubt.
-        known.in_doubt |= !answered && known.replays == call.replays;
+    /// A call ended, with an answer or because its task was dropped.
+    pub(crate) fn call_ended(&mut self, call: SimCall, answered: bool) {
+        let record = &mut self.deliveries[call.delivery];
+        // A replay since then accepted the doubt.
+        record.in_doubt |= !answered && record.replays == call.replays;
         self.in_flight = self.in_flight.saturating_sub(1);
         let gates = &mut self.gates[call.provider];
         gates.in_flight = gates.in_flight.saturating_sub(1);
@@ -138,8 +138,8 @@ impl Oracle {
     }
 }
 
-/// A first attempt of that lane that is leased and not yet called.
-fn is_ahead(known: &Known, lane: (usize, usize, usize)) -> bool {
-    (known.tenant, known.provider, known.class) == lane
-        && known.held.is_some_and(|held| !held.is_retry && held.calls == 0)
+/// A first attempt of the lane that is leased and not yet called.
+fn is_ahead(record: &DeliveryRecord, lane: (usize, usize, usize)) -> bool {
+    (record.tenant, record.provider, record.class) == lane
+        && record.held.is_some_and(|held| !held.is_retry && held.calls == 0)
 }

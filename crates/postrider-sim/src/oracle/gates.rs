@@ -1,5 +1,5 @@
-//! What a provider's gates must keep back: wishes to be left alone, breakers, refused credentials, an
-//! operator's word. Learns of them from the answers and from what the lanes tell, not by asking them.
+//! Checks the gates of each provider: `Retry-After`, breakers, refused credentials, orders of operators.
+//! Learns their state from answers and lane events; never asks the lanes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,139 +9,141 @@ use postrider_core::policy::classify::longest_retry_after;
 use postrider_core::{Scope, Signal, Timestamp};
 use postrider_dispatch::LaneEvent;
 
-use super::{Judged, Moment, Oracle, promise};
+use super::{CheckResult, EventTime, Oracle, check};
 
-/// Nothing that asks later may pass before its time.
+/// Calls that ask after `since` must wait until `until`.
 #[derive(Debug, Clone, Copy)]
-struct Bar {
+struct GateClosure {
     since: u64,
     until: Timestamp,
 }
 
-impl Bar {
-    fn holds(self, asked: Moment) -> bool {
+impl GateClosure {
+    fn holds(self, asked: EventTime) -> bool {
         asked.seq > self.since && asked.at < self.until
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Opened {
-    bar: Bar,
-    /// Calls under way that were let through since.
+struct OpenBreaker {
+    closure: GateClosure,
+    /// Running calls that passed since then.
     probes: usize,
-    /// One of them went well, or at least not badly.
+    /// At least one of them did not fail.
     eased: bool,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct OriginGates {
+pub(crate) struct ExpectedGates {
     pub(super) in_flight: usize,
-    rest: Option<Bar>,
-    opened: Option<Opened>,
+    rest: Option<GateClosure>,
+    opened: Option<OpenBreaker>,
     forced: Option<(u64, BreakerOverride)>,
-    tenants: BTreeMap<usize, TenantGates>,
-    /// Lanes (tenant, class) that are paused, and since when.
+    tenants: BTreeMap<usize, ExpectedTenantGates>,
+    /// Paused lanes (tenant, class), and since when.
     paused: BTreeMap<(usize, usize), u64>,
 }
 
 #[derive(Debug, Default)]
-struct TenantGates {
-    rest: Option<Bar>,
-    refused: Option<Bar>,
+struct ExpectedTenantGates {
+    rest: Option<GateClosure>,
+    refused: Option<GateClosure>,
 }
 
-impl OriginGates {
-    /// Judges a call whose gates were asked at that moment.
-    pub(super) fn passed(&mut self, tenant: usize, class: usize, asked: Moment) -> Judged {
+impl ExpectedGates {
+    /// Checks a call whose gates were asked at that time.
+    pub(super) fn passed(&mut self, tenant: usize, class: usize, asked: EventTime) -> CheckResult {
         let paused = self.paused.get(&(tenant, class)).is_some_and(|since| asked.seq > *since);
-        promise(!paused, "nothing is sent from a paused lane", || format!("tenant {tenant}"))?;
+        check(!paused, "nothing is sent from a paused lane", || format!("tenant {tenant}"))?;
         let shut =
             self.forced.is_some_and(|(since, f)| f == BreakerOverride::Open && asked.seq > since);
-        promise(!shut, "no call through a breaker that was forced open", String::new)?;
+        check(!shut, "no call through a breaker that was forced open", String::new)?;
         let own = self.tenants.get(&tenant);
         let rest =
             self.rest.into_iter().chain(own.and_then(|own| own.rest)).find(|b| b.holds(asked));
-        promise(rest.is_none(), "Retry-After holds for its whole scope", || {
-            let until = rest.map(|bar| bar.until).unwrap_or_default();
-            format!("to be left alone until {until}, called at {} for tenant {tenant}", asked.at)
+        check(rest.is_none(), "Retry-After holds for its whole scope", || {
+            let until = rest.map(|closure| closure.until).unwrap_or_default();
+            format!("Retry-After until {until}, called at {} for tenant {tenant}", asked.at)
         })?;
-        let refused = own.and_then(|own| own.refused).filter(|bar| bar.holds(asked));
-        promise(refused.is_none(), "no call with a refused credential before its time", || {
+        let refused = own.and_then(|own| own.refused).filter(|closure| closure.holds(asked));
+        check(refused.is_none(), "no call with a refused credential before its time", || {
             format!("tenant {tenant} at {}", asked.at)
         })?;
         if let Some(own) = self.tenants.get_mut(&tenant) {
-            own.refused = own.refused.filter(|bar| asked.seq < bar.since);
+            own.refused = own.refused.filter(|closure| asked.seq < closure.since);
         }
         self.probe(asked)
     }
 
-    fn probe(&mut self, asked: Moment) -> Judged {
+    fn probe(&mut self, asked: EventTime) -> CheckResult {
         let overruled = self.forced.is_some_and(|(_, forced)| forced == BreakerOverride::Closed);
-        let Some(opened) = self.opened.as_mut().filter(|o| asked.seq > o.bar.since && !overruled)
+        let Some(opened) =
+            self.opened.as_mut().filter(|o| asked.seq > o.closure.since && !overruled)
         else {
             return Ok(());
         };
-        promise(!opened.bar.holds(asked), "no call through an open breaker", || {
-            format!("open until {}, called at {}", opened.bar.until, asked.at)
+        check(!opened.closure.holds(asked), "no call through an open breaker", || {
+            format!("open until {}, called at {}", opened.closure.until, asked.at)
         })?;
-        // Once it is being probed, its time is over, whatever becomes of the clock.
-        opened.bar.until = Timestamp::default();
+        // Once a probe passed, the time is over, even if the clock jumps.
+        opened.closure.until = Timestamp::default();
         opened.probes += 1;
-        promise(opened.eased || opened.probes <= 1, "one probe at a time", || {
+        check(opened.eased || opened.probes <= 1, "one probe at a time", || {
             format!("{} calls at once to a provider that has not answered yet", opened.probes)
         })
     }
 
-    pub(super) fn learned(&mut self, asked: Moment, signal: Signal) {
-        if let Some(opened) = self.opened.as_mut().filter(|o| asked.seq > o.bar.since) {
+    pub(super) fn learned(&mut self, asked: EventTime, signal: Signal) {
+        if let Some(opened) = self.opened.as_mut().filter(|o| asked.seq > o.closure.since) {
             opened.eased |= !signal.is_failure();
         }
     }
 
-    pub(super) fn call_ended(&mut self, asked: Moment) {
-        if let Some(opened) = self.opened.as_mut().filter(|o| asked.seq > o.bar.since) {
+    pub(super) fn call_ended(&mut self, asked: EventTime) {
+        if let Some(opened) = self.opened.as_mut().filter(|o| asked.seq > o.closure.since) {
             opened.probes = opened.probes.saturating_sub(1);
         }
     }
 
-    pub(super) fn asked_for_rest(
+    pub(super) fn retry_after_received(
         &mut self,
         tenant: usize,
         scope: Scope,
         after: Duration,
-        at: Moment,
+        at: EventTime,
     ) {
         let until = at.at + after.min(longest_retry_after(scope));
         let rest = match scope {
             Scope::Host => &mut self.rest,
             _ => &mut self.tenants.entry(tenant).or_default().rest,
         };
-        // The longest wish stands; one that has passed by the clock of then is of no interest.
-        if rest.is_none_or(|bar| bar.until < until) {
-            *rest = Some(Bar { since: at.seq, until });
+        // The longest wait holds.
+        if rest.is_none_or(|closure| closure.until < until) {
+            *rest = Some(GateClosure { since: at.seq, until });
         }
     }
 }
 
 impl Oracle {
-    /// What a lane told about its provider or credential.
-    pub(crate) fn lane_told(
+    /// A lane reported an event of its provider or credential.
+    pub(crate) fn lane_reported(
         &mut self,
         tenant: usize,
         provider: usize,
         event: LaneEvent,
         now: Timestamp,
     ) {
-        let moment = self.moment(now);
+        let event_time = self.next_event(now);
         let gates = &mut self.gates[provider];
-        let bar = |until| Bar { since: moment.seq, until };
+        let closure = |until| GateClosure { since: event_time.seq, until };
         match event {
             LaneEvent::BreakerOpened { until } | LaneEvent::RetryStorm { until } => {
-                gates.opened = Some(Opened { bar: bar(until), probes: 0, eased: false });
+                gates.opened =
+                    Some(OpenBreaker { closure: closure(until), probes: 0, eased: false });
             }
             LaneEvent::BreakerClosed => gates.opened = None,
             LaneEvent::CredentialRefused { until } | LaneEvent::MassGone { until } => {
-                gates.tenants.entry(tenant).or_default().refused = Some(bar(until));
+                gates.tenants.entry(tenant).or_default().refused = Some(closure(until));
             }
             LaneEvent::CredentialAccepted => {
                 gates.tenants.entry(tenant).or_default().refused = None;
@@ -156,12 +158,12 @@ impl Oracle {
         forced: Option<BreakerOverride>,
         now: Timestamp,
     ) {
-        let moment = self.moment(now);
+        let event_time = self.next_event(now);
         let gates = &mut self.gates[provider];
         if gates.forced.is_some_and(|(_, was)| was == BreakerOverride::Closed) {
             gates.opened = None;
         }
-        gates.forced = forced.map(|forced| (moment.seq, forced));
+        gates.forced = forced.map(|forced| (event_time.seq, forced));
         if forced == Some(BreakerOverride::Closed) {
             gates.rest = None;
             gates.tenants.values_mut().for_each(|own| own.rest = None);
@@ -175,8 +177,8 @@ impl Oracle {
     }
 
     pub(crate) fn paused(&mut self, tenant: usize, provider: usize, class: usize, now: Timestamp) {
-        let moment = self.moment(now);
-        self.gates[provider].paused.insert((tenant, class), moment.seq);
+        let event_time = self.next_event(now);
+        self.gates[provider].paused.insert((tenant, class), event_time.seq);
     }
 
     pub(crate) fn resumed(&mut self, tenant: usize) {

@@ -1,4 +1,4 @@
-//! Leases and settlements, as the store answered them.
+//! Checks leases and settlements as the store answered them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use postrider_core::policy::decide::CRASHES_MAX;
 use postrider_core::ports::store::{Leased, Settled, Settlement};
 use postrider_core::{DeadReason, DeliveryId, State, Timestamp};
 
-use super::{Held, Judged, Known, Moment, Oracle, promise};
+use super::{CheckResult, DeliveryRecord, EventTime, HeldLease, Oracle, check};
 
 const NO_SECOND_SEND: &str = "no second send after a recorded acceptance";
 const ONE_HOLDER: &str = "a delivery has one holder at a time";
@@ -15,7 +15,7 @@ const NOTHING_FORGOTTEN: &str = "the store forgets no attempt";
 const FENCED: &str = "a settlement with an old token is refused";
 const NO_BURNED_ATTEMPT: &str = "no attempt is burned by waiting";
 const WITHIN_POLICY: &str = "no more attempts than the policy allows";
-const TRUE_TO_ANSWER: &str = "what is written is what the provider answered";
+const TRUE_TO_ANSWER: &str = "a settlement agrees with the answer of the provider";
 const MONOTONE: &str = "a final state stays";
 
 impl Oracle {
@@ -23,9 +23,9 @@ impl Oracle {
         &mut self,
         leased: &[Leased],
         lasts: Duration,
-        asked: Moment,
+        asked: EventTime,
         now: Timestamp,
-    ) -> Judged {
+    ) -> CheckResult {
         leased.iter().try_for_each(|one| self.leased_one(one, lasts, asked, now))
     }
 
@@ -33,38 +33,40 @@ impl Oracle {
         &mut self,
         leased: &Leased,
         lasts: Duration,
-        asked: Moment,
+        asked: EventTime,
         now: Timestamp,
-    ) -> Judged {
+    ) -> CheckResult {
         let found = self.find(leased.delivery);
-        promise(found.is_some(), "only what was accepted is sent", || {
-            "an unknown delivery".into()
-        })?;
-        let Some(known) = found.and_then(|index| self.deliveries.get_mut(index)) else {
+        check(found.is_some(), "only what was accepted is sent", || "an unknown delivery".into())?;
+        let Some(record) = found.and_then(|index| self.deliveries.get_mut(index)) else {
             return Ok(());
         };
-        let invariant = if known.state == State::Sent { NO_SECOND_SEND } else { MONOTONE };
-        promise(known.state.is_pending(), invariant, || format!("leased while {}", known.state))?;
-        let is_held = known.held.is_some_and(|held| now < held.until);
-        promise(!is_held, ONE_HOLDER, || "leased again before the lease ended".into())?;
-        promise(
-            known.due <= now || known.held.is_some() || leased.expires_at <= now,
+        let invariant = if record.state == State::Sent { NO_SECOND_SEND } else { MONOTONE };
+        check(record.state.is_pending(), invariant, || format!("leased while {}", record.state))?;
+        let is_held = record.held.is_some_and(|held| now < held.until);
+        check(!is_held, ONE_HOLDER, || "leased again before the lease ended".into())?;
+        check(
+            record.due <= now || record.held.is_some() || leased.expires_at <= now,
             "nothing is sent before its time",
-            || format!("due at {}, leased at {now}", known.due),
+            || format!("due at {}, leased at {now}", record.due),
         )?;
-        let (told, book) = ((leased.attempts, leased.tries), (known.attempts, known.tries));
-        promise(told == book, NOTHING_FORGOTTEN, || {
-            format!("(counted, all) attempts are {book:?}, the lease says {told:?}")
+        let (found, expected) = ((leased.attempts, leased.tries), (record.attempts, record.tries));
+        check(found == expected, NOTHING_FORGOTTEN, || {
+            format!("(counted, all) attempts are {expected:?}, the lease says {found:?}")
         })?;
-        promise(leased.expires_at == known.expires, "the deadline never moves", || {
-            format!("it was {}, the lease says {}", known.expires, leased.expires_at)
+        check(leased.expires_at == record.expires, "the deadline never moves", || {
+            format!("it was {}, the lease says {}", record.expires, leased.expires_at)
         })?;
-        promise(leased.crashes <= known.crashes, "only crashes count as crashes", || {
-            format!("{} happened, the lease says {}", known.crashes, leased.crashes)
+        check(leased.crashes <= record.crashes, "only crashes count as crashes", || {
+            format!("{} happened, the lease says {}", record.crashes, leased.crashes)
         })?;
-        promise(!leased.started || known.started, "only what was begun is called so", String::new)?;
-        known.in_doubt |= leased.started || known.held.is_some_and(|held| held.calls > 0);
-        known.held = Some(Held {
+        check(
+            !leased.started || record.started,
+            "only started attempts are reported as started",
+            String::new,
+        )?;
+        record.in_doubt |= leased.started || record.held.is_some_and(|held| held.calls > 0);
+        record.held = Some(HeldLease {
             token: leased.token,
             since: now,
             until: now + lasts,
@@ -77,115 +79,116 @@ impl Oracle {
         Ok(())
     }
 
-    /// Of which the store durably noted that an attempt is about to leave.
-    pub(crate) fn started(&mut self, asked: &[(DeliveryId, u64)], answers: &[bool]) -> Judged {
+    /// The store durably noted that attempts are about to start.
+    pub(crate) fn started(&mut self, asked: &[(DeliveryId, u64)], answers: &[bool]) -> CheckResult {
         for ((delivery, token), answer) in asked.iter().zip(answers) {
             let Some(index) = self.find(*delivery) else { continue };
-            let known = &mut self.deliveries[index];
-            let is_holder = known.held.is_some_and(|held| held.token == *token);
-            promise(is_holder || !answer, FENCED, || {
-                "an attempt may start by an old token".into()
-            })?;
-            known.started |= answer;
+            let record = &mut self.deliveries[index];
+            let is_holder = record.held.is_some_and(|held| held.token == *token);
+            check(is_holder || !answer, FENCED, || "an attempt may start by an old token".into())?;
+            record.started |= answer;
         }
         Ok(())
     }
 
-    /// What the store durably wrote, or refused to.
+    /// The store wrote settlements, or refused them.
     pub(crate) fn settled(
         &mut self,
         asked: &[Settlement],
         answers: &[Settled],
         now: Timestamp,
-    ) -> Judged {
-        promise(asked.len() == answers.len(), "every settlement gets its answer", || {
+    ) -> CheckResult {
+        check(asked.len() == answers.len(), "every settlement gets its answer", || {
             format!("{} settlements, {} answers", asked.len(), answers.len())
         })?;
         asked.iter().zip(answers).try_for_each(|(one, answer)| self.settled_one(one, *answer, now))
     }
 
-    fn settled_one(&mut self, asked: &Settlement, answer: Settled, now: Timestamp) -> Judged {
+    fn settled_one(&mut self, asked: &Settlement, answer: Settled, now: Timestamp) -> CheckResult {
         let Some(index) = self.find(asked.delivery) else { return Ok(()) };
-        let known = &mut self.deliveries[index];
-        let held = known.held.filter(|held| held.token == asked.token);
+        let record = &mut self.deliveries[index];
+        let held = record.held.filter(|held| held.token == asked.token);
         let Some(held) = held else {
-            return promise(answer == Settled::Fenced, FENCED, || {
-                let holder = known.held.map_or("nobody", |_| "somebody else");
+            return check(answer == Settled::Fenced, FENCED, || {
+                let holder = record.held.map_or("nobody", |_| "somebody else");
                 format!("{holder} holds it; {} was written all the same", name(&asked.decision))
             });
         };
-        promise(answer == Settled::Done, "a settlement by the holder is written", || {
+        check(answer == Settled::Done, "a settlement by the holder is written", || {
             format!("{} was refused", name(&asked.decision))
         })?;
-        judge(known, held, asked, self.classes[known.class].retry.retries)?;
-        known.held = None;
-        known.in_doubt |= held.calls as usize > asked.attempts.len();
-        known.tries += asked.attempts.len() as u32;
-        let settled = apply(known, &asked.decision, now);
+        check_settlement(record, held, asked, self.classes[record.class].retry.retries)?;
+        record.held = None;
+        record.in_doubt |= held.calls as usize > asked.attempts.len();
+        record.tries += asked.attempts.len() as u32;
+        let settled = apply(record, &asked.decision, now);
         if !matches!(asked.decision, Decision::Park { .. } | Decision::Release) {
-            known.crashes = 0;
+            record.crashes = 0;
         }
-        (known.cancelled, known.started) = (false, false);
+        (record.cancelled, record.started) = (false, false);
         if asked.decision == Decision::MarkGone {
-            let address = (known.tenant, known.provider, known.address);
-            let since = self.moment(now).seq;
+            let address = (record.tenant, record.provider, record.address);
+            let since = self.next_event(now).seq;
             self.gone.entry(address).or_insert(since);
         }
         settled
     }
 }
 
-/// Whether the holder may write this.
-fn judge(known: &mut Known, held: Held, asked: &Settlement, retries: u32) -> Judged {
+/// Checks that the holder may write this settlement.
+fn check_settlement(
+    record: &mut DeliveryRecord,
+    held: HeldLease,
+    asked: &Settlement,
+    retries: u32,
+) -> CheckResult {
     let made = held.calls as usize + usize::from(held.started);
-    promise(asked.attempts.len() <= made, NO_BURNED_ATTEMPT, || {
+    check(asked.attempts.len() <= made, NO_BURNED_ATTEMPT, || {
         format!("{} attempts are written down, {made} calls were made", asked.attempts.len())
     })?;
-    known.attempts += asked.attempts.iter().filter(|attempt| attempt.counted).count() as u32;
-    promise(known.attempts <= retries.saturating_add(1), WITHIN_POLICY, || {
-        format!("{} attempts count, {retries} retries are allowed", known.attempts)
+    record.attempts += asked.attempts.iter().filter(|attempt| attempt.counted).count() as u32;
+    check(record.attempts <= retries.saturating_add(1), WITHIN_POLICY, || {
+        format!("{} attempts count, {retries} retries are allowed", record.attempts)
     })?;
     let poison = asked.decision == Decision::DeadLetter(DeadReason::Poison);
-    promise(
-        !poison || known.crashes >= CRASHES_MAX,
-        "only what was there at crashes is poison",
-        || format!("it was under way at {} crashes", known.crashes),
+    check(
+        !poison || record.crashes >= CRASHES_MAX,
+        "only deliveries in flight at crashes are poison",
+        || format!("it was in flight at {} crashes", record.crashes),
     )?;
     let says_sent = asked.decision == Decision::Done;
-    promise(says_sent == held.accepted, TRUE_TO_ANSWER, || {
+    check(says_sent == held.accepted, TRUE_TO_ANSWER, || {
         let answer = if held.accepted { "accepted it" } else { "did not accept it" };
-        format!("the provider {answer}; written is {}", name(&asked.decision))
+        format!("the provider {answer}; settled as {}", name(&asked.decision))
     })
 }
 
-fn apply(known: &mut Known, decision: &Decision, now: Timestamp) -> Judged {
-    known.reason = decision.dead_reason().or(known.reason);
+fn apply(record: &mut DeliveryRecord, decision: &Decision, now: Timestamp) -> CheckResult {
+    record.reason = decision.dead_reason().or(record.reason);
     let next = match decision {
         Decision::Retry { after, .. } => {
-            known.due = now + *after;
+            record.due = now + *after;
             State::Retrying
         }
         Decision::Park { after } => {
-            known.due = now + *after;
+            record.due = now + *after;
             State::Parked
         }
-        Decision::Release | Decision::Again { .. } => known.state,
+        Decision::Release | Decision::Again { .. } => record.state,
         Decision::FallBack => {
-            promise(
-                !known.alternatives.is_empty(),
-                "it goes elsewhere where there is one",
-                || "redirected without an alternative".into(),
-            )?;
-            (known.provider, known.address) = known.alternatives.remove(0);
-            known.due = now;
-            known.attempts = 0;
+            check(!record.alternatives.is_empty(), "a redirect needs an alternative", || {
+                "redirected without an alternative".into()
+            })?;
+            (record.provider, record.address) = record.alternatives.remove(0);
+            record.due = now;
+            record.attempts = 0;
             State::Queued
         }
-        ended => ended.final_state().unwrap_or(known.state),
+        ended => ended.final_state().unwrap_or(record.state),
     };
-    let next = if known.cancelled && next.is_pending() { State::Cancelled } else { next };
-    let from = std::mem::replace(&mut known.state, next);
-    promise(from.can_become(next), MONOTONE, || format!("{from} became {next}"))
+    let next = if record.cancelled && next.is_pending() { State::Cancelled } else { next };
+    let from = std::mem::replace(&mut record.state, next);
+    check(from.can_become(next), MONOTONE, || format!("{from} became {next}"))
 }
 
 pub(crate) fn name(decision: &Decision) -> &'static str {

@@ -1,6 +1,5 @@
-//! Judges what it sees of a run. Keeps a book of its own about every delivery, from what the store
-//! durably did, what the dispatcher handed over and what the providers took; a promise that does not
-//! hold by that book is a [`Violation`]. Steers nothing.
+//! Checks the invariants during a run. Keeps its own record of every delivery, from what the store
+//! wrote, the dispatcher called and the providers accepted. Never influences the run.
 
 mod budget;
 mod calls;
@@ -8,7 +7,7 @@ mod ends;
 mod fairness;
 mod gates;
 mod leases;
-mod pace;
+mod rates;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,35 +16,35 @@ use postrider_core::ports::store::{Admission, Alternative, NewMessage};
 use postrider_core::{DeadReason, DeliveryId, MessageId, State, Timestamp};
 use postrider_dispatch::DispatchLimits;
 
-pub(crate) use calls::Handed;
-pub(crate) use fairness::Fairness;
-pub(crate) use gates::OriginGates;
+pub(crate) use calls::SimCall;
+pub(crate) use fairness::FairnessCheck;
+pub(crate) use gates::ExpectedGates;
 pub(crate) use leases::name as decision_name;
 
-use crate::plan::Plan;
-use crate::world::Violation;
+use crate::plan::SimPlan;
+use crate::world::BrokenInvariant;
 
-pub(crate) type Judged = Result<(), Violation>;
+pub(crate) type CheckResult = Result<(), BrokenInvariant>;
 
-/// A violation, unless `holds`.
-pub(crate) fn promise(
+/// An error that names the invariant, unless `holds`.
+pub(crate) fn check(
     holds: bool,
     invariant: &'static str,
     detail: impl FnOnce() -> String,
-) -> Judged {
-    if holds { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
+) -> CheckResult {
+    if holds { Ok(()) } else { Err(BrokenInvariant { invariant, detail: detail() }) }
 }
 
-/// What the book says about one delivery.
+/// The oracle's record of one delivery.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct DeliveryRecord {
     pub id: DeliveryId,
     pub message: MessageId,
     pub tenant: usize,
     pub provider: usize,
     pub class: usize,
     pub address: u64,
-    /// Where it may still go instead: provider and address.
+    /// Fallbacks that are left: provider and address.
     pub alternatives: Vec<(usize, u64)>,
     pub state: State,
     pub reason: Option<DeadReason>,
@@ -53,138 +52,138 @@ pub(crate) struct Known {
     pub tries: u32,
     pub due: Timestamp,
     pub expires: Timestamp,
-    pub held: Option<Held>,
-    /// How often a provider got a request for it, and how often it then had it.
+    pub held: Option<HeldLease>,
+    /// Requests that reached a provider, and those that it accepted.
     pub reached: u32,
     pub taken: u32,
-    /// Once: an answer that never came, a call that was cut off.
+    /// At least one call ended without an answer.
     pub in_doubt: bool,
     pub cancel_asked: bool,
-    /// It was under way when that was asked: nothing of it is tried again.
+    /// It was in flight when cancelled: no further attempt may follow.
     pub cancelled: bool,
-    /// Durably noted that an attempt was about to leave, under a lease whose end is not known.
+    /// The store noted the start of an attempt whose end is unknown.
     pub started: bool,
     pub replays: u32,
-    /// Ends of the process while it was leased, since an attempt of it came to an end.
+    /// Process ends while it was leased, since its last finished attempt.
     pub crashes: u32,
 }
 
-/// A lease, as the store gave it.
+/// A lease from the store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Held {
+pub(crate) struct HeldLease {
     pub token: u64,
     pub since: Timestamp,
     pub until: Timestamp,
-    /// When it was asked for: by then the lane's gates had been asked.
-    pub asked: Moment,
+    /// When it was asked for; the lane's gates were checked before.
+    pub asked: EventTime,
     pub is_retry: bool,
-    /// An attempt under an earlier lease was begun, and its end is not known.
+    /// An attempt under an earlier lease was started, and its end is unknown.
     pub started: bool,
     pub calls: u32,
     pub accepted: bool,
 }
 
-/// A place in the order of events, and the wall clock there.
+/// A position in the order of events, and the wall clock at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment {
+pub(crate) struct EventTime {
     pub seq: u64,
     pub at: Timestamp,
 }
 
-/// What a caller was told about a letter.
+/// The answer that a caller got for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum CallerAnswer {
     Accepted(MessageId),
     Refused(u16),
 }
 
-struct Key {
+struct SeenKey {
     message: MessageId,
     fingerprint: [u8; 16],
     expires: Timestamp,
 }
 
 pub(crate) struct Oracle {
-    pub deliveries: Vec<Known>,
+    pub deliveries: Vec<DeliveryRecord>,
     index: HashMap<DeliveryId, usize>,
     messages: BTreeSet<MessageId>,
-    keys: HashMap<[u8; 16], Key>,
-    pub told: BTreeMap<usize, Told>,
-    /// Addresses that a provider called gone, and since when.
+    keys: HashMap<[u8; 16], SeenKey>,
+    pub caller_answers: BTreeMap<usize, CallerAnswer>,
+    /// Addresses that a provider reported as gone, and since when.
     gone: BTreeMap<(usize, usize, u64), u64>,
-    gates: Vec<OriginGates>,
-    pace: pace::Pace,
-    budgets: budget::Budgets,
-    pub fairness: Fairness,
+    gates: Vec<ExpectedGates>,
+    rates: rates::RateCheck,
+    budget: budget::BudgetCheck,
+    pub fairness: FairnessCheck,
     limits: DispatchLimits,
     classes: Vec<postrider_core::Class>,
     in_flight: usize,
     seq: u64,
-    /// Of the process that runs.
-    pub life: u32,
+    /// Number of process starts.
+    pub process_starts: u32,
 }
 
 impl Oracle {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &SimPlan) -> Self {
         Self {
             deliveries: Vec::new(),
             index: HashMap::new(),
             messages: BTreeSet::new(),
             keys: HashMap::new(),
-            told: BTreeMap::new(),
+            caller_answers: BTreeMap::new(),
             gone: BTreeMap::new(),
-            gates: plan.providers.iter().map(|_| OriginGates::default()).collect(),
-            pace: pace::Pace::new(plan),
-            budgets: budget::Budgets::new(plan.limits.retry_budget),
-            fairness: Fairness::new(plan),
+            gates: plan.providers.iter().map(|_| ExpectedGates::default()).collect(),
+            rates: rates::RateCheck::new(plan),
+            budget: budget::BudgetCheck::new(plan.limits.retry_budget),
+            fairness: FairnessCheck::new(plan),
             limits: plan.limits.clone(),
             classes: plan.classes.clone(),
             in_flight: 0,
             seq: 0,
-            life: 0,
+            process_starts: 0,
         }
     }
 
-    /// The next place in the order of events.
-    pub(crate) fn moment(&mut self, at: Timestamp) -> Moment {
+    /// The next position in the order of events.
+    pub(crate) fn next_event(&mut self, at: Timestamp) -> EventTime {
         self.seq += 1;
-        Moment { seq: self.seq, at }
+        EventTime { seq: self.seq, at }
     }
 
-    /// A process starts: what the last one held or knew without the store is gone.
-    pub(crate) fn new_life(&mut self) {
-        self.life += 1;
-        for known in &mut self.deliveries {
-            if let Some(held) = known.held.take() {
-                known.crashes += 1;
-                known.in_doubt |= held.calls > 0;
+    /// A process starts: leases and memory of the last one are lost.
+    pub(crate) fn process_started(&mut self) {
+        self.process_starts += 1;
+        for record in &mut self.deliveries {
+            if let Some(held) = record.held.take() {
+                record.crashes += 1;
+                record.in_doubt |= held.calls > 0;
             }
         }
         self.in_flight = 0;
-        self.gates.iter_mut().for_each(|gates| *gates = OriginGates::default());
-        self.pace.new_life();
-        self.budgets.new_life();
+        self.gates.iter_mut().for_each(|gates| *gates = ExpectedGates::default());
+        self.rates.process_started();
+        self.budget.process_started();
     }
 
     /// The wall clock was set.
     pub(crate) fn jumped(&mut self, now: Timestamp) {
-        self.budgets.jumped(now);
+        self.budget.jumped(now);
     }
 
-    /// What the store durably took in.
+    /// The store accepted messages durably.
     pub(crate) fn accepted(
         &mut self,
         new: &[NewMessage],
         answers: &[Admission],
         now: Timestamp,
-    ) -> Judged {
-        promise(new.len() == answers.len(), "every message gets its answer", || {
+    ) -> CheckResult {
+        check(new.len() == answers.len(), "every message gets its answer", || {
             format!("{} messages, {} answers", new.len(), answers.len())
         })?;
         new.iter().zip(answers).try_for_each(|(new, answer)| self.admitted(new, answer, now))
     }
 
-    fn admitted(&mut self, new: &NewMessage, answer: &Admission, now: Timestamp) -> Judged {
+    fn admitted(&mut self, new: &NewMessage, answer: &Admission, now: Timestamp) -> CheckResult {
         let key = new.dedup.as_ref();
         let seen = key.and_then(|k| self.keys.get(&k.key)).filter(|seen| seen.expires > now);
         let same =
@@ -196,20 +195,20 @@ impl Oracle {
                 Ok(())
             }
             (Admission::Duplicate { message, .. }, Some((first, true))) => {
-                promise(*message == first, ONE, || {
+                check(*message == first, ONE, || {
                     "a repeat was answered with another message".into()
                 })
             }
             (Admission::Conflict { message }, Some((first, false))) => {
-                promise(*message == first, ONE, || "a conflict with another message".into())
+                check(*message == first, ONE, || "a conflict with another message".into())
             }
-            (answer, same) => promise(false, ONE, || {
+            (answer, same) => check(false, ONE, || {
                 let answer = match answer {
                     Admission::Accepted { .. } => "accepted",
-                    Admission::Duplicate { .. } => "called a repeat",
-                    Admission::Conflict { .. } => "called a conflict",
+                    Admission::Duplicate { .. } => "answered as a repeat",
+                    Admission::Conflict { .. } => "answered as a conflict",
                 };
-                format!("the key was seen before: {same:?} (same content?); it was {answer}")
+                format!("seen before, with the same content: {same:?}; it was {answer}")
             }),
         }
     }
@@ -223,7 +222,7 @@ impl Oracle {
     ) {
         if let Some(key) = &new.dedup {
             let (fingerprint, expires) = (key.fingerprint, now + key.window);
-            self.keys.insert(key.key, Key { message: id, fingerprint, expires });
+            self.keys.insert(key.key, SeenKey { message: id, fingerprint, expires });
         }
         self.messages.insert(id);
         let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
@@ -238,7 +237,7 @@ impl Oracle {
                 (part_of(url, 2) as usize, part_of(url, 4))
             };
             self.index.insert(*delivery, self.deliveries.len());
-            self.deliveries.push(Known {
+            self.deliveries.push(DeliveryRecord {
                 id: *delivery,
                 message: id,
                 tenant: part(3) as usize,
@@ -262,27 +261,30 @@ impl Oracle {
                 replays: 0,
                 crashes: 0,
             });
-            self.deliveries.last().into_iter().for_each(|known| self.fairness.arrived(known));
+            self.deliveries.last().into_iter().for_each(|record| self.fairness.arrived(record));
         }
     }
 
-    /// What a caller was told; an acceptance must be in the book already.
-    pub(crate) fn told(&mut self, letter: usize, told: Told) -> Judged {
-        self.told.insert(letter, told);
-        match told {
-            Told::Accepted(message) => {
-                promise(self.messages.contains(&message), "no 2xx before durability", || {
-                    format!("letter {letter} was called accepted, and is not in the store")
+    /// A caller got its answer; an accepted message must be in the store already.
+    pub(crate) fn caller_answered(&mut self, planned: usize, answer: CallerAnswer) -> CheckResult {
+        self.caller_answers.insert(planned, answer);
+        match answer {
+            CallerAnswer::Accepted(message) => {
+                check(self.messages.contains(&message), "no 2xx before durability", || {
+                    format!("message {planned} was answered as accepted, but is not in the store")
                 })
             }
-            Told::Refused(_) => Ok(()),
+            CallerAnswer::Refused(_) => Ok(()),
         }
     }
 
-    /// Of whom something is to be asked.
-    pub(crate) fn chosen(&self, which: impl Fn(&Known) -> bool) -> Vec<(usize, DeliveryId)> {
+    /// Numbers and ids of the deliveries that match.
+    pub(crate) fn matching(
+        &self,
+        which: impl Fn(&DeliveryRecord) -> bool,
+    ) -> Vec<(usize, DeliveryId)> {
         let all = self.deliveries.iter().enumerate();
-        all.filter(|(_, known)| which(known)).map(|(index, known)| (index, known.id)).collect()
+        all.filter(|(_, record)| which(record)).map(|(index, record)| (index, record.id)).collect()
     }
 
     pub(crate) fn find(&self, id: DeliveryId) -> Option<usize> {

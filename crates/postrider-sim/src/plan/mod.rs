@@ -1,10 +1,10 @@
-//! Everything that a seed decides before anything runs: who sends what when, how providers behave,
-//! what an operator does, what breaks. Pure: a plan is a function of its seed.
+//! Everything that a seed decides before the run: traffic, behaviour of providers, actions of an
+//! operator, faults. Pure: a plan is a function of its seed.
 
-mod acts;
-mod letters;
-mod people;
+mod actions;
+mod messages;
 mod providers;
+mod senders;
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::policy::limiter::Rate;
 use postrider_dispatch::DispatchLimits;
 
-pub(crate) use acts::{Act, Crash, DiskFault, DiskTrouble};
-pub(crate) use letters::Letter;
-pub(crate) use people::Tenant;
-pub(crate) use providers::{Mood, ProviderPlan, Wait};
+pub(crate) use actions::{DiskFault, DiskFaultKind, PlannedCrash, SimAction};
+pub(crate) use messages::PlannedMessage;
+pub(crate) use providers::{ProviderBehaviour, ProviderPlan, RetryAfterForm};
+pub(crate) use senders::PlannedTenant;
 
 use crate::intake::KINDS;
-use crate::rng::Rng;
+use crate::rng::SimRng;
 
-/// What kind of story it is.
+/// The kind of run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Profile {
-    /// A little of everything.
+pub(crate) enum PlanProfile {
+    /// Some of everything.
     Mixed,
-    /// Providers fail for minutes, work piles up.
+    /// Providers fail for minutes, and a backlog grows.
     Outage,
     /// Days: long TTLs, keys that repeat the next day, large jumps of the clock.
     Days,
@@ -35,41 +35,41 @@ pub(crate) enum Profile {
     Contention,
 }
 
-pub(crate) struct Plan {
+pub(crate) struct SimPlan {
     pub seed: u64,
-    pub profile: Profile,
-    /// Faults, traffic and acts happen until then; afterwards all is well.
+    pub profile: PlanProfile,
+    /// Faults, traffic and actions happen until then.
     pub calm_at_ms: i64,
-    pub tenants: Vec<Tenant>,
+    pub tenants: Vec<PlannedTenant>,
     pub classes: Vec<Class>,
     pub providers: Vec<ProviderPlan>,
     pub limits: DispatchLimits,
-    pub letters: Vec<Letter>,
-    /// By time, in milliseconds from the beginning.
-    pub acts: Vec<(i64, Act)>,
+    pub messages: Vec<PlannedMessage>,
+    /// Sorted by time, in milliseconds from the start.
+    pub actions: Vec<(i64, SimAction)>,
     /// Entries of one lane that the embedded store keeps in memory.
     pub lane_window: usize,
-    /// For whatever is drawn while it runs.
-    pub chance: Rng,
+    /// For draws during the run.
+    pub rng: SimRng,
 }
 
-impl Plan {
+impl SimPlan {
     pub(crate) fn draw(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = SimRng::new(seed);
         let profile = match rng.below(24) {
-            0..=13 => Profile::Mixed,
-            14..=18 => Profile::Outage,
-            19..=22 => Profile::Days,
-            _ => Profile::Contention,
+            0..=13 => PlanProfile::Mixed,
+            14..=18 => PlanProfile::Outage,
+            19..=22 => PlanProfile::Days,
+            _ => PlanProfile::Contention,
         };
         let calm_at_ms = match profile {
-            Profile::Mixed => rng.within(20, 900) as i64 * 1000,
-            Profile::Outage => rng.within(300, 1200) as i64 * 1000,
-            Profile::Days => rng.within(86_400, 3 * 86_400) as i64 * 1000,
-            Profile::Contention => rng.within(60, 240) as i64 * 1000,
+            PlanProfile::Mixed => rng.within(20, 900) as i64 * 1000,
+            PlanProfile::Outage => rng.within(300, 1200) as i64 * 1000,
+            PlanProfile::Days => rng.within(86_400, 3 * 86_400) as i64 * 1000,
+            PlanProfile::Contention => rng.within(60, 240) as i64 * 1000,
         };
-        let tenants = people::tenants(profile, &mut rng.fork());
-        let classes = people::classes(profile, &mut rng.fork());
+        let tenants = senders::tenants(profile, &mut rng.fork());
+        let classes = senders::classes(profile, &mut rng.fork());
         let providers = providers::draw(profile, calm_at_ms, &mut rng.fork());
         let mut limits = limits(profile, &mut rng.fork());
         for tenant in &tenants {
@@ -86,19 +86,19 @@ impl Plan {
             classes,
             providers,
             limits,
-            letters: Vec::new(),
-            acts: Vec::new(),
+            messages: Vec::new(),
+            actions: Vec::new(),
             lane_window: if rng.chance(0.3) { rng.within(2, 12) as usize } else { 4_096 },
-            chance: rng.fork(),
+            rng: rng.fork(),
         };
-        letters::draw(&mut plan, &mut rng.fork());
-        acts::draw(&mut plan, &mut rng.fork());
-        plan.acts.sort_by_key(|(at, _)| *at);
+        messages::draw(&mut plan, &mut rng.fork());
+        actions::draw(&mut plan, &mut rng.fork());
+        plan.actions.sort_by_key(|(at, _)| *at);
         plan
     }
 }
 
-fn limits(profile: Profile, rng: &mut Rng) -> DispatchLimits {
+fn limits(profile: PlanProfile, rng: &mut SimRng) -> DispatchLimits {
     let mut limits = DispatchLimits {
         concurrency: rng.within(4, 128) as usize,
         lease: Duration::from_secs(rng.within(30, 90)),
@@ -114,18 +114,18 @@ fn limits(profile: Profile, rng: &mut Rng) -> DispatchLimits {
     };
     for kind in KINDS {
         limits.per_origin.insert(kind, rng.within(1, 64) as usize);
-        if profile != Profile::Contention && rng.chance(0.35) {
+        if profile != PlanProfile::Contention && rng.chance(0.35) {
             limits.rates.insert(kind, rate(rng));
         }
     }
-    if profile == Profile::Contention {
+    if profile == PlanProfile::Contention {
         contention(&mut limits, rng);
     }
     limits
 }
 
-/// The provider's share is what is fought for: by places or by rate.
-fn contention(limits: &mut DispatchLimits, rng: &mut Rng) {
+/// Tenants compete for the provider: by concurrency or by rate.
+fn contention(limits: &mut DispatchLimits, rng: &mut SimRng) {
     limits.concurrency = 256;
     for kind in KINDS {
         limits.per_origin.insert(kind, rng.within(8, 32) as usize);
@@ -136,7 +136,7 @@ fn contention(limits: &mut DispatchLimits, rng: &mut Rng) {
     }
 }
 
-fn rate(rng: &mut Rng) -> Rate {
+fn rate(rng: &mut SimRng) -> Rate {
     Rate {
         per_s: rng.within(2, 50) as f64,
         burst: rng.within(1, 20) as u32,
@@ -144,8 +144,8 @@ fn rate(rng: &mut Rng) -> Rate {
     }
 }
 
-/// Often one that opens after a few calls: simulated traffic is thin.
-fn breaker(rng: &mut Rng) -> BreakerPolicy {
+/// Mostly a breaker that opens after a few calls, because simulated traffic is low.
+fn breaker(rng: &mut SimRng) -> BreakerPolicy {
     if rng.chance(0.3) {
         return BreakerPolicy::default();
     }

@@ -1,5 +1,4 @@
-//! The store's ports over a [`Watched`] store: the queue with all that can go wrong, ledger and
-//! registry as they are.
+//! The store's ports over a [`FaultyStore`]: the queue with faults, ledger and registry without.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,42 +14,42 @@ use postrider_core::{
     TenantId, Timestamp,
 };
 
-use crate::oracle::Moment;
-use crate::watched::{Op, Watched};
+use crate::faulty_store::{FaultyStore, StoreOp};
+use crate::oracle::EventTime;
 
-impl Watched {
-    fn judge(&self, leased: &[Leased], lasts: Duration, asked: Moment) {
+impl FaultyStore {
+    fn check_leased(&self, leased: &[Leased], lasts: Duration, asked: EventTime) {
         self.world.with(|state| {
             let now = state.now();
-            let judged = state.oracle.leased(leased, lasts, asked, now);
+            let result = state.oracle.leased(leased, lasts, asked, now);
             for one in leased {
                 let which = state.oracle.find(one.delivery).unwrap_or(usize::MAX);
                 state.note("lease", which, "", one.attempts.into());
             }
-            state.blame(judged);
+            state.report_violation(result);
         });
     }
 }
 
 #[async_trait]
-impl Queue for Watched {
+impl Queue for FaultyStore {
     async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
-        let after = self.enter(Op::Accept).await?;
+        let after = self.enter(StoreOp::Accept).await?;
         let answers = self.ask(self.inner.accept(messages.clone()))?;
         if !after.torn {
             self.world.with(|state| {
                 let now = state.now();
                 let first = state.oracle.deliveries.len();
-                let judged = state.oracle.accepted(&messages, &answers, now);
+                let result = state.oracle.accepted(&messages, &answers, now);
                 state.note("accept", first, "", messages.len() as i64);
-                state.blame(judged);
+                state.report_violation(result);
             });
         }
         self.leave(after, answers).await
     }
 
     async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
-        let after = self.enter(Op::Look).await?;
+        let after = self.enter(StoreOp::Look).await?;
         let answers = self.ask(self.inner.repeats(keys))?;
         self.leave(after, answers).await
     }
@@ -60,7 +59,7 @@ impl Queue for Watched {
     }
 
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
-        let after = self.enter(Op::Look).await?;
+        let after = self.enter(StoreOp::Look).await?;
         let ready = self.ask(self.inner.ready_lanes(limit))?;
         self.leave(after, ready).await
     }
@@ -68,12 +67,12 @@ impl Queue for Watched {
     async fn lease(&self, lane: LaneId, max: usize, lasts: Duration) -> StoreResult<Vec<Leased>> {
         let asked = self.world.with(|state| {
             let now = state.now();
-            state.oracle.moment(now)
+            state.oracle.next_event(now)
         });
-        let after = self.enter(Op::Lease).await?;
+        let after = self.enter(StoreOp::Lease).await?;
         let leased = self.ask(self.inner.lease(lane, max, lasts))?;
-        self.home.settle_down();
-        self.judge(&leased, lasts, asked);
+        self.storage.wait_until_idle();
+        self.check_leased(&leased, lasts, asked);
         self.leave(after, leased).await
     }
 
@@ -84,13 +83,13 @@ impl Queue for Watched {
     ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>> {
         let asked = self.world.with(|state| {
             let now = state.now();
-            state.oracle.moment(now)
+            state.oracle.next_event(now)
         });
-        let after = self.enter(Op::Lease).await?;
+        let after = self.enter(StoreOp::Lease).await?;
         let expired = self.ask(self.inner.lease_expired(max, lasts))?;
-        self.home.settle_down();
+        self.storage.wait_until_idle();
         let leased: Vec<_> = expired.iter().map(|(_, leased)| leased.clone()).collect();
-        self.judge(&leased, lasts, asked);
+        self.check_leased(&leased, lasts, asked);
         self.leave(after, expired).await
     }
 
@@ -99,31 +98,31 @@ impl Queue for Watched {
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
-        let after = self.enter(Op::Settle).await?;
+        let after = self.enter(StoreOp::Settle).await?;
         let answers = self.ask(self.inner.settle(settlements.clone()))?;
         if !after.torn {
             self.world.with(|state| {
                 let now = state.now();
-                let judged = state.oracle.settled(&settlements, &answers, now);
+                let result = state.oracle.settled(&settlements, &answers, now);
                 for (one, answer) in settlements.iter().zip(&answers) {
                     let which = state.oracle.find(one.delivery).unwrap_or(usize::MAX);
                     let how = crate::oracle::decision_name(&one.decision);
                     let what = if *answer == Settled::Done { "settle" } else { "fenced" };
                     state.note(what, which, how, one.attempts.len() as i64);
                 }
-                state.blame(judged);
+                state.report_violation(result);
             });
         }
         self.leave(after, answers).await
     }
 
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
-        let after = self.enter(Op::Settle).await?;
+        let after = self.enter(StoreOp::Settle).await?;
         let answers = self.ask(self.inner.start(attempts.clone()))?;
         if !after.torn {
             self.world.with(|state| {
-                let judged = state.oracle.started(&attempts, &answers);
-                state.blame(judged);
+                let result = state.oracle.started(&attempts, &answers);
+                state.report_violation(result);
             });
         }
         self.leave(after, answers).await
@@ -141,12 +140,12 @@ impl Queue for Watched {
         if self.world.is_dead() {
             return std::future::pending().await;
         }
-        self.bells.wait(self.inner.wait_for_work(at_most)).await;
+        self.waiters.wait(self.inner.wait_for_work(at_most)).await;
     }
 }
 
 #[async_trait]
-impl Ledger for Watched {
+impl Ledger for FaultyStore {
     async fn message(
         &self,
         tenant: Option<&TenantId>,
@@ -221,7 +220,7 @@ impl Ledger for Watched {
 }
 
 #[async_trait]
-impl Registry for Watched {
+impl Registry for FaultyStore {
     async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
         self.ask(self.inner.put_address(new))
     }

@@ -1,5 +1,5 @@
-//! Many seeds on many cores: one thread and one runtime each, each seed twice. Stops at the first seed
-//! that breaks a promise or that does not repeat itself.
+//! Runs many seeds on all cores, each seed twice. Stops at the first seed that breaks an invariant or
+//! does not repeat itself.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,59 +7,59 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::home::StoreKind;
-use crate::run::{Failure, Run, run};
+use crate::run::{SimFailure, SimRun, run};
+use crate::storage::StoreKind;
 
-/// What is to be run.
+/// Which seeds to run, and how.
 #[derive(Debug, Clone)]
-pub struct Fleet {
+pub struct SeedRunner {
     pub from: u64,
     pub seeds: u64,
     pub stores: Vec<StoreKind>,
-    /// Of the embedded store, every so many-th seed only; 1 for each.
+    /// Over the embedded store, run only every N-th seed.
     pub embedded_every: u64,
-    /// Each seed a second time, which must leave the same trace.
+    /// Run each seed a second time; its trace must be the same.
     pub twice: bool,
     pub progress: bool,
-    /// At a time; as many as there are cores if it is not said.
+    /// Number of threads; the number of cores by default.
     pub threads: Option<NonZeroUsize>,
 }
 
-/// What it came to.
+/// Totals of all runs.
 #[derive(Debug, Default, Clone)]
-pub struct Summary {
+pub struct SeedSummary {
     pub runs: u64,
     pub deliveries: u64,
     pub calls: u64,
-    pub lives: u64,
+    pub starts: u64,
     pub events: u64,
     pub virtual_ms: u64,
     pub took: Duration,
     /// The lowest seed that failed.
-    pub failed: Option<Run>,
+    pub failed: Option<SimRun>,
 }
 
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
-impl Fleet {
-    pub fn run(&self) -> Summary {
+impl SeedRunner {
+    pub fn run(&self) -> SeedSummary {
         let began = Instant::now();
         let (next, failed) = (AtomicU64::new(self.from), AtomicBool::new(false));
-        let summary = Mutex::new(Summary::default());
+        let summary = Mutex::new(SeedSummary::default());
         let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let threads = self.threads.unwrap_or_else(cores).get();
         thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| self.work(&next, &failed, &summary));
             }
-            self.tell(&next, &summary, began);
+            self.print_progress(&next, &summary, began);
         });
         let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
         summary.took = began.elapsed();
         summary
     }
 
-    fn work(&self, next: &AtomicU64, failed: &AtomicBool, summary: &Mutex<Summary>) {
+    fn work(&self, next: &AtomicU64, failed: &AtomicBool, summary: &Mutex<SeedSummary>) {
         while !failed.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= self.from + self.seeds {
@@ -84,14 +84,14 @@ impl Fleet {
         }
     }
 
-    fn once_or_twice(&self, seed: u64, store: StoreKind) -> Run {
+    fn once_or_twice(&self, seed: u64, store: StoreKind) -> SimRun {
         let mut first = run(seed, store, false);
         if !self.twice || first.failure.is_some() {
             return first;
         }
         let second = run(seed, store, false);
         if second.hash != first.hash {
-            first.failure = second.failure.or(Some(Failure {
+            first.failure = second.failure.or(Some(SimFailure {
                 invariant: "a seed repeats itself".into(),
                 detail: format!(
                     "{:016x} after {} events, then {:016x} after {}",
@@ -103,12 +103,12 @@ impl Fleet {
         first
     }
 
-    /// A line now and then, until all are done.
-    fn tell(&self, next: &AtomicU64, summary: &Mutex<Summary>, began: Instant) {
+    /// Prints a line every few seconds until all seeds are done.
+    fn print_progress(&self, next: &AtomicU64, summary: &Mutex<SeedSummary>, began: Instant) {
         if !self.progress {
             return;
         }
-        let mut told = Instant::now();
+        let mut printed_at = Instant::now();
         let end = self.from + self.seeds;
         while next.load(Ordering::Relaxed) < end {
             thread::sleep(Duration::from_millis(100));
@@ -116,8 +116,8 @@ impl Fleet {
             if summary.failed.is_some() {
                 return;
             }
-            if told.elapsed() >= TELL_EVERY {
-                told = Instant::now();
+            if printed_at.elapsed() >= PROGRESS_EVERY {
+                printed_at = Instant::now();
                 let done = next.load(Ordering::Relaxed).min(end) - self.from;
                 let rate = done as f64 / began.elapsed().as_secs_f64();
                 eprintln!("{done} of {} seeds, {rate:.0} per second", self.seeds);
@@ -126,12 +126,12 @@ impl Fleet {
     }
 }
 
-impl Summary {
-    fn count(&mut self, run: &Run) {
+impl SeedSummary {
+    fn count(&mut self, run: &SimRun) {
         self.runs += 1;
         self.deliveries += run.deliveries as u64;
         self.calls += run.calls;
-        self.lives += u64::from(run.lives);
+        self.starts += u64::from(run.starts);
         self.events += run.events;
         self.virtual_ms += run.virtual_ms.max(0) as u64;
     }

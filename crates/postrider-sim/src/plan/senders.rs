@@ -1,4 +1,4 @@
-//! Who sends, and what kinds of messages there are.
+//! Draws the tenants and the classes.
 
 use postrider_core::Class;
 use postrider_core::TenantId;
@@ -7,29 +7,29 @@ use postrider_core::model::message::Priority;
 use postrider_core::policy::backoff::{BackoffKind, Jitter, RetryPolicy};
 use postrider_core::policy::limiter::Rate;
 
-use super::Profile;
-use crate::rng::Rng;
+use super::PlanProfile;
+use crate::rng::SimRng;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Tenant {
+pub(crate) struct PlannedTenant {
     pub name: TenantId,
     pub weight: f64,
     pub rate: Option<Rate>,
-    /// How much of the traffic is this tenant's, compared with the others.
+    /// Share of the traffic, relative to the others.
     pub traffic: u64,
 }
 
-/// One, a few or many; mostly equals, sometimes one that is a hundred times the others.
-pub(super) fn tenants(profile: Profile, rng: &mut Rng) -> Vec<Tenant> {
+/// One, a few or many tenants; sometimes one of them sends a hundred times as much.
+pub(super) fn tenants(profile: PlanProfile, rng: &mut SimRng) -> Vec<PlannedTenant> {
     let count = match profile {
-        Profile::Contention => rng.within(2, 5),
+        PlanProfile::Contention => rng.within(2, 5),
         _ => rng.magnitude(200),
     };
     let huge = rng.chance(0.5).then(|| rng.below(count));
-    let tenant = |n: u64| Tenant {
+    let tenant = |n: u64| PlannedTenant {
         name: TenantId::new(&format!("t{n}")),
         weight: *rng.pick(&[1.0, 1.0, 1.0, 2.0, 5.0]),
-        rate: (profile != Profile::Contention && rng.chance(0.05)).then(|| Rate {
+        rate: (profile != PlanProfile::Contention && rng.chance(0.05)).then(|| Rate {
             per_s: rng.within(1, 20) as f64,
             burst: rng.within(1, 10) as u32,
             ramp_s: 0,
@@ -39,10 +39,10 @@ pub(super) fn tenants(profile: Profile, rng: &mut Rng) -> Vec<Tenant> {
     (0..count).map(tenant).collect()
 }
 
-/// From "now or never" to days, each with a policy of its own.
-pub(super) fn classes(profile: Profile, rng: &mut Rng) -> Vec<Class> {
-    if profile == Profile::Contention {
-        return contenders();
+/// Classes with TTLs from 0 to days, each with its own policy.
+pub(super) fn classes(profile: PlanProfile, rng: &mut SimRng) -> Vec<Class> {
+    if profile == PlanProfile::Contention {
+        return contention_classes();
     }
     let count = rng.within(1, 5);
     let class = |n: u64| Class {
@@ -69,8 +69,8 @@ pub(super) fn classes(profile: Profile, rng: &mut Rng) -> Vec<Class> {
     (0..count).map(class).collect()
 }
 
-/// Backlogs in the default class, urgent work beside them.
-fn contenders() -> Vec<Class> {
+/// The default class for backlogs, and an urgent one.
+fn contention_classes() -> Vec<Class> {
     let class = |name: &str, priority| Class {
         name: name.into(),
         priority,
@@ -80,7 +80,7 @@ fn contenders() -> Vec<Class> {
     vec![class("transactional", Priority::Normal), class("urgent", Priority::High)]
 }
 
-fn retry(rng: &mut Rng) -> RetryPolicy {
+fn retry(rng: &mut SimRng) -> RetryPolicy {
     let base_ms = rng.within(200, 5_000);
     RetryPolicy {
         retries: *rng.pick(&[0, 1, 3, 5, 12]),

@@ -1,5 +1,5 @@
-//! One life of the process: the real intake, lanes and dispatcher on a runtime of their own, until the
-//! driver says that it is over. What was running then is dropped where it stands.
+//! One run of the simulated process: the real intake, lanes and dispatcher on their own runtime, until
+//! the driver ends it. Tasks that still run are dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,56 +12,60 @@ use postrider_dispatch::{
 };
 use tokio::runtime::Builder;
 
-use crate::driver::{Driver, End};
-use crate::home::Home;
+use crate::blocking::StoreWaiters;
+use crate::driver::{PlanDriver, ProcessEnd};
+use crate::faulty_store::FaultyStore;
 use crate::intake::{KINDS, SimIntake};
-use crate::patience::Bells;
 use crate::provider::SimChannel;
-use crate::watched::Watched;
+use crate::storage::SimStorage;
 use crate::world::World;
 
 /// The parts of a running process that the driver works with.
-pub(crate) struct Process {
+pub(crate) struct SimProcess {
     pub intake: Arc<MessageIntake>,
     pub lanes: Arc<Lanes>,
     pub dispatcher: Dispatcher,
     pub store: Arc<dyn Store>,
 }
 
-/// Lives until the driver ends it.
-pub(crate) fn live(world: &Arc<World>, home: &Arc<Home>, next_act: &mut usize) -> Result<End> {
+/// Runs the process until the driver ends it.
+pub(crate) fn run_process(
+    world: &Arc<World>,
+    storage: &Arc<SimStorage>,
+    next_action: &mut usize,
+) -> Result<ProcessEnd> {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
     let end = runtime.block_on(async {
-        world.clock.begin_life();
-        let end = match start(world, home) {
-            Ok(process) => Driver::new(world, process, next_act).drive().await,
+        world.clock.process_started();
+        let end = match start(world, storage) {
+            Ok(process) => PlanDriver::new(world, process, next_action).drive().await,
             Err(error) => Err(error),
         };
         world.state().dead = true;
-        world.clock.end_life();
+        world.clock.process_ended();
         end
     });
     drop(runtime);
     end
 }
 
-fn start(world: &Arc<World>, home: &Arc<Home>) -> Result<Process> {
-    let inner = home.open().context("the store at the start of a life")?;
-    let store: Arc<dyn Store> = Arc::new(Watched {
+fn start(world: &Arc<World>, storage: &Arc<SimStorage>) -> Result<SimProcess> {
+    let inner = storage.open().context("the store at the start of a process")?;
+    let store: Arc<dyn Store> = Arc::new(FaultyStore {
         inner,
         world: world.clone(),
-        home: home.clone(),
-        bells: Bells::default(),
+        storage: storage.clone(),
+        waiters: StoreWaiters::default(),
     });
     let clock: Arc<dyn Clock> = world.clock.clone();
     let plan = &world.plan;
     let policies = Policies::new(Policy::new(plan.classes.clone(), plan.limits.clone()));
-    let life = {
+    let starts = {
         let mut state = world.state();
         state.dead = false;
-        u64::from(state.oracle.life)
+        u64::from(state.oracle.process_starts)
     };
-    let lanes = Lanes::new(policies.clone(), clock.clone(), plan.seed ^ life);
+    let lanes = Lanes::new(policies.clone(), clock.clone(), plan.seed ^ starts);
     let intakes = KINDS.map(|kind| Arc::new(SimIntake(kind)) as Arc<dyn ChannelIntake>).to_vec();
     let intake = MessageIntake::new(store.clone(), intakes, policies, b"hash key", clock.clone());
     let channel = |kind| Arc::new(SimChannel { kind, world: world.clone() }) as Arc<dyn Channel>;
@@ -70,16 +74,16 @@ fn start(world: &Arc<World>, home: &Arc<Home>) -> Result<Process> {
         channels: KINDS.map(channel).to_vec(),
         lanes: lanes.clone(),
         clock,
-        observer: Arc::new(Ear(world.clone())),
-        seed: plan.seed.wrapping_mul(31) ^ life,
+        observer: Arc::new(SimObserver(world.clone())),
+        seed: plan.seed.wrapping_mul(31) ^ starts,
     });
-    Ok(Process { intake: Arc::new(intake), lanes, dispatcher, store })
+    Ok(SimProcess { intake: Arc::new(intake), lanes, dispatcher, store })
 }
 
-/// Hears what the dispatcher tells.
-struct Ear(Arc<World>);
+/// Passes the dispatcher's events to the oracle and the trace.
+struct SimObserver(Arc<World>);
 
-impl Observer for Ear {
+impl Observer for SimObserver {
     fn finished(
         &self,
         _: &LaneKey,
@@ -112,7 +116,7 @@ impl Observer for Ear {
             };
             let for_ms = until.map_or(0, |until| until.since(now).as_millis() as i64);
             world.note("lane", provider, how, for_ms);
-            world.oracle.lane_told(tenant, provider, event, now);
+            world.oracle.lane_reported(tenant, provider, event, now);
         });
     }
 

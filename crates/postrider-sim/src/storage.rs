@@ -1,5 +1,5 @@
-//! Where the data is between two lives of the process: the model in memory, or the embedded store's
-//! folder, of which a crash leaves the files as they are and a power cut leaves less.
+//! The data between two starts of the process: the store in memory, or the embedded store's folder. A
+//! crash leaves its files as they are; a power cut tears the last write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use postrider_core::ports::store::Store;
 use postrider_store::{EmbeddedStore, MemoryStore, Options};
 use tempfile::TempDir;
 
+use crate::blocking::block_on;
 use crate::journal;
-use crate::patience::wait_for;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreKind {
@@ -29,28 +29,28 @@ impl StoreKind {
     }
 }
 
-pub(crate) enum Home {
+pub(crate) enum SimStorage {
     Memory(Arc<MemoryStore>),
-    Embedded(Box<Folder>),
+    Embedded(Box<EmbeddedFolder>),
 }
 
-pub(crate) struct Folder {
+pub(crate) struct EmbeddedFolder {
     root: TempDir,
     options: Options,
     clock: Arc<dyn Clock>,
-    open: Mutex<Open>,
+    open: Mutex<OpenStore>,
 }
 
 #[derive(Default)]
-struct Open {
-    /// Which of the folders under the root is in use: every crash moves to the next.
-    life: u32,
+struct OpenStore {
+    /// Number of the folder in use; every crash moves to the next.
+    number: u32,
     store: Option<Arc<EmbeddedStore>>,
-    /// The files as they were before a write that is to be torn.
-    before: Option<Files>,
+    /// The files before the write that will be torn.
+    before: Option<StoreFiles>,
 }
 
-struct Files {
+struct StoreFiles {
     database: Vec<u8>,
     journal: Vec<u8>,
 }
@@ -58,12 +58,12 @@ struct Files {
 const DATABASE: &str = "postrider.db";
 const JOURNAL: &str = "postrider.db-wal";
 
-impl Home {
+impl SimStorage {
     pub(crate) fn new(kind: StoreKind, clock: Arc<dyn Clock>, lane_window: usize) -> Result<Self> {
         if kind == StoreKind::Memory {
             return Ok(Self::Memory(Arc::new(MemoryStore::new(clock))));
         }
-        // A disk in memory, where there is one: its faults are ours to make.
+        // Prefers a disk in memory: the simulation makes its own faults.
         let shm = Path::new("/dev/shm");
         let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
         let root = tempfile::Builder::new().prefix("postrider-sim-").tempdir_in(base)?;
@@ -71,20 +71,25 @@ impl Home {
             lane_window,
             job_cache_bytes: 1 << 20,
             page_cache_kib: 2048,
-            // It is tried again by the true clock, which no seed knows.
+            // The store retries the reserve by the real clock, which would break repeatability.
             reserve_bytes: 0,
             ..Options::default()
         };
-        Ok(Self::Embedded(Box::new(Folder { root, options, clock, open: Mutex::default() })))
+        Ok(Self::Embedded(Box::new(EmbeddedFolder {
+            root,
+            options,
+            clock,
+            open: Mutex::default(),
+        })))
     }
 
-    /// The store for the next life.
+    /// Opens the store for the next process.
     pub(crate) fn open(&self) -> Result<Arc<dyn Store>> {
         match self {
             Self::Memory(store) => Ok(store.clone()),
             Self::Embedded(folder) => {
                 let mut open = folder.open();
-                let dir = folder.dir(open.life);
+                let dir = folder.dir(open.number);
                 let store = EmbeddedStore::open(&dir, folder.clock.clone(), folder.options)
                     .context("the store does not open")?;
                 let store = Arc::new(store);
@@ -94,26 +99,25 @@ impl Home {
         }
     }
 
-    /// Notes the files before a write that a power cut is to tear. False where there are none.
-    pub(crate) fn remember(&self) -> bool {
+    /// Saves the files before a write that a power cut tears. False if there are none.
+    pub(crate) fn save_files(&self) -> bool {
         let Self::Embedded(folder) = self else { return false };
         let mut open = folder.open();
-        let files = read_files(&folder.dir(open.life));
+        let files = read_files(&folder.dir(open.number));
         open.before = files.ok();
         open.before.is_some()
     }
 
-    /// Lets the store finish what it does of its own accord, so that each run sees the same.
-    pub(crate) fn settle_down(&self) {
+    /// Waits for the store's background work, so that each run sees the same.
+    pub(crate) fn wait_until_idle(&self) {
         let Self::Embedded(folder) = self else { return };
         if folder.options.lane_window < Options::default().lane_window {
             let store = folder.open().store.clone();
-            store.inspect(|store| drop(wait_for(store.limit_size(None))));
+            store.inspect(|store| drop(block_on(store.limit_size(None))));
         }
     }
 
-    /// The process is gone; what is on disk stays, torn at `tear` (0…1 of the last write) if the power
-    /// went with it.
+    /// The process died. Data on disk stays; after a power cut, the last write is torn at `tear` (0…1).
     pub(crate) fn crash(&self, tear: Option<f64>) -> Result<()> {
         match self {
             Self::Memory(store) => {
@@ -124,7 +128,7 @@ impl Home {
         }
     }
 
-    /// The process ended in order.
+    /// The process shut down cleanly.
     pub(crate) fn close(&self) {
         match self {
             Self::Memory(store) => store.forget_leases(),
@@ -136,23 +140,23 @@ impl Home {
     }
 }
 
-impl Folder {
-    fn open(&self) -> MutexGuard<'_, Open> {
+impl EmbeddedFolder {
+    fn open(&self) -> MutexGuard<'_, OpenStore> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn dir(&self, life: u32) -> PathBuf {
-        self.root.path().join(life.to_string())
+    fn dir(&self, number: u32) -> PathBuf {
+        self.root.path().join(number.to_string())
     }
 
     fn crash(&self, tear: Option<f64>) -> Result<()> {
         let mut open = self.open();
-        let (old, new) = (self.dir(open.life), self.dir(open.life + 1));
+        let (old, new) = (self.dir(open.number), self.dir(open.number + 1));
         if let Some(store) = &open.store {
-            // Whatever the writer was asked for before is done after this.
-            let _ = wait_for(store.limit_size(None));
+            // The writer has finished all earlier requests after this.
+            let _ = block_on(store.limit_size(None));
         }
-        let mut files = copy_quiet(&old)?;
+        let mut files = read_stable_files(&old)?;
         if let (Some(part), Some(before)) = (tear, open.before.take()) {
             files.journal = journal::torn(&before.journal, &files.journal, part);
             files.database = before.database;
@@ -160,21 +164,21 @@ impl Folder {
         fs::create_dir(&new)?;
         fs::write(new.join(DATABASE), &files.database)?;
         fs::write(new.join(JOURNAL), &files.journal)?;
-        // Only now: a store that is let go folds its journal in.
+        // Only now: a dropped store folds its journal into the database.
         open.store = None;
-        open.life += 1;
-        fs::remove_dir_all(&old).context("the dead process' folder")
+        open.number += 1;
+        fs::remove_dir_all(&old).context("the dead process's folder")
     }
 }
 
-fn read_files(dir: &Path) -> Result<Files> {
-    // The journal first: what moves from it to the database meanwhile is then in both.
+fn read_files(dir: &Path) -> Result<StoreFiles> {
+    // The journal first: a page that moves to the database meanwhile is then in both.
     let journal = fs::read(dir.join(JOURNAL)).unwrap_or_default();
-    Ok(Files { database: fs::read(dir.join(DATABASE))?, journal })
+    Ok(StoreFiles { database: fs::read(dir.join(DATABASE))?, journal })
 }
 
-/// Read twice until nothing changes between: the store's own housekeeping may be at work.
-fn copy_quiet(dir: &Path) -> Result<Files> {
+/// Reads until two reads are equal: the store's background work may still change the files.
+fn read_stable_files(dir: &Path) -> Result<StoreFiles> {
     let mut files = read_files(dir)?;
     loop {
         let again = read_files(dir)?;
