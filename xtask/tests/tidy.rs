@@ -45,7 +45,6 @@ const KNOWN_DOUBLES: &[&str] = &[
     "Flow",
     "Folder",
     "Garbage",
-    "Gate",
     "Head",
     "Held",
     "Identity",
