@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use postrider_core::policy::classify::{Answer, Table, judge};
+use postrider_core::policy::classify::{ProviderAnswer, judge};
 use postrider_core::{Attempt, Clock, Finished, Outcome, Report, Timestamp};
 use tokio::time::Instant;
 
+use crate::answers::{self, CurrentAnswerTable};
 use crate::pool::{Endpoint, Pool, Request, Response, TransportError};
 use crate::scrub;
-use crate::tables::Tables;
 
 /// How many attempts are prepared before those that are ready go out: enough to encrypt in one go,
 /// few enough that the network does not stand still meanwhile.
@@ -23,7 +23,7 @@ const PREPARED_AT_ONCE: usize = 32;
 pub struct Wiring {
     pub pool: Pool,
     pub clock: Arc<dyn Clock>,
-    pub tables: Arc<Tables>,
+    pub answers: Arc<CurrentAnswerTable>,
     /// The hard deadline of one attempt, connecting included.
     pub attempt_timeout: Duration,
 }
@@ -31,8 +31,8 @@ pub struct Wiring {
 impl Wiring {
     /// With the built-in classification table and a deadline of 30 s.
     pub fn new(pool: Pool, clock: Arc<dyn Clock>) -> Self {
-        let tables = Tables::new(Table::built_in());
-        Self { pool, clock, tables, attempt_timeout: Duration::from_secs(30) }
+        let answers = CurrentAnswerTable::new(answers::built_in());
+        Self { pool, clock, answers, attempt_timeout: Duration::from_secs(30) }
     }
 }
 
@@ -154,7 +154,7 @@ impl Wiring {
     ) -> Report {
         let retry_after =
             reading.retry_after.or_else(|| scrub::header(&response.headers, "retry-after"));
-        let answer = Answer {
+        let answer = ProviderAnswer {
             service: reading.service,
             status: response.status.as_u16(),
             code: reading.code.as_deref(),
@@ -162,7 +162,7 @@ impl Wiring {
             token_age: reading.token_age,
             retry_all: attempt.class.retry_all,
         };
-        let judged = judge(&self.tables.now(), &answer, self.clock.now());
+        let judged = judge(&self.answers.current(), &answer, self.clock.now());
         let accepted = judged.0 == Outcome::Accepted;
         Report {
             status: Some(response.status.as_u16()),

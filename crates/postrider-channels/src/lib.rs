@@ -5,12 +5,12 @@
 
 pub mod accounts;
 pub mod address;
+pub mod answers;
 mod deliver;
 mod error;
 
 mod jwt;
 mod scrub;
-mod tables;
 mod x509;
 
 pub mod apns;
@@ -26,6 +26,7 @@ pub mod webhook;
 pub mod webpush;
 
 pub use address::NetworkPolicy;
+pub use answers::CurrentAnswerTable;
 pub use apns::ApnsChannel;
 pub use chat::ChatChannel;
 pub use deliver::Wiring;
@@ -35,6 +36,5 @@ pub use fcm::FcmChannel;
 pub use http::{Credentials, EnvAndFiles, HttpChannel};
 pub use pool::{Pool, PoolConfig, is_public};
 pub use sms::SmsChannel;
-pub use tables::Tables;
 pub use webhook::{Secret, WebhookChannel, WebhookSecrets};
 pub use webpush::{Padding, VapidKey, VapidKeys, WebPushChannel, WebPushConfig};

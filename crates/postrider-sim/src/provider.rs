@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use postrider_core::policy::classify::{Answer, Table, classify};
+use postrider_channels::answers;
+use postrider_core::policy::classify::{AnswerTable, ProviderAnswer, classify};
 use postrider_core::{Attempt, Channel, ChannelKind, Clock, Finished, Outcome, Report, Timestamp};
 use tokio::time::{Instant, sleep};
 
@@ -267,17 +268,17 @@ fn begin(state: &mut WorldState, attempt: &Attempt) -> Option<SimCall> {
 }
 
 fn report(service: &str, reply: SimAnswer, attempt: &Attempt, now: Timestamp) -> Report {
-    static TABLE: OnceLock<Table> = OnceLock::new();
+    static TABLE: OnceLock<AnswerTable> = OnceLock::new();
     match reply {
         SimAnswer::Status(status, retry_after) => {
-            let answer = Answer {
+            let answer = ProviderAnswer {
                 service,
                 status,
                 retry_after: retry_after.as_deref(),
                 retry_all: attempt.class.retry_all,
-                ..Answer::default()
+                ..ProviderAnswer::default()
             };
-            let outcome = classify(TABLE.get_or_init(Table::built_in), &answer, now);
+            let outcome = classify(TABLE.get_or_init(answers::built_in), &answer, now);
             Report { status: Some(status), retry_after, ..Report::new(outcome) }
         }
         SimAnswer::NoConnection => {

@@ -1,37 +1,38 @@
-//! Which rows are held by no test. Looks at names only: whether the tests pass is their runner's to say.
+//! Finds rows without a test. Compares names only; the test runner says whether the tests pass.
 
-use super::runner::Tests;
-use super::sheets::{Row, Sheet};
-use super::source::Source;
+use super::runner::TestList;
+use super::sheets::{AnswerSheet, SheetRow};
+use super::source::PageSource;
 
-/// Fails for a row of the built-in table that no row of a sheet reaches.
-pub(super) const EVERY_ROW: &str = "postrider-core::rows::every_built_in_row_is_met_by_a_case";
+/// The test that fails for a row of the built-in table that no example reaches.
+pub(super) const EVERY_ROW: &str = "postrider-channels::rows::every_built_in_row_is_met_by_a_case";
 
-/// What the test of a row's own is called.
-pub(super) fn own_test(sheet: &Sheet, row: &Row) -> Option<String> {
-    row.is_asked().then(|| format!("postrider-core::rows::{}::{}", sheet.name, row.name()))
+/// The name of the test that runs a row's examples.
+pub(super) fn own_test(sheet: &AnswerSheet, row: &SheetRow) -> Option<String> {
+    let has_examples = !row.full_examples().is_empty();
+    has_examples.then(|| format!("postrider-channels::rows::{}::{}", sheet.name, row.name()))
 }
 
-pub(super) fn problems(source: &Source, tests: &Tests) -> Vec<String> {
+pub(super) fn problems(source: &PageSource, tests: &TestList) -> Vec<String> {
     let mut found = Vec::new();
     for sheet in &source.sheets {
         for row in &sheet.rows {
             let answer = row.answer.clone().unwrap_or_else(|| row.name());
             let named = own_test(sheet, row).into_iter().chain(row.tests.iter().cloned());
-            judge(&format!("{}: {answer}", sheet.name), named.collect(), tests, &mut found);
+            check(&format!("{}: {answer}", sheet.name), named.collect(), tests, &mut found);
         }
     }
     for field in &source.lists.ttl {
-        judge(&format!("TTL of {}", field.channel), field.tests.clone(), tests, &mut found);
+        check(&format!("TTL of {}", field.channel), field.tests.clone(), tests, &mut found);
     }
     for entry in source.lists.mistake.iter().chain(&source.lists.proof) {
-        judge(&entry.name, entry.tests.clone(), tests, &mut found);
+        check(&entry.name, entry.tests.clone(), tests, &mut found);
     }
-    judge("the built-in table", vec![EVERY_ROW.to_owned()], tests, &mut found);
+    check("the built-in table", vec![EVERY_ROW.to_owned()], tests, &mut found);
     found
 }
 
-fn judge(what: &str, named: Vec<String>, tests: &Tests, found: &mut Vec<String>) {
+fn check(what: &str, named: Vec<String>, tests: &TestList, found: &mut Vec<String>) {
     if named.is_empty() {
         found.push(format!("{what}: no test"));
     }
@@ -44,33 +45,41 @@ fn judge(what: &str, named: Vec<String>, tests: &Tests, found: &mut Vec<String>)
 
 #[cfg(test)]
 mod tests {
-    use super::super::sheets::Several;
-    use super::super::source::{Entry, Lists};
+    use postrider_core::policy::classify::StatusToml;
+
+    use super::super::sheets::OneOrMany;
+    use super::super::source::{PageEntry, PageLists};
     use super::*;
 
-    /// A sheet with one row that the table is asked for, and one that names `tests`.
-    fn source(tests: &[&str]) -> Source {
-        let asked = Row { status: Several::One(410), ..Row::default() };
-        let described = Row {
+    /// A sheet with one rule, and one described row that names `tests`.
+    fn source(tests: &[&str]) -> PageSource {
+        let rule = SheetRow {
+            status: OneOrMany::One(StatusToml::One(410)),
+            outcome: Some("gone".to_owned()),
+            ..SheetRow::default()
+        };
+        let described = SheetRow {
             answer: Some("410, again".to_owned()),
             tests: tests.iter().map(|&name| name.to_owned()).collect(),
-            ..Row::default()
+            ..SheetRow::default()
         };
-        let sheet = Sheet {
+        let sheet = AnswerSheet {
             name: "chat".to_owned(),
+            file: "answers.toml".into(),
             title: String::new(),
-            services: Vec::new(),
-            code: None,
+            service: "chat".to_owned(),
+            inherited_by: Vec::new(),
+            code_is: None,
             about: None,
-            rows: vec![asked, described],
+            rows: vec![rule, described],
         };
-        Source { sheets: vec![sheet], lists: Lists::default() }
+        PageSource { sheets: vec![sheet], lists: PageLists::default() }
     }
 
-    const OWN: &str = "postrider-core::rows::chat::410";
+    const OWN: &str = "postrider-channels::rows::chat::410";
 
     fn found(named: &[&str], known: &[&str]) -> Vec<String> {
-        let mut tests = Tests::default();
+        let mut tests = TestList::default();
         for name in known {
             match name.strip_prefix("ignored ") {
                 Some(name) => tests.add(name, "x.rs", true, true),
@@ -105,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ignored_test_holds_nothing() {
+    fn an_ignored_test_covers_nothing() {
         assert_eq!(
             found(&["a::b"], &[EVERY_ROW, OWN, "ignored a::b"]),
             ["chat: 410, again: a::b is ignored"]
@@ -122,8 +131,8 @@ mod tests {
     fn mistakes_need_tests_like_rows() {
         let mut source = source(&[OWN]);
         let (name, what) = ("1. A mistake".to_owned(), String::new());
-        source.lists.mistake.push(Entry { name, what, tests: Vec::new() });
-        let mut tests = Tests::default();
+        source.lists.mistake.push(PageEntry { name, what, tests: Vec::new() });
+        let mut tests = TestList::default();
         tests.add(OWN, "x.rs", false, true);
         tests.add(EVERY_ROW, "x.rs", false, true);
         assert_eq!(problems(&source, &tests), ["1. A mistake: no test"]);

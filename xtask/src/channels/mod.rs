@@ -1,11 +1,12 @@
-//! `cargo xtask channels`: writes `docs/channels.md` from the rows of the providers' tables, the mistakes and
-//! the proofs, each with the test that covers it. `--check` writes nothing and fails where the page is not what
-//! would be written, or where a row has no test that the runner knows. Runs no test but the rows' own.
+//! `cargo xtask channels`: writes `docs/channels.md` from the sheets of answers, the mistakes and the proofs, each
+//! with the tests that cover it. `--check` writes nothing; it fails if the page is out of date, or if a row names no
+//! test that the runner knows. Runs no test except the rows' own.
 
 mod check;
 mod page;
 mod runner;
-#[path = "../../../crates/postrider-core/tests/rows/format.rs"]
+#[path = "../../../crates/postrider-channels/sheets.rs"]
+#[expect(dead_code, reason = "what serves only the examples is for the test of the rows")]
 mod sheets;
 mod source;
 
@@ -14,14 +15,14 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::shell;
-use runner::Tests;
-use source::Source;
+use runner::TestList;
+use source::PageSource;
 
 const PAGE: &str = "docs/channels.md";
 
-/// Asks the real table for every row, and the rows for every row of the table.
+/// Checks every row's examples against the built-in table.
 const ROWS: [&str; 8] =
-    ["cargo", "test", "-p", "postrider-core", "--test", "rows", "--", "--quiet"];
+    ["cargo", "test", "-p", "postrider-channels", "--test", "rows", "--", "--quiet"];
 
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     match args {
@@ -43,10 +44,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 fn is_up_to_date(written: &str, expected: &str) -> Result<()> {
-    ensure!(
-        written == expected,
-        "{PAGE} is not what its rows and tests say: run `cargo xtask channels` and commit it"
-    );
+    ensure!(written == expected, "{PAGE} is out of date: run `cargo xtask channels` and commit it");
     Ok(())
 }
 
@@ -58,14 +56,14 @@ fn write() -> Result<()> {
     Ok(())
 }
 
-/// What is to be printed, and the tests that there are; fails where the one names what the other lacks.
-fn read(root: &Path) -> Result<(Source, Tests)> {
-    let source = Source::read(root)?;
+/// The content of the page and the list of all tests. Fails if the content names a test that is not in the list.
+fn read(root: &Path) -> Result<(PageSource, TestList)> {
+    let source = PageSource::read(root)?;
     let tests = runner::list(root)?;
     let problems = check::problems(&source, &tests);
     ensure!(
         problems.is_empty(),
-        "rows without a test that holds them:\n  {}",
+        "rows without a test that covers them:\n  {}",
         problems.join("\n  ")
     );
     Ok((source, tests))
@@ -76,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_that_was_not_written_anew_is_refused() {
+    fn a_page_that_is_out_of_date_is_refused() {
         assert!(is_up_to_date("| 410 | gone |", "| 410 | gone |").is_ok());
         let error = is_up_to_date("| 410 | gone |", "| 410 | retry |").unwrap_err().to_string();
         assert!(error.contains("run `cargo xtask channels`"), "{error}");
@@ -84,7 +82,7 @@ mod tests {
 
     #[test]
     fn every_sheet_of_ours_can_be_read() {
-        let source = Source::read(&shell::root()).unwrap();
+        let source = PageSource::read(&shell::root()).unwrap();
         assert!(source.row_count() > 300, "{}", source.row_count());
     }
 }

@@ -1,5 +1,5 @@
-//! The tests that there are, as the test programs themselves list them: nothing is guessed from source text.
-//! A test is named `package::target::path`; those of a crate's own code have no target.
+//! Lists all tests by asking the test programs; nothing is guessed from source text. A test is named
+//! `package::target::path`; a unit test has no target.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::shell;
 
-/// What `cargo xtask test` runs: everything, and with a further feature only what has its name.
+/// The builds that `cargo xtask test` runs: everything, and with a further feature only the tests with its name.
 const BUILDS: [(&[&str], Option<&str>); 2] = [
     (
         &["cargo", "test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"],
@@ -31,19 +31,19 @@ const BUILDS: [(&[&str], Option<&str>); 2] = [
 ];
 
 #[derive(Default)]
-pub(super) struct Tests(BTreeMap<String, Test>);
+pub(super) struct TestList(BTreeMap<String, ListedTest>);
 
-struct Test {
-    /// Where it is written, seen from the workspace.
+struct ListedTest {
+    /// Its file, relative to the workspace.
     file: String,
     ignored: bool,
-    /// Whether `cargo xtask test` comes by.
+    /// Whether `cargo xtask test` runs it.
     run: bool,
 }
 
-impl Tests {
+impl TestList {
     pub(super) fn add(&mut self, name: &str, file: &str, ignored: bool, run: bool) {
-        let test = Test { file: file.to_owned(), ignored, run };
+        let test = ListedTest { file: file.to_owned(), ignored, run };
         self.0.entry(name.to_owned()).or_insert(test);
     }
 
@@ -63,12 +63,12 @@ impl Tests {
 }
 
 /// Builds every test program and asks each for its tests.
-pub(super) fn list(root: &Path) -> Result<Tests> {
-    let mut tests = Tests::default();
+pub(super) fn list(root: &Path) -> Result<TestList> {
+    let mut tests = TestList::default();
     for (line, only) in BUILDS {
         shell::heading(&line.join(" "));
         let built = shell::output(root, line)?;
-        for program in built.lines().filter_map(|line| Program::read(line, root)) {
+        for program in built.lines().filter_map(|line| TestProgram::read(line, root)) {
             program.list(root, only, &mut tests)?;
         }
     }
@@ -77,23 +77,24 @@ pub(super) fn list(root: &Path) -> Result<Tests> {
 
 /// A built test program.
 #[derive(Debug, PartialEq)]
-struct Program {
-    /// What its tests' names begin with.
+struct TestProgram {
+    /// The start of its tests' names.
     prefix: String,
     executable: String,
-    /// Its first file, seen from the workspace.
+    /// Its root file, relative to the workspace.
     source: PathBuf,
 }
 
-impl Program {
-    /// From a line of cargo's account of a build, where that is about a test program.
+impl TestProgram {
+    /// From a line of cargo's JSON output, if that line is about a test program.
     fn read(line: &str, root: &Path) -> Option<Self> {
-        let told: Value = serde_json::from_str(line).ok()?;
-        let is_test = told["profile"]["test"] == true && told["reason"] == "compiler-artifact";
-        let executable = told["executable"].as_str().filter(|_| is_test)?.to_owned();
-        let manifest = Path::new(told["manifest_path"].as_str()?);
+        let message: Value = serde_json::from_str(line).ok()?;
+        let is_test =
+            message["profile"]["test"] == true && message["reason"] == "compiler-artifact";
+        let executable = message["executable"].as_str().filter(|_| is_test)?.to_owned();
+        let manifest = Path::new(message["manifest_path"].as_str()?);
         let package = manifest.parent()?.file_name()?.to_str()?;
-        let target = &told["target"];
+        let target = &message["target"];
         let prefix = match target["kind"][0].as_str()? {
             "test" => format!("{package}::{}", target["name"].as_str()?),
             _ => package.to_owned(),
@@ -104,7 +105,7 @@ impl Program {
         Some(Self { prefix, executable, source })
     }
 
-    fn list(&self, root: &Path, only: Option<&str>, tests: &mut Tests) -> Result<()> {
+    fn list(&self, root: &Path, only: Option<&str>, tests: &mut TestList) -> Result<()> {
         let ask = |more: &[&str]| {
             let line = [&[self.executable.as_str(), "--list", "--format", "terse"], more].concat();
             shell::output(root, &line).with_context(|| self.prefix.clone())
@@ -120,13 +121,13 @@ impl Program {
         Ok(())
     }
 
-    /// The file that the test's module is, or the nearest module around it that is a file.
+    /// The file of the test's module, or of the nearest enclosing module that has one.
     fn file_of(&self, root: &Path, path: &str) -> String {
         let folder = self.source.parent().unwrap_or(Path::new(""));
         let mut modules: Vec<&str> = path.split("::").collect();
         while modules.pop().is_some() && !modules.is_empty() {
             let place = modules.join("/");
-            for ending in [".rs", "/mod.rs", ".toml"] {
+            for ending in [".rs", "/mod.rs"] {
                 let file = folder.join(place.clone() + ending);
                 if root.join(&file).is_file() {
                     return file.display().to_string();
@@ -145,8 +146,8 @@ fn names(listed: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    fn program(source: &str) -> Program {
-        Program {
+    fn program(source: &str) -> TestProgram {
+        TestProgram {
             prefix: "xtask".to_owned(),
             executable: String::new(),
             source: PathBuf::from(source),
@@ -161,9 +162,6 @@ mod tests {
         assert_eq!(of("channels::runner::tests::a"), "xtask/src/channels/runner.rs");
         assert_eq!(of("channels::made_by_a_macro::a"), "xtask/src/channels/mod.rs");
         assert_eq!(of("a"), "xtask/src/main.rs");
-        let rows = program("crates/postrider-core/tests/rows/main.rs");
-        let sheet = rows.file_of(&root, "webpush.mozilla::400_101");
-        assert_eq!(sheet, "crates/postrider-core/tests/rows/webpush.mozilla.toml");
     }
 
     #[test]
@@ -172,17 +170,17 @@ mod tests {
         let line = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/a-b/Cargo.toml",
             "target":{"kind":["test"],"name":"it","src_path":"/w/crates/a-b/tests/it/main.rs"},
             "profile":{"test":true},"executable":"/t/it-1"}"#;
-        let found = Program::read(line, root).unwrap();
+        let found = TestProgram::read(line, root).unwrap();
         assert_eq!((found.prefix.as_str(), found.executable.as_str()), ("a-b::it", "/t/it-1"));
         assert_eq!(found.source, Path::new("crates/a-b/tests/it/main.rs"));
         let no_test = line.replace("\"test\":true", "\"test\":false");
-        assert_eq!(Program::read(&no_test, root), None);
-        assert_eq!(Program::read("not JSON", root), None);
+        assert_eq!(TestProgram::read(&no_test, root), None);
+        assert_eq!(TestProgram::read("not JSON", root), None);
     }
 
     #[test]
     fn a_test_behind_a_feature_counts_only_if_the_feature_s_step_runs_it() {
-        let mut tests = Tests::default();
+        let mut tests = TestList::default();
         tests.add("a::smpp::b", "x.rs", false, true);
         tests.add("a::c", "x.rs", false, false);
         assert_eq!(tests.run_by_us("a::smpp::b"), Ok(()));

@@ -1,33 +1,33 @@
-//! What the page is made of: the sheets of rows, and the lists of mistakes, TTL fields and proofs beside them.
+//! Reads the content of the page: the sheets of answers, and the lists of rules, mistakes, TTL fields and proofs.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 
-use super::sheets::{self, Sheet};
+use super::sheets::{self, AnswerSheet};
 
-/// In the order of the page; a sheet belongs to the channel that its name begins with.
+/// The order of the page. A sheet belongs to the channel that its name begins with.
 const CHANNELS: [&str; 9] =
     ["rules", "webpush", "fcm", "apns", "email", "sms", "webhook", "http", "chat"];
 
-pub(super) struct Source {
-    pub(super) sheets: Vec<Sheet>,
-    pub(super) lists: Lists,
+pub(super) struct PageSource {
+    pub(super) sheets: Vec<AnswerSheet>,
+    pub(super) lists: PageLists,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Lists {
-    /// How each channel says how long a message lives.
+pub(super) struct PageLists {
+    /// The field in which each channel tells the provider how long a message lives.
     #[serde(default)]
     pub(super) ttl: Vec<TtlField>,
-    /// What other senders got wrong.
+    /// Frequent mistakes of senders.
     #[serde(default)]
-    pub(super) mistake: Vec<Entry>,
-    /// Our side held against other people's programs.
+    pub(super) mistake: Vec<PageEntry>,
+    /// Tests against programs that others wrote.
     #[serde(default)]
-    pub(super) proof: Vec<Entry>,
+    pub(super) proof: Vec<PageEntry>,
 }
 
 #[derive(Deserialize)]
@@ -41,17 +41,22 @@ pub(super) struct TtlField {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Entry {
+pub(super) struct PageEntry {
     pub(super) name: String,
     pub(super) what: String,
     pub(super) tests: Vec<String>,
 }
 
-impl Source {
+impl PageSource {
     pub(super) fn read(root: &Path) -> Result<Self> {
-        let folder = root.join("crates/postrider-core/tests/rows");
-        let mut sheets = sheets::read(&folder).map_err(|error| anyhow!(error))?;
-        let place = |sheet: &Sheet| {
+        let channels = root.join("crates/postrider-channels/src");
+        let mut sheets = sheets::read_all(&channels).map_err(|error| anyhow!(error))?;
+        let rules = sheets::read(&root.join("xtask/rules.toml")).map_err(|error| anyhow!(error))?;
+        sheets.push(rules);
+        for sheet in &mut sheets {
+            sheet.file = sheet.file.strip_prefix(root).unwrap_or(&sheet.file).to_owned();
+        }
+        let place = |sheet: &AnswerSheet| {
             let channel = sheet.name.split('.').next().unwrap_or_default();
             CHANNELS.iter().position(|known| *known == channel).unwrap_or(CHANNELS.len())
         };

@@ -1,5 +1,5 @@
 //! Where Apple's answers carry their reason, and what only we can add to it. What a reason means is in
-//! the core's tables.
+//! `answers.toml`.
 
 use std::borrow::Cow;
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use postrider_core::model::content::Content;
-use postrider_core::policy::classify::{Answer, judge};
+use postrider_core::policy::classify::{ProviderAnswer, judge};
 use postrider_core::policy::reputation::{self, ReputationPolicy};
 use postrider_core::{
     Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, policy::ttl,
@@ -183,13 +183,14 @@ impl EmailChannel {
             },
             End::Refused(stage, reply) => {
                 let code = reply.for_table();
-                let answer = Answer {
+                let answer = ProviderAnswer {
                     service: stage.service(),
                     status: reply.code,
                     code: Some(&code),
-                    ..Answer::default()
+                    ..ProviderAnswer::default()
                 };
-                let judged = judge(&self.wiring.tables.now(), &answer, self.wiring.clock.now());
+                let judged =
+                    judge(&self.wiring.answers.current(), &answer, self.wiring.clock.now());
                 Report {
                     status: Some(reply.code),
                     code: reply.enhanced.map(|code| code.to_string()),

@@ -1,4 +1,4 @@
-//! Where FCM's answers carry their code. What a code means is in the core's tables.
+//! Where FCM's answers carry their code. What a code means is in `answers.toml`.
 
 use std::borrow::Cow;
 

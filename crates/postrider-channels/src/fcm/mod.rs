@@ -1,7 +1,7 @@
 //! Firebase Cloud Messaging over HTTP v1: one message per request, sent with a service account's token.
 //!
 //! Speaks neither the legacy protocol nor `/batch`, subscribes nobody to topics, and never deletes a
-//! token on its own: what an answer means is in the core's tables.
+//! token on its own: what an answer means is in `answers.toml`.
 
 mod account;
 mod answer;

@@ -170,7 +170,7 @@ impl SmsChannel {
         smsc: &smpp::Smsc,
         text: &str,
     ) -> Report {
-        use postrider_core::policy::classify::{Answer, judge};
+        use postrider_core::policy::classify::{ProviderAnswer, judge};
         let deadline = tokio::time::Instant::now() + self.wiring.attempt_timeout;
         let submit = || {
             let now = self.wiring.clock.now();
@@ -185,14 +185,14 @@ impl SmsChannel {
             }
             Some(smpp::End::Refused(status)) => {
                 let code = format!("0x{status:02x}");
-                let answer = Answer {
+                let answer = ProviderAnswer {
                     service: &account.service,
                     status: 500,
                     code: Some(&code),
-                    ..Answer::default()
+                    ..ProviderAnswer::default()
                 };
                 let now = self.wiring.clock.now();
-                Report::judged(judge(&self.wiring.tables.now(), &answer, now)).code(code)
+                Report::judged(judge(&self.wiring.answers.current(), &answer, now)).code(code)
             }
             Some(smpp::End::NotSent { code: code @ "credential_missing", detail }) => {
                 Report::new(Outcome::Config).code(code).detail(detail)

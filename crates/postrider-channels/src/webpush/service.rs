@@ -1,5 +1,5 @@
 //! Which push service is behind an endpoint, and where its answers carry their machine-readable
-//! code. What a code means is in the core's tables.
+//! code. What a code means is in `answers/`.
 
 use std::borrow::Cow;
 
@@ -39,7 +39,7 @@ impl Service {
         }
     }
 
-    /// Its name in the classification tables.
+    /// Its name in the table of answers.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Fcm => "webpush.fcm",

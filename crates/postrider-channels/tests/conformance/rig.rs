@@ -6,11 +6,10 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use postrider_channels::{
-    ChatChannel, Credentials, HttpChannel, Pool, PoolConfig, Secret, Tables, VapidKey, VapidKeys,
-    WebPushChannel, WebPushConfig, WebhookChannel, WebhookSecrets, Wiring,
+    ChatChannel, Credentials, CurrentAnswerTable, HttpChannel, Pool, PoolConfig, Secret, VapidKey,
+    VapidKeys, WebPushChannel, WebPushConfig, WebhookChannel, WebhookSecrets, Wiring, answers,
 };
 use postrider_core::model::message::Envelope;
-use postrider_core::policy::classify::Table;
 use postrider_core::{
     Attempt, Channel, Class, Clock, DeliveryId, Finished, KeyId, Message, MessageId, Report,
     Target, TenantId, Timestamp,
@@ -126,7 +125,7 @@ impl Bench {
         let clock = HandClock(Arc::new(AtomicI64::new(START.0)));
         let pool = Pool::new(network).unwrap();
         let wiring =
-            Wiring { pool, clock: Arc::new(clock.clone()), tables: tables(), attempt_timeout };
+            Wiring { pool, clock: Arc::new(clock.clone()), answers: answers(), attempt_timeout };
         Self { clock, wiring }
     }
 
@@ -153,8 +152,9 @@ enum Built {
 }
 
 /// The built-in table. Its index takes a while without optimisation, and hundreds of tests need it.
-fn tables() -> Arc<Tables> {
-    static TABLES: LazyLock<Arc<Tables>> = LazyLock::new(|| Tables::new(Table::built_in()));
+fn answers() -> Arc<CurrentAnswerTable> {
+    static TABLES: LazyLock<Arc<CurrentAnswerTable>> =
+        LazyLock::new(|| CurrentAnswerTable::new(answers::built_in()));
     TABLES.clone()
 }
 

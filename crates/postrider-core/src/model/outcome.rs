@@ -97,12 +97,12 @@ impl Outcome {
 /// in it to be doubted.
 pub const DEAD_ENDPOINT: &str = "dead_endpoint";
 
-/// What a row of the tables says beside the outcome.
+/// What a row of the table of answers says besides the outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AnswerTerms {
-    /// The refusal is final in itself: it is retried so often at the most.
+    /// The answer is a final refusal that is retried at most so often.
     pub retries_max: Option<u32>,
-    /// It is held against the address.
+    /// Which strike it is against the address.
     pub strike: Option<StrikeKind>,
 }
 
@@ -141,7 +141,7 @@ impl Report {
         }
     }
 
-    /// Of an answer as the tables judge it.
+    /// Of an answer as the table judges it.
     pub fn judged((outcome, terms): (Outcome, AnswerTerms)) -> Self {
         Self { terms, ..Self::new(outcome) }
     }

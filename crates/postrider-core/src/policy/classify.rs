@@ -1,14 +1,9 @@
-//! What a status and code of a given provider mean, as tables. Looks at answers only: what a failed
-//! connection means is the channel's to say, and what follows from an outcome is
-//! [`crate::policy::decide`]'s.
+//! Looks up what a provider's answer means in a table of rows. Knows no provider: the rows come from the channels
+//! and from the user. What a failed connection means is decided by the channel, what follows from an outcome by
+//! [`crate::policy::decide`].
 
-mod built_in;
-mod chat;
-mod mail;
-mod phone;
-mod push;
 mod row;
-mod struck;
+mod row_toml;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,18 +12,19 @@ use crate::model::outcome::{AnswerTerms, Outcome, Scope};
 use crate::model::time::Timestamp;
 use crate::policy::retry_after;
 
-pub use row::{Code, Row, RowError, Statuses, Verdict};
+pub use row::{AnswerRow, CodePattern, Meaning, StatusRange};
+pub use row_toml::{AnswerRowError, AnswerRowToml, StatusToml};
 
-/// A token older than this may simply have become stale; a younger one was refused for a reason.
+/// A token older than this may have become stale; a younger one was refused for another reason.
 pub const FRESH_TOKEN: Duration = Duration::from_secs(300);
 
-/// A provider that says "at once" still gets a moment.
+/// The shortest wait after a `Retry-After`, also if that says "at once".
 pub const SHORTEST_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What waits for the next day waits at least this long.
-const SHORTEST_DAY: Duration = Duration::from_secs(3600);
+/// The shortest wait for the next day.
+const TOMORROW_WAIT_MIN: Duration = Duration::from_secs(3600);
 
-/// The longest that a `Retry-After` is believed, by how far it reaches.
+/// The longest wait that a `Retry-After` can ask for.
 pub fn longest_retry_after(scope: Scope) -> Duration {
     match scope {
         Scope::Target => Duration::from_secs(3600),
@@ -38,10 +34,9 @@ pub fn longest_retry_after(scope: Scope) -> Duration {
 
 /// One answer of one provider.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Answer<'a> {
-    /// `webpush`, `webpush.fcm`, `webpush.mozilla`, `webpush.apple`, `webpush.wns`, `webhook`, `http`,
-    /// `fcm`, `apns`, `email.smtp.rcpt`, `sms.twilio`, `chat.slack` and so on. A name that no row knows
-    /// is looked up without its last part.
+pub struct ProviderAnswer<'a> {
+    /// The provider, or a stage of the conversation with it, behind the name of its channel: `channel.provider`.
+    /// A name that no row has is looked up without its last part.
     pub service: &'a str,
     pub status: u16,
     /// The provider's machine-readable code, or the start of its text where it has no codes.
@@ -50,43 +45,39 @@ pub struct Answer<'a> {
     pub retry_after: Option<&'a str>,
     /// How old the token of the request was, where it had one.
     pub token_age: Option<Duration>,
-    /// The class's wish that a webhook's or HTTP server's refusal is retried, too.
+    /// Whether the class wants that a refusal by a webhook or HTTP server is retried, too.
     pub retry_all: bool,
 }
 
 /// Rows, and an index from service and status to those that can match, best first.
 #[derive(Debug, Clone)]
-pub struct Table {
-    rows: Vec<Row>,
+pub struct AnswerTable {
+    rows: Vec<AnswerRow>,
     index: BTreeMap<Box<str>, Vec<Box<[u16]>>>,
 }
 
 const STATUSES: std::ops::RangeInclusive<u16> = 100..=599;
 
-impl Table {
-    pub fn built_in() -> Self {
-        Self::with_overrides(Vec::new())
-    }
-
-    /// The built-in table with a user's rows on top: wherever one of them matches, it wins. Among
-    /// themselves the more precise wins (service, then code, then status), then the earlier.
-    pub fn with_overrides(rows: Vec<Row>) -> Self {
-        let own = rows.len();
-        let rows: Vec<Row> = rows.into_iter().chain(built_in::rows()).collect();
+impl AnswerTable {
+    /// A user's row wins over a built-in one wherever it matches. Within each group the more precise row wins
+    /// (by service, then code, then status), then the earlier.
+    pub fn new(user: Vec<AnswerRow>, built_in: impl IntoIterator<Item = AnswerRow>) -> Self {
+        let user_count = user.len();
+        let rows: Vec<AnswerRow> = user.into_iter().chain(built_in).collect();
         let names: BTreeSet<&str> = rows.iter().map(|row| row.service.as_ref()).collect();
         let index = names.into_iter().map(|name| {
-            let by_status = STATUSES.map(|status| candidates(&rows, own, name, status));
+            let by_status = STATUSES.map(|status| candidates(&rows, user_count, name, status));
             (name.into(), by_status.collect())
         });
         Self { index: index.collect(), rows }
     }
 
-    pub fn rows(&self) -> &[Row] {
+    pub fn rows(&self) -> &[AnswerRow] {
         &self.rows
     }
 
-    /// The row that decides about this answer.
-    pub fn row(&self, answer: &Answer<'_>) -> Option<&Row> {
+    /// The best row that matches this answer.
+    pub fn row(&self, answer: &ProviderAnswer<'_>) -> Option<&AnswerRow> {
         let mut name = answer.service;
         let by_status = loop {
             match self.index.get(name) {
@@ -100,8 +91,8 @@ impl Table {
     }
 }
 
-/// The rows that can match, best first: the user's before ours, then by precision.
-fn candidates(rows: &[Row], own: usize, service: &str, status: u16) -> Box<[u16]> {
+/// The rows that can match, best first: the user's before the built-in ones, then by precision.
+fn candidates(rows: &[AnswerRow], user_count: usize, service: &str, status: u16) -> Box<[u16]> {
     let mut found: Vec<u16> = (0..)
         .zip(rows)
         .filter(|(_, row)| row.status.contains(status) && row.covers(service))
@@ -110,57 +101,61 @@ fn candidates(rows: &[Row], own: usize, service: &str, status: u16) -> Box<[u16]
     found.sort_by_key(|&i| {
         let row = &rows[usize::from(i)];
         let precision = (row.service.len(), row.code.precision());
-        (usize::from(i) >= own, std::cmp::Reverse(precision), row.status.width())
+        (usize::from(i) >= user_count, std::cmp::Reverse(precision), row.status.width())
     });
     found.into()
 }
 
-/// What the answer means. `now` is for a `Retry-After` that is a date, and for what waits for tomorrow.
-pub fn classify(table: &Table, answer: &Answer<'_>, now: Timestamp) -> Outcome {
+/// The outcome of an answer. `now` serves a `Retry-After` that is a date, and waits until tomorrow.
+pub fn classify(table: &AnswerTable, answer: &ProviderAnswer<'_>, now: Timestamp) -> Outcome {
     judge(table, answer, now).0
 }
 
-/// What the answer means, and what its row says beside that.
-pub fn judge(table: &Table, answer: &Answer<'_>, now: Timestamp) -> (Outcome, AnswerTerms) {
+/// The outcome of an answer, and the further terms of its row.
+pub fn judge(
+    table: &AnswerTable,
+    answer: &ProviderAnswer<'_>,
+    now: Timestamp,
+) -> (Outcome, AnswerTerms) {
     let row = table.row(answer);
-    let verdict = row.map_or(const { Verdict::retry() }, |row| row.verdict);
-    let retries_max = match verdict {
-        Verdict::Retry { retries_max, .. } => retries_max,
+    let meaning = row.map_or(Meaning::RETRY, |row| row.meaning);
+    let retries_max = match meaning {
+        Meaning::Retry { retries_max, .. } => retries_max,
         _ => None,
     };
     let terms = AnswerTerms { retries_max, strike: row.and_then(|row| row.strike) };
-    (outcome(verdict, answer, now), terms)
+    (outcome(meaning, answer, now), terms)
 }
 
-fn outcome(verdict: Verdict, answer: &Answer<'_>, now: Timestamp) -> Outcome {
-    match verdict {
-        Verdict::Accepted => Outcome::Accepted,
-        Verdict::Retry { scope, default, at_least, .. } => {
+fn outcome(meaning: Meaning, answer: &ProviderAnswer<'_>, now: Timestamp) -> Outcome {
+    match meaning {
+        Meaning::Accepted => Outcome::Accepted,
+        Meaning::Retry { scope, default, at_least, .. } => {
             retry(answer, now, scope, default, at_least)
         }
-        Verdict::Tomorrow { scope } => Outcome::RetryAfter { after: until_tomorrow(now), scope },
-        Verdict::Gone => Outcome::Gone,
-        Verdict::DropMessage if answer.retry_all && takes_retry_all(answer.service) => {
+        Meaning::Tomorrow { scope } => Outcome::RetryAfter { after: until_tomorrow(now), scope },
+        Meaning::Gone => Outcome::Gone,
+        Meaning::DropMessage if answer.retry_all && takes_retry_all(answer.service) => {
             retry(answer, now, Scope::Target, None, Duration::ZERO)
         }
-        Verdict::DropMessage => Outcome::DropMessage,
-        Verdict::Config => Outcome::Config,
-        Verdict::Ambiguous => Outcome::Ambiguous,
-        Verdict::Expired => Outcome::Expired,
-        Verdict::ResignOnce => Outcome::ResignOnce,
-        Verdict::Reconnect => Outcome::Reconnect,
-        Verdict::ResignIfStale => match answer.token_age {
+        Meaning::DropMessage => Outcome::DropMessage,
+        Meaning::Config => Outcome::Config,
+        Meaning::Ambiguous => Outcome::Ambiguous,
+        Meaning::Expired => Outcome::Expired,
+        Meaning::ResignOnce => Outcome::ResignOnce,
+        Meaning::Reconnect => Outcome::Reconnect,
+        Meaning::ResignIfStale => match answer.token_age {
             Some(age) if age > FRESH_TOKEN => Outcome::ResignOnce,
             _ => Outcome::Config,
         },
     }
 }
 
-/// Quotas of a day begin anew at midnight UTC; their clocks and ours may differ a little.
+/// Daily quotas begin anew at midnight UTC; the provider's clock may differ a little from ours.
 fn until_tomorrow(now: Timestamp) -> Duration {
     const DAY_MS: i64 = 86_400_000;
     let left_ms = DAY_MS - now.0.rem_euclid(DAY_MS);
-    Duration::from_millis(left_ms.unsigned_abs()).max(SHORTEST_DAY)
+    Duration::from_millis(left_ms.unsigned_abs()).max(TOMORROW_WAIT_MIN)
 }
 
 fn takes_retry_all(service: &str) -> bool {
@@ -168,7 +163,7 @@ fn takes_retry_all(service: &str) -> bool {
 }
 
 fn retry(
-    answer: &Answer<'_>,
+    answer: &ProviderAnswer<'_>,
     now: Timestamp,
     scope: Scope,
     default: Option<Duration>,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use postrider_core::Class;
-use postrider_core::policy::classify::Row;
+use postrider_core::policy::classify::AnswerRow;
 use postrider_dispatch::template::{Source, Template};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -87,7 +87,7 @@ pub struct Config {
     pub templates: BTreeMap<String, Source>,
     /// What answers of providers mean, where the built-in tables are not to be believed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub classify: Vec<Row>,
+    pub classify: Vec<AnswerRow>,
     /// Which settings file and environment named, as paths.
     #[serde(skip)]
     named: BTreeSet<String>,

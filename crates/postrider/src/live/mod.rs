@@ -10,7 +10,7 @@ mod templates;
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use postrider_channels::Tables;
+use postrider_channels::CurrentAnswerTable;
 use postrider_core::ports::store::{Store, StoreError, StoreResult};
 use postrider_dispatch::Lanes;
 use serde_json::{Map, Value};
@@ -92,7 +92,7 @@ impl ConfigSources {
 pub struct LiveConfig {
     store: Arc<dyn Store>,
     lanes: Arc<Lanes>,
-    tables: Arc<Tables>,
+    answers: Arc<CurrentAnswerTable>,
     templates: Arc<TemplateStore>,
     in_force: RwLock<Arc<Config>>,
     /// Locked during a change: one change at a time.
@@ -105,11 +105,11 @@ impl LiveConfig {
         config: Config,
         store: Arc<dyn Store>,
         lanes: Arc<Lanes>,
-        tables: Arc<Tables>,
+        answers: Arc<CurrentAnswerTable>,
         templates: Arc<TemplateStore>,
     ) -> Self {
         let in_force = RwLock::new(Arc::new(config));
-        Self { store, lanes, tables, templates, in_force, sources: Mutex::new(sources) }
+        Self { store, lanes, answers, templates, in_force, sources: Mutex::new(sources) }
     }
 
     pub fn now(&self) -> Arc<Config> {
@@ -183,7 +183,7 @@ impl LiveConfig {
     fn enforce(&self, wanted: Config) -> Result<ReloadReport, ConfigError> {
         let (config, report) = change::applicable(&self.now(), wanted)?;
         self.lanes.adopt(parts::policy(&config));
-        self.tables.replace(parts::table(&config));
+        self.answers.replace(parts::answers(&config));
         if report.changed.iter().any(|path| path.starts_with("templates")) {
             self.templates.adopt(&config);
         }

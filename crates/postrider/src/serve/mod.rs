@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use postrider_channels::Tables;
+use postrider_channels::CurrentAnswerTable;
 use postrider_core::Clock;
 use postrider_core::ports::store::Store;
 use postrider_dispatch::{Dispatcher, DispatcherConfig, Lanes, MessageIntake, Policies};
@@ -90,8 +90,8 @@ async fn start_all(
     let metrics = Metrics::new();
     let pool = parts::pool(&config)?;
     let mailing = mailing::Mailing::new(&config, &pool, &clock)?;
-    let tables = Tables::new(parts::table(&config));
-    let wiring = parts::wiring(&pool, &clock, &tables);
+    let answers = CurrentAnswerTable::new(parts::answers(&config));
+    let wiring = parts::wiring(&pool, &clock, &answers);
     let pushing = pushing::Pushing::new(&config, &wiring).await?;
     let patients = mailing.health().into_iter().chain(pushing.health()).collect();
     let watch = Arc::new(Watch::new(patients, wiring(config.fcm.timeout_s)));
@@ -113,7 +113,7 @@ async fn start_all(
             config.clone(),
             store.clone(),
             lanes.clone(),
-            tables,
+            answers,
             templates.clone(),
         ),
         operator: OperatorActions::restore(store.clone(), lanes.clone()).await?,

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use postrider_channels::{
-    EnvAndFiles, HttpChannel, Pool, PoolConfig, Tables, WebPushChannel, WebPushConfig,
+    CurrentAnswerTable, EnvAndFiles, HttpChannel, Pool, PoolConfig, WebPushChannel, WebPushConfig,
     WebhookChannel, Wiring,
 };
 use postrider_channels::{NetworkPolicy, registry};
-use postrider_core::policy::classify::Table;
+use postrider_core::policy::classify::AnswerTable;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::ports::store::Store;
 use postrider_core::{Channel, ChannelIntake, ChannelKind, Clock, TenantId};
@@ -74,9 +74,9 @@ pub(super) fn intakes(
 pub(super) fn wiring(
     pool: &Pool,
     clock: &Arc<dyn Clock>,
-    tables: &Arc<Tables>,
+    answers: &Arc<CurrentAnswerTable>,
 ) -> impl Fn(u64) -> Wiring + use<> {
-    let all = Wiring { tables: tables.clone(), ..Wiring::new(pool.clone(), clock.clone()) };
+    let all = Wiring { answers: answers.clone(), ..Wiring::new(pool.clone(), clock.clone()) };
     move |timeout_s| Wiring { attempt_timeout: Duration::from_secs(timeout_s), ..all.clone() }
 }
 
@@ -107,9 +107,9 @@ pub(super) fn seed() -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(seed))
 }
 
-/// The built-in meanings of answers, with the operator's own in front.
-pub(crate) fn table(config: &Config) -> Table {
-    Table::with_overrides(config.classify.clone())
+/// The built-in table of answers with the operator's rows on top.
+pub(crate) fn answers(config: &Config) -> AnswerTable {
+    postrider_channels::answers::with_user_rows(config.classify.clone())
 }
 
 /// What of the configuration can change while the server runs.

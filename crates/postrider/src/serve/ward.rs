@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_channels::accounts::health::AccountHealth;
-use postrider_channels::{Tables, Wiring};
+use postrider_channels::{CurrentAnswerTable, Wiring};
 use postrider_core::Clock;
 
 use super::mailing::Mailing;
@@ -26,8 +26,8 @@ impl Ward {
         timeout: Duration,
     ) -> anyhow::Result<Self> {
         let pool = parts::pool(config)?;
-        let tables = Tables::new(parts::table(config));
-        let wiring = parts::wiring(&pool, &clock, &tables);
+        let answers = CurrentAnswerTable::new(parts::answers(config));
+        let wiring = parts::wiring(&pool, &clock, &answers);
         let mailing = Mailing::new(config, &pool, &clock)?;
         let pushing = Pushing::new(config, &wiring).await?;
         let wiring = Wiring { attempt_timeout: timeout, ..wiring(1) };
