@@ -18,7 +18,7 @@ pub mod template;
 mod turn_away;
 
 pub use dispatcher::{DispatchLimits, Dispatcher, DispatcherConfig};
-pub use intake::{MessageIntake, Refusal, Submission};
+pub use intake::{IntakeRefusal, MessageIntake, Receipt, RefusalKind, Submission};
 pub use lanes::{LaneEvent, Lanes};
 pub use observer::{NoObserver, Observer};
 pub use policies::{Capacities, Policies, Policy};

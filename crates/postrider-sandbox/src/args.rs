@@ -111,7 +111,7 @@ pub async fn run(args: SandboxArgs) -> anyhow::Result<()> {
             sandbox.smtps,
         );
     }
-    crate::stop::told_to_stop().await?;
+    crate::stop::stop_signal().await?;
     sandbox.shutdown().await;
     Ok(())
 }

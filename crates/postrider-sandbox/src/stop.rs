@@ -1,7 +1,7 @@
-//! How whoever runs this process asks it to end.
+//! Waits for the signal to stop.
 
 /// Returns on SIGTERM or Ctrl-C.
-pub(crate) async fn told_to_stop() -> anyhow::Result<()> {
+pub(crate) async fn stop_signal() -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut term = signal(SignalKind::terminate())?;
     tokio::select! {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use postrider_core::ports::store::{Admission, DeliveryFilter, Replay, Selection};
+use postrider_core::ports::store::{DeliveryFilter, Replay, Selection};
 use postrider_core::{Clock, LaneKey, State, Timestamp};
-use postrider_dispatch::Submission;
 use postrider_dispatch::lanes::OperatorOrder;
+use postrider_dispatch::{Receipt, Submission};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -143,14 +143,11 @@ impl<'a> PlanDriver<'a> {
                 }
                 for (&message, answer) in messages.iter().zip(&answers) {
                     let (how, caller_answer) = match answer {
-                        Ok(Admission::Accepted { message, .. }) => {
-                            ("accepted", CallerAnswer::Accepted(*message))
+                        Ok(Receipt { message, duplicate, .. }) => {
+                            let how = if *duplicate { "repeat" } else { "accepted" };
+                            (how, CallerAnswer::Accepted(*message))
                         }
-                        Ok(Admission::Duplicate { message, .. }) => {
-                            ("repeat", CallerAnswer::Accepted(*message))
-                        }
-                        Ok(Admission::Conflict { .. }) => ("conflict", CallerAnswer::Refused(409)),
-                        Err(refusal) => ("refused", CallerAnswer::Refused(refusal.status)),
+                        Err(_) => ("refused", CallerAnswer::Refused),
                     };
                     state.note("answered", message, how, 0);
                     let result = state.oracle.caller_answered(message, caller_answer);

@@ -1,5 +1,5 @@
-//! A small HTTP client for the server's own API: one kept connection, JSON in and out, problems as
-//! errors. Used by the command line, the demo and the benchmark. Does not retry.
+//! A small HTTP client for the server's own API: one connection, JSON in and out, problems as errors. Used by
+//! the command line, the demo and the benchmark. Does not retry.
 
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ pub enum ClientError {
     Broken(String),
     #[error("{}", describe(.0))]
     Refused(Box<ProblemResponse>),
-    #[error("the answer is not what was expected: {0}")]
+    #[error("the server's answer is not valid: {0}")]
     Unexpected(String),
 }
 
-/// The server said no.
+/// A response that is not a success.
 #[derive(Debug)]
 pub struct ProblemResponse {
     pub status: u16,
-    /// The problem as it came.
+    /// Its body, if it is JSON.
     pub problem: Value,
 }
 
@@ -58,7 +58,7 @@ fn describe(refused: &ProblemResponse) -> String {
 }
 
 pub type ClientResult<T> = Result<T, ClientError>;
-/// A request's body: whole or streaming.
+/// The body of a request: complete, or a stream.
 pub type RequestBody = BoxBody<Bytes, std::io::Error>;
 
 pub struct Client {
@@ -66,7 +66,7 @@ pub struct Client {
     authorization: Option<String>,
     tenant: Option<String>,
     tls: Option<Arc<rustls::ClientConfig>>,
-    kept: Mutex<Option<SendRequest<RequestBody>>>,
+    connection: Mutex<Option<SendRequest<RequestBody>>>,
 }
 
 impl Client {
@@ -86,7 +86,7 @@ impl Client {
             authorization: key.map(|key| format!("Bearer {key}")),
             tenant: None,
             tls,
-            kept: Mutex::new(None),
+            connection: Mutex::new(None),
         })
     }
 
@@ -108,7 +108,7 @@ impl Client {
         self.json(Method::DELETE, path, None).await
     }
 
-    /// One call; an empty answer is `null`, a refusal an error.
+    /// One call. An empty answer is `null`; a status that is not 2xx is an error.
     pub async fn json(
         &self,
         method: Method,
@@ -134,8 +134,7 @@ impl Client {
         value().map_err(|e| ClientError::Unexpected(e.to_string()))
     }
 
-    /// One call with the answer as it comes, whatever its status. The connection is used again once
-    /// the answer has been read.
+    /// One call. Returns the answer with any status. The connection is reused once the answer has been read.
     pub async fn send(
         &self,
         method: Method,
@@ -144,14 +143,14 @@ impl Client {
         body: RequestBody,
     ) -> ClientResult<Response<Incoming>> {
         let request = self.request(method, path, content_type, body)?;
-        let mut kept = self.kept.lock().await;
-        let mut connection = match open_still(kept.take()).await {
+        let mut slot = self.connection.lock().await;
+        let mut connection = match still_open(slot.take()).await {
             Some(connection) => connection,
             None => self.connect().await?,
         };
         let response = connection.send_request(request).await;
         let response = response.map_err(|e| ClientError::Broken(e.to_string()))?;
-        *kept = Some(connection);
+        *slot = Some(connection);
         Ok(response)
     }
 
@@ -206,18 +205,20 @@ impl Client {
 }
 
 /// The connection, if it can take another request.
-async fn open_still(kept: Option<SendRequest<RequestBody>>) -> Option<SendRequest<RequestBody>> {
-    let mut connection = kept?;
+async fn still_open(
+    connection: Option<SendRequest<RequestBody>>,
+) -> Option<SendRequest<RequestBody>> {
+    let mut connection = connection?;
     connection.ready().await.ok()?;
     Some(connection)
 }
 
-/// A body that is there in whole.
+/// A complete body.
 pub fn whole(bytes: Bytes) -> RequestBody {
     Full::new(bytes).map_err(|never| match never {}).boxed()
 }
 
-/// A path with query parameters, those without a value left out.
+/// A path with the query parameters that have a value.
 pub fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     for (name, value) in parameters {
@@ -237,7 +238,7 @@ where
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
-        // A broken connection shows as an error of the request that it breaks.
+        // The request reports the error of a broken connection.
         let _ = connection.await;
     });
     Ok(sender)

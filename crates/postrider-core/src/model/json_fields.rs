@@ -41,7 +41,8 @@ fn misfit<'de, T: Deserialize<'de>>(text: &'de str, whole: &str) -> FieldError {
     }
 }
 
-fn describe(path: &str, error: &serde_json::Error, whole: &str) -> FieldError {
+/// The field, what was found and what is allowed, from an error of the parser.
+pub fn describe(path: &str, error: &serde_json::Error, whole: &str) -> FieldError {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(before, _)| before);
     let named = |prefix: &str| text.strip_prefix(prefix)?.split_once('`');

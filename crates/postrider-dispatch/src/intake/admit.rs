@@ -1,23 +1,32 @@
 //! A batch at the intake: each message checked, room taken, made durable, answered. What cannot be taken
 //! may still be a repeat, and a repeat gets its first answer whatever has changed since.
 
-use postrider_core::TenantId;
 use postrider_core::ports::store::{Admission, DedupKey, Load, NewMessage, StoreResult};
+use postrider_core::{DeliveryId, MessageId, TenantId};
 
-use super::refusal::Refusal;
+use super::refusal::{IntakeRefusal, RefusalKind};
 use super::{MessageIntake, Submission};
 
 /// What a store keeps of an address beside the place itself, roughly.
 const ADDRESS_BYTES: usize = 96;
 
+/// The answer to a message that is on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    pub message: MessageId,
+    pub deliveries: Vec<DeliveryId>,
+    /// The message was accepted before: this repeats the first answer.
+    pub duplicate: bool,
+}
+
 /// A message that is not taken, and the key by which it may be a repeat.
 pub(super) struct Refused {
-    pub(super) refusal: Refusal,
+    pub(super) refusal: IntakeRefusal,
     pub(super) key: Option<DedupKey>,
 }
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
+impl From<IntakeRefusal> for Refused {
+    fn from(refusal: IntakeRefusal) -> Self {
         Self { refusal, key: None }
     }
 }
@@ -28,7 +37,7 @@ impl MessageIntake {
         &self,
         tenant: &TenantId,
         batch: Vec<Submission>,
-    ) -> Vec<Result<Admission, Refusal>> {
+    ) -> Vec<Result<Receipt, IntakeRefusal>> {
         let policy = self.policies.now();
         let mut prepared = Vec::with_capacity(batch.len());
         for submission in &batch {
@@ -66,7 +75,7 @@ impl MessageIntake {
         &self,
         refused: Vec<Option<Refused>>,
         admissions: StoreResult<Vec<Admission>>,
-    ) -> Vec<Result<Admission, Refusal>> {
+    ) -> Vec<Result<Receipt, IntakeRefusal>> {
         let keys: Vec<_> = refused.iter().flatten().filter_map(|r| r.key.clone()).collect();
         let repeats = if keys.is_empty() { Ok(Vec::new()) } else { self.store.repeats(keys).await };
         let mut repeats = repeats.unwrap_or_default().into_iter();
@@ -74,18 +83,16 @@ impl MessageIntake {
         let answer = |refused: Option<Refused>| match (refused, &mut admissions) {
             (Some(Refused { refusal, key }), _) => {
                 match key.and_then(|_| repeats.next().flatten()) {
-                    Some(admission) => unless_conflict(admission),
+                    Some(admission) => receipt(admission),
                     None => Err(refusal),
                 }
             }
             (None, Err(error)) => Err(error.clone().into()),
             (None, Ok(admissions)) => match admissions.next() {
-                Some(admission) => unless_conflict(admission),
-                None => Err(Refusal::new(
-                    500,
-                    "internal",
-                    "The store gave no answer",
-                    "please report this",
+                Some(admission) => receipt(admission),
+                None => Err(IntakeRefusal::new(
+                    RefusalKind::Internal,
+                    "the store gave no answer; please report this",
                 )),
             },
         };
@@ -93,11 +100,14 @@ impl MessageIntake {
     }
 }
 
-fn unless_conflict(admission: Admission) -> Result<Admission, Refusal> {
-    match admission {
-        Admission::Conflict { message } => Err(Refusal::conflict(&message.to_string())),
-        admission => Ok(admission),
-    }
+/// A conflict is a refusal.
+fn receipt(admission: Admission) -> Result<Receipt, IntakeRefusal> {
+    let (message, deliveries, duplicate) = match admission {
+        Admission::Accepted { message, deliveries } => (message, deliveries, false),
+        Admission::Duplicate { message, deliveries } => (message, deliveries, true),
+        Admission::Conflict { message } => return Err(IntakeRefusal::conflict(message)),
+    };
+    Ok(Receipt { message, deliveries, duplicate })
 }
 
 fn weight(message: &NewMessage) -> Load {

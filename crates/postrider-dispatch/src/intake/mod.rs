@@ -26,9 +26,10 @@ use serde::Deserialize;
 
 use crate::policies::{Policies, Policy};
 use crate::template::Templates;
+pub use admit::Receipt;
 use admit::Refused;
 use places::targets;
-pub use refusal::Refusal;
+pub use refusal::{IntakeRefusal, RefusalKind};
 use request::{Audience, Request, shorten};
 use room::Room;
 
@@ -81,24 +82,29 @@ impl MessageIntake {
     }
 
     /// Reads and checks an address for the registry: an inline address plus `recipient`.
-    pub fn check_address(&self, tenant: &TenantId, json: &[u8]) -> Result<NewAddress, Refusal> {
-        let text = std::str::from_utf8(json).map_err(|e| Refusal::invalid_json(e.to_string()))?;
+    pub fn check_address(
+        &self,
+        tenant: &TenantId,
+        json: &[u8],
+    ) -> Result<NewAddress, IntakeRefusal> {
+        let text =
+            std::str::from_utf8(json).map_err(|e| IntakeRefusal::invalid_json(e.to_string()))?;
         let mut value: serde_json::Value =
-            serde_json::from_str(text).map_err(|e| Refusal::invalid_json(e.to_string()))?;
+            serde_json::from_str(text).map_err(|e| IntakeRefusal::invalid_json(e.to_string()))?;
         let recipient = match value.as_object_mut().and_then(|o| o.remove("recipient")) {
             None | Some(serde_json::Value::Null) => None,
             Some(serde_json::Value::String(s)) if !s.is_empty() && s.len() <= request::TEXT_MAX => {
                 Some(s.into())
             }
             Some(_) => {
-                return Err(Refusal::field(
+                return Err(IntakeRefusal::field(
                     "recipient",
                     "something else",
                     "a string of 1 to 256 bytes",
                 ));
             }
         };
-        let target = self.target(tenant, &value.to_string()).map_err(Refusal::invalid)?;
+        let target = self.target(tenant, &value.to_string()).map_err(IntakeRefusal::invalid)?;
         let hash = self.hash(target.place());
         Ok(NewAddress { tenant: tenant.clone(), recipient, target, hash })
     }
@@ -113,8 +119,8 @@ impl MessageIntake {
         let key = own_key(&request, submission)?;
         let composed = self.compose(policy, tenant, submission, request, key.as_deref()).await;
         composed.map_err(|refusal| {
-            let unfit = refusal.status == 422;
-            let key = key.filter(|_| unfit).map(|key| dedup::own_key(tenant, &key, submission));
+            let invalid = refusal.kind.is_invalid();
+            let key = key.filter(|_| invalid).map(|key| dedup::own_key(tenant, &key, submission));
             Refused { refusal, key }
         })
     }
@@ -126,7 +132,7 @@ impl MessageIntake {
         submission: &Submission,
         request: Request<'_>,
         key: Option<&str>,
-    ) -> Result<NewMessage, Refusal> {
+    ) -> Result<NewMessage, IntakeRefusal> {
         let class = class(policy, request.class.as_deref())?;
         let words = self.words(tenant, &request)?;
         let content = parse_content(&words)?;
@@ -164,7 +170,7 @@ impl MessageIntake {
         tenant: &TenantId,
         to: &Audience<'_>,
         class: &Class,
-    ) -> Result<Vec<NewDelivery>, Refusal> {
+    ) -> Result<Vec<NewDelivery>, IntakeRefusal> {
         match to {
             Audience::Address { place, fallback } => {
                 let mut delivery = self.place(tenant, place, class, "to.address").await?;
@@ -180,11 +186,11 @@ impl MessageIntake {
         tenant: &TenantId,
         names: &[Cow<'_, str>],
         class: &Class,
-    ) -> Result<Vec<NewDelivery>, Refusal> {
+    ) -> Result<Vec<NewDelivery>, IntakeRefusal> {
         let allowed = || format!("at most {ADDRESSES_MAX} addresses per message");
         if names.len() > ADDRESSES_MAX {
             let found = format!("{} recipients", names.len());
-            return Err(Refusal::field("to.recipients", found, allowed()));
+            return Err(IntakeRefusal::field("to.recipients", found, allowed()));
         }
         let mut deliveries = Vec::new();
         let mut told = HashSet::new();
@@ -194,7 +200,11 @@ impl MessageIntake {
                 let page = self.store.addresses(tenant, Some(name), cursor, 1_000).await?;
                 deliveries.extend(page.items.into_iter().filter_map(|a| self.registered(a, class)));
                 if deliveries.len() > ADDRESSES_MAX {
-                    return Err(Refusal::field("to.recipients", "too many addresses", allowed()));
+                    return Err(IntakeRefusal::field(
+                        "to.recipients",
+                        "too many addresses",
+                        allowed(),
+                    ));
                 }
                 cursor = page.next;
                 if cursor.is_none() {
@@ -203,7 +213,7 @@ impl MessageIntake {
             }
         }
         if deliveries.is_empty() {
-            return Err(Refusal::field(
+            return Err(IntakeRefusal::field(
                 "to",
                 "no active address",
                 "recipients with at least one active address; register one first",
@@ -304,13 +314,17 @@ impl MessageIntake {
         request: &Request<'_>,
         class: &Class,
         deliveries: &[NewDelivery],
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, IntakeRefusal> {
         let longest =
             |target: &Target| self.intakes.get(&target.channel()).map_or(0, |i| i.ttl_s_max());
         let max = targets(deliveries).map(longest).min().unwrap_or(0);
         let Some(asked) = request.ttl_s else { return Ok(class.ttl_s.min(max)) };
         u32::try_from(asked).ok().filter(|ttl| *ttl <= max).ok_or_else(|| {
-            Refusal::field("ttl_s", asked.to_string(), format!("0 to {max}; 0 means now or never"))
+            IntakeRefusal::field(
+                "ttl_s",
+                asked.to_string(),
+                format!("0 to {max}; 0 means now or never"),
+            )
         })
     }
 
@@ -319,14 +333,14 @@ impl MessageIntake {
         tenant: &TenantId,
         content: &Content<'_>,
         deliveries: &[NewDelivery],
-    ) -> Result<(), Refusal> {
-        let unfit = |errors| Refusal::invalid(below("content", errors));
+    ) -> Result<(), IntakeRefusal> {
+        let unfit = |errors| IntakeRefusal::invalid(below("content", errors));
         let mut checked: Vec<ChannelKind> = Vec::new();
         for target in targets(deliveries) {
             let kind = target.channel();
             let intake = self.intake(tenant, kind).ok_or_else(|| {
                 let found = format!("an address of {kind}, which is not configured");
-                Refusal::field("to", found, self.configured(tenant))
+                IntakeRefusal::field("to", found, self.configured(tenant))
             })?;
             if !checked.contains(&kind) {
                 checked.push(kind);
@@ -343,20 +357,20 @@ fn seed(hash_key: &[u8]) -> u64 {
     hash_key.iter().fold(7, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
 
-fn class(policy: &Policy, name: Option<&str>) -> Result<Arc<Class>, Refusal> {
+fn class(policy: &Policy, name: Option<&str>) -> Result<Arc<Class>, IntakeRefusal> {
     let name = name.unwrap_or(DEFAULT_CLASS);
     policy.class(name).cloned().ok_or_else(|| {
         let known = policy.class_names().join(", ");
-        Refusal::field("class", shorten(name), format!("a configured class: {known}"))
+        IntakeRefusal::field("class", shorten(name), format!("a configured class: {known}"))
     })
 }
 
-fn parse_content(text: &str) -> Result<Content<'_>, Refusal> {
+fn parse_content(text: &str) -> Result<Content<'_>, IntakeRefusal> {
     if json_fields::is_deep(text) {
         let allowed = format!("at most {} levels of objects and lists", json_fields::DEPTH_MAX);
-        return Err(Refusal::field("content", "more levels than anybody reads", allowed));
+        return Err(IntakeRefusal::field("content", "more levels than anybody reads", allowed));
     }
-    let unfit = |error| Refusal::invalid(below("content", vec![error]));
+    let unfit = |error| IntakeRefusal::invalid(below("content", vec![error]));
     let content: Content<'_> = json_fields::read(text, "").map_err(unfit)?;
     match content.url.as_deref().and_then(link_flaw) {
         Some(found) => {
@@ -386,10 +400,10 @@ fn link_flaw(url: &str) -> Option<&'static str> {
 fn own_key<'a>(
     request: &'a Request<'_>,
     submission: &'a Submission,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<String>, IntakeRefusal> {
     let header = submission.idempotency_key.as_deref();
     match (header, request.idempotency_key.as_deref()) {
-        (Some(a), Some(b)) if a != b => Err(Refusal::field(
+        (Some(a), Some(b)) if a != b => Err(IntakeRefusal::field(
             "idempotency_key",
             shorten(b),
             "the same as the Idempotency-Key header, or only one of the two",
@@ -399,7 +413,7 @@ fn own_key<'a>(
                 || key.len() > request::TEXT_MAX
                 || key.chars().any(char::is_control) =>
         {
-            Err(Refusal::field(
+            Err(IntakeRefusal::field(
                 "Idempotency-Key",
                 format!("{} bytes", key.len()),
                 "1 to 256 printable characters",

@@ -7,7 +7,7 @@ use postrider_core::ports::store::{Alternative, NewDelivery};
 use postrider_core::{AddressId, Class, Target, TenantId};
 
 use super::request::{Place, shorten};
-use super::{MessageIntake, Refusal, below};
+use super::{IntakeRefusal, MessageIntake, below};
 
 impl MessageIntake {
     /// A delivery to one address; `field` is what errors call it.
@@ -17,12 +17,12 @@ impl MessageIntake {
         place: &Place<'_>,
         class: &Class,
         field: &str,
-    ) -> Result<NewDelivery, Refusal> {
+    ) -> Result<NewDelivery, IntakeRefusal> {
         let text = match place {
             Place::Inline(json) => {
                 let target = self
                     .target(tenant, json)
-                    .map_err(|errors| Refusal::invalid(below(field, errors)))?;
+                    .map_err(|errors| IntakeRefusal::invalid(below(field, errors)))?;
                 return Ok(self.inline(tenant, Arc::new(target), class));
             }
             Place::Registered(text) => text,
@@ -31,12 +31,12 @@ impl MessageIntake {
         // What is no id may be an address, which is not repeated.
         let found =
             if text.starts_with("adr_") { shorten(text) } else { "another text".to_owned() };
-        let unknown = || Refusal::field(field, found.clone(), allowed);
+        let unknown = || IntakeRefusal::field(field, found.clone(), allowed);
         let id: AddressId = text.parse().map_err(|_| unknown())?;
         let address = self.store.address(tenant, id).await?.ok_or_else(unknown)?;
         self.registered(address, class).ok_or_else(|| {
             let allowed = "an active address; register the new subscription";
-            Refusal::field(field, format!("{id}, which is gone"), allowed)
+            IntakeRefusal::field(field, format!("{id}, which is gone"), allowed)
         })
     }
 
@@ -46,11 +46,11 @@ impl MessageIntake {
         tenant: &TenantId,
         fallback: &[Place<'_>],
         class: &Class,
-    ) -> Result<Vec<Alternative>, Refusal> {
+    ) -> Result<Vec<Alternative>, IntakeRefusal> {
         if !fallback.is_empty() && class.when_open != WhenOpen::FallBack {
             let found = format!("the class {:?}, which does not fall back", class.name);
             let allowed = "a class with when_open = \"fall_back\", or no fallback";
-            return Err(Refusal::field("to.fallback", found, allowed));
+            return Err(IntakeRefusal::field("to.fallback", found, allowed));
         }
         let mut alternatives = Vec::with_capacity(fallback.len());
         for (n, place) in fallback.iter().enumerate() {

@@ -1,36 +1,82 @@
-//! Why the intake did not take a message: precise enough to become a problem-details answer.
+//! Why the intake refuses a message. Knows no HTTP: the API chooses status and title by kind.
 
 use std::time::Duration;
 
-use postrider_core::FieldError;
 use postrider_core::policy::backpressure::Capacity;
 use postrider_core::ports::store::{Load, StoreError};
+use postrider_core::{FieldError, MessageId};
+
+/// The kind of a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    InvalidJson,
+    InvalidMessage,
+    /// The template does not exist, or cannot be rendered with the variables of the message.
+    Template,
+    /// The idempotency key was used for another message.
+    IdempotencyConflict,
+    TenantFull,
+    ServerFull,
+    StoreFull,
+    ShuttingDown,
+    StoreUnavailable,
+    /// A bug of ours.
+    Internal,
+}
+
+impl RefusalKind {
+    /// The stable name, as API and metrics show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidJson => "invalid_json",
+            Self::InvalidMessage => "invalid_message",
+            Self::Template => "template",
+            Self::IdempotencyConflict => "idempotency_conflict",
+            Self::TenantFull => "tenant_full",
+            Self::ServerFull => "server_full",
+            Self::StoreFull => "store_full",
+            Self::ShuttingDown => "shutting_down",
+            Self::StoreUnavailable => "store_unavailable",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// Whether the message itself is at fault.
+    pub(super) fn is_invalid(self) -> bool {
+        matches!(self, Self::InvalidMessage | Self::Template)
+    }
+}
+
+/// Whose capacity is used up.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum CapacityOwner {
+    Tenant,
+    Server,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    pub status: u16,
-    /// A short stable name, e.g. `invalid_message`.
-    pub kind: &'static str,
-    pub title: &'static str,
+pub struct IntakeRefusal {
+    pub kind: RefusalKind,
     pub detail: String,
     pub errors: Vec<FieldError>,
     pub retry_after_s: Option<u32>,
 }
 
-impl Refusal {
+impl IntakeRefusal {
+    pub(super) fn new(kind: RefusalKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), errors: Vec::new(), retry_after_s: None }
+    }
+
     pub fn invalid_json(detail: impl Into<String>) -> Self {
-        Self::new(400, "invalid_json", "The body is not valid JSON", detail)
+        Self::new(RefusalKind::InvalidJson, detail)
     }
 
     pub fn invalid(errors: Vec<FieldError>) -> Self {
         let detail = match errors.as_slice() {
             [one] => format!("{}: found {}, allowed: {}", one.field, one.found, one.allowed),
-            many => format!("{} fields are not as they must be", many.len()),
+            many => format!("{} fields are invalid", many.len()),
         };
-        Self {
-            errors,
-            ..Self::new(422, "invalid_message", "The message cannot be accepted", detail)
-        }
+        Self { errors, ..Self::new(RefusalKind::InvalidMessage, detail) }
     }
 
     pub fn field(
@@ -41,72 +87,60 @@ impl Refusal {
         Self::invalid(vec![FieldError::new(field, found, allowed)])
     }
 
-    /// A template that is not there, or cannot be rendered with what the message gives.
     pub(super) fn template(errors: Vec<FieldError>) -> Self {
-        let kind = "template";
-        let title = "The message's template cannot be rendered";
-        Self { kind, title, ..Self::invalid(errors) }
+        Self { kind: RefusalKind::Template, ..Self::invalid(errors) }
     }
 
-    pub fn conflict(first: &str) -> Self {
-        Self::new(
-            409,
-            "idempotency_conflict",
-            "The idempotency key was used for another message",
-            format!(
-                "the first message under this key is {first}; use a new key for a new message, or repeat the first body unchanged"
-            ),
-        )
-    }
-
-    /// No room at present; `whose` capacity is used up.
-    pub(super) fn full(whose: &'static str, wait: Duration) -> Self {
-        let retry_after_s = u32::try_from(wait.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
-        let (kind, title) = match whose {
-            "tenant" => ("tenant_full", "The tenant has as much pending as it may"),
-            _ => ("server_full", "The server has as much pending as it may"),
-        };
+    pub(super) fn conflict(first: MessageId) -> Self {
         let detail = format!(
-            "nothing of this message was accepted; at the present pace there is room in about {retry_after_s} s"
+            "the first message under this key is {first}; use a new key for a new message, or repeat the first body unchanged"
         );
-        Self { retry_after_s: Some(retry_after_s), ..Self::new(429, kind, title, detail) }
+        Self::new(RefusalKind::IdempotencyConflict, detail)
     }
 
-    /// More than there could ever be room for: waiting does not help.
-    pub(super) fn never_fits(capacity: &Capacity, more: Load, whose: &str) -> Self {
+    /// No room at present.
+    pub(super) fn full(owner: CapacityOwner, wait: Duration) -> Self {
+        let kind = match owner {
+            CapacityOwner::Tenant => RefusalKind::TenantFull,
+            CapacityOwner::Server => RefusalKind::ServerFull,
+        };
+        let retry_after_s = u32::try_from(wait.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
+        let detail = format!(
+            "nothing of this message was accepted; there is probably room in about {retry_after_s} s"
+        );
+        Self { retry_after_s: Some(retry_after_s), ..Self::new(kind, detail) }
+    }
+
+    /// The message is larger than the whole capacity: waiting does not help.
+    pub(super) fn never_fits(capacity: &Capacity, more: Load, owner: CapacityOwner) -> Self {
         let bound = |max: u64, what: &str| match max {
             0 => format!("any number of {what}"),
             max => format!("at most {max} {what}"),
+        };
+        let owner = match owner {
+            CapacityOwner::Tenant => "tenant",
+            CapacityOwner::Server => "server",
         };
         Self::field(
             "to",
             format!("{} deliveries of {} bytes in all", more.deliveries, more.bytes),
             format!(
-                "{} and {} pending for the {whose} (section [capacity])",
+                "{} and {} pending for the {owner} (section [capacity])",
                 bound(capacity.deliveries_max, "deliveries"),
                 bound(capacity.bytes_max, "bytes"),
             ),
         )
     }
-
-    pub fn new(
-        status: u16,
-        kind: &'static str,
-        title: &'static str,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self { status, kind, title, detail: detail.into(), errors: Vec::new(), retry_after_s: None }
-    }
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for IntakeRefusal {
     fn from(error: StoreError) -> Self {
-        let (kind, title) = match error {
-            StoreError::Full(_) => ("store_full", "There is no room for new work"),
-            StoreError::Closed => ("shutting_down", "The server is shutting down"),
-            _ => ("store_unavailable", "The store cannot take new work"),
+        let kind = match error {
+            StoreError::Full(_) => RefusalKind::StoreFull,
+            StoreError::Closed => RefusalKind::ShuttingDown,
+            _ => RefusalKind::StoreUnavailable,
         };
         let detail = format!("{error}; nothing was accepted, try again later");
-        Self { retry_after_s: Some(5), ..Self::new(503, kind, title, detail) }
+        Self { retry_after_s: Some(5), ..Self::new(kind, detail) }
     }
 }

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::below;
-use super::refusal::Refusal;
+use super::refusal::IntakeRefusal;
 use super::template::Wish;
 
 pub(super) const TEXT_MAX: usize = 256;
@@ -121,7 +121,7 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn parse(body: &'a [u8], now: Timestamp) -> Result<Self, Refusal> {
+    pub(super) fn parse(body: &'a [u8], now: Timestamp) -> Result<Self, IntakeRefusal> {
         let fields: Fields<'a> = whole(body)?;
         let mut read = Read { errors: Vec::new() };
         let to = read.audience(fields.to);
@@ -141,7 +141,7 @@ impl<'a> Request<'a> {
             compliance: read.labels("compliance", fields.compliance),
             to: to.unwrap_or(Audience::Recipients(Vec::new())),
         };
-        if read.errors.is_empty() { Ok(request) } else { Err(Refusal::invalid(read.errors)) }
+        if read.errors.is_empty() { Ok(request) } else { Err(IntakeRefusal::invalid(read.errors)) }
     }
 }
 
@@ -294,8 +294,8 @@ pub(super) fn shorten(text: &str) -> String {
 }
 
 /// The fields, still unread. What is no JSON at all is another error than what is no message.
-fn whole(body: &[u8]) -> Result<Fields<'_>, Refusal> {
-    let broken = |error: &dyn std::fmt::Display| Refusal::invalid_json(error.to_string());
+fn whole(body: &[u8]) -> Result<Fields<'_>, IntakeRefusal> {
+    let broken = |error: &dyn std::fmt::Display| IntakeRefusal::invalid_json(error.to_string());
     let text = std::str::from_utf8(body).map_err(|e| broken(&e))?;
     json_fields::read(text, "").map_err(|mut misfit| {
         if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
@@ -304,6 +304,6 @@ fn whole(body: &[u8]) -> Result<Fields<'_>, Refusal> {
         if misfit.field.is_empty() {
             misfit.field = "(body)".to_owned();
         }
-        Refusal::invalid(vec![misfit])
+        IntakeRefusal::invalid(vec![misfit])
     })
 }

@@ -11,7 +11,7 @@ use postrider_core::policy::backpressure::{
 use postrider_core::ports::store::{Load, Store};
 use postrider_core::{TenantId, Timestamp};
 
-use super::refusal::Refusal;
+use super::refusal::{CapacityOwner, IntakeRefusal};
 use crate::jitter_rng::JitterRng;
 use crate::policies::Capacities;
 
@@ -65,7 +65,7 @@ impl Room {
         tenant: &'a TenantId,
         messages: &[Load],
         now: Timestamp,
-    ) -> (Vec<Result<(), Refusal>>, Taken<'a>) {
+    ) -> (Vec<Result<(), IntakeRefusal>>, Taken<'a>) {
         let mut book = self.book();
         let Book { server, tenants } = &mut *book;
         if tenants.len() >= TENANTS_MAX && !tenants.contains_key(tenant) {
@@ -80,8 +80,8 @@ impl Room {
         let verdicts = messages
             .iter()
             .map(|more| {
-                own.room_for(&share, *more, "tenant", &self.roll)?;
-                server.room_for(&whole, *more, "server", &self.roll)?;
+                own.room_for(&share, *more, CapacityOwner::Tenant, &self.roll)?;
+                server.room_for(&whole, *more, CapacityOwner::Server, &self.roll)?;
                 for account in [&mut *own, &mut *server] {
                     account.under_way = plus(account.under_way, *more);
                 }
@@ -147,15 +147,15 @@ impl Account {
         &self,
         capacity: &Capacity,
         more: Load,
-        whose: &'static str,
+        owner: CapacityOwner,
         roll: &JitterRng,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), IntakeRefusal> {
         let Some(excess) = capacity.excess(self.pending(), more) else { return Ok(()) };
         if capacity.excess(Load::default(), more).is_some() {
-            return Err(Refusal::never_fits(capacity, more, whose));
+            return Err(IntakeRefusal::never_fits(capacity, more, owner));
         }
         let wait = retry_after(excess, self.drain.speed(), roll.next());
-        Err(Refusal::full(whose, wait))
+        Err(IntakeRefusal::full(owner, wait))
     }
 
     fn alarm(&mut self, capacity: &Capacity, tenant: Option<&TenantId>) {

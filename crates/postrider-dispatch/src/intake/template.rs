@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::refusal::Refusal;
+use super::refusal::IntakeRefusal;
 use super::request::{Request, shorten};
 use super::{MessageIntake, parse_content};
 use crate::template::{Call, Templates, VARIABLES_MAX};
@@ -52,22 +52,22 @@ impl MessageIntake {
         &self,
         tenant: &TenantId,
         request: &Request<'a>,
-    ) -> Result<Cow<'a, str>, Refusal> {
+    ) -> Result<Cow<'a, str>, IntakeRefusal> {
         let Some(wish) = &request.template else { return Ok(Cow::Borrowed(request.content)) };
         parse_content(request.content)?;
         let variables =
-            variables(wish.variables).map_err(|error| Refusal::template(vec![error]))?;
+            variables(wish.variables).map_err(|error| IntakeRefusal::template(vec![error]))?;
         let shelf = self.templates.now();
         let template = shelf.find(tenant, &wish.name).ok_or_else(|| {
             let names = shelf.names(tenant);
-            Refusal::template(vec![unknown(&wish.name, &names)])
+            IntakeRefusal::template(vec![unknown(&wish.name, &names)])
         })?;
         let call = Call {
             locale: wish.locale.as_deref(),
             variables: &variables,
             content: request.content,
         };
-        template.render(&call).map(Cow::Owned).map_err(Refusal::template)
+        template.render(&call).map(Cow::Owned).map_err(IntakeRefusal::template)
     }
 
     /// What a channel says to content before it is sent; nothing if the tenant cannot send by it.

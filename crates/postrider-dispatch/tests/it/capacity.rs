@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use postrider_core::policy::backpressure::Capacity;
-use postrider_core::ports::store::{Admission, Queue as _, Registry as _};
+use postrider_core::ports::store::{Queue as _, Registry as _};
 use postrider_core::{State, TenantId};
-use postrider_dispatch::{Capacities, Refusal, Submission};
+use postrider_dispatch::{Capacities, IntakeRefusal, Receipt, RefusalKind, Submission};
 
 use crate::scripted::World;
 
@@ -24,7 +24,7 @@ fn webhook(key: Option<&str>) -> Submission {
     Submission { body: body.into(), idempotency_key: key.map(str::to_owned), traceparent: None }
 }
 
-async fn admit(world: &World, tenant: &str) -> Result<Admission, Refusal> {
+async fn admit(world: &World, tenant: &str) -> Result<Receipt, IntakeRefusal> {
     let answers = world.intake.admit(&TenantId::new(tenant), vec![webhook(None)]).await;
     answers.into_iter().next().unwrap()
 }
@@ -36,7 +36,7 @@ async fn a_full_tenant_is_asked_to_wait_and_the_others_do_not_notice() {
         assert!(admit(&world, "acme").await.is_ok());
     }
     let full = admit(&world, "acme").await.unwrap_err();
-    assert_eq!((full.status, full.kind), (429, "tenant_full"));
+    assert_eq!(full.kind, RefusalKind::TenantFull);
     assert!((1..=300).contains(&full.retry_after_s.unwrap()));
     assert!(admit(&world, "other").await.is_ok());
     assert_eq!(world.store.load(None).deliveries, 3);
@@ -47,7 +47,7 @@ async fn the_server_is_bounded_for_all_tenants_together() {
     let world = world(deliveries(2), deliveries(2));
     assert!(admit(&world, "a").await.is_ok());
     assert!(admit(&world, "b").await.is_ok());
-    assert_eq!(admit(&world, "c").await.unwrap_err().kind, "server_full");
+    assert_eq!(admit(&world, "c").await.unwrap_err().kind, RefusalKind::ServerFull);
 }
 
 #[tokio::test]
@@ -87,7 +87,11 @@ async fn a_message_for_many_is_taken_whole_or_not_at_all() {
     assert_eq!(world.store.load(None).deliveries, 4);
     world.bound(Capacities { tenant: deliveries(2), ..Capacities::default() });
     let never = world.intake.admit(&world.tenant, vec![to_all()]).await.remove(0).unwrap_err();
-    assert_eq!((never.status, never.retry_after_s), (422, None), "waiting would not help");
+    assert_eq!(
+        (never.kind, never.retry_after_s),
+        (RefusalKind::InvalidMessage, None),
+        "waiting would not help"
+    );
 }
 
 #[tokio::test]
@@ -97,9 +101,9 @@ async fn a_repeat_is_answered_although_there_is_no_room() {
         world.intake.admit(&world.tenant, vec![webhook(Some(key))]).await.remove(0)
     };
     let first = send("one").await.unwrap();
-    assert_eq!(send("two").await.unwrap_err().status, 429);
-    let Admission::Accepted { message, deliveries } = first else { panic!("{first:?}") };
-    assert_eq!(send("one").await.unwrap(), Admission::Duplicate { message, deliveries });
+    assert_eq!(send("two").await.unwrap_err().kind, RefusalKind::TenantFull);
+    let Receipt { message, deliveries, duplicate: false } = first else { panic!("{first:?}") };
+    assert_eq!(send("one").await.unwrap(), Receipt { message, deliveries, duplicate: true });
 }
 
 #[tokio::test]
@@ -113,13 +117,13 @@ async fn a_repeat_is_answered_although_its_address_is_gone() {
         let submission = Submission { body: body.clone().into(), ..webhook(Some(key)) };
         world.intake.admit(&world.tenant, vec![submission]).await.remove(0)
     };
-    let Ok(Admission::Accepted { message, deliveries }) = send("one").await else { panic!() };
+    let Ok(Receipt { message, deliveries, duplicate: false }) = send("one").await else { panic!() };
     world.store.delete_address(&world.tenant, address.id).await.unwrap();
-    assert_eq!(send("one").await.unwrap(), Admission::Duplicate { message, deliveries });
-    assert_eq!(send("two").await.unwrap_err().status, 422);
+    assert_eq!(send("one").await.unwrap(), Receipt { message, deliveries, duplicate: true });
+    assert_eq!(send("two").await.unwrap_err().kind, RefusalKind::InvalidMessage);
     let other = Submission { body: r#"{"to":{"recipient":"u"}}"#.into(), ..webhook(Some("one")) };
     let conflict = world.intake.admit(&world.tenant, vec![other]).await.remove(0);
-    assert_eq!(conflict.unwrap_err().status, 409);
+    assert_eq!(conflict.unwrap_err().kind, RefusalKind::IdempotencyConflict);
 }
 
 #[tokio::test]
@@ -143,7 +147,7 @@ async fn room_comes_back_with_what_is_sent_and_the_wait_follows_the_pace() {
             break full;
         }
     };
-    assert_eq!(nothing_drains.kind, "tenant_full");
+    assert_eq!(nothing_drains.kind, RefusalKind::TenantFull);
     world.start();
     for _ in 0..100 {
         assert_eq!(world.finished().await, (State::Sent, None));

@@ -1,11 +1,11 @@
 //! What the intake takes, and what it answers to the rest.
 
-use postrider_core::ports::store::{Admission, Registry};
-use postrider_dispatch::{Refusal, Submission};
+use postrider_core::ports::store::Registry;
+use postrider_dispatch::{IntakeRefusal, Receipt, RefusalKind, Submission};
 
 use crate::scripted::World;
 
-async fn admit(world: &World, bodies: &[&str]) -> Vec<Result<Admission, Refusal>> {
+async fn admit(world: &World, bodies: &[&str]) -> Vec<Result<Receipt, IntakeRefusal>> {
     let submit = |body: &&str| Submission {
         body: (*body).to_owned().into(),
         idempotency_key: None,
@@ -14,7 +14,7 @@ async fn admit(world: &World, bodies: &[&str]) -> Vec<Result<Admission, Refusal>
     world.intake.admit(&world.tenant, bodies.iter().map(submit).collect()).await
 }
 
-async fn refusal(body: &str) -> Refusal {
+async fn refusal(body: &str) -> IntakeRefusal {
     admit(&World::new(vec![]), &[body]).await.pop().unwrap().expect_err(body)
 }
 
@@ -27,12 +27,12 @@ async fn a_repeat_gets_the_first_answer_whatever_the_order_of_its_fields() {
     let again = format!(r#"{{"idempotency_key": "k", "content": {{"title": "a"}}, {HOOK}}}"#);
     let other = format!(r#"{{{HOOK},"content":{{"title":"b"}},"idempotency_key":"k"}}"#);
     let answers = admit(&world, &[&first, &again, &other]).await;
-    let Ok(Admission::Accepted { message, deliveries }) = &answers[0] else {
+    let Ok(Receipt { message, deliveries, duplicate: false }) = &answers[0] else {
         panic!("{answers:?}")
     };
-    let expected = Admission::Duplicate { message: *message, deliveries: deliveries.clone() };
+    let expected = Receipt { message: *message, deliveries: deliveries.clone(), duplicate: true };
     assert_eq!(answers[1], Ok(expected));
-    assert_eq!(answers[2].as_ref().unwrap_err().status, 409);
+    assert_eq!(answers[2].as_ref().unwrap_err().kind, RefusalKind::IdempotencyConflict);
 }
 
 #[tokio::test]
@@ -42,8 +42,12 @@ async fn a_channel_that_is_not_configured_is_refused_with_what_to_configure() {
         let refusal = refusal(&to(channel)).await;
         let error = &refusal.errors[0];
         assert_eq!(
-            (refusal.status, &*error.field, &*error.found),
-            (422, "to.address.channel", &*format!("{channel}, which is not configured"))
+            (refusal.kind, &*error.field, &*error.found),
+            (
+                RefusalKind::InvalidMessage,
+                "to.address.channel",
+                &*format!("{channel}, which is not configured")
+            )
         );
         assert!(error.allowed.contains("webhook"), "{error:?}");
         assert!(error.allowed.contains("configure [accounts.NAME]"), "{error:?}");
@@ -55,12 +59,12 @@ async fn a_channel_that_is_not_configured_is_refused_with_what_to_configure() {
 async fn keys_belong_to_their_tenant() {
     let world = World::new(vec![]);
     let body = format!(r#"{{{HOOK},"idempotency_key":"k"}}"#);
-    assert!(matches!(admit(&world, &[&body]).await[0], Ok(Admission::Accepted { .. })));
+    assert!(matches!(admit(&world, &[&body]).await[0], Ok(Receipt { duplicate: false, .. })));
     let other = postrider_core::TenantId::new("other");
     let submission = Submission { body: body.into(), idempotency_key: None, traceparent: None };
     assert!(matches!(
         world.intake.admit(&other, vec![submission]).await[0],
-        Ok(Admission::Accepted { .. })
+        Ok(Receipt { duplicate: false, .. })
     ));
 }
 
@@ -70,7 +74,7 @@ async fn a_campaign_reaches_an_address_once() {
     let first = format!(r#"{{{HOOK},"campaign":"spring","content":{{"title":"a"}}}}"#);
     let second = format!(r#"{{{HOOK},"campaign":"spring","content":{{"title":"b"}}}}"#);
     let answers = admit(&world, &[&first, &second]).await;
-    assert!(matches!(answers[1], Ok(Admission::Duplicate { .. })), "{answers:?}");
+    assert!(matches!(answers[1], Ok(Receipt { duplicate: true, .. })), "{answers:?}");
 }
 
 #[tokio::test]
@@ -85,10 +89,10 @@ async fn http_requests_are_deduplicated_by_content_unless_told_otherwise() {
     let other = request("https://api.example/x?y=2", "");
     let forced = request("https://api.example/x?y=1", r#","dedupe":"none""#);
     let answers = admit(&world, &[&same, &same, &other, &forced]).await;
-    assert!(matches!(answers[0], Ok(Admission::Accepted { .. })));
-    assert!(matches!(answers[1], Ok(Admission::Duplicate { .. })));
-    assert!(matches!(answers[2], Ok(Admission::Accepted { .. })));
-    assert!(matches!(answers[3], Ok(Admission::Accepted { .. })));
+    assert!(matches!(answers[0], Ok(Receipt { duplicate: false, .. })));
+    assert!(matches!(answers[1], Ok(Receipt { duplicate: true, .. })));
+    assert!(matches!(answers[2], Ok(Receipt { duplicate: false, .. })));
+    assert!(matches!(answers[3], Ok(Receipt { duplicate: false, .. })));
 }
 
 #[tokio::test]
@@ -97,7 +101,7 @@ async fn one_bad_message_does_not_spoil_the_batch() {
     let good = format!("{{{HOOK}}}");
     let answers = admit(&world, &[&good, "{", &good]).await;
     assert!(answers[0].is_ok() && answers[2].is_ok());
-    assert_eq!(answers[1].as_ref().unwrap_err().kind, "invalid_json");
+    assert_eq!(answers[1].as_ref().unwrap_err().kind, RefusalKind::InvalidJson);
 }
 
 #[tokio::test]
@@ -129,7 +133,7 @@ async fn a_refusal_names_the_field_what_was_found_and_what_is_allowed() {
     ];
     for (body, field, found) in table {
         let refusal = refusal(&body).await;
-        assert_eq!(refusal.status, 422, "{body}");
+        assert_eq!(refusal.kind, RefusalKind::InvalidMessage, "{body}");
         let error = &refusal.errors[0];
         assert_eq!((error.field.as_str(), error.found.as_str()), (field, found), "{body}");
         assert!(!error.allowed.is_empty(), "{body}");
@@ -149,7 +153,9 @@ async fn a_recipient_named_twice_is_told_once() {
     let address = world.intake.check_address(&world.tenant, address.as_bytes()).unwrap();
     world.store.put_address(address).await.unwrap();
     let answers = admit(&world, &[r#"{"to":{"recipients":["ann","ann","\u0061nn"]}}"#]).await;
-    let Ok(Admission::Accepted { deliveries, .. }) = &answers[0] else { panic!("{answers:?}") };
+    let Ok(Receipt { deliveries, duplicate: false, .. }) = &answers[0] else {
+        panic!("{answers:?}")
+    };
     assert_eq!(deliveries.len(), 1);
 }
 
@@ -173,9 +179,9 @@ async fn a_campaign_to_the_same_recipients_is_a_repeat_in_any_order_and_with_new
     register("ben", "https://hooks.example/b").await;
     let first = r#"{"to":{"recipients":["ann","ben"]},"campaign":"spring"}"#;
     let again = r#"{"to":{"recipients":["ben","ann"]},"campaign":"spring"}"#;
-    assert!(matches!(admit(&world, &[first]).await[0], Ok(Admission::Accepted { .. })));
+    assert!(matches!(admit(&world, &[first]).await[0], Ok(Receipt { duplicate: false, .. })));
     register("ann", "https://hooks.example/another").await;
-    assert!(matches!(admit(&world, &[again]).await[0], Ok(Admission::Duplicate { .. })));
+    assert!(matches!(admit(&world, &[again]).await[0], Ok(Receipt { duplicate: true, .. })));
 }
 
 #[tokio::test]

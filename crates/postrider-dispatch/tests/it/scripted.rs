@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_channels::{NetworkPolicy, registry};
 use postrider_core::model::decision::DecisionKind;
 use postrider_core::model::outcome::{AnswerTerms, OutcomeKind};
-use postrider_core::ports::store::{Admission, Ledger, Store, StoreError};
+use postrider_core::ports::store::{Ledger, Store, StoreError};
 use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
     DeliveryId, Finished, LaneKey, Outcome, Report, State, StrikeKind, TenantId, Timestamp,
@@ -15,7 +15,7 @@ use postrider_core::{
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{
     Capacities, DispatchLimits, Dispatcher, DispatcherConfig, Lanes, MessageIntake, Observer,
-    Policies, Policy, Submission,
+    Policies, Policy, Receipt, Submission,
 };
 use postrider_store::{ManualClock, MemoryStore};
 use tokio::sync::{Notify, mpsc};
@@ -237,7 +237,7 @@ impl World {
         let body = json.to_owned().into();
         let submission = Submission { body, idempotency_key: None, traceparent: None };
         match self.intake.admit(&self.tenant, vec![submission]).await.pop().unwrap() {
-            Ok(Admission::Accepted { deliveries, .. }) => deliveries[0],
+            Ok(Receipt { deliveries, duplicate: false, .. }) => deliveries[0],
             other => panic!("not accepted: {other:?}"),
         }
     }

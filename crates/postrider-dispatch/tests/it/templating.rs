@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use postrider_core::TenantId;
-use postrider_core::ports::store::{Admission, Ledger as _};
+use postrider_core::ports::store::Ledger as _;
 use postrider_dispatch::template::{Shelf, Source, Template, Templates};
-use postrider_dispatch::{Refusal, Submission};
+use postrider_dispatch::{IntakeRefusal, Receipt, RefusalKind, Submission};
 use serde_json::{Value, json};
 
 use crate::scripted::World;
@@ -32,7 +32,7 @@ impl House {
         self.templates.replace(shelf);
     }
 
-    async fn admit(&self, message: Value) -> Result<Admission, Refusal> {
+    async fn admit(&self, message: Value) -> Result<Receipt, IntakeRefusal> {
         let submission = Submission {
             body: message.to_string().into(),
             idempotency_key: None,
@@ -44,7 +44,9 @@ impl House {
     /// The stored content of what was accepted.
     async fn said(&self, message: Value) -> Value {
         let admission = self.admit(message).await;
-        let Ok(Admission::Accepted { message, .. }) = admission else { panic!("{admission:?}") };
+        let Ok(Receipt { message, duplicate: false, .. }) = admission else {
+            panic!("{admission:?}")
+        };
         let content = self.world.store.content(None, message).await.unwrap().unwrap();
         serde_json::from_str(&content).unwrap()
     }
@@ -89,15 +91,21 @@ async fn a_repeat_gets_its_first_answer_also_when_the_template_changed_or_went()
         message["idempotency_key"] = json!("k");
         message
     };
-    let Ok(Admission::Accepted { message, .. }) = house.admit(keyed(91)).await else { panic!() };
+    let Ok(Receipt { message, duplicate: false, .. }) = house.admit(keyed(91)).await else {
+        panic!()
+    };
     house.shelve(None, "Parcel {{ n }} {{ another }}");
-    let same = |answer: &Result<Admission, Refusal>| matches!(answer, Ok(Admission::Duplicate { message: m, .. }) if *m == message);
+    let same = |answer: &Result<Receipt, IntakeRefusal>| matches!(answer, Ok(Receipt { message: m, duplicate: true, .. }) if *m == message);
     assert!(same(&house.admit(keyed(91)).await), "it cannot be rendered any more");
     house.templates.replace(Shelf::default());
     assert!(same(&house.admit(keyed(91)).await), "the template is gone");
     house.shelve(None, "OperatorOrder {{ n }}");
     assert!(same(&house.admit(keyed(91)).await));
-    assert_eq!(house.admit(keyed(92)).await.unwrap_err().status, 409, "other variables");
+    assert_eq!(
+        house.admit(keyed(92)).await.unwrap_err().kind,
+        RefusalKind::IdempotencyConflict,
+        "other variables"
+    );
 }
 
 #[tokio::test]
@@ -109,9 +117,9 @@ async fn the_same_words_to_the_same_place_are_a_repeat_where_content_decides() {
         message["dedupe"] = json!("content");
         message
     };
-    assert!(matches!(house.admit(by_content(1)).await, Ok(Admission::Accepted { .. })));
-    assert!(matches!(house.admit(by_content(2)).await, Ok(Admission::Accepted { .. })));
-    assert!(matches!(house.admit(by_content(1)).await, Ok(Admission::Duplicate { .. })));
+    assert!(matches!(house.admit(by_content(1)).await, Ok(Receipt { duplicate: false, .. })));
+    assert!(matches!(house.admit(by_content(2)).await, Ok(Receipt { duplicate: false, .. })));
+    assert!(matches!(house.admit(by_content(1)).await, Ok(Receipt { duplicate: true, .. })));
 }
 
 #[tokio::test]
@@ -123,26 +131,32 @@ async fn what_cannot_be_rendered_is_refused_with_field_and_reason() {
         message["template"] = template;
         let refusal = house.admit(message).await.unwrap_err();
         let fields: Vec<_> = refusal.errors.iter().map(|e| e.field.clone()).collect();
-        (refusal.status, refusal.kind, fields.join(" "))
+        (refusal.kind, fields.join(" "))
     };
-    let wrong = |kind, fields: &str| (422, kind, fields.to_owned());
+    let wrong = |kind, fields: &str| (kind, fields.to_owned());
     for (template, answer) in [
         (
             json!({"name": "shipped"}),
-            wrong("template", "template.variables.n template.variables.name"),
+            wrong(RefusalKind::Template, "template.variables.n template.variables.name"),
         ),
-        (json!({"name": "lost"}), wrong("template", "template.name")),
-        (json!({"name": "shipped", "variables": [1]}), wrong("template", "template.variables")),
+        (json!({"name": "lost"}), wrong(RefusalKind::Template, "template.name")),
+        (
+            json!({"name": "shipped", "variables": [1]}),
+            wrong(RefusalKind::Template, "template.variables"),
+        ),
         (
             json!({"name": "shipped", "variables": {"n": "x".repeat(70_000)}}),
-            wrong("template", "template.variables"),
+            wrong(RefusalKind::Template, "template.variables"),
         ),
         (
             json!({"name": "shipped", "locale": "?", "variables": {"n": 1, "name": "x"}}),
-            wrong("template", "template.locale"),
+            wrong(RefusalKind::Template, "template.locale"),
         ),
-        (json!({"name": "shipped", "vars": {}}), wrong("invalid_message", "template.vars")),
-        (json!("shipped"), wrong("invalid_message", "template")),
+        (
+            json!({"name": "shipped", "vars": {}}),
+            wrong(RefusalKind::InvalidMessage, "template.vars"),
+        ),
+        (json!("shipped"), wrong(RefusalKind::InvalidMessage, "template")),
     ] {
         assert_eq!(refused(template.clone()).await, answer, "{template:.60}");
     }

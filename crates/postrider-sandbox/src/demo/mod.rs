@@ -15,7 +15,7 @@ use stage::Stage;
 use story::Story;
 
 use crate::launcher::ServerLauncher;
-use crate::stop::told_to_stop;
+use crate::stop::stop_signal;
 
 /// The whole story in one command: providers that fail, a server, traffic, dead letters, replay.
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ async fn play(stage: &Stage, args: &DemoArgs, started: Instant) -> Result<bool> 
     let mut story = Story::new(stage, started + PATIENCE);
     tokio::select! {
         told = story.tell(args) => told?,
-        stopped = told_to_stop() => return stopped.map(|()| false),
+        stopped = stop_signal() => return stopped.map(|()| false),
     }
     let held = verdict::pronounce(&story).await?;
     println!("\nTold in {:.1} s.", started.elapsed().as_secs_f64());
@@ -74,7 +74,7 @@ async fn play(stage: &Stage, args: &DemoArgs, started: Instant) -> Result<bool> 
             stage.dashboard()
         );
         tokio::select! {
-            stopped = told_to_stop() => stopped?,
+            stopped = stop_signal() => stopped?,
             failed = story.go_on(args) => failed?,
         }
     }

@@ -94,7 +94,7 @@ pub(crate) struct EventTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallerAnswer {
     Accepted(MessageId),
-    Refused(u16),
+    Refused,
 }
 
 struct SeenKey {
@@ -274,7 +274,7 @@ impl Oracle {
                     format!("message {planned} was answered as accepted, but is not in the store")
                 })
             }
-            CallerAnswer::Refused(_) => Ok(()),
+            CallerAnswer::Refused => Ok(()),
         }
     }
 

@@ -1,5 +1,4 @@
-//! The accounts at providers as an operator sees them: which one is used, which is held and by what.
-//! Never shows a credential.
+//! Lists the accounts at providers: which one is used, which is held and why. Never shows a secret.
 
 use axum::Json;
 use axum::extract::State;
@@ -24,26 +23,26 @@ pub(crate) struct AccountList {
 pub(crate) struct AccountBody {
     pub name: String,
     pub channel: &'static str,
-    /// Whose it is; `*` for every tenant that has none of its own for this channel.
+    /// Its tenant; `*` for every tenant that has no account of its own for this channel.
     pub tenant: String,
-    /// Lower is used first.
+    /// The lowest number is used first.
     pub priority: u16,
     pub cost: f64,
     /// `ready` or `held`.
     pub state: &'static str,
-    /// What holds it: its credential, its breaker, its quota, or the provider's wish.
+    /// What holds it: its credential, its breaker, its quota, or a wait that the provider asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_by: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
     /// Attempts that went through it since the start.
     pub calls: u64,
-    /// Those of them that another account took over.
+    /// Attempts that another account took over.
     pub failovers: u64,
-    /// The worst of its credentials: `ok`, `ending`, `expired` or `unusable`. Absent before the first look.
+    /// The worst state of its credentials: `ok`, `ending`, `expired` or `unusable`. Absent before the first check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<&'static str>,
-    /// All of them, as the last look found them; there is one every hour.
+    /// All credentials at the last check. They are checked every hour.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<CredentialBody>,
 }
@@ -113,7 +112,7 @@ impl ApiState {
     }
 }
 
-/// Accounts at providers: what is used, what is held, by what and until when.
+/// Accounts at providers: which are used, which are held, why and until when.
 #[utoipa::path(get, path = "/v1/accounts", tag = "lanes",
     responses((status = 200, body = AccountList), (status = 403, body = Problem)))]
 pub(crate) async fn list(State(app): State<SharedState>, _: AdminAccess) -> Json<AccountList> {

@@ -1,4 +1,4 @@
-//! The registry of addresses: create, look, delete. Shows no endpoint and no key.
+//! The registry of addresses: create, show and delete them. Shows no endpoint and no key.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -10,8 +10,8 @@ use utoipa::IntoParams;
 
 use super::SharedState;
 use super::auth::{ReadAccess, SendAccess};
-use super::deliveries::{id, limit, parse};
 use super::extract::{RawJson, StrictQuery};
+use super::parameters::{self, limit, optional_id};
 use super::problem::{ApiResult, Problem};
 use super::schema::AddressRequest;
 use super::strikes;
@@ -30,7 +30,7 @@ pub(crate) struct AddressQuery {
 
 /// Register an address. The same endpoint keeps its id, takes the new keys and is active again.
 #[utoipa::path(post, path = "/v1/addresses", tag = "addresses", request_body = AddressRequest,
-    responses((status = 201, body = AddressBody), (status = 200, description = "Known before", body = AddressBody), (status = "4XX", body = Problem)))]
+    responses((status = 201, body = AddressBody), (status = 200, description = "Registered before", body = AddressBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn create(
     State(app): State<SharedState>,
     access: SendAccess,
@@ -38,7 +38,7 @@ pub(crate) async fn create(
 ) -> ApiResult<Response> {
     app.signing.ensure(&access.tenant).await?;
     let mut new = app.intake.check_address(&access.tenant, &body)?;
-    // A push service binds a subscription to the key that it was made with: remember which.
+    // A push service accepts only the key with which the subscription was made.
     if let Target::Webpush { vapid_key, .. } = &mut new.target
         && vapid_key.is_none()
     {
@@ -58,7 +58,7 @@ pub(crate) async fn list(
     StrictQuery(query): StrictQuery<AddressQuery>,
 ) -> ApiResult<Json<AddressPage>> {
     let tenant = access.tenant()?;
-    let (cursor, limit) = (id("cursor", query.cursor)?, limit(query.limit)?);
+    let (cursor, limit) = (optional_id("cursor", query.cursor)?, limit(query.limit)?);
     let page = app.store.addresses(&tenant, query.recipient.as_deref(), cursor, limit).await?;
     Ok(Json(AddressPage {
         items: page.items.into_iter().map(Into::into).collect(),
@@ -66,7 +66,7 @@ pub(crate) async fn list(
     }))
 }
 
-/// One address, with what it was blamed for since it last worked.
+/// One address, with the strikes against it since it last worked.
 #[utoipa::path(get, path = "/v1/addresses/{id}", tag = "addresses", params(("id" = String, Path)),
     responses((status = 200, body = AddressBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
@@ -74,7 +74,7 @@ pub(crate) async fn show(
     access: ReadAccess,
     Path(text): Path<String>,
 ) -> ApiResult<Json<AddressBody>> {
-    let id: AddressId = parse("id", &text)?;
+    let id: AddressId = parameters::id("id", &text)?;
     let tenant = access.tenant()?;
     let found = app.store.address(&tenant, id).await?;
     let address = found.ok_or_else(|| Problem::not_found("address", id))?;
@@ -83,7 +83,7 @@ pub(crate) async fn show(
     Ok(Json(AddressBody { strikes, ..address.into() }))
 }
 
-/// Forget an address.
+/// Delete an address.
 #[utoipa::path(delete, path = "/v1/addresses/{id}", tag = "addresses", params(("id" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn delete(
@@ -91,7 +91,7 @@ pub(crate) async fn delete(
     access: SendAccess,
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
-    let id: AddressId = parse("id", &text)?;
+    let id: AddressId = parameters::id("id", &text)?;
     if !app.store.delete_address(&access.tenant, id).await? {
         return Err(Problem::not_found("address", id));
     }

@@ -1,4 +1,4 @@
-//! Administration of API keys. Only an admin key may.
+//! Lists, creates and revokes API keys. Needs an admin key.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::SharedState;
-use super::auth::{AdminAccess, scope_name, tenant_name};
-use super::deliveries::parse;
+use super::auth::{AdminAccess, parse_tenant, scope_name};
 use super::extract::JsonBody;
+use super::parameters;
 use super::problem::{ApiResult, Problem};
 use super::views::Time;
 
@@ -21,10 +21,10 @@ use super::views::Time;
 pub(crate) struct KeyRequest {
     /// What it is for.
     pub name: String,
-    /// `admin`, `tenant` (send, look, act), `read` (look) or `content` (look, and read stored bodies).
+    /// `admin`, `tenant` (send, read, act), `read` or `content` (read, also stored message bodies).
     #[schema(value_type = String)]
     pub scope: KeyScope,
-    /// The tenant it belongs to; that of the `Postrider-Tenant` header if absent, else `default`.
+    /// Its tenant. If absent: the tenant of the `Postrider-Tenant` header, or `default`.
     pub tenant: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct KeyBody {
     pub created_at: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Time>,
-    /// The key itself: only in the answer to its creation, never again.
+    /// The key itself. Only the answer to its creation has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -69,7 +69,7 @@ pub(crate) async fn list(State(app): State<SharedState>, _: AdminAccess) -> Json
     Json(KeyList { keys: app.keys.list().into_iter().map(Into::into).collect() })
 }
 
-/// Make an API key. The answer is the only place where it is ever shown.
+/// Create an API key. Only this answer shows it.
 #[utoipa::path(post, path = "/v1/keys", tag = "administration", request_body = KeyRequest,
     responses((status = 201, body = KeyBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn create(
@@ -82,7 +82,7 @@ pub(crate) async fn create(
         return Err(Problem::field("name", format!("{} bytes", name.len()), "1 to 200 bytes"));
     }
     let tenant = match request.tenant {
-        Some(text) => tenant_name("tenant", &text)?,
+        Some(text) => parse_tenant("tenant", &text)?,
         None => access.tenant,
     };
     app.signing.ensure(&tenant).await?;
@@ -100,7 +100,7 @@ pub(crate) async fn revoke(
     access: AdminAccess,
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
-    let id: KeyId = parse("id", &text)?;
+    let id: KeyId = parameters::id("id", &text)?;
     if !app.keys.revoke(id).await? {
         return Err(Problem::not_found("usable key", id));
     }

@@ -1,4 +1,4 @@
-//! Who may do what: the bearer key of a request, turned into a caller with a tenant and rights.
+//! Access rights: turns the bearer key of a request into a caller with a tenant and rights.
 
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
@@ -7,43 +7,44 @@ use postrider_core::TenantId;
 use postrider_core::ports::store::KeyScope;
 
 use super::SharedState;
+use super::parameters::quoted;
 use super::problem::Problem;
 use crate::keys::{Caller, KeyRejection};
 
 /// The header by which an admin key acts for another tenant.
 pub(crate) const TENANT_HEADER: &str = "postrider-tenant";
-/// In [`TENANT_HEADER`]: look at all tenants at once.
+/// The value of [`TENANT_HEADER`] that stands for all tenants.
 const ALL_TENANTS: &str = "*";
 
-/// May look at what is there.
+/// The right to read.
 pub(crate) struct ReadAccess {
-    /// Numbers of the whole server are for its operator alone.
+    /// Only an admin sees figures of the whole server.
     pub is_admin: bool,
-    /// The tenant whose work is seen; `None` sees all.
+    /// The tenant whose data is shown; `None` shows all tenants.
     pub view: Option<TenantId>,
 }
 
-/// May send and act, for one tenant.
+/// The right to send and to act, for one tenant.
 pub(crate) struct SendAccess {
     pub(crate) caller: Caller,
     pub tenant: TenantId,
 }
 
-/// May read stored bodies.
+/// The right to read stored message bodies.
 pub(crate) struct ContentAccess {
     pub(crate) caller: Caller,
     pub view: Option<TenantId>,
 }
 
-/// May administer.
+/// The right to administer the server.
 pub(crate) struct AdminAccess {
     pub(crate) caller: Caller,
-    /// The tenant that the call is about, where it is about one.
+    /// The tenant of the call, if the call is about a tenant.
     pub tenant: TenantId,
 }
 
 impl ReadAccess {
-    /// For calls that are about one tenant only.
+    /// The tenant, for calls that need exactly one.
     pub(crate) fn tenant(&self) -> Result<TenantId, Problem> {
         one_tenant(self.view.clone())
     }
@@ -89,7 +90,7 @@ impl FromRequestParts<SharedState> for AdminAccess {
     }
 }
 
-/// The caller, and the tenant whose work it looks at.
+/// The caller, and the tenant whose data it sees.
 pub(crate) fn identify(
     parts: &Parts,
     app: &SharedState,
@@ -99,25 +100,24 @@ pub(crate) fn identify(
         let view = Some(caller.tenant.clone());
         return Ok((caller, view));
     };
-    let asked = header.to_str().unwrap_or_default();
-    if caller.scope != KeyScope::Admin && asked != caller.tenant.as_str() {
+    let requested = header.to_str().unwrap_or_default();
+    if caller.scope != KeyScope::Admin && requested != caller.tenant.as_str() {
         return Err(forbidden(format!(
             "this key belongs to the tenant {}; only an admin key can name another in Postrider-Tenant",
             caller.tenant
         )));
     }
-    match asked {
+    match requested {
         ALL_TENANTS => Ok((caller, None)),
-        name => Ok((caller, Some(tenant_name("Postrider-Tenant", name)?))),
+        name => Ok((caller, Some(parse_tenant("Postrider-Tenant", name)?))),
     }
 }
 
-/// A tenant's name as a caller wrote it.
-pub(crate) fn tenant_name(field: &str, name: &str) -> Result<TenantId, Problem> {
+/// Parses a tenant's name.
+pub(crate) fn parse_tenant(field: &str, name: &str) -> Result<TenantId, Problem> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if name.is_empty() || name.len() > 64 || !name.bytes().all(allowed) {
-        let found = format!("{:?}", name.chars().take(80).collect::<String>());
-        return Err(Problem::field(field, found, "1 to 64 letters, digits, -, _ or ."));
+        return Err(Problem::field(field, quoted(name), "1 to 64 letters, digits, -, _ or ."));
     }
     Ok(TenantId::new(name))
 }
@@ -131,11 +131,11 @@ fn authenticate(parts: &Parts, app: &SharedState) -> Result<Caller, Problem> {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer ") => rest.trim(),
         _ => {
             return Err(unauthorized(
-                "the Authorization header is of another kind; send `Authorization: Bearer KEY`",
+                "the Authorization header carries no bearer key; send `Authorization: Bearer KEY`",
             ));
         }
     };
-    app.keys.authenticate(bearer).map_err(|denied| match denied {
+    app.keys.authenticate(bearer).map_err(|rejection| match rejection {
         KeyRejection::Unknown => unauthorized(
             "this key is not known here; make one with `postrider keys create`, using the admin key",
         ),

@@ -1,4 +1,4 @@
-//! How full it is: what is pending of what may be pending.
+//! Capacity: how much is pending, and how much may be.
 
 use postrider_core::TenantId;
 use postrider_core::policy::backpressure::Capacity;
@@ -8,22 +8,22 @@ use utoipa::ToSchema;
 
 use super::SharedState;
 
-/// What is pending of what may be.
+/// How much is pending, and how much may be.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CapacityBody {
     pub deliveries: u64,
-    /// Absent where there is no bound.
+    /// Absent if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deliveries_max: Option<u64>,
     /// Of messages and addresses.
     pub bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
-    /// The share that is used, of whichever is fuller: 1 is full, and new work gets 429.
+    /// The used share of deliveries or bytes, whichever is higher. At 1, new messages get 429.
     pub fill: f64,
 }
 
-/// Of one tenant, or of the whole server.
+/// The load and the capacity of one tenant, or of the whole server.
 pub(crate) fn measure(app: &SharedState, tenant: Option<&TenantId>) -> (Load, Capacity) {
     let policy = app.lanes.policies().now();
     let capacities = &policy.capacities;

@@ -1,4 +1,4 @@
-//! The configuration: read it anew while the server runs. Only an admin key may.
+//! Reloads the configuration while the server runs. Needs an admin key.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,16 +10,16 @@ use super::auth::AdminAccess;
 use super::problem::{ApiResult, Problem};
 use crate::config::ConfigError;
 
-/// What reading the configuration anew has changed.
+/// The result of a reload.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReloadResponse {
-    /// Settings that hold from now on.
+    /// Settings that are in force from now on.
     pub changed: Vec<String>,
-    /// Settings that differ from what runs, and hold from the next start on.
+    /// Settings that differ from the running ones. They need a restart.
     pub needs_restart: Vec<String>,
 }
 
-/// Read `postrider.toml` and the environment anew. If anything is wrong, everything stays as it is.
+/// Reload `postrider.toml` and the environment. If anything is wrong, nothing changes.
 #[utoipa::path(post, path = "/v1/config/reload", tag = "administration",
     responses((status = 200, body = ReloadResponse), (status = 403, body = Problem), (status = 422, body = Problem)))]
 pub(crate) async fn reload(

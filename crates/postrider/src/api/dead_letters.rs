@@ -1,4 +1,4 @@
-//! Dead letters: look, replay (paced), discard.
+//! Dead letters: list, replay (at a chosen rate) and discard them.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,8 +10,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::SharedState;
 use super::auth::{ReadAccess, SendAccess};
-use super::deliveries::{channel, id, limit, named, page, reasons, time};
+use super::deliveries::page;
 use super::extract::{JsonBody, StrictQuery};
+use super::parameters::{channel, id, limit, name, optional_id, reasons, time};
 use super::problem::{ApiResult, Problem};
 use super::schema;
 use super::views::DeliveryPage;
@@ -25,7 +26,7 @@ const IDS_MAX: usize = 10_000;
 pub(crate) struct DeadLetterQuery {
     /// `permanent`, `retries_exhausted`, `ttl`, `poison`, `ambiguous` or `refused`.
     pub reason: Option<String>,
-    /// `webpush`, `webhook` or `http`.
+    /// A channel, e.g. `webhook`.
     pub channel: Option<String>,
     /// Part of the last attempt's code or detail.
     pub error: Option<String>,
@@ -48,14 +49,14 @@ pub(crate) async fn list(
 ) -> ApiResult<Json<DeliveryPage>> {
     let filter = DeliveryFilter {
         tenant: access.view,
-        cursor: id("cursor", query.cursor)?,
+        cursor: optional_id("cursor", query.cursor)?,
         limit: limit(query.limit)?,
         ..filter_of(query.reason, query.channel, query.error, query.since, query.until)?
     };
     Ok(Json(page(app.store.dead_letters(filter).await?)))
 }
 
-/// Which dead letters to act upon, as a filter; `{}` is all of them.
+/// Selects dead letters; `{}` selects all of them.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DeadLetterFilter {
@@ -76,7 +77,7 @@ pub(crate) struct ReplayRequest {
     pub rate_per_s: Option<f64>,
     /// The new time to live; the message's own if absent.
     pub ttl_s: Option<u32>,
-    /// A new retry policy for what is replayed.
+    /// A new retry policy for the replayed deliveries.
     #[schema(value_type = Option<schema::RetryRequest>)]
     pub retry: Option<RetryPolicy>,
 }
@@ -99,7 +100,7 @@ pub(crate) struct DiscardResponse {
     pub discarded: u64,
 }
 
-/// Put dead letters back into the queue, paced if asked.
+/// Put dead letters back into the queue, at a chosen rate if given.
 #[utoipa::path(post, path = "/v1/dead-letters/replay", tag = "dead letters", request_body = ReplayRequest,
     responses((status = 200, body = ReplayResponse), (status = "4XX", body = Problem)))]
 pub(crate) async fn replay(
@@ -121,7 +122,7 @@ pub(crate) async fn replay(
     Ok(Json(ReplayResponse { replayed }))
 }
 
-/// Give dead letters up for good: body and address are erased, the history stays.
+/// Give up dead letters for good: body and address are erased, the history stays.
 #[utoipa::path(post, path = "/v1/dead-letters/discard", tag = "dead letters", request_body = DiscardRequest,
     responses((status = 200, body = DiscardResponse), (status = "4XX", body = Problem)))]
 pub(crate) async fn discard(
@@ -135,21 +136,20 @@ pub(crate) async fn discard(
     Ok(Json(DiscardResponse { discarded }))
 }
 
-/// As strict as the intake: a policy without waits or without an end would never leave a provider alone.
+/// As strict as the intake: a policy without waits or without an end would overload a provider.
 fn check_retry(policy: Option<&RetryPolicy>) -> ApiResult<()> {
     let Some(Err(errors)) = policy.map(RetryPolicy::validate) else { return Ok(()) };
     let below = |mut e: postrider_dispatch::FieldError| {
         e.field = format!("retry.{}", e.field);
         e
     };
-    Err(postrider_dispatch::Refusal::invalid(errors.into_iter().map(below).collect()).into())
+    Err(postrider_dispatch::IntakeRefusal::invalid(errors.into_iter().map(below).collect()).into())
 }
 
 fn selection(ids: Option<Vec<String>>, filter: Option<DeadLetterFilter>) -> ApiResult<Selection> {
     match (ids, filter) {
         (Some(ids), None) if ids.len() <= IDS_MAX => {
-            let ids: ApiResult<Vec<DeliveryId>> =
-                ids.iter().map(|text| super::deliveries::parse("ids", text)).collect();
+            let ids: ApiResult<Vec<DeliveryId>> = ids.iter().map(|text| id("ids", text)).collect();
             Ok(Selection::Ids(ids?))
         }
         (Some(ids), None) => {
@@ -175,7 +175,7 @@ fn filter_of(
     until: Option<String>,
 ) -> ApiResult<DeliveryFilter> {
     Ok(DeliveryFilter {
-        reason: named("reason", reason, DeadReason::parse, reasons)?,
+        reason: name("reason", reason, DeadReason::parse, reasons)?,
         channel: channel(channel_name)?,
         error,
         since: time("since", since)?,

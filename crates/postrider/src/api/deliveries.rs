@@ -1,11 +1,9 @@
-//! The ledger: deliveries with their attempts, and what is known about why each is where it is.
+//! Deliveries: list them, show their attempts, explain their state.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use postrider_core::ports::store::DeliveryFilter;
-use postrider_core::{
-    ChannelKind, DeadReason, DeliveryId, LaneKey, State as DeliveryState, Timestamp,
-};
+use postrider_core::{DeliveryId, LaneKey, State as DeliveryState};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -13,12 +11,10 @@ use super::SharedState;
 use super::auth::ReadAccess;
 use super::explain::{ExplainContext, ExplanationBody, explain};
 use super::extract::StrictQuery;
+use super::parameters::{self, channel, limit, name, optional_id, states, time};
 use super::problem::{ApiResult, Problem};
 use super::strikes;
 use super::views::{DeliveryBody, DeliveryPage};
-
-const LIMIT_DEFAULT: usize = 50;
-const LIMIT_MAX: usize = 1000;
 
 /// Which deliveries to show.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -27,7 +23,7 @@ const LIMIT_MAX: usize = 1000;
 pub(crate) struct DeliveryQuery {
     /// A state such as `retrying`.
     pub state: Option<String>,
-    /// `webpush`, `webhook` or `http`.
+    /// A channel, e.g. `webhook`.
     pub channel: Option<String>,
     pub recipient: Option<String>,
     /// `msg_…`
@@ -52,13 +48,13 @@ pub(crate) async fn list(
 ) -> ApiResult<Json<DeliveryPage>> {
     let filter = DeliveryFilter {
         tenant: access.view,
-        state: named("state", query.state, DeliveryState::parse, states)?,
+        state: name("state", query.state, DeliveryState::parse, states)?,
         channel: channel(query.channel)?,
         recipient: query.recipient.map(Into::into),
-        message: id("message", query.message)?,
+        message: optional_id("message", query.message)?,
         since: time("since", query.since)?,
         until: time("until", query.until)?,
-        cursor: id("cursor", query.cursor)?,
+        cursor: optional_id("cursor", query.cursor)?,
         limit: limit(query.limit)?,
         ..DeliveryFilter::default()
     };
@@ -99,9 +95,9 @@ pub(crate) async fn explanation(
     });
     let mut class = app.lanes.policies().now().class(&delivery.class).map(|c| (**c).clone());
     let message = app.store.message(access.view.as_ref(), delivery.message).await?;
-    let own = message.and_then(|message| message.envelope.retry);
-    if let (Some(class), Some(own)) = (&mut class, own) {
-        class.retry = own;
+    let own_policy = message.and_then(|message| message.envelope.retry);
+    if let (Some(class), Some(policy)) = (&mut class, own_policy) {
+        class.retry = policy;
     }
     let strikes = strikes::of(&app, &delivery.tenant, delivery.address_hash).await?;
     Ok(Json(explain(&ExplainContext {
@@ -110,7 +106,7 @@ pub(crate) async fn explanation(
         lane: lane.as_ref(),
         standing: &standing,
         class: class.as_ref(),
-        dispatches: app.config().server.role.sends(),
+        server_sends: app.config().server.role.sends(),
         now: app.clock.now(),
     })))
 }
@@ -120,7 +116,7 @@ async fn find(
     access: &ReadAccess,
     text: &str,
 ) -> ApiResult<postrider_core::Delivery> {
-    let id: DeliveryId = parse("id", text)?;
+    let id: DeliveryId = parameters::id("id", text)?;
     let found = app.store.delivery(access.view.as_ref(), id).await?;
     found.ok_or_else(|| Problem::not_found("delivery", id))
 }
@@ -132,66 +128,4 @@ pub(crate) fn page(
         items: page.items.into_iter().map(Into::into).collect(),
         next: page.next.map(|id| id.to_string()),
     }
-}
-
-pub(crate) fn states() -> String {
-    DeliveryState::ALL.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ")
-}
-
-pub(crate) fn reasons() -> String {
-    DeadReason::ALL.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ")
-}
-
-pub(crate) fn named<T>(
-    field: &str,
-    text: Option<String>,
-    parse: impl Fn(&str) -> Option<T>,
-    allowed: impl Fn() -> String,
-) -> ApiResult<Option<T>> {
-    let Some(text) = text else { return Ok(None) };
-    let value = parse(&text).ok_or_else(|| Problem::field(field, quoted(&text), allowed()))?;
-    Ok(Some(value))
-}
-
-pub(crate) fn channel(text: Option<String>) -> ApiResult<Option<ChannelKind>> {
-    named("channel", text, ChannelKind::parse, || {
-        ChannelKind::ALL.map(ChannelKind::name).join(", ")
-    })
-}
-
-pub(crate) fn time(field: &str, text: Option<String>) -> ApiResult<Option<Timestamp>> {
-    let parse = |text: &str| {
-        let instant: jiff::Timestamp = text.parse().ok()?;
-        Some(Timestamp(instant.as_millisecond()))
-    };
-    named(field, text, parse, || "a time such as 2026-11-15T06:00:00Z".to_owned())
-}
-
-pub(crate) fn id<T: std::str::FromStr<Err = postrider_core::model::id::IdError>>(
-    field: &str,
-    text: Option<String>,
-) -> ApiResult<Option<T>> {
-    text.map(|text| parse(field, &text)).transpose()
-}
-
-pub(crate) fn parse<T: std::str::FromStr<Err = postrider_core::model::id::IdError>>(
-    field: &str,
-    text: &str,
-) -> ApiResult<T> {
-    text.parse().map_err(|e: postrider_core::model::id::IdError| {
-        let allowed = format!("{}_ and 26 characters of base32", e.prefix);
-        Problem::field(field, quoted(text), allowed)
-    })
-}
-
-pub(crate) fn limit(limit: Option<usize>) -> ApiResult<usize> {
-    match limit {
-        None => Ok(LIMIT_DEFAULT),
-        Some(n @ 1..=LIMIT_MAX) => Ok(n),
-        Some(n) => Err(Problem::field("limit", n.to_string(), format!("1 to {LIMIT_MAX}"))),
-    }
-}
-
-fn quoted(text: &str) -> String {
-    format!("{:?}", text.chars().take(80).collect::<String>())
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/events`: what happens to deliveries, live, as server-sent events.
+//! `GET /v1/events`: server-sent events about deliveries and lanes as they happen.
 
 use std::convert::Infallible;
 
@@ -13,43 +13,42 @@ use super::SharedState;
 use super::auth::ReadAccess;
 use crate::telemetry::EventBody;
 
-/// One caller that listens.
+/// One caller that listens to events.
 struct EventListener {
     events: Receiver<EventBody>,
     draining: watch::Receiver<bool>,
     view: Option<TenantId>,
 }
 
-/// Attempts, final states and what stops or starts a provider's lanes, as they happen: server-sent
-/// events named `attempted`, `finished`, `lane` and, for a listener that was too slow, `missed` with
-/// how many. Nothing is kept for later.
+/// Events as they happen: `attempted`, `finished`, `lane` (a provider's lanes stop or start) and
+/// `address` (a strike). A listener that is too slow gets `missed` with a count. Events are not stored.
 #[utoipa::path(get, path = "/v1/events", tag = "overview",
     responses((status = 200, body = EventBody, content_type = "text/event-stream")))]
 pub(crate) async fn events(
     State(app): State<SharedState>,
     access: ReadAccess,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let listening = EventListener {
-        events: app.metrics.events.listen(),
+    let listener = EventListener {
+        events: app.metrics.events.subscribe(),
         draining: app.draining.subscribe(),
         view: access.view,
     };
-    let stream = stream::unfold(listening, |mut listening| async {
-        let event = listening.next().await?;
-        Some((Ok(event), listening))
+    let stream = stream::unfold(listener, |mut listener| async {
+        let event = listener.next().await?;
+        Some((Ok(event), listener))
     });
     Sse::new(stream).keep_alive(KeepAlive::default())
 }
 
 impl EventListener {
-    /// The next event that the caller may see; `None` when the server ends.
+    /// The next event that the caller may see; `None` when the server shuts down.
     async fn next(&mut self) -> Option<Event> {
         loop {
-            let heard = tokio::select! {
-                heard = self.events.recv() => heard,
+            let received = tokio::select! {
+                received = self.events.recv() => received,
                 _ = self.draining.wait_for(|draining| *draining) => return None,
             };
-            match heard {
+            match received {
                 Ok(event) if event.is_seen_by(self.view.as_ref()) => {
                     let data = serde_json::to_string(&event).unwrap_or_default();
                     return Some(Event::default().event(event.kind).data(data));

@@ -1,4 +1,4 @@
-//! Bodies and queries, read strictly: limited, timed, of the right kind, with no unknown field.
+//! Reads bodies and queries strictly: with a size limit and a timeout, and without unknown fields.
 
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use postrider_core::model::json_fields;
 use serde::de::DeserializeOwned;
 
 use super::SharedState;
@@ -31,7 +32,7 @@ impl<T: DeserializeOwned> FromRequestParts<SharedState> for StrictQuery<T> {
     }
 }
 
-/// Refuses a query where a call takes none: a parameter that does nothing is a mistake.
+/// Refuses a query string where the call takes none: the caller made a mistake.
 pub(crate) async fn no_query(request: Request, next: Next) -> Response {
     match request.uri().query() {
         None | Some("") => next.run(request).await,
@@ -56,7 +57,7 @@ impl FromRequest<SharedState> for RawJson {
     }
 }
 
-/// A JSON body as a type; empty stands for `{}`.
+/// A JSON body as a type. An empty body stands for `{}`.
 pub(crate) struct JsonBody<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<SharedState> for JsonBody<T> {
@@ -74,28 +75,18 @@ impl<T: DeserializeOwned> FromRequest<SharedState> for JsonBody<T> {
 
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
-        if error.is_data() {
-            return misfit(&error.to_string());
+        let text = std::str::from_utf8(bytes).ok().filter(|_| error.is_data());
+        match text.map(|text| json_fields::read::<T>(text, "")) {
+            Some(Err(error)) if error.field.is_empty() => {
+                Problem::field("body", error.found, error.allowed)
+            }
+            Some(Err(error)) => Problem::field(error.field, error.found, error.allowed),
+            _ => Problem::new(400, "invalid_json", "The body is not valid JSON", error.to_string()),
         }
-        Problem::new(400, "invalid_json", "The body is not valid JSON", error.to_string())
     })
 }
 
-/// What does not fit a type, told by field where the parser names one.
-fn misfit(text: &str) -> Problem {
-    let named = |prefix: &str| text.strip_prefix(prefix)?.split('`').next();
-    let plain = text.split(" at line ").next().unwrap_or(text);
-    if let Some(field) = named("unknown field `") {
-        let allowed = plain.split_once("expected ").map_or("no such field", |(_, rest)| rest);
-        return Problem::field(field, "unknown field", allowed.replace('`', ""));
-    }
-    if let Some(field) = named("missing field `") {
-        return Problem::field(field, "nothing", "a value: the field is required");
-    }
-    Problem::new(422, "invalid", "The request cannot be accepted", text)
-}
-
-/// A missing content type is taken for the right one: many small clients send none.
+/// Accepts a missing content type: many small clients send none.
 pub(crate) fn require_type(headers: &HeaderMap, allowed: &[&str]) -> Result<(), Problem> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let text = value.to_str().unwrap_or_default();
@@ -104,7 +95,7 @@ pub(crate) fn require_type(headers: &HeaderMap, allowed: &[&str]) -> Result<(), 
         return Ok(());
     }
     let detail = format!("found {kind:?}; send `Content-Type: {}`", allowed[0]);
-    Err(Problem::new(415, "media_type", "The body is of another type", detail))
+    Err(Problem::new(415, "media_type", "The content type is not supported", detail))
 }
 
 async fn read(headers: &HeaderMap, body: Body, app: &SharedState) -> Result<Bytes, Problem> {
@@ -113,8 +104,8 @@ async fn read(headers: &HeaderMap, body: Body, app: &SharedState) -> Result<Byte
     if announced.is_some_and(|length: u64| length > limit as u64) {
         return Err(Problem::too_large(limit));
     }
-    let patience = Duration::from_secs(app.config().server.request_timeout_s);
-    match tokio::time::timeout(patience, Limited::new(body, limit).collect()).await {
+    let timeout = Duration::from_secs(app.config().server.request_timeout_s);
+    match tokio::time::timeout(timeout, Limited::new(body, limit).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::too_large(limit)),
         Ok(Err(_)) => {

@@ -1,4 +1,4 @@
-//! Lanes: how each stands, what holds it up and until when, and what an operator can do about it.
+//! Lanes: their state, what holds them up and until when, and what an operator can do.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::SharedState;
 use super::auth::{AdminAccess, ReadAccess, SendAccess};
-use super::deliveries::limit;
 use super::explain::GateBody;
 use super::extract::{JsonBody, StrictQuery};
+use super::parameters::{limit, quoted};
 use super::problem::{ApiResult, Problem};
 use super::views::Time;
 
-/// How many lanes are looked through for one.
+/// The maximum number of lanes that a search reads.
 const LANES_MAX: usize = 1_000_000;
 
 /// A lane: tenant × provider × class.
@@ -35,7 +35,7 @@ pub(crate) struct LaneBody {
     /// The gate that holds it up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_by: Option<&'static str>,
-    /// Until when, where that is known.
+    /// Until when, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
     /// What it waits for, in words.
@@ -47,9 +47,9 @@ pub(crate) struct LaneBody {
     pub next_due: Option<Time>,
     /// The breaker of its provider: `closed`, `open`, `half_open`, `forced_open` or `forced_closed`.
     pub breaker: &'static str,
-    /// Calls under way to its provider, of all lanes.
+    /// Calls in progress to its provider, of all lanes.
     pub provider_in_flight: usize,
-    /// How many there may be at present.
+    /// The maximum number of such calls at present.
     pub provider_limit: usize,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct LaneQuery {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LaneList {
-    /// The deepest first; paused ones with nothing pending last.
+    /// Those with the most pending first; paused lanes with nothing pending last.
     pub lanes: Vec<LaneBody>,
 }
 
@@ -109,13 +109,13 @@ pub(crate) struct LaneList {
 pub(crate) struct LaneDetail {
     #[serde(flatten)]
     pub lane: LaneBody,
-    /// In the order in which they are asked.
+    /// In the order in which they are checked.
     pub gates: Vec<GateBody>,
     /// What can be done about it.
     pub can_do: Vec<String>,
 }
 
-/// Lanes with something pending, the deepest first, and those that are paused.
+/// Lanes with pending deliveries, those with the most first, and paused lanes.
 #[utoipa::path(get, path = "/v1/lanes", tag = "lanes", params(LaneQuery), responses((status = 200, body = LaneList)))]
 pub(crate) async fn list(
     State(app): State<SharedState>,
@@ -137,7 +137,7 @@ pub(crate) async fn list(
     Ok(Json(LaneList { lanes: lanes.into_iter().map(body).collect() }))
 }
 
-/// One lane: every gate on its way and what can be done.
+/// One lane with all its gates, and what can be done.
 #[utoipa::path(get, path = "/v1/lanes/{id}", tag = "lanes", params(("id" = u32, Path)),
     responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
 pub(crate) async fn show(
@@ -149,7 +149,7 @@ pub(crate) async fn show(
     Ok(Json(detail(&app, lane)))
 }
 
-/// Lease nothing more from the lane until it is resumed, also across restarts.
+/// Pause a lane: send nothing until it is resumed, also after a restart.
 #[utoipa::path(post, path = "/v1/lanes/{id}/pause", tag = "lanes", params(("id" = u32, Path)),
     responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
 pub(crate) async fn pause(
@@ -163,7 +163,7 @@ pub(crate) async fn pause(
     Ok(Json(detail(&app, lane)))
 }
 
-/// Work on a paused lane again.
+/// Resume a paused lane.
 #[utoipa::path(post, path = "/v1/lanes/{id}/resume", tag = "lanes", params(("id" = u32, Path)),
     responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
 pub(crate) async fn resume(
@@ -177,7 +177,7 @@ pub(crate) async fn resume(
     Ok(Json(detail(&app, lane)))
 }
 
-/// What an operator says about a breaker.
+/// What to do with a breaker.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BreakerRequest {
@@ -187,15 +187,15 @@ pub(crate) struct BreakerRequest {
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum BreakerForce {
-    /// Nothing more to this provider.
+    /// Send nothing to this provider.
     Open,
-    /// Send, whatever is counted; also ends a provider's wish to be left alone.
+    /// Send, whatever the failures. Also ends a wait that the provider asked for.
     Closed,
-    /// Judge by what is counted.
+    /// Decide by the counted failures.
     Auto,
 }
 
-/// BreakerForce the breaker of the lane's provider, for all its lanes.
+/// Force the breaker of the lane's provider, for all its lanes.
 #[utoipa::path(post, path = "/v1/lanes/{id}/breaker", tag = "lanes", params(("id" = u32, Path)), request_body = BreakerRequest,
     responses((status = 200, body = LaneDetail), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn breaker(
@@ -225,7 +225,7 @@ fn detail(app: &SharedState, lane: LaneDepth) -> LaneDetail {
     }
 }
 
-/// What helps a lane that is held up.
+/// The steps that help a lane that is held up.
 pub(crate) fn can_do(id: LaneId, standing: &LaneReport) -> Vec<String> {
     use postrider_core::Gate;
     let lane = id;
@@ -235,16 +235,15 @@ pub(crate) fn can_do(id: LaneId, standing: &LaneReport) -> Vec<String> {
         Some(Gate::TenantPaused) => vec!["postrider tenants resume TENANT   (admin key)".into()],
         Some(Gate::Paused) => vec![format!("postrider lanes resume {id}")],
         Some(Gate::Breaker | Gate::RetryAfter) => {
-            vec![format!("postrider lanes breaker {id} closed   (send all the same)")]
+            vec![format!("postrider lanes breaker {id} closed   (send anyway)")]
         }
         Some(Gate::Credential) => vec![
             "check the tenant's credential; `postrider vapid rotate` makes a new VAPID key".into(),
         ],
-        Some(Gate::MassGone) => gone_indeed(lane),
+        Some(Gate::MassGone) => mass_gone_steps(lane),
         Some(Gate::Pace) => {
             vec![
-                "wait: it is called as fast as it takes; ask the provider for a higher limit"
-                    .into(),
+                "wait: calls are as fast as the provider accepts; ask it for a higher limit".into(),
             ]
         }
         Some(Gate::RateLimit) => {
@@ -265,23 +264,25 @@ pub(crate) fn can_do(id: LaneId, standing: &LaneReport) -> Vec<String> {
     }
 }
 
-/// What helps where too many addresses are called gone.
-pub(crate) fn gone_indeed(lane: LaneId) -> Vec<String> {
+/// The steps that help if too many addresses are reported as gone.
+pub(crate) fn mass_gone_steps(lane: LaneId) -> Vec<String> {
     vec![
-        "check that the tenant's key and environment are those the addresses were made with".into(),
-        format!("postrider lanes breaker {} closed   (they are gone: erase them)", lane.0),
+        "check that the tenant's key and environment match its addresses".into(),
+        format!(
+            "postrider lanes breaker {} closed   (the addresses are really gone: erase them)",
+            lane.0
+        ),
     ]
 }
 
 async fn find(app: &SharedState, view: Option<&TenantId>, text: &str) -> ApiResult<LaneDepth> {
     let id = text.parse().map(LaneId).map_err(|_| {
-        let found = format!("{:?}", text.chars().take(80).collect::<String>());
-        Problem::field("id", found, "the number of a lane, as /v1/lanes lists them")
+        Problem::field("id", quoted(text), "the number of a lane, as /v1/lanes lists them")
     })?;
     let lanes = app.store.lanes(view, LANES_MAX).await?;
     let found = lanes.into_iter().find(|lane| lane.id == id);
     let found = found.or_else(|| paused(app, view).find(|lane| lane.id == id));
-    found.ok_or_else(|| Problem::not_found("lane with anything pending", id.0))
+    found.ok_or_else(|| Problem::not_found("lane with pending deliveries", id.0))
 }
 
 /// Paused lanes as the store would show them if nothing were pending.

@@ -1,11 +1,10 @@
-//! Messages: accept one, look at it, cancel it, read its body.
+//! Messages: accept, show and cancel them, and read their content.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use postrider_core::MessageId;
-use postrider_core::ports::store::Admission;
 use postrider_dispatch::Submission;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,17 +17,17 @@ use super::problem::{ApiResult, Problem};
 use super::schema::MessageRequest;
 use super::views::{DeliveryRef, MessageBody};
 
-/// A message taken in: durable, and on its way.
+/// An accepted message. It is on disk.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AcceptResponse {
     /// `msg_…`
     pub id: String,
     pub deliveries: Vec<DeliveryRef>,
-    /// True if the same idempotency key was seen before: this is the first answer again.
+    /// True if the idempotency key was used before: this repeats the first answer.
     pub duplicate: bool,
 }
 
-/// Accept one message. 202 means: on disk, safe across a crash.
+/// Accept one message. 202 means that it is on disk and survives a crash.
 #[utoipa::path(post, path = "/v1/messages", tag = "messages", request_body = MessageRequest,
     params(("Idempotency-Key" = Option<String>, Header, description = "Makes a repeat harmless")),
     responses((status = 202, body = AcceptResponse), (status = "4XX", body = Problem), (status = 503, body = Problem)))]
@@ -50,14 +49,9 @@ pub(crate) async fn accept(
         Problem::new(500, "internal", "The intake gave no answer", "please report this")
     })?;
     app.metrics.admitted(&answer);
-    let admission = answer?;
     let mut json = Vec::with_capacity(160);
-    match lines::accepted(&mut json, &admission) {
-        true => {
-            Ok((StatusCode::ACCEPTED, [("content-type", "application/json")], json).into_response())
-        }
-        false => Err(conflict(&admission)),
-    }
+    lines::accepted(&mut json, &answer?);
+    Ok((StatusCode::ACCEPTED, [("content-type", "application/json")], json).into_response())
 }
 
 /// A message with its counts per state.
@@ -73,11 +67,11 @@ pub(crate) async fn show(
     Ok(Json(found.ok_or_else(|| Problem::not_found("message", id))?.into()))
 }
 
-/// What a cancellation reached.
+/// The result of a cancellation.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CancelResponse {
     pub cancelled: u64,
-    /// Being sent at this moment, so no longer to be stopped.
+    /// Being sent at this moment: too late to cancel.
     pub in_flight: u64,
     pub already_final: u64,
 }
@@ -122,7 +116,7 @@ pub(crate) async fn content(
     Ok((headers, content.to_string()).into_response())
 }
 
-/// A key that cannot be read must not pass for no key: the repeat would be sent twice.
+/// Refuses a key that cannot be read: without it, a repeat would be sent twice.
 fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let text = value.to_str().map_err(|_| {
@@ -132,15 +126,6 @@ fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     Ok(Some(text.to_owned()))
 }
 
-fn conflict(admission: &Admission) -> Problem {
-    match admission {
-        Admission::Conflict { message } => {
-            postrider_dispatch::Refusal::conflict(&message.to_string()).into()
-        }
-        _ => Problem::new(500, "internal", "An answer without meaning", "please report this"),
-    }
-}
-
 fn parse_id(text: &str) -> ApiResult<MessageId> {
-    super::deliveries::parse("id", text)
+    super::parameters::id("id", text)
 }

@@ -1,5 +1,5 @@
-//! The HTTP API: routes, rights, bodies in and out. Every decision about a message is made behind
-//! it, by the intake and the store.
+//! The HTTP API: routes, access rights, request and response bodies. Decides nothing about a message:
+//! the intake and the store do.
 
 mod accounts;
 mod addresses;
@@ -19,6 +19,7 @@ mod messages;
 pub mod openapi;
 mod overview;
 mod page;
+mod parameters;
 mod problem;
 mod schema;
 mod settings;
@@ -50,7 +51,7 @@ use crate::telemetry::Metrics;
 pub use problem::Problem;
 use settings::{classes, limits, tenants};
 
-/// What a server is made of, as far as handlers need it.
+/// The parts of a server that handlers use.
 pub struct ApiParts {
     pub live: LiveConfig,
     pub operator: OperatorActions,
@@ -65,11 +66,11 @@ pub struct ApiParts {
     pub pool: Pool,
     /// The accounts of the channels that have any.
     pub books: Vec<Arc<dyn AccountBook>>,
-    /// Looks after their credentials.
+    /// Checks their credentials.
     pub watch: Arc<Watch>,
 }
 
-/// All that handlers share: the parts, and where the server is in its life.
+/// The state that all handlers share.
 pub struct ApiState {
     parts: ApiParts,
     pub started_at: Timestamp,
@@ -97,12 +98,12 @@ impl ApiState {
         self.live.now()
     }
 
-    /// What the caller says now.
+    /// An order of this caller, given now.
     fn order(&self, caller: &Caller) -> OperatorOrder {
-        OperatorOrder { by: who(caller).into(), at: self.clock.now() }
+        OperatorOrder { by: key_name(caller).into(), at: self.clock.now() }
     }
 
-    /// From now on `/readyz` says no, and streams of events end.
+    /// From now on `/readyz` answers 503, and event streams end.
     pub fn begin_drain(&self) {
         self.draining.send_replace(true);
     }
@@ -123,13 +124,13 @@ pub fn router(app: SharedState) -> Router {
     router.fallback(unknown_path).method_not_allowed_fallback(wrong_method).with_state(app)
 }
 
-/// Calls that take query parameters; each reads its own, strictly.
+/// Paths that take query parameters. Each handler refuses unknown ones.
 const QUERY_PATHS: [&str; 5] =
     ["/v1/deliveries", "/v1/dead-letters", "/v1/addresses", "/v1/strikes", "/v1/lanes"];
 
 type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
 
-/// Every path with its methods, named so that a test can hold them against the description.
+/// Every path with its methods. A test compares them with the OpenAPI description.
 fn routes() -> Vec<Route> {
     vec![
         ("/v1/messages", &["post"], post(messages::accept)),
@@ -210,20 +211,20 @@ async fn unknown_path(request: Request) -> Problem {
 
 async fn wrong_method(request: Request) -> Problem {
     let detail = format!(
-        "{} is not possible here; the Allow header names what is",
+        "{} is not allowed here; the Allow header lists the allowed methods",
         request.method().as_str().chars().take(20).collect::<String>()
     );
     Problem::new(405, "method", "The method is not allowed", detail)
 }
 
-/// The key that a caller acts with, by its id.
-fn who(caller: &Caller) -> String {
+/// The id of the caller's key.
+fn key_name(caller: &Caller) -> String {
     caller.key.map_or_else(|| "configured admin key".to_owned(), |id| id.to_string())
 }
 
-/// One line in the log for every act that changes or reveals something.
+/// Logs an action that changes or reveals something.
 fn audit(caller: &Caller, action: &'static str, subject: &dyn Display, count: u64) {
-    let key = who(caller);
+    let key = key_name(caller);
     tracing::info!(target: "audit", action, tenant = %caller.tenant, key, subject = %subject, count);
 }
 
@@ -272,7 +273,7 @@ mod tests {
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, call) in item.as_object().unwrap() {
                 let described = call["summary"].is_string() && call["responses"].is_object();
-                assert!(described, "{method} {path} says nothing");
+                assert!(described, "{method} {path} lacks a summary or responses");
             }
         }
     }

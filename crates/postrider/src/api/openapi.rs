@@ -14,7 +14,7 @@ use super::{
 #[openapi(
     info(
         title = "Postrider",
-        description = "A patient mail carrier: hand in a message, get 202 when it is on disk, and see what became of it. Errors are RFC 9457 problem details. An admin key acts for the tenant `default`, or for the one in the header `Postrider-Tenant`.",
+        description = "A patient mail carrier: send a message, get 202 when it is on disk, and see what happened to it. Errors are RFC 9457 problem details. An admin key acts for the tenant `default`, or for the tenant in the header `Postrider-Tenant`.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     servers((url = "/")),

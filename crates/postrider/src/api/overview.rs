@@ -1,4 +1,4 @@
-//! Numbers: statistics, classes, health and metrics.
+//! Statistics, health and metrics.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::problem::{ApiResult, Problem};
 use super::views::Time;
 use crate::telemetry::{RatesBody, TotalsBody};
 
-/// The whole picture in a few numbers, of one tenant.
+/// The main figures of one tenant.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Stats {
     pub version: &'static str,
@@ -28,22 +28,22 @@ pub(crate) struct Stats {
     pub states: BTreeMap<&'static str, u64>,
     /// Dead letters by reason.
     pub dead_letters: BTreeMap<&'static str, u64>,
-    /// Deliveries still to be worked on.
+    /// Deliveries that are not final.
     pub depth: u64,
-    /// What is pending of what may be.
+    /// How much is pending, and how much may be.
     pub capacity: CapacityBody,
-    /// Of the whole server, all tenants together: with an admin key only.
+    /// Figures of the whole server. Only with an admin key.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerStats>,
 }
 
-/// Numbers of the whole server.
+/// Figures of the whole server.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ServerStats {
     pub oldest_pending_s: Option<f64>,
-    /// What is pending of what may be, all tenants together.
+    /// The same as `capacity`, for all tenants together.
     pub server_capacity: CapacityBody,
-    /// Calls under way.
+    /// Calls in progress.
     pub in_flight: u64,
     pub connections: u64,
     /// Over the last ten seconds.
@@ -90,24 +90,24 @@ async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct History {
-    /// One entry a second, the oldest first, each over the ten seconds before it.
+    /// One entry per second, the oldest first. Each is the average of ten seconds.
     pub rates: Vec<RatesBody>,
 }
 
-/// The whole server's rates of the last five minutes.
+/// The rates of the whole server in the last five minutes.
 #[utoipa::path(get, path = "/v1/stats/history", tag = "overview",
     responses((status = 200, body = History), (status = 403, body = Problem)))]
 pub(crate) async fn history(State(app): State<SharedState>, _: AdminAccess) -> Json<History> {
     Json(History { rates: app.metrics.history() })
 }
 
-/// The process lives.
+/// The process is running.
 #[utoipa::path(get, path = "/healthz", tag = "overview", security(()), responses((status = 200, body = String)))]
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The server takes work: the store answers and has room, and no shutdown is under way.
+/// The server accepts work: the store answers and has room, and the server is not shutting down.
 #[utoipa::path(get, path = "/readyz", tag = "overview", security(()), responses((status = 200, body = String), (status = 503, body = Problem)))]
 pub(crate) async fn readyz(State(app): State<SharedState>) -> ApiResult<&'static str> {
     if app.is_draining() {

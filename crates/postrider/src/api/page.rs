@@ -1,4 +1,4 @@
-//! The status page at `/`: four files of our own, nothing from elsewhere.
+//! The status page at `/`: four files of our own. It loads nothing from other servers.
 
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};

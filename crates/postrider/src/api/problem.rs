@@ -1,10 +1,10 @@
-//! Errors as RFC 9457 problem details: what was wrong, what was found, what to do.
+//! Errors as RFC 9457 problem details, with the HTTP status of each.
 
 use axum::http::StatusCode;
 use axum::http::header::{self, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use postrider_core::ports::store::StoreError;
-use postrider_dispatch::{FieldError, Refusal};
+use postrider_dispatch::{FieldError, IntakeRefusal, RefusalKind};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -49,7 +49,7 @@ impl Problem {
         }
     }
 
-    /// One field that cannot be taken.
+    /// A problem with one field.
     pub fn field(
         field: impl Into<String>,
         found: impl Into<String>,
@@ -87,19 +87,37 @@ impl From<FieldError> for FieldProblem {
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
+impl From<IntakeRefusal> for Problem {
+    fn from(refusal: IntakeRefusal) -> Self {
+        let (status, title) = status_and_title(refusal.kind);
         Self {
             errors: refusal.errors.into_iter().map(Into::into).collect(),
             retry_after_s: refusal.retry_after_s,
-            ..Self::new(refusal.status, refusal.kind, refusal.title, refusal.detail)
+            ..Self::new(status, refusal.kind.name(), title, refusal.detail)
         }
+    }
+}
+
+fn status_and_title(kind: RefusalKind) -> (u16, &'static str) {
+    match kind {
+        RefusalKind::InvalidJson => (400, "The body is not valid JSON"),
+        RefusalKind::InvalidMessage => (422, "The message cannot be accepted"),
+        RefusalKind::Template => (422, "The message's template cannot be rendered"),
+        RefusalKind::IdempotencyConflict => {
+            (409, "The idempotency key was used for another message")
+        }
+        RefusalKind::TenantFull => (429, "The tenant has as much pending as it may"),
+        RefusalKind::ServerFull => (429, "The server has as much pending as it may"),
+        RefusalKind::StoreFull => (503, "There is no room for new work"),
+        RefusalKind::ShuttingDown => (503, "The server is shutting down"),
+        RefusalKind::StoreUnavailable => (503, "The store cannot take new work"),
+        RefusalKind::Internal => (500, "The store gave no answer"),
     }
 }
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        Refusal::from(error).into()
+        IntakeRefusal::from(error).into()
     }
 }
 
@@ -107,7 +125,7 @@ impl From<KeyError> for Problem {
     fn from(error: KeyError) -> Self {
         match error {
             KeyError::Store(error) => error.into(),
-            other => Self::new(500, "internal", "A key could not be made", other.to_string()),
+            other => Self::new(500, "internal", "A key could not be created", other.to_string()),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The shapes of requests that other crates parse, told to OpenAPI. Parses nothing itself: the gate
-//! does, and its errors are the truth.
+//! Request bodies that the intake parses, described for OpenAPI. Parses nothing itself.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +17,11 @@ pub(crate) struct MessageRequest {
     pub to: DestinationRequest,
     /// A configured class; `transactional` if absent.
     pub class: Option<String>,
-    /// The words; beside a template, those of them that win over it.
+    /// The content. With a template, these fields win over the template.
     pub content: Option<ContentRequest>,
-    /// Fills the content in from a template; what `content` says itself wins.
+    /// Fills in the content from a template. Fields of `content` win.
     pub template: Option<TemplateRefRequest>,
-    /// Seconds; the class's own if absent. 0 means: now or never.
+    /// Seconds; the class's TTL if absent. 0 means: now or never.
     pub ttl_s: Option<u32>,
     pub collapse_key: Option<String>,
     /// Not before this time (RFC 3339). The TTL counts from here.
@@ -34,14 +33,14 @@ pub(crate) struct MessageRequest {
     pub priority: Option<String>,
     pub tags: Option<Vec<String>>,
     pub campaign: Option<String>,
-    /// `content`: the same content to the same place within the window is a repeat.
+    /// `content`: the same content to the same address within the window is a duplicate.
     pub dedupe: Option<String>,
     /// A retry policy for this message alone.
     pub retry: Option<RetryRequest>,
     pub compliance: Option<Vec<String>>,
 }
 
-/// Which template, and what to fill in.
+/// The name, locale and variables of a template.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(example = json!({"name": "shipped", "locale": "de-AT", "variables": {"order": {"number": 91}}}))]
 pub(crate) struct TemplateRefRequest {
@@ -52,8 +51,8 @@ pub(crate) struct TemplateRefRequest {
     pub variables: Option<Value>,
 }
 
-/// A template. Every string in its content may have variables, in Jinja's syntax; `email.html` is
-/// escaped.
+/// A template. Every string in its content may use variables, in Jinja's syntax. Values in `email.html`
+/// are escaped.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(example = json!({
     "default_locale": "en",
@@ -63,9 +62,9 @@ pub(crate) struct TemplateRefRequest {
     }
 }))]
 pub(crate) struct TemplateRequest {
-    /// May be left out where there is one locale only.
+    /// Optional if there is only one locale.
     pub default_locale: Option<String>,
-    /// Whether a missing variable refuses a message (the default) or is rendered as nothing.
+    /// If true (the default), a missing variable refuses the message. Otherwise it is rendered as nothing.
     pub strict: Option<bool>,
     /// By locale.
     pub locales: BTreeMap<String, ContentRequest>,
@@ -80,8 +79,8 @@ pub(crate) struct DestinationRequest {
     /// All active addresses registered under this name.
     pub recipient: Option<String>,
     pub recipients: Option<Vec<String>>,
-    /// Beside `address`: up to four others, inline or `adr_…`, to go to one after the other while a
-    /// provider's breaker is open. Needs a class with `when_open` = `fall_back`.
+    /// Up to four other addresses beside `address`, inline or `adr_…`. They are used one after the other
+    /// while a provider's breaker is open. Needs a class with `when_open` = `fall_back`.
     #[schema(value_type = Vec<Object>)]
     pub fallback: Option<Vec<Value>>,
 }
@@ -93,7 +92,7 @@ pub(crate) struct DestinationRequest {
 pub(crate) struct AddressRequest {
     /// `webpush`, `webhook`, `http`, `fcm`, `apns`, `email`, `sms` or `chat`
     pub channel: String,
-    /// In the registry only: whose address it is.
+    /// The owner of the address. Only in the registry.
     pub recipient: Option<String>,
     pub endpoint: Option<String>,
     pub keys: Option<SubscriptionKeysRequest>,
@@ -101,14 +100,14 @@ pub(crate) struct AddressRequest {
     pub secrets: Option<Vec<String>>,
     pub method: Option<String>,
     pub headers: Option<BTreeMap<String, String>>,
-    /// `env:NAME` or `file:PATH`, as the operator listed it for this origin in `http.credentials`:
-    /// resolved when it is sent, never stored.
+    /// `env:NAME` or `file:PATH`, as the operator listed it for this origin in `http.credentials`. It is
+    /// read at each attempt and never stored.
     pub credential: Option<String>,
     /// `fcm` and `apns`: the device's token.
     pub token: Option<String>,
     /// `fcm`: the Firebase installation id, instead of a token.
     pub fid: Option<String>,
-    /// `fcm`: the project that the app is registered with, where there are several.
+    /// `fcm`: the project of the app, if there are several projects.
     pub project: Option<String>,
     /// `apns`: the app's bundle id.
     pub topic: Option<String>,
@@ -127,7 +126,7 @@ pub(crate) struct SubscriptionKeysRequest {
     pub auth: String,
 }
 
-/// Common fields, and per channel an override that wins.
+/// Common fields, and fields for one channel, which win over the common ones.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ContentRequest {
     pub title: Option<String>,

@@ -17,7 +17,7 @@ use super::views::Time;
 pub(crate) struct VapidBody {
     /// `key_…`
     pub id: String,
-    /// What a browser wants as `applicationServerKey`.
+    /// The `applicationServerKey` for a browser.
     pub public_key: String,
     pub active: bool,
     pub created_at: Time,
@@ -33,11 +33,11 @@ pub(crate) struct VapidList {
 pub(crate) struct WebhookSecretBody {
     /// `key_…`
     pub id: String,
-    /// `whsec_…`: what a receiver verifies signatures with.
+    /// `whsec_…`: a receiver verifies signatures with it.
     pub secret: String,
     pub active: bool,
     pub created_at: Time,
-    /// A replaced secret goes on signing beside the new one for a while.
+    /// When it was replaced. It goes on signing beside the new secret for a while.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retired_at: Option<Time>,
 }
@@ -59,7 +59,7 @@ pub(crate) async fn vapid(
     Ok(Json(vapid_list(&app, &tenant)))
 }
 
-/// Make a new active VAPID key. Subscriptions made with older keys keep working.
+/// Create a new active VAPID key. Subscriptions made with older keys keep working.
 #[utoipa::path(post, path = "/v1/vapid/rotate", tag = "keys", responses((status = 200, body = VapidList), (status = 403, body = Problem)))]
 pub(crate) async fn rotate_vapid(
     State(app): State<SharedState>,
@@ -71,7 +71,7 @@ pub(crate) async fn rotate_vapid(
     Ok(Json(vapid_list(&app, &access.tenant)))
 }
 
-/// The tenant's webhook secrets that sign at present, the active one first.
+/// The tenant's webhook secrets that are in use, the active one first.
 #[utoipa::path(get, path = "/v1/webhook-secrets", tag = "keys", responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
 pub(crate) async fn webhook(
     State(app): State<SharedState>,
@@ -82,7 +82,7 @@ pub(crate) async fn webhook(
     Ok(secret_list(&app, &access.tenant))
 }
 
-/// Make a new active webhook secret; the old one signs beside it for a while (24 h by default).
+/// Create a new active webhook secret. The old one signs beside it for a while (24 h by default).
 #[utoipa::path(post, path = "/v1/webhook-secrets/rotate", tag = "keys", responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
 pub(crate) async fn rotate_webhook(
     State(app): State<SharedState>,

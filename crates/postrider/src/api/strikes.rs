@@ -1,5 +1,5 @@
-//! What addresses are blamed for: look, and forgive. An address is named by its hash, because it need
-//! not be registered.
+//! Strikes against addresses: list and forgive them. An address is named by its hash, because it may not
+//! be registered.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -11,8 +11,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::SharedState;
 use super::auth::{ReadAccess, SendAccess};
-use super::deliveries::{limit, named};
 use super::extract::StrictQuery;
+use super::parameters::{limit, quoted};
 use super::problem::{ApiResult, Problem};
 use super::views::Time;
 
@@ -24,7 +24,7 @@ pub(crate) struct StrikeBody {
     pub count: u32,
     pub first_at: Time,
     pub last_at: Time,
-    /// The address is suspect for it: ask its owner.
+    /// Whether the address is suspect because of it: ask its owner.
     pub suspect: bool,
 }
 
@@ -66,12 +66,12 @@ pub(crate) struct StruckAddressPage {
     pub next: Option<String>,
 }
 
-/// Which of them to show.
+/// Which addresses to show.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct StrikeQuery {
-    /// `true`: only those that are suspect.
+    /// `true`: only suspect addresses.
     pub suspect: bool,
     pub cursor: Option<String>,
     /// 1 to 1000, 50 if absent.
@@ -86,17 +86,17 @@ pub(crate) async fn list(
     access: ReadAccess,
     StrictQuery(query): StrictQuery<StrikeQuery>,
 ) -> ApiResult<Json<StruckAddressPage>> {
-    let cursor = hash("cursor", query.cursor)?;
-    let which =
+    let cursor = query.cursor.map(|text| parse_hash("cursor", &text)).transpose()?;
+    let filter =
         StrikeFilter { suspect: query.suspect, cursor, limit: limit(query.limit)?, hash: None };
-    let page = app.store.strikes(&access.tenant()?, which).await?;
+    let page = app.store.strikes(&access.tenant()?, filter).await?;
     Ok(Json(StruckAddressPage {
         items: page.items.into_iter().map(Into::into).collect(),
         next: page.next.map(|hash| hash.to_string()),
     }))
 }
 
-/// Forget what an address was blamed for; one that was suspect is active again.
+/// Forget the strikes against an address. A suspect address becomes active again.
 #[utoipa::path(delete, path = "/v1/strikes/{hash}", tag = "addresses", params(("hash" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn forgive(
@@ -104,9 +104,7 @@ pub(crate) async fn forgive(
     access: SendAccess,
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
-    let Some(hash) = hash("hash", Some(text))? else {
-        return Err(Problem::field("hash", "nothing", HASH.to_owned()));
-    };
+    let hash = parse_hash("hash", &text)?;
     if !app.store.forgive(&access.tenant, hash).await? {
         return Err(Problem::not_found("struck address", hash));
     }
@@ -114,23 +112,20 @@ pub(crate) async fn forgive(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What one address was blamed for.
+/// The strikes against one address.
 pub(crate) async fn of(
     app: &SharedState,
     tenant: &TenantId,
     hash: AddressHash,
 ) -> ApiResult<Vec<Strike>> {
-    let which = StrikeFilter { hash: Some(hash), limit: 1, ..StrikeFilter::default() };
-    let found = app.store.strikes(tenant, which).await?.items;
+    let filter = StrikeFilter { hash: Some(hash), limit: 1, ..StrikeFilter::default() };
+    let found = app.store.strikes(tenant, filter).await?.items;
     Ok(found.into_iter().flat_map(|struck| struck.strikes).collect())
 }
 
-const HASH: &str = "an address hash of 32 hexadecimal digits";
-
-fn hash(field: &str, text: Option<String>) -> ApiResult<Option<AddressHash>> {
-    let parse = |text: &str| {
-        let number = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32)?;
-        Some(AddressHash(number.to_be_bytes()))
-    };
-    named(field, text, parse, || HASH.to_owned())
+fn parse_hash(field: &str, text: &str) -> ApiResult<AddressHash> {
+    let number = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32);
+    let allowed = "an address hash of 32 hexadecimal digits";
+    let number = number.ok_or_else(|| Problem::field(field, quoted(text), allowed))?;
+    Ok(AddressHash(number.to_be_bytes()))
 }

@@ -1,4 +1,4 @@
-//! What the ledger holds, as JSON. Shows no endpoint, no token and no payload.
+//! Response bodies for messages, deliveries and addresses. They show no endpoint, no token and no payload.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(crate) struct DeliveryRef {
     pub state: &'static str,
 }
 
-/// A message and what became of it.
+/// A message with the states of its deliveries.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct MessageBody {
     /// `msg_…`
@@ -49,9 +49,9 @@ pub(crate) struct MessageBody {
     pub campaign: Option<String>,
     pub tags: Vec<String>,
     pub compliance: Vec<String>,
-    /// How many deliveries are in which state.
+    /// The number of deliveries in each state.
     pub states: BTreeMap<&'static str, u64>,
-    /// The first hundred; `GET /v1/deliveries?message=` has all.
+    /// The first hundred; `GET /v1/deliveries?message=` lists all.
     pub deliveries: Vec<DeliveryRef>,
     /// Whether the body is still kept.
     pub has_content: bool,
@@ -104,9 +104,9 @@ pub(crate) struct AttemptBody {
     pub provider_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Time>,
-    /// Whether it counts against the policy's attempts.
+    /// Whether it counts against the retry policy.
     pub counted: bool,
-    /// What the answer blamed the address for.
+    /// The strike against the address that follows from the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strike: Option<&'static str>,
 }
@@ -153,7 +153,7 @@ pub(crate) struct DeliveryBody {
     /// Why it is a dead letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// Attempts that count against the policy.
+    /// Attempts that count against the retry policy.
     pub attempts: u32,
     pub created_at: Time,
     pub changed_at: Time,
@@ -191,7 +191,7 @@ impl From<Delivery> for DeliveryBody {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct DeliveryPage {
     pub items: Vec<DeliveryBody>,
-    /// Where the next page starts: pass it as `cursor`. A short page can have a successor.
+    /// Where the next page starts: pass it as `cursor`. Also a page that is not full can have a next one.
     pub next: Option<String>,
 }
 
@@ -209,7 +209,7 @@ pub(crate) struct AddressBody {
     pub created_at: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gone_at: Option<Time>,
-    /// What it was blamed for since it last worked; only where one address is asked for.
+    /// Strikes against it since it last worked. Only when one address is requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub strikes: Vec<StrikeBody>,
 }

@@ -1,4 +1,4 @@
-//! `accounts`: which account is used for what, and which is held.
+//! `accounts`: lists the accounts at providers.
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(super) struct AccountsArgs {
 
 #[derive(Debug, Subcommand)]
 enum AccountsCommand {
-    /// All accounts with what holds them and until when (admin key).
+    /// List all accounts, with what holds them and until when (admin key).
     List,
 }
 
@@ -39,16 +39,16 @@ pub(super) async fn run(args: AccountsArgs) -> CliResult {
         ];
         let accounts = items(list, "accounts");
         let mut text = table(accounts, &columns);
-        for line in troubles(accounts) {
+        for line in credential_warnings(accounts) {
             text += &format!("\n{line}");
         }
         text
     })
 }
 
-/// A line for every credential that is not in order.
-pub(super) fn troubles(accounts: &[Value]) -> Vec<String> {
-    let trouble = |account: &Value, found: &Value| {
+/// A line for every credential that needs attention.
+pub(super) fn credential_warnings(accounts: &[Value]) -> Vec<String> {
+    let warning = |account: &Value, found: &Value| {
         let (name, kind) = (cell(account, "/name"), cell(found, "/kind").replace('_', " "));
         let what = match found["state"].as_str()? {
             "ok" => return None,
@@ -57,11 +57,11 @@ pub(super) fn troubles(accounts: &[Value]) -> Vec<String> {
             state => format!("{state} on {}", cell(found, "/expires_at")),
         };
         Some(format!(
-            "account {name}: {kind} {what}; postrider doctor --account {name} says what helps"
+            "account {name}: {kind} {what}; run `postrider doctor --account {name}` for help"
         ))
     };
     let of = |account: &Value| {
-        items(account, "credentials").iter().filter_map(|found| trouble(account, found)).collect()
+        items(account, "credentials").iter().filter_map(|found| warning(account, found)).collect()
     };
     accounts.iter().flat_map(|account| -> Vec<String> { of(account) }).collect()
 }
@@ -72,7 +72,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_credentials_that_are_not_in_order_are_worth_a_line() {
+    fn only_credentials_that_need_attention_get_a_line() {
         let accounts = [
             json!({"name": "apple", "credentials": [
                 {"kind": "certificate", "state": "ending", "expires_at": "2026-12-01T00:00:00.000Z"},
@@ -81,7 +81,7 @@ mod tests {
             ]}),
             json!({"name": "new"}),
         ];
-        let lines = troubles(&accounts);
+        let lines = credential_warnings(&accounts);
         assert_eq!(lines.len(), 2);
         assert!(lines[0].starts_with("account apple: certificate ends on 2026-12-01"), "{lines:?}");
         assert!(lines[1].contains("dkim key cannot be used: file:/x"), "{lines:?}");

@@ -21,7 +21,7 @@ pub(super) struct AddressesArgs {
 
 #[derive(Debug, Subcommand)]
 enum AddressesCommand {
-    /// Addresses, oldest first.
+    /// List addresses, oldest first.
     List {
         #[arg(long)]
         recipient: Option<String>,
@@ -30,6 +30,7 @@ enum AddressesCommand {
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
+    /// Show one address, with the strikes against it.
     Show {
         /// adr_…
         id: String,
@@ -38,18 +39,18 @@ enum AddressesCommand {
     Add {
         /// {"channel":"webpush","endpoint":…,"keys":…} or {"channel":"webhook","url":…}
         address: String,
-        /// Whose address it is.
+        /// The owner of the address.
         #[arg(long)]
         recipient: Option<String>,
     },
-    /// Forget an address.
+    /// Delete an address.
     Delete {
         /// adr_…
         id: String,
     },
-    /// Addresses that were blamed for something since they last worked, by hash.
+    /// List addresses with strikes since they last worked, by hash.
     Struck {
-        /// Only those that are suspect.
+        /// Only suspect addresses.
         #[arg(long)]
         suspect: bool,
         #[arg(long)]
@@ -57,14 +58,14 @@ enum AddressesCommand {
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// Forget what an address was blamed for.
+    /// Forget the strikes against an address.
     Forgive {
         /// adr_…, or an address hash
         address: String,
     },
 }
 
-/// A line for each thing that an address was blamed for.
+/// One line per kind of strike.
 fn strikes(address: &Value) -> String {
     const COLUMNS: [(&str, &str); 5] = [
         ("BLAMED FOR", "/kind"),

@@ -1,4 +1,4 @@
-//! `dead`: dead letters listed, replayed, discarded, exported.
+//! `dead`: list, replay, discard and export dead letters.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub(super) struct DeadArgs {
 
 #[derive(Debug, Subcommand)]
 enum DeadCommand {
-    /// Dead letters, newest first.
+    /// List dead letters, newest first.
     List {
         #[command(flatten)]
         filter: DeadFilterArgs,
@@ -42,7 +42,7 @@ enum DeadCommand {
     /// Put dead letters back into the queue.
     Replay {
         #[command(flatten)]
-        which: DeadSelectionArgs,
+        selection: DeadSelectionArgs,
         /// At most this many per second; all at once if absent.
         #[arg(long, value_name = "PER_SECOND")]
         rate: Option<f64>,
@@ -53,10 +53,10 @@ enum DeadCommand {
         #[arg(long, value_name = "JSON")]
         retry: Option<String>,
     },
-    /// Give dead letters up for good: body and address are erased, the history stays.
+    /// Give up dead letters for good: body and address are erased, the history stays.
     Discard {
         #[command(flatten)]
-        which: DeadSelectionArgs,
+        selection: DeadSelectionArgs,
     },
     /// Write dead letters as NDJSON, without endpoints and payloads.
     Export {
@@ -89,7 +89,7 @@ struct DeadFilterArgs {
 
 #[derive(Debug, Args)]
 struct DeadSelectionArgs {
-    /// dlv_…; none: by filter
+    /// dlv_…; without ids, a filter or --all selects them
     ids: Vec<String>,
     /// All dead letters.
     #[arg(long)]
@@ -117,7 +117,7 @@ impl DeadFilterArgs {
 }
 
 impl DeadSelectionArgs {
-    /// The part of a request's body that says which. Everything must be asked for by name.
+    /// The part of the request that selects dead letters. Selecting all of them needs `--all`.
     fn body(&self) -> Result<Map<String, Value>, CliError> {
         let mut filter = Map::new();
         for (name, value) in self.filter.fields() {
@@ -129,15 +129,19 @@ impl DeadSelectionArgs {
                 ("filter".to_owned(), Value::Object(filter))
             }
             (true, true, false) => {
-                return Err(CliError::Usage("say which: ids, a filter, or --all".to_owned()));
+                return Err(CliError::Usage(
+                    "select dead letters by ids, by a filter, or with --all".to_owned(),
+                ));
             }
-            _ => return Err(CliError::Usage("only one of ids, a filter and --all".to_owned())),
+            _ => {
+                return Err(CliError::Usage("give only one of ids, a filter and --all".to_owned()));
+            }
         };
         Ok(Map::from_iter([entry]))
     }
 
-    /// What was done, and what was asked for but is no dead letter (any more).
-    fn told(&self, done: &Value, verb: &str) -> String {
+    /// The number of dead letters that were changed, and of ids that are not dead letters.
+    fn result(&self, done: &Value, verb: &str) -> String {
         let missing = (self.ids.len() as u64).saturating_sub(done.as_u64().unwrap_or(0));
         match missing {
             0 => format!("{done} {verb}"),
@@ -152,8 +156,8 @@ pub(super) async fn run(args: DeadArgs) -> CliResult {
         DeadCommand::List { filter, cursor, limit } => {
             out.show(&client.get(&filter.path(cursor, limit)).await?, delivery_table)
         }
-        DeadCommand::Replay { which, rate, ttl, retry } => {
-            let mut body = which.body()?;
+        DeadCommand::Replay { selection, rate, ttl, retry } => {
+            let mut body = selection.body()?;
             body.extend(rate.map(|rate| ("rate_per_s".to_owned(), json!(rate))));
             body.extend(ttl.map(|ttl| ("ttl_s".to_owned(), json!(ttl))));
             if let Some(text) = retry {
@@ -162,13 +166,15 @@ pub(super) async fn run(args: DeadArgs) -> CliResult {
                 body.insert("retry".to_owned(), policy);
             }
             let done =
-                spin("replaying", client.post("/v1/dead-letters/replay", &body.into())).await?;
-            out.show(&done, |done| which.told(&done["replayed"], "replayed"))
+                with_spinner("replaying", client.post("/v1/dead-letters/replay", &body.into()))
+                    .await?;
+            out.show(&done, |done| selection.result(&done["replayed"], "replayed"))
         }
-        DeadCommand::Discard { which } => {
-            let body = which.body()?.into();
-            let done = spin("discarding", client.post("/v1/dead-letters/discard", &body)).await?;
-            out.show(&done, |done| which.told(&done["discarded"], "discarded"))
+        DeadCommand::Discard { selection } => {
+            let body = selection.body()?.into();
+            let done =
+                with_spinner("discarding", client.post("/v1/dead-letters/discard", &body)).await?;
+            out.show(&done, |done| selection.result(&done["discarded"], "discarded"))
         }
         DeadCommand::Export { filter, out } => export(&client, &filter, out).await,
     }
@@ -206,7 +212,7 @@ fn spinner(what: &'static str) -> ProgressBar {
     }
 }
 
-async fn spin<T>(what: &'static str, work: impl Future<Output = T>) -> T {
+async fn with_spinner<T>(what: &'static str, work: impl Future<Output = T>) -> T {
     let bar = ProgressBar::new_spinner().with_message(what);
     bar.enable_steady_tick(std::time::Duration::from_millis(100));
     let result = work.await;

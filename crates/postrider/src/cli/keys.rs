@@ -21,17 +21,17 @@ pub(super) struct KeysArgs {
 
 #[derive(Debug, Subcommand)]
 enum KeysCommand {
-    /// All API keys, newest first.
+    /// List all API keys, newest first.
     List,
-    /// Make an API key. It is shown this once.
+    /// Create an API key. It is shown only once.
     Create {
         /// What it is for.
         #[arg(long)]
         name: String,
-        /// admin, tenant (send, look, act), read (look) or content (look, and read stored bodies)
+        /// admin, tenant (send, read, act), read, or content (read, also stored message bodies)
         #[arg(long, default_value = "tenant")]
         scope: String,
-        /// The tenant it belongs to [default: default].
+        /// Its tenant [default: default].
         #[arg(long = "for", value_name = "TENANT")]
         owner: Option<String>,
     },
@@ -61,9 +61,9 @@ pub(super) async fn keys(args: KeysArgs) -> CliResult {
             if let Some(owner) = owner {
                 body["tenant"] = owner.into();
             }
-            let made = client.post("/v1/keys", &body).await?;
-            out.show(&made, |key| {
-                format!("{}\n{} (shown this once)", cell(key, "/key"), cell(key, "/id"))
+            let created = client.post("/v1/keys", &body).await?;
+            out.show(&created, |key| {
+                format!("{}\n{} (shown only once)", cell(key, "/key"), cell(key, "/id"))
             })
         }
         KeysCommand::Revoke { id } => {
@@ -83,9 +83,9 @@ pub(super) struct SigningKeysArgs {
 
 #[derive(Debug, Subcommand)]
 enum SigningKeysCommand {
-    /// All that are in use, the active one first.
+    /// List those in use, the active one first.
     List,
-    /// Make a new active one; what was made with older ones keeps working.
+    /// Create a new active one. Older ones keep working.
     Rotate,
 }
 
@@ -96,16 +96,16 @@ pub(super) async fn vapid(args: SigningKeysArgs) -> CliResult {
         ("CREATED", "/created_at"),
         ("PUBLIC KEY", "/public_key"),
     ];
-    rotated(args, "/v1/vapid", "keys", &columns).await
+    signing_keys(args, "/v1/vapid", "keys", &columns).await
 }
 
 pub(super) async fn webhook_secrets(args: SigningKeysArgs) -> CliResult {
     let columns =
         [("KEY", "/id"), ("ACTIVE", "/active"), ("CREATED", "/created_at"), ("SECRET", "/secret")];
-    rotated(args, "/v1/webhook-secrets", "secrets", &columns).await
+    signing_keys(args, "/v1/webhook-secrets", "secrets", &columns).await
 }
 
-async fn rotated(
+async fn signing_keys(
     args: SigningKeysArgs,
     path: &str,
     name: &str,

@@ -1,4 +1,4 @@
-//! `lanes`: how they stand, and what an operator can do about them.
+//! `lanes`: list and show lanes, pause and resume them, force breakers.
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -21,27 +21,27 @@ pub(super) struct LanesArgs {
 
 #[derive(Debug, Subcommand)]
 enum LanesCommand {
-    /// Lanes with something pending, the deepest first, and paused ones.
+    /// List lanes with pending deliveries, those with the most first, and paused lanes.
     List {
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// One lane: every gate, what it waits for and what can be done.
+    /// Show one lane: its gates, what it waits for and what can be done.
     Show {
         /// The lane's number.
         id: u32,
     },
-    /// Send nothing more of this lane until it is resumed, also across restarts.
+    /// Pause a lane: send nothing until it is resumed, also after a restart.
     Pause {
         /// The lane's number.
         id: u32,
     },
-    /// Send a paused lane's work again.
+    /// Resume a paused lane.
     Resume {
         /// The lane's number.
         id: u32,
     },
-    /// BreakerArg the breaker of the lane's provider, for all its lanes (admin key).
+    /// Force the breaker of the lane's provider, for all its lanes (admin key).
     Breaker {
         /// The lane's number.
         id: u32,
@@ -51,33 +51,33 @@ enum LanesCommand {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum BreakerArg {
-    /// Nothing more to this provider.
+    /// Send nothing to this provider.
     Open,
-    /// Send, whatever is counted.
+    /// Send, whatever the failures.
     Closed,
-    /// Judge by what is counted.
+    /// Decide by the counted failures.
     Auto,
 }
 
 pub(super) async fn run(args: LanesArgs) -> CliResult {
     let (client, out) = (args.connection.client()?, args.connection.output());
-    let act = |id: u32, what: &str| format!("/v1/lanes/{id}/{what}");
+    let path = |id: u32, action: &str| format!("/v1/lanes/{id}/{action}");
     let lane = match args.what {
         LanesCommand::List { limit } => {
-            let path = with_query("/v1/lanes", &[("limit", Some(limit.to_string()))]);
-            let list = client.get(&path).await?;
+            let query = [("limit", Some(limit.to_string()))];
+            let list = client.get(&with_query("/v1/lanes", &query)).await?;
             return out.show(&list, |list| table(items(list, "lanes"), &COLUMNS));
         }
         LanesCommand::Show { id } => client.get(&format!("/v1/lanes/{id}")).await?,
-        LanesCommand::Pause { id } => client.post(&act(id, "pause"), &Value::Null).await?,
-        LanesCommand::Resume { id } => client.post(&act(id, "resume"), &Value::Null).await?,
+        LanesCommand::Pause { id } => client.post(&path(id, "pause"), &Value::Null).await?,
+        LanesCommand::Resume { id } => client.post(&path(id, "resume"), &Value::Null).await?,
         LanesCommand::Breaker { id, force } => {
             let word = match force {
                 BreakerArg::Open => "open",
                 BreakerArg::Closed => "closed",
                 BreakerArg::Auto => "auto",
             };
-            client.post(&act(id, "breaker"), &json!({"force": word})).await?
+            client.post(&path(id, "breaker"), &json!({"force": word})).await?
         }
     };
     out.show(&lane, detail)

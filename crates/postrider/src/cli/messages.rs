@@ -18,17 +18,17 @@ pub(super) struct MessagesArgs {
 
 #[derive(Debug, Subcommand)]
 enum MessagesCommand {
-    /// The latest deliveries, by message.
+    /// List the latest deliveries with their messages.
     List {
-        /// How many deliveries to look at, at most 1000.
+        /// The number of deliveries, at most 1000.
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// A message with its counts per state.
+    /// Show a message with its counts per state.
     Show { id: String },
     /// Cancel what is not yet sent.
     Cancel { id: String },
-    /// The stored content (needs a key with the scope `content`; audited).
+    /// Print the stored content (needs a key with the scope `content`; audited).
     Content { id: String },
 }
 
@@ -42,9 +42,9 @@ pub(super) struct DeliveriesArgs {
 
 #[derive(Debug, Subcommand)]
 enum DeliveriesCommand {
-    /// Deliveries, newest first.
+    /// List deliveries, newest first.
     List(DeliveryFilterArgs),
-    /// One delivery with all its attempts.
+    /// Show one delivery with all its attempts.
     Show { id: String },
 }
 
@@ -194,7 +194,7 @@ pub(super) fn delivery_table(page: &Value) -> String {
     text
 }
 
-/// An id goes into a path: nothing in it may lead elsewhere.
+/// Checks an id before it becomes part of a path.
 pub(super) fn id_segment(id: &str) -> Result<&str, CliError> {
     if !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
         return Ok(id);

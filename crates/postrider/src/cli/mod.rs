@@ -1,5 +1,4 @@
-//! The command line: what each command takes, and the exit code it ends with. The work is done by
-//! the modules that the commands name.
+//! The command line: the arguments of each command, and the exit codes. Other modules do the work.
 
 mod accounts;
 mod addresses;
@@ -31,18 +30,18 @@ use output::Output;
   postrider serve                                  start a server in ./postrider-data
   postrider send --webhook https://example.com/hook --title Shipped --body 'Order 91'
   postrider doctor                                 check set-up and credentials
-  postrider status --watch                         one screen of what is going on
-  postrider explain dlv_…                          why a delivery is where it is
+  postrider status --watch                         the present state on one screen
+  postrider explain dlv_…                          why a delivery is in its state
   postrider dead replay --reason retries_exhausted --rate 50
 
 Client commands find the server by --server and --key, or POSTRIDER_SERVER and POSTRIDER_KEY.
-Exit codes: 0 done, 1 the thing failed, 2 wrong usage, 3 could not reach the server.")]
+Exit codes: 0 success, 1 the command failed, 2 wrong usage, 3 the server cannot be reached.")]
 pub struct Cli {
     #[command(subcommand)]
     command: CliCommand,
 }
 
-/// How a client command finds its server, and how it prints.
+/// The arguments of all client commands: the server, the key and the output format.
 #[derive(Debug, Clone, Args)]
 pub struct ConnectionArgs {
     /// The server's address.
@@ -78,9 +77,9 @@ enum CliCommand {
     Serve(serve::ServeArgs),
     /// Send one message, or a file of messages.
     Send(Box<send::SendArgs>),
-    /// Depth, rates, lanes and dead letters on one screen.
+    /// Show depth, rates, lanes and dead letters on one screen.
     Status(status::StatusArgs),
-    /// Why a delivery is where it is, what it waits for and what can be done.
+    /// Explain a delivery: why it is in its state, what it waits for and what can be done.
     Explain(messages::ExplainArgs),
     /// Messages: show, cancel, read the stored content.
     Messages(messages::MessagesArgs),
@@ -94,13 +93,13 @@ enum CliCommand {
     Keys(keys::KeysArgs),
     /// VAPID keys: list, rotate.
     Vapid(keys::SigningKeysArgs),
-    /// Webhook secrets, that receivers verify signatures with: list, rotate.
+    /// Webhook secrets, with which receivers verify signatures: list, rotate.
     WebhookSecrets(keys::SigningKeysArgs),
     /// Lanes: list, show, pause, resume, and the breakers of their providers.
     Lanes(lanes::LanesArgs),
-    /// Accounts at providers: which is used, which is held, by what and until when.
+    /// Accounts at providers: which are used, which are held, why and until when.
     Accounts(accounts::AccountsArgs),
-    /// Check set-up and credentials: what is wrong, and what helps.
+    /// Check set-up and credentials: what is wrong, and how to fix it.
     Doctor(doctor::DoctorArgs),
     /// Classes: list, show, set, reset.
     Classes(settings::ClassesArgs),
@@ -126,7 +125,7 @@ enum CliCommand {
     Version,
 }
 
-/// Why a command did not do its work.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     #[error("{0}")]
@@ -135,7 +134,7 @@ pub enum CliError {
     Client(#[from] ClientError),
     #[error("{0:#}")]
     Other(#[from] anyhow::Error),
-    /// Everything was said already.
+    /// The error is printed already.
     #[error("")]
     Silent,
 }
@@ -227,7 +226,7 @@ impl ConnectionArgs {
     }
 }
 
-/// A name goes into a path: nothing in it may lead elsewhere.
+/// Checks a name before it becomes part of a path.
 fn path_segment(name: &str) -> Result<&str, CliError> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if !name.is_empty() && name.bytes().all(allowed) && !name.bytes().all(|b| b == b'.') {

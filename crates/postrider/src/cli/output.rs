@@ -1,4 +1,4 @@
-//! Printing: tables for people, JSON for scripts. A reader that goes away early is no failure.
+//! Prints tables for people and JSON for scripts. A closed pipe is not an error.
 
 use std::io::{ErrorKind, Write as _};
 
@@ -12,7 +12,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// The value as JSON if so asked, else as `text` writes it.
+    /// Prints the value as JSON if `--json` is given, else as `text` writes it.
     pub(super) fn show(self, value: &Value, text: impl FnOnce(&Value) -> String) -> CliResult {
         if self.json {
             return print(&format!("{value:#}"));
@@ -21,7 +21,7 @@ impl Output {
     }
 }
 
-/// Prints a text with a line feed at its end.
+/// Prints a text with exactly one newline at its end.
 pub(super) fn print(text: &str) -> CliResult {
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush());

@@ -20,9 +20,9 @@ use crate::{serve, telemetry};
   postrider serve --data /var/lib/postrider --listen 0.0.0.0:8080
   POSTRIDER_ADMIN_KEY=a-secret-of-yours postrider serve --config /etc/postrider.toml
 
-The first start makes what is missing: the data folder (0700), an admin key (printed once), a VAPID
-key pair and a webhook secret. SIGTERM and Ctrl-C end it in order; a second one at once. SIGHUP reads
-the configuration anew, as `postrider config reload` does.")]
+The first start creates the data folder (0700), an admin key (printed once), a VAPID key pair and a
+webhook secret. SIGTERM and Ctrl-C shut the server down in order; a second one stops it at once.
+SIGHUP reloads the configuration, like `postrider config reload`.")]
 pub(super) struct ServeArgs {
     /// The configuration file [default: postrider.toml if there is one].
     #[arg(long, value_name = "FILE")]
@@ -36,7 +36,7 @@ pub(super) struct ServeArgs {
     /// The store: embedded: (in the data folder) or memory: [default: embedded:].
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// all, or api: accept and show, but dispatch nothing [default: all].
+    /// all, or api: accept and show messages, but send nothing [default: all].
     #[arg(long)]
     role: Option<ServerRole>,
 }
@@ -55,8 +55,7 @@ enum ConfigCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Let a running server read its configuration anew (admin key). If anything is wrong, it keeps
-    /// what it has and says what is wrong.
+    /// Reload the configuration of a running server (admin key). If anything is wrong, nothing changes.
     Reload {
         #[command(flatten)]
         connection: ConnectionArgs,
@@ -74,22 +73,22 @@ pub(super) async fn config(args: ConfigArgs) -> CliResult {
         }
         ConfigCommand::Reload { connection } => {
             let client = connection.client()?;
-            let told = client.post("/v1/config/reload", &Value::Null).await?;
-            connection.output().show(&told, reloaded)
+            let report = client.post("/v1/config/reload", &Value::Null).await?;
+            connection.output().show(&report, reload_report)
         }
     }
 }
 
-fn reloaded(told: &Value) -> String {
+fn reload_report(report: &Value) -> String {
     let named = |field: &str| {
-        let names: Vec<_> = items(told, field).iter().filter_map(Value::as_str).collect();
+        let names: Vec<_> = items(report, field).iter().filter_map(Value::as_str).collect();
         if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
     };
     format!("changed: {}\nneeds a restart: {}", named("changed"), named("needs_restart"))
 }
 
 impl ServeArgs {
-    /// The configuration as it reads at this moment, with the flags over it.
+    /// The configuration from file and environment, with the flags applied.
     fn read(&self) -> Result<Config, ConfigError> {
         let mut config = Config::load(self.config.as_deref(), &Environment::of_process())?;
         if let Some(data) = &self.data {
@@ -112,11 +111,11 @@ impl ServeArgs {
 pub(super) async fn run(args: ServeArgs) -> CliResult {
     let config = args.read().map_err(|e| CliError::Usage(e.to_string()))?;
     telemetry::log::init(&config.log);
-    let mut terminate = signal(SignalKind::terminate()).context("no SIGTERM to listen to")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("no SIGINT to listen to")?;
-    let mut hangup = signal(SignalKind::hangup()).context("no SIGHUP to listen to")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     let running = serve::start_from(Box::new(move || args.read())).await?;
-    greet(&running)?;
+    print_greeting(&running)?;
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
@@ -124,11 +123,11 @@ pub(super) async fn run(args: ServeArgs) -> CliResult {
             _ = hangup.recv() => reload(&running).await,
         }
     }
-    tracing::info!("shutting down; once more to stop at once");
+    tracing::info!("shutting down; send the signal again to stop at once");
     tokio::select! {
         in_time = running.shutdown() => {
             if !in_time {
-                tracing::warn!("some attempts did not end in time; they are left to the next start");
+                tracing::warn!("some attempts did not end in time; the next start continues with them");
             }
             tracing::info!("stopped");
             Ok(())
@@ -140,8 +139,8 @@ pub(super) async fn run(args: ServeArgs) -> CliResult {
 
 async fn reload(running: &serve::Running) {
     match running.app.live.reload().await {
-        Ok(told) => {
-            tracing::info!(changed = told.changed.join(", "), "the configuration was read anew");
+        Ok(report) => {
+            tracing::info!(changed = report.changed.join(", "), "the configuration was reloaded");
         }
         Err(error) => {
             tracing::error!(%error, "the configuration cannot be used; nothing was changed");
@@ -149,12 +148,12 @@ async fn reload(running: &serve::Running) {
     }
 }
 
-/// Standard output, so that the key reaches no log.
-fn greet(running: &serve::Running) -> CliResult {
+/// Prints to standard output, so that the key reaches no log.
+fn print_greeting(running: &serve::Running) -> CliResult {
     let mut text = format!("Postrider listens on {}\n", running.url());
     if let Some(key) = &running.new_admin_key {
         text += &format!(
-            "Admin key (shown this once): {key}\n\
+            "Admin key (shown only once): {key}\n\
              Status page: {}/#key={key}\n",
             running.url()
         );

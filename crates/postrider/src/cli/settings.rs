@@ -1,4 +1,4 @@
-//! `classes`, `tenants` and `limits`: what holds, where it comes from, and how to change it at once.
+//! `classes`, `tenants` and `limits`: show and change settings while the server runs.
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -47,18 +47,18 @@ pub(super) struct TenantsArgs {
 
 #[derive(Debug, Subcommand)]
 enum SettingCommand {
-    /// All of them, and where their values come from: the default, the file or the API.
+    /// List all, with the source of their values: default, file or API.
     List,
-    /// Every value of one.
+    /// Show all values of one.
     Show { name: String },
-    /// Change values, at once and across restarts, over what the file says (admin key).
+    /// Change values (admin key). They win over the file, take effect at once and survive restarts.
     Set {
         name: String,
-        /// FIELD=VALUE, the value as JSON or as plain text.
+        /// FIELD=VALUE; the value is JSON or plain text.
         #[arg(required = true, value_name = "FIELD=VALUE")]
         values: Vec<String>,
     },
-    /// Take back what was set, so that the file holds again (admin key).
+    /// Remove what was set, so that the file applies again (admin key).
     Reset { name: String },
 }
 
@@ -66,33 +66,33 @@ enum SettingCommand {
 enum TenantsCommand {
     #[command(flatten)]
     Setting(SettingCommand),
-    /// Send nothing of a tenant until it is resumed, also across restarts (admin key).
+    /// Pause a tenant: send nothing until it is resumed, also after a restart (admin key).
     Pause { name: String },
-    /// Send a paused tenant's work again (admin key).
+    /// Resume a paused tenant (admin key).
     Resume { name: String },
 }
 
 #[derive(Debug, Subcommand)]
 enum LimitsCommand {
-    /// All limits, or those of one section: a channel, dispatch, breaker, retry_budget, strikes or capacity.
+    /// Show all limits, or those of one section: a channel, dispatch, breaker, retry_budget, strikes or capacity.
     Show { section: Option<String> },
-    /// Change limits, at once and across restarts, over what the file says (admin key).
+    /// Change limits (admin key). They win over the file, take effect at once and survive restarts.
     Set {
         section: String,
         /// SETTING=VALUE
         #[arg(required = true, value_name = "SETTING=VALUE")]
         values: Vec<String>,
     },
-    /// Take back what was set for a section, so that the file holds again (admin key).
+    /// Remove what was set for a section, so that the file applies again (admin key).
     Reset { section: String },
 }
 
 pub(super) async fn classes(args: ClassesArgs) -> CliResult {
-    let noun = SettingsClient::new("/v1/classes", &args.connection)?;
+    let settings = SettingsClient::new("/v1/classes", &args.connection)?;
     match args.what {
         SettingCommand::List => {
-            let list = noun.client.get(noun.path).await?;
-            noun.out.show(&list, |list| {
+            let list = settings.client.get(settings.path).await?;
+            settings.out.show(&list, |list| {
                 let classes: Vec<_> = list["classes"]
                     .as_object()
                     .into_iter()
@@ -102,47 +102,49 @@ pub(super) async fn classes(args: ClassesArgs) -> CliResult {
                 table(&classes, &CLASS_COLUMNS)
             })
         }
-        other => noun.run(other).await,
+        other => settings.run(other).await,
     }
 }
 
 pub(super) async fn tenants(args: TenantsArgs) -> CliResult {
-    let noun = SettingsClient::new("/v1/tenants", &args.connection)?;
-    let (name, act) = match args.what {
+    let settings = SettingsClient::new("/v1/tenants", &args.connection)?;
+    let (name, action) = match args.what {
         TenantsCommand::Setting(SettingCommand::List) => {
-            let list = noun.client.get(noun.path).await?;
-            return noun.out.show(&list, |list| table(items(list, "tenants"), &TENANT_COLUMNS));
+            let list = settings.client.get(settings.path).await?;
+            return settings.out.show(&list, |list| table(items(list, "tenants"), &TENANT_COLUMNS));
         }
-        TenantsCommand::Setting(other) => return noun.run(other).await,
+        TenantsCommand::Setting(other) => return settings.run(other).await,
         TenantsCommand::Pause { name } => (name, "pause"),
         TenantsCommand::Resume { name } => (name, "resume"),
     };
-    let path = format!("{}/{act}", noun.one(&name)?);
-    noun.out.show(&noun.client.post(&path, &Value::Null).await?, detail)
+    let path = format!("{}/{action}", settings.one(&name)?);
+    settings.out.show(&settings.client.post(&path, &Value::Null).await?, detail)
 }
 
 pub(super) async fn limits(args: LimitsArgs) -> CliResult {
-    let noun = SettingsClient::new("/v1/limits", &args.connection)?;
+    let settings = SettingsClient::new("/v1/limits", &args.connection)?;
     match args.what {
         LimitsCommand::Show { section: None } => {
-            let list = noun.client.get(noun.path).await?;
+            let list = settings.client.get(settings.path).await?;
             let text = |list: &Value| {
                 let all: Vec<_> = items(list, "limits").iter().map(detail).collect();
                 all.join("\n")
             };
-            noun.out.show(&list, text)
+            settings.out.show(&list, text)
         }
         LimitsCommand::Show { section: Some(name) } => {
-            noun.run(SettingCommand::Show { name }).await
+            settings.run(SettingCommand::Show { name }).await
         }
         LimitsCommand::Set { section: name, values } => {
-            noun.run(SettingCommand::Set { name, values }).await
+            settings.run(SettingCommand::Set { name, values }).await
         }
-        LimitsCommand::Reset { section: name } => noun.run(SettingCommand::Reset { name }).await,
+        LimitsCommand::Reset { section: name } => {
+            settings.run(SettingCommand::Reset { name }).await
+        }
     }
 }
 
-/// One kind of setting at the server.
+/// A client for one kind of setting.
 struct SettingsClient {
     path: &'static str,
     client: Client,
@@ -166,7 +168,7 @@ impl SettingsClient {
             }
             SettingCommand::Set { name, values } => {
                 let path = self.one(&name)?;
-                let mut set = self.set_so_far(&path).await?;
+                let mut set = self.current_values(&path).await?;
                 for assignment in &values {
                     assign(&mut set, assignment)?;
                 }
@@ -176,13 +178,13 @@ impl SettingsClient {
             SettingCommand::Reset { name } => {
                 self.client.delete(&self.one(&name)?).await?;
                 let done = json!({"reset": name});
-                self.out.show(&done, |done| format!("{} is as the file says", cell(done, "/reset")))
+                self.out.show(&done, |done| format!("{} is as in the file", cell(done, "/reset")))
             }
         }
     }
 
-    /// What was set before stays set: `set` adds to it.
-    async fn set_so_far(&self, path: &str) -> Result<Map<String, Value>, CliError> {
+    /// The values that are set already: `set` adds to them.
+    async fn current_values(&self, path: &str) -> Result<Map<String, Value>, CliError> {
         match self.client.get(path).await {
             Ok(shown) => Ok(shown["set"].as_object().cloned().unwrap_or_default()),
             Err(crate::client::ClientError::Refused(refused)) if refused.status == 404 => {
@@ -195,13 +197,13 @@ impl SettingsClient {
 
 /// `retry.retries=3` becomes `{"retry": {"retries": 3}}`.
 fn assign(set: &mut Map<String, Value>, assignment: &str) -> Result<(), CliError> {
-    let wrong = || CliError::Usage(format!("{assignment:?} is not of the form FIELD=VALUE"));
-    let (path, text) = assignment.split_once('=').ok_or_else(wrong)?;
+    let malformed = || CliError::Usage(format!("{assignment:?} is not of the form FIELD=VALUE"));
+    let (path, text) = assignment.split_once('=').ok_or_else(malformed)?;
     let value = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
-    put(set, path, value).ok_or_else(wrong)
+    put(set, path, value).ok_or_else(malformed)
 }
 
-/// Puts a value where the path leads; nothing if it leads nowhere.
+/// Puts a value at a path; `None` if the path is not valid.
 pub(super) fn put(set: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> {
     let mut keys: Vec<&str> = path.split('.').collect();
     let last = keys.pop().filter(|last| !last.is_empty())?;
@@ -214,8 +216,8 @@ pub(super) fn put(set: &mut Map<String, Value>, path: &str, value: Value) -> Opt
     Some(())
 }
 
-/// Fields that say something about the setting, not what it is set to.
-const ABOUT: [&str; 7] = ["name", "source", "set", "set_by", "set_at", "paused", "capacity"];
+/// Fields of the response that are not values of the setting.
+const META_FIELDS: [&str; 7] = ["name", "source", "set", "set_by", "set_at", "paused", "capacity"];
 
 fn detail(shown: &Value) -> String {
     let mut text = format!("{} ({})", cell(shown, "/name"), cell(shown, "/source"));
@@ -228,7 +230,7 @@ fn detail(shown: &Value) -> String {
     }
     let fields = shown.as_object().into_iter().flatten();
     let rows: Vec<_> = fields
-        .filter(|(name, _)| !ABOUT.contains(&name.as_str()))
+        .filter(|(name, _)| !META_FIELDS.contains(&name.as_str()))
         .map(|(name, value)| {
             let set = shown["set"].get(name).map(|_| "api");
             json!({"field": name, "value": value, "set": set})
@@ -263,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_assignment_is_read_as_json_or_as_text_and_may_lead_into_a_table() {
+    fn an_assignment_is_json_or_text_and_may_set_a_nested_field() {
         let mut set = Map::new();
         for text in ["ttl_s=600", "priority=low", "retry.retries=3", "retry.kind=fixed"] {
             assign(&mut set, text).unwrap();
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_assignment_is_refused() {
+    fn a_text_that_is_not_an_assignment_is_refused() {
         for wrong in ["ttl_s", "=5", "a.=5", "ttl_s.x=5"] {
             let mut set = Map::from_iter([("ttl_s".to_owned(), json!(1))]);
             assert!(assign(&mut set, wrong).is_err(), "{wrong}");

@@ -1,4 +1,4 @@
-//! `status`: one screen of what is going on.
+//! `status`: the present state on one screen.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::accounts::troubles;
+use super::accounts::credential_warnings;
 use super::lanes::COLUMNS;
 use super::output::{self, cell, items, table};
 use super::{CliResult, ConnectionArgs};
@@ -16,7 +16,7 @@ const LANES: usize = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
-    /// Draw anew every second until interrupted.
+    /// Refresh every second until interrupted.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -27,12 +27,12 @@ pub(super) async fn run(args: StatusArgs) -> CliResult {
     let client = args.connection.client()?;
     let out = args.connection.output();
     loop {
-        let now = look(&client).await?;
+        let status = fetch(&client).await?;
         if args.watch && !args.connection.json && std::io::stdout().is_terminal() {
-            // Clear the screen and go home.
+            // Clear the screen and move the cursor to its beginning.
             output::print("\x1b[2J\x1b[H")?;
         }
-        out.show(&now, screen)?;
+        out.show(&status, screen)?;
         if !args.watch {
             return Ok(());
         }
@@ -40,10 +40,10 @@ pub(super) async fn run(args: StatusArgs) -> CliResult {
     }
 }
 
-async fn look(client: &Client) -> Result<Value, super::CliError> {
+async fn fetch(client: &Client) -> Result<Value, super::CliError> {
     let stats = client.get("/v1/stats").await?;
     let lanes = client.get(&format!("/v1/lanes?limit={LANES}")).await?;
-    // Accounts are the operator's business alone.
+    // Only an admin key may see accounts.
     let accounts = match stats["rates"].is_object() {
         true => client.get("/v1/accounts").await?["accounts"].take(),
         false => Value::Null,
@@ -51,8 +51,8 @@ async fn look(client: &Client) -> Result<Value, super::CliError> {
     Ok(json!({"stats": stats, "lanes": lanes["lanes"], "accounts": accounts}))
 }
 
-fn screen(now: &Value) -> String {
-    let stats = &now["stats"];
+fn screen(status: &Value) -> String {
+    let stats = &status["stats"];
     let number = |field: &str| cell(stats, field);
     let mut text = format!(
         "Postrider {}, up {} s\n\n\
@@ -81,17 +81,17 @@ fn screen(now: &Value) -> String {
     );
     text += &format!("\nstates       {}", counts(&stats["states"]));
     text += &format!("\ndead letters {}\n\n", counts(&stats["dead_letters"]));
-    text += &match items(now, "lanes") {
-        [] => "no lane has anything pending".to_owned(),
+    text += &match items(status, "lanes") {
+        [] => "no lane has pending deliveries".to_owned(),
         lanes => table(lanes, &COLUMNS),
     };
-    for line in troubles(items(now, "accounts")) {
+    for line in credential_warnings(items(status, "accounts")) {
         text += &format!("\n{line}");
     }
     text
 }
 
-/// Of the server where the key may see it, else of the tenant.
+/// The capacity of the server if the key may see it, else of the tenant.
 fn capacity(stats: &Value) -> String {
     let whole = &stats["server_capacity"];
     let body = if whole.is_object() { whole } else { &stats["capacity"] };

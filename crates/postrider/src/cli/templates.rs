@@ -1,4 +1,4 @@
-//! `templates`: what they say, make and change them, and look at what would be sent.
+//! `templates`: list, show, set and delete templates, and preview messages.
 
 use std::path::{Path, PathBuf};
 
@@ -28,20 +28,20 @@ pub(super) struct TemplatesArgs {
 
 #[derive(Debug, Subcommand)]
 enum TemplatesCommand {
-    /// All that can be used, whose they are, and where they come from.
+    /// List all templates with owner and source.
     List,
-    /// One with its words.
+    /// Show one template with its content.
     Show { name: String },
-    /// Make a template, or replace it, at once and across restarts.
+    /// Create or replace a template. Takes effect at once and survives restarts.
     Set {
         name: String,
         /// JSON or TOML; - for standard input.
         #[arg(long, value_name = "FILE")]
         file: PathBuf,
     },
-    /// Take back what was made; the file's or the server's of that name holds again.
+    /// Delete a template. A template of that name in the file or of the server is in force again.
     Delete { name: String },
-    /// What would be sent, channel by channel, and which variables are missing. Sends nothing.
+    /// Show what each channel would send, and which variables are missing. Sends nothing.
     Preview {
         #[arg(required_unless_present = "file")]
         name: Option<String>,
@@ -49,20 +49,20 @@ enum TemplatesCommand {
         #[arg(long, value_name = "FILE", conflicts_with = "name")]
         file: Option<PathBuf>,
         #[command(flatten)]
-        wish: TemplateVariableArgs,
+        variables: TemplateVariableArgs,
         /// Only one channel.
         #[arg(long)]
         channel: Option<String>,
     },
 }
 
-/// What to fill in.
+/// The locale and the variables of a template.
 #[derive(Debug, Args)]
 pub(super) struct TemplateVariableArgs {
-    /// Of the template, e.g. de-AT; falls back to de, then to its default.
+    /// The locale, e.g. de-AT; falls back to de, then to the default of the template.
     #[arg(long, value_name = "TAG")]
     locale: Option<String>,
-    /// NAME=VALUE, the value as JSON or as plain text; order.number=91 leads into an object.
+    /// NAME=VALUE; the value is JSON or plain text. order.number=91 sets a field of an object.
     #[arg(long = "var", value_name = "NAME=VALUE")]
     variables: Vec<String>,
     /// A file with all variables as a JSON object.
@@ -82,9 +82,10 @@ impl TemplateVariableArgs {
             },
         };
         for assignment in &self.variables {
-            let wrong = || CliError::Usage(format!("{assignment:?} is not of the form NAME=VALUE"));
-            let (path, text) = assignment.split_once('=').ok_or_else(wrong)?;
-            super::settings::put(&mut variables, path, value(text)).ok_or_else(wrong)?;
+            let malformed =
+                || CliError::Usage(format!("{assignment:?} is not of the form NAME=VALUE"));
+            let (path, text) = assignment.split_once('=').ok_or_else(malformed)?;
+            super::settings::put(&mut variables, path, value(text)).ok_or_else(malformed)?;
         }
         let mut fields = Map::from_iter([("variables".to_owned(), Value::Object(variables))]);
         fields.extend(self.locale.clone().map(|locale| ("locale".to_owned(), locale.into())));
@@ -96,7 +97,7 @@ impl TemplateVariableArgs {
     }
 }
 
-/// JSON where that says the same as the text: a price of 1.50 stays as it is written.
+/// The text as JSON, except for numbers that JSON writes differently: a price of 1.50 stays 1.50.
 fn value(text: &str) -> Value {
     match serde_json::from_str(text) {
         Ok(Value::Number(number)) if number.to_string() != text => text.into(),
@@ -121,11 +122,11 @@ pub(super) async fn run(args: TemplatesArgs) -> CliResult {
         TemplatesCommand::Delete { name } => {
             client.delete(&one(&name)?).await?;
             out.show(&json!({"deleted": name}), |done| {
-                format!("{} is deleted", cell(done, "/deleted"))
+                format!("{} deleted", cell(done, "/deleted"))
             })
         }
-        TemplatesCommand::Preview { name, file, wish, channel } => {
-            let mut body = wish.fields()?;
+        TemplatesCommand::Preview { name, file, variables, channel } => {
+            let mut body = variables.fields()?;
             body.extend(channel.map(|channel| ("channel".to_owned(), channel.into())));
             let path = match (name, file) {
                 (Some(name), _) => format!("{}/preview", one(&name)?),
@@ -135,14 +136,14 @@ pub(super) async fn run(args: TemplatesArgs) -> CliResult {
                     "/v1/templates/preview".to_owned()
                 }
             };
-            let seen = client.post(&path, &Value::Object(body)).await?;
-            out.show(&seen, preview)?;
-            if seen["ready"] == true { Ok(()) } else { Err(CliError::Silent) }
+            let result = client.post(&path, &Value::Object(body)).await?;
+            out.show(&result, preview)?;
+            if result["ready"] == true { Ok(()) } else { Err(CliError::Silent) }
         }
     }
 }
 
-/// A file's template. What `show --json` prints can be read back.
+/// Reads a template from a file. The output of `show --json` is accepted, too.
 fn template(file: &Path) -> Result<Value, CliError> {
     let text = read(file)?;
     let parsed: Value = match text.trim_start().starts_with('{') {
@@ -175,7 +176,7 @@ const COLUMNS: [(&str, &str); 6] = [
 ];
 
 fn rows(list: &Value) -> Vec<Value> {
-    let joined = |row: &Value, field: &str| Value::from(words(&row[field]).join(", "));
+    let joined = |row: &Value, field: &str| Value::from(texts(&row[field]).join(", "));
     let row = |row: &Value| {
         let mut shown = row.clone();
         shown["locales"] = joined(row, "locales");
@@ -185,7 +186,7 @@ fn rows(list: &Value) -> Vec<Value> {
     items(list, "templates").iter().map(row).collect()
 }
 
-fn words(list: &Value) -> Vec<&str> {
+fn texts(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
@@ -195,9 +196,9 @@ fn detail(shown: &Value) -> String {
     let strict = if shown["strict"] == true { "strict" } else { "not strict" };
     let mut text = format!("{name} ({owner}, {source}), {strict}");
     if shown["set_by"].is_string() {
-        text += &format!(", made by {} at {}", cell(shown, "/set_by"), cell(shown, "/set_at"));
+        text += &format!(", set by {} at {}", cell(shown, "/set_by"), cell(shown, "/set_at"));
     }
-    text += &format!("\nvariables: {}", words(&shown["variables"]).join(", "));
+    text += &format!("\nvariables: {}", texts(&shown["variables"]).join(", "));
     for (locale, content) in shown["locales"].as_object().into_iter().flatten() {
         let is_default = shown["default_locale"] == locale.as_str();
         text += &format!("\n\n{locale}{}", if is_default { " (default)" } else { "" });
@@ -206,7 +207,7 @@ fn detail(shown: &Value) -> String {
     text
 }
 
-/// Every part of an object on lines of its own.
+/// Every field of an object on its own lines.
 fn parts(content: &Value) -> String {
     let mut text = String::new();
     for (name, value) in content.as_object().into_iter().flatten() {
@@ -220,16 +221,16 @@ fn parts(content: &Value) -> String {
     text
 }
 
-fn preview(seen: &Value) -> String {
-    let mut text = format!("locale {}", cell(seen, "/locale"));
-    for missing in items(seen, "missing") {
-        let fields = words(&missing["fields"]).join(", ");
+fn preview(result: &Value) -> String {
+    let mut text = format!("locale {}", cell(result, "/locale"));
+    for missing in items(result, "missing") {
+        let fields = texts(&missing["fields"]).join(", ");
         text += &format!("\nmissing: {} (in {fields})", cell(missing, "/variable"));
     }
-    for error in items(seen, "errors") {
+    for error in items(result, "errors") {
         text += &format!("\nerror: {}; {}", cell(error, "/found"), cell(error, "/allowed"));
     }
-    for channel in items(seen, "channels") {
+    for channel in items(result, "channels") {
         text += &format!("\n\n{}", cell(channel, "/channel"));
         match (channel["bytes"].as_u64(), channel["bytes_max"].as_u64()) {
             (Some(bytes), Some(max)) => text += &format!(", {bytes} of {max} bytes"),
@@ -257,7 +258,7 @@ mod tests {
 
     #[test]
     fn variables_keep_the_words_that_were_typed() {
-        let wish = TemplateVariableArgs {
+        let args = TemplateVariableArgs {
             locale: Some("de".to_owned()),
             variables: ["n=91", "price=1.50", "code=007", "tags=[1]", "order.name=A=B", "vip=true"]
                 .map(str::to_owned)
@@ -268,7 +269,7 @@ mod tests {
             "n": 91, "price": "1.50", "code": "007", "tags": [1], "order": {"name": "A=B"}, "vip": true,
         });
         let wanted = json!({"locale": "de", "variables": variables});
-        assert_eq!(Value::Object(wish.fields().unwrap()), wanted);
+        assert_eq!(Value::Object(args.fields().unwrap()), wanted);
         for wrong in ["n", "=5", "a.=5"] {
             let variables = vec![wrong.to_owned()];
             assert!(

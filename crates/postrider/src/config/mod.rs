@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use postrider_core::Class;
+use postrider_core::model::json_fields;
 use postrider_core::policy::classify::AnswerRow;
 use postrider_dispatch::template::{Source, Template};
 use serde::{Deserialize, Serialize};
@@ -136,7 +137,7 @@ impl Config {
 
     /// The same origin with other values, unchecked.
     pub(crate) fn with_values(&self, values: serde_json::Value) -> Result<Self, ConfigError> {
-        let mut config: Self = serde_path_to_error::deserialize(values).map_err(misfit)?;
+        let mut config: Self = serde_path_to_error::deserialize(values).map_err(invalid_type)?;
         config.named = self.named.clone();
         Ok(config)
     }
@@ -240,20 +241,10 @@ impl Config {
     }
 }
 
-/// What does not fit its type, told by path, what was found and what is expected.
-fn misfit(error: serde_path_to_error::Error<serde_json::Error>) -> ConfigError {
-    let path = error.path().to_string();
-    let text = error.inner().to_string();
-    let text = text.split(" at line ").next().unwrap_or_default();
-    let plain = text.replace('`', "");
-    let (found, allowed) = plain.split_once(", expected ").unwrap_or((&plain, "something else"));
-    let found = found.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
-    let allowed = match allowed {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
-        "f64" => "a number",
-        other => other,
-    };
-    ConfigError::invalid(&path, found, allowed)
+/// Names the path of a value that has the wrong type, what was found and what is allowed.
+fn invalid_type(error: serde_path_to_error::Error<serde_json::Error>) -> ConfigError {
+    let error = json_fields::describe(&error.path().to_string(), error.inner(), "");
+    ConfigError::invalid(&error.field, error.found, &error.allowed)
 }
 
 /// Every value's path.

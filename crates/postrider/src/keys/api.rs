@@ -1,4 +1,4 @@
-//! The callers' API keys: hashed at rest, compared in constant time, cached in memory.
+//! The API keys of callers: stored as hashes, compared in constant time, cached in memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,7 +8,7 @@ use postrider_core::{Clock, KeyId, TenantId, Timestamp};
 
 use super::{KeyError, text};
 
-/// The tenant of whoever names none.
+/// The tenant of a caller that names none.
 pub const DEFAULT_TENANT: &str = "default";
 
 type ApiKeyCache = RwLock<Arc<HashMap<KeyId, ApiKey>>>;
@@ -16,14 +16,14 @@ type ApiKeyCache = RwLock<Arc<HashMap<KeyId, ApiKey>>>;
 pub struct ApiKeys {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    /// Hash of the admin key from the configuration, which no store keeps.
+    /// Hash of the admin key from the configuration. The store does not have it.
     configured_admin: Option<[u8; 32]>,
     cache: ApiKeyCache,
-    /// Held over a change and the look that follows, so that no look overwrites a later one.
+    /// Locked during a change and the refresh that follows, so that an older refresh never wins.
     changing: tokio::sync::Mutex<()>,
 }
 
-/// Who is calling.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// Absent for the configured admin key.
@@ -32,14 +32,14 @@ pub struct Caller {
     pub scope: KeyScope,
 }
 
-/// Why a key is not accepted.
+/// Why a key is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRejection {
     Unknown,
     Revoked(Timestamp),
 }
 
-/// A key just made: the only time its text exists.
+/// A new key. Its text exists only here.
 #[derive(Debug)]
 pub struct NewApiKey {
     pub key: ApiKey,
@@ -63,7 +63,7 @@ impl ApiKeys {
         Ok(keys)
     }
 
-    /// The admin key's text if none existed and one had to be made.
+    /// Creates an admin key if there is none, and returns its text.
     pub async fn ensure_admin(&self) -> Result<Option<String>, KeyError> {
         let exists = self.configured_admin.is_some()
             || self.cached().values().any(|k| k.scope == KeyScope::Admin && k.revoked_at.is_none());
@@ -96,7 +96,7 @@ impl ApiKeys {
         Ok(NewApiKey { text: text::compose(key.id, &secret), key })
     }
 
-    /// False if there is no such key, or it was revoked before.
+    /// False if there is no such key, or it is revoked already.
     pub async fn revoke(&self, id: KeyId) -> Result<bool, KeyError> {
         let _one_at_a_time = self.changing.lock().await;
         let revoked = self.store.revoke_api_key(id).await?;

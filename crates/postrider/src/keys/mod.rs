@@ -1,5 +1,5 @@
-//! Keys: the callers' API keys, and our own keys to sign and to hash with. Caches what the store
-//! keeps, so that no request waits for a read.
+//! The API keys of callers, and our own keys to sign and to hash with. Cached, so that no request waits for
+//! the store.
 
 mod api;
 mod signing;
@@ -12,7 +12,7 @@ pub use signing::{SigningKeyInfo, SigningKeys};
 pub enum KeyError {
     #[error(transparent)]
     Store(#[from] postrider_core::ports::store::StoreError),
-    #[error("the system gives no random numbers")]
+    #[error("the system has no random numbers")]
     NoRandomness,
     #[error("webpush.vapid_private_key is not a P-256 private key in base64url (32 bytes)")]
     BadVapidKey,

@@ -1,5 +1,5 @@
-//! Our own keys: VAPID key pairs and webhook secrets per tenant, and the key that endpoints are
-//! hashed under. Made on first use, rotated with overlap, served from memory.
+//! Our own keys: VAPID key pairs and webhook secrets per tenant, and the key with which endpoints are
+//! hashed. Created on first use, rotated with an overlap, cached in memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,11 +12,11 @@ use postrider_core::{Clock, KeyId, TenantId, Timestamp};
 
 use super::{DEFAULT_TENANT, KeyError, text};
 
-/// One key as a listing shows it.
+/// One key, for a list.
 #[derive(Debug, Clone)]
 pub struct SigningKeyInfo {
     pub id: KeyId,
-    /// The VAPID public key, or the webhook secret as a receiver needs it.
+    /// The VAPID public key, or the webhook secret in the form that receivers use.
     pub text: String,
     pub active: bool,
     pub created_at: Timestamp,
@@ -42,13 +42,13 @@ pub struct SigningKeys {
     /// How long a replaced webhook secret goes on signing.
     overlap: Duration,
     cache: RwLock<Arc<SigningKeyCache>>,
-    /// Only one caller at a time makes keys.
-    making: tokio::sync::Mutex<()>,
+    /// Locked while keys are created: one at a time.
+    creating: tokio::sync::Mutex<()>,
 }
 
 impl SigningKeys {
-    /// Reads what is there and makes what is missing for the default tenant. `vapid_private_key`
-    /// becomes the default tenant's active key if it is not already.
+    /// Loads all keys and creates those that the default tenant lacks. `vapid_private_key` becomes the
+    /// default tenant's active key.
     pub async fn load(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -60,7 +60,7 @@ impl SigningKeys {
             clock,
             overlap,
             cache: RwLock::default(),
-            making: tokio::sync::Mutex::default(),
+            creating: tokio::sync::Mutex::default(),
         };
         keys.refresh().await?;
         if keys.cached().hash.is_empty() {
@@ -74,17 +74,17 @@ impl SigningKeys {
         Ok(keys)
     }
 
-    /// The key under which endpoints are hashed.
+    /// The key with which endpoints are hashed.
     pub fn hash_key(&self) -> Vec<u8> {
         self.cached().hash.clone()
     }
 
-    /// Makes a tenant's keys if it has none. Costs a look into memory if it has.
+    /// Creates a tenant's keys if it has none. Cheap if it has them: reads only the cache.
     pub async fn ensure(&self, tenant: &TenantId) -> Result<(), KeyError> {
         if self.is_complete(tenant) {
             return Ok(());
         }
-        let _one_at_a_time = self.making.lock().await;
+        let _one_at_a_time = self.creating.lock().await;
         if self.is_complete(tenant) {
             return Ok(());
         }
@@ -99,10 +99,10 @@ impl SigningKeys {
         Ok(())
     }
 
-    /// A new active key; the one before stays usable for what was made with it.
+    /// Creates a new active key. The key before stays usable.
     pub async fn rotate(&self, tenant: &TenantId, kind: SigningKind) -> Result<(), KeyError> {
         self.ensure(tenant).await?;
-        let _one_at_a_time = self.making.lock().await;
+        let _one_at_a_time = self.creating.lock().await;
         let secret = match kind {
             SigningKind::Vapid => self.new_vapid()?,
             SigningKind::Webhook | SigningKind::Hash => text::random::<32>()?.to_vec(),
@@ -135,7 +135,7 @@ impl SigningKeys {
         }
     }
 
-    /// The id of the tenant's active VAPID key: what a subscription made now was made with.
+    /// The id of the tenant's active VAPID key. New subscriptions are made with it.
     pub fn active_vapid(&self, tenant: &TenantId) -> Option<KeyId> {
         Some(self.cached().tenants.get(tenant)?.vapid.first()?.1.id)
     }
@@ -152,8 +152,8 @@ impl SigningKeys {
     }
 
     fn new_vapid(&self) -> Result<Vec<u8>, KeyError> {
-        let made = VapidKey::generate(self.store.new_key_id()).and_then(|key| key.to_pkcs8());
-        made.map_err(|_| KeyError::NoRandomness)
+        let key = VapidKey::generate(self.store.new_key_id()).and_then(|key| key.to_pkcs8());
+        key.map_err(|_| KeyError::NoRandomness)
     }
 
     async fn put(
@@ -246,7 +246,7 @@ mod tests {
         SigningKeys::load(store.clone(), clock.clone(), DAY, vapid).await.unwrap()
     }
 
-    fn home() -> (Arc<MemoryStore>, Arc<ManualClock>, TenantId) {
+    fn fixture() -> (Arc<MemoryStore>, Arc<ManualClock>, TenantId) {
         let clock = Arc::new(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
         let store = Arc::new(MemoryStore::new(clock.clone()));
         (store, clock, TenantId::new(DEFAULT_TENANT))
@@ -254,7 +254,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_replaced_webhook_secret_signs_for_one_more_day() {
-        let (store, clock, tenant) = home();
+        let (store, clock, tenant) = fixture();
         let keys = keys(&store, &clock, None).await;
         keys.rotate(&tenant, SigningKind::Webhook).await.unwrap();
         assert_eq!(keys.secrets(&tenant).len(), 2);
@@ -265,7 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_replaced_vapid_key_stays_usable_for_its_subscriptions() {
-        let (store, clock, tenant) = home();
+        let (store, clock, tenant) = fixture();
         let keys = keys(&store, &clock, None).await;
         let old = keys.active_vapid(&tenant).unwrap();
         keys.rotate(&tenant, SigningKind::Vapid).await.unwrap();
@@ -279,7 +279,7 @@ mod tests {
     #[tokio::test]
     async fn a_given_vapid_key_becomes_the_active_one_and_only_once() {
         let given = "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94";
-        let (store, clock, tenant) = home();
+        let (store, clock, tenant) = fixture();
         keys(&store, &clock, None).await;
         for _ in 0..2 {
             let keys = keys(&store, &clock, Some(given)).await;
@@ -293,7 +293,7 @@ mod tests {
 
     #[tokio::test]
     async fn keys_are_the_same_after_a_restart() {
-        let (store, clock, tenant) = home();
+        let (store, clock, tenant) = fixture();
         let first = keys(&store, &clock, None).await;
         let second = keys(&store, &clock, None).await;
         assert_eq!(first.hash_key(), second.hash_key());

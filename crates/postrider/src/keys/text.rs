@@ -11,7 +11,7 @@ const PREFIX: &str = "prk_";
 const ID_LEN: usize = 26;
 const SECRET_BYTES: usize = 24;
 
-/// A new secret, shown once and then forgotten.
+/// A new secret. It is shown once and not stored.
 pub(super) fn new_secret() -> Result<String, KeyError> {
     Ok(URL_SAFE_NO_PAD.encode(random::<SECRET_BYTES>()?))
 }
@@ -27,7 +27,7 @@ pub(super) fn compose(id: KeyId, secret: &str) -> String {
     format!("{PREFIX}{}_{secret}", id.trim_start_matches("key_"))
 }
 
-/// The id and the secret of a key's text; `None` if it has not that form.
+/// The id and the secret of a key's text; `None` if the text is not a key.
 pub(super) fn parse(text: &str) -> Option<(KeyId, &str)> {
     let rest = text.strip_prefix(PREFIX)?;
     let (id, secret) = (rest.get(..ID_LEN)?, rest.get(ID_LEN..)?);
@@ -44,7 +44,7 @@ pub(super) fn hash(secret: &str) -> [u8; 32] {
     hash
 }
 
-/// Takes as long for a near miss as for a far one.
+/// Compares in constant time.
 pub(super) fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(a, b).is_ok()
 }

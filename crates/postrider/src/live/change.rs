@@ -1,11 +1,11 @@
-//! What differs between two configurations, and what of it can hold without a restart. Pure.
+//! The differences between two configurations, and which of them need a restart. Pure.
 
 use serde_json::Value;
 
 use super::ReloadReport;
 use crate::config::{Config, ConfigError};
 
-/// Sections whose every setting can change while the server runs.
+/// Sections that can change as a whole while the server runs.
 const SECTIONS: [&str; 10] = [
     "classes",
     "tenants",
@@ -19,7 +19,7 @@ const SECTIONS: [&str; 10] = [
     "templates",
 ];
 
-/// Single settings that can.
+/// Single settings that can change while the server runs.
 const SETTINGS: [&str; 6] = [
     "server.body_bytes_max",
     "server.batch_results_bytes_max",
@@ -29,15 +29,15 @@ const SETTINGS: [&str; 6] = [
     "log.level",
 ];
 
-/// Whether a setting can change while the server runs. Whatever is not known here cannot.
+/// Whether a setting can change while the server runs. An unknown setting cannot.
 pub(super) fn is_live(path: &str) -> bool {
     let (section, field) = path.split_once('.').unwrap_or((path, ""));
-    // How fast and how much at once, of any channel.
-    let paces = field == "concurrency" || field.starts_with("rate_");
-    SECTIONS.contains(&section) || SETTINGS.contains(&path) || paces
+    // Rates and concurrency of any channel.
+    let is_pace = field == "concurrency" || field.starts_with("rate_");
+    SECTIONS.contains(&section) || SETTINGS.contains(&path) || is_pace
 }
 
-/// As much of what is wanted as can hold now; the rest stays as it is.
+/// The wanted configuration, except for the settings that need a restart: they stay as they are.
 pub(super) fn applicable(
     running: &Config,
     wanted: Config,
@@ -64,7 +64,7 @@ pub(super) fn json(config: &Config) -> Result<Value, ConfigError> {
     })
 }
 
-/// Paths of all values that are not the same.
+/// The paths of all values that differ.
 fn differences(old: &Value, new: &Value) -> Vec<String> {
     fn walk(path: &str, old: Option<&Value>, new: Option<&Value>, into: &mut Vec<String>) {
         if old == new {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_hold_at_once_does_and_what_cannot_is_named_and_stays() {
+    fn settings_that_need_a_restart_are_named_and_stay_and_all_others_change() {
         let runs = config("[server]\nlisten = \"127.0.0.1:1\"\n[webhook]\nrate_per_s = 5");
         let wanted = config(
             "[server]\nlisten = \"127.0.0.1:2\"\n[webhook]\nrate_per_s = 7\ntimeout_s = 9\n\

@@ -1,6 +1,5 @@
-//! The configuration in force, and how it changes while the server runs: by reading it anew and by
-//! settings made by API, all of a change or none of it, checked before anything is touched. Decides
-//! nothing about deliveries.
+//! The configuration in force. It changes while the server runs: by a reload, and by settings that are set by
+//! API. A change is checked first, and applied as a whole or not at all. Decides nothing about deliveries.
 
 mod change;
 mod operator;
@@ -24,38 +23,39 @@ use overrides::Overrides;
 pub use overrides::{Override, SettingKind};
 pub use templates::{TemplateEntry, TemplateError, TemplateStore};
 
-/// Reads file, environment and flags anew.
+/// Reads file, environment and flags.
 pub type ConfigReader = Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
-/// A configuration that never reads differently.
+/// A reader that always returns the same configuration.
 pub fn fixed(config: Config) -> ConfigReader {
     Box::new(move || Ok(config.clone()))
 }
 
-/// What reading anew has changed, as paths of settings.
+/// What a change did, as paths of settings.
 #[derive(Debug, Default)]
 pub struct ReloadReport {
     pub changed: Vec<String>,
-    /// Different from what runs, but fixed until the next start.
+    /// Different from the running configuration, but fixed until the next start.
     pub needs_restart: Vec<String>,
 }
 
-/// One thing that can be set by API, as it holds now.
+/// A class, a tenant or a section of limits, with the values in force.
 #[derive(Debug, Clone)]
 pub struct SettingView {
     pub name: String,
     /// `default`, `file` (or environment) or `api`.
     pub source: &'static str,
     pub values: Map<String, Value>,
-    pub made: Option<Override>,
+    /// What was set by API.
+    pub set: Option<Override>,
 }
 
 impl SettingView {
-    /// A tenant that nothing is said about.
-    pub fn of_nobody(name: &str) -> Self {
+    /// A tenant without any setting.
+    pub fn unset_tenant(name: &str) -> Self {
         let default = serde_json::to_value(crate::config::sections::Tenant::default());
         let values = default.ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
-        Self { name: name.to_owned(), source: "default", values, made: None }
+        Self { name: name.to_owned(), source: "default", values, set: None }
     }
 }
 
@@ -76,7 +76,7 @@ pub struct ConfigSources {
 }
 
 impl ConfigSources {
-    /// The configuration to start with, and where it came from.
+    /// The configuration to start with, and its sources.
     pub async fn open(
         base: Config,
         read: ConfigReader,
@@ -116,43 +116,43 @@ impl LiveConfig {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads everything anew and lets it hold, as far as it can without a restart.
+    /// Reads everything again and applies all changes that need no restart.
     pub async fn reload(&self) -> Result<ReloadReport, ConfigError> {
         let mut sources = self.sources.lock().await;
         let base = (sources.read)()?;
-        let report = self.enforce(sources.overrides.apply_to(&base)?)?;
+        let report = self.apply(sources.overrides.apply_to(&base)?)?;
         sources.base = base;
         Ok(report)
     }
 
-    /// Lets values hold over what the file says; `None` goes back to that. Durable on return. False if
-    /// there was nothing to go back from.
+    /// Sets values that win over the file; `None` goes back to the file. Durable on return. False if there
+    /// was nothing to remove.
     pub async fn set(
         &self,
         kind: SettingKind,
         name: &str,
-        made: Option<Override>,
+        new: Option<Override>,
     ) -> Result<bool, LiveConfigError> {
         let mut sources = self.sources.lock().await;
         let was_set = sources.overrides.get(kind, name).is_some();
-        let is_set = made.is_some();
-        let text = made.as_ref().and_then(|made| serde_json::to_string(made).ok());
-        let overrides = sources.overrides.with(kind, name, made);
+        let is_set = new.is_some();
+        let text = new.as_ref().and_then(|new| serde_json::to_string(new).ok());
+        let overrides = sources.overrides.with(kind, name, new);
         let config = overrides.apply_to(&sources.base)?;
         change::applicable(&self.now(), config.clone())?;
         self.store.put_setting(&overrides::setting(kind, name), text.as_deref()).await?;
-        self.enforce(config)?;
+        self.apply(config)?;
         sources.overrides = overrides;
         Ok(was_set || is_set)
     }
 
-    /// As it holds now; nothing if there is no such thing.
+    /// The values in force; `None` if there is no such setting.
     pub async fn show(&self, kind: SettingKind, name: &str) -> Option<SettingView> {
         let sources = self.sources.lock().await;
-        self.shown(&sources, kind, name)
+        self.view(&sources, kind, name)
     }
 
-    /// All that are configured or set, by name.
+    /// All that are configured or set by API, by name.
     pub async fn list(&self, kind: SettingKind) -> Vec<SettingView> {
         let sources = self.sources.lock().await;
         let config = self.now();
@@ -163,24 +163,24 @@ impl LiveConfig {
             SettingKind::Tenant => names.extend(config.tenants.keys().cloned()),
             SettingKind::Limits => names.extend(overrides::sections()),
         }
-        names.iter().filter_map(|name| self.shown(&sources, kind, name)).collect()
+        names.iter().filter_map(|name| self.view(&sources, kind, name)).collect()
     }
 
-    fn shown(&self, sources: &ConfigSources, kind: SettingKind, name: &str) -> Option<SettingView> {
+    fn view(&self, sources: &ConfigSources, kind: SettingKind, name: &str) -> Option<SettingView> {
         if kind == SettingKind::Limits && !overrides::is_section(name) {
             return None;
         }
         let values = overrides::values(&self.now(), kind, name)?;
-        let made = sources.overrides.get(kind, name).cloned();
-        let source = match &made {
+        let set = sources.overrides.get(kind, name).cloned();
+        let source = match &set {
             Some(_) => "api",
             None if sources.base.names(&kind.path(name)) => "file",
             None => "default",
         };
-        Some(SettingView { name: name.to_owned(), source, values, made })
+        Some(SettingView { name: name.to_owned(), source, values, set })
     }
 
-    fn enforce(&self, wanted: Config) -> Result<ReloadReport, ConfigError> {
+    fn apply(&self, wanted: Config) -> Result<ReloadReport, ConfigError> {
         let (config, report) = change::applicable(&self.now(), wanted)?;
         self.lanes.adopt(parts::policy(&config));
         self.answers.replace(parts::answers(&config));
@@ -191,7 +191,7 @@ impl LiveConfig {
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         if !report.needs_restart.is_empty() {
             let settings = report.needs_restart.join(", ");
-            tracing::warn!(settings, "these settings hold from the next start on");
+            tracing::warn!(settings, "these settings need a restart to take effect");
         }
         Ok(report)
     }

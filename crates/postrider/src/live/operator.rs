@@ -1,5 +1,5 @@
-//! What operators say about lanes, tenants and providers, made durable: it stands across restarts
-//! until it is taken back. Written down first, then obeyed.
+//! Pauses and forced breakers that operators order. An order is durable before it takes effect, and stays in
+//! force across restarts until it is revoked.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const LANE: &str = "pause/lane/";
 const TENANT: &str = "pause/tenant/";
 const BREAKER: &str = "breaker/";
 
-/// An order as it is kept.
+/// An order as the store keeps it.
 #[derive(Debug, Serialize, Deserialize)]
 struct OperatorActionRecord {
     by: Arc<str>,
@@ -32,33 +32,34 @@ impl OperatorActionRecord {
         Self { by: order.by.clone(), at: order.at, lane: None, id: None, forced: None }
     }
 
-    fn about(self, lane: &LaneKey) -> Self {
+    fn for_lane(self, lane: &LaneKey) -> Self {
         Self { lane: Some(lane.clone()), ..self }
     }
 }
 
+/// Applies and stores what operators order.
 pub struct OperatorActions {
     store: Arc<dyn Store>,
     lanes: Arc<Lanes>,
 }
 
 impl OperatorActions {
-    /// Lets what was said before the last end of the server hold again.
+    /// Applies the orders that the store keeps.
     pub async fn restore(store: Arc<dyn Store>, lanes: Arc<Lanes>) -> StoreResult<Self> {
-        let orders = Self { store, lanes };
-        for (setting, text) in orders.store.settings().await? {
+        let actions = Self { store, lanes };
+        for (setting, text) in actions.store.settings().await? {
             let is_order = [LANE, TENANT, BREAKER].iter().any(|kind| setting.starts_with(kind));
-            if is_order && !orders.obey_again(&setting, &text) {
+            if is_order && !actions.apply_stored(&setting, &text) {
                 tracing::error!(setting, "an operator's order cannot be read");
             }
         }
-        Ok(orders)
+        Ok(actions)
     }
 
-    fn obey_again(&self, setting: &str, text: &str) -> bool {
-        let Ok(kept) = serde_json::from_str::<OperatorActionRecord>(text) else { return false };
-        let order = OperatorOrder { by: kept.by, at: kept.at };
-        match (setting.strip_prefix(TENANT), kept.lane, kept.id, kept.forced) {
+    fn apply_stored(&self, setting: &str, text: &str) -> bool {
+        let Ok(record) = serde_json::from_str::<OperatorActionRecord>(text) else { return false };
+        let order = OperatorOrder { by: record.by, at: record.at };
+        match (setting.strip_prefix(TENANT), record.lane, record.id, record.forced) {
             (Some(tenant), ..) => {
                 self.lanes.pause_tenant(TenantId::new(tenant), order);
             }
@@ -73,7 +74,7 @@ impl OperatorActions {
         true
     }
 
-    /// The first word stands.
+    /// Does nothing if it is paused already.
     pub async fn pause_lane(
         &self,
         id: LaneId,
@@ -84,19 +85,21 @@ impl OperatorActions {
         if let Some(paused) = paused.into_iter().find(|paused| paused.key == *lane) {
             return Ok(paused);
         }
-        let kept =
-            OperatorActionRecord { id: Some(id), ..OperatorActionRecord::new(&order).about(lane) };
-        self.keep(format!("{LANE}{lane}"), Some(kept)).await?;
+        let record = OperatorActionRecord {
+            id: Some(id),
+            ..OperatorActionRecord::new(&order).for_lane(lane)
+        };
+        self.put(format!("{LANE}{lane}"), Some(record)).await?;
         Ok(self.lanes.pause(id, lane.clone(), order))
     }
 
     /// False if it was not paused.
     pub async fn resume_lane(&self, lane: &LaneKey) -> StoreResult<bool> {
-        self.keep(format!("{LANE}{lane}"), None).await?;
+        self.put(format!("{LANE}{lane}"), None).await?;
         Ok(self.lanes.resume(lane))
     }
 
-    /// The first word stands.
+    /// Does nothing if it is paused already.
     pub async fn pause_tenant(
         &self,
         tenant: &TenantId,
@@ -106,33 +109,33 @@ impl OperatorActions {
         if let Some((_, order)) = paused.into_iter().find(|(name, _)| name == tenant) {
             return Ok(order);
         }
-        self.keep(format!("{TENANT}{tenant}"), Some(OperatorActionRecord::new(&order))).await?;
+        self.put(format!("{TENANT}{tenant}"), Some(OperatorActionRecord::new(&order))).await?;
         Ok(self.lanes.pause_tenant(tenant.clone(), order))
     }
 
     /// False if it was not paused.
     pub async fn resume_tenant(&self, tenant: &TenantId) -> StoreResult<bool> {
-        self.keep(format!("{TENANT}{tenant}"), None).await?;
+        self.put(format!("{TENANT}{tenant}"), None).await?;
         Ok(self.lanes.resume_tenant(tenant))
     }
 
-    /// For all lanes of the lane's provider; `None` lets it be judged by what is counted.
+    /// For all lanes of the provider; `None` lets the breaker decide by the counted failures.
     pub async fn force_breaker(
         &self,
         lane: &LaneKey,
         forced: Option<(BreakerOverride, OperatorOrder)>,
     ) -> StoreResult<()> {
-        let kept = forced.as_ref().map(|(forced, order)| OperatorActionRecord {
+        let record = forced.as_ref().map(|(forced, order)| OperatorActionRecord {
             forced: Some(*forced),
-            ..OperatorActionRecord::new(order).about(lane)
+            ..OperatorActionRecord::new(order).for_lane(lane)
         });
-        self.keep(format!("{BREAKER}{}/{}", lane.channel, lane.provider), kept).await?;
+        self.put(format!("{BREAKER}{}/{}", lane.channel, lane.provider), record).await?;
         self.lanes.force_breaker(lane, forced);
         Ok(())
     }
 
-    async fn keep(&self, setting: String, kept: Option<OperatorActionRecord>) -> StoreResult<()> {
-        let text = kept.and_then(|kept| serde_json::to_string(&kept).ok());
+    async fn put(&self, setting: String, record: Option<OperatorActionRecord>) -> StoreResult<()> {
+        let text = record.and_then(|record| serde_json::to_string(&record).ok());
         self.store.put_setting(&setting, text.as_deref()).await
     }
 }

@@ -1,5 +1,5 @@
-//! Settings made by API: kept in the store, laid over what file and environment say. Pure but for
-//! being loaded.
+//! Settings that were set by API. They are kept in the store and win over file and environment. Does not
+//! write to the store.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use serde_json::{Map, Value};
 use super::change::{is_live, json};
 use crate::config::{Config, ConfigError};
 
-/// What a setting is about.
+/// The kind of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SettingKind {
     Class,
     Tenant,
-    /// A section of the configuration that paces and limits.
+    /// A section of the configuration with rates and limits.
     Limits,
 }
 
-/// Sections that can be set by API, as far as their settings can change without a restart.
+/// Sections that can be set by API. Only settings that need no restart.
 const LIMITS: [&str; 13] = [
     "webpush",
     "webhook",
@@ -48,7 +48,7 @@ impl SettingKind {
         }
     }
 
-    fn of(setting: &str) -> Option<(Self, &str)> {
+    fn parse(setting: &str) -> Option<(Self, &str)> {
         Self::ALL.into_iter().find_map(|kind| Some((kind, setting.strip_prefix(kind.prefix())?)))
     }
 
@@ -56,7 +56,7 @@ impl SettingKind {
         self.keys(name).join(".")
     }
 
-    /// The keys that lead to it in a configuration.
+    /// Its path in a configuration.
     fn keys(self, name: &str) -> Vec<&str> {
         match self {
             Self::Class => vec!["classes", name],
@@ -66,7 +66,7 @@ impl SettingKind {
     }
 }
 
-/// What was set, by whom and when.
+/// The values, with the key and the time of the change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Override {
     pub values: Map<String, Value>,
@@ -78,17 +78,17 @@ pub struct Override {
 pub(super) struct Overrides(BTreeMap<(SettingKind, String), Override>);
 
 impl Overrides {
-    /// Those that cannot be understood are left alone and named in the log.
+    /// Skips and logs stored settings that cannot be read.
     pub(super) async fn load(store: &dyn Store) -> StoreResult<Self> {
         let mut all = BTreeMap::new();
         for (setting, text) in store.settings().await? {
-            let Some((kind, name)) = SettingKind::of(&setting) else { continue };
+            let Some((kind, name)) = SettingKind::parse(&setting) else { continue };
             match serde_json::from_str(&text) {
-                Ok(made) => {
-                    all.insert((kind, name.to_owned()), made);
+                Ok(loaded) => {
+                    all.insert((kind, name.to_owned()), loaded);
                 }
                 Err(error) => {
-                    tracing::error!(setting, %error, "a setting made by API cannot be read");
+                    tracing::error!(setting, %error, "a setting that was set by API cannot be read");
                 }
             }
         }
@@ -103,25 +103,25 @@ impl Overrides {
         self.0.keys().filter(move |(of, _)| *of == kind).map(|(_, name)| name.as_str())
     }
 
-    /// The same with one more, or one less.
-    pub(super) fn with(&self, kind: SettingKind, name: &str, made: Option<Override>) -> Self {
+    /// A copy with one setting added or removed.
+    pub(super) fn with(&self, kind: SettingKind, name: &str, new: Option<Override>) -> Self {
         let mut all = self.0.clone();
-        match made {
-            Some(made) => all.insert((kind, name.to_owned()), made),
+        match new {
+            Some(new) => all.insert((kind, name.to_owned()), new),
             None => all.remove(&(kind, name.to_owned())),
         };
         Self(all)
     }
 
-    /// The configuration with everything that was set by API over it.
+    /// The configuration with all settings applied to it.
     pub(super) fn apply_to(&self, base: &Config) -> Result<Config, ConfigError> {
         if self.0.is_empty() {
             return Ok(base.clone());
         }
         let mut values = json(base)?;
-        for ((kind, name), made) in &self.0 {
-            check_settable(*kind, name, &made.values)?;
-            merge(slot(&mut values, &kind.keys(name)), &Value::Object(made.values.clone()));
+        for ((kind, name), setting) in &self.0 {
+            check_settable(*kind, name, &setting.values)?;
+            merge(slot(&mut values, &kind.keys(name)), &Value::Object(setting.values.clone()));
         }
         let mut config = base.with_values(values)?;
         config.name_classes();
@@ -129,17 +129,17 @@ impl Overrides {
         Ok(config)
     }
 
-    /// The same for a start: what does not fit the file any more is left out and named in the log.
+    /// The same at start. Skips and logs settings that do not fit the file any more.
     pub(super) fn apply_or_drop(&mut self, base: &Config) -> Config {
         let mut accepted = Self::default();
         let mut config = base.clone();
-        for ((kind, name), made) in std::mem::take(&mut self.0) {
-            let more = accepted.with(kind, &name, Some(made));
+        for ((kind, name), stored) in std::mem::take(&mut self.0) {
+            let more = accepted.with(kind, &name, Some(stored));
             match more.apply_to(base) {
                 Ok(merged) => (accepted, config) = (more, merged),
                 Err(error) => {
                     let setting = setting(kind, &name);
-                    tracing::error!(setting, %error, "a setting made by API does not hold any more");
+                    tracing::error!(setting, %error, "a setting that was set by API cannot be used any more");
                 }
             }
         }
@@ -148,7 +148,7 @@ impl Overrides {
     }
 }
 
-/// The name under which the store keeps it.
+/// Its name in the store.
 pub(super) fn setting(kind: SettingKind, name: &str) -> String {
     format!("{}{name}", kind.prefix())
 }
@@ -161,7 +161,7 @@ pub(super) fn sections() -> impl Iterator<Item = String> {
     LIMITS.iter().map(|&name| name.to_owned())
 }
 
-/// Only what holds without a restart: an answer must not promise more than what is done.
+/// Refuses settings that need a restart: they would not take effect.
 fn check_settable(
     kind: SettingKind,
     name: &str,
@@ -174,13 +174,13 @@ fn check_settable(
         Some(path) => Err(ConfigError::invalid(
             &path,
             "a setting that does not exist or needs a restart",
-            "what `GET /v1/limits` lists; the rest belongs into postrider.toml",
+            "settings that `GET /v1/limits` lists; all others belong into postrider.toml",
         )),
         None => Ok(()),
     }
 }
 
-/// The values of one section that can be set.
+/// Drops values that cannot be set by API.
 fn retain_settable(kind: SettingKind, name: &str, values: &mut Map<String, Value>) {
     if kind == SettingKind::Limits {
         values.retain(|field, _| is_live(&format!("{name}.{field}")));
@@ -207,7 +207,7 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// What a configuration says about one thing.
+/// The values of one setting in a configuration.
 pub(super) fn values(config: &Config, kind: SettingKind, name: &str) -> Option<Map<String, Value>> {
     let all = json(config).ok()?;
     let found = kind.keys(name).iter().try_fold(&all, |at, key| at.get(key))?;

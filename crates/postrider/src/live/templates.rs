@@ -1,6 +1,5 @@
-//! The templates of the server and of its tenants: those of the file, and those made by API, which the
-//! store keeps and which are laid over them. A change is compiled before anything is touched, durable
-//! before it holds, and holds at once. Renders nothing.
+//! The templates of the server and of its tenants. Templates that were set by API are kept in the store and
+//! win over those of the file. A change is compiled and durable before it takes effect. Renders nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,14 +13,14 @@ use tokio::sync::Mutex;
 use crate::config::Config;
 
 const PREFIX: &str = "template/";
-/// In the store: every tenant's.
+/// The owner of a template of the server, in the store.
 const SERVER: &str = "*";
-/// What one tenant, or the server, can have by API.
+/// The maximum number of templates that one owner can set by API.
 const TEMPLATES_MAX: usize = 500;
-/// All of these together, as JSON: compiled they take some fifteen times as much memory.
+/// Their maximum size together, as JSON. Compiled, they take about fifteen times as much memory.
 const BYTES_MAX: usize = 4 << 20;
 
-/// What was set, by whom and when.
+/// A template as the store keeps it, with the key and the time of the change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct TemplateRecord {
     template: Source,
@@ -29,17 +28,17 @@ struct TemplateRecord {
     at: Timestamp,
 }
 
-/// Whose: a tenant's, or the server's (none).
+/// A tenant, or the server (none).
 type TemplateOwner = Option<TenantId>;
 
-/// One template as it holds now.
+/// One template in force.
 #[derive(Debug, Clone)]
 pub struct TemplateEntry {
     pub source: Source,
     pub template: Arc<Template>,
-    /// By whom and when, where it was made by API.
-    pub made: Option<(String, Timestamp)>,
-    /// Whether it is the server's.
+    /// The key and the time, if it was set by API.
+    pub set_by: Option<(String, Timestamp)>,
+    /// Whether it belongs to the server.
     pub is_shared: bool,
     bytes: usize,
 }
@@ -52,6 +51,7 @@ pub enum TemplateError {
     Store(#[from] StoreError),
 }
 
+/// Keeps the templates in the store, and compiled in memory.
 pub struct TemplateStore {
     store: Arc<dyn Store>,
     templates: Arc<Templates>,
@@ -67,15 +67,18 @@ struct TemplateTable {
 }
 
 impl TemplateStore {
-    /// Those that cannot be understood any more are left alone and named in the log.
+    /// Skips and logs stored templates that cannot be read.
     pub async fn load(store: Arc<dyn Store>, config: &Config) -> StoreResult<Self> {
         let mut table = TemplateTable::default();
         for (setting, text) in store.settings().await? {
-            let Some((owner, name)) = named(&setting) else { continue };
+            let Some((owner, name)) = parse_setting(&setting) else { continue };
             let record = serde_json::from_str::<TemplateRecord>(&text).ok();
             match record.and_then(|record| entry(&name, record, owner.is_none()).ok()) {
                 Some(entry) => drop(table.set.insert((owner, name), entry)),
-                None => tracing::error!(setting, "a template made by API does not hold any more"),
+                None => tracing::error!(
+                    setting,
+                    "a template that was set by API cannot be used any more"
+                ),
             }
         }
         let (table, templates) = (RwLock::new(table), Arc::default());
@@ -89,12 +92,12 @@ impl TemplateStore {
         self.templates.clone()
     }
 
-    /// Lets what the file says hold. It was checked with the rest of the configuration.
+    /// Takes over the templates of the file. They were checked with the rest of the configuration.
     pub fn adopt(&self, config: &Config) {
         let compile = |(name, source): (&String, &Source)| {
             let template = Arc::new(Template::compile(name, source).ok()?);
             let source = source.clone();
-            let entry = TemplateEntry { source, template, made: None, is_shared: true, bytes: 0 };
+            let entry = TemplateEntry { source, template, set_by: None, is_shared: true, bytes: 0 };
             Some((name.clone(), entry))
         };
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
@@ -102,17 +105,17 @@ impl TemplateStore {
         self.templates.replace(table.shelf());
     }
 
-    /// Makes or changes one; `None` takes back what was made by API. Durable on return. False if there
-    /// was nothing to take back.
+    /// Sets one template; `None` deletes what was set by API. Durable on return. False if there was nothing
+    /// to delete.
     pub async fn set(
         &self,
         owner: Option<&TenantId>,
         name: &str,
-        made: Option<(Source, String, Timestamp)>,
+        new: Option<(Source, String, Timestamp)>,
     ) -> Result<bool, TemplateError> {
-        let _one = self.changing.lock().await;
+        let _one_at_a_time = self.changing.lock().await;
         let key = (owner.cloned(), name.to_owned());
-        let record = made.map(|(template, by, at)| TemplateRecord { template, by, at });
+        let record = new.map(|(template, by, at)| TemplateRecord { template, by, at });
         let text = record.as_ref().and_then(|record| serde_json::to_string(record).ok());
         let entry = record.map(|record| entry(name, record, owner.is_none())).transpose();
         let entry = entry.map_err(TemplateError::Unusable)?;
@@ -131,7 +134,7 @@ impl TemplateStore {
         Ok(true)
     }
 
-    /// What a message of this tenant gets by this name; the server's own for no tenant.
+    /// The template that a message of this tenant gets by this name; without a tenant, the server's.
     pub fn find(&self, tenant: Option<&TenantId>, name: &str) -> Option<TemplateEntry> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let of = |owner: TemplateOwner| table.set.get(&(owner, name.to_owned()));
@@ -139,7 +142,7 @@ impl TemplateStore {
         own.or_else(|| of(None)).or_else(|| table.file.get(name)).cloned()
     }
 
-    /// Everything that a tenant can name, in order.
+    /// All templates that a tenant can use, by name.
     pub fn list(&self, tenant: Option<&TenantId>) -> Vec<TemplateEntry> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: BTreeMap<&str, &TemplateEntry> =
@@ -151,7 +154,7 @@ impl TemplateStore {
         all.into_values().cloned().collect()
     }
 
-    /// Whether there is anything to do; an error if there is no room for it.
+    /// Whether the change does anything; an error if there is no room for it.
     fn check_room(
         &self,
         key: &(TemplateOwner, String),
@@ -163,9 +166,9 @@ impl TemplateStore {
         let (count, bytes) =
             others.fold((1, entry.bytes), |(n, sum), (_, other)| (n + 1, sum + other.bytes));
         if count > TEMPLATES_MAX || bytes > BYTES_MAX {
-            let found = format!("with it {count} templates of {bytes} bytes");
+            let found = format!("{count} templates of {bytes} bytes with this one");
             let allowed =
-                format!("at most {TEMPLATES_MAX} made by API, and {BYTES_MAX} bytes in all");
+                format!("at most {TEMPLATES_MAX} set by API, and {BYTES_MAX} bytes in all");
             return Err(FieldError::new("locales", found, allowed));
         }
         Ok(true)
@@ -173,7 +176,7 @@ impl TemplateStore {
 }
 
 impl TemplateTable {
-    /// Made by API for this owner, by name.
+    /// Set by API for this owner, by name.
     fn of(&self, owner: Option<&TenantId>) -> impl Iterator<Item = (&str, &TemplateEntry)> {
         let owner = owner.cloned();
         let own = self.set.range((owner.clone(), String::new())..);
@@ -191,7 +194,7 @@ impl TemplateTable {
     }
 }
 
-fn named(setting: &str) -> Option<(TemplateOwner, String)> {
+fn parse_setting(setting: &str) -> Option<(TemplateOwner, String)> {
     let (owner, name) = setting.strip_prefix(PREFIX)?.split_once('/')?;
     Some(((owner != SERVER).then(|| TenantId::new(owner)), name.to_owned()))
 }
@@ -202,7 +205,7 @@ fn entry(
     is_shared: bool,
 ) -> Result<TemplateEntry, Vec<FieldError>> {
     let template = Arc::new(Template::compile(name, &record.template)?);
-    let made = Some((record.by, record.at));
+    let set_by = Some((record.by, record.at));
     let bytes = serde_json::to_string(&record.template.locales).map_or(0, |text| text.len());
-    Ok(TemplateEntry { source: record.template, template, made, is_shared, bytes })
+    Ok(TemplateEntry { source: record.template, template, set_by, is_shared, bytes })
 }

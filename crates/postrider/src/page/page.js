@@ -1,19 +1,19 @@
-// The status page: asks for a key once, then looks every second, and acts when told to.
+// The status page: asks for a key once, refreshes every second, replays and discards on request.
 
 import { at, drawDead, drawDetail, drawLanes, drawAccounts, drawRecent, drawStats, remember, short } from "./view.js";
 
-const PATIENCE_MS = 8000;
+const TIMEOUT_MS = 8000;
 const shown = { dead: 8, recent: 15 };
 const chosen = { state: null, reason: null };
 let key = sessionStorage.getItem("postrider-key") || "";
 let everywhere = true;
 let remembered = false;
 let explained = null;
-let looks = 0;
+let refreshes = 0;
 let asked = false;
 let timer;
 
-// A demo hands its key over in the fragment, which no server and no log ever sees.
+// The demo passes its key in the fragment: no server and no log sees it.
 if (location.hash.startsWith("#key=")) {
   key = decodeURIComponent(location.hash.slice(5));
   sessionStorage.setItem("postrider-key", key);
@@ -21,17 +21,17 @@ if (location.hash.startsWith("#key=")) {
 }
 
 class WrongKey extends Error {}
-class Silence extends Error {}
+class NoAnswer extends Error {}
 
 async function call(path, body, tenant) {
   const headers = { Authorization: "Bearer " + key };
-  // An admin looks at all tenants, but acts for one.
+  // An admin reads all tenants, but acts for one.
   if (everywhere) headers["Postrider-Tenant"] = tenant || "*";
   if (body) headers["Content-Type"] = "application/json";
   let answer;
   try {
-    answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(PATIENCE_MS) });
-  } catch { throw new Silence("The server does not answer."); }
+    answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(TIMEOUT_MS) });
+  } catch { throw new NoAnswer("The server does not answer."); }
   if (answer.status === 403 && everywhere && !body) { everywhere = false; return call(path); }
   const value = await answer.json().catch(() => ({}));
   if (answer.status === 401) throw new WrongKey(value.detail);
@@ -41,16 +41,16 @@ async function call(path, body, tenant) {
 
 const query = (path, parameters) => path + "?" + new URLSearchParams(Object.entries(parameters).filter(([, value]) => value != null));
 
-// A list that somebody points at, or is in with the keyboard, holds still.
-function held(id) {
+// A list is not refreshed while the pointer or the keyboard focus is in it.
+function isHeld(id) {
   const still = !asked && at(id).matches(":focus-within, :hover");
   at(id + "-held").hidden = !still;
   return still;
 }
 
-async function look() {
-  const lists = looks++ % 2 === 0;
-  // One call first: it tells whether the key is known, and what it may see.
+async function refresh() {
+  const lists = refreshes++ % 2 === 0;
+  // One call first: it shows whether the key is valid, and what it may see.
   const stats = await call("/v1/stats");
   const [lanes, dead, recent] = await Promise.all([
     call("/v1/lanes?limit=12"),
@@ -63,11 +63,11 @@ async function look() {
   }
   drawStats(stats, chosen, choose);
   drawLanes(lanes.lanes);
-  // Accounts are the operator's business alone.
+  // Only an admin key may see accounts.
   if (stats.rates && lists) drawAccounts((await call("/v1/accounts")).accounts);
   if (lists) {
-    if (!held("dead")) drawDead(dead.items, chosen.reason, explain, act);
-    if (!held("recent")) drawRecent(recent.items, chosen.state, explain);
+    if (!isHeld("dead")) drawDead(dead.items, chosen.reason, explain, act);
+    if (!isHeld("recent")) drawRecent(recent.items, chosen.state, explain);
     asked = false;
     at("dead-more").hidden = !dead.next || shown.dead >= 500;
     at("recent-more").hidden = !recent.next || shown.recent >= 500;
@@ -79,7 +79,7 @@ async function run() {
   clearTimeout(timer);
   if (!key) return ask("");
   try {
-    await look();
+    await refresh();
     at("main").hidden = false;
     at("main").classList.remove("stale");
     mark(true, "live");
@@ -87,29 +87,29 @@ async function run() {
     remembered = false;
     if (error instanceof WrongKey) return ask(error.message);
     at("main").classList.add("stale");
-    mark(false, error instanceof Silence ? "no answer, trying again" : error.message);
+    mark(false, error instanceof NoAnswer ? "no answer, trying again" : error.message);
   }
   clearTimeout(timer);
   timer = setTimeout(run, document.hidden ? 5000 : 1000);
 }
 
-function lookNow() {
-  looks = 0;
+function refreshNow() {
+  refreshes = 0;
   asked = true;
   return run();
 }
 
 function choose(what) {
   Object.assign(chosen, what);
-  lookNow();
+  refreshNow();
 }
 
-let quietAgain;
+let noticeTimer;
 function notify(text, bad) {
   at("notice").className = bad ? "bad" : "";
   at("notice").textContent = text;
-  clearTimeout(quietAgain);
-  quietAgain = setTimeout(() => { at("notice").textContent = ""; }, bad ? 8000 : 4000);
+  clearTimeout(noticeTimer);
+  noticeTimer = setTimeout(() => { at("notice").textContent = ""; }, bad ? 8000 : 4000);
 }
 
 async function act(what, delivery, button) {
@@ -117,10 +117,10 @@ async function act(what, delivery, button) {
   try {
     const done = await call("/v1/dead-letters/" + what, { ids: [delivery.id] }, delivery.tenant);
     if (!(done.replayed || done.discarded)) notify(`${short(delivery.id)} is not a dead letter any more.`, true);
-    else notify(what === "replay" ? `${short(delivery.id)} is queued again.` : `${short(delivery.id)} is given up for good; its content is erased.`);
+    else notify(what === "replay" ? `${short(delivery.id)} is queued again.` : `${short(delivery.id)} is discarded; its content is erased.`);
     if (what === "discard") at("detail").close();
     if (explained) explained.pending = true;
-    await lookNow();
+    await refreshNow();
   } catch (error) {
     notify(error.message, true);
     button.disabled = false;
@@ -155,7 +155,7 @@ function ask(problem) {
   at("key").value = "";
   if (!at("ask").open) at("ask").showModal();
 }
-// Without a key there is nothing to see: Escape does not lead past the question.
+// Without a key there is nothing to show: Escape does not close the dialog.
 at("ask").addEventListener("close", () => {
   key = at("key").value.trim();
   if (at("ask").returnValue !== "open" || !key) return ask("");
@@ -165,6 +165,6 @@ at("ask").addEventListener("close", () => {
   run();
 });
 
-at("dead-more").addEventListener("click", () => { shown.dead += 25; lookNow(); });
-at("recent-more").addEventListener("click", () => { shown.recent += 25; lookNow(); });
+at("dead-more").addEventListener("click", () => { shown.dead += 25; refreshNow(); });
+at("recent-more").addEventListener("click", () => { shown.recent += 25; refreshNow(); });
 run();

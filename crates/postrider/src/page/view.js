@@ -1,33 +1,32 @@
-// What the status page shows. Draws what it is given, and builds elements only from text; asks the
-// server nothing.
+// Draws the status page from the data that it gets. Builds elements only from text. Makes no requests.
 
 const SVG = "http://www.w3.org/2000/svg";
 const HISTORY = 300;
 const CHIPS = { dead: 5, recent: 7 };
 
-// In the order of a delivery's life.
+// In the order in which a delivery passes through them.
 const STATES = {
   queued: "on disk, waits for its turn", sending: "a call to its provider is under way",
-  retrying: "failed, will be tried again", parked: "waits for a repaired credential, burns no attempts",
-  sent: "its provider took it; whether it arrived is not known", delivered: "the far end reported its arrival",
+  retrying: "failed, will be tried again", parked: "waits for a working credential, uses up no attempts",
+  sent: "its provider accepted it; it is not known whether it arrived", delivered: "the receiving side reported its arrival",
   seen: "was displayed", clicked: "was clicked", dismissed: "was dismissed",
   gone: "the address does not exist any more", expired: "its time to live ended first",
-  failed: "given up on: a dead letter until it is replayed or discarded", cancelled: "withdrawn before it was sent",
+  failed: "a dead letter until it is replayed or discarded", cancelled: "withdrawn before it was sent",
   suppressed: "held back by a rule",
 };
-// Shown even at 0, so that nothing jumps when a delivery passes through.
+// Shown even at 0, so that the layout does not jump.
 const USUAL = ["queued", "sending", "retrying", "sent", "gone", "expired", "failed"];
 const REASONS = {
-  permanent: "Refused for good. Read the provider's answer, repair the receiver or the sender, then replay.",
-  retries_exhausted: "Every attempt failed. Replay once the receiver is back, many of them paced: postrider dead replay --reason retries_exhausted --rate 50",
+  permanent: "Refused for good. Read the provider's answer, fix the receiver or the sender, then replay.",
+  retries_exhausted: "Every attempt failed. Replay once the receiver works again; if there are many, slowly: postrider dead replay --reason retries_exhausted --rate 50",
   ttl: "Its next attempt would have come too late. Discard it, or replay it if it still matters.",
-  ambiguous: "Sent, but never answered. Ask the receiver for this delivery id: discard if it has it, replay if not.",
-  poison: "In flight at three crashes, or unreadable. Look at the log and the disk before you replay it.",
-  refused: "Its provider's breaker was open and its class does not wait. Replay when the provider takes calls again.",
+  ambiguous: "Sent, but never answered. Ask the receiver for this delivery id. If it has it, discard; if not, replay.",
+  poison: "It was being sent during three crashes, or cannot be read. Check the log and the disk before you replay it.",
+  refused: "Its provider's breaker was open, and its class does not wait. Replay when the provider accepts calls again.",
 };
 const THEN = {
-  done: "done", retry: "tried again", again: "tried again at once", park: "set aside until repaired",
-  expire: "expired", dead_letter: "given up on", mark_gone: "address marked as gone",
+  done: "done", retry: "tried again", again: "tried again at once", park: "parked until fixed",
+  expire: "expired", dead_letter: "dead letter", mark_gone: "address marked as gone",
 };
 
 const SHORT = { refused_stream: "refused", not_written: "not written" };
@@ -57,7 +56,7 @@ function span(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
-// Ages are told by the server's clock, not by this computer's.
+// Ages use the clock of the server, not of this computer.
 let ahead = 0;
 const ago = (time) => (Date.now() + ahead - Date.parse(time)) / 1000;
 function age(time) {
@@ -73,8 +72,8 @@ function tick() {
   }
 }
 
-// Puts `items` in as children; leaves an element alone whose item is the same, so that focus and a
-// half-done click survive the next look.
+// Shows `items` as children. Keeps an element whose item did not change, so that focus and a half-done
+// click survive the next refresh.
 function keyed(parent, items, keyOf, draw, empty) {
   const before = new Map([...parent.children].map((child) => [child.key, child]));
   const wanted = items.map((item) => {
@@ -92,7 +91,7 @@ function rows(id, items, draw, columns, empty) {
 
 export function drawStats(stats, chosen, choose) {
   ahead = Date.parse(stats.now) - Date.now();
-  // Rates are the operator's: a tenant's key does not see them.
+  // Only an admin key sees rates.
   document.body.classList.toggle("tenant-view", !stats.rates);
   const rates = stats.rates || {};
   const dead = Object.values(stats.dead_letters).reduce((sum, n) => sum + n, 0);
@@ -109,7 +108,7 @@ export function drawStats(stats, chosen, choose) {
   tick();
 }
 
-// What is pending of what may be: beyond it, new work gets 429.
+// How much is pending, and how much may be. At 100 %, new messages get 429.
 function drawRoom(capacity) {
   const percent = Math.min(100, capacity.fill * 100);
   const of = (name, text) => capacity[name + "_max"] ? `${text(capacity[name])} of ${text(capacity[name + "_max"])}` : text(capacity[name]);
@@ -128,11 +127,11 @@ function drawStates(states, chosen, choose) {
   keyed(at("states"), there, (state) => state, (state) => make("li", {},
     make("button", { title: STATES[state] + "; press to list only these", onclick: (event) => choose(isPressed(event) ? null : state) },
       make("span", { class: "dot s-" + state }), state + " ", make("b", {}))),
-    () => make("li", { class: "quiet" }, "Nothing was handed in yet: the first POST /v1/messages shows here."));
+    () => make("li", { class: "quiet" }, "No messages yet. The first POST /v1/messages appears here."));
   setCounts(at("states"), states, chosen);
 }
 
-// Numbers change in place: a button that is being pressed stays the same button.
+// Numbers change in place, so that a button that is being pressed is not replaced.
 const isPressed = (event) => event.currentTarget.getAttribute("aria-pressed") === "true";
 function setCounts(list, counts, chosen) {
   for (const item of list.children) {
@@ -153,7 +152,7 @@ function drawReasons(reasons, chosen, choose) {
 }
 
 let history = [];
-// What happened before the page was opened.
+// The rates before the page was opened.
 export function remember(rates) {
   history = rates.slice(-HISTORY + 1);
 }
@@ -161,7 +160,7 @@ function roundUp(top) {
   const power = 10 ** Math.floor(Math.log10(top));
   return [1, 2, 5, 10].map((step) => step * power).find((value) => value >= top);
 }
-// The height of a rate is its square root: a burst does not flatten what is usual.
+// The height is the square root of the rate, so that a burst does not flatten the usual values.
 function drawChart(rates) {
   history.push(rates);
   if (history.length > HISTORY) history.shift();
@@ -183,12 +182,12 @@ function drawChart(rates) {
   at("chart").setAttribute("aria-label", `Per second, now: accepted ${rates.accepted_per_s}, sent ${rates.sent_per_s}, retried ${rates.retried_per_s}`);
 }
 
-// A gate is called by what it asks for; a lane that it holds up is told what is the matter.
+// The name of a gate says what it requires. For a lane that it holds up, say what is wrong.
 const HELD = {
-  "tenant not paused": "tenant paused", "lane not paused": "paused", "provider takes calls": "asked to be left alone",
+  "tenant not paused": "tenant paused", "lane not paused": "paused", "provider takes calls": "provider asked for a pause",
   breaker: "provider fails", credential: "credential refused",
 };
-// Which gate holds a lane up, and until when where that is known.
+// The gate that holds a lane up, and until when if that is known.
 function laneState(lane) {
   const dot = make("span", { class: "dot l-" + lane.state });
   if (lane.state === "ready") return [dot, "ready"];
@@ -206,17 +205,17 @@ export function drawLanes(lanes) {
     cell("Channel", {}, lane.channel), cell("Provider", { class: "wide" }, lane.provider), cell("Class", {}, lane.class), cell("Tenant", {}, lane.tenant),
     cell("State", { title: lane.waits_for }, make("span", {}, ...laneState(lane))), cell("Breaker", {}, breaker(lane)),
     cell("Pending", { class: "n" }, number(lane.pending)), cell("In flight", { class: "n" }, number(lane.in_flight)),
-    cell("Next due", {}, lane.next_due ? when(lane.next_due) : "–")), 9, "No work waits: every delivery has come to its end.");
+    cell("Next due", {}, lane.next_due ? when(lane.next_due) : "–")), 9, "Nothing is pending.");
 }
 
-// The worst of an account's credentials: when it ends, or why it cannot be used.
+// The worst of an account's credentials: when it expires, or why it cannot be used.
 function credential(account) {
   const worst = (account.credentials || []).find((one) => one.state === account.credential);
   if (!worst) return "–";
   const kind = worst.kind.replaceAll("_", " ");
   if (worst.state === "ok") return make("span", { class: "quiet" }, kind + (worst.expires_at ? ", ends " : ""), ...(worst.expires_at ? [when(worst.expires_at)] : []));
   const said = worst.state === "unusable" ? "cannot be used" : worst.state === "ending" ? "ends" : "expired";
-  return make("span", { title: worst.problem || "postrider doctor says what helps" },
+  return make("span", { title: worst.problem || "Run postrider doctor for help." },
     make("span", { class: "try " + (worst.state === "ending" ? "again" : "end") }, `${kind} ${said}`), ...(worst.expires_at ? [" ", when(worst.expires_at)] : []));
 }
 
@@ -229,10 +228,10 @@ export function drawAccounts(accounts) {
     cell("Calls", { class: "n" }, number(account.calls)), cell("Taken over", { class: "n" }, number(account.failovers))), 8, "");
 }
 
-// A provider's status says more than its words; its words only where they add something.
+// The status, the code and the detail of an answer, without repetition.
 function answer(attempt) {
   const words = [attempt.status, attempt.code, attempt.detail === attempt.code ? null : attempt.detail].filter(Boolean);
-  if (attempt.strike) words.push(`held against the address: ${attempt.strike}`);
+  if (attempt.strike) words.push(`strike against the address: ${attempt.strike}`);
   return words.join(" · ") || attempt.outcome;
 }
 function kind(attempt) {
@@ -255,7 +254,7 @@ function timeline(delivery, most) {
     chips.push(make("li", {}, make("span", { class: "try next", title: "when it is due next" }, when(delivery.due_at))));
   }
   if (chips.length) return make("ol", { class: "tries" }, ...chips);
-  const why = { gone: "not attempted: the address was known to be gone", cancelled: "not attempted: cancelled in time" };
+  const why = { gone: "not attempted: the address was gone already", cancelled: "not attempted: cancelled before" };
   return make("span", { class: "quiet" }, why[delivery.state] || "none yet");
 }
 
@@ -266,10 +265,10 @@ export function drawRecent(items, filtered, explain) {
   rows("recent", items, (d) => make("tr", {},
     cell("Delivery", {}, open(d.id, explain)), cell("State", { title: STATES[d.state] }, make("span", {}, ...state(d.state))),
     cell("Channel", { title: d.provider }, d.channel), cell("Class", {}, d.class), cell("Attempts", {}, timeline(d, CHIPS.recent)), cell("Changed", {}, when(d.changed_at))),
-  6, filtered ? "None is in this state now." : "Nothing was handed in yet.");
+  6, filtered ? "None is in this state now." : "No messages yet.");
 }
 
-// Giving up for good wants a second press.
+// To discard needs a second press.
 function discardButton(act) {
   const button = make("button", { onclick: () => {
     if (button.classList.contains("sure")) return act(button);
@@ -289,7 +288,7 @@ export function drawDead(items, filtered, explain, act) {
     cell("Delivery", {}, open(d.id, explain)), cell("Reason", { title: REASONS[d.reason] }, d.reason || "–"), cell("Channel", { title: d.provider }, d.channel),
     cell("Attempts", {}, timeline(d, CHIPS.dead)), cell("Last answer", { class: "wide" }, d.log.length ? answer(d.log[d.log.length - 1]) : "never attempted"),
     cell("Since", {}, when(d.changed_at)), make("td", { class: "does" }, ...deadButtons(d, act))),
-  7, filtered ? "None for this reason now." : "None. What cannot be sent rests here, with the reason, until you replay or discard it.");
+  7, filtered ? "None for this reason now." : "None. A delivery that cannot be sent stays here, with its reason, until you replay or discard it.");
 }
 
 export function drawDetail(why, act) {
@@ -298,7 +297,7 @@ export function drawDetail(why, act) {
     cell("", {}, `${i + 1}`),
     cell("At (UTC)", { class: "time" }, clock(a.at), make("span", { class: "quiet" }, i ? " +" + span((Date.parse(a.at) - Date.parse(d.log[i - 1].at)) / 1000) : "")),
     cell("Answer", {}, make("span", {}, make("span", { class: "try " + kind(a) }, String(a.status || a.outcome)), " ",
-      [a.code, a.detail === a.code ? null : a.detail, a.strike ? `held against the address: ${a.strike}` : null].filter(Boolean).join(" · "), a.retry_after ? ` · Retry-After ${a.retry_after}` : "")),
+      [a.code, a.detail === a.code ? null : a.detail, a.strike ? `strike against the address: ${a.strike}` : null].filter(Boolean).join(" · "), a.retry_after ? ` · Retry-After ${a.retry_after}` : "")),
     cell("Took", {}, `${a.latency_ms} ms`),
     cell("Then", {}, (THEN[a.decision] || a.decision) + (a.next_at ? ` at ${clock(a.next_at)}` : "") + (a.counted ? "" : ", not counted"))));
   const head = make("tr", {}, ...["", "At (UTC)", "Answer", "Took", "Then"].map((text) => make("th", { scope: "col" }, text)));

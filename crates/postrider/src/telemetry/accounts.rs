@@ -1,5 +1,4 @@
-//! What a scrape learns about the accounts at providers. As many labels as there are accounts in the
-//! configuration.
+//! Metrics about the accounts at providers. One label per configured account.
 
 use postrider_channels::accounts::AccountView;
 use prometheus_client::metrics::counter::Counter;

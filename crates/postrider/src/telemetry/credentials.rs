@@ -1,5 +1,5 @@
-//! What a scrape learns about the credentials of the accounts: how long each is good, and whether it can be
-//! used. As many labels as the configuration has credentials.
+//! Metrics about the credentials of accounts: when they expire, and whether they can be used. One label per
+//! configured credential.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,17 +34,17 @@ impl CredentialMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "credential_expiry_seconds",
-            "How long the account's credential is still good; negative once it is over",
+            "Seconds until the account's credential expires; negative if it expired",
             self.expiry_seconds.clone(),
         );
         registry.register(
             "credential_usable",
-            "1 if the account's credential was read, and its provider gives a token for it",
+            "1 if the account's credential can be read and its provider issues a token for it",
             self.usable.clone(),
         );
     }
 
-    /// Of several of one kind, the worst counts.
+    /// Of several credentials of one kind, the worst counts.
     pub(super) fn update(&self, credentials: &[CredentialView], now: Timestamp) {
         self.expiry_seconds.clear();
         self.usable.clear();
@@ -101,6 +101,6 @@ mod tests {
         ] {
             assert!(text.contains(line), "{text}");
         }
-        assert!(!text.contains("old"), "what is no longer there leaves the scrape: {text}");
+        assert!(!text.contains("old"), "a credential that was removed leaves the scrape: {text}");
     }
 }

@@ -1,5 +1,5 @@
-//! Live events: what happens to deliveries and their lanes, to whoever listens at this moment. Keeps nothing; a
-//! listener that is too slow is told how much it missed.
+//! Live events about deliveries, lanes and addresses, for everyone who listens at this moment. Stores
+//! nothing. A listener that is too slow learns how many events it missed.
 
 use postrider_core::{
     AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State, StrikeKind, TenantId,
@@ -9,27 +9,27 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 use utoipa::ToSchema;
 
-/// EventBus that a slow listener may be behind.
+/// How many events a slow listener may be behind.
 const BEHIND_MAX: usize = 4096;
 
-/// One thing that happened to one delivery, or to a lane.
+/// One event about a delivery, a lane or an address.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct EventBody {
     /// `attempted`, `finished`, `lane` or `address`.
     pub kind: &'static str,
-    /// `dlv_…`; absent where it is about the lane or an address.
+    /// `dlv_…`; absent if the event is about a lane or an address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<String>,
     pub tenant: String,
     pub channel: &'static str,
     pub class: String,
-    /// Finished: the final state.
+    /// `finished`: the final state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<&'static str>,
-    /// Finished as a dead letter: why.
+    /// `finished`: the reason of a dead letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// Attempted: its number, what came of it and what follows.
+    /// `attempted`: the number of the attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,24 +38,24 @@ pub struct EventBody {
     pub outcome: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<&'static str>,
-    /// Lane: `breaker_opened`, `retry_storm`, `credential_refused`, `mass_gone`, … Address: `strike`, or
-    /// `suspect`: ask its owner.
+    /// `lane`: `breaker_opened`, `retry_storm`, `credential_refused`, `mass_gone`, … `address`: `strike` or
+    /// `suspect`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<&'static str>,
-    /// Lane: the provider's origin.
+    /// `lane`: the origin of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// Lane: until when it waits, in milliseconds since 1970.
+    /// `lane`: until when it waits, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<i64>,
-    /// Address: its hash, and what it is blamed for.
+    /// `address`: its hash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_hash: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strike: Option<&'static str>,
 }
 
-/// Where events are told and heard.
+/// Publishes events to all listeners.
 pub struct EventBus(broadcast::Sender<EventBody>);
 
 impl Default for EventBus {
@@ -65,12 +65,12 @@ impl Default for EventBus {
 }
 
 impl EventBus {
-    pub fn listen(&self) -> broadcast::Receiver<EventBody> {
+    pub fn subscribe(&self) -> broadcast::Receiver<EventBody> {
         self.0.subscribe()
     }
 
     pub(super) fn attempted(&self, lane: &LaneKey, delivery: DeliveryId, record: &AttemptRecord) {
-        self.tell(|| EventBody {
+        self.publish(|| EventBody {
             attempt: Some(record.number),
             status: record.status,
             outcome: Some(record.outcome.name()),
@@ -86,7 +86,7 @@ impl EventBus {
         state: State,
         reason: Option<DeadReason>,
     ) {
-        self.tell(|| EventBody {
+        self.publish(|| EventBody {
             state: Some(state.name()),
             reason: reason.map(DeadReason::name),
             ..EventBody::about("finished", lane, Some(delivery))
@@ -94,7 +94,7 @@ impl EventBus {
     }
 
     pub(super) fn lane(&self, lane: &LaneKey, event: &'static str, until: Option<Timestamp>) {
-        self.tell(|| EventBody {
+        self.publish(|| EventBody {
             event: Some(event),
             provider: Some(lane.provider.to_string()),
             until_ms: until.map(|until| until.0),
@@ -109,7 +109,7 @@ impl EventBus {
         event: &'static str,
         kind: StrikeKind,
     ) {
-        self.tell(|| EventBody {
+        self.publish(|| EventBody {
             event: Some(event),
             address_hash: Some(address.to_string()),
             strike: Some(kind.name()),
@@ -117,8 +117,8 @@ impl EventBus {
         });
     }
 
-    /// Without a listener an event is not even made.
-    fn tell(&self, event: impl FnOnce() -> EventBody) {
+    /// Builds the event only if somebody listens.
+    fn publish(&self, event: impl FnOnce() -> EventBody) {
         if self.0.receiver_count() > 0 {
             let _ = self.0.send(event());
         }
@@ -147,7 +147,7 @@ impl EventBody {
         }
     }
 
-    /// Whether someone who sees `view` (`None`: all tenants) may see this.
+    /// Whether a caller with this view may see it; `None` sees all tenants.
     pub fn is_seen_by(&self, view: Option<&TenantId>) -> bool {
         view.is_none_or(|tenant| tenant.as_str() == self.tenant)
     }

@@ -1,4 +1,4 @@
-//! Metric labels with a bounded number of values: beyond it, a provider is `other`.
+//! Metric labels with a bounded number of values. Further providers are called `other`.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -32,7 +32,7 @@ impl EncodeLabelSet for LaneLabels {
     }
 }
 
-/// What a provider or an account is known by.
+/// The labels of a provider or an account.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ProviderLabels {
     pub(super) channel: &'static str,
@@ -56,7 +56,7 @@ impl EncodeLabelSet for OutcomeLabel {
     }
 }
 
-/// What an address of a channel was blamed for.
+/// The labels of a strike.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct StrikeLabels(pub(super) ChannelKind, pub(super) StrikeKind);
 

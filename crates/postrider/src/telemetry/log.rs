@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::sections::Log;
 
-/// Sets the process's logs up. A second call changes nothing.
+/// Sets up the logs of the process. A second call changes nothing.
 pub fn init(config: &Log) {
     let filter = EnvFilter::try_new(&config.level).unwrap_or_else(|_| EnvFilter::new("info"));
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -32,14 +32,14 @@ pub fn init(config: &Log) {
 
 type LevelSetter = Box<dyn Fn(EnvFilter) + Send + Sync>;
 
-/// How to change the level of the logs that were set up.
+/// Changes the level of the logs that were set up.
 static SET: OnceLock<LevelSetter> = OnceLock::new();
 
 fn setter(set: impl Fn(EnvFilter) + Send + Sync + 'static) -> LevelSetter {
     Box::new(set)
 }
 
-/// Changes the level while the process runs; without logs of ours, nothing.
+/// Changes the level while the process runs. Does nothing before [`init`].
 pub fn set_level(level: &str) {
     if let (Some(set), Ok(filter)) = (SET.get(), EnvFilter::try_new(level)) {
         set(filter);

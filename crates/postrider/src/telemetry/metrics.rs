@@ -1,4 +1,5 @@
-//! Prometheus metrics, named `postrider_` + what + unit. Labels are bounded; tenants are none.
+//! Prometheus metrics, named `postrider_` + noun + unit. The number of labels is bounded; no label names a
+//! tenant.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,9 +9,9 @@ use postrider_channels::accounts::AccountView;
 use postrider_channels::accounts::health::CredentialView;
 use postrider_channels::pool::PoolStats;
 use postrider_core::policy::backpressure::Capacity;
-use postrider_core::ports::store::{Admission, Counts, Load};
+use postrider_core::ports::store::{Counts, Load};
 use postrider_core::{ChannelKind, DeadReason, State, Timestamp};
-use postrider_dispatch::Refusal;
+use postrider_dispatch::{IntakeRefusal, Receipt};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -27,7 +28,7 @@ type Histograms = Family<LaneLabels, Histogram, fn() -> Histogram>;
 
 pub struct Metrics {
     registry: Registry,
-    /// Told beside what is counted.
+    /// Published beside the metrics.
     pub events: EventBus,
     pub(super) providers: Providers,
     pub(super) totals: Totals,
@@ -53,7 +54,7 @@ pub struct Metrics {
     paces: Family<ProviderLabels, Gauge<f64, AtomicU64>>,
 }
 
-/// What is pending of what may be; no bound is 0.
+/// How much is pending, and how much may be; 0 stands for no limit.
 #[derive(Default)]
 struct CapacityGauges {
     deliveries: Gauge,
@@ -96,7 +97,7 @@ impl Metrics {
 
     fn register(&mut self) {
         let registry = &mut self.registry;
-        registry.register("messages", "Messages taken in", self.messages.clone());
+        registry.register("messages", "Messages accepted", self.messages.clone());
         registry.register("refused", "Messages refused at the intake", self.refused.clone());
         registry.register("attempts", "Calls to providers", self.attempts.clone());
         registry.register("finished", "Deliveries that became final", self.finished.clone());
@@ -117,15 +118,11 @@ impl Metrics {
         );
         registry.register(
             "lane_events",
-            "Times that a provider shut down or opened up for its lanes, by what happened",
+            "Events that stop or start the lanes of a provider, by kind",
             self.lane_events.clone(),
         );
         registry.register("fenced", "Settlements refused as too late", self.fenced.clone());
-        registry.register(
-            "strikes",
-            "Answers that blame their address, by what for",
-            self.strikes.clone(),
-        );
+        registry.register("strikes", "Strikes against addresses, by kind", self.strikes.clone());
         registry.register("store_errors", "Failures of the store", self.store_errors.clone());
         registry.register("deliveries", "Deliveries in each state", self.deliveries.clone());
         registry.register("dead_letters", "Dead letters by reason", self.dead_letters.clone());
@@ -134,35 +131,34 @@ impl Metrics {
             "Age of the oldest pending delivery",
             self.oldest_seconds.clone(),
         );
-        registry.register("in_flight", "Calls under way", self.in_flight.clone());
+        registry.register("in_flight", "Calls in progress", self.in_flight.clone());
         registry.register("connections", "Connections to providers", self.connections.clone());
         self.accounts.register(registry);
         self.credentials.register(registry);
         registry.register(
             "lane_pace_per_second",
-            "Calls per second that a provider seems to take, where it ever complained",
+            "Calls per second that a provider seems to accept; only if it ever throttled",
             self.paces.clone(),
         );
         let capacity = &self.capacity;
         for (name, help, gauge) in [
             ("capacity_used_deliveries", "Deliveries pending", &capacity.deliveries),
             ("capacity_deliveries", "Deliveries that may be pending", &capacity.deliveries_max),
-            ("capacity_used_bytes", "Bytes of what is pending", &capacity.bytes),
-            ("capacity_bytes", "Bytes of what may be pending", &capacity.bytes_max),
+            ("capacity_used_bytes", "Bytes pending", &capacity.bytes),
+            ("capacity_bytes", "Bytes that may be pending", &capacity.bytes_max),
         ] {
             registry.register(name, help, gauge.clone());
         }
     }
 
     /// Counts one answer of the intake.
-    pub fn admitted(&self, answer: &Result<Admission, Refusal>) {
+    pub fn admitted(&self, answer: &Result<Receipt, IntakeRefusal>) {
         let (family, label, total) = match answer {
-            Ok(Admission::Accepted { .. }) => (&self.messages, "accepted", &self.totals.accepted),
-            Ok(Admission::Duplicate { .. }) => {
-                (&self.messages, "duplicate", &self.totals.duplicates)
+            Ok(Receipt { duplicate: false, .. }) => {
+                (&self.messages, "accepted", &self.totals.accepted)
             }
-            Ok(Admission::Conflict { .. }) => (&self.refused, "conflict", &self.totals.refused),
-            Err(refusal) => (&self.refused, refusal.kind, &self.totals.refused),
+            Ok(_) => (&self.messages, "duplicate", &self.totals.duplicates),
+            Err(refusal) => (&self.refused, refusal.kind.name(), &self.totals.refused),
         };
         family.get_or_create(&OutcomeLabel(label)).inc();
         count(total);
@@ -186,7 +182,7 @@ impl Metrics {
         self.totals.body()
     }
 
-    /// What is pending of what may be, as of now.
+    /// Sets how much is pending, and how much may be.
     pub fn capacity(&self, (load, capacity): (Load, Capacity)) {
         let set = |gauge: &Gauge, n: u64| gauge.set(i64::try_from(n).unwrap_or(i64::MAX));
         set(&self.capacity.deliveries, load.deliveries);
@@ -195,13 +191,12 @@ impl Metrics {
         set(&self.capacity.bytes_max, capacity.bytes_max);
     }
 
-    /// How long the accounts' credentials are good, as of now.
+    /// Sets the state of the accounts' credentials.
     pub fn credentials(&self, credentials: &[CredentialView], now: Timestamp) {
         self.credentials.update(credentials, now);
     }
 
-    /// The learned paces as of now: what was forgotten is told no longer, and of those beyond the bound
-    /// only the slowest.
+    /// Sets the learned paces. Forgotten ones disappear. Of the providers called `other`, the slowest counts.
     pub fn paces(&self, learned: &[(ChannelKind, Arc<str>, f64)]) {
         self.paces.clear();
         for (channel, provider, per_s) in learned {
@@ -213,7 +208,7 @@ impl Metrics {
         }
     }
 
-    /// The text that a scrape gets, with what the store and the pool say at this moment.
+    /// The text for a scrape, with the present figures of the store and the pool.
     pub fn render(
         &self,
         counts: &Counts,
@@ -222,7 +217,7 @@ impl Metrics {
         accounts: &[AccountView],
     ) -> String {
         let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        // All of them, so that a state which emptied does not keep its last number.
+        // All states, so that an empty state does not keep its last number.
         for state in State::ALL {
             let n = counts.states.get(state).copied().unwrap_or_default();
             self.deliveries.get_or_create(&OutcomeLabel(state.name())).set(gauge(n));
@@ -255,9 +250,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_is_told_while_it_is_known_and_the_slowest_stands_for_those_beyond_the_bound() {
+    fn a_pace_is_shown_while_it_is_known_and_the_slowest_stands_for_those_beyond_the_bound() {
         let metrics = Metrics::new();
-        let told = |paces: &[(ChannelKind, Arc<str>, f64)]| {
+        let shown = |paces: &[(ChannelKind, Arc<str>, f64)]| {
             metrics.paces(paces);
             let text = metrics.render(&Counts::default(), None, PoolStats::default(), &[]);
             let lines = text.lines().filter(|line| line.starts_with("postrider_lane_pace"));
@@ -266,11 +261,11 @@ mod tests {
         let of = |n: usize, per_s| (ChannelKind::Webhook, format!("https://h{n}").into(), per_s);
         let line =
             r#"postrider_lane_pace_per_second{channel="webhook",provider="https://h0"} 97.5"#;
-        assert_eq!(told(&[of(0, 97.5)]), [line]);
-        assert!(told(&[]).is_empty());
+        assert_eq!(shown(&[of(0, 97.5)]), [line]);
+        assert!(shown(&[]).is_empty());
         let many: Vec<_> = (0..500).map(|n| of(n, 500.0 - n as f64)).collect();
-        let told = told(&many);
-        assert!(told.len() <= 101, "{} labels", told.len());
-        assert!(told.iter().any(|line| line.contains(r#"provider="other"} 1.0"#)), "{told:?}");
+        let shown = shown(&many);
+        assert!(shown.len() <= 101, "{} labels", shown.len());
+        assert!(shown.iter().any(|line| line.contains(r#"provider="other"} 1.0"#)), "{shown:?}");
     }
 }

@@ -1,5 +1,4 @@
-//! What can be seen from outside while it runs: logs, metrics and rates. Never shows an endpoint, a
-//! token or a payload.
+//! Logs, metrics, rates and live events. Never shows an endpoint, a token or a payload.
 
 mod accounts;
 mod credentials;

@@ -1,4 +1,4 @@
-//! Turns what the dispatcher tells into metrics and log lines.
+//! Turns events of the dispatcher into metrics, live events and log lines.
 
 use std::time::Duration;
 
@@ -81,14 +81,14 @@ impl Observer for Metrics {
                 tracing::info!(%lane, event = name, "a provider takes calls again");
             }
             LaneEvent::LeftAlone { scope, .. } => {
-                tracing::info!(%lane, event = name, ?scope, until, "a provider asked to be left alone");
+                tracing::info!(%lane, event = name, ?scope, until, "a provider asked for a pause");
             }
             LaneEvent::MassGone { .. } => tracing::warn!(
                 %lane, event = name, until,
-                "so many addresses are called gone at once that none is erased; check key and environment"
+                "too many addresses are reported as gone at once, so none is erased; check key and environment"
             ),
             LaneEvent::RetryStorm { .. } => {
-                tracing::warn!(%lane, event = name, until, "retries hardly succeed; its lanes wait");
+                tracing::warn!(%lane, event = name, until, "hardly any retry succeeds; the lanes of this provider wait");
             }
             _ => tracing::warn!(%lane, event = name, until, "a provider fails; its lanes wait"),
         }
@@ -106,7 +106,7 @@ impl Observer for Metrics {
     fn fenced(&self, delivery: DeliveryId) {
         count(&self.totals.fenced);
         self.fenced.inc();
-        tracing::info!(%delivery, "a late answer was refused: the lease had ended");
+        tracing::info!(%delivery, "a late answer was refused because its lease had ended");
     }
 
     fn store_trouble(&self, doing: &'static str, error: &StoreError) {
@@ -115,7 +115,7 @@ impl Observer for Metrics {
     }
 }
 
-/// Success is the common case and stays out of the log unless it is asked for.
+/// Success is the common case: it is logged at level debug only.
 fn log_attempt(lane: &LaneKey, delivery: DeliveryId, address: AddressHash, a: &AttemptRecord) {
     let key = a.key.map(tracing::field::display);
     if a.outcome == OutcomeKind::Accepted {

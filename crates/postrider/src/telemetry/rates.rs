@@ -1,4 +1,4 @@
-//! What happened since the start, and how fast it happens now.
+//! Totals since the start, and rates over the last ten seconds.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,23 +8,23 @@ use postrider_core::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Seconds over which a rate is taken.
+/// Seconds over which a rate is averaged.
 const WINDOW: usize = 10;
-/// Seconds that are remembered, beside those that the first of them looks back to.
+/// Seconds of history.
 const HISTORY: usize = 300;
-/// Samples kept: one a second.
+/// Samples kept, one per second. The oldest rate needs a whole window before it.
 const SAMPLES: usize = HISTORY + WINDOW + 1;
 
-/// Counted since the start.
+/// Counters since the start.
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
 pub struct TotalsBody {
-    /// Messages taken in, without duplicates.
+    /// Accepted messages, without duplicates.
     pub accepted: u64,
     pub duplicates: u64,
     pub refused: u64,
     /// Calls to providers.
     pub attempts: u64,
-    /// Attempts that lead to another.
+    /// Attempts that are followed by another.
     pub retried: u64,
     /// Deliveries that a provider accepted.
     pub sent: u64,
@@ -89,13 +89,13 @@ impl Totals {
         samples.push_back((now, self.body()));
     }
 
-    /// Over the samples that are there, at most the last ten seconds.
+    /// Over at most the last ten seconds.
     pub(super) fn rates(&self) -> RatesBody {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.len().checked_sub(1).map(|last| rates_at(&samples, last)).unwrap_or_default()
     }
 
-    /// What [`Self::rates`] said in each of the last seconds, the oldest first.
+    /// The rates in each second of the history, the oldest first.
     pub(super) fn history(&self) -> Vec<RatesBody> {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let first = samples.len().saturating_sub(HISTORY).max(1);

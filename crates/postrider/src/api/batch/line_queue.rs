@@ -1,4 +1,4 @@
-//! Lines that were read and are not yet on their way to the disk: bounded by number and by bytes.
+//! Lines that were read and wait to be written to disk: bounded by number and by bytes.
 
 use std::collections::VecDeque;
 
@@ -6,8 +6,8 @@ use super::split::BatchLine;
 
 /// Lines that become durable together.
 const GROUP_LINES: usize = 512;
-/// With so much waiting, no more is read. Lines may be a megabyte each.
-const ENOUGH_BYTES: usize = 2 << 20;
+/// At this size, reading stops. A line may have a megabyte.
+const FULL_BYTES: usize = 2 << 20;
 
 #[derive(Default)]
 pub(super) struct LineQueue {
@@ -16,7 +16,7 @@ pub(super) struct LineQueue {
 }
 
 impl LineQueue {
-    /// Adds what `read` puts at the end.
+    /// Adds the lines that `read` appends.
     pub(super) fn add(&mut self, read: impl FnOnce(&mut VecDeque<BatchLine>)) {
         let before = self.lines.len();
         read(&mut self.lines);
@@ -27,8 +27,8 @@ impl LineQueue {
         self.lines.is_empty()
     }
 
-    pub(super) fn is_enough(&self) -> bool {
-        self.lines.len() >= GROUP_LINES || self.bytes >= ENOUGH_BYTES
+    pub(super) fn is_full(&self) -> bool {
+        self.lines.len() >= GROUP_LINES || self.bytes >= FULL_BYTES
     }
 
     pub(super) fn take_group(&mut self) -> Vec<BatchLine> {
@@ -51,25 +51,25 @@ mod tests {
     }
 
     #[test]
-    fn a_few_large_lines_are_enough() {
+    fn a_few_large_lines_fill_the_queue() {
         let mut queue = LineQueue::default();
         add(&mut queue, 1, 1 << 20);
-        assert!(!queue.is_enough());
+        assert!(!queue.is_full());
         add(&mut queue, 1, 1 << 20);
-        assert!(queue.is_enough());
+        assert!(queue.is_full());
         assert_eq!(queue.take_group().len(), 2);
-        assert!(queue.is_empty() && !queue.is_enough());
+        assert!(queue.is_empty() && !queue.is_full());
     }
 
     #[test]
-    fn many_small_lines_are_enough_and_go_in_groups() {
+    fn many_small_lines_fill_the_queue_and_leave_in_groups() {
         let mut queue = LineQueue::default();
         add(&mut queue, 511, 10);
-        assert!(!queue.is_enough());
+        assert!(!queue.is_full());
         add(&mut queue, 2, 10);
-        assert!(queue.is_enough());
+        assert!(queue.is_full());
         assert_eq!(queue.take_group().len(), 512);
-        assert!(!queue.is_enough() && !queue.is_empty());
+        assert!(!queue.is_full() && !queue.is_empty());
         assert_eq!((queue.take_group().len(), queue.bytes), (1, 0));
     }
 }

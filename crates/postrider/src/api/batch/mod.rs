@@ -1,5 +1,5 @@
-//! A batch: NDJSON in, NDJSON out, in order, streaming. Several groups of lines are on their way to
-//! the disk while the next are being read; memory is bounded however long the stream is.
+//! A batch of messages: NDJSON in, NDJSON out, in order, as streams. Several groups of lines are written to
+//! disk while the next lines are read. Memory is bounded.
 
 mod line_queue;
 mod results;
@@ -35,7 +35,7 @@ const TYPES: [&str; 5] = [
     "application/json",
     "application/octet-stream",
 ];
-/// Groups on their way to the disk.
+/// Groups that are being written to disk.
 const GROUPS_MAX: usize = 4;
 
 /// Accept many messages: one per line in, one result per line out, in order. Blank lines are skipped.
@@ -80,7 +80,7 @@ struct BatchRun {
     next_index: u64,
 }
 
-/// What the wait for more ended with.
+/// The event that ended a wait.
 enum BatchEvent {
     Written(Bytes),
     Frame(Option<Result<Bytes, axum::Error>>),
@@ -111,18 +111,18 @@ impl BatchRun {
                     open = false;
                     self.queue.add(|out| self.splitter.finish(out));
                 }
-                // The caller is gone; what it sent in whole is kept, the rest was never promised.
+                // The caller is gone. Complete lines are kept; the rest was never accepted.
                 BatchEvent::Frame(Some(Err(_))) => open = false,
                 BatchEvent::Idle => {
                     open = false;
-                    self.give_up();
+                    self.report_timeout();
                 }
             }
         }
     }
 
     async fn next_event(&mut self, body: &mut BodyDataStream, open: bool) -> BatchEvent {
-        let wants_more = open && !self.queue.is_enough();
+        let wants_more = open && !self.queue.is_full();
         tokio::select! {
             biased;
             Some(text) = self.groups.next(), if !self.groups.is_empty() => BatchEvent::Written(text),
@@ -142,9 +142,10 @@ impl BatchRun {
         self.groups.push_back(Box::pin(group));
     }
 
-    fn give_up(&mut self) {
+    fn report_timeout(&mut self) {
         let index = self.next_index;
-        let problem = Problem::timeout("nothing arrived for too long; the lines before were taken");
+        let problem =
+            Problem::timeout("nothing arrived for too long; the lines before were accepted");
         self.groups.push_back(Box::pin(async move {
             let mut text = Vec::new();
             lines::refused(&mut text, index, &problem);
@@ -153,7 +154,7 @@ impl BatchRun {
     }
 }
 
-/// Takes a group in and writes its results.
+/// Accepts a group and writes its results.
 async fn admit(app: SharedState, tenant: TenantId, first: u64, group: Vec<BatchLine>) -> Bytes {
     let limit = app.config().server.body_bytes_max;
     let too_long: Vec<bool> = group.iter().map(|line| matches!(line, BatchLine::TooLong)).collect();

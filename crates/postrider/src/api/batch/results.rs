@@ -1,5 +1,4 @@
-//! The way from a batch's results to its caller, bounded in bytes. A caller that sends everything
-//! before it reads anything is served up to that bound.
+//! A channel for the results of a batch, bounded in bytes. A caller may send that much before it reads.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ pub(super) struct ResultsSender {
     max: usize,
 }
 
-/// The caller does not read any more.
+/// The caller stopped reading.
 #[derive(Debug)]
 pub(super) struct Hangup;
 
@@ -53,7 +52,7 @@ impl Drop for ResultsReader {
     }
 }
 
-/// A chunk beyond the bound passes alone.
+/// A chunk that is larger than the bound passes alone.
 fn cost(chunk: &Bytes, max: usize) -> usize {
     chunk.len().min(max)
 }

@@ -1,4 +1,4 @@
-//! Cuts a stream of frames into lines. A line within one frame is not copied.
+//! Splits a stream of frames into lines. Does not copy a line that is within one frame.
 
 use std::collections::VecDeque;
 
@@ -22,9 +22,9 @@ impl BatchLine {
 
 pub(super) struct Splitter {
     max: usize,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of an incomplete line.
     begun: BytesMut,
-    /// The line under way is too long already: skip to its end.
+    /// The current line is too long: skip to its end.
     skipping: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Why a delivery is where it is: every gate with its verdict, what it waits for and until when,
-//! and what an operator can do. Says only what is known; pure.
+//! Explains a delivery: every gate with its verdict, what the delivery waits for and until when, and what
+//! an operator can do. Pure.
 
 mod remedies;
 mod sentences;
@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::lanes::LaneBody;
 use super::views::{DeliveryBody, Time};
 
-/// What is known about a delivery's position.
+/// Why a delivery is in its state.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ExplanationBody {
     pub id: String,
@@ -23,12 +23,12 @@ pub(crate) struct ExplanationBody {
     /// What it waits for; absent if it waits for nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// Until when it waits, where that is known.
+    /// Until when it waits, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
-    /// Seconds left until it expires; 0 if that has passed or no longer matters.
+    /// Seconds until it expires; 0 if it expired or is final.
     pub ttl_left_s: u64,
-    /// Every gate on its way, in order.
+    /// Every gate that it has to pass, in order.
     pub gates: Vec<GateBody>,
     /// What can be done about it.
     pub can_do: Vec<String>,
@@ -37,7 +37,7 @@ pub(crate) struct ExplanationBody {
     pub delivery: DeliveryBody,
 }
 
-/// One gate and what it says.
+/// The verdict of one gate.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GateBody {
     pub gate: &'static str,
@@ -46,18 +46,18 @@ pub(crate) struct GateBody {
     pub detail: String,
 }
 
-/// All that an explanation is made from.
+/// The facts behind an explanation.
 pub(crate) struct ExplainContext<'a> {
     pub delivery: &'a Delivery,
-    /// What its address was blamed for since it last worked.
+    /// The strikes against its address since it last worked.
     pub strikes: &'a [Strike],
-    /// Its lane, while something is pending there.
+    /// Its lane, if anything is pending there.
     pub lane: Option<&'a LaneDepth>,
     pub standing: &'a LaneReport,
-    /// With the retry policy that holds for this delivery.
+    /// Its class, with the retry policy of this delivery.
     pub class: Option<&'a Class>,
-    /// Whether this server sends at all.
-    pub dispatches: bool,
+    /// Whether this server sends.
+    pub server_sends: bool,
     pub now: Timestamp,
 }
 
@@ -72,10 +72,9 @@ impl ExplainContext<'_> {
         waits && self.delivery.due_at.is_none_or(|due| due <= self.now)
     }
 
-    /// The gate of its lane that keeps it waiting. Matters once it is due; before that, it is due
-    /// later anyway.
+    /// The gate of its lane that holds it up. None before it is due: then only the due time matters.
     fn held(&self) -> Option<&postrider_dispatch::lanes::GateVerdict> {
-        self.standing.held_by().filter(|_| self.dispatches && self.is_due())
+        self.standing.held_by().filter(|_| self.server_sends && self.is_due())
     }
 }
 
@@ -126,8 +125,8 @@ fn gates(context: &ExplainContext<'_>) -> Vec<GateBody> {
     if !pending {
         return gates;
     }
-    if !context.dispatches {
-        let detail = "this server accepts and shows only (server.role = \"api\")".to_owned();
+    if !context.server_sends {
+        let detail = "this server does not send (server.role = \"api\")".to_owned();
         gates.push(gate("dispatcher", false, detail));
     }
     if let Some(due) = delivery.due_at {

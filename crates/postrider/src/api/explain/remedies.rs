@@ -1,4 +1,4 @@
-//! What an operator can do about a delivery. Never nothing: where nothing is needed, that is said.
+//! The steps that an operator can take for a delivery. There is always one, if only "nothing is needed".
 
 use postrider_core::{DeadReason, Delivery, State};
 
@@ -10,7 +10,7 @@ pub(super) fn can_do(context: &ExplainContext<'_>) -> Vec<String> {
     let delivery = context.delivery;
     let mut steps = match delivery.state {
         State::Failed if delivery.discarded => {
-            vec!["nothing; hand it in anew as a message if it is needed after all".into()]
+            vec!["nothing; send it as a new message if it is needed after all".into()]
         }
         State::Failed => dead(delivery),
         State::Parked => parked(context),
@@ -35,12 +35,12 @@ pub(super) fn can_do(context: &ExplainContext<'_>) -> Vec<String> {
         )],
         _ => vec!["nothing is needed".into()],
     };
-    if context.is_pending() && !context.dispatches {
+    if context.is_pending() && !context.server_sends {
         steps.push("start the server with server.role = \"all\"".into());
     }
     if context.strikes.iter().any(|strike| strike.suspect) && delivery.state != State::Gone {
         steps.push(format!(
-            "ask the owner of the address; `postrider addresses forgive {}` if it is well",
+            "ask the owner of the address; `postrider addresses forgive {}` if it works",
             delivery.address_hash
         ));
     }
@@ -53,18 +53,20 @@ pub(super) fn can_do(context: &ExplainContext<'_>) -> Vec<String> {
 fn dead(delivery: &Delivery) -> Vec<String> {
     let id = delivery.id;
     let first = match delivery.reason {
-        Some(DeadReason::Permanent) => "mend what the provider complains of".to_owned(),
-        Some(DeadReason::RetriesExhausted) => "see that the receiver works again".to_owned(),
-        Some(DeadReason::Ttl) => format!("postrider dead replay {id} --ttl SECONDS   (a new life)"),
+        Some(DeadReason::Permanent) => "fix what the provider complains about".to_owned(),
+        Some(DeadReason::RetriesExhausted) => "check that the receiver works again".to_owned(),
+        Some(DeadReason::Ttl) => {
+            format!("postrider dead replay {id} --ttl SECONDS   (with a new TTL)")
+        }
         Some(DeadReason::Poison) => {
-            "look at the server's log around its last ends, and at the disk, before it is sent again"
+            "before you send it again, check the disk and the server's log around its last crashes"
                 .to_owned()
         }
         Some(DeadReason::Ambiguous) => {
             format!("ask the receiver whether it has {id}; if so, discard, if not, replay")
         }
         Some(DeadReason::Refused) => {
-            "see with `postrider lanes list` that its provider takes calls again".to_owned()
+            "check with `postrider lanes list` that its provider takes calls again".to_owned()
         }
         None => "look at its attempts".to_owned(),
     };
@@ -75,10 +77,10 @@ fn parked(context: &ExplainContext<'_>) -> Vec<String> {
     let delivery = context.delivery;
     let cancel = format!("postrider messages cancel {}", delivery.message);
     let mut steps = match ParkReason::of(context) {
-        // Where that is what its lane waits for, the lane says so itself.
+        // If its lane waits for the same, the steps of the lane are enough.
         ParkReason::MassGone if context.held().is_some() => Vec::new(),
         ParkReason::MassGone => {
-            context.lane.map(|lane| lanes::gone_indeed(lane.id)).unwrap_or_default()
+            context.lane.map(|lane| lanes::mass_gone_steps(lane.id)).unwrap_or_default()
         }
         ParkReason::NoFallback => vec!["give such messages another address (to.fallback)".into()],
         ParkReason::AddressRate => {

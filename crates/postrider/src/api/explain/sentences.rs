@@ -1,4 +1,4 @@
-//! What is known about a delivery, in sentences for a person.
+//! Sentences about a delivery, for a person.
 
 use postrider_core::model::class::WhenOpen;
 use postrider_core::{
@@ -14,8 +14,8 @@ pub(super) fn summary(context: &ExplainContext<'_>) -> String {
     let at = delivery.changed_at;
     match delivery.state {
         State::Queued if is_later(context) => "It is scheduled for later.".to_owned(),
-        State::Queued if !context.dispatches => {
-            "It is due, but this server accepts only: nothing is sent until one with the role \"all\" works on this store.".to_owned()
+        State::Queued if !context.server_sends => {
+            "It is due, but this server does not send. A server with the role \"all\" has to run on this store.".to_owned()
         }
         State::Queued => "It is due and waits for its turn in its lane.".to_owned(),
         State::Sending => "It is being sent at this moment.".to_owned(),
@@ -25,7 +25,7 @@ pub(super) fn summary(context: &ExplainContext<'_>) -> String {
             "The provider accepted it at {at}, on attempt {}. That is not yet proof of arrival.",
             delivery.log.len()
         ),
-        State::Delivered => format!("The far end reported its arrival at {at}."),
+        State::Delivered => format!("The receiving side reported its arrival at {at}."),
         State::Seen => format!("It was displayed at {at}."),
         State::Clicked => format!("It was clicked at {at}."),
         State::Dismissed => format!("It was dismissed at {at}."),
@@ -36,7 +36,7 @@ pub(super) fn summary(context: &ExplainContext<'_>) -> String {
         State::Failed => dead(context, &last, at),
         State::Cancelled => format!("It was cancelled at {at} ({last})."),
         State::Suppressed => format!(
-            "Its last attempt left and got no answer ({last}). Its class drops what may have arrived rather than send it twice."
+            "Its last attempt was sent and got no answer ({last}). It may have arrived, and its class drops it to avoid a duplicate."
         ),
     }
 }
@@ -46,7 +46,7 @@ fn retrying(context: &ExplainContext<'_>, last: &str) -> String {
     let counted = delivery.log.last().is_none_or(|attempt| attempt.counted);
     if !counted {
         return format!(
-            "Its last attempt failed and does not count, because the provider fails as a whole or never took the request ({last}); it will be tried again."
+            "Its last attempt failed and does not count, because the provider is down or never took the request ({last}); it will be tried again."
         );
     }
     let allowed = context.class.map_or(String::new(), |c| format!(" of {}", c.retry.retries + 1));
@@ -58,9 +58,9 @@ fn retrying(context: &ExplainContext<'_>, last: &str) -> String {
 pub(super) enum ParkReason {
     Credential,
     MassGone,
-    /// Its class falls back, and there is nowhere to go.
+    /// Its class falls back to another address, but there is none.
     NoFallback,
-    /// Its address takes no more at this moment.
+    /// The rate limit of its address is used up.
     AddressRate,
 }
 
@@ -81,10 +81,10 @@ impl ParkReason {
 fn parked(context: &ExplainContext<'_>, last: &str) -> String {
     match ParkReason::of(context) {
         ParkReason::MassGone => format!(
-            "The provider calls its address gone ({last}), as it does with so many others at once that it is not believed. Address and attempts are kept."
+            "The provider says that its address is gone ({last}), but it says so about too many addresses at once to be believed. The address is kept, and no attempt is used up."
         ),
-        ParkReason::NoFallback => "It is to fall back while its provider's breaker is open, has no other address, and waits.".to_owned(),
-        ParkReason::AddressRate => "Its address gets as much as it is to get at this moment.".to_owned(),
+        ParkReason::NoFallback => "Its provider's breaker is open. Its class falls back to another address, but the message has none, so it waits.".to_owned(),
+        ParkReason::AddressRate => "The rate limit of its address is used up at this moment.".to_owned(),
         ParkReason::Credential => format!(
             "It waits without using up attempts, because the provider does not accept our credential ({last})."
         ),
@@ -100,28 +100,28 @@ fn dead(context: &ExplainContext<'_>, last: &str, at: Timestamp) -> String {
             "it cannot be read, or the server crashed again and again while it was being sent"
         }
         Some(DeadReason::Ambiguous) => {
-            "an attempt left, no answer is context, and its class does not risk a duplicate"
+            "an attempt was sent, its answer is unknown, and its class does not risk a duplicate"
         }
         Some(DeadReason::Refused) => {
             "its provider's breaker was open, and its class does not wait for that"
         }
-        None => "nobody knows why",
+        None => "the reason is unknown",
     };
     let reason = context.delivery.reason.map_or("unknown", DeadReason::name);
     if context.delivery.discarded {
         return format!(
-            "It was a dead letter, reason {reason}: {why} ({last}). A person gave it up for good at {at}."
+            "It was a dead letter, reason {reason}: {why} ({last}). An operator discarded it at {at}."
         );
     }
-    format!("It is a dead letter since {at}, reason {reason}: {why} ({last}).")
+    format!("It has been a dead letter since {at}, reason {reason}: {why} ({last}).")
 }
 
-/// The address, and what it was blamed for. That a receiver fails is told by its attempts until it
-/// matters.
+/// The address and the strikes against it. A failing receiver is left out until the address is suspect:
+/// the attempts show it.
 pub(super) fn address(context: &ExplainContext<'_>) -> String {
     let mut text = format!("address hash {}", context.delivery.address_hash);
-    let told = |strike: &&Strike| strike.suspect || strike.kind != StrikeKind::Failing;
-    for strike in context.strikes.iter().filter(told) {
+    let is_shown = |strike: &&Strike| strike.suspect || strike.kind != StrikeKind::Failing;
+    for strike in context.strikes.iter().filter(is_shown) {
         let Strike { kind, count, first_at, .. } = strike;
         let suspect = if strike.suspect { ", suspect" } else { "" };
         text.push_str(&format!("; blamed {count} × for {kind} since {first_at}{suspect}"));
@@ -131,10 +131,10 @@ pub(super) fn address(context: &ExplainContext<'_>) -> String {
 
 /// The last attempt in a few words.
 fn last_answer(delivery: &Delivery) -> String {
-    delivery.log.last().map_or_else(|| "never attempted".to_owned(), in_short)
+    delivery.log.last().map_or_else(|| "never attempted".to_owned(), shortly)
 }
 
-fn in_short(attempt: &AttemptRecord) -> String {
+fn shortly(attempt: &AttemptRecord) -> String {
     let mut words = Vec::new();
     words.extend(attempt.status.map(|s| format!("status {s}")));
     words.extend(attempt.code.clone());
@@ -142,7 +142,7 @@ fn in_short(attempt: &AttemptRecord) -> String {
         words.push(attempt.outcome.to_string());
     }
     words.extend(attempt.retry_after.as_ref().map(|r| format!("Retry-After {r}")));
-    words.extend(attempt.strike.map(|kind| format!("held against its address: {kind}")));
+    words.extend(attempt.strike.map(|kind| format!("strike against its address: {kind}")));
     words.join(", ")
 }
 
@@ -156,7 +156,7 @@ pub(super) fn waits_for(context: &ExplainContext<'_>) -> Option<String> {
     }
     let delivery = context.delivery;
     let due = delivery.due_at.filter(|_| context.is_pending())?;
-    if !context.dispatches && !is_later(context) {
+    if !context.server_sends && !is_later(context) {
         return Some("a server that sends".to_owned());
     }
     let ahead = context.lane.map_or(0, |l| l.pending);
@@ -164,16 +164,16 @@ pub(super) fn waits_for(context: &ExplainContext<'_>) -> Option<String> {
         State::Sending => format!("the provider's answer; its lease ends at {due}"),
         State::Parked if is_later(context) => parked_for(context, due),
         State::Retrying if is_later(context) => format!("its next attempt at {due}"),
-        _ if is_later(context) => format!("its time, {due}"),
+        _ if is_later(context) => format!("its scheduled time, {due}"),
         _ => format!("its turn; {ahead} pending in its lane"),
     })
 }
 
 fn parked_for(context: &ExplainContext<'_>, due: Timestamp) -> String {
     match ParkReason::of(context) {
-        ParkReason::MassGone => format!("the doubt to be resolved; looked at again at {due}"),
-        ParkReason::NoFallback => format!("its provider to come back; looked at again at {due}"),
+        ParkReason::MassGone => format!("the doubt to be resolved; checked again at {due}"),
+        ParkReason::NoFallback => format!("its provider to come back; checked again at {due}"),
         ParkReason::AddressRate => format!("room in the address's rate limit at {due}"),
-        ParkReason::Credential => format!("a working credential; looked at again at {due}"),
+        ParkReason::Credential => format!("a working credential; checked again at {due}"),
     }
 }

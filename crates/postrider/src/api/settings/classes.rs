@@ -1,4 +1,4 @@
-//! Classes by API.
+//! Reads and sets classes.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,11 @@ pub(crate) struct ClassList {
 #[utoipa::path(get, path = "/v1/classes", tag = "administration", responses((status = 200, body = ClassList)))]
 pub(crate) async fn list(State(app): State<SharedState>, _: ReadAccess) -> Json<ClassList> {
     let all = app.live.list(SettingKind::Class).await;
-    let classes = all.into_iter().map(|shown| (shown.name.clone(), shown.into())).collect();
+    let classes = all.into_iter().map(|view| (view.name.clone(), view.into())).collect();
     Json(ClassList { classes })
 }
 
-/// One class as it holds now.
+/// One class with the values in force.
 #[utoipa::path(get, path = "/v1/classes/{name}", tag = "administration", params(("name" = String, Path)),
     responses((status = 200, body = SettingBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
@@ -42,8 +42,8 @@ pub(crate) async fn show(
     super::show(&app, SettingKind::Class, "class", &name).await.map(Json)
 }
 
-/// Make a class, or change one: what the body names holds from the next message and the next attempt
-/// on, over what file and environment say. What was set before and is not named is taken back.
+/// Create or change a class. The body wins over file and environment, from the next message and the next
+/// attempt on. Fields that were set before and are missing in the body go back to file and environment.
 #[utoipa::path(put, path = "/v1/classes/{name}", tag = "administration", params(("name" = String, Path)),
     request_body(content = Object, description = "Fields of a class, e.g. `{\"ttl_s\": 600, \"retry\": {\"retries\": 3}}`"),
     responses((status = 200, body = SettingBody), (status = "4XX", body = Problem)))]
@@ -56,7 +56,7 @@ pub(crate) async fn set(
     put(&app, &access, SettingKind::Class, &name, values).await.map(Json)
 }
 
-/// Take back what was set by API: the class is as file and environment say, or gone.
+/// Delete what was set by API. The class is as in file and environment, or deleted if it is not there.
 #[utoipa::path(delete, path = "/v1/classes/{name}", tag = "administration", params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn unset(

@@ -1,4 +1,4 @@
-//! Limits by API: rates and concurrency of channels, breaker, retry budget, dispatch, capacity.
+//! Reads and sets limits: rates and concurrency of channels, breaker, retry budget, dispatch, capacity.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -18,7 +18,7 @@ const WHAT: &str = "section of limits";
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LimitList {
-    /// One entry per section of the configuration, with what can be set while the server runs.
+    /// One entry per section of the configuration, with the settings that can change while the server runs.
     pub limits: Vec<SettingBody>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) async fn show(
     super::show(&app, SettingKind::Limits, WHAT, &section).await.map(Json)
 }
 
-/// Change limits of one section: what the body names holds at once, over what file and environment
-/// say. What was set before and is not named is taken back.
+/// Change limits of one section. The body wins over file and environment at once. Settings that were set
+/// before and are missing in the body go back to file and environment.
 #[utoipa::path(put, path = "/v1/limits/{section}", tag = "administration", params(("section" = String, Path)),
     request_body(content = Object, description = "Settings of the section, e.g. `{\"rate_per_s\": 50}`"),
     responses((status = 200, body = SettingBody), (status = "4XX", body = Problem)))]
@@ -56,7 +56,7 @@ pub(crate) async fn set(
     put(&app, &access, SettingKind::Limits, &section, values).await.map(Json)
 }
 
-/// Take back what was set by API for a section.
+/// Delete what was set by API for a section.
 #[utoipa::path(delete, path = "/v1/limits/{section}", tag = "administration", params(("section" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn unset(

@@ -1,5 +1,5 @@
-//! Settings that hold at once and survive a restart: classes, tenants and limits. They are laid over
-//! what file and environment say, and every answer says where its values come from.
+//! Classes, tenants and limits that are set by API. They take effect at once, survive restarts and win over
+//! file and environment.
 
 pub(super) mod classes;
 pub(super) mod limits;
@@ -12,17 +12,18 @@ use utoipa::ToSchema;
 
 use super::SharedState;
 use super::auth::AdminAccess;
+use super::parameters::shortened;
 use super::problem::{ApiResult, Problem};
 use super::views::Time;
 use crate::live::{LiveConfigError, Override, SettingKind, SettingView};
 
-/// What holds, and where it comes from.
+/// The values of a setting, and where they come from.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SettingBody {
     pub name: String,
     /// `default`, `file` (or environment) or `api`.
     pub source: &'static str,
-    /// Every value as it holds now.
+    /// Every value in force.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub values: Map<String, Value>,
@@ -30,7 +31,7 @@ pub(crate) struct SettingBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub set: Option<Map<String, Value>>,
-    /// The id of the key that it was set with.
+    /// The id of the key that set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,9 +39,9 @@ pub(crate) struct SettingBody {
 }
 
 impl From<SettingView> for SettingBody {
-    fn from(shown: SettingView) -> Self {
-        let (name, source, values) = (shown.name, shown.source, shown.values);
-        let Some(Override { values: set, by, at }) = shown.made else {
+    fn from(view: SettingView) -> Self {
+        let (name, source, values) = (view.name, view.source, view.values);
+        let Some(Override { values: set, by, at }) = view.set else {
             return Self { name, source, values, set: None, set_by: None, set_at: None };
         };
         let set_at = Some(at.into());
@@ -63,8 +64,8 @@ async fn show(
     what: &str,
     name: &str,
 ) -> ApiResult<SettingBody> {
-    let shown = app.live.show(kind, name).await;
-    Ok(shown.ok_or_else(|| Problem::not_found(what, shorten(name)))?.into())
+    let view = app.live.show(kind, name).await;
+    Ok(view.ok_or_else(|| Problem::not_found(what, shortened(name)))?.into())
 }
 
 async fn put(
@@ -76,13 +77,13 @@ async fn put(
 ) -> ApiResult<SettingBody> {
     let (what, action) = words(kind);
     let at: Timestamp = app.clock.now();
-    let made = Override { values, by: super::who(&access.caller), at };
-    app.live.set(kind, name, Some(made)).await?;
+    let new = Override { values, by: super::key_name(&access.caller), at };
+    app.live.set(kind, name, Some(new)).await?;
     super::audit(&access.caller, action.0, &name, 1);
     show(app, kind, what, name).await
 }
 
-/// Goes back to what file and environment say.
+/// Goes back to the values of file and environment.
 async fn reset(
     app: &SharedState,
     access: &AdminAccess,
@@ -92,7 +93,7 @@ async fn reset(
     let (what, action) = words(kind);
     if !app.live.set(kind, name, None).await? {
         let what = format!("{what} set by API under the name");
-        return Err(Problem::not_found(&what, shorten(name)));
+        return Err(Problem::not_found(&what, shortened(name)));
     }
     super::audit(&access.caller, action.1, &name, 1);
     Ok(())
@@ -104,8 +105,4 @@ fn words(kind: SettingKind) -> (&'static str, (&'static str, &'static str)) {
         SettingKind::Tenant => ("tenant", ("tenant.set", "tenant.reset")),
         SettingKind::Limits => ("section of limits", ("limits.set", "limits.reset")),
     }
-}
-
-fn shorten(name: &str) -> String {
-    name.chars().take(80).collect()
 }

@@ -1,4 +1,4 @@
-//! Tenants by API: weight, rates, capacity, and the pause of all that a tenant sends.
+//! Reads and sets tenants: weight, rates and capacity. Pauses and resumes them.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{SettingBody, put, reset};
-use crate::api::auth::{AdminAccess, tenant_name};
+use crate::api::auth::{AdminAccess, parse_tenant};
 use crate::api::capacity::{self, CapacityBody};
 use crate::api::extract::JsonBody;
 use crate::api::problem::{ApiResult, Problem};
@@ -19,12 +19,12 @@ use crate::api::views::Time;
 use crate::api::{SharedState, audit};
 use crate::live::{SettingKind, SettingView};
 
-/// A tenant: what it may do, and whether it may at present.
+/// A tenant with its settings, its capacity and its pause.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TenantBody {
     #[serde(flatten)]
     pub setting: SettingBody,
-    /// What is pending of what may be.
+    /// How much is pending, and how much may be.
     pub capacity: CapacityBody,
     /// Absent while it is not paused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,16 +41,16 @@ pub(crate) struct PauseBody {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TenantList {
-    /// Those that are configured, have a key or are paused, and the caller's own; by name.
+    /// By name: all tenants that are configured, have a key or are paused, and the caller's own.
     pub tenants: Vec<TenantBody>,
 }
 
-/// All tenants that are known by name.
+/// All known tenants.
 #[utoipa::path(get, path = "/v1/tenants", tag = "administration",
     responses((status = 200, body = TenantList), (status = 403, body = Problem)))]
 pub(crate) async fn list(State(app): State<SharedState>, access: AdminAccess) -> Json<TenantList> {
     let configured = app.live.list(SettingKind::Tenant).await;
-    let mut names: BTreeSet<String> = configured.iter().map(|shown| shown.name.clone()).collect();
+    let mut names: BTreeSet<String> = configured.iter().map(|view| view.name.clone()).collect();
     names.insert(access.tenant.to_string());
     names.extend(app.keys.list().into_iter().map(|key| key.tenant.to_string()));
     names.extend(app.lanes.paused_tenants().into_iter().map(|(tenant, _)| tenant.to_string()));
@@ -69,11 +69,11 @@ pub(crate) async fn show(
     _: AdminAccess,
     Path(name): Path<String>,
 ) -> ApiResult<Json<TenantBody>> {
-    Ok(Json(body(&app, &tenant_name("name", &name)?).await))
+    Ok(Json(body(&app, &parse_tenant("name", &name)?).await))
 }
 
-/// Change what holds for a tenant, at once, over what file and environment say. What was set before
-/// and is not named is taken back.
+/// Change the settings of a tenant. The body wins over file and environment at once. Fields that were set
+/// before and are missing in the body go back to file and environment.
 #[utoipa::path(put, path = "/v1/tenants/{name}", tag = "administration", params(("name" = String, Path)),
     request_body(content = Object, description = "Fields of a tenant, e.g. `{\"weight\": 2, \"rate_per_s\": 50}`"),
     responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
@@ -83,12 +83,12 @@ pub(crate) async fn set(
     Path(name): Path<String>,
     JsonBody(values): JsonBody<Map<String, Value>>,
 ) -> ApiResult<Json<TenantBody>> {
-    let tenant = tenant_name("name", &name)?;
+    let tenant = parse_tenant("name", &name)?;
     put(&app, &access, SettingKind::Tenant, tenant.as_str(), values).await?;
     Ok(Json(body(&app, &tenant).await))
 }
 
-/// Take back what was set by API for a tenant. Its work and its keys stay.
+/// Delete what was set by API for a tenant. Its messages and its keys stay.
 #[utoipa::path(delete, path = "/v1/tenants/{name}", tag = "administration", params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn unset(
@@ -100,7 +100,7 @@ pub(crate) async fn unset(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Send nothing of this tenant until it is resumed. What it hands in is accepted and kept.
+/// Pause a tenant: send nothing until it is resumed. Its new messages are accepted and kept.
 #[utoipa::path(post, path = "/v1/tenants/{name}/pause", tag = "administration", params(("name" = String, Path)),
     responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn pause(
@@ -108,13 +108,13 @@ pub(crate) async fn pause(
     access: AdminAccess,
     Path(name): Path<String>,
 ) -> ApiResult<Json<TenantBody>> {
-    let tenant = tenant_name("name", &name)?;
+    let tenant = parse_tenant("name", &name)?;
     app.operator.pause_tenant(&tenant, app.order(&access.caller)).await?;
     audit(&access.caller, "tenant.pause", &tenant, 1);
     Ok(Json(body(&app, &tenant).await))
 }
 
-/// Send a paused tenant's work again.
+/// Resume a paused tenant.
 #[utoipa::path(post, path = "/v1/tenants/{name}/resume", tag = "administration", params(("name" = String, Path)),
     responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn resume(
@@ -122,17 +122,17 @@ pub(crate) async fn resume(
     access: AdminAccess,
     Path(name): Path<String>,
 ) -> ApiResult<Json<TenantBody>> {
-    let tenant = tenant_name("name", &name)?;
+    let tenant = parse_tenant("name", &name)?;
     let was_paused = app.operator.resume_tenant(&tenant).await?;
     audit(&access.caller, "tenant.resume", &tenant, u64::from(was_paused));
     Ok(Json(body(&app, &tenant).await))
 }
 
-/// A tenant needs no setting to exist.
+/// Also for a tenant without any setting.
 async fn body(app: &SharedState, tenant: &TenantId) -> TenantBody {
     let name = tenant.as_str();
-    let shown = app.live.show(SettingKind::Tenant, name).await;
-    let setting = shown.unwrap_or_else(|| SettingView::of_nobody(name)).into();
+    let view = app.live.show(SettingKind::Tenant, name).await;
+    let setting = view.unwrap_or_else(|| SettingView::unset_tenant(name)).into();
     let paused = app.lanes.paused_tenants().into_iter().find(|(paused, _)| paused == tenant);
     let paused =
         paused.map(|(_, order)| PauseBody { by: order.by.to_string(), at: order.at.into() });

@@ -1,5 +1,5 @@
-//! Templates by API: a tenant's own, and those of the server, which every tenant can use and only an
-//! admin key with `Postrider-Tenant: *` can change. Renders nothing itself.
+//! Templates of a tenant, and of the server. Every tenant can use the server's templates; only an admin
+//! key with `Postrider-Tenant: *` can change them. Renders nothing itself.
 
 mod preview;
 
@@ -16,19 +16,20 @@ use utoipa::ToSchema;
 
 use super::auth::{ReadAccess, allow, identify};
 use super::extract::JsonBody;
+use super::parameters::shortened;
 use super::problem::{ApiResult, Problem};
 use super::schema::TemplateRequest;
 use super::views::Time;
-use super::{SharedState, audit, who};
+use super::{SharedState, audit, key_name};
 use crate::keys::Caller;
 use crate::live::{TemplateEntry, TemplateError};
 
 pub(super) use preview::{__path_preview, __path_preview_unsaved, preview, preview_unsaved};
 
-/// May make templates: for one tenant, or for all.
+/// The right to change templates, of one tenant or of the server.
 pub(crate) struct TemplateAccess {
     caller: Caller,
-    /// None for the server's own.
+    /// None for the server.
     owner: Option<TenantId>,
 }
 
@@ -42,7 +43,7 @@ impl FromRequestParts<SharedState> for TemplateAccess {
     }
 }
 
-/// A template without its words.
+/// A template without its content.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TemplateSummary {
     pub name: String,
@@ -53,16 +54,16 @@ pub(crate) struct TemplateSummary {
     /// The default one first.
     pub locales: Vec<String>,
     pub strict: bool,
-    /// What it looks at, e.g. `order.number`.
+    /// The variables that it uses, e.g. `order.number`.
     pub variables: Vec<String>,
-    /// The id of the key that it was made with.
+    /// The id of the key that set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_at: Option<Time>,
 }
 
-/// A template with its words.
+/// A template with its content.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TemplateBody {
     pub name: String,
@@ -75,9 +76,9 @@ pub(crate) struct TemplateBody {
     /// By locale: fields of a message's content.
     #[schema(value_type = Object)]
     pub locales: Map<String, Value>,
-    /// What it looks at, e.g. `order.number`.
+    /// The variables that it uses, e.g. `order.number`.
     pub variables: Vec<String>,
-    /// The id of the key that it was made with.
+    /// The id of the key that set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,14 +87,14 @@ pub(crate) struct TemplateBody {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TemplateList {
-    /// By name; a tenant's own hides the server's of the same name.
+    /// By name. A tenant's own template hides the server's template of the same name.
     pub templates: Vec<TemplateSummary>,
 }
 
 impl From<TemplateEntry> for TemplateSummary {
     fn from(entry: TemplateEntry) -> Self {
         let template = &entry.template;
-        let (set_by, set_at) = made(&entry);
+        let (set_by, set_at) = setter(&entry);
         Self {
             name: template.name().to_owned(),
             owner: owner(&entry),
@@ -109,7 +110,7 @@ impl From<TemplateEntry> for TemplateSummary {
 
 impl From<TemplateEntry> for TemplateBody {
     fn from(entry: TemplateEntry) -> Self {
-        let (set_by, set_at) = made(&entry);
+        let (set_by, set_at) = setter(&entry);
         let (owner, source) = (owner(&entry), source(&entry));
         let default_locale =
             entry.template.locales().first().copied().unwrap_or_default().to_owned();
@@ -133,11 +134,11 @@ fn owner(entry: &TemplateEntry) -> &'static str {
 }
 
 fn source(entry: &TemplateEntry) -> &'static str {
-    if entry.made.is_some() { "api" } else { "file" }
+    if entry.set_by.is_some() { "api" } else { "file" }
 }
 
-fn made(entry: &TemplateEntry) -> (Option<String>, Option<Time>) {
-    entry.made.clone().map(|(by, at)| (by, at.into())).unzip()
+fn setter(entry: &TemplateEntry) -> (Option<String>, Option<Time>) {
+    entry.set_by.clone().map(|(by, at)| (by, at.into())).unzip()
 }
 
 impl From<TemplateError> for Problem {
@@ -149,9 +150,9 @@ impl From<TemplateError> for Problem {
     }
 }
 
-/// All that is wrong with a template.
+/// A problem that lists every error of a template.
 fn unusable(errors: Vec<postrider_core::FieldError>) -> Problem {
-    let refusal = postrider_dispatch::Refusal::invalid(errors);
+    let refusal = postrider_dispatch::IntakeRefusal::invalid(errors);
     Problem {
         kind: "urn:postrider:problem:template".to_owned(),
         title: "The template cannot be used".to_owned(),
@@ -166,7 +167,7 @@ pub(crate) async fn list(State(app): State<SharedState>, access: ReadAccess) -> 
     Json(TemplateList { templates: all.into_iter().map(Into::into).collect() })
 }
 
-/// One template, as a message that names it gets it.
+/// The template that a message gets by this name.
 #[utoipa::path(get, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
     responses((status = 200, body = TemplateBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
@@ -177,8 +178,8 @@ pub(crate) async fn show(
     Ok(Json(find(&app, access.view.as_ref(), &name)?.into()))
 }
 
-/// Make a template, or replace it as a whole. It holds from the next message on, across restarts, and
-/// over what the file says. With an admin key and `Postrider-Tenant: *` it is for every tenant.
+/// Create a template, or replace it as a whole. It is in force from the next message on, survives restarts
+/// and wins over the configuration file. With an admin key and `Postrider-Tenant: *` it is for every tenant.
 #[utoipa::path(put, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
     request_body = TemplateRequest,
     responses((status = 200, body = TemplateBody), (status = "4XX", body = Problem)))]
@@ -189,14 +190,14 @@ pub(crate) async fn set(
     JsonBody(source): JsonBody<Source>,
 ) -> ApiResult<Json<TemplateBody>> {
     check_name(&name).map_err(|error| unusable(vec![error]))?;
-    let made = (source, who(&access.caller), app.clock.now());
-    app.templates.set(access.owner.as_ref(), &name, Some(made)).await?;
+    let new = (source, key_name(&access.caller), app.clock.now());
+    app.templates.set(access.owner.as_ref(), &name, Some(new)).await?;
     audit(&access.caller, "template.set", &name, 1);
     Ok(Json(find(&app, access.owner.as_ref(), &name)?.into()))
 }
 
-/// Take back what was made by API. Where the file or the server has a template of that name, that one
-/// holds again. Messages that were accepted keep their words.
+/// Delete a template that was set by API. If the file or the server has a template of that name, that one
+/// is in force again. Accepted messages keep their content.
 #[utoipa::path(delete, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn unset(
@@ -205,8 +206,8 @@ pub(crate) async fn unset(
     Path(name): Path<String>,
 ) -> ApiResult<StatusCode> {
     if !app.templates.set(access.owner.as_ref(), &name, None).await? {
-        let what = "template of this tenant's own made by API under the name";
-        return Err(Problem::not_found(what, shorten(&name)));
+        let what = "template that this tenant set by API under the name";
+        return Err(Problem::not_found(what, shortened(&name)));
     }
     audit(&access.caller, "template.delete", &name, 1);
     Ok(StatusCode::NO_CONTENT)
@@ -214,9 +215,5 @@ pub(crate) async fn unset(
 
 fn find(app: &SharedState, tenant: Option<&TenantId>, name: &str) -> ApiResult<TemplateEntry> {
     let found = app.templates.find(tenant, name);
-    found.ok_or_else(|| Problem::not_found("template", shorten(name)))
-}
-
-fn shorten(name: &str) -> String {
-    name.chars().take(80).collect()
+    found.ok_or_else(|| Problem::not_found("template", shortened(name)))
 }

@@ -1,5 +1,4 @@
-//! What a message with a template would say, channel by channel, before anybody sends it. Accepts
-//! nothing and stores nothing.
+//! Previews a message with a template: what each channel would send. Accepts and stores nothing.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -18,10 +17,10 @@ use super::super::problem::{ApiResult, FieldProblem, Problem};
 use super::super::schema::TemplateRequest;
 use super::{find, unusable};
 
-/// The name of what was not saved.
+/// The name of a template that is not saved.
 const UNSAVED: &str = "unsaved";
 
-/// What a message would ask of the template.
+/// The locale, variables and content of the message to preview.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PreviewRequest {
@@ -29,7 +28,7 @@ pub(crate) struct PreviewRequest {
     pub locale: Option<String>,
     #[schema(value_type = Object)]
     pub variables: Map<String, Value>,
-    /// Content of the message's own, which wins over the template's.
+    /// The message's own content. It wins over the template's.
     #[schema(value_type = Object)]
     pub content: Map<String, Value>,
     /// Only this channel; all of them if absent.
@@ -54,18 +53,18 @@ pub(crate) struct UnsavedPreviewRequest {
     pub channel: Option<String>,
 }
 
-/// What would be said, and what is in the way.
+/// What would be sent, and what prevents it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PreviewBody {
     /// Whether a message like this would be rendered.
     pub ready: bool,
     /// The locale that is used.
     pub locale: String,
-    /// Every variable that is looked for and not there, also where that refuses nothing.
+    /// Every variable that is missing, also if the template is not strict.
     pub missing: Vec<MissingBody>,
-    /// What else is in the way of the template.
+    /// Other errors of the template.
     pub errors: Vec<FieldProblem>,
-    /// The content as it would be stored; nothing stands where something is missing.
+    /// The content as it would be stored. A missing variable is empty.
     #[schema(value_type = Object)]
     pub content: Value,
     pub channels: Vec<ChannelPreview>,
@@ -89,7 +88,7 @@ impl From<Missing> for MissingBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ChannelPreview {
     pub channel: &'static str,
-    /// Whether the tenant can send by it; where not, nothing but the looks was checked.
+    /// Whether the tenant can send by this channel. If not, the limits of the channel are not checked.
     pub configured: bool,
     /// Why the intake would refuse it.
     pub errors: Vec<FieldProblem>,
@@ -100,13 +99,13 @@ pub(crate) struct ChannelPreview {
     pub sends: Option<Map<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
-    /// What the provider takes at the most, where it counts bytes.
+    /// The maximum that the provider accepts, if it counts bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<usize>,
 }
 
-/// What a message with this template would say, channel by channel. Tells all missing variables at once
-/// and sends nothing.
+/// Preview what each channel would send for a message with this template. Lists all missing variables.
+/// Sends nothing.
 #[utoipa::path(post, path = "/v1/templates/{name}/preview", tag = "templates", params(("name" = String, Path)),
     request_body = PreviewRequest,
     responses((status = 200, body = PreviewBody), (status = "4XX", body = Problem)))]
@@ -114,59 +113,59 @@ pub(crate) async fn preview(
     State(app): State<SharedState>,
     access: ReadAccess,
     Path(name): Path<String>,
-    JsonBody(asked): JsonBody<PreviewRequest>,
+    JsonBody(request): JsonBody<PreviewRequest>,
 ) -> ApiResult<Json<PreviewBody>> {
     let entry = find(&app, access.view.as_ref(), &name)?;
-    look(&app, access, &entry.template, &entry.source, &asked).map(Json)
+    render_preview(&app, access, &entry.template, &entry.source, &request).map(Json)
 }
 
-/// The same for a template that is not saved.
+/// Preview a template that is not saved.
 #[utoipa::path(post, path = "/v1/templates/preview", tag = "templates", request_body = UnsavedPreviewRequest,
     responses((status = 200, body = PreviewBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn preview_unsaved(
     State(app): State<SharedState>,
     access: ReadAccess,
-    JsonBody(asked): JsonBody<UnsavedPreviewRequest>,
+    JsonBody(request): JsonBody<UnsavedPreviewRequest>,
 ) -> ApiResult<Json<PreviewBody>> {
-    let UnsavedPreviewRequest { template: source, locale, variables, content, channel } = asked;
+    let UnsavedPreviewRequest { template: source, locale, variables, content, channel } = request;
     let template = Template::compile(UNSAVED, &source).map_err(|errors| {
         let below = |e: FieldError| FieldError { field: format!("template.{}", e.field), ..e };
         unusable(errors.into_iter().map(below).collect())
     })?;
-    let asked = PreviewRequest { locale, variables, content, channel };
-    look(&app, access, &template, &source, &asked).map(Json)
+    let request = PreviewRequest { locale, variables, content, channel };
+    render_preview(&app, access, &template, &source, &request).map(Json)
 }
 
-fn look(
+fn render_preview(
     app: &SharedState,
     access: ReadAccess,
     template: &Template,
     source: &Source,
-    asked: &PreviewRequest,
+    request: &PreviewRequest,
 ) -> ApiResult<PreviewBody> {
-    let kinds = kinds(asked.channel.as_deref())?;
-    let own = Value::Object(asked.content.clone()).to_string();
-    check(asked, &own)?;
-    let call = Call { locale: asked.locale.as_deref(), variables: &asked.variables, content: &own };
-    let seen = template.preview(source, &call).map_err(unusable)?;
-    let content = Content::parse(&seen.content).map_err(|e| {
-        Problem::new(422, "template", "The content cannot be understood", e.to_string())
-    })?;
+    let kinds = kinds(request.channel.as_deref())?;
+    let own = Value::Object(request.content.clone()).to_string();
+    check(request, &own)?;
+    let call =
+        Call { locale: request.locale.as_deref(), variables: &request.variables, content: &own };
+    let preview = template.preview(source, &call).map_err(unusable)?;
+    let content = Content::parse(&preview.content)
+        .map_err(|e| Problem::new(422, "template", "The content is not valid", e.to_string()))?;
     let tenant = access.view.unwrap_or_else(|| TenantId::new("default"));
     let channels = kinds.into_iter().map(|kind| channel(app, &tenant, kind, &content)).collect();
     Ok(PreviewBody {
-        ready: seen.errors.is_empty() && (seen.missing.is_empty() || !source.strict),
-        locale: seen.locale,
-        missing: seen.missing.into_iter().map(Into::into).collect(),
-        errors: seen.errors.into_iter().map(Into::into).collect(),
+        ready: preview.errors.is_empty() && (preview.missing.is_empty() || !source.strict),
+        locale: preview.locale,
+        missing: preview.missing.into_iter().map(Into::into).collect(),
+        errors: preview.errors.into_iter().map(Into::into).collect(),
         channels,
-        content: serde_json::from_str(&seen.content).unwrap_or_default(),
+        content: serde_json::from_str(&preview.content).unwrap_or_default(),
     })
 }
 
 /// What the intake would check of a message before its template.
-fn check(asked: &PreviewRequest, own: &str) -> ApiResult<()> {
-    let size = serde_json::to_string(&asked.variables).map_or(usize::MAX, |text| text.len());
+fn check(request: &PreviewRequest, own: &str) -> ApiResult<()> {
+    let size = serde_json::to_string(&request.variables).map_or(usize::MAX, |text| text.len());
     if size > VARIABLES_MAX {
         let allowed = format!("at most {VARIABLES_MAX} bytes of JSON");
         return Err(Problem::field("variables", format!("{size} bytes"), allowed));
