@@ -16,7 +16,7 @@ use clap::Parser;
 use client::{Connection, Sender, now_s, plain, push_with, request, tls, webhook};
 use http::{Method, Request};
 use http_body_util::Full;
-use postrider_sandbox::SubscriptionInfo;
+use postrider_sandbox::SandboxSubscription;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -93,7 +93,7 @@ async fn work(
 
 async fn pushes(cli: &Cli, base: &str) -> anyhow::Result<Vec<Request<Full<Bytes>>>> {
     let made = get(cli, Method::POST, &format!("{base}/sandbox/subscriptions?count=1000")).await?;
-    let targets: Vec<SubscriptionInfo> = serde_json::from_slice(&made)?;
+    let targets: Vec<SandboxSubscription> = serde_json::from_slice(&made)?;
     let authorization = Sender::new().good_authorization(&format!("https://{}", cli.https));
     let filler = "x".repeat(240);
     Ok((0..cli.count)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{Profile, Sandbox, SandboxConfig, start};
+use super::{FaultProfile, Sandbox, SandboxConfig, start};
 
 /// Fake providers for tests and demos: a Web Push service that decrypts, receivers of webhooks and
 /// plain HTTP, FCM, APNs, a mail server, SES, SendGrid, Twilio, Slack, Discord and Teams. All count what they get.
@@ -48,13 +48,13 @@ pub struct SandboxArgs {
         hide_env_values = true
     )]
     pub webhook_secret: Option<String>,
-    /// Answer 429 beyond so many requests per second
+    /// FakeAnswer 429 beyond so many requests per second
     #[arg(long, value_name = "N")]
     pub rate: Option<u32>,
     /// Work off so many requests per second, in order; the others wait for their answer
     #[arg(long, value_name = "N")]
     pub pace: Option<u32>,
-    /// Answer 429 beyond so many requests at once
+    /// FakeAnswer 429 beyond so many requests at once
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
     /// Streams allowed on one HTTP/2 connection
@@ -81,7 +81,7 @@ impl SandboxArgs {
             listen_smtp: self.listen_smtp.unwrap_or_else(|| beside(9025)),
             listen_smtps: self.listen_smtps.unwrap_or_else(|| beside(9465)),
             host: self.host,
-            profile: Profile::load(&self.faults)?,
+            profile: FaultProfile::load(&self.faults)?,
             seed: self.seed,
             ca_out: self.ca_out,
             webhook_secret: self.webhook_secret,

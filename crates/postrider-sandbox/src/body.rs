@@ -10,20 +10,20 @@ use http::Response;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::flavour::Answer;
-use super::received::{Received, SHARDS};
+use super::answer::FakeAnswer;
+use super::received::{ReceivedRequests, SHARDS};
 
 static NOISE: [u8; 16 * 1024] = [b'x'; 16 * 1024];
 
-pub enum Outgoing {
+pub enum FakeBody {
     Whole(Bytes),
     /// All received ids as NDJSON; the next shard to send.
-    Ids(Arc<Received>, usize),
+    Ids(Arc<ReceivedRequests>, usize),
     /// So many bytes of noise.
     Noise(usize),
 }
 
-impl Body for Outgoing {
+impl Body for FakeBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -63,9 +63,9 @@ impl Body for Outgoing {
     }
 }
 
-impl From<Answer> for Response<Outgoing> {
-    fn from(answer: Answer) -> Self {
-        let mut response = Response::new(Outgoing::Whole(answer.body));
+impl From<FakeAnswer> for Response<FakeBody> {
+    fn from(answer: FakeAnswer) -> Self {
+        let mut response = Response::new(FakeBody::Whole(answer.body));
         *response.status_mut() = answer.status;
         *response.headers_mut() = answer.headers;
         response
@@ -73,16 +73,16 @@ impl From<Answer> for Response<Outgoing> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReadError {
+pub(super) enum BodyReadError {
     TooLarge,
     /// The peer went away in the middle.
     Broken,
 }
 
-pub(super) async fn read(body: Incoming, max: usize) -> Result<Bytes, ReadError> {
+pub(super) async fn read(body: Incoming, max: usize) -> Result<Bytes, BodyReadError> {
     match Limited::new(body, max).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(ReadError::TooLarge),
-        Err(_) => Err(ReadError::Broken),
+        Err(error) if error.is::<LengthLimitError>() => Err(BodyReadError::TooLarge),
+        Err(_) => Err(BodyReadError::Broken),
     }
 }

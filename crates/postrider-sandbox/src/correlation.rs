@@ -10,7 +10,7 @@ const TEXT_MAX: usize = 200;
 
 /// The id that all attempts of one delivery share. Kept small: a million of them are held.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Correlation {
+pub enum CorrelationId {
     /// One of our own delivery ids; unique over all targets.
     Delivery([u8; 16]),
     /// Any other id that the request named; unique per target.
@@ -19,7 +19,7 @@ pub enum Correlation {
     Digest(u64),
 }
 
-impl Correlation {
+impl CorrelationId {
     pub fn from_text(text: &str) -> Self {
         match text.parse::<DeliveryId>() {
             Ok(id) => Self::Delivery(id.0.to_be_bytes()),
@@ -50,7 +50,7 @@ impl Correlation {
     }
 }
 
-impl fmt::Display for Correlation {
+impl fmt::Display for CorrelationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Delivery(bytes) => DeliveryId(u128::from_be_bytes(*bytes)).fmt(f),
@@ -92,17 +92,17 @@ mod tests {
     fn a_delivery_id_survives_the_round_trip() {
         let text = DeliveryId(0x0190_7fff_1234_7abc_8def_0123_4567_89ab).to_string();
         let found =
-            Correlation::from_content(format!(r#"{{"title":"x","id":"{text}"}}"#).as_bytes());
-        assert!(matches!(found, Correlation::Delivery(_)));
+            CorrelationId::from_content(format!(r#"{{"title":"x","id":"{text}"}}"#).as_bytes());
+        assert!(matches!(found, CorrelationId::Delivery(_)));
         assert_eq!(found.to_string(), text);
     }
 
     #[test]
     fn content_without_an_id_is_known_by_its_digest() {
-        let a = Correlation::from_content(b"When I grow up");
-        assert_eq!(a, Correlation::from_content(b"When I grow up"));
-        assert_ne!(a, Correlation::from_content(b"When I grow up!"));
-        assert!(matches!(Correlation::from_content(br#"{"id":7}"#), Correlation::Digest(_)));
+        let a = CorrelationId::from_content(b"When I grow up");
+        assert_eq!(a, CorrelationId::from_content(b"When I grow up"));
+        assert_ne!(a, CorrelationId::from_content(b"When I grow up!"));
+        assert!(matches!(CorrelationId::from_content(br#"{"id":7}"#), CorrelationId::Digest(_)));
     }
 
     #[test]

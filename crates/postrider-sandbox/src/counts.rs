@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 
-use super::received::Ending;
-use super::target::Kind;
+use super::fakes::{FAKES, FakeKind};
+use super::received::AttemptEnding;
 
 const STATUSES: usize = 600;
 
 /// A check of the sandbox that a request did not pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flaw {
+pub enum CheckFailure {
     Signature,
     Vapid,
     Undecryptable,
@@ -20,16 +20,17 @@ pub enum Flaw {
     Request,
 }
 
-pub struct Counts {
+pub struct RequestCounts {
     total: AtomicU64,
-    by_kind: [AtomicU64; Kind::ALL.len()],
+    /// By the place of the kind in the list of fakes.
+    by_kind: [AtomicU64; FAKES.len()],
     accepted: AtomicU64,
     accepted_unanswered: AtomicU64,
     duplicates: AtomicU64,
     duplicates_after_reset: AtomicU64,
     unprocessed: AtomicU64,
     retry_after_violations: AtomicU64,
-    flaws: [AtomicU64; 4],
+    failures: [AtomicU64; 4],
     unverified: AtomicU64,
     /// Milliseconds since the start, plus one; zero means never.
     first_ms: AtomicU64,
@@ -37,7 +38,7 @@ pub struct Counts {
     refused: Box<[AtomicU64]>,
 }
 
-impl Default for Counts {
+impl Default for RequestCounts {
     fn default() -> Self {
         Self {
             total: AtomicU64::default(),
@@ -48,7 +49,7 @@ impl Default for Counts {
             duplicates_after_reset: AtomicU64::default(),
             unprocessed: AtomicU64::default(),
             retry_after_violations: AtomicU64::default(),
-            flaws: Default::default(),
+            failures: Default::default(),
             unverified: AtomicU64::default(),
             first_ms: AtomicU64::default(),
             last_ms: AtomicU64::default(),
@@ -57,10 +58,10 @@ impl Default for Counts {
     }
 }
 
-impl Counts {
-    pub fn arrived(&self, kind: Kind, since_start_ms: u64, early: bool) {
+impl RequestCounts {
+    pub fn arrived(&self, kind: FakeKind, since_start_ms: u64, early: bool) {
         self.total.fetch_add(1, Relaxed);
-        self.by_kind[kind as usize].fetch_add(1, Relaxed);
+        self.by_kind[kind.index()].fetch_add(1, Relaxed);
         if early {
             self.retry_after_violations.fetch_add(1, Relaxed);
         }
@@ -71,9 +72,9 @@ impl Counts {
     }
 
     /// A request that was refused before it could be told which delivery it belongs to.
-    pub fn flawed(&self, kind: Kind, since_start_ms: u64, flaw: Flaw, status: u16) {
+    pub fn failed(&self, kind: FakeKind, since_start_ms: u64, failure: CheckFailure, status: u16) {
         self.arrived(kind, since_start_ms, false);
-        self.flaws[flaw as usize].fetch_add(1, Relaxed);
+        self.failures[failure as usize].fetch_add(1, Relaxed);
         self.refuse(status);
     }
 
@@ -83,17 +84,17 @@ impl Counts {
 
     /// `earlier` says whether the same id was accepted before, and if so, whether that
     /// acceptance stayed unanswered.
-    pub fn ended(&self, ending: Ending, earlier: Option<bool>) {
+    pub fn ended(&self, ending: AttemptEnding, earlier: Option<bool>) {
         match ending {
-            Ending::Refused { status, .. } => return self.refuse(status),
-            Ending::Unprocessed => {
+            AttemptEnding::Refused { status, .. } => return self.refuse(status),
+            AttemptEnding::Unprocessed => {
                 self.unprocessed.fetch_add(1, Relaxed);
                 return;
             }
-            Ending::AcceptedUnanswered => {
+            AttemptEnding::AcceptedUnanswered => {
                 self.accepted_unanswered.fetch_add(1, Relaxed);
             }
-            Ending::Accepted { .. } => {}
+            AttemptEnding::Accepted { .. } => {}
         }
         self.accepted.fetch_add(1, Relaxed);
         match earlier {
@@ -120,7 +121,7 @@ impl Counts {
             &self.first_ms,
             &self.last_ms,
         ];
-        let many = self.by_kind.iter().chain(&self.flaws).chain(self.refused.iter());
+        let many = self.by_kind.iter().chain(&self.failures).chain(self.refused.iter());
         for counter in single.into_iter().chain(many) {
             counter.store(0, Relaxed);
         }
@@ -145,16 +146,16 @@ impl Counts {
             "unprocessed": n(&self.unprocessed),
             "refused": self.refused_by_status(),
             "retry_after_violations": n(&self.retry_after_violations),
-            "bad_signature": n(&self.flaws[Flaw::Signature as usize]),
-            "bad_vapid": n(&self.flaws[Flaw::Vapid as usize]),
-            "undecryptable": n(&self.flaws[Flaw::Undecryptable as usize]),
-            "bad_request": n(&self.flaws[Flaw::Request as usize]),
+            "bad_signature": n(&self.failures[CheckFailure::Signature as usize]),
+            "bad_vapid": n(&self.failures[CheckFailure::Vapid as usize]),
+            "undecryptable": n(&self.failures[CheckFailure::Undecryptable as usize]),
+            "bad_request": n(&self.failures[CheckFailure::Request as usize]),
             "unverified": n(&self.unverified),
             "first_at": at(&self.first_ms),
             "last_at": at(&self.last_ms),
-            "by_kind": Kind::ALL
-                .map(|k| (k.name(), n(&self.by_kind[k as usize])))
+            "by_kind": FakeKind::all()
                 .into_iter()
+                .map(|kind| (kind.name(), n(&self.by_kind[kind.index()])))
                 .collect::<BTreeMap<_, _>>(),
         })
     }

@@ -9,12 +9,12 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-pub(crate) struct Connection {
+pub(crate) struct RawConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-pub(crate) struct Answer {
+pub(crate) struct RawAnswer {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
 }
@@ -48,7 +48,7 @@ pub(crate) fn request_for(
     bytes
 }
 
-impl Connection {
+impl RawConnection {
     pub(crate) async fn open(address: &str) -> Result<Self> {
         let stream = TcpStream::connect(address)
             .await
@@ -59,7 +59,7 @@ impl Connection {
 
     /// Sends one request and reads its whole answer. Reading starts while the request is still
     /// being written, so that a streaming server can answer before it has seen the end.
-    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<RawAnswer> {
         self.buffer.clear();
         let (mut reader, mut writer) = self.stream.split();
         let buffer = &mut self.buffer;
@@ -124,7 +124,7 @@ impl ApiClient {
         content_type: &str,
         body: &[u8],
     ) -> Result<Vec<u8>> {
-        let mut connection = Connection::open(&self.address.to_string()).await?;
+        let mut connection = RawConnection::open(&self.address.to_string()).await?;
         let request = request_for(self.tenant, method, path, &self.key, content_type, body);
         let answer = connection.exchange(&request).await?;
         ensure!(
@@ -138,7 +138,7 @@ impl ApiClient {
 }
 
 /// The answer, once all of it is there.
-fn complete(buffer: &[u8]) -> Result<Option<Answer>> {
+fn complete(buffer: &[u8]) -> Result<Option<RawAnswer>> {
     let Some(head_len) = memmem::find(buffer, b"\r\n\r\n").map(|i| i + 4) else { return Ok(None) };
     let head = std::str::from_utf8(&buffer[..head_len])?.to_ascii_lowercase();
     let status = head.get(9..12).and_then(|s| s.parse().ok()).context("not an HTTP answer")?;
@@ -152,7 +152,7 @@ fn complete(buffer: &[u8]) -> Result<Option<Answer>> {
         None if body.ends_with(b"0\r\n\r\n") => dechunk(body),
         _ => return Ok(None),
     };
-    Ok(Some(Answer { status, body }))
+    Ok(Some(RawAnswer { status, body }))
 }
 
 /// Joins a chunked body. Stops at the first thing that is not a chunk.
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_complete_only_with_its_whole_body() {
-        let head = b"HTTP/1.1 202 Accepted\r\nContent-Length: 3\r\n\r\n";
+        let head = b"HTTP/1.1 202 AcceptFigures\r\nContent-Length: 3\r\n\r\n";
         let whole = [&head[..], b"abc"].concat();
         assert!(complete(&whole[..whole.len() - 1]).unwrap().is_none());
         assert_eq!(complete(&whole).unwrap().unwrap().status, 202);

@@ -1,46 +1,31 @@
-//! Fake providers that check what the real ones check, and fail on request.
+//! Fake providers that check what the real ones check, and fail on request; and the demo and the benchmark,
+//! which run against them.
 //!
-//! A Web Push service that decrypts, a webhook receiver that verifies, a plain HTTP receiver, FCM with
-//! its token endpoint, APNs, a mail server, SES, SendGrid, Twilio, Slack, Discord and Teams; each
-//! over real sockets, and each counted by correlation id, so that a test can say how many were
-//! lost or came twice. It keeps no message, delivers nothing on, and is no model of any provider's
-//! inside: only of what a sender sees. The demo and the benchmark run against it.
+//! Every fake answers over real sockets. Requests are counted by correlation id, so that a test can say how many
+//! messages were lost or came twice. The sandbox keeps no message and delivers nothing; it models only what a
+//! sender sees of a provider.
 
-mod api;
-mod apns;
-mod apple;
+mod answer;
 mod args;
 mod bench;
 mod body;
-mod certificate;
-mod chat;
 mod control;
 mod correlation;
 mod counts;
 mod demo;
-mod ece;
+mod fakes;
 mod fault;
-mod fcm;
-mod flavour;
-mod google;
-mod hook;
 mod http_client;
 mod launcher;
 mod limit;
 mod listener;
-mod mailapi;
 mod profile;
-mod proto;
-mod push;
-mod question;
 mod received;
+mod receiver;
+mod sample;
 mod service;
-mod sms;
-mod smtp;
 mod stop;
-mod target;
 mod tls;
-mod vapid;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -54,24 +39,26 @@ use tokio_rustls::TlsAcceptor;
 
 pub use args::{SandboxArgs, run as run_sandbox};
 pub use bench::{BenchArgs, run as run_bench};
-pub use certificate::{CertificateWish, Environment as ApnsEnvironment};
-pub use control::{ReceiverWish, SubscriptionWish};
+pub use control::ReceiverRequest;
 pub use demo::{DemoArgs, run as run_demo};
+pub use fakes::FakeKind;
+pub use fakes::apns::certificate::{CertificateEnvironment, CertificateRequest};
+pub use fakes::email::smtp::SmtpStage;
+pub use fakes::web_push::services::FakePushService;
+pub use fakes::web_push::subscription::{
+    SandboxSubscription, SandboxSubscriptionKeys, SubscriptionRequest,
+};
 pub use fault::{Fault, UnknownFault};
-pub use flavour::Flavour;
 pub use launcher::{LaunchedServer, ServerLauncher};
-pub use profile::{BUILT_IN, Per, Profile, Rule, Window};
-pub use smtp::Stage as SmtpStage;
-pub use target::{Kind, SubscriptionInfo, SubscriptionKeys};
+pub use profile::{BUILT_IN, FaultProfile, FaultRule, FaultScope, FaultWindow};
+pub use sample::{SampleReceiver, ShownId};
 
-use apple::Apple;
-use certificate::Certificates;
-use google::Google;
-use limit::Limits;
-use received::Received;
-use service::App;
-use target::Targets;
-use vapid::Verifier;
+use fakes::FAKES;
+use fakes::email::smtp;
+use limit::SandboxLimits;
+use received::ReceivedRequests;
+use receiver::ReceiverRegistry;
+use service::SandboxState;
 
 /// How a sandbox is set up. The default is faultless, on free ports of this machine only.
 #[derive(Debug, Clone)]
@@ -86,7 +73,7 @@ pub struct SandboxConfig {
     pub listen_smtps: SocketAddr,
     /// The host in the endpoints that are handed out; the listening address if not given.
     pub host: Option<String>,
-    pub profile: Profile,
+    pub profile: FaultProfile,
     pub seed: u64,
     /// Where the certificate of the authority is written, for clients to trust.
     pub ca_out: Option<PathBuf>,
@@ -113,7 +100,7 @@ impl Default for SandboxConfig {
             listen_smtp: free,
             listen_smtps: free,
             host: None,
-            profile: Profile::default(),
+            profile: FaultProfile::default(),
             seed: 1,
             ca_out: None,
             webhook_secret: None,
@@ -134,7 +121,7 @@ pub struct Sandbox {
     pub smtps: SocketAddr,
     /// The authority that signed the certificate of the TLS socket.
     pub ca_pem: String,
-    app: Arc<App>,
+    state: Arc<SandboxState>,
     stop: watch::Sender<()>,
     accepting: [JoinHandle<()>; 4],
 }
@@ -152,68 +139,53 @@ pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
             .await
             .with_context(|| format!("writing the CA certificate to {}", path.display()))?;
     }
-    let app = Arc::new(make_app(&config, &identity.ca_pem)?);
-    let _ = app.origins.set((
+    let state = Arc::new(make_state(&config, &identity.ca_pem)?);
+    let _ = state.origins.set((
         format!("https://{host}:{}", https_addr.port()),
         format!("http://{host}:{}", http_addr.port()),
     ));
     let (stop, stopped) = watch::channel(());
     let (tls, mail_tls) = (TlsAcceptor::from(identity.server), TlsAcceptor::from(identity.mail));
     let accepting = [
-        tokio::spawn(listener::accept_loop(Arc::clone(&app), https, Some(tls), stopped.clone())),
-        tokio::spawn(listener::accept_loop(Arc::clone(&app), http, None, stopped.clone())),
+        tokio::spawn(listener::accept_loop(Arc::clone(&state), https, Some(tls), stopped.clone())),
+        tokio::spawn(listener::accept_loop(Arc::clone(&state), http, None, stopped.clone())),
         tokio::spawn(smtp::accept_loop(
-            Arc::clone(&app),
+            Arc::clone(&state),
             smtp,
             mail_tls.clone(),
             false,
             stopped.clone(),
         )),
-        tokio::spawn(smtp::accept_loop(Arc::clone(&app), smtps, mail_tls, true, stopped)),
+        tokio::spawn(smtp::accept_loop(Arc::clone(&state), smtps, mail_tls, true, stopped)),
     ];
     let ca_pem = identity.ca_pem;
     let (https, http, smtp, smtps) = (https_addr, http_addr, smtp_addr, smtps_addr);
-    Ok(Sandbox { https, http, smtp, smtps, ca_pem, app, stop, accepting })
+    Ok(Sandbox { https, http, smtp, smtps, ca_pem, state, stop, accepting })
 }
 
 impl Sandbox {
     /// `https://host:port`, as in the endpoints of its subscriptions.
     pub fn https_origin(&self) -> &str {
-        self.app.origins.get().map_or("", |(https, _)| https)
+        self.state.https_origin()
     }
 
     pub fn http_origin(&self) -> &str {
-        self.app.origins.get().map_or("", |(_, http)| http)
+        self.state.origins.get().map_or("", |(_, http)| http)
     }
 
-    /// The same as `POST /sandbox/subscriptions`.
-    pub fn subscribe(&self, wish: &SubscriptionWish) -> anyhow::Result<Vec<SubscriptionInfo>> {
-        control::subscribe(&self.app, wish)
-    }
-
-    /// The same as `PUT /sandbox/hooks/<name>` and `PUT /sandbox/http/<name>`.
-    pub fn set_up(&self, kind: Kind, name: &str, wish: &ReceiverWish) -> anyhow::Result<()> {
-        control::set_up(&self.app, kind, name, wish)
-    }
-
-    /// The same as `GET /sandbox/fcm/service-account`.
-    pub fn fcm_service_account(&self) -> serde_json::Value {
-        self.app.google.service_account(self.https_origin()).unwrap_or_default()
-    }
-
-    /// The same as `GET /sandbox/apns/key`.
-    pub fn apns_key(&self) -> serde_json::Value {
-        self.app.apple.credential().unwrap_or_default()
-    }
-
-    /// The same as `GET /sandbox/apns/certificate`.
-    pub fn apns_certificate(&self, wish: &CertificateWish) -> serde_json::Value {
-        self.app.certificates.issue(wish).unwrap_or_default()
+    /// The same as `PUT /sandbox/<kind>/<name>`.
+    pub fn set_up(
+        &self,
+        kind: FakeKind,
+        name: &str,
+        request: &ReceiverRequest,
+    ) -> anyhow::Result<()> {
+        control::set_up(&self.state, kind, name, request)
     }
 
     /// The same as `GET /sandbox/received`.
     pub fn received(&self) -> serde_json::Value {
-        self.app.received.summary()
+        self.state.received.summary()
     }
 
     /// Takes no new connection and ends those that are open.
@@ -225,22 +197,18 @@ impl Sandbox {
     }
 }
 
-fn make_app(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<App> {
-    let targets = Arc::new(Targets::new(config.seed));
-    let secret = config.webhook_secret.as_deref().map(hook::parse_secret).transpose();
-    Ok(App {
+fn make_state(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<SandboxState> {
+    let receivers = Arc::new(ReceiverRegistry::new(config.seed));
+    let fakes = FAKES.iter().map(|entry| Ok((entry.0, entry.1(config)?)));
+    Ok(SandboxState {
         seed: config.seed,
         streams_max: config.streams_max,
         clock_offset_s: config.clock_offset_s,
-        targets: Arc::clone(&targets),
-        received: Arc::new(Received::new(targets)),
-        verifier: Verifier::default(),
-        google: Google::default(),
-        apple: Apple::default(),
-        certificates: Certificates::default(),
-        limits: Limits::new(config.rate_per_s, config.concurrency_max, config.pace_per_s),
+        fakes: fakes.collect::<anyhow::Result<_>>()?,
+        receivers: Arc::clone(&receivers),
+        received: Arc::new(ReceivedRequests::new(receivers)),
+        limits: SandboxLimits::new(config.rate_per_s, config.concurrency_max, config.pace_per_s),
         profile: RwLock::new(Arc::new(config.profile.clone())),
-        default_secret: secret.context("the webhook secret")?,
         ca_pem: ca_pem.to_owned(),
         origins: OnceLock::new(),
     })

@@ -1,4 +1,4 @@
-//! Limits that the sandbox keeps over all its targets: requests per second and requests at once.
+//! SandboxLimits that the sandbox keeps over all its targets: requests per second and requests at once.
 //! Beyond them the answer is 429; where a pace is set, it comes later instead.
 
 use std::sync::Mutex;
@@ -7,28 +7,28 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 #[derive(Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct SandboxLimits {
     rate_per_s: Option<u32>,
     concurrency_max: Option<u32>,
     /// Works off so many per second, in order.
     pace_per_s: Option<u32>,
-    bucket: Mutex<Bucket>,
+    bucket: Mutex<RateWindow>,
     /// When everything that came so far is worked off, in microseconds since the start.
     worked_off_us: Mutex<u64>,
     in_flight: AtomicU32,
 }
 
 #[derive(Debug, Default)]
-struct Bucket {
+struct RateWindow {
     second: u64,
     used: u32,
 }
 
 /// One request inside the concurrency limit; leaving scope gives its place back.
 #[derive(Debug)]
-pub(super) struct Place<'a>(&'a AtomicU32);
+pub(super) struct RequestPermit<'a>(&'a AtomicU32);
 
-impl Limits {
+impl SandboxLimits {
     pub(super) fn new(
         rate_per_s: Option<u32>,
         concurrency_max: Option<u32>,
@@ -47,9 +47,9 @@ impl Limits {
     }
 
     /// A place for this request, or `None` if it is one too many.
-    pub(super) fn enter(&self, since_start_ms: u64) -> Option<Place<'_>> {
+    pub(super) fn enter(&self, since_start_ms: u64) -> Option<RequestPermit<'_>> {
         let before = self.in_flight.fetch_add(1, Relaxed);
-        let place = Place(&self.in_flight);
+        let place = RequestPermit(&self.in_flight);
         let room = self.concurrency_max.is_none_or(|max| before < max);
         (room && self.within_rate(since_start_ms)).then_some(place)
     }
@@ -59,14 +59,14 @@ impl Limits {
         let second = since_start_ms / 1000;
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         if bucket.second != second {
-            *bucket = Bucket { second, used: 0 };
+            *bucket = RateWindow { second, used: 0 };
         }
         bucket.used += 1;
         bucket.used <= rate
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for RequestPermit<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -78,14 +78,14 @@ mod tests {
 
     #[test]
     fn beyond_the_rate_nothing_enters_until_the_next_second() {
-        let limits = Limits::new(Some(2), None, None);
+        let limits = SandboxLimits::new(Some(2), None, None);
         let entered = [0, 10, 20, 1000].map(|t| limits.enter(t).is_some());
         assert_eq!(entered, [true, true, false, true]);
     }
 
     #[test]
     fn a_place_is_given_back() {
-        let limits = Limits::new(None, Some(1), None);
+        let limits = SandboxLimits::new(None, Some(1), None);
         let first = limits.enter(0);
         assert!(first.is_some());
         assert!(limits.enter(0).is_none());
@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn at_a_pace_requests_wait_for_those_before_them() {
-        let limits = Limits::new(None, None, Some(100));
+        let limits = SandboxLimits::new(None, None, Some(100));
         let waits = [0, 0, 0, 1_000].map(|t| limits.wait(t).map(|d| d.as_millis()));
         assert_eq!(waits, [Some(10), Some(20), Some(30), Some(10)]);
-        assert_eq!(Limits::default().wait(0), None);
+        assert_eq!(SandboxLimits::default().wait(0), None);
     }
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,8 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
-use super::apple::InUse;
-use super::service::{self, App};
+use super::service::{self, SandboxState};
 
 /// What was answered on a connection gets this long to leave before the connection is cut, so
 /// that a cut takes only the request it is meant for.
@@ -27,42 +26,42 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// How a request acts on the connection that it came by.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct ConnectionControl {
     pub scheme: &'static str,
     cut: AtomicBool,
     go_away: AtomicBool,
     changed: Notify,
     /// For a provider that takes one request at a time until it has accepted one.
     proven: AtomicBool,
-    guests: AtomicUsize,
-    /// What Apple remembers of a connection.
-    pub provider_token: InUse,
-    /// Who the other side says it is.
+    inside: AtomicUsize,
+    /// A hash of the credential that the connection is used with, and the second since when.
+    pub credential: Mutex<Option<(u64, i64)>>,
+    /// The certificate that the client showed.
     pub certificate: OnceLock<Box<[u8]>>,
 }
 
-impl Line {
+impl ConnectionControl {
     fn new(scheme: &'static str) -> Self {
         let (cut, go_away) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (proven, guests) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let (proven, inside) = (AtomicBool::new(false), AtomicUsize::new(0));
         Self {
             scheme,
             cut,
             go_away,
             changed: Notify::new(),
             proven,
-            guests,
-            provider_token: InUse::default(),
+            inside,
+            credential: Mutex::default(),
             certificate: OnceLock::new(),
         }
     }
 
     /// Whether another request may come in beside those that are there.
     pub(super) fn enter(&self) -> bool {
-        let alone = self.guests.fetch_add(1, Ordering::SeqCst) == 0;
+        let alone = self.inside.fetch_add(1, Ordering::SeqCst) == 0;
         let may = alone || self.proven.load(Ordering::SeqCst);
         if !may {
-            self.guests.fetch_sub(1, Ordering::SeqCst);
+            self.inside.fetch_sub(1, Ordering::SeqCst);
         }
         may
     }
@@ -71,7 +70,7 @@ impl Line {
         if accepted {
             self.proven.store(true, Ordering::SeqCst);
         }
-        self.guests.fetch_sub(1, Ordering::SeqCst);
+        self.inside.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// From here on nothing that arrives on this connection is processed.
@@ -91,7 +90,7 @@ impl Line {
 }
 
 pub(super) async fn accept_loop(
-    app: Arc<App>,
+    state: Arc<SandboxState>,
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     mut stop: watch::Receiver<()>,
@@ -106,45 +105,50 @@ pub(super) async fn accept_loop(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        tokio::spawn(connection(Arc::clone(&app), stream, tls.clone(), stop.clone()));
+        tokio::spawn(connection(Arc::clone(&state), stream, tls.clone(), stop.clone()));
     }
 }
 
 async fn connection(
-    app: Arc<App>,
+    state: Arc<SandboxState>,
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     stop: watch::Receiver<()>,
 ) {
     let _ = stream.set_nodelay(true);
-    let line = Arc::new(Line::new(if tls.is_some() { "https" } else { "http" }));
+    let control = Arc::new(ConnectionControl::new(if tls.is_some() { "https" } else { "http" }));
     match tls {
         Some(acceptor) => {
-            let socket = Socket { stream, line: Arc::clone(&line) };
+            let socket = CuttableSocket { stream, control: Arc::clone(&control) };
             let Ok(stream) = acceptor.accept(socket).await else { return };
             let session = stream.get_ref().1;
             let h2 = session.alpn_protocol() == Some(b"h2");
             if let Some(own) = session.peer_certificates().and_then(|chain| chain.first()) {
-                let _ = line.certificate.set(own.to_vec().into());
+                let _ = control.certificate.set(own.to_vec().into());
             }
-            serve(app, stream, line, h2, stop).await;
+            serve(state, stream, control, h2, stop).await;
         }
         None => {
             let h2 = speaks_http2(&stream).await;
-            let socket = Socket { stream, line: Arc::clone(&line) };
-            serve(app, socket, line, h2, stop).await;
+            let socket = CuttableSocket { stream, control: Arc::clone(&control) };
+            serve(state, socket, control, h2, stop).await;
         }
     }
 }
 
-async fn serve<I>(app: Arc<App>, io: I, line: Arc<Line>, h2: bool, stop: watch::Receiver<()>)
-where
+async fn serve<I>(
+    state: Arc<SandboxState>,
+    io: I,
+    control: Arc<ConnectionControl>,
+    h2: bool,
+    stop: watch::Receiver<()>,
+) where
     I: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let streams_max = app.streams_max;
-    let to_service = Arc::clone(&line);
+    let streams_max = state.streams_max;
+    let of_request = Arc::clone(&control);
     let service = service_fn(move |request| {
-        service::handle(Arc::clone(&app), Arc::clone(&to_service), request)
+        service::handle(Arc::clone(&state), Arc::clone(&of_request), request)
     });
     let io = TokioIo::new(io);
     if h2 {
@@ -155,10 +159,10 @@ where
             .max_pending_accept_reset_streams(1024)
             .max_local_error_reset_streams(None);
         let connection = pin!(builder.serve_connection(io, service));
-        drive(connection, |c| c.graceful_shutdown(), &line, stop).await;
+        drive(connection, |c| c.graceful_shutdown(), &control, stop).await;
     } else {
         let connection = pin!(http1::Builder::new().serve_connection(io, service));
-        drive(connection, |c| c.graceful_shutdown(), &line, stop).await;
+        drive(connection, |c| c.graceful_shutdown(), &control, stop).await;
     }
 }
 
@@ -166,18 +170,18 @@ where
 async fn drive<C: Future>(
     mut connection: Pin<&mut C>,
     close: impl Fn(Pin<&mut C>),
-    line: &Line,
+    control: &ConnectionControl,
     mut stop: watch::Receiver<()>,
 ) {
     loop {
         tokio::select! {
             _ = connection.as_mut() => return,
-            () = line.changed.notified() => {
-                if line.is_cut() {
+            () = control.changed.notified() => {
+                if control.is_cut() {
                     let _ = tokio::time::timeout(CUT_DELAY, connection).await;
                     return;
                 }
-                if line.go_away.load(Ordering::SeqCst) {
+                if control.go_away.load(Ordering::SeqCst) {
                     close(connection.as_mut());
                 }
             }
@@ -205,21 +209,21 @@ async fn speaks_http2(stream: &TcpStream) -> bool {
     }
 }
 
-/// A TCP stream that ends with a reset instead of a farewell once its line is cut.
-struct Socket {
+/// A TCP stream that ends with a reset instead of a farewell once the connection is cut.
+struct CuttableSocket {
     stream: TcpStream,
-    line: Arc<Line>,
+    control: Arc<ConnectionControl>,
 }
 
-impl Drop for Socket {
+impl Drop for CuttableSocket {
     fn drop(&mut self) {
-        if self.line.is_cut() {
+        if self.control.is_cut() {
             let _ = self.stream.set_zero_linger();
         }
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for CuttableSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -229,7 +233,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for CuttableSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -8,8 +8,8 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use super::correlation::{mix, unit};
+use super::fakes::FakeKind;
 use super::fault::Fault;
-use super::target::Kind;
 
 pub const BUILT_IN: [&str; 8] =
     ["none", "mild", "demo", "storm", "gone", "slow", "resets", "chaos"];
@@ -17,34 +17,34 @@ pub const BUILT_IN: [&str; 8] =
 /// Rules in order; the first that matches decides, and without a match the request is accepted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Profile {
+pub struct FaultProfile {
     #[serde(default, rename = "rule")]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<FaultRule>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct FaultRule {
     pub fault: Fault,
     /// Share of what `per` counts, 0 to 1.
     #[serde(default = "whole")]
     pub share: f64,
     #[serde(default)]
-    pub per: Per,
+    pub per: FaultScope,
     /// Only the first so many attempts of each id; without it, all.
     #[serde(default)]
     pub attempts: Option<u32>,
     /// Only these receivers; empty means all.
     #[serde(default)]
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<FakeKind>,
     #[serde(default)]
-    pub window: Option<Window>,
+    pub window: Option<FaultWindow>,
 }
 
 /// What a share is a share of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Per {
+pub enum FaultScope {
     /// Each attempt draws anew.
     #[default]
     Attempt,
@@ -57,7 +57,7 @@ pub enum Per {
 /// A storm that comes back: active for `for_ms` out of every `every_ms`, the first after `after_ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Window {
+pub struct FaultWindow {
     pub every_ms: u64,
     pub for_ms: u64,
     #[serde(default)]
@@ -66,8 +66,8 @@ pub struct Window {
 
 /// What a profile looks at. The hashes already contain the seed.
 #[derive(Debug, Clone, Copy)]
-pub struct Draw {
-    pub kind: Kind,
+pub struct FaultInput {
+    pub kind: FakeKind,
     pub id_hash: u64,
     pub target_hash: u64,
     /// Counted from 1.
@@ -75,7 +75,7 @@ pub struct Draw {
     pub since_start_ms: u64,
 }
 
-impl Profile {
+impl FaultProfile {
     /// A built-in name, or a TOML or JSON file.
     pub fn load(name_or_path: &str) -> anyhow::Result<Self> {
         if let Some(profile) = Self::built_in(name_or_path) {
@@ -112,35 +112,35 @@ impl Profile {
         toml::from_str(text).ok()
     }
 
-    pub fn fault_for(&self, draw: &Draw) -> Fault {
+    pub fn fault_for(&self, input: &FaultInput) -> Fault {
         self.rules
             .iter()
             .enumerate()
-            .find(|(index, rule)| rule.matches(*index, draw))
+            .find(|(index, rule)| rule.matches(*index, input))
             .map_or(Fault::Accept, |(_, rule)| rule.fault)
     }
 }
 
-impl Rule {
-    fn matches(&self, index: usize, draw: &Draw) -> bool {
-        (self.kinds.is_empty() || self.kinds.contains(&draw.kind))
-            && self.attempts.is_none_or(|max| draw.attempt <= max)
-            && self.window.is_none_or(|w| w.is_open(draw.since_start_ms))
-            && (self.share >= 1.0 || self.drawn(index, draw))
+impl FaultRule {
+    fn matches(&self, index: usize, input: &FaultInput) -> bool {
+        (self.kinds.is_empty() || self.kinds.contains(&input.kind))
+            && self.attempts.is_none_or(|max| input.attempt <= max)
+            && self.window.is_none_or(|w| w.is_open(input.since_start_ms))
+            && (self.share >= 1.0 || self.is_drawn(index, input))
     }
 
-    fn drawn(&self, index: usize, draw: &Draw) -> bool {
+    fn is_drawn(&self, index: usize, input: &FaultInput) -> bool {
         let salt = mix(index as u64 + 1);
         let of = match self.per {
-            Per::Attempt => draw.id_hash ^ mix(u64::from(draw.attempt)),
-            Per::Id => draw.id_hash,
-            Per::Target => draw.target_hash,
+            FaultScope::Attempt => input.id_hash ^ mix(u64::from(input.attempt)),
+            FaultScope::Id => input.id_hash,
+            FaultScope::Target => input.target_hash,
         };
         unit(mix(of ^ salt)) < self.share
     }
 }
 
-impl Window {
+impl FaultWindow {
     fn is_open(self, since_start_ms: u64) -> bool {
         since_start_ms
             .checked_sub(self.after_ms)
@@ -157,9 +157,9 @@ mod tests {
     use super::*;
     use crate::correlation::hash;
 
-    fn draw(id: u64, attempt: u32) -> Draw {
-        Draw {
-            kind: Kind::Push,
+    fn draw(id: u64, attempt: u32) -> FaultInput {
+        FaultInput {
+            kind: FakeKind::PUSH,
             id_hash: hash(1, &id.to_be_bytes()),
             target_hash: hash(2, &(id % 100).to_be_bytes()),
             attempt,
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn every_built_in_profile_is_valid() {
         for name in BUILT_IN {
-            let profile = Profile::built_in(name);
+            let profile = FaultProfile::built_in(name);
             assert!(profile.is_some(), "{name}");
             assert_eq!(profile.is_some_and(|p| p.rules.is_empty()), name == "none", "{name}");
         }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn shares_are_kept_and_repeatable() {
-        let profile: Profile = toml::from_str("[[rule]]\nfault='503'\nshare=0.25").unwrap();
+        let profile: FaultProfile = toml::from_str("[[rule]]\nfault='503'\nshare=0.25").unwrap();
         let hits = || (0..8000).map(|i| profile.fault_for(&draw(i, 1))).collect::<Vec<_>>();
         let first = hits();
         assert_eq!(first, hits());
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_target_that_is_hit_is_hit_every_time() {
-        let profile: Profile =
+        let profile: FaultProfile =
             toml::from_str("[[rule]]\nfault='410'\nshare=0.3\nper='target'").unwrap();
         for id in 0..1000 {
             let now = profile.fault_for(&draw(id, 1));
@@ -198,14 +198,14 @@ mod tests {
 
     #[test]
     fn a_storm_opens_and_closes() {
-        let window = Window { every_ms: 1000, for_ms: 300, after_ms: 500 };
+        let window = FaultWindow { every_ms: 1000, for_ms: 300, after_ms: 500 };
         let open = [0, 499, 500, 799, 800, 1500].map(|t| window.is_open(t));
         assert_eq!(open, [false, false, true, true, false, true]);
     }
 
     #[test]
     fn later_attempts_are_spared_when_the_rule_says_so() {
-        let profile: Profile = toml::from_str("[[rule]]\nfault='429:1'\nattempts=2").unwrap();
+        let profile: FaultProfile = toml::from_str("[[rule]]\nfault='429:1'\nattempts=2").unwrap();
         let seen = [1, 2, 3].map(|n| profile.fault_for(&draw(9, n)) == Fault::Accept);
         assert_eq!(seen, [false, false, true]);
     }

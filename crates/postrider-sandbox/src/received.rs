@@ -9,15 +9,15 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::correlation::Correlation;
-use super::counts::Counts;
-use super::target::{Target, Targets};
+use super::correlation::CorrelationId;
+use super::counts::RequestCounts;
+use super::receiver::{Receiver, ReceiverRegistry};
 
 pub(super) const SHARDS: usize = 64;
 
 /// How one attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum AttemptEnding {
     /// Taken, and the answer went out.
     Accepted {
         status: u16,
@@ -32,34 +32,34 @@ pub enum Ending {
     Unprocessed,
 }
 
-/// One attempt under way; ended by [`Received::end`].
+/// One attempt under way; ended by [`ReceivedRequests::end`].
 #[derive(Debug)]
-pub struct Attempt {
-    /// Counted from 1, per id and target.
+pub struct FakeAttempt {
+    /// Counted from 1, per id and receiver.
     pub number: u32,
     pub since_start_ms: u64,
-    key: Key,
+    key: RequestKey,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
-    id: Correlation,
-    /// The target, where the id is not unique over all of them.
+struct RequestKey {
+    id: CorrelationId,
+    /// The receiver, where the id is not unique over all of them.
     scope: u32,
 }
 
 /// Kept to 24 bytes, since most ids see one attempt only.
 #[derive(Debug)]
-struct Record {
-    first: Trace,
+struct RequestRecord {
+    first: AttemptTrace,
     #[expect(clippy::box_collection, reason = "8 bytes instead of 24 in a million records")]
-    more: Option<Box<Vec<Trace>>>,
+    more: Option<Box<Vec<AttemptTrace>>>,
     not_before_ms: u32,
-    target: u32,
+    receiver: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Trace {
+struct AttemptTrace {
     at_ms: u32,
     status: u16,
     taken: bool,
@@ -70,51 +70,51 @@ const UNDER_WAY: u16 = 0;
 const UNANSWERED: u16 = 1;
 const UNPROCESSED: u16 = 2;
 
-pub struct Received {
+pub struct ReceivedRequests {
     started: Instant,
     started_at_ms: i64,
-    targets: Arc<Targets>,
-    shards: Box<[Mutex<HashMap<Key, Record>>]>,
-    pub counts: Counts,
+    receivers: Arc<ReceiverRegistry>,
+    shards: Box<[Mutex<HashMap<RequestKey, RequestRecord>>]>,
+    pub counts: RequestCounts,
 }
 
-impl Received {
-    pub fn new(targets: Arc<Targets>) -> Self {
+impl ReceivedRequests {
+    pub fn new(receivers: Arc<ReceiverRegistry>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             started: Instant::now(),
             started_at_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
-            targets,
+            receivers,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            counts: Counts::default(),
+            counts: RequestCounts::default(),
         }
     }
 
     /// Notes that an attempt arrived, and whether it came before it was allowed to.
-    pub fn begin(&self, id: Correlation, target: &Target) -> Attempt {
+    pub fn begin(&self, id: CorrelationId, receiver: &Receiver) -> FakeAttempt {
         let since_start_ms = self.since_start_ms();
-        let scope = if matches!(id, Correlation::Delivery(_)) { 0 } else { target.index };
-        let key = Key { id, scope };
+        let scope = if matches!(id, CorrelationId::Delivery(_)) { 0 } else { receiver.index };
+        let key = RequestKey { id, scope };
         let at_ms = since_start_ms as u32;
         let mut shard = self.shard(&key.id);
         let (number, early) = match shard.get_mut(&key) {
             Some(record) => record.again(at_ms),
             None => {
-                shard.insert(key.clone(), Record::new(at_ms, target.index));
+                shard.insert(key.clone(), RequestRecord::new(at_ms, receiver.index));
                 (1, false)
             }
         };
         drop(shard);
-        self.counts.arrived(target.kind, since_start_ms, early);
-        Attempt { number, since_start_ms, key }
+        self.counts.arrived(receiver.kind, since_start_ms, early);
+        FakeAttempt { number, since_start_ms, key }
     }
 
     /// Notes how it ended. Call it before the answer goes out, so that a client which has its
     /// answer finds it counted.
-    pub fn end(&self, attempt: &Attempt, ending: Ending) {
+    pub fn end(&self, attempt: &FakeAttempt, ending: AttemptEnding) {
         let mut shard = self.shard(&attempt.key.id);
         let Some(record) = shard.get_mut(&attempt.key) else { return };
-        if let Ending::Refused { retry_after_s: Some(seconds), .. } = ending {
+        if let AttemptEnding::Refused { retry_after_s: Some(seconds), .. } = ending {
             let until = self.since_start_ms() + u64::from(seconds) * 1000;
             record.not_before_ms = record.not_before_ms.max(until.min(u64::from(u32::MAX)) as u32);
         }
@@ -135,7 +135,7 @@ impl Received {
         self.started_at_ms
     }
 
-    /// Forgets everything, but not the targets.
+    /// Forgets everything, but not the receivers.
     pub fn clear(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,8 +153,8 @@ impl Received {
         self.counts.summary(ids, self.started_at_ms)
     }
 
-    /// Everything known of one id, at each target that it came to.
-    pub fn find(&self, id: &Correlation) -> Vec<Value> {
+    /// Everything known of one id, at each receiver that it came to.
+    pub fn find(&self, id: &CorrelationId) -> Vec<Value> {
         let shard = self.shard(id);
         shard.iter().filter(|(k, _)| k.id == *id).map(|(k, r)| self.describe(k, r)).collect()
     }
@@ -170,16 +170,16 @@ impl Received {
         text.into()
     }
 
-    fn describe(&self, key: &Key, record: &Record) -> Value {
-        let target = self.targets.by_index(record.target);
+    fn describe(&self, key: &RequestKey, record: &RequestRecord) -> Value {
+        let receiver = self.receivers.by_index(record.receiver);
         let at = |ms: u32| self.started_at_ms + i64::from(ms);
         let taken: Vec<_> = record.traces().filter(|t| t.taken).collect();
         let history: Vec<_> =
             record.traces().map(|t| json!({ "at": at(t.at_ms), "result": t.result() })).collect();
         json!({
             "id": key.id.to_string(),
-            "kind": target.as_ref().map(|t| t.kind),
-            "target": target.as_ref().map(|t| &t.name),
+            "kind": receiver.as_ref().map(|t| t.kind),
+            "target": receiver.as_ref().map(|t| &t.name),
             "attempts": history.len(),
             "accepted": taken.len(),
             "accepted_unanswered": taken.iter().filter(|t| t.status == UNANSWERED).count(),
@@ -190,13 +190,13 @@ impl Received {
         })
     }
 
-    fn shard(&self, id: &Correlation) -> MutexGuard<'_, HashMap<Key, Record>> {
+    fn shard(&self, id: &CorrelationId) -> MutexGuard<'_, HashMap<RequestKey, RequestRecord>> {
         let index = id.stable_hash(0) as usize % SHARDS;
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Ending {
+impl AttemptEnding {
     fn code(self) -> u16 {
         match self {
             Self::Accepted { status } | Self::Refused { status, .. } => status,
@@ -210,23 +210,23 @@ impl Ending {
     }
 }
 
-impl Record {
-    fn new(at_ms: u32, target: u32) -> Self {
-        Self { first: Trace::new(at_ms, false), more: None, not_before_ms: 0, target }
+impl RequestRecord {
+    fn new(at_ms: u32, receiver: u32) -> Self {
+        Self { first: AttemptTrace::new(at_ms, false), more: None, not_before_ms: 0, receiver }
     }
 
     fn again(&mut self, at_ms: u32) -> (u32, bool) {
         let early = at_ms < self.not_before_ms;
         let more = self.more.get_or_insert_default();
-        more.push(Trace::new(at_ms, early));
+        more.push(AttemptTrace::new(at_ms, early));
         (more.len() as u32 + 1, early)
     }
 
-    fn traces(&self) -> impl Iterator<Item = Trace> {
+    fn traces(&self) -> impl Iterator<Item = AttemptTrace> {
         std::iter::once(self.first).chain(self.more.iter().flat_map(|m| m.iter().copied()))
     }
 
-    fn trace_mut(&mut self, number: u32) -> Option<&mut Trace> {
+    fn trace_mut(&mut self, number: u32) -> Option<&mut AttemptTrace> {
         match number {
             1 => Some(&mut self.first),
             n => self.more.as_mut()?.get_mut(n as usize - 2),
@@ -234,7 +234,7 @@ impl Record {
     }
 }
 
-impl Trace {
+impl AttemptTrace {
     fn new(at_ms: u32, early: bool) -> Self {
         Self { at_ms, status: UNDER_WAY, taken: false, early }
     }
@@ -252,30 +252,32 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::{Detail, Kind, Setup};
+    use crate::fakes::FakeKind;
+    use crate::receiver::{ReceiverBehaviour, ReceiverDetail};
 
-    fn fixture() -> (Received, Arc<Target>) {
-        let targets = Arc::new(Targets::new(1));
-        let target = targets.put(Kind::Http, "a", Setup::default(), Detail::Http);
-        (Received::new(targets), target)
+    fn fixture() -> (ReceivedRequests, Arc<Receiver>) {
+        let receivers = Arc::new(ReceiverRegistry::new(1));
+        let receiver =
+            receivers.put(FakeKind::HTTP, "a", ReceiverBehaviour::default(), ReceiverDetail::Plain);
+        (ReceivedRequests::new(receivers), receiver)
     }
 
-    fn take(received: &Received, target: &Target, ending: Ending) {
-        let attempt = received.begin(Correlation::from_text("k1"), target);
+    fn take(received: &ReceivedRequests, receiver: &Receiver, ending: AttemptEnding) {
+        let attempt = received.begin(CorrelationId::from_text("k1"), receiver);
         received.end(&attempt, ending);
     }
 
     #[test]
     fn a_record_stays_small() {
-        assert_eq!(std::mem::size_of::<Record>(), 24);
-        assert!(std::mem::size_of::<(Key, Record)>() <= 56);
+        assert_eq!(std::mem::size_of::<RequestRecord>(), 24);
+        assert!(std::mem::size_of::<(RequestKey, RequestRecord)>() <= 56);
     }
 
     #[test]
     fn a_second_acceptance_is_a_duplicate() {
-        let (received, target) = fixture();
-        take(&received, &target, Ending::Accepted { status: 200 });
-        take(&received, &target, Ending::Accepted { status: 200 });
+        let (received, receiver) = fixture();
+        take(&received, &receiver, AttemptEnding::Accepted { status: 200 });
+        take(&received, &receiver, AttemptEnding::Accepted { status: 200 });
         let sum = received.summary();
         assert_eq!((&sum["accepted"], &sum["distinct"]), (&json!(2), &json!(1)));
         assert_eq!((&sum["duplicates"], &sum["duplicates_after_reset"]), (&json!(1), &json!(0)));
@@ -283,9 +285,9 @@ mod tests {
 
     #[test]
     fn a_repeat_after_our_own_reset_is_told_apart() {
-        let (received, target) = fixture();
-        take(&received, &target, Ending::AcceptedUnanswered);
-        take(&received, &target, Ending::Accepted { status: 200 });
+        let (received, receiver) = fixture();
+        take(&received, &receiver, AttemptEnding::AcceptedUnanswered);
+        take(&received, &receiver, AttemptEnding::Accepted { status: 200 });
         let sum = received.summary();
         assert_eq!((&sum["duplicates"], &sum["duplicates_after_reset"]), (&json!(0), &json!(1)));
         assert_eq!(sum["accepted_unanswered"], json!(1));
@@ -293,9 +295,9 @@ mod tests {
 
     #[test]
     fn an_attempt_before_its_retry_after_is_a_violation() {
-        let (received, target) = fixture();
-        take(&received, &target, Ending::Refused { status: 429, retry_after_s: Some(60) });
-        take(&received, &target, Ending::Accepted { status: 200 });
+        let (received, receiver) = fixture();
+        take(&received, &receiver, AttemptEnding::Refused { status: 429, retry_after_s: Some(60) });
+        take(&received, &receiver, AttemptEnding::Accepted { status: 200 });
         let sum = received.summary();
         assert_eq!(sum["retry_after_violations"], json!(1));
         assert_eq!(sum["refused"], json!({ "429": 1 }));
@@ -303,10 +305,10 @@ mod tests {
 
     #[test]
     fn clearing_forgets_attempts_under_way() {
-        let (received, target) = fixture();
-        let attempt = received.begin(Correlation::from_text("k1"), &target);
+        let (received, receiver) = fixture();
+        let attempt = received.begin(CorrelationId::from_text("k1"), &receiver);
         received.clear();
-        received.end(&attempt, Ending::Accepted { status: 200 });
+        received.end(&attempt, AttemptEnding::Accepted { status: 200 });
         assert_eq!(received.summary()["accepted"], json!(0));
     }
 }

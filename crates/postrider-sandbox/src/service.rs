@@ -1,86 +1,54 @@
-//! One request from its arrival to its answer: checked by its receiver, counted, then met by the
-//! fault that is its lot, if any. Knows no service's manners and no socket.
+//! One request from its arrival to its answer: checked by its provider, counted, then answered as the fault
+//! says that meets it, if any. Knows no provider and no socket.
 
+use std::any::Any;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::hmac;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
-use super::api::Api;
-use super::apns;
-use super::apple::Apple;
-use super::body::{Outgoing, ReadError};
-use super::certificate::Certificates;
-use super::chat;
+use super::answer::FakeAnswer;
+use super::body::{self, BodyReadError, FakeBody};
 use super::control;
-use super::correlation::Correlation;
-use super::counts::Flaw;
+use super::counts::CheckFailure;
+use super::fakes::{CheckedRequest, FakeCall, FakeKind, FakeProvider, RejectedRequest};
 use super::fault::Fault;
-use super::fcm;
-use super::flavour::{Answer, Refusal};
-use super::google::Google;
-use super::hook;
-use super::limit::Limits;
-use super::listener::Line;
-use super::mailapi;
-use super::profile::{Draw, Profile};
-use super::push;
-use super::question;
-use super::received::{Attempt, Ending, Received};
-use super::sms;
-use super::target::{Detail, Kind, Target, Targets};
-use super::vapid::Verifier;
+use super::limit::SandboxLimits;
+use super::listener::ConnectionControl;
+use super::profile::{FaultInput, FaultProfile};
+use super::received::{AttemptEnding, FakeAttempt, ReceivedRequests};
+use super::receiver::{LastRequest, Receiver, ReceiverRegistry};
+use crate::correlation::CorrelationId;
 
 const HANG: Duration = Duration::from_secs(60);
 const HUGE_LEN: usize = 32 << 20;
+const SIDE_CALL_BODY_MAX: usize = 64 * 1024;
 
 /// Everything that the requests share.
-pub(super) struct App {
-    pub seed: u64,
-    pub streams_max: u32,
-    pub targets: Arc<Targets>,
-    pub received: Arc<Received>,
-    pub verifier: Verifier,
-    pub google: Google,
-    pub apple: Apple,
-    pub certificates: Certificates,
-    pub limits: Limits,
-    pub profile: RwLock<Arc<Profile>>,
-    /// For webhook receivers that have no secret of their own.
-    pub default_secret: Option<hmac::Key>,
-    pub ca_pem: String,
+pub(super) struct SandboxState {
+    pub(crate) seed: u64,
+    pub(crate) streams_max: u32,
+    pub(crate) fakes: Vec<(FakeKind, Box<dyn FakeProvider>)>,
+    pub(crate) receivers: Arc<ReceiverRegistry>,
+    pub(crate) received: Arc<ReceivedRequests>,
+    pub(crate) limits: SandboxLimits,
+    pub(crate) profile: RwLock<Arc<FaultProfile>>,
+    pub(crate) ca_pem: String,
     /// `https://host:port` and `http://host:port`, once the sockets are open.
-    pub origins: OnceLock<(String, String)>,
+    pub(crate) origins: OnceLock<(String, String)>,
     /// How far the providers' clock is ahead of this machine's.
-    pub clock_offset_s: i64,
-}
-
-/// A request that passed its receiver's checks.
-pub(super) struct Arrival {
-    pub target: Arc<Target>,
-    pub id: Correlation,
-    pub ttl_s: u32,
-    /// Who answers, where it is not the target itself.
-    pub api: Option<Api>,
-}
-
-/// A request that did not pass.
-pub(super) struct Refused {
-    pub kind: Kind,
-    pub flaw: Flaw,
-    pub answer: Answer,
+    pub(crate) clock_offset_s: i64,
 }
 
 /// No answer: the stream is reset, or over HTTP/1.1 the connection closed.
 #[derive(Debug, thiserror::Error)]
 #[error("cut by the sandbox")]
-pub(super) struct Cut(#[source] h2::Error);
+pub(super) struct CutStream(#[source] h2::Error);
 
-impl Cut {
+impl CutStream {
     fn unprocessed() -> Self {
         Self(h2::Reason::REFUSED_STREAM.into())
     }
@@ -91,12 +59,12 @@ impl Cut {
 }
 
 pub(super) async fn handle(
-    app: Arc<App>,
-    line: Arc<Line>,
+    state: Arc<SandboxState>,
+    connection: Arc<ConnectionControl>,
     request: Request<Incoming>,
-) -> Result<Response<Outgoing>, Cut> {
-    let date = app.shifted_date();
-    let mut answered = handle_now(app, line, request).await;
+) -> Result<Response<FakeBody>, CutStream> {
+    let date = state.shifted_date();
+    let mut answered = handle_now(&state, &connection, request).await;
     if let (Ok(response), Some(date)) = (&mut answered, date) {
         response.headers_mut().insert(header::DATE, date);
     }
@@ -104,142 +72,123 @@ pub(super) async fn handle(
 }
 
 async fn handle_now(
-    app: Arc<App>,
-    line: Arc<Line>,
+    state: &SandboxState,
+    connection: &ConnectionControl,
     request: Request<Incoming>,
-) -> Result<Response<Outgoing>, Cut> {
+) -> Result<Response<FakeBody>, CutStream> {
     let (parts, body) = request.into_parts();
-    if let Some(answer) = question::answer(&app, &parts) {
-        return Ok(answer.into());
+    if let Some(fake) = state.fakes().find(|fake| fake.is_side_call(&parts)) {
+        let body = body::read(body, SIDE_CALL_BODY_MAX).await.map_err(|_| CutStream::abrupt())?;
+        return Ok(fake.answer_side_call(state, &parts, &body).into());
     }
     if parts.uri.path().starts_with("/sandbox") {
-        return Ok(control::handle(&app, &parts, body).await);
+        return Ok(control::handle(state, &parts, body).await);
     }
-    if parts.uri.path() == "/token" {
-        return fcm::token(&app, &parts, body).await.map(Into::into).map_err(|_| Cut::abrupt());
+    if connection.is_cut() {
+        return Err(CutStream::unprocessed());
     }
-    if line.is_cut() {
-        return Err(Cut::unprocessed());
+    let Some((kind, fake)) = state.fake_for(parts.uri.path()) else {
+        let unknown = "the sandbox has no such provider; see GET /sandbox\n";
+        let answer = FakeAnswer::text(404, unknown);
+        let rejected = RejectedRequest { failure: CheckFailure::Request, answer };
+        return Ok(state.reject(FakeKind::HTTP, rejected).into());
+    };
+    if !fake.is_serial(connection) {
+        return answer(state, connection, kind, fake, parts, body).await;
     }
-    if !parts.uri.path().starts_with("/3/") {
-        return answer(&app, &line, parts, body).await;
+    if !connection.enter() {
+        return Err(CutStream::unprocessed());
     }
-    // Apple's: one at a time until one was accepted, unless a certificate says who it is.
-    if line.certificate.get().is_some() {
-        return answer(&app, &line, parts, body).await;
-    }
-    if !line.enter() {
-        return Err(Cut::unprocessed());
-    }
-    let answered = answer(&app, &line, parts, body).await;
-    line.leave(answered.as_ref().is_ok_and(|response| response.status().is_success()));
+    let answered = answer(state, connection, kind, fake, parts, body).await;
+    connection.leave(answered.as_ref().is_ok_and(|response| response.status().is_success()));
     answered
 }
 
 async fn answer(
-    app: &App,
-    line: &Line,
+    state: &SandboxState,
+    connection: &ConnectionControl,
+    kind: FakeKind,
+    fake: &dyn FakeProvider,
     parts: Parts,
     body: Incoming,
-) -> Result<Response<Outgoing>, Cut> {
-    match receive(app, line, parts, body).await {
-        Ok(Ok(arrival)) => settle(app, line, arrival).await,
-        Ok(Err(refused)) => {
-            let status = refused.answer.status.as_u16();
-            let now = app.received.since_start_ms();
-            // What was only to be looked at, and is in order, is neither a message nor a flaw.
-            if !refused.answer.status.is_success() {
-                app.received.counts.flawed(refused.kind, now, refused.flaw, status);
-            }
-            Ok(refused.answer.into())
+) -> Result<Response<FakeBody>, CutStream> {
+    let checked = match body::read(body, fake.body_max()).await {
+        Ok(body) => fake.check(&FakeCall { state, connection, parts: &parts, body: &body }),
+        Err(BodyReadError::TooLarge) => {
+            let answer = fake.too_large(state, &parts);
+            Err(RejectedRequest::new(CheckFailure::Request, answer))
         }
-        Err(_) => Err(Cut::abrupt()),
+        Err(BodyReadError::Broken) => return Err(CutStream::abrupt()),
+    };
+    match checked {
+        Ok(mut request) => {
+            let body = std::mem::take(&mut request.content);
+            let (method, headers) = (parts.method, parts.headers);
+            request.receiver.remember(LastRequest { method, headers, body });
+            settle(state, connection, fake, request).await
+        }
+        Err(rejected) => Ok(state.reject(kind, *rejected).into()),
     }
 }
 
-/// The outer error: the request broke off while it was read.
-async fn receive(
-    app: &App,
-    line: &Line,
-    parts: Parts,
-    body: Incoming,
-) -> Result<Result<Arrival, Refused>, ReadError> {
-    let path = parts.uri.path();
-    if path.starts_with("/push/") {
-        push::receive(app, line.scheme, parts, body).await
-    } else if path.starts_with("/hook/") {
-        hook::receive(app, parts, body).await
-    } else if path.starts_with("/http/") {
-        hook::receive_plain(app, parts, body).await
-    } else if path.starts_with("/3/") {
-        apns::receive(app, line, parts, body).await
-    } else if fcm::project_of(path).is_some() {
-        fcm::receive(app, parts, body).await
-    } else if path == "/v2/email/outbound-emails" {
-        mailapi::receive(app, parts, body, Api::Ses).await
-    } else if path == "/v3/mail/send" {
-        mailapi::receive(app, parts, body, Api::SendGrid).await
-    } else if sms::account_of(path).is_some() {
-        sms::receive(app, parts, body).await
-    } else if let Some((api, name)) = chat::hook_of(path) {
-        chat::receive(app, parts, body, api, &name).await
-    } else {
-        let answer = Answer::text(404, "the sandbox has no such provider; see GET /sandbox\n");
-        Ok(Err(Refused { kind: Kind::Http, flaw: Flaw::Request, answer }))
-    }
-}
-
-async fn settle(app: &App, line: &Line, arrival: Arrival) -> Result<Response<Outgoing>, Cut> {
-    let attempt = app.received.begin(arrival.id.clone(), &arrival.target);
-    let place = app.limits.enter(attempt.since_start_ms);
-    if let Some(wait) = app.limits.wait(attempt.since_start_ms) {
+async fn settle(
+    state: &SandboxState,
+    connection: &ConnectionControl,
+    fake: &dyn FakeProvider,
+    request: CheckedRequest,
+) -> Result<Response<FakeBody>, CutStream> {
+    let attempt = state.received.begin(request.id.clone(), &request.receiver);
+    let permit = state.limits.enter(attempt.since_start_ms);
+    if let Some(wait) = state.limits.wait(attempt.since_start_ms) {
         tokio::time::sleep(wait).await;
     }
-    let fault = match place {
-        Some(_) => app.fault_for(&arrival, &attempt),
+    let fault = match permit {
+        Some(_) => state.fault_for(&request.receiver, &request.id, &attempt),
         None => Fault::Status { code: 429, retry_after_s: Some(1) },
     };
     match fault {
-        Fault::Accept => app.accept(line, &arrival, &attempt),
+        Fault::Accept => state.accept(connection, fake, &request, &attempt),
         Fault::Slow { delay_ms } => {
             tokio::time::sleep(Duration::from_millis(delay_ms.into())).await;
-            app.accept(line, &arrival, &attempt)
+            state.accept(connection, fake, &request, &attempt)
         }
         Fault::GoAway => {
-            let answer = app.accept(line, &arrival, &attempt);
-            line.go_away();
+            let answer = state.accept(connection, fake, &request, &attempt);
+            connection.go_away();
             answer
         }
         Fault::Status { code, retry_after_s } => {
-            Ok(app.refuse(&attempt, arrival.refusal(code, retry_after_s)).into())
+            Ok(state.refuse(&attempt, fake.refuse(&request, code, retry_after_s)).into())
         }
         Fault::Redirect => {
-            let mut answer = Answer::empty(307);
-            answer.set(header::LOCATION, "/sandbox/elsewhere");
-            Ok(app.refuse(&attempt, answer).into())
+            let mut answer = FakeAnswer::empty(307);
+            answer.set("location", "/sandbox/elsewhere");
+            Ok(state.refuse(&attempt, answer).into())
         }
         Fault::HugeBody => {
-            let mut response: Response<_> = app.refuse(&attempt, Answer::empty(500)).into();
-            *response.body_mut() = Outgoing::Noise(HUGE_LEN);
+            let mut response: Response<_> = state.refuse(&attempt, FakeAnswer::empty(500)).into();
+            *response.body_mut() = FakeBody::Noise(HUGE_LEN);
             Ok(response)
         }
         Fault::Refused => {
-            app.received.end(&attempt, Ending::Unprocessed);
-            Err(Cut::unprocessed())
+            state.received.end(&attempt, AttemptEnding::Unprocessed);
+            Err(CutStream::unprocessed())
         }
         Fault::Hang => {
-            app.received.end(&attempt, Ending::Unprocessed);
+            state.received.end(&attempt, AttemptEnding::Unprocessed);
             tokio::time::sleep(HANG).await;
-            Err(Cut::abrupt())
+            Err(CutStream::abrupt())
         }
-        Fault::ResetBefore => app.cut(line, &attempt, Ending::Unprocessed).await,
-        Fault::ResetAfter => app.cut(line, &attempt, Ending::AcceptedUnanswered).await,
+        Fault::ResetBefore => state.cut(connection, &attempt, AttemptEnding::Unprocessed).await,
+        Fault::ResetAfter => {
+            state.cut(connection, &attempt, AttemptEnding::AcceptedUnanswered).await
+        }
     }
 }
 
-impl App {
+impl SandboxState {
     /// The second that the providers have by their own clock.
-    pub(super) fn now_s(&self) -> i64 {
+    pub(crate) fn now_s(&self) -> i64 {
         now_s().saturating_add(self.clock_offset_s)
     }
 
@@ -250,107 +199,111 @@ impl App {
         HeaderValue::try_from(text).ok().filter(|_| self.clock_offset_s != 0)
     }
 
-    pub(super) fn profile(&self) -> Arc<Profile> {
+    pub(crate) fn profile(&self) -> Arc<FaultProfile> {
         Arc::clone(&self.profile.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn fault_for(&self, arrival: &Arrival, attempt: &Attempt) -> Fault {
-        let target = &arrival.target;
-        if let Some(fault) = target.scripted(attempt.number) {
+    pub(crate) fn fakes(&self) -> impl Iterator<Item = &dyn FakeProvider> {
+        self.fakes.iter().map(|(_, fake)| &**fake)
+    }
+
+    /// The fake of this type.
+    pub(crate) fn fake<F: FakeProvider>(&self) -> Option<&F> {
+        self.fakes().find_map(|fake| (fake as &dyn Any).downcast_ref())
+    }
+
+    fn fake_for(&self, path: &str) -> Option<(FakeKind, &dyn FakeProvider)> {
+        let found = self.fakes.iter().find(|(_, fake)| fake.serves(path));
+        found.map(|(kind, fake)| (*kind, &**fake))
+    }
+
+    /// The origin of the TLS socket, `https://host:port`.
+    pub(crate) fn https_origin(&self) -> &str {
+        self.origins.get().map_or("", |(https, _)| https)
+    }
+
+    /// Begins an attempt and decides what meets it.
+    pub(crate) fn begin(&self, receiver: &Receiver, id: &CorrelationId) -> (FakeAttempt, Fault) {
+        let attempt = self.received.begin(id.clone(), receiver);
+        let fault = match self.limits.enter(attempt.since_start_ms) {
+            Some(_) => self.fault_for(receiver, id, &attempt),
+            None => Fault::Status { code: 429, retry_after_s: Some(1) },
+        };
+        (attempt, fault)
+    }
+
+    fn fault_for(&self, receiver: &Receiver, id: &CorrelationId, attempt: &FakeAttempt) -> Fault {
+        if let Some(fault) = receiver.scripted(attempt.number) {
             return fault;
         }
-        let draw = Draw {
-            kind: target.kind,
-            id_hash: arrival.id.stable_hash(self.seed),
-            target_hash: target.hash,
+        let input = FaultInput {
+            kind: receiver.kind,
+            id_hash: id.stable_hash(self.seed),
+            target_hash: receiver.hash,
             attempt: attempt.number,
             since_start_ms: attempt.since_start_ms,
         };
-        match &target.setup.profile {
-            Some(own) => own.fault_for(&draw),
-            None => self.profile().fault_for(&draw),
+        match &receiver.behaviour.profile {
+            Some(own) => own.fault_for(&input),
+            None => self.profile().fault_for(&input),
         }
     }
 
     fn accept(
         &self,
-        line: &Line,
-        arrival: &Arrival,
-        attempt: &Attempt,
-    ) -> Result<Response<Outgoing>, Cut> {
-        if line.is_cut() {
-            self.received.end(attempt, Ending::Unprocessed);
-            return Err(Cut::unprocessed());
+        connection: &ConnectionControl,
+        fake: &dyn FakeProvider,
+        request: &CheckedRequest,
+        attempt: &FakeAttempt,
+    ) -> Result<Response<FakeBody>, CutStream> {
+        if connection.is_cut() {
+            self.received.end(attempt, AttemptEnding::Unprocessed);
+            return Err(CutStream::unprocessed());
         }
-        let answer = arrival.acceptance(self, attempt);
-        self.received.end(attempt, Ending::Accepted { status: answer.status.as_u16() });
+        let message_id = request.id.stable_hash(u64::from(attempt.number));
+        let answer = fake.accept(self, request, message_id);
+        self.received.end(attempt, AttemptEnding::Accepted { status: answer.status.as_u16() });
         Ok(answer.into())
     }
 
-    fn refuse(&self, attempt: &Attempt, answer: Answer) -> Answer {
+    /// Counts a request that did not pass its checks.
+    fn reject(&self, kind: FakeKind, rejected: RejectedRequest) -> FakeAnswer {
+        let status = rejected.answer.status;
+        // A request that only validates, and is in order, is neither a message nor a failure.
+        if !status.is_success() {
+            let now = self.received.since_start_ms();
+            self.received.counts.failed(kind, now, rejected.failure, status.as_u16());
+        }
+        rejected.answer
+    }
+
+    fn refuse(&self, attempt: &FakeAttempt, answer: FakeAnswer) -> FakeAnswer {
         let (status, retry_after_s) = (answer.status.as_u16(), answer.retry_after_s());
-        self.received.end(attempt, Ending::Refused { status, retry_after_s });
+        self.received.end(attempt, AttemptEnding::Refused { status, retry_after_s });
         answer
     }
 
     async fn cut(
         &self,
-        line: &Line,
-        attempt: &Attempt,
-        ending: Ending,
-    ) -> Result<Response<Outgoing>, Cut> {
-        // Another request may have cut the line already; then nobody knows what this one was.
-        let ending = if line.is_cut() { Ending::Unprocessed } else { ending };
+        connection: &ConnectionControl,
+        attempt: &FakeAttempt,
+        ending: AttemptEnding,
+    ) -> Result<Response<FakeBody>, CutStream> {
+        // Another request may have cut the connection already; then nobody knows what became of this one.
+        let ending = if connection.is_cut() { AttemptEnding::Unprocessed } else { ending };
         self.received.end(attempt, ending);
-        line.cut();
+        connection.cut();
         // The connection dies under this request; the error is for one that outlives it.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        Err(Cut::abrupt())
+        Err(CutStream::abrupt())
     }
 }
 
-impl Arrival {
-    fn acceptance(&self, app: &App, attempt: &Attempt) -> Answer {
-        if self.api == Some(Api::Apns) {
-            return apns::accept(&self.id);
-        }
-        if let Some(api) = self.api {
-            return api.accept(self.id.stable_hash(u64::from(attempt.number)));
-        }
-        match &self.target.detail {
-            Detail::Push(subscription) => {
-                let origin = app.origins.get().map_or("", |(https, _)| https);
-                let id = self.id.stable_hash(u64::from(attempt.number));
-                subscription.flavour.accept(&format!("{origin}/m/{id:016x}"), self.ttl_s)
-            }
-            _ => Answer::empty(200),
-        }
-    }
-
-    fn refusal(&self, code: u16, retry_after_s: Option<u32>) -> Answer {
-        if let Some(api) = self.api {
-            return api.refuse(code, retry_after_s);
-        }
-        if let Detail::Push(subscription) = &self.target.detail {
-            return subscription.flavour.refuse(match code {
-                404 => Refusal::NotFound,
-                410 => Refusal::Gone,
-                code => Refusal::Status { code, retry_after_s },
-            });
-        }
-        let mut answer = Answer::text(code, "refused by the sandbox's fault profile\n");
-        if let Some(seconds) = retry_after_s {
-            answer.headers.insert(header::RETRY_AFTER, seconds.into());
-        }
-        answer
-    }
-}
-
-pub(super) fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(crate) fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-pub(super) fn now_s() -> i64 {
+pub(crate) fn now_s() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }

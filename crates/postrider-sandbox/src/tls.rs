@@ -8,22 +8,21 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, SanType,
 };
-use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::PrivateKeyDer;
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
-use super::certificate::Asking;
-
-pub(super) struct Identity {
+pub(super) struct SandboxIdentity {
     pub ca_pem: String,
-    /// For HTTP: asks who the other side is, and takes "nobody" for an answer.
+    /// For HTTP: asks for a client certificate, but needs none.
     pub server: Arc<ServerConfig>,
     /// For mail.
     pub mail: Arc<ServerConfig>,
 }
 
 /// `listen` is named in the certificate beside localhost and the loopback addresses.
-pub(super) fn make_identity(listen: IpAddr, host: &str) -> anyhow::Result<Identity> {
+pub(super) fn make_identity(listen: IpAddr, host: &str) -> anyhow::Result<SandboxIdentity> {
     let ca = CertifiedIssuer::self_signed(ca_params(), KeyPair::generate()?)?;
     let key = KeyPair::generate()?;
     let leaf = leaf_params(listen, host)?.signed_by(&key, &ca)?;
@@ -35,10 +34,10 @@ pub(super) fn make_identity(listen: IpAddr, host: &str) -> anyhow::Result<Identi
     };
     let mail = builder()?.with_no_client_auth().with_single_cert(chain.clone(), key.clone_key())?;
     let mut server = builder()?
-        .with_client_cert_verifier(Arc::new(Asking::default()))
+        .with_client_cert_verifier(Arc::new(OptionalClientCertificate::default()))
         .with_single_cert(chain, key)?;
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Identity { ca_pem: ca.pem(), server: Arc::new(server), mail: Arc::new(mail) })
+    Ok(SandboxIdentity { ca_pem: ca.pem(), server: Arc::new(server), mail: Arc::new(mail) })
 }
 
 fn ca_params() -> CertificateParams {
@@ -62,4 +61,56 @@ fn leaf_params(listen: IpAddr, host: &str) -> anyhow::Result<CertificateParams> 
     let own = Some(listen).filter(|ip| !ip.is_unspecified() && !loopback.contains(ip));
     params.subject_alt_names.extend(loopback.into_iter().chain(own).map(SanType::IpAddress));
     Ok(params)
+}
+
+/// Asks for a certificate, takes none for an answer, and checks that the client has the key. A fake decides
+/// whether the certificate is good for a request.
+#[derive(Debug)]
+pub(super) struct OptionalClientCertificate(WebPkiSupportedAlgorithms);
+
+impl Default for OptionalClientCertificate {
+    fn default() -> Self {
+        Self(aws_lc_rs::default_provider().signature_verification_algorithms)
+    }
+}
+
+impl ClientCertVerifier for OptionalClientCertificate {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
 }

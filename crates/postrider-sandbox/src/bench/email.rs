@@ -7,33 +7,33 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::load::{self, Addressee};
-use super::{Bench, per_message_us, process};
+use super::load::{self, BenchAddressee};
+use super::{Benchmark, per_message_us, process};
 
 const AIM_PER_S: f64 = 5_000.0;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A sink of somebody else's, killed when it is no longer needed.
-struct Sink {
+struct SmtpSink {
     child: Child,
     address: SocketAddr,
 }
 
-impl Drop for Sink {
+impl Drop for SmtpSink {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Bench<'_> {
+impl Benchmark<'_> {
     /// Queues everything first, then starts a server on that folder and measures it alone.
     pub(super) async fn email(&mut self) -> Result<()> {
         let n = self.args.messages;
         let dir = self.dir.join("email");
         std::fs::create_dir_all(&dir)?;
         let program = smtp_sink(self.args.smtp_sink.as_deref())?;
-        let sink = program.map(|program| Sink::start(&program)).transpose()?;
+        let sink = program.map(|program| SmtpSink::start(&program)).transpose()?;
         let (to, whose) = match &sink {
             Some(sink) => (sink.address, "smtp-sink"),
             None => (
@@ -44,7 +44,7 @@ impl Bench<'_> {
         self.say(&format!("email: {n} messages queued, then delivered to {whose}"));
         std::fs::write(dir.join("postrider.toml"), account(to))?;
         let (server, address) = process::server(&dir, "api", &self.sandbox).await?;
-        load::batches(address, &Addressee::Email, 8, n, None).await?;
+        load::batches(address, &BenchAddressee::Email, 8, n, None).await?;
         server.stop()?;
         let (server, address) = process::server(&dir, "all", &self.sandbox).await?;
         let per_s = sent_per_s(address, n).await?;
@@ -108,7 +108,7 @@ fn libraries(program: &Path) -> Option<PathBuf> {
     unpacked.is_dir().then_some(unpacked)
 }
 
-impl Sink {
+impl SmtpSink {
     fn start(program: &Path) -> Result<Self> {
         let address = process::free_port()?;
         let mut command = Command::new(program);

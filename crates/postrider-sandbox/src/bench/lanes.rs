@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Bench, load, process};
+use super::{Benchmark, load, process};
 
 /// Tenants and classes.
 const SPREADS: [(usize, usize); 3] = [(1, 1), (10, 100), (250, 400)];
 
-impl Bench<'_> {
+impl Benchmark<'_> {
     pub(super) async fn lanes(&mut self) -> Result<()> {
         let mut over_one = None;
         for (tenants, classes) in SPREADS {

@@ -14,7 +14,7 @@ use http::{HeaderMap, Method};
 use postrider_channels::pool::{Pool, PoolConfig, Request};
 use postrider_channels::webpush::{Padding, Plain, encrypt_batch};
 
-use super::process::{Sandbox, own_cpu};
+use super::process::{SandboxProcess, own_cpu};
 
 const LASTING: Duration = Duration::from_secs(1);
 
@@ -55,7 +55,7 @@ pub(super) fn encrypt_us() -> Result<f64> {
 const IN_FLIGHT: usize = 100;
 
 /// POSTs/s, and µs of our own CPU for each.
-pub(super) async fn loopback(sandbox: &Sandbox) -> Result<(f64, f64)> {
+pub(super) async fn loopback(sandbox: &SandboxProcess) -> Result<(f64, f64)> {
     let pool = Pool::new(PoolConfig {
         allow_private_targets: true,
         extra_ca_file: Some(sandbox.ca_file.clone()),

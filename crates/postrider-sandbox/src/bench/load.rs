@@ -9,11 +9,11 @@ use anyhow::{Result, ensure};
 use tokio::task::JoinSet;
 
 use super::process::KEY;
-use crate::http_client::{ApiClient, Connection, count, request, request_for};
+use crate::http_client::{ApiClient, RawConnection, count, request, request_for};
 
 /// What the messages of a run are addressed to.
 #[derive(Clone)]
-pub(super) enum Addressee {
+pub(super) enum BenchAddressee {
     Webhook {
         url: String,
     },
@@ -29,7 +29,7 @@ pub(super) enum Addressee {
     },
 }
 
-impl Addressee {
+impl BenchAddressee {
     /// One message of about 400 bytes of JSON; `keyed` ones carry an idempotency key.
     pub(super) fn message(&self, n: usize, keyed: Option<&str>) -> String {
         let address = match self {
@@ -52,7 +52,7 @@ impl Addressee {
     }
 }
 
-pub(super) struct Accepted {
+pub(super) struct AcceptFigures {
     pub(super) per_s: f64,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
@@ -61,18 +61,18 @@ pub(super) struct Accepted {
 /// Single POSTs over many connections, each waiting for its 202.
 pub(super) async fn singles(
     server: SocketAddr,
-    addressee: &Addressee,
+    addressee: &BenchAddressee,
     connections: usize,
     messages: usize,
     run: &str,
-) -> Result<Accepted> {
+) -> Result<AcceptFigures> {
     let next = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     let start = Instant::now();
     for _ in 0..connections {
         let (next, addressee, run) = (next.clone(), addressee.clone(), run.to_owned());
         tasks.spawn(async move {
-            let mut connection = Connection::open(&server.to_string()).await?;
+            let mut connection = RawConnection::open(&server.to_string()).await?;
             let mut latencies = Vec::new();
             loop {
                 let n = next.fetch_add(1, Ordering::Relaxed);
@@ -100,7 +100,7 @@ pub(super) async fn singles(
     }
     let took = start.elapsed();
     latencies.sort_unstable();
-    Ok(Accepted {
+    Ok(AcceptFigures {
         per_s: messages as f64 / took.as_secs_f64(),
         p50_ms: quantile(&latencies, 0.5),
         p99_ms: quantile(&latencies, 0.99),
@@ -112,7 +112,7 @@ const LINES_PER_REQUEST: usize = 2_000;
 /// NDJSON batches over a few connections; the bodies are built beforehand.
 pub(super) async fn batches(
     server: SocketAddr,
-    addressee: &Addressee,
+    addressee: &BenchAddressee,
     connections: usize,
     messages: usize,
     run: Option<&str>,
@@ -135,7 +135,7 @@ pub(super) async fn batches(
 /// The same number of messages for each pair of tenant and class, as far as they go round.
 pub(super) async fn spread(
     server: SocketAddr,
-    addressee: &Addressee,
+    addressee: &BenchAddressee,
     tenants: usize,
     classes: usize,
     messages: usize,
@@ -170,7 +170,7 @@ async fn post_all(
     for _ in 0..connections {
         let (next, requests) = (next.clone(), requests.clone());
         tasks.spawn(async move {
-            let mut connection = Connection::open(&server.to_string()).await?;
+            let mut connection = RawConnection::open(&server.to_string()).await?;
             while let Some((lines, bytes)) = requests.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let answer = connection.exchange(bytes).await?;
                 let accepted = count(&answer.body, br#""status":202"#);
@@ -193,7 +193,7 @@ async fn post_all(
 /// A steady stream at a given rate, for latency.
 pub(super) async fn steady(
     server: SocketAddr,
-    addressee: &Addressee,
+    addressee: &BenchAddressee,
     per_s: f64,
     lasting: Duration,
 ) -> Result<usize> {
@@ -204,7 +204,7 @@ pub(super) async fn steady(
     for lane in 0..connections {
         let addressee = addressee.clone();
         tasks.spawn(async move {
-            let mut connection = Connection::open(&server.to_string()).await?;
+            let mut connection = RawConnection::open(&server.to_string()).await?;
             for n in (lane..total).step_by(connections) {
                 tokio::time::sleep_until(start + Duration::from_secs_f64(n as f64 / per_s)).await;
                 let body = addressee.message(n, None);

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use load::Addressee;
-use report::Report;
+use load::BenchAddressee;
+use report::BenchReport;
 
 /// End-to-end benchmark on this machine: prints a table and JSON.
 #[derive(Debug, clap::Args)]
@@ -59,17 +59,17 @@ pub async fn run(args: BenchArgs) -> Result<()> {
     Ok(())
 }
 
-struct Bench<'a> {
+struct Benchmark<'a> {
     args: &'a BenchArgs,
     dir: &'a std::path::Path,
-    sandbox: process::Sandbox,
-    report: Report,
+    sandbox: process::SandboxProcess,
+    report: BenchReport,
 }
 
-async fn measure(args: &BenchArgs, dir: &std::path::Path) -> Result<Report> {
+async fn measure(args: &BenchArgs, dir: &std::path::Path) -> Result<BenchReport> {
     let wants = |what: &str| args.only.as_deref().is_none_or(|only| only == what);
     let sandbox = process::sandbox(dir).await?;
-    let mut bench = Bench { args, dir, sandbox, report: Report::new(!args.json) };
+    let mut bench = Benchmark { args, dir, sandbox, report: BenchReport::new(!args.json) };
     bench.limits().await?;
     if wants("accept") {
         bench.accept().await?;
@@ -98,20 +98,20 @@ async fn measure(args: &BenchArgs, dir: &std::path::Path) -> Result<Report> {
     Ok(bench.report)
 }
 
-impl Bench<'_> {
+impl Benchmark<'_> {
     fn say(&self, text: &str) {
         if !self.args.json {
             eprintln!("· {text}");
         }
     }
 
-    fn webhook(&self) -> Addressee {
-        Addressee::Webhook {
+    fn webhook(&self) -> BenchAddressee {
+        BenchAddressee::Webhook {
             url: format!("https://localhost:{}/hook/bench", self.sandbox.https.port()),
         }
     }
 
-    async fn webpush(&self) -> Result<Addressee> {
+    async fn webpush(&self) -> Result<BenchAddressee> {
         let path = format!("/sandbox/subscriptions?count={SUBSCRIPTIONS}");
         let given = load::client(self.sandbox.http).json("POST", &path, b"").await?;
         let list = given.as_array().context("the sandbox gave no list of subscriptions")?;
@@ -120,7 +120,7 @@ impl Bench<'_> {
                 serde_json::json!({"endpoint": s["endpoint"], "keys": s["keys"]}).to_string();
             text.trim_start_matches('{').trim_end_matches('}').to_owned() + "}"
         };
-        Ok(Addressee::Webpush { subscriptions: Arc::new(list.iter().map(inner).collect()) })
+        Ok(BenchAddressee::Webpush { subscriptions: Arc::new(list.iter().map(inner).collect()) })
     }
 
     async fn limits(&mut self) -> Result<()> {
@@ -173,7 +173,7 @@ impl Bench<'_> {
     }
 
     /// Queues everything first, then starts a server on that folder and measures it alone.
-    async fn deliver(&mut self, name: &str, to: Addressee) -> Result<()> {
+    async fn deliver(&mut self, name: &str, to: BenchAddressee) -> Result<()> {
         let n = self.args.messages;
         let dir = self.dir.join(name);
         self.say(&format!("{name}: {n} messages queued, then delivered"));
@@ -216,12 +216,12 @@ impl Bench<'_> {
     }
 
     /// Starts a server on what is queued in a folder, and waits until all of it is delivered.
-    async fn drained(&self, dir: &std::path::Path, n: usize) -> Result<Drained> {
+    async fn drained(&self, dir: &std::path::Path, n: usize) -> Result<DrainFigures> {
         load::client(self.sandbox.http).json("DELETE", "/sandbox/received", b"").await?;
         let sandbox_before = self.sandbox.process.cpu()?;
         let (server, address) = process::server(dir, "all", &self.sandbox).await?;
         let received = self.await_received(n).await?;
-        let drained = Drained {
+        let drained = DrainFigures {
             received,
             cpu: server.cpu()?,
             sandbox_cpu: self.sandbox.process.cpu()? - sandbox_before,
@@ -251,14 +251,14 @@ impl Bench<'_> {
         server.stop()
     }
 
-    async fn await_received(&self, n: usize) -> Result<Received> {
+    async fn await_received(&self, n: usize) -> Result<ReceivedFigures> {
         let deadline = Instant::now() + Duration::from_secs(300);
         loop {
             let summary = load::client(self.sandbox.http).get("/sandbox/received").await?;
             let number = |name: &str| summary[name].as_i64().unwrap_or(0);
             if number("distinct") >= n as i64 {
                 let seconds = (number("last_at") - number("first_at")).max(1) as f64 / 1e3;
-                return Ok(Received { seconds, duplicates: number("duplicates") });
+                return Ok(ReceivedFigures { seconds, duplicates: number("duplicates") });
             }
             if Instant::now() > deadline {
                 bail!(
@@ -282,13 +282,13 @@ impl Bench<'_> {
     }
 }
 
-struct Received {
+struct ReceivedFigures {
     seconds: f64,
     duplicates: i64,
 }
 
-struct Drained {
-    received: Received,
+struct DrainFigures {
+    received: ReceivedFigures,
     cpu: Duration,
     sandbox_cpu: Duration,
     peak_memory: u64,

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::http_client::{Connection, request};
+use crate::http_client::{RawConnection, request};
 
 pub(super) const KEY: &str = "bench-admin-key-0123456789";
 
 /// A process that is killed when it is no longer needed.
-pub(super) struct Process {
+pub(super) struct BenchProcess {
     child: Child,
 }
 
-impl Process {
+impl BenchProcess {
     fn spawn(arguments: &[&str], environment: &[(&str, String)], log: &Path) -> Result<Self> {
         let exe = std::env::current_exe().context("cannot find our own binary")?;
         let log = std::fs::File::options().create(true).append(true).open(log)?;
@@ -71,22 +71,22 @@ fn cpu_of(pid: &str) -> Result<Duration> {
     Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
 }
 
-impl Drop for Process {
+impl Drop for BenchProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-pub(super) struct Sandbox {
-    pub(super) process: Process,
+pub(super) struct SandboxProcess {
+    pub(super) process: BenchProcess,
     pub(super) https: SocketAddr,
     pub(super) http: SocketAddr,
     pub(super) smtp: SocketAddr,
     pub(super) ca_file: PathBuf,
 }
 
-pub(super) async fn sandbox(dir: &Path) -> Result<Sandbox> {
+pub(super) async fn sandbox(dir: &Path) -> Result<SandboxProcess> {
     let (https, http, smtp) = (free_port()?, free_port()?, free_port()?);
     let ca_file = dir.join("sandbox-ca.pem");
     let arguments = [
@@ -102,16 +102,16 @@ pub(super) async fn sandbox(dir: &Path) -> Result<Sandbox> {
         "--ca-out",
         &ca_file.display().to_string(),
     ];
-    let process = Process::spawn(&arguments, &[], &dir.join("sandbox.log"))?;
+    let process = BenchProcess::spawn(&arguments, &[], &dir.join("sandbox.log"))?;
     await_ok(http, "/sandbox/received", &dir.join("sandbox.log")).await?;
-    Ok(Sandbox { process, https, http, smtp, ca_file })
+    Ok(SandboxProcess { process, https, http, smtp, ca_file })
 }
 
 pub(super) async fn server(
     dir: &Path,
     role: &str,
-    sandbox: &Sandbox,
-) -> Result<(Process, SocketAddr)> {
+    sandbox: &SandboxProcess,
+) -> Result<(BenchProcess, SocketAddr)> {
     std::fs::create_dir_all(dir)?;
     let listen = free_port()?;
     let data = dir.join("data").display().to_string();
@@ -129,7 +129,7 @@ pub(super) async fn server(
         ("POSTRIDER_NETWORK__EXTRA_CA_FILE", sandbox.ca_file.display().to_string()),
         ("POSTRIDER_LOG__LEVEL", "warn".to_owned()),
     ];
-    let process = Process::spawn(&arguments, &environment, &dir.join("server.log"))?;
+    let process = BenchProcess::spawn(&arguments, &environment, &dir.join("server.log"))?;
     await_ok(listen, "/readyz", &dir.join("server.log")).await?;
     Ok((process, listen))
 }
@@ -138,7 +138,7 @@ async fn await_ok(address: SocketAddr, path: &str, log: &Path) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let get = request("GET", path, KEY, "application/json", b"");
     while Instant::now() < deadline {
-        if let Ok(mut connection) = Connection::open(&address.to_string()).await
+        if let Ok(mut connection) = RawConnection::open(&address.to_string()).await
             && let Ok(answer) = connection.exchange(&get).await
             && answer.status == 200
         {

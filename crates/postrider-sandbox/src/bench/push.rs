@@ -4,22 +4,22 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::load::{self, Addressee};
-use super::{Bench, process};
+use super::load::{self, BenchAddressee};
+use super::{Benchmark, process};
 
 const DEVICES: usize = 1_000;
 
-impl Bench<'_> {
+impl Benchmark<'_> {
     /// Gives the server that will run in the folder an account.
-    pub(super) async fn apns(&self) -> Result<Addressee> {
+    pub(super) async fn apns(&self) -> Result<BenchAddressee> {
         let dir = self.dir.join("apns");
         std::fs::create_dir_all(&dir)?;
         configure(&dir, &self.sandbox).await?;
-        Ok(Addressee::Apns { devices: DEVICES })
+        Ok(BenchAddressee::Apns { devices: DEVICES })
     }
 }
 
-async fn configure(dir: &Path, sandbox: &process::Sandbox) -> Result<()> {
+async fn configure(dir: &Path, sandbox: &process::SandboxProcess) -> Result<()> {
     let key = load::client(sandbox.http).get("/sandbox/apns/key").await?;
     let text = |name: &str| key[name].as_str().context("the sandbox gave no key");
     let file = dir.join("apple.p8");

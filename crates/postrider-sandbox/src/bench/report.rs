@@ -2,26 +2,26 @@
 
 use std::fmt;
 
-pub(super) struct Report {
-    rows: Vec<Row>,
+pub(super) struct BenchReport {
+    rows: Vec<BenchRow>,
     /// Rows are printed as they come.
     live: bool,
 }
 
-struct Row {
+struct BenchRow {
     name: String,
     value: f64,
     what: &'static str,
     aim: Option<f64>,
 }
 
-impl Report {
+impl BenchReport {
     pub(super) fn new(live: bool) -> Self {
         Self { rows: Vec::new(), live }
     }
 
     pub(super) fn add(&mut self, name: &str, value: f64, what: &'static str, aim: Option<f64>) {
-        let row = Row { name: name.to_owned(), value, what, aim };
+        let row = BenchRow { name: name.to_owned(), value, what, aim };
         if self.live {
             println!("{row}");
         }
@@ -29,12 +29,12 @@ impl Report {
     }
 
     pub(super) fn json(&self) -> serde_json::Value {
-        let row = |row: &Row| serde_json::json!({"name": row.name, "value": row.value, "what": row.what, "aim": row.aim});
+        let row = |row: &BenchRow| serde_json::json!({"name": row.name, "value": row.value, "what": row.what, "aim": row.aim});
         self.rows.iter().map(row).collect()
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for BenchRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<20} {:>12}  {}", self.name, number(self.value), self.what)?;
         self.aim.map_or(Ok(()), |aim| write!(f, "  ({:.2} × the aim of {aim})", self.value / aim))

@@ -1,85 +1,72 @@
-//! The story's characters: one delivery for everything that can happen to one, each with a script
-//! for its provider and the end that it must come to.
+//! The scripted deliveries of the demo: one for everything that can happen to one, each with the answers of its
+//! provider and the end that it must come to.
 
-use postrider_core::DeadReason as Reason;
-use postrider_core::State;
+use postrider_core::{DeadReason, State};
 
 /// One delivery with a scripted provider.
-pub(super) struct Case {
+pub(super) struct DemoCase {
     /// Also the receiver's name in the sandbox.
     pub(super) name: &'static str,
     pub(super) what: &'static str,
-    pub(super) channel: Channel,
+    /// As a message names it.
+    pub(super) channel: &'static str,
     /// What the provider answers, attempt by attempt; the last repeats.
     pub(super) script: &'static [&'static str],
     pub(super) class: &'static str,
     pub(super) ttl_s: u32,
-    pub(super) end: End,
+    pub(super) end: DemoEnd,
     /// The fewest calls that the provider must have seen.
     pub(super) calls_min: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Channel {
-    Webpush,
-    Webhook,
-    Http,
-    Fcm,
-    Apns,
-    Email,
-    Sms,
-    Chat,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct DemoEnd {
     pub(super) state: State,
-    pub(super) reason: Option<Reason>,
+    pub(super) reason: Option<DeadReason>,
 }
 
-const fn ends(state: State) -> End {
-    End { state, reason: None }
+const fn ends(state: State) -> DemoEnd {
+    DemoEnd { state, reason: None }
 }
 
-const fn dead(reason: Reason) -> End {
-    End { state: State::Failed, reason: Some(reason) }
+const fn dead(reason: DeadReason) -> DemoEnd {
+    DemoEnd { state: State::Failed, reason: Some(reason) }
 }
 
 const fn case(
     name: &'static str,
     what: &'static str,
-    channel: Channel,
+    channel: &'static str,
     script: &'static [&'static str],
-    end: End,
+    end: DemoEnd,
     calls_min: u64,
-) -> Case {
-    Case { name, what, channel, script, class: "demo", ttl_s: 600, end, calls_min }
+) -> DemoCase {
+    DemoCase { name, what, channel, script, class: "demo", ttl_s: 600, end, calls_min }
 }
 
-/// In the order in which they are told.
-pub(super) fn all() -> Vec<Case> {
+/// In the order in which they are shown.
+pub(super) fn all() -> Vec<DemoCase> {
     let mut cases = failures();
     cases.splice(1..1, channels());
     cases
 }
 
-/// Each other way to reach somebody, and what its provider says of one who is no longer there.
-fn channels() -> [Case; 7] {
-    use Channel::{Apns, Chat, Email, Fcm, Sms};
+/// Every other channel: an accepted message, and a receiver that is gone.
+fn channels() -> [DemoCase; 7] {
     let taken = |name, what, channel| case(name, what, channel, &["200"], ends(State::Sent), 1);
     let gone =
         |name, what, channel, script| case(name, what, channel, script, ends(State::Gone), 1);
     [
-        taken("android", "FCM: accepted, with a token that was fetched once", Fcm),
-        taken("iphone", "APNs: accepted, one stream until the first success", Apns),
-        gone("old-iphone", "APNs: 410 Unregistered, the device is gone", Apns, &["410"]),
-        taken("ada", "e-mail: accepted, over STARTTLS", Email),
-        gone("nobody", "e-mail: 550 5.1.1, there is no such mailbox", Email, &["550"]),
-        taken("phone", "text message: accepted, valid for as long as its TTL", Sms),
+        taken("android", "FCM: accepted, with a token that was fetched once", "fcm"),
+        taken("iphone", "APNs: accepted, one stream until the first success", "apns"),
+        gone("old-iphone", "APNs: 410 Unregistered, the device is gone", "apns", &["410"]),
+        taken("ada", "e-mail: accepted, over STARTTLS", "email"),
+        gone("nobody", "e-mail: 550 5.1.1, there is no such mailbox", "email", &["550"]),
+        taken("phone", "text message: accepted, valid for as long as its TTL", "sms"),
         case(
             "team",
             "chat: 429 with Retry-After: 1, obeyed, then accepted",
-            Chat,
+            "chat",
             &["429:1", "200"],
             ends(State::Sent),
             2,
@@ -87,14 +74,13 @@ fn channels() -> [Case; 7] {
     ]
 }
 
-fn failures() -> Vec<Case> {
-    use Channel::{Http, Webhook, Webpush};
+fn failures() -> Vec<DemoCase> {
     vec![
-        case("first-try", "Web Push, accepted at once", Webpush, &["201"], ends(State::Sent), 1),
+        case("first-try", "Web Push, accepted at once", "webpush", &["201"], ends(State::Sent), 1),
         case(
             "throttled",
             "429 with Retry-After: 2, obeyed, then accepted",
-            Webpush,
+            "webpush",
             &["429:2", "201"],
             ends(State::Sent),
             2,
@@ -102,7 +88,7 @@ fn failures() -> Vec<Case> {
         case(
             "unavailable",
             "503 twice, then accepted",
-            Webhook,
+            "webhook",
             &["503", "503", "200"],
             ends(State::Sent),
             3,
@@ -110,7 +96,7 @@ fn failures() -> Vec<Case> {
         case(
             "reset",
             "connection reset before the request was read, then accepted",
-            Webhook,
+            "webhook",
             &["reset", "200"],
             ends(State::Sent),
             1,
@@ -118,7 +104,7 @@ fn failures() -> Vec<Case> {
         case(
             "goaway",
             "HTTP/2 stream refused by the peer: replayed at once, no attempt burned",
-            Webpush,
+            "webpush",
             &["refused", "201"],
             ends(State::Sent),
             1,
@@ -126,7 +112,7 @@ fn failures() -> Vec<Case> {
         case(
             "retry-queue",
             "any HTTP request: 500, then accepted",
-            Http,
+            "http",
             &["500", "200"],
             ends(State::Sent),
             2,
@@ -134,7 +120,7 @@ fn failures() -> Vec<Case> {
         case(
             "unsubscribed",
             "410: the subscription is gone, its keys are erased",
-            Webpush,
+            "webpush",
             &["410"],
             ends(State::Gone),
             1,
@@ -142,48 +128,48 @@ fn failures() -> Vec<Case> {
         case(
             "malformed",
             "400: this message can never be accepted",
-            Webhook,
+            "webhook",
             &["400", "200"],
-            dead(Reason::Permanent),
+            dead(DeadReason::Permanent),
             1,
         ),
         case(
             "outage",
             "503 for ever: the retries run out",
-            Webhook,
+            "webhook",
             &["503"],
-            dead(Reason::RetriesExhausted),
+            dead(DeadReason::RetriesExhausted),
             4,
         ),
-        Case {
+        DemoCase {
             ttl_s: 8,
             ..case(
                 "too-late",
                 "429 with Retry-After: 60 but a TTL of 8 s: never sent past it",
-                Webpush,
+                "webpush",
                 &["429:60"],
-                dead(Reason::Ttl),
+                dead(DeadReason::Ttl),
                 1,
             )
         },
-        Case {
+        DemoCase {
             class: "once",
             ..case(
                 "in-doubt",
                 "sent, no answer, class `once`: a person decides, nothing is sent twice",
-                Webhook,
+                "webhook",
                 &["reset-after"],
-                dead(Reason::Ambiguous),
+                dead(DeadReason::Ambiguous),
                 1,
             )
         },
-        Case {
+        DemoCase {
             class: "flash",
             ttl_s: 8,
             ..case(
                 "stale-offer",
                 "an offer that would come too late just expires",
-                Webpush,
+                "webpush",
                 &["503:60"],
                 ends(State::Expired),
                 1,

@@ -1,18 +1,17 @@
-//! `postrider demo`: the whole story in one command. A sandbox of fake providers that fail on
-//! purpose, a server, traffic; then every promise is checked against what the sandbox counted.
+//! `postrider demo`: a sandbox whose providers fail on purpose, a server and traffic; then every promise is
+//! checked against what the sandbox counted.
 
-mod accounts;
 mod cases;
-mod stage;
-mod story;
-mod verdict;
+mod promises;
+mod services;
+mod steps;
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use stage::Stage;
-use story::Story;
+use services::DemoServices;
+use steps::DemoRun;
 
 use crate::launcher::ServerLauncher;
 use crate::stop::stop_signal;
@@ -40,12 +39,12 @@ pub struct DemoArgs {
     listen: std::net::SocketAddr,
 }
 
-/// How long the story may take; a message that has no end by then has none.
+/// How long the demo may take until every delivery has its end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run(args: DemoArgs, launcher: &dyn ServerLauncher) -> Result<bool> {
     let started = Instant::now();
-    let stage = Stage::set(&args, launcher).await?;
+    let services = DemoServices::start(&args, launcher).await?;
     println!(
         "Postrider demo: fake providers that fail on purpose, one server, {} messages.",
         args.messages
@@ -53,29 +52,29 @@ pub async fn run(args: DemoArgs, launcher: &dyn ServerLauncher) -> Result<bool> 
     println!(
         "The retry policy is shortened (300 ms to 3 s instead of 2 s to 2 min) so that hours fit into seconds."
     );
-    println!("Watch it: {}\n", stage.dashboard());
-    let held = play(&stage, &args, started).await;
+    println!("Watch it: {}\n", services.dashboard());
+    let held = play(&services, &args, started).await;
     // Whatever happened, the folder with the demo's keys does not stay.
-    stage.strike().await;
+    services.shutdown().await;
     held
 }
 
-async fn play(stage: &Stage, args: &DemoArgs, started: Instant) -> Result<bool> {
-    let mut story = Story::new(stage, started + PATIENCE);
+async fn play(services: &DemoServices, args: &DemoArgs, started: Instant) -> Result<bool> {
+    let mut run = DemoRun::new(services, started + PATIENCE);
     tokio::select! {
-        told = story.tell(args) => told?,
+        done = run.all_steps(args) => done?,
         stopped = stop_signal() => return stopped.map(|()| false),
     }
-    let held = verdict::pronounce(&story).await?;
+    let held = promises::check_all(&run).await?;
     println!("\nTold in {:.1} s.", started.elapsed().as_secs_f64());
     if !args.exit {
         println!(
             "The server keeps running and a few messages a second keep coming. Look at\n  {}\nand press Ctrl-C to end.",
-            stage.dashboard()
+            services.dashboard()
         );
         tokio::select! {
             stopped = stop_signal() => stopped?,
-            failed = story.go_on(args) => failed?,
+            failed = run.go_on(args) => failed?,
         }
     }
     Ok(held)

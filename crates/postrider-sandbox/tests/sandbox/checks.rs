@@ -1,7 +1,7 @@
 //! What the fake services refuse, and in whose words.
 
 use http::Method;
-use postrider_sandbox::{Flavour, SandboxConfig, SubscriptionWish, start};
+use postrider_sandbox::{FakePushService, SandboxConfig, SubscriptionRequest, start};
 use serde_json::{Value, json};
 
 use crate::client::{self, Sender, call, now_s, push_with, webhook};
@@ -12,7 +12,7 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 #[tokio::test]
 async fn a_push_is_decrypted_and_counted_by_its_delivery_id() {
     let sandbox = sandbox().await;
-    let to = one(&sandbox, SubscriptionWish::default());
+    let to = one(&sandbox, SubscriptionRequest::default());
     let id = "dlv_06f1w8v0m5qk3t9xz2c4b7d8ea";
     let plain = json!({ "title": "Hello", "id": id }).to_string();
     let reply = over_h2(&sandbox).await.send(Sender::new().push(&to, plain.as_bytes())).await;
@@ -48,7 +48,7 @@ async fn every_flaw_of_a_vapid_token_is_found() {
         (sender.authorization(&claims(origin, json!(now_s() + 90_000))), 403, "exp claim MUST NOT"),
         (sender.authorization(&claims(origin, json!("soon"))), 403, "exp claim is missing"),
     ];
-    let to = one(&sandbox, SubscriptionWish::default());
+    let to = one(&sandbox, SubscriptionRequest::default());
     let mut connection = over_h2(&sandbox).await;
     let expected = cases.len();
     for (authorization, status, words) in cases {
@@ -64,10 +64,10 @@ async fn every_flaw_of_a_vapid_token_is_found() {
 async fn a_subscription_belongs_to_the_key_it_was_made_for() {
     let sandbox = sandbox().await;
     let (first, second) = (Sender::new(), Sender::new());
-    let by_use = one(&sandbox, SubscriptionWish::default());
-    let wish = SubscriptionWish {
+    let by_use = one(&sandbox, SubscriptionRequest::default());
+    let wish = SubscriptionRequest {
         application_server_key: Some(second.public()),
-        ..SubscriptionWish::default()
+        ..SubscriptionRequest::default()
     };
     let by_key = one(&sandbox, wish);
     let mut connection = over_h2(&sandbox).await;
@@ -84,7 +84,7 @@ async fn a_subscription_belongs_to_the_key_it_was_made_for() {
 async fn headers_and_sizes_are_checked_like_the_real_services_do() {
     let sandbox = sandbox().await;
     let sender = Sender::new();
-    let to = one(&sandbox, SubscriptionWish::default());
+    let to = one(&sandbox, SubscriptionRequest::default());
     let mut connection = over_h2(&sandbox).await;
     for (name, value, status) in [
         ("ttl", "-1", 400),
@@ -111,8 +111,8 @@ async fn headers_and_sizes_are_checked_like_the_real_services_do() {
 #[tokio::test]
 async fn a_body_for_another_subscription_is_undecryptable() {
     let sandbox = sandbox().await;
-    let mut to = one(&sandbox, SubscriptionWish::default());
-    to.keys.auth = one(&sandbox, SubscriptionWish::default()).keys.auth;
+    let mut to = one(&sandbox, SubscriptionRequest::default());
+    to.keys.auth = one(&sandbox, SubscriptionRequest::default()).keys.auth;
     let reply = over_h2(&sandbox).await.send(Sender::new().push(&to, b"x")).await;
     assert_eq!(reply.expect("an answer").status.as_u16(), 400);
     assert_eq!(sandbox.received()["undecryptable"], 1);
@@ -124,10 +124,15 @@ async fn each_service_refuses_in_its_own_words() {
     let sender = Sender::new();
     let mut connection = over_h2(&sandbox).await;
     let mut answers = Vec::new();
-    for service in [Flavour::Fcm, Flavour::Mozilla, Flavour::Apple, Flavour::Wns] {
+    for service in [
+        FakePushService::Fcm,
+        FakePushService::Mozilla,
+        FakePushService::Apple,
+        FakePushService::Wns,
+    ] {
         for fault in ["410", "429:3", "503"] {
             let script = vec![fault.parse().expect("a fault")];
-            let wish = SubscriptionWish { service, script, ..SubscriptionWish::default() };
+            let wish = SubscriptionRequest { service, script, ..SubscriptionRequest::default() };
             let mut push = sender.push(&one(&sandbox, wish), b"x");
             push.headers_mut().insert("x-wns-cache-policy", "cache".parse().expect("a value"));
             let reply = connection.send(push).await.expect("an answer");
@@ -148,8 +153,9 @@ async fn apple_and_wns_have_rules_of_their_own() {
     let sandbox = sandbox().await;
     let sender = Sender::new();
     let mut connection = over_h2(&sandbox).await;
-    let of = |service| one(&sandbox, SubscriptionWish { service, ..SubscriptionWish::default() });
-    let (apple, wns) = (of(Flavour::Apple), of(Flavour::Wns));
+    let of =
+        |service| one(&sandbox, SubscriptionRequest { service, ..SubscriptionRequest::default() });
+    let (apple, wns) = (of(FakePushService::Apple), of(FakePushService::Wns));
 
     let mut odd_topic = sender.push(&apple, b"x");
     odd_topic.headers_mut().insert("topic", "abcde".parse().expect("a value"));

@@ -18,7 +18,7 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use postrider_sandbox::{Sandbox, SubscriptionInfo};
+use postrider_sandbox::{Sandbox, SandboxSubscription};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
@@ -166,7 +166,7 @@ impl Sender {
     }
 
     /// A push that any service would take.
-    pub(crate) fn push(&self, to: &SubscriptionInfo, plain: &[u8]) -> Request<Full<Bytes>> {
+    pub(crate) fn push(&self, to: &SandboxSubscription, plain: &[u8]) -> Request<Full<Bytes>> {
         let origin = to.endpoint.split("/push/").next().expect("an origin");
         push_with(&self.good_authorization(origin), to, plain)
     }
@@ -174,7 +174,7 @@ impl Sender {
 
 pub(crate) fn push_with(
     authorization: &str,
-    to: &SubscriptionInfo,
+    to: &SandboxSubscription,
     plain: &[u8],
 ) -> Request<Full<Bytes>> {
     let mut push = request(Method::POST, &to.endpoint, encrypt(to, plain));
@@ -191,7 +191,7 @@ pub(crate) fn push_with(
 }
 
 /// RFC 8291 with a fresh key pair and salt.
-pub(crate) fn encrypt(to: &SubscriptionInfo, plain: &[u8]) -> Vec<u8> {
+pub(crate) fn encrypt(to: &SandboxSubscription, plain: &[u8]) -> Vec<u8> {
     let receiver = B64.decode(&to.keys.p256dh).expect("p256dh");
     let auth = B64.decode(&to.keys.auth).expect("auth");
     let own = PrivateKey::generate(&ECDH_P256).expect("a key");

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use http::Method;
-use postrider_sandbox::{Profile, SandboxConfig, SubscriptionInfo, SubscriptionWish, start};
+use postrider_sandbox::{
+    FaultProfile, SandboxConfig, SandboxSubscription, SubscriptionRequest, start,
+};
 use serde_json::{Value, json};
 
 use crate::client::{self, Sender, call, request};
@@ -12,7 +14,7 @@ use crate::{over_h2, sandbox};
 #[tokio::test]
 async fn every_id_is_listed_with_its_history() {
     let sandbox = sandbox().await;
-    let wish = SubscriptionWish { count: Some(50), ..SubscriptionWish::default() };
+    let wish = SubscriptionRequest { count: Some(50), ..SubscriptionRequest::default() };
     let (subscriptions, sender) = (sandbox.subscribe(&wish).expect("subscriptions"), Sender::new());
     let mut connection = over_h2(&sandbox).await;
     for n in 0..300 {
@@ -54,11 +56,11 @@ async fn the_same_key_at_two_targets_is_no_duplicate_but_the_same_delivery_is() 
 async fn subscriptions_come_singly_or_in_bulk() {
     let sandbox = sandbox().await;
     let single = call(&sandbox, Method::POST, "/sandbox/subscriptions", &Value::Null).await;
-    let single: SubscriptionInfo = serde_json::from_slice(&single.body).expect("one");
+    let single: SandboxSubscription = serde_json::from_slice(&single.body).expect("one");
     assert!(single.endpoint.starts_with(&format!("{}/push/", sandbox.https_origin())));
     let path = "/sandbox/subscriptions?count=1000&service=mozilla&script=503:1,201";
     let many = call(&sandbox, Method::POST, path, &Value::Null).await;
-    let many: Vec<SubscriptionInfo> = serde_json::from_slice(&many.body).expect("many");
+    let many: Vec<SandboxSubscription> = serde_json::from_slice(&many.body).expect("many");
     let endpoints: HashSet<_> = many.iter().map(|s| s.endpoint.as_str()).collect();
     assert_eq!(endpoints.len(), 1000);
     let url = format!("{}/sandbox/subscriptions?count=3", sandbox.http_origin());
@@ -75,7 +77,7 @@ async fn the_same_seed_hands_out_the_same_keys() {
     let keys = async |seed| {
         let config = SandboxConfig { seed, ..SandboxConfig::default() };
         let sandbox = start(config).await.expect("a sandbox");
-        let wish = SubscriptionWish { count: Some(5), ..SubscriptionWish::default() };
+        let wish = SubscriptionRequest { count: Some(5), ..SubscriptionRequest::default() };
         let made = sandbox.subscribe(&wish).expect("subscriptions");
         made.into_iter().map(|s| (s.keys.p256dh, s.keys.auth)).collect::<Vec<_>>()
     };
@@ -109,13 +111,13 @@ fn a_profile_comes_from_a_toml_or_json_file() {
     let load = |name: &str, text: &str| {
         let file = folder.path().join(name);
         std::fs::write(&file, text).expect("writing");
-        Profile::load(file.to_str().expect("UTF-8"))
+        FaultProfile::load(file.to_str().expect("UTF-8"))
     };
     let toml = load("a.toml", "[[rule]]\nfault = '429:2'\nshare = 0.5\nper = 'target'");
     let json = load("a.json", r#"{"rule":[{"fault":"429:2","share":0.5,"per":"target"}]}"#);
     assert_eq!(toml.expect("TOML"), json.expect("JSON"));
     assert!(load("b.toml", "[[rule]]\nfault = 'explode'").is_err());
     assert!(load("c.toml", "[[rule]]\nfault = '503'\nshares = 1").is_err());
-    let missing = Profile::load("stromy").expect_err("no such profile");
+    let missing = FaultProfile::load("stromy").expect_err("no such profile");
     assert!(missing.to_string().contains("none, mild, demo, storm"), "{missing}");
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use http::Method;
-use postrider_sandbox::{Profile, Sandbox, SandboxConfig, start};
+use postrider_sandbox::{FaultProfile, Sandbox, SandboxConfig, start};
 use serde_json::{Value, json};
 
 use crate::client::{self, Connection, Reply, call, request};
@@ -179,7 +179,7 @@ async fn a_hanging_request_is_never_accepted() {
 }
 
 async fn statuses(seed: u64) -> Vec<u16> {
-    let mut profile = Profile::built_in("demo").expect("a profile");
+    let mut profile = FaultProfile::built_in("demo").expect("a profile");
     profile.rules.retain(|rule| rule.fault.to_string().parse::<u16>().is_ok());
     let config = SandboxConfig { profile, seed, ..SandboxConfig::default() };
     let sandbox = start(config).await.expect("a sandbox");

@@ -7,13 +7,13 @@ mod faults;
 mod providers;
 mod questions;
 
-use postrider_sandbox::{Sandbox, SandboxConfig, SubscriptionInfo, SubscriptionWish, start};
+use postrider_sandbox::{Sandbox, SandboxConfig, SandboxSubscription, SubscriptionRequest, start};
 
 async fn sandbox() -> Sandbox {
     start(SandboxConfig::default()).await.expect("a sandbox")
 }
 
-fn one(sandbox: &Sandbox, wish: SubscriptionWish) -> SubscriptionInfo {
+fn one(sandbox: &Sandbox, wish: SubscriptionRequest) -> SandboxSubscription {
     sandbox.subscribe(&wish).expect("a subscription").remove(0)
 }
 

@@ -1,6 +1,6 @@
 //! Accounts that identify themselves to Apple by a certificate, against the sandbox that asks for one.
 
-use postrider_sandbox::{ApnsEnvironment, CertificateWish, Sandbox, SandboxConfig};
+use postrider_sandbox::{CertificateEnvironment, CertificateRequest, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::server::{Server, eventually};
@@ -35,8 +35,8 @@ impl Town {
         Self { server: Server::with(&config).await, _sandbox: sandbox, _folder: folder }
     }
 
-    async fn issued(environment: ApnsEnvironment) -> Self {
-        let wish = CertificateWish { environment, ..CertificateWish::default() };
+    async fn issued(environment: CertificateEnvironment) -> Self {
+        let wish = CertificateRequest { environment, ..CertificateRequest::default() };
         Self::with(|sandbox| sandbox.apns_certificate(&wish)["pem"].as_str().unwrap().into()).await
     }
 
@@ -58,7 +58,7 @@ impl Town {
 
 #[tokio::test]
 async fn a_certificate_of_apple_s_is_taken_without_a_token() {
-    let town = Town::issued(ApnsEnvironment::Both).await;
+    let town = Town::issued(CertificateEnvironment::Both).await;
     assert_eq!(town.send("com.example.app", "production").await.0, "sent");
     assert_eq!(town.send("com.example.app", "sandbox").await.0, "sent");
 }
@@ -77,14 +77,14 @@ async fn a_certificate_of_somebody_else_s_parks_the_push() {
 
 #[tokio::test]
 async fn a_certificate_of_the_other_environment_parks_the_push_and_erases_nothing() {
-    let town = Town::issued(ApnsEnvironment::Sandbox).await;
+    let town = Town::issued(CertificateEnvironment::Sandbox).await;
     let end = town.send("com.example.app", "production").await;
     assert_eq!(end, (json!("parked"), json!("BadCertificateEnvironment")));
 }
 
 #[tokio::test]
 async fn a_certificate_of_another_app_parks_the_push() {
-    let town = Town::issued(ApnsEnvironment::Both).await;
+    let town = Town::issued(CertificateEnvironment::Both).await;
     let end = town.send("com.example.application", "production").await;
     assert_eq!(end, (json!("parked"), json!("TopicDisallowed")));
 }

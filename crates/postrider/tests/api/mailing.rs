@@ -1,6 +1,6 @@
 //! E-mail, text messages and chat messages from the API to the sandbox's providers and back.
 
-use postrider_sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
+use postrider_sandbox::{FakeKind, ReceiverRequest, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::server::{Folder, Server, eventually};
@@ -63,9 +63,9 @@ impl Town {
         client.get(&format!("/sandbox/last/{kind}/{name}")).await.unwrap()
     }
 
-    fn scripted(&self, kind: Kind, name: &str, script: &[&str]) {
+    fn scripted(&self, kind: FakeKind, name: &str, script: &[&str]) {
         let script = script.iter().map(|word| word.parse().unwrap()).collect();
-        let wish = ReceiverWish { script, ..ReceiverWish::default() };
+        let wish = ReceiverRequest { script, ..ReceiverRequest::default() };
         self.sandbox.set_up(kind, name, &wish).unwrap();
     }
 }
@@ -117,12 +117,12 @@ async fn a_wrong_password_parks_the_mail_and_burns_no_attempt() {
 #[tokio::test]
 async fn an_unknown_mailbox_is_gone_and_a_spam_verdict_spares_the_address() {
     let town = Town::by_smtp().await;
-    town.scripted(Kind::Email, "ada@example.org", &["550"]);
+    town.scripted(FakeKind::EMAIL, "ada@example.org", &["550"]);
     let delivery = town.mail().await;
     assert_eq!(delivery["state"], "gone", "{delivery}");
     let told = delivery["log"][0]["detail"].as_str().unwrap();
     assert!(told.contains("User unknown") && !told.to_lowercase().contains("ada@"), "{told}");
-    town.scripted(Kind::Email, "bob@example.org", &["554"]);
+    town.scripted(FakeKind::EMAIL, "bob@example.org", &["554"]);
     let address = json!({"channel": "email", "email": "bob@example.org"});
     let delivery = town.send(address, json!({"title": "x"})).await;
     assert_eq!(delivery["state"], "failed", "{delivery}");
@@ -140,7 +140,7 @@ async fn a_text_message_says_how_long_it_is_valid() {
     let valid: u32 = form.split("ValidityPeriod=").nth(1).unwrap().parse().unwrap();
     assert!((590..=600).contains(&valid), "{form}");
     assert!(form.starts_with("To=%2B4915112345678&From=%2B15550100&Body=Your+code"), "{form}");
-    town.scripted(Kind::Sms, "+4915112345678", &["410"]);
+    town.scripted(FakeKind::SMS, "+4915112345678", &["410"]);
     assert_eq!(town.send(address, json!({"body": "again"})).await["state"], "gone");
 }
 
@@ -161,7 +161,7 @@ async fn chats_get_what_they_show_best() {
         assert!(sent["body"].as_str().unwrap().contains(wanted), "{sent}");
     }
     // An old connector says 200 and means no.
-    town.scripted(Kind::Chat, "teams.connector-2", &["400"]);
+    town.scripted(FakeKind::CHAT, "teams.connector-2", &["400"]);
     let url = format!("{}/teams/connector-2", town.sandbox.https_origin());
     let delivery = town.send(json!({"channel": "chat", "url": url}), content).await;
     assert_eq!(delivery["state"], "failed", "{delivery}");

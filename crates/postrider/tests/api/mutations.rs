@@ -3,7 +3,7 @@
 
 use http::Method;
 use http_body_util::BodyExt as _;
-use postrider_sandbox::{Sandbox, SandboxConfig, SubscriptionWish};
+use postrider_sandbox::{Sandbox, SandboxConfig, SubscriptionRequest};
 use serde_json::{Value, json};
 
 use crate::server::{Folder, Server, eventually};
@@ -153,7 +153,7 @@ impl Town {
         let at = |path: &str| format!("{}/{path}", self.sandbox.https_origin());
         match channel {
             "webpush" => {
-                let made = self.sandbox.subscribe(&SubscriptionWish::default()).unwrap();
+                let made = self.sandbox.subscribe(&SubscriptionRequest::default()).unwrap();
                 let made = serde_json::to_value(&made[0]).unwrap();
                 json!({"channel": "webpush", "endpoint": made["endpoint"], "keys": made["keys"]})
             }

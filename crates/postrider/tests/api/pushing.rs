@@ -1,6 +1,6 @@
 //! FCM and APNs from the API to the sandbox's providers and back.
 
-use postrider_sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
+use postrider_sandbox::{FakeKind, ReceiverRequest, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::server::{Folder, Server, eventually};
@@ -65,9 +65,9 @@ impl Town {
         client.get(path).await.unwrap()
     }
 
-    fn scripted(&self, kind: Kind, name: &str, script: &[&str]) {
+    fn scripted(&self, kind: FakeKind, name: &str, script: &[&str]) {
         let script = script.iter().map(|word| word.parse().unwrap()).collect();
-        let wish = ReceiverWish { script, ..ReceiverWish::default() };
+        let wish = ReceiverRequest { script, ..ReceiverRequest::default() };
         self.sandbox.set_up(kind, name, &wish).unwrap();
     }
 }
@@ -105,7 +105,7 @@ async fn a_message_reaches_a_device_by_fcm_with_its_ttl() {
 #[tokio::test]
 async fn a_message_reaches_a_device_by_apns_with_its_expiration_and_the_delivery_s_id() {
     let town = Town::new().await;
-    town.scripted(Kind::Apns, APPLE, &["503", "ok"]);
+    town.scripted(FakeKind::APNS, APPLE, &["503", "ok"]);
     let delivery = town.send(apns(APPLE), shipped()).await;
     assert_eq!(delivery["state"], "sent", "{delivery}");
     assert_eq!(delivery["log"][0]["code"], "ServiceUnavailable");
@@ -136,14 +136,14 @@ async fn a_development_device_is_found_in_its_own_environment() {
 #[tokio::test]
 async fn a_dead_device_is_gone_and_a_malformed_message_is_not_the_device_s_fault() {
     let town = Town::new().await;
-    town.scripted(Kind::Fcm, ANDROID, &["404"]);
+    town.scripted(FakeKind::FCM, ANDROID, &["404"]);
     let gone = town.send(fcm(), shipped()).await;
     assert_eq!((&gone["state"], &gone["log"][0]["code"]), (&json!("gone"), &json!("UNREGISTERED")));
-    town.scripted(Kind::Apns, APPLE, &["410"]);
+    town.scripted(FakeKind::APNS, APPLE, &["410"]);
     let gone = town.send(apns(APPLE), shipped()).await;
     assert_eq!((&gone["state"], &gone["log"][0]["code"]), (&json!("gone"), &json!("Unregistered")));
     let other = json!({"channel": "fcm", "token": "another-device-token"});
-    town.scripted(Kind::Fcm, "another-device-token", &["400"]);
+    town.scripted(FakeKind::FCM, "another-device-token", &["400"]);
     let dropped = town.send(other, shipped()).await;
     assert_eq!(dropped["state"], "failed", "{dropped}");
 }

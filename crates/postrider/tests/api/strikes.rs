@@ -3,7 +3,7 @@
 use http::Method;
 use http_body_util::BodyExt as _;
 use postrider::client::{Client, whole};
-use postrider_sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
+use postrider_sandbox::{FakeKind, ReceiverRequest, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::server::{Server, eventually, reply};
@@ -44,8 +44,8 @@ impl Town {
     /// Registers a receiver that answers so; the last word repeats.
     async fn register(&self, script: &[&str]) -> Value {
         let script = script.iter().map(|word| word.parse().unwrap()).collect();
-        let wish = ReceiverWish { script, ..ReceiverWish::default() };
-        self.sandbox.set_up(Kind::Hook, "a", &wish).unwrap();
+        let wish = ReceiverRequest { script, ..ReceiverRequest::default() };
+        self.sandbox.set_up(FakeKind::HOOK, "a", &wish).unwrap();
         self.admin().post("/v1/addresses", &self.hook()).await.unwrap()
     }
 

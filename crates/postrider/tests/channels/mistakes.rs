@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::town::{Town, state};
+use super::fixture::{ChannelsFixture, state};
 
 const APPLE: &str = "web.push.apple.com";
 const MICROSOFT: &str = "wns2-par02p.notify.windows.com";
@@ -22,17 +22,17 @@ fn receiver(address: &Value) -> String {
 }
 
 /// Sends it and expects that it is taken at the first attempt.
-fn taken(town: &Town, message: &Value) -> Value {
-    let delivery = town.ended(&town.send(message));
+fn taken(fixture: &ChannelsFixture, message: &Value) -> Value {
+    let delivery = fixture.ended(&fixture.send(message));
     assert_eq!((state(&delivery), &delivery["attempts"]), ("sent", &json!(1)), "{delivery:#}");
     delivery
 }
 
 #[test]
 fn mistake_02_apple_gets_a_contact_that_it_accepts_and_a_placeholder_is_refused_at_the_start() {
-    let town = Town::under_the_name(APPLE);
-    taken(&town, &to(&town.subscription(&json!({"service": "apple"}))));
-    assert_eq!(town.received()["bad_vapid"], 0);
+    let fixture = ChannelsFixture::with_host_name(APPLE);
+    taken(&fixture, &to(&fixture.subscription(&json!({"service": "apple"}))));
+    assert_eq!(fixture.received()["bad_vapid"], 0);
     let folder = tempfile::tempdir().unwrap();
     for subject in ["mailto:me@localhost", "https://localhost/", "ops@example.com", ""] {
         let file = folder.path().join("postrider.toml");
@@ -48,19 +48,19 @@ fn mistake_02_apple_gets_a_contact_that_it_accepts_and_a_placeholder_is_refused_
 
 #[test]
 fn mistake_03_old_subscriptions_keep_the_key_that_they_were_made_with() {
-    let town = Town::new();
-    let active = || town.api("GET", "/v1/vapid", &Value::Null)["keys"][0]["public_key"].clone();
-    let old = town.subscription(&json!({"applicationServerKey": active()}));
-    let registered = town.api("POST", "/v1/addresses", &old)["id"].clone();
+    let fixture = ChannelsFixture::new();
+    let active = || fixture.api("GET", "/v1/vapid", &Value::Null)["keys"][0]["public_key"].clone();
+    let old = fixture.subscription(&json!({"applicationServerKey": active()}));
+    let registered = fixture.api("POST", "/v1/addresses", &old)["id"].clone();
     let first = active();
-    town.api("POST", "/v1/vapid/rotate", &Value::Null);
+    fixture.api("POST", "/v1/vapid/rotate", &Value::Null);
     assert_ne!(active(), first, "a new key");
-    let new = town.subscription(&json!({"applicationServerKey": active()}));
-    taken(&town, &to(&registered));
-    taken(&town, &to(&new));
-    assert_eq!(town.received()["bad_vapid"], 0);
+    let new = fixture.subscription(&json!({"applicationServerKey": active()}));
+    taken(&fixture, &to(&registered));
+    taken(&fixture, &to(&new));
+    assert_eq!(fixture.received()["bad_vapid"], 0);
     let signed_with = |address: &Value| {
-        let request = town.last(&receiver(address));
+        let request = fixture.last(&receiver(address));
         let header = request["headers"]["authorization"].as_str().unwrap().to_owned();
         header.rsplit_once("k=").unwrap().1.to_owned()
     };
@@ -69,13 +69,13 @@ fn mistake_03_old_subscriptions_keep_the_key_that_they_were_made_with() {
 
 #[test]
 fn mistake_07_the_ttl_is_always_said_and_fits_microsoft_s_cache_policy() {
-    let town = Town::under_the_name(MICROSOFT);
+    let fixture = ChannelsFixture::with_host_name(MICROSOFT);
     for (ttl_s, policy) in [(0, "no-cache"), (600, "cache")] {
-        let address = town.subscription(&json!({"service": "wns"}));
+        let address = fixture.subscription(&json!({"service": "wns"}));
         let mut message = to(&address);
         message["ttl_s"] = json!(ttl_s);
-        taken(&town, &message);
-        let headers = &town.last(&receiver(&address))["headers"];
+        taken(&fixture, &message);
+        let headers = &fixture.last(&receiver(&address))["headers"];
         assert_eq!(headers["x-wns-cache-policy"], policy);
         let told: i64 = headers["ttl"].as_str().unwrap().parse().unwrap();
         assert!((ttl_s - 10..=ttl_s).contains(&told) && told >= 0, "{told}");
@@ -84,13 +84,13 @@ fn mistake_07_the_ttl_is_always_said_and_fits_microsoft_s_cache_policy() {
 
 #[test]
 fn mistake_09_what_fits_is_padded_within_what_bridges_take_and_what_does_not_is_refused_at_once() {
-    let town = Town::under_the_name(MOZILLA);
+    let fixture = ChannelsFixture::with_host_name(MOZILLA);
     let length = |plain: usize| {
-        let address = town.subscription(&json!({"service": "mozilla"}));
+        let address = fixture.subscription(&json!({"service": "mozilla"}));
         let mut message = to(&address);
         message["content"] = json!({"webpush": {"raw": "x".repeat(plain)}});
-        taken(&town, &message);
-        let request = town.last(&receiver(&address));
+        taken(&fixture, &message);
+        let request = fixture.last(&receiver(&address));
         assert_eq!(request["body"].as_str().unwrap().len(), plain, "one record, whole");
         request["headers"]["content-length"].as_str().unwrap().parse::<usize>().unwrap()
     };
@@ -98,19 +98,19 @@ fn mistake_09_what_fits_is_padded_within_what_bridges_take_and_what_does_not_is_
     assert_eq!(length(1), length(200), "short ones look alike");
     assert!(length(2744) <= 2744 + OVERHEAD, "never padded beyond what a bridge takes");
     assert_eq!(length(3993), 4096);
-    let mut large = to(&town.subscription(&json!({})));
+    let mut large = to(&fixture.subscription(&json!({})));
     large["content"] = json!({"webpush": {"raw": "x".repeat(3994)}});
-    let refused = town.try_api("POST", "/v1/messages", &large);
+    let refused = fixture.try_api("POST", "/v1/messages", &large);
     assert_eq!(refused.status, 422, "{}", refused.body);
 }
 
 #[test]
 fn mistake_10_microsoft_s_406_is_throttling_and_waits_as_long_as_it_says() {
-    let town = Town::under_the_name(MICROSOFT);
-    let address = town.subscription(&json!({"service": "wns", "script": ["429:900", "ok"]}));
+    let fixture = ChannelsFixture::with_host_name(MICROSOFT);
+    let address = fixture.subscription(&json!({"service": "wns", "script": ["429:900", "ok"]}));
     let mut message = to(&address);
     message["ttl_s"] = json!(3600);
-    let delivery = town.once(&town.send(&message), |delivery| delivery["log"][0].is_object());
+    let delivery = fixture.once(&fixture.send(&message), |delivery| delivery["log"][0].is_object());
     let attempt = &delivery["log"][0];
     assert_eq!((&attempt["status"], &attempt["code"]), (&json!(406), &json!("channelthrottled")));
     assert_eq!(
@@ -118,59 +118,59 @@ fn mistake_10_microsoft_s_406_is_throttling_and_waits_as_long_as_it_says() {
         (&json!("retry_after"), &json!("900"))
     );
     assert_eq!(state(&delivery), "retrying", "{delivery:#}");
-    let received = town.received();
+    let received = fixture.received();
     assert_eq!((&received["total"], &received["retry_after_violations"]), (&json!(1), &json!(0)));
 }
 
 #[test]
 fn mistake_12_an_endpoint_that_is_over_is_never_called_again_and_a_dead_one_never_at_all() {
-    let town = Town::new();
+    let fixture = ChannelsFixture::new();
     for status in ["404", "410"] {
-        let address = town.subscription(&json!({"script": [status]}));
-        let delivery = town.ended(&town.send(&to(&address)));
+        let address = fixture.subscription(&json!({"script": [status]}));
+        let delivery = fixture.ended(&fixture.send(&to(&address)));
         assert_eq!(state(&delivery), "gone", "{delivery:#}");
-        let calls = town.received()["total"].clone();
-        let again = town.ended(&town.send(&to(&address)));
+        let calls = fixture.received()["total"].clone();
+        let again = fixture.ended(&fixture.send(&to(&address)));
         assert_eq!(state(&again), "gone", "{again:#}");
-        assert_eq!(town.received()["total"], calls, "{status}: nobody was called");
+        assert_eq!(fixture.received()["total"], calls, "{status}: nobody was called");
     }
-    let calls = town.received()["total"].clone();
-    let mut dead = town.subscription(&json!({}));
+    let calls = fixture.received()["total"].clone();
+    let mut dead = fixture.subscription(&json!({}));
     dead["endpoint"] = json!("https://permanently-removed.invalid/fcm/send/x");
-    assert_eq!(state(&town.ended(&town.send(&to(&dead)))), "gone");
-    assert_eq!(town.received()["total"], calls);
+    assert_eq!(state(&fixture.ended(&fixture.send(&to(&dead)))), "gone");
+    assert_eq!(fixture.received()["total"], calls);
 }
 
 #[test]
 fn mistake_13_any_collapse_key_becomes_a_topic_that_apple_accepts() {
-    let town = Town::under_the_name(APPLE);
+    let fixture = ChannelsFixture::with_host_name(APPLE);
     for key in ["new_event", "13-characters", "ä key with spaces that is longer than 32 characters"]
     {
-        let address = town.subscription(&json!({"service": "apple"}));
+        let address = fixture.subscription(&json!({"service": "apple"}));
         let mut message = to(&address);
         message["collapse_key"] = json!(key);
-        taken(&town, &message);
-        let topic = town.last(&receiver(&address))["headers"]["topic"].clone();
+        taken(&fixture, &message);
+        let topic = fixture.last(&receiver(&address))["headers"]["topic"].clone();
         assert_eq!(topic.as_str().map(str::len), Some(32), "{key}");
     }
 }
 
 #[test]
 fn mistake_15_one_bad_recipient_spoils_neither_the_others_nor_their_connection() {
-    let town = Town::new();
+    let fixture = ChannelsFixture::new();
     let mail = |name: &str| json!({"channel": "email", "email": format!("{name}@example.org")});
     let wish = json!({"script": ["550"], "stage": "rcpt"});
-    town.sandbox("PUT", "/sandbox/email/nobody@example.org", &wish);
+    fixture.sandbox("PUT", "/sandbox/email/nobody@example.org", &wish);
     let names = ["ada", "nobody", "grace"];
-    let ids: Vec<_> = names.iter().map(|name| town.send(&to(&mail(name)))).collect();
-    let states: Vec<_> = ids.iter().map(|id| state(&town.ended(id)).to_owned()).collect();
+    let ids: Vec<_> = names.iter().map(|name| fixture.send(&to(&mail(name)))).collect();
+    let states: Vec<_> = ids.iter().map(|id| state(&fixture.ended(id)).to_owned()).collect();
     assert_eq!((states[0].as_str(), states[2].as_str()), ("sent", "sent"));
     assert_ne!(states[1], "sent");
 }
 
 #[test]
 fn mistake_16_any_public_host_is_taken_and_none_that_leads_inside() {
-    let open = Town::strict();
+    let open = ChannelsFixture::strict();
     let mut address = open.subscription(&json!({}));
     address["endpoint"] = json!("https://push.self-hosted.example/up/abc");
     let accepted = open.try_api("POST", "/v1/messages", &to(&address));
@@ -190,14 +190,14 @@ fn mistake_16_any_public_host_is_taken_and_none_that_leads_inside() {
 
 #[test]
 fn mistake_17_what_the_provider_said_is_there_to_be_read() {
-    let town = Town::under_the_name(MOZILLA);
-    let address = town.subscription(&json!({"service": "mozilla", "script": ["413"]}));
-    let delivery = town.ended(&town.send(&to(&address)));
+    let fixture = ChannelsFixture::with_host_name(MOZILLA);
+    let address = fixture.subscription(&json!({"service": "mozilla", "script": ["413"]}));
+    let delivery = fixture.ended(&fixture.send(&to(&address)));
     let attempt = &delivery["log"][0];
     assert_eq!((&attempt["status"], &attempt["code"]), (&json!(413), &json!("104")));
     assert!(attempt["detail"].as_str().unwrap().contains("larger than 4096"), "{attempt:#}");
     let id = delivery["id"].as_str().unwrap();
-    let why = town.api("GET", &format!("/v1/deliveries/{id}/explain"), &Value::Null).to_string();
+    let why = fixture.api("GET", &format!("/v1/deliveries/{id}/explain"), &Value::Null).to_string();
     assert!(why.contains("larger than 4096"), "{why}");
     let secret = address["endpoint"].as_str().unwrap().rsplit('/').next().unwrap();
     assert!(!why.contains(secret), "the endpoint is nobody's business");
@@ -206,9 +206,9 @@ fn mistake_17_what_the_provider_said_is_there_to_be_read() {
 /// Not among the mistakes, but of their kind: a mail that went to whoever answered.
 #[test]
 fn a_relay_whose_certificate_nobody_vouches_for_gets_no_mail() {
-    let town = Town::that_trusts_nobody();
-    let id = town.send(&to(&json!({"channel": "email", "email": "ada@example.org"})));
-    let delivery = town.once(&id, |delivery| delivery["log"][0].is_object());
+    let fixture = ChannelsFixture::without_trust();
+    let id = fixture.send(&to(&json!({"channel": "email", "email": "ada@example.org"})));
+    let delivery = fixture.once(&id, |delivery| delivery["log"][0].is_object());
     let attempt = &delivery["log"][0];
     assert_eq!(
         (&attempt["outcome"], &attempt["code"]),
@@ -216,5 +216,5 @@ fn a_relay_whose_certificate_nobody_vouches_for_gets_no_mail() {
         "{attempt:#}"
     );
     assert_eq!(delivery["attempts"], 0, "no attempt is used up");
-    assert_eq!(town.received()["total"], 0);
+    assert_eq!(fixture.received()["total"], 0);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider::client::Client;
 use postrider::config::{Config, Environment, Secret};
 use postrider::serve::{Running, start_with};
-use postrider_sandbox::{Kind, ReceiverWish, Sandbox, SandboxConfig};
+use postrider_sandbox::{FakeKind, ReceiverRequest, Sandbox, SandboxConfig};
 use postrider_store::{MemoryStore, SystemClock};
 use serde_json::{Value, json};
 
@@ -44,8 +44,8 @@ impl Stage {
     /// A webhook receiver that answers so; the last word repeats.
     pub(crate) fn hook(&self, name: &str, script: &[&str]) -> Value {
         let script = script.iter().map(|word| word.parse().unwrap()).collect();
-        let wish = ReceiverWish { script, ..ReceiverWish::default() };
-        self.sandbox.set_up(Kind::Hook, name, &wish).unwrap();
+        let wish = ReceiverRequest { script, ..ReceiverRequest::default() };
+        self.sandbox.set_up(FakeKind::HOOK, name, &wish).unwrap();
         json!({"channel": "webhook", "url": format!("{}/hook/{name}", self.sandbox.http_origin())})
     }
 

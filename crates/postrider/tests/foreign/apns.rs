@@ -1,7 +1,7 @@
 //! `@parse/node-apn` against the sandbox's APNs: what it sends is taken, what it sends wrongly is refused
 //! with Apple's reason, and it understands the answer.
 
-use postrider_sandbox::{Kind, ReceiverWish, SandboxConfig};
+use postrider_sandbox::{FakeKind, ReceiverRequest, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::tools;
@@ -58,8 +58,8 @@ fn changes() -> Vec<(Value, &'static str)> {
 async fn node_apn_is_taken_and_refused_as_by_apple() {
     let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
     let script = vec!["410".parse().unwrap()];
-    let wish = ReceiverWish { script, ..ReceiverWish::default() };
-    sandbox.set_up(Kind::Apns, &format!("aa{}", &DEVICE[2..]), &wish).unwrap();
+    let wish = ReceiverRequest { script, ..ReceiverRequest::default() };
+    sandbox.set_up(FakeKind::APNS, &format!("aa{}", &DEVICE[2..]), &wish).unwrap();
     let mut given = sandbox.apns_key();
     given["other_key"] = json!(rcgen::KeyPair::generate().unwrap().serialize_pem());
     given["ca"] = json!(sandbox.ca_pem);

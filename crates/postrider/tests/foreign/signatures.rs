@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use postrider_channels::webhook::{Secret, sign};
 use postrider_channels::webpush::{Padding, Plain, encrypt_batch};
-use postrider_sandbox::{SandboxConfig, SubscriptionWish};
+use postrider_sandbox::{SandboxConfig, SubscriptionRequest};
 use serde_json::json;
 
 use crate::tools;
@@ -92,7 +92,7 @@ print(json.dumps(told))
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pywebpush_s_pushes_are_decrypted_by_the_sandbox() {
     let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
-    let wish = SubscriptionWish { count: Some(2), ..SubscriptionWish::default() };
+    let wish = SubscriptionRequest { count: Some(2), ..SubscriptionRequest::default() };
     let subscriptions = sandbox.subscribe(&wish).unwrap();
     let key = BASE64_URL_SAFE_NO_PAD.encode([7u8; 32]);
     let given = json!({"ca": sandbox.ca_pem, "subscriptions": subscriptions, "key": key});

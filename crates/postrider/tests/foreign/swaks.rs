@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use postrider_sandbox::{Kind, ReceiverWish, SandboxConfig};
+use postrider_sandbox::{FakeKind, ReceiverRequest, SandboxConfig};
 use serde_json::json;
 
 use crate::tools;
@@ -24,8 +24,9 @@ fn swaks(port: u16, more: &[&str]) -> i32 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn swaks_finds_a_mail_server_that_encrypts_and_asks_who_it_is() {
     let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
-    let wish = ReceiverWish { script: vec!["554".parse().unwrap()], ..ReceiverWish::default() };
-    sandbox.set_up(Kind::Email, "spam@example.org", &wish).unwrap();
+    let wish =
+        ReceiverRequest { script: vec!["554".parse().unwrap()], ..ReceiverRequest::default() };
+    sandbox.set_up(FakeKind::EMAIL, "spam@example.org", &wish).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
     std::fs::write(&ca, &sandbox.ca_pem).unwrap();

@@ -6,7 +6,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use postrider_channels::pool::Origin;
 use postrider_channels::webpush::{Padding, Plain, Tokens, VapidKey, VapidSubject, encrypt_batch};
 use postrider_core::{KeyId, Timestamp};
-use postrider_sandbox::{SandboxConfig, SubscriptionWish};
+use postrider_sandbox::{SandboxConfig, SubscriptionRequest};
 use serde_json::json;
 
 use crate::tools;
@@ -40,7 +40,7 @@ async function push(subscription, payload, change) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn npm_web_push_s_pushes_are_decrypted_and_its_token_is_checked_by_the_sandbox() {
     let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
-    let wish = SubscriptionWish { count: Some(2), ..SubscriptionWish::default() };
+    let wish = SubscriptionRequest { count: Some(2), ..SubscriptionRequest::default() };
     let subscriptions = sandbox.subscribe(&wish).unwrap();
     let given = json!({"ca": sandbox.ca_pem, "subscriptions": subscriptions});
     let told = tokio::task::spawn_blocking(move || tools::ask_node(PUSH, &given)).await.unwrap();

@@ -1,0 +1,51 @@
+//! An answer of a fake provider, complete but for the framing.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+
+#[derive(Debug, Default)]
+pub(crate) struct FakeAnswer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl FakeAnswer {
+    pub(crate) fn text(status: u16, text: &'static str) -> Self {
+        let mut answer = Self::empty(status);
+        answer.body = Bytes::from_static(text.as_bytes());
+        answer.set("content-type", "text/plain; charset=utf-8");
+        answer
+    }
+
+    pub(crate) fn json(status: u16, value: &serde_json::Value) -> Self {
+        let mut answer = Self::empty(status);
+        answer.body = value.to_string().into();
+        answer.set("content-type", "application/json");
+        answer
+    }
+
+    pub(crate) fn empty(status: u16) -> Self {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self { status, ..Self::default() }
+    }
+
+    pub(crate) fn set(&mut self, name: &'static str, value: &str) {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+
+    /// The same answer with `Retry-After`, if there is one.
+    pub(crate) fn with_retry_after(mut self, retry_after_s: Option<u32>) -> Self {
+        if let Some(seconds) = retry_after_s {
+            self.headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        self
+    }
+
+    /// The seconds that this answer asks its client to wait.
+    pub(crate) fn retry_after_s(&self) -> Option<u32> {
+        self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()
+    }
+}

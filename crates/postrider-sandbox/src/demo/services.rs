@@ -1,0 +1,131 @@
+//! What the demo runs against: a sandbox and a server in this process, over real sockets, in a folder of their
+//! own.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{DemoArgs, cases};
+use crate::http_client::ApiClient;
+use crate::launcher::{LaunchedServer, ServerLauncher};
+use crate::{Fault, FaultProfile, ReceiverRequest, SampleReceiver, Sandbox, SandboxConfig};
+
+pub(super) struct DemoServices {
+    sandbox: Sandbox,
+    server: Box<dyn LaunchedServer>,
+    api: ApiClient,
+    webhook_secret: String,
+    receivers: AtomicUsize,
+    folder: std::path::PathBuf,
+}
+
+impl DemoServices {
+    pub(super) async fn start(args: &DemoArgs, launcher: &dyn ServerLauncher) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("postrider-demo-{}", std::process::id()));
+        // Left by a demo that was killed, in a process that had our number.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        let ca = folder.join("sandbox-ca.pem");
+        let sandbox = crate::start(SandboxConfig {
+            profile: FaultProfile::load(&args.faults)?,
+            seed: args.seed,
+            ca_out: Some(ca),
+            ..SandboxConfig::default()
+        })
+        .await?;
+        let accounts = sandbox.server_config(&folder)?;
+        let server = match launcher.launch(&config(args.listen, &folder, &accounts)).await {
+            Ok(server) => server,
+            // Another process has the usual port: any other will do for a demo.
+            Err(_) if args.listen.port() != 0 => {
+                let free = SocketAddr::new(args.listen.ip(), 0);
+                launcher.launch(&config(free, &folder, &accounts)).await?
+            }
+            Err(error) => return Err(error),
+        };
+        let key = server.new_admin_key().context("a first start makes an admin key")?.to_owned();
+        let api = ApiClient { address: server.address(), key, tenant: "default" };
+        let secrets = api.get("/v1/webhook-secrets").await?;
+        let webhook_secret =
+            secrets["secrets"][0]["secret"].as_str().context("a webhook secret")?.to_owned();
+        Ok(Self { sandbox, server, api, webhook_secret, receivers: AtomicUsize::new(0), folder })
+    }
+
+    pub(super) fn dashboard(&self) -> String {
+        format!("http://{}/#key={}", self.api.address, self.api.key)
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Result<Value> {
+        self.api.get(path).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        self.api.post(path, body).await
+    }
+
+    pub(super) async fn batch(&self, lines: String) -> Result<String> {
+        let kind = "application/x-ndjson";
+        self.api.text("POST", "/v1/messages/batch", kind, lines.as_bytes()).await
+    }
+
+    /// A new receiver in the sandbox. Without a script it fails by the profile.
+    pub(super) fn receiver(
+        &self,
+        channel: &str,
+        name: Option<&str>,
+        script: &[&str],
+    ) -> Result<SampleReceiver> {
+        let script: Vec<Fault> =
+            script.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
+        let number = self.receivers.fetch_add(1, Ordering::Relaxed);
+        let name = name.map_or_else(|| format!("crowd-{number}"), str::to_owned);
+        let secret = (channel == "webhook").then(|| self.webhook_secret.clone());
+        let request = ReceiverRequest { script, secret, ..ReceiverRequest::default() };
+        self.sandbox.sample(channel, &name, &request)
+    }
+
+    /// The channels beside those of the crowd.
+    pub(super) fn other_channels(&self) -> Vec<&'static str> {
+        let is_other = |channel: &&str| !["webpush", "webhook", "http"].contains(channel);
+        self.sandbox.sample_channels().into_iter().filter(is_other).collect()
+    }
+
+    pub(super) fn received_summary(&self) -> Value {
+        self.sandbox.received()
+    }
+
+    pub(super) async fn received_ids(&self) -> Result<String> {
+        let api = ApiClient { address: self.sandbox.http, key: String::new(), tenant: "default" };
+        api.text("GET", "/sandbox/received/ids", "application/json", b"").await
+    }
+
+    /// Ends both and removes the folder.
+    pub(super) async fn shutdown(self) {
+        self.server.shutdown().await;
+        self.sandbox.shutdown().await;
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The configuration file of the demo's server.
+fn config(listen: SocketAddr, folder: &Path, accounts: &str) -> String {
+    // The sandbox refuses a fifth of all calls at random, also as gone. The breaker and the guard
+    // against mass erasure would take that for an outage, so both are set wide.
+    format!(
+        "[store]\ndata = {data}\n[server]\nlisten = \"{listen}\"\n\
+         [breaker]\nshare = 0.9\nburst_share = 0.9\ngone_share = 0.9\n\
+         [network]\nallow_private_targets = true\nallow_plain_http = true\nextra_ca_file = {ca}\n\
+         {classes}{accounts}",
+        data = toml_path(&folder.join("data")),
+        ca = toml_path(&folder.join("sandbox-ca.pem")),
+        classes = cases::CLASSES,
+    )
+}
+
+fn toml_path(path: &Path) -> toml::Value {
+    toml::Value::String(path.display().to_string())
+}

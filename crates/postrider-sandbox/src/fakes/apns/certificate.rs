@@ -1,0 +1,120 @@
+//! Certificates of the fake APNs, for accounts that identify themselves by one. `GET /sandbox/apns/certificate`
+//! gives them out. They are checked for issuer, app and environment. A client without one is checked by its
+//! provider token.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use anyhow::Context as _;
+use rcgen::{CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use serde_json::{Value, json};
+
+use crate::correlation::hash;
+
+const ISSUED_MAX: usize = 1024;
+
+/// Where a certificate is good.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CertificateEnvironment {
+    Production,
+    Sandbox,
+    #[default]
+    Both,
+}
+
+/// Which certificate to issue; as query.
+#[derive(Debug, Clone)]
+pub struct CertificateRequest {
+    /// The app's bundle id.
+    pub topic: String,
+    pub environment: CertificateEnvironment,
+}
+
+impl Default for CertificateRequest {
+    fn default() -> Self {
+        Self { topic: "com.example.app".to_owned(), environment: CertificateEnvironment::Both }
+    }
+}
+
+impl CertificateRequest {
+    pub(super) fn from_query(query: &str) -> anyhow::Result<Self> {
+        let mut request = Self::default();
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            match (&*name, &*value) {
+                ("topic", topic) => request.topic = topic.to_owned(),
+                ("environment", "production") => {
+                    request.environment = CertificateEnvironment::Production
+                }
+                ("environment", "sandbox") => request.environment = CertificateEnvironment::Sandbox,
+                ("environment", "both") => request.environment = CertificateEnvironment::Both,
+                ("environment", other) => {
+                    anyhow::bail!("environment is {other:?}: production, sandbox or both")
+                }
+                (other, _) => anyhow::bail!("unknown field {other:?}: topic or environment"),
+            }
+        }
+        Ok(request)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct FakeApnsCertificates {
+    issuer: OnceLock<Option<CertifiedIssuer<'static, KeyPair>>>,
+    /// By digest.
+    issued: Mutex<HashMap<u64, CertificateRequest>>,
+}
+
+impl FakeApnsCertificates {
+    fn issuer(&self) -> Option<&CertifiedIssuer<'static, KeyPair>> {
+        let make = || {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(DnType::CommonName, "Postrider sandbox push authority");
+            params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Constrained(0));
+            CertifiedIssuer::self_signed(params, KeyPair::generate().ok()?).ok()
+        };
+        self.issuer.get_or_init(make).as_ref()
+    }
+
+    /// A certificate with its key, as one PEM file.
+    pub(super) fn issue(&self, request: &CertificateRequest) -> anyhow::Result<Value> {
+        let issuer = self.issuer().context("no authority could be made")?;
+        let mut params = CertificateParams::default();
+        let name = format!("Apple Push Services: {}", request.topic);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, issuer)?;
+        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        if issued.len() >= ISSUED_MAX {
+            issued.clear();
+        }
+        issued.insert(hash(0, certificate.der()), request.clone());
+        let pem = format!("{}{}", certificate.pem(), key.serialize_pem());
+        Ok(json!({ "topic": request.topic, "pem": pem }))
+    }
+
+    /// Status and reason of a refusal. `sandbox` says which environment was asked.
+    pub(super) fn check(
+        &self,
+        certificate: &[u8],
+        sandbox: bool,
+        topic: Option<&str>,
+    ) -> Result<(), (u16, &'static str)> {
+        let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = issued.get(&hash(0, certificate)).ok_or((403, "BadCertificate"))?;
+        let other = if sandbox {
+            CertificateEnvironment::Production
+        } else {
+            CertificateEnvironment::Sandbox
+        };
+        if known.environment == other {
+            return Err((403, "BadCertificateEnvironment"));
+        }
+        let suits = |topic: &str| {
+            topic
+                .strip_prefix(&*known.topic)
+                .is_some_and(|suffix| matches!(suffix, "") || suffix.starts_with('.'))
+        };
+        topic.is_none_or(suits).then_some(()).ok_or((400, "TopicDisallowed"))
+    }
+}

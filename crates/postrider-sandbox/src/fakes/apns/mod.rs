@@ -1,0 +1,336 @@
+//! Apple's push service (`POST /3/device/<token>`): HTTP/2 only, checks the provider token and every
+//! header, and takes one request at a time on a connection until the first one was accepted.
+//!
+//! A device comes into being when first addressed. One whose token begins with `de` is a development
+//! device: it lives in the sandbox environment, which is this server under the name `localhost`. One of
+//! nothing but zeros is nobody's.
+
+pub(crate) mod certificate;
+mod provider_token;
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Version, header};
+use serde_json::{Value, json};
+
+use super::RejectedRequest;
+use super::{CheckResult, CheckedRequest, ControlCall, FakeCall, FakeKind, FakeProvider};
+use crate::Sandbox;
+use crate::answer::FakeAnswer;
+use crate::control::ReceiverRequest;
+use crate::correlation::CorrelationId;
+use crate::counts::CheckFailure;
+use crate::listener::ConnectionControl;
+use crate::sample::{SampleReceiver, credential_file, shown_header};
+use crate::service::{SandboxState, header_text, now_s};
+use certificate::{CertificateRequest, FakeApnsCertificates};
+use provider_token::FakeProviderTokens;
+
+const BODY_MAX: usize = 16 * 1024;
+const COLLAPSE_ID_MAX: usize = 64;
+/// Push types with what each adds to the topic.
+const TYPES: [(&str, &str); 11] = [
+    ("alert", ""),
+    ("background", ""),
+    ("voip", ".voip"),
+    ("complication", ".complication"),
+    ("fileprovider", ".pushkit.fileprovider"),
+    ("location", ".location-query"),
+    ("liveactivity", ".push-type.liveactivity"),
+    ("pushtotalk", ".voip-ptt"),
+    ("widgets", ".push-type.widgets"),
+    ("controls", ".push-type.controls"),
+    ("mdm", ""),
+];
+
+/// Status and reason.
+type ApnsRefusal = (u16, &'static str);
+
+impl FakeKind {
+    pub const APNS: Self = Self::new("apns");
+}
+
+#[derive(Default)]
+pub(crate) struct FakeApns {
+    tokens: FakeProviderTokens,
+    certificates: FakeApnsCertificates,
+}
+
+impl FakeProvider for FakeApns {
+    fn serves(&self, path: &str) -> bool {
+        path.starts_with("/3/")
+    }
+
+    fn body_max(&self) -> usize {
+        BODY_MAX
+    }
+
+    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+        answer((413, "PayloadTooLarge"), None)
+    }
+
+    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+        let id = header_text(&call.parts.headers, "apns-id");
+        let (device, ttl_s) = self.read(call).map_err(|refusal| rejected(refusal, id))?;
+        let receiver = call.state.receivers.get_or_put(FakeKind::APNS, &device);
+        let id = correlation(id, call.body);
+        Ok(CheckedRequest { receiver, id, ttl_s, content: call.body.clone() })
+    }
+
+    fn accept(&self, _: &SandboxState, request: &CheckedRequest, _: u64) -> FakeAnswer {
+        accept(&request.id)
+    }
+
+    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
+        refuse(status).with_retry_after(retry_after_s)
+    }
+
+    /// A certificate says by itself who sends.
+    fn is_serial(&self, connection: &ConnectionControl) -> bool {
+        connection.certificate.get().is_none()
+    }
+
+    fn setup_path(&self) -> Option<&'static str> {
+        Some("apns")
+    }
+
+    fn control_calls(&self) -> &'static [&'static str] {
+        &[
+            "PUT /sandbox/apns/<token> {faults, script}",
+            "GET /sandbox/apns/key",
+            "GET /sandbox/apns/certificate?topic=<bundle id>&environment=<production|sandbox|both>",
+        ]
+    }
+
+    fn control(&self, call: &ControlCall<'_>) -> Option<anyhow::Result<FakeAnswer>> {
+        let given = match (&call.parts.method, call.path) {
+            (&Method::GET, ["apns", "key"]) => {
+                self.tokens.credential().context("no key could be made")
+            }
+            (&Method::GET, ["apns", "certificate"]) => {
+                let query = call.parts.uri.query().unwrap_or_default();
+                CertificateRequest::from_query(query)
+                    .and_then(|request| self.certificates.issue(&request))
+            }
+            _ => return None,
+        };
+        Some(given.map(|value| FakeAnswer::json(200, &value)))
+    }
+
+    fn sample_channel(&self) -> Option<&'static str> {
+        Some("apns")
+    }
+
+    fn sample(
+        &self,
+        sandbox: &Sandbox,
+        _name: &str,
+        number: usize,
+        request: &ReceiverRequest,
+    ) -> anyhow::Result<SampleReceiver> {
+        let token = format!("{:064x}", number + 1);
+        sandbox.set_up(FakeKind::APNS, &token, request)?;
+        let address = json!({"channel": "apns", "token": token, "topic": "example.shop.app"});
+        Ok(SampleReceiver {
+            ttl_field: "apns-expiration",
+            ttl_value: |request| shown_header(request, "apns-expiration"),
+            ..SampleReceiver::new(FakeKind::APNS, token, address)
+        })
+    }
+
+    fn server_config(&self, sandbox: &Sandbox, folder: &Path) -> anyhow::Result<String> {
+        let key = sandbox.apns_key();
+        let text = |field: &str| key[field].as_str().context("the sandbox has no key for APNs");
+        let credential = credential_file(folder, "apple.p8", text("key")?)?;
+        Ok(format!(
+            "[accounts.apple]\nchannel = \"apns\"\nteam_id = \"{}\"\nkey_id = \"{}\"\n\
+             endpoint = \"https://127.0.0.1:{port}\"\n\
+             sandbox_endpoint = \"https://localhost:{port}\"\n{credential}",
+            text("team_id")?,
+            text("key_id")?,
+            port = sandbox.https.port(),
+        ))
+    }
+}
+
+impl Sandbox {
+    /// The same as `GET /sandbox/apns/key`.
+    pub fn apns_key(&self) -> Value {
+        let fake = self.state.fake::<FakeApns>();
+        fake.and_then(|fake| fake.tokens.credential()).unwrap_or_default()
+    }
+
+    /// The same as `GET /sandbox/apns/certificate`.
+    pub fn apns_certificate(&self, request: &CertificateRequest) -> Value {
+        let fake = self.state.fake::<FakeApns>();
+        fake.and_then(|fake| fake.certificates.issue(request).ok()).unwrap_or_default()
+    }
+}
+
+/// The id is a UUID that the sender chose: ours are delivery ids.
+fn correlation(id: Option<&str>, content: &Bytes) -> CorrelationId {
+    let bits = id.and_then(|id| u128::from_str_radix(&id.replace('-', ""), 16).ok());
+    match bits {
+        Some(bits) => CorrelationId::Delivery(bits.to_be_bytes()),
+        None => CorrelationId::from_content(content),
+    }
+}
+
+impl FakeApns {
+    /// The device and what is left of the notification's life.
+    fn read(&self, call: &FakeCall<'_>) -> Result<(String, u32), ApnsRefusal> {
+        let FakeCall { state, connection, parts, body } = call;
+        if parts.version != Version::HTTP_2 {
+            return Err((505, "HttpVersionNotSupported"));
+        }
+        let token = parts.uri.path().strip_prefix("/3/device/").ok_or((404, "BadPath"))?;
+        if parts.method != Method::POST {
+            return Err((405, "MethodNotAllowed"));
+        }
+        if token.is_empty() {
+            return Err((400, "MissingDeviceToken"));
+        }
+        let host = parts.uri.host().unwrap_or_default();
+        let topic = header_text(&parts.headers, "apns-topic");
+        let certificate = connection.certificate.get();
+        match certificate {
+            Some(own) => self.certificates.check(own, host == "localhost", topic)?,
+            None => {
+                let authorization = header_text(&parts.headers, header::AUTHORIZATION.as_str());
+                self.tokens.check(authorization, connection, state.now_s())?;
+            }
+        }
+        let push_type = check_headers(&parts.headers, certificate.is_some())?;
+        check_payload(body, push_type)?;
+        let hex = token.len() % 2 == 0 && token.bytes().all(|b| b.is_ascii_hexdigit());
+        let nobody = token.bytes().all(|b| b == b'0');
+        if !hex || nobody || (token.starts_with("de") && host != "localhost") {
+            return Err((400, "BadDeviceToken"));
+        }
+        Ok((token.to_owned(), ttl_s(&parts.headers)))
+    }
+}
+
+/// The push type. A certificate names an app by itself; a token does not.
+fn check_headers(headers: &HeaderMap, has_certificate: bool) -> Result<&'static str, ApnsRefusal> {
+    let single = [
+        "apns-topic",
+        "apns-push-type",
+        "apns-priority",
+        "apns-expiration",
+        "apns-id",
+        "apns-collapse-id",
+    ];
+    if single.iter().any(|name| headers.get_all(*name).iter().count() > 1) {
+        return Err((400, "DuplicateHeaders"));
+    }
+    let text = |name| header_text(headers, name);
+    if text("apns-id").is_some_and(|id| !is_uuid(id)) {
+        return Err((400, "BadMessageId"));
+    }
+    if text("apns-expiration").is_some_and(|at| at.parse::<u64>().is_err()) {
+        return Err((400, "BadExpirationDate"));
+    }
+    if headers.get("apns-collapse-id").is_some_and(|id| id.len() > COLLAPSE_ID_MAX) {
+        return Err((400, "BadCollapseId"));
+    }
+    let topic = match text("apns-topic") {
+        None if !has_certificate => return Err((400, "MissingTopic")),
+        topic => topic.unwrap_or("com.example.app"),
+    };
+    if topic.is_empty() || !topic.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+    {
+        return Err((400, "BadTopic"));
+    }
+    let named = text("apns-push-type").unwrap_or("alert");
+    let known = TYPES.into_iter().find(|(name, _)| *name == named);
+    let (push_type, suffix) = known.ok_or((400, "InvalidPushType"))?;
+    if !topic.ends_with(suffix) {
+        return Err((400, "TopicDisallowed"));
+    }
+    match (text("apns-priority").unwrap_or("10"), push_type) {
+        ("5", _) => Ok(push_type),
+        ("10" | "1", "background") => Err((400, "BadPriority")),
+        ("10" | "1", _) => Ok(push_type),
+        _ => Err((400, "BadPriority")),
+    }
+}
+
+fn check_payload(content: &Bytes, push_type: &str) -> Result<(), ApnsRefusal> {
+    if content.is_empty() {
+        return Err((400, "PayloadEmpty"));
+    }
+    let max = if push_type == "voip" { 5120 } else { 4096 };
+    if content.len() > max {
+        return Err((413, "PayloadTooLarge"));
+    }
+    let payload: Option<Value> = serde_json::from_slice(content).ok();
+    payload.filter(Value::is_object).map(|_| ()).ok_or((400, "PayloadEmpty"))
+}
+
+fn is_uuid(text: &str) -> bool {
+    let dashes = [8, 13, 18, 23];
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, byte)| {
+            if dashes.contains(&at) { byte == b'-' } else { byte.is_ascii_hexdigit() }
+        })
+}
+
+/// What is left of the notification's life as it arrives; 30 days where nobody says.
+fn ttl_s(headers: &HeaderMap) -> u32 {
+    match header_text(headers, "apns-expiration").and_then(|text| text.parse::<i64>().ok()) {
+        None => 30 * 86_400,
+        Some(at) => u32::try_from(at.saturating_sub(now_s()).max(0)).unwrap_or(u32::MAX),
+    }
+}
+
+/// An answer in Apple's words to what a fault asks for.
+fn refuse(status: u16) -> FakeAnswer {
+    let reason = match status {
+        400 => "BadDeviceToken",
+        401 | 403 => return answer((403, "InvalidProviderToken"), None),
+        404 | 410 => return answer((410, "Unregistered"), None),
+        413 => "PayloadTooLarge",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        500..=599 => "InternalServerError",
+        _ => "Forbidden",
+    };
+    answer((status, reason), None)
+}
+
+fn accept(id: &CorrelationId) -> FakeAnswer {
+    let mut accepted = FakeAnswer::empty(200);
+    if let CorrelationId::Delivery(bytes) = id {
+        let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
+        let part = |from, to| hex.get(from..to).unwrap_or_default();
+        let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
+        set_id(&mut accepted, &parts.join("-"));
+    }
+    accepted
+}
+
+fn answer((status, reason): ApnsRefusal, id: Option<&str>) -> FakeAnswer {
+    let body = match status {
+        410 => json!({ "reason": reason, "timestamp": now_s() * 1000 }),
+        _ => json!({ "reason": reason }),
+    };
+    let mut answer = FakeAnswer::json(status, &body);
+    if let Some(id) = id {
+        set_id(&mut answer, id);
+    }
+    answer
+}
+
+fn set_id(answer: &mut FakeAnswer, id: &str) {
+    answer.set("apns-id", id);
+}
+
+fn rejected(refusal: ApnsRefusal, id: Option<&str>) -> Box<RejectedRequest> {
+    let is_credential = matches!(refusal.0, 403 | 429);
+    let failure = if is_credential { CheckFailure::Signature } else { CheckFailure::Request };
+    RejectedRequest::new(failure, answer(refusal, id))
+}

@@ -1,0 +1,121 @@
+//! The signing key of the fake team, given out by `GET /sandbox/apns/key`, and the checks of provider tokens:
+//! signature, age, and how often they change.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
+    UnparsedPublicKey,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD_INDIFFERENT as B64;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::ApnsRefusal;
+use crate::correlation::hash;
+use crate::listener::ConnectionControl;
+
+const TEAM: &str = "SANDBOXTEA";
+const KEY_ID: &str = "SANDBOXKEY";
+const LIFE_S: i64 = 3600;
+const SKEW_S: i64 = 300;
+/// On one connection, tokens may change once in so long.
+const CHANGE_S: i64 = 20 * 60;
+const TOKENS_MAX: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct FakeProviderTokens {
+    key: OnceLock<Option<EcdsaKeyPair>>,
+    /// Tokens whose signature was found in order, with the second in which each was signed.
+    verified: Mutex<HashMap<Box<str>, i64>>,
+}
+
+/// Refuses a token that replaces another one too soon on the same connection.
+fn check_change(connection: &ConnectionControl, token: &str, now: i64) -> Result<(), ApnsRefusal> {
+    let token = hash(0, token.as_bytes());
+    let mut last = connection.credential.lock().unwrap_or_else(PoisonError::into_inner);
+    match *last {
+        Some((same, _)) if same == token => {}
+        Some((_, since)) if now - since < CHANGE_S => {
+            return Err((429, "TooManyProviderTokenUpdates"));
+        }
+        _ => *last = Some((token, now)),
+    }
+    Ok(())
+}
+
+impl FakeProviderTokens {
+    fn key(&self) -> Option<&EcdsaKeyPair> {
+        let make = || EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).ok();
+        self.key.get_or_init(make).as_ref()
+    }
+
+    /// What an account needs: team, key id and the `.p8` file.
+    pub(super) fn credential(&self) -> Option<Value> {
+        let pkcs8 = self.key()?.to_pkcs8v1().ok()?;
+        let pem = format!(
+            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+            BASE64_STANDARD.encode(pkcs8.as_ref())
+        );
+        Some(json!({ "team_id": TEAM, "key_id": KEY_ID, "key": pem }))
+    }
+
+    pub(super) fn check(
+        &self,
+        header: Option<&str>,
+        connection: &ConnectionControl,
+        now: i64,
+    ) -> Result<(), ApnsRefusal> {
+        let token = header
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token)
+            .ok_or((403, "MissingProviderToken"))?;
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let signed_at = match verified.get(token) {
+            Some(at) => *at,
+            None => {
+                let at = self.verify(token).ok_or((403, "InvalidProviderToken"))?;
+                if verified.len() >= TOKENS_MAX {
+                    verified.clear();
+                }
+                verified.insert(token.into(), at);
+                at
+            }
+        };
+        drop(verified);
+        if signed_at > now + SKEW_S {
+            return Err((403, "InvalidProviderToken"));
+        }
+        if now - signed_at > LIFE_S {
+            return Err((403, "ExpiredProviderToken"));
+        }
+        check_change(connection, token, now)
+    }
+
+    fn verify(&self, token: &str) -> Option<i64> {
+        #[derive(Deserialize)]
+        struct ApnsJwtHead {
+            alg: String,
+            kid: String,
+        }
+        #[derive(Deserialize)]
+        struct ApnsJwtClaims {
+            iss: String,
+            iat: i64,
+        }
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (head, claims) = signed.split_once('.')?;
+        let head: ApnsJwtHead = serde_json::from_slice(&B64.decode(head).ok()?).ok()?;
+        let claims: ApnsJwtClaims = serde_json::from_slice(&B64.decode(claims).ok()?).ok()?;
+        let ours = head.alg == "ES256" && head.kid == KEY_ID && claims.iss == TEAM;
+        let public = self.key()?.public_key().as_ref().to_vec();
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, public)
+            .verify(signed.as_bytes(), &B64.decode(signature).ok()?)
+            .ok()?;
+        ours.then_some(claims.iat)
+    }
+}

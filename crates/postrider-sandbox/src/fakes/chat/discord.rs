@@ -1,0 +1,99 @@
+//! Discord: `/discord/<name>`.
+
+use http::header;
+use http::request::Parts;
+use serde_json::{Value, json};
+
+use super::{check, count, has_text, hook_name};
+use crate::answer::FakeAnswer;
+use crate::fakes::{CheckResult, CheckedRequest, FakeCall, FakeProvider};
+use crate::service::SandboxState;
+
+pub(crate) struct FakeDiscord;
+
+impl FakeProvider for FakeDiscord {
+    fn serves(&self, path: &str) -> bool {
+        hook_name("discord", path).is_some()
+    }
+
+    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+        refuse(413, None)
+    }
+
+    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+        check(call, "discord", find_flaw)
+    }
+
+    fn accept(&self, _: &SandboxState, _: &CheckedRequest, _: u64) -> FakeAnswer {
+        FakeAnswer::empty(204)
+    }
+
+    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
+        refuse(status, retry_after_s)
+    }
+}
+
+fn find_flaw(message: Option<&Value>) -> Option<FakeAnswer> {
+    let Some(m) = message else {
+        return Some(discord_error(400, 50109, "The request body contains invalid JSON."));
+    };
+    if !has_text(&m["content"]) && count(&m["embeds"]) == 0 {
+        return Some(discord_error(400, 50006, "Cannot send an empty message"));
+    }
+    is_long(m).then(|| discord_error(400, 50035, "Invalid Form Body"))
+}
+
+/// Over one of Discord's limits, or with a link that is none.
+fn is_long(message: &Value) -> bool {
+    let len = |value: &Value| value.as_str().map_or(0, |text| text.encode_utf16().count());
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut total = 0;
+    let mut over = |value: &Value, max: usize| {
+        total += len(value);
+        len(value) > max
+    };
+    let odd_link = |value: &Value| {
+        value.as_str().is_some_and(|url| {
+            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+            url.len() > 2048 || !["https", "http"].iter().any(|s| scheme.eq_ignore_ascii_case(s))
+        })
+    };
+    let embeds = list(&message["embeds"]);
+    let parts = embeds.iter().any(|embed| {
+        let fields = list(&embed["fields"]);
+        over(&embed["title"], 256)
+            || over(&embed["description"], 4096)
+            || over(&embed["footer"]["text"], 2048)
+            || over(&embed["author"]["name"], 256)
+            || fields.len() > 25
+            || fields.iter().any(|f| over(&f["name"], 256) || over(&f["value"], 1024))
+            || odd_link(&embed["url"])
+    });
+    parts || total > 6000 || len(&message["content"]) > 2000 || embeds.len() > 10
+}
+
+fn discord_error(status: u16, code: u32, message: &str) -> FakeAnswer {
+    FakeAnswer::json(status, &json!({ "message": message, "code": code }))
+}
+
+fn refuse(status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
+    match status {
+        401 => discord_error(401, 50027, "Invalid Webhook Token"),
+        404 | 410 => discord_error(404, 10015, "Unknown Webhook"),
+        429 => {
+            let wait = retry_after_s.unwrap_or(1);
+            let limited = "You are being rate limited.";
+            let mut answer = FakeAnswer::json(
+                429,
+                &json!({ "message": limited, "retry_after": f64::from(wait), "global": false }),
+            );
+            answer.headers.insert(header::RETRY_AFTER, wait.into());
+            answer.set("x-ratelimit-remaining", "0");
+            answer.set("x-ratelimit-reset-after", &wait.to_string());
+            answer.set("x-ratelimit-scope", "user");
+            answer
+        }
+        400 | 413 | 422 => discord_error(400, 50035, "Invalid Form Body"),
+        other => discord_error(other, 0, "refused by the sandbox's fault profile"),
+    }
+}

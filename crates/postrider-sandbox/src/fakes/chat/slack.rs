@@ -1,0 +1,97 @@
+//! Slack: `/slack/<name>`.
+
+use std::path::Path;
+
+use http::request::Parts;
+use serde_json::{Value, json};
+
+use super::{check, count, has_text, hook_name};
+use crate::Sandbox;
+use crate::answer::FakeAnswer;
+use crate::control::ReceiverRequest;
+use crate::fakes::{CheckResult, CheckedRequest, FakeCall, FakeKind, FakeProvider};
+use crate::sample::{SampleReceiver, ShownId};
+use crate::service::SandboxState;
+
+pub(crate) struct FakeSlack;
+
+impl FakeProvider for FakeSlack {
+    fn serves(&self, path: &str) -> bool {
+        hook_name("slack", path).is_some()
+    }
+
+    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+        refuse(413)
+    }
+
+    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+        check(call, "slack", |message| find_flaw(message).map(|why| FakeAnswer::text(400, why)))
+    }
+
+    fn accept(&self, _: &SandboxState, _: &CheckedRequest, _: u64) -> FakeAnswer {
+        FakeAnswer::text(200, "ok")
+    }
+
+    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
+        refuse(status).with_retry_after(retry_after_s)
+    }
+
+    fn setup_path(&self) -> Option<&'static str> {
+        Some("chat")
+    }
+
+    fn control_calls(&self) -> &'static [&'static str] {
+        &["PUT /sandbox/chat/<slack|discord|teams>.<name> {faults, script}"]
+    }
+
+    fn sample_channel(&self) -> Option<&'static str> {
+        Some("chat")
+    }
+
+    fn sample(
+        &self,
+        sandbox: &Sandbox,
+        name: &str,
+        _number: usize,
+        request: &ReceiverRequest,
+    ) -> anyhow::Result<SampleReceiver> {
+        let url = format!("{}/slack/{name}", sandbox.https_origin());
+        let receiver = format!("slack.{name}");
+        sandbox.set_up(FakeKind::CHAT, &receiver, request)?;
+        let address = json!({"channel": "chat", "url": url});
+        let shown_id = ShownId::Nothing;
+        Ok(SampleReceiver { shown_id, ..SampleReceiver::new(FakeKind::CHAT, receiver, address) })
+    }
+
+    fn server_config(&self, sandbox: &Sandbox, _: &Path) -> anyhow::Result<String> {
+        Ok(format!("[chat.hosts]\n\"{}/slack\" = \"slack\"\n", sandbox.https))
+    }
+}
+
+fn find_flaw(message: Option<&Value>) -> Option<&'static str> {
+    let Some(m) = message else { return Some("invalid_payload") };
+    let (blocks, attachments) = (count(&m["blocks"]), count(&m["attachments"]));
+    if !has_text(&m["text"]) && blocks == 0 && attachments == 0 {
+        Some("no_text")
+    } else if blocks > 50 {
+        Some("invalid_blocks")
+    } else if attachments > 100 {
+        Some("too_many_attachments")
+    } else if m["text"].as_str().is_some_and(|text| text.chars().count() > 40_000) {
+        Some("msg_too_long")
+    } else {
+        None
+    }
+}
+
+fn refuse(status: u16) -> FakeAnswer {
+    match status {
+        403 => FakeAnswer::text(403, "action_prohibited"),
+        401 => FakeAnswer::text(403, "invalid_token"),
+        404 => FakeAnswer::text(404, "no_service"),
+        410 => FakeAnswer::text(410, "channel_is_archived"),
+        429 => FakeAnswer::text(429, "rate_limited"),
+        500..=599 => FakeAnswer::text(status, "rollup_error"),
+        _ => FakeAnswer::text(400, "invalid_payload"),
+    }
+}

@@ -1,0 +1,80 @@
+//! A mail server that takes every mail and keeps the last one per mailbox: STARTTLS, AUTH, PIPELINING,
+//! SIZE, 8BITMIME, SMTPUTF8 and DSN. Refuses what real servers refuse, and fails on request at any
+//! stage. Delivers nothing.
+
+mod command;
+mod mail;
+mod reply;
+mod session;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::correlation::CorrelationId;
+use crate::service::SandboxState;
+use session::FakeSmtpSession;
+
+pub use reply::SmtpStage;
+
+/// Why a mail server would refuse this mail.
+pub(super) fn flaw(mail: &[u8]) -> Option<&'static str> {
+    mail::flaw(mail, false)
+}
+
+/// What ties attempts together: the delivery in the Message-ID, else the mail itself.
+pub(super) fn correlation(mail: &[u8]) -> CorrelationId {
+    match mail::field(mail, "message-id") {
+        Some(id) => {
+            let id = id.trim_matches(['<', '>']);
+            CorrelationId::from_text(id.split('@').next().unwrap_or_default())
+        }
+        None => CorrelationId::from_content(mail),
+    }
+}
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+pub(super) trait FakeSmtpStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> FakeSmtpStream for T {}
+
+/// `implicit` says whether TLS comes first; else STARTTLS is offered.
+pub(crate) async fn accept_loop(
+    state: Arc<SandboxState>,
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    implicit: bool,
+    mut stop: watch::Receiver<()>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.changed() => return,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let (state, tls, mut stop) = (Arc::clone(&state), tls.clone(), stop.clone());
+        tokio::spawn(async move {
+            let conversation = async {
+                if implicit {
+                    let Ok(stream) = tls.accept(stream).await else { return };
+                    FakeSmtpSession::new(state, Box::new(stream), None).run().await;
+                } else {
+                    FakeSmtpSession::new(state, Box::new(stream), Some(tls)).run().await;
+                }
+            };
+            tokio::select! {
+                () = conversation => {}
+                _ = stop.changed() => {}
+            }
+        });
+    }
+}

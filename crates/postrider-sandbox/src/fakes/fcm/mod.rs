@@ -1,0 +1,351 @@
+//! FCM HTTP v1 (`POST /v1/projects/<project>/messages:send`): checks the token and the message as
+//! Google does. A device comes into being when first addressed; one whose token holds a space or is
+//! shorter than 8 characters is no device. With `validate_only` nothing is delivered or counted.
+
+mod oauth;
+mod proto;
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, header};
+use serde_json::{Map, Value, json};
+
+use super::RejectedRequest;
+use super::{CheckResult, CheckedRequest, ControlCall, FakeCall, FakeKind, FakeProvider};
+use crate::Sandbox;
+use crate::answer::FakeAnswer;
+use crate::control::ReceiverRequest;
+use crate::correlation::{CorrelationId, hash};
+use crate::counts::CheckFailure;
+use crate::sample::{SampleReceiver, ShownId, credential_file};
+use crate::service::{SandboxState, header_text};
+use oauth::{FakeGoogleOauth, PROJECT};
+
+const BODY_MAX: usize = 64 * 1024;
+const PAYLOAD_MAX: usize = 4096;
+const TTL_MAX_S: f64 = 2_419_200.0;
+const FCM_ERROR: &str = "type.googleapis.com/google.firebase.fcm.v1.FcmError";
+const BAD_REQUEST: &str = "type.googleapis.com/google.rpc.BadRequest";
+
+/// The project of a send.
+fn project_of(path: &str) -> Option<&str> {
+    let project = path.strip_prefix("/v1/projects/")?.strip_suffix("/messages:send")?;
+    (!project.is_empty() && !project.contains('/')).then_some(project)
+}
+
+impl FakeKind {
+    pub const FCM: Self = Self::new("fcm");
+}
+
+#[derive(Default)]
+pub(crate) struct FakeFcm {
+    oauth: FakeGoogleOauth,
+}
+
+impl FakeProvider for FakeFcm {
+    fn serves(&self, path: &str) -> bool {
+        project_of(path).is_some()
+    }
+
+    fn body_max(&self) -> usize {
+        BODY_MAX
+    }
+
+    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+        large()
+    }
+
+    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+        let FcmMessage { device, id, ttl_s } = self.read(call)?;
+        let receiver = call.state.receivers.get_or_put(FakeKind::FCM, &device);
+        Ok(CheckedRequest { receiver, id, ttl_s, content: call.body.clone() })
+    }
+
+    fn accept(&self, _: &SandboxState, _: &CheckedRequest, message_id: u64) -> FakeAnswer {
+        let name = format!("projects/{PROJECT}/messages/0:{message_id:016x}");
+        FakeAnswer::json(200, &json!({ "name": name }))
+    }
+
+    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
+        refuse(status).with_retry_after(retry_after_s)
+    }
+
+    /// The token endpoint of Google's accounts.
+    fn is_side_call(&self, parts: &Parts) -> bool {
+        parts.uri.path() == "/token"
+    }
+
+    fn answer_side_call(&self, state: &SandboxState, parts: &Parts, body: &Bytes) -> FakeAnswer {
+        match parts.method {
+            Method::POST => self.oauth.grant(body, state.https_origin(), state.now_s()),
+            _ => FakeAnswer::text(405, "POST\n"),
+        }
+    }
+
+    fn setup_path(&self) -> Option<&'static str> {
+        Some("fcm")
+    }
+
+    fn control_calls(&self) -> &'static [&'static str] {
+        &[
+            "PUT /sandbox/fcm/<token> {faults, script}",
+            "GET /sandbox/fcm/service-account",
+            "GET /sandbox/fcm/tokens",
+        ]
+    }
+
+    fn control(&self, call: &ControlCall<'_>) -> Option<anyhow::Result<FakeAnswer>> {
+        let given = match (&call.parts.method, call.path) {
+            (&Method::GET, ["fcm", "service-account"]) => self
+                .oauth
+                .service_account(call.state.https_origin())
+                .context("no key could be made"),
+            (&Method::GET, ["fcm", "tokens"]) => Ok(json!({ "granted": self.oauth.granted() })),
+            _ => return None,
+        };
+        Some(given.map(|value| FakeAnswer::json(200, &value)))
+    }
+
+    fn sample_channel(&self) -> Option<&'static str> {
+        Some("fcm")
+    }
+
+    fn sample(
+        &self,
+        sandbox: &Sandbox,
+        name: &str,
+        number: usize,
+        request: &ReceiverRequest,
+    ) -> anyhow::Result<SampleReceiver> {
+        let token = format!("{name}:APA91b{number:0>32}");
+        sandbox.set_up(FakeKind::FCM, &token, request)?;
+        let address = json!({"channel": "fcm", "token": token});
+        Ok(SampleReceiver {
+            shown_id: ShownId::Nothing,
+            ttl_field: "message.android.ttl",
+            ttl_value: |request| {
+                let body: Value = serde_json::from_str(request["body"].as_str()?).ok()?;
+                body["message"]["android"]["ttl"].as_str().map(str::to_owned)
+            },
+            ..SampleReceiver::new(FakeKind::FCM, token, address)
+        })
+    }
+
+    fn server_config(&self, sandbox: &Sandbox, folder: &Path) -> anyhow::Result<String> {
+        let key = sandbox.fcm_service_account().to_string();
+        let credential = credential_file(folder, "firebase.json", &key)?;
+        let port = sandbox.https.port();
+        Ok(format!(
+            "[accounts.firebase]\nchannel = \"fcm\"\nendpoint = \"https://127.0.0.1:{port}\"\n{credential}"
+        ))
+    }
+}
+
+impl Sandbox {
+    /// The same as `GET /sandbox/fcm/service-account`.
+    pub fn fcm_service_account(&self) -> Value {
+        let fake = self.state.fake::<FakeFcm>();
+        fake.and_then(|fake| fake.oauth.service_account(self.https_origin())).unwrap_or_default()
+    }
+}
+
+struct FcmMessage {
+    device: String,
+    id: CorrelationId,
+    ttl_s: u32,
+}
+
+impl FakeFcm {
+    fn read(&self, call: &FakeCall<'_>) -> Result<FcmMessage, Box<RejectedRequest>> {
+        let FakeCall { state, parts, body: content, .. } = call;
+        let wrong = |answer: Box<FakeAnswer>| RejectedRequest::new(CheckFailure::Request, *answer);
+        if parts.method != Method::POST {
+            return Err(wrong(FakeAnswer::empty(404).into()));
+        }
+        let bearer = header_text(&parts.headers, header::AUTHORIZATION.as_str())
+            .and_then(|value| value.strip_prefix("Bearer "));
+        if !bearer.is_some_and(|token| self.oauth.knows(token, state.now_s())) {
+            return Err(RejectedRequest::new(CheckFailure::Signature, unauthenticated()));
+        }
+        if project_of(parts.uri.path()) != Some(PROJECT) {
+            return Err(RejectedRequest::new(CheckFailure::Signature, denied()));
+        }
+        let body: Option<Value> = serde_json::from_slice(content).ok();
+        let message = body.as_ref().and_then(|b| b.get("message")).and_then(Value::as_object);
+        let message =
+            message.ok_or_else(|| wrong(violation("message", "Invalid JSON payload").into()))?;
+        if let Some((field, told)) = proto::misfit(message) {
+            return Err(wrong(malformed(&field, &told).into()));
+        }
+        let device = device(message).map_err(wrong)?;
+        check_data(message).map_err(wrong)?;
+        check_web(message).map_err(wrong)?;
+        let ttl_s = check_android(message).map_err(wrong)?;
+        if payload_len(message) > PAYLOAD_MAX {
+            return Err(wrong(large().into()));
+        }
+        if body.as_ref().is_some_and(|body| body["validate_only"] == true) {
+            let name = format!("projects/{PROJECT}/messages/fake_message_id");
+            return Err(wrong(FakeAnswer::json(200, &json!({ "name": name })).into()));
+        }
+        let said = json!([device, message.get("notification"), message.get("data")]).to_string();
+        let id = CorrelationId::Digest(hash(0, said.as_bytes()));
+        Ok(FcmMessage { device, id, ttl_s })
+    }
+}
+
+fn device(message: &Map<String, Value>) -> Result<String, Box<FakeAnswer>> {
+    let targets = ["token", "fid", "topic", "condition"];
+    let named: Vec<_> = targets.into_iter().filter(|name| message.contains_key(*name)).collect();
+    let [name @ ("token" | "fid")] = named.as_slice() else {
+        return Err(invalid("Recipient of the message is not set.").into());
+    };
+    let device = message.get(*name).and_then(Value::as_str).unwrap_or_default();
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b"-_:.=%+/~".contains(&b);
+    if !(8..=4096).contains(&device.len()) || !device.bytes().all(legal) {
+        return Err(invalid("The registration token is not a valid FCM registration token").into());
+    }
+    Ok(device.to_owned())
+}
+
+fn check_data(message: &Map<String, Value>) -> Result<(), Box<FakeAnswer>> {
+    let blocks = [Some(message), block(message, "android"), block(message, "webpush")];
+    let data = blocks.into_iter().flatten().filter_map(|of| block(of, "data"));
+    let reserved = |name: &str| {
+        ["from", "message_type", "collapse_key", ""].contains(&name)
+            || name.starts_with("google.")
+            || name.starts_with("gcm.")
+    };
+    match data.flat_map(Map::keys).find(|name| reserved(name)) {
+        Some(name) => Err(invalid(&format!("Invalid data payload key: {name}")).into()),
+        None => Ok(()),
+    }
+}
+
+fn block<'a>(of: &'a Map<String, Value>, name: &str) -> Option<&'a Map<String, Value>> {
+    of.get(name).and_then(Value::as_object)
+}
+
+fn check_web(message: &Map<String, Value>) -> Result<(), Box<FakeAnswer>> {
+    let webpush = block(message, "webpush");
+    let options = ["fcmOptions", "fcm_options"].iter().find_map(|name| block(webpush?, name));
+    let link = options.and_then(|options| options.get("link")).and_then(Value::as_str);
+    match link.filter(|link| !link.starts_with("https://")) {
+        Some(_) => Err(invalid("Invalid webpush.fcm_options.link: must be a HTTPS URL.").into()),
+        None => Ok(()),
+    }
+}
+
+fn check_android(message: &Map<String, Value>) -> Result<u32, Box<FakeAnswer>> {
+    let android = message.get("android");
+    if let Some(priority) = android.and_then(|a| a.get("priority")).and_then(Value::as_str)
+        && !["NORMAL", "HIGH", "normal", "high"].contains(&priority)
+    {
+        return Err(violation("message.android.priority", "Invalid value (TYPE_ENUM)").into());
+    }
+    let Some(ttl) = android.and_then(|a| a.get("ttl")) else { return Ok(TTL_MAX_S as u32) };
+    let seconds = ttl.as_str().and_then(|text| text.strip_suffix('s')?.parse::<f64>().ok());
+    match seconds {
+        Some(seconds) if (0.0..=TTL_MAX_S).contains(&seconds) => Ok(seconds as u32),
+        Some(_) => Err(invalid("Invalid TTL: it must be between 0 and 2419200 seconds.").into()),
+        None => Err(violation(
+            "message.android.ttl",
+            "Illegal duration format; duration must end with 's'",
+        )
+        .into()),
+    }
+}
+
+/// What reaches a device: the common part, and the largest of the platforms' own.
+fn payload_len(message: &Map<String, Value>) -> usize {
+    fn len(value: &Value) -> usize {
+        match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(len).sum(),
+            Value::Object(fields) => fields.iter().map(|(name, v)| name.len() + len(v)).sum(),
+            other => other.to_string().len(),
+        }
+    }
+    let part = |of: &Map<String, Value>, names: &[&str]| -> usize {
+        names.iter().filter_map(|name| of.get(*name)).map(len).sum()
+    };
+    let own =
+        |name: &&str| block(message, name).map(|of| part(of, &["notification", "data", "payload"]));
+    let largest = ["android", "apns", "webpush"].iter().filter_map(own).max();
+    part(message, &["notification", "data"]) + largest.unwrap_or(0)
+}
+
+/// An answer in Google's words to what a fault asks for.
+fn refuse(status: u16) -> FakeAnswer {
+    match status {
+        400 => violation("message", "refused by the sandbox's fault profile"),
+        401 => unauthenticated(),
+        403 => fcm_error(403, "PERMISSION_DENIED", "SENDER_ID_MISMATCH", "SenderId mismatch"),
+        404 | 410 => fcm_error(404, "NOT_FOUND", "UNREGISTERED", "Requested entity was not found."),
+        429 => fcm_error(
+            429,
+            "RESOURCE_EXHAUSTED",
+            "QUOTA_EXCEEDED",
+            "Message sending quota exceeded for quota metric 'Send requests'.",
+        ),
+        503 => {
+            fcm_error(503, "UNAVAILABLE", "UNAVAILABLE", "The service is currently unavailable.")
+        }
+        500..=599 => fcm_error(status, "INTERNAL", "INTERNAL", "Internal error encountered."),
+        other => error(other, "UNKNOWN", "refused by the sandbox's fault profile", json!([])),
+    }
+}
+
+fn error(status: u16, name: &str, message: &str, details: Value) -> FakeAnswer {
+    let mut error = json!({ "code": status, "message": message, "status": name });
+    if details.as_array().is_some_and(|list| !list.is_empty()) {
+        error["details"] = details;
+    }
+    FakeAnswer::json(status, &json!({ "error": error }))
+}
+
+fn fcm_error(status: u16, name: &str, code: &str, message: &str) -> FakeAnswer {
+    error(status, name, message, json!([{ "@type": FCM_ERROR, "errorCode": code }]))
+}
+
+fn invalid(message: &str) -> FakeAnswer {
+    fcm_error(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", message)
+}
+
+fn large() -> FakeAnswer {
+    invalid("Android message is too big")
+}
+
+fn violation(field: &str, description: &str) -> FakeAnswer {
+    malformed(field, &format!("Invalid value at '{field}': {description}"))
+}
+
+fn malformed(field: &str, told: &str) -> FakeAnswer {
+    let fields = json!([{ "field": field, "description": told }]);
+    let details = json!([
+        { "@type": FCM_ERROR, "errorCode": "INVALID_ARGUMENT" },
+        { "@type": BAD_REQUEST, "fieldViolations": fields },
+    ]);
+    error(400, "INVALID_ARGUMENT", told, details)
+}
+
+fn unauthenticated() -> FakeAnswer {
+    let told = "Request had invalid authentication credentials. Expected OAuth 2 access token, login \
+                cookie or other valid authentication credential. See \
+                https://developers.google.com/identity/sign-in/web/devconsole-project.";
+    let mut answer = error(401, "UNAUTHENTICATED", told, json!([]));
+    answer.set(
+        "www-authenticate",
+        "Bearer realm=\"https://accounts.google.com/\", error=\"invalid_token\"",
+    );
+    answer
+}
+
+fn denied() -> FakeAnswer {
+    let told =
+        "Permission 'cloudmessaging.messages.create' denied on resource (or it may not exist).";
+    error(403, "PERMISSION_DENIED", told, json!([]))
+}

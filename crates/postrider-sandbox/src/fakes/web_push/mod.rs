@@ -1,0 +1,332 @@
+//! The fake Web Push service: checks what the real ones check, in their order, then does the
+//! browser's part and decrypts. Does not keep messages and does not replace by topic.
+
+mod decrypt;
+pub(crate) mod services;
+pub(crate) mod subscription;
+pub(crate) mod vapid;
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, header};
+use serde_json::json;
+
+use super::RejectedRequest;
+use super::{CheckResult, CheckedRequest, ControlCall, FakeCall, FakeKind, FakeProvider};
+use crate::Sandbox;
+use crate::answer::FakeAnswer;
+use crate::control::ReceiverRequest;
+use crate::correlation::CorrelationId;
+use crate::counts::CheckFailure;
+use crate::receiver::{Receiver, ReceiverDetail};
+use crate::sample::{SampleReceiver, shown_header};
+use crate::service::{SandboxState, header_text};
+use services::{FakePushService, PushRefusal};
+use subscription::{
+    BrowserSubscription, SandboxSubscription, SubscriptionMaker, SubscriptionRequest,
+};
+use vapid::{FakeVapidToken, FakeVapidVerifier, subject_suits_apple};
+
+const BODY_MAX: usize = 4096;
+const TTL_MAX_S: u64 = 30 * 24 * 3600;
+const TOPIC_MAX: usize = 32;
+
+impl FakeKind {
+    pub const PUSH: Self = Self::new("push");
+}
+
+pub(crate) struct FakeWebPush {
+    subscriptions: SubscriptionMaker,
+    verifier: FakeVapidVerifier,
+}
+
+impl FakeWebPush {
+    pub(crate) fn new(seed: u64) -> Self {
+        let subscriptions = SubscriptionMaker::new(seed);
+        Self { subscriptions, verifier: FakeVapidVerifier::default() }
+    }
+
+    fn check_push(
+        &self,
+        call: &FakeCall<'_>,
+        subscription: &BrowserSubscription,
+    ) -> Result<(u32, Bytes), PushRefusal> {
+        let FakeCall { state, connection, parts, body } = call;
+        let ttl_s = check_headers(&parts.headers, subscription.service, body.is_empty())?;
+        let authorization = header_text(&parts.headers, header::AUTHORIZATION.as_str());
+        let token = self
+            .verifier
+            .check(authorization, &origin(connection.scheme, parts), state.now_s())
+            .map_err(PushRefusal::Vapid)?;
+        check_sender(subscription, &token)?;
+        if body.is_empty() {
+            return Ok((ttl_s, Bytes::new()));
+        }
+        let plain = decrypt::decrypt(&subscription.keys, &subscription.auth, body)
+            .map_err(|_| PushRefusal::Undecryptable)?;
+        Ok((ttl_s, plain.into()))
+    }
+}
+
+fn find(state: &SandboxState, parts: &Parts) -> Option<Arc<Receiver>> {
+    state.receivers.get(parts.uri.path().trim_start_matches('/'))
+}
+
+fn subscription_of(receiver: &Receiver) -> Option<&BrowserSubscription> {
+    match &receiver.detail {
+        ReceiverDetail::Push(subscription) => Some(subscription),
+        _ => None,
+    }
+}
+
+/// The service that words the answers of a receiver.
+fn service_of(receiver: &Receiver) -> FakePushService {
+    subscription_of(receiver).map_or(FakePushService::Generic, |own| own.service)
+}
+
+impl FakeProvider for FakeWebPush {
+    fn serves(&self, path: &str) -> bool {
+        path.starts_with("/push/")
+    }
+
+    fn body_max(&self) -> usize {
+        BODY_MAX
+    }
+
+    fn too_large(&self, state: &SandboxState, parts: &Parts) -> FakeAnswer {
+        match find(state, parts) {
+            None => FakePushService::Generic.refuse(PushRefusal::NotFound),
+            Some(receiver) if parts.method != Method::POST => not_a_post(service_of(&receiver)),
+            Some(receiver) => service_of(&receiver).refuse(PushRefusal::TooLarge),
+        }
+    }
+
+    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+        let receiver = find(call.state, call.parts);
+        let found = receiver.as_ref().and_then(|r| Some((r.clone(), subscription_of(r)?)));
+        let Some((receiver, subscription)) = found else {
+            return Err(rejected(FakePushService::Generic, PushRefusal::NotFound));
+        };
+        let service = subscription.service;
+        if call.parts.method != Method::POST {
+            return Err(RejectedRequest::new(CheckFailure::Request, not_a_post(service)));
+        }
+        let (ttl_s, content) =
+            self.check_push(call, subscription).map_err(|refusal| rejected(service, refusal))?;
+        let id = CorrelationId::from_content(&content);
+        Ok(CheckedRequest { receiver, id, ttl_s, content })
+    }
+
+    fn accept(
+        &self,
+        state: &SandboxState,
+        request: &CheckedRequest,
+        message_id: u64,
+    ) -> FakeAnswer {
+        let location = format!("{}/m/{message_id:016x}", state.https_origin());
+        service_of(&request.receiver).accept(&location, request.ttl_s)
+    }
+
+    fn refuse(
+        &self,
+        request: &CheckedRequest,
+        code: u16,
+        retry_after_s: Option<u32>,
+    ) -> FakeAnswer {
+        service_of(&request.receiver).refuse(match code {
+            404 => PushRefusal::NotFound,
+            410 => PushRefusal::Gone,
+            code => PushRefusal::Status { code, retry_after_s },
+        })
+    }
+
+    fn control_calls(&self) -> &'static [&'static str] {
+        &["POST /sandbox/subscriptions {count, service, faults, script, applicationServerKey}"]
+    }
+
+    fn control(&self, call: &ControlCall<'_>) -> Option<anyhow::Result<FakeAnswer>> {
+        match (&call.parts.method, call.path) {
+            (&Method::POST, ["subscriptions"]) => Some(self.subscribe(call)),
+            _ => None,
+        }
+    }
+
+    fn sample_channel(&self) -> Option<&'static str> {
+        Some("webpush")
+    }
+
+    fn sample(
+        &self,
+        sandbox: &Sandbox,
+        _name: &str,
+        _number: usize,
+        request: &ReceiverRequest,
+    ) -> anyhow::Result<SampleReceiver> {
+        let (script, faults) = (request.script.clone(), request.faults.clone());
+        let request = SubscriptionRequest { script, faults, ..SubscriptionRequest::default() };
+        let made = sandbox.subscribe(&request)?.pop().context("a subscription")?;
+        let name = made.endpoint.rsplit('/').next().unwrap_or_default().to_owned();
+        let address = json!({"channel": "webpush", "endpoint": made.endpoint, "keys": made.keys});
+        Ok(SampleReceiver {
+            ttl_field: "TTL",
+            ttl_value: |request| shown_header(request, "ttl"),
+            ..SampleReceiver::new(FakeKind::PUSH, name, address)
+        })
+    }
+}
+
+impl FakeWebPush {
+    fn subscribe(&self, call: &ControlCall<'_>) -> anyhow::Result<FakeAnswer> {
+        let request = match (call.body.is_empty(), call.parts.uri.query()) {
+            (false, _) => serde_json::from_slice(call.body)?,
+            (true, Some(query)) => SubscriptionRequest::from_query(query)?,
+            (true, None) => SubscriptionRequest::default(),
+        };
+        let made = self.subscriptions.subscribe(call.state, &request)?;
+        if header_text(&call.parts.headers, "accept").is_some_and(|a| a.contains("ndjson")) {
+            let lines: Result<String, _> =
+                made.iter().map(|s| serde_json::to_string(s).map(|line| line + "\n")).collect();
+            let mut answer = FakeAnswer::empty(201);
+            answer.body = lines?.into();
+            answer.set("content-type", "application/x-ndjson");
+            return Ok(answer);
+        }
+        let value = match (request.count, made.as_slice()) {
+            (None, [single]) => json!(single),
+            _ => json!(made),
+        };
+        Ok(FakeAnswer::json(201, &value))
+    }
+}
+
+impl Sandbox {
+    /// The same as `POST /sandbox/subscriptions`.
+    pub fn subscribe(
+        &self,
+        request: &SubscriptionRequest,
+    ) -> anyhow::Result<Vec<SandboxSubscription>> {
+        let fake = self.state.fake::<FakeWebPush>().context("no push service")?;
+        fake.subscriptions.subscribe(&self.state, request)
+    }
+}
+
+fn check_headers(
+    headers: &HeaderMap,
+    service: FakePushService,
+    empty: bool,
+) -> Result<u32, PushRefusal> {
+    let ttl_s = ttl(header_text(headers, "ttl"))?;
+    if let Some(urgency) = headers.get("urgency") {
+        let known = [&b"very-low"[..], b"low", b"normal", b"high"];
+        if !known.contains(&urgency.as_bytes()) {
+            return Err(PushRefusal::Urgency);
+        }
+    }
+    if headers.get("topic").is_some_and(|topic| !topic_is_legal(topic.as_bytes(), service)) {
+        return Err(PushRefusal::Topic);
+    }
+    let encoding = headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes());
+    if !empty && encoding != Some(b"aes128gcm") {
+        return Err(PushRefusal::Encoding);
+    }
+    let policy = header_text(headers, "x-wns-cache-policy");
+    if service == FakePushService::Wns && (ttl_s == 0) != (policy == Some("no-cache")) {
+        return Err(PushRefusal::CachePolicy);
+    }
+    Ok(ttl_s)
+}
+
+fn ttl(value: Option<&str>) -> Result<u32, PushRefusal> {
+    let value = value.ok_or(PushRefusal::TtlMissing)?;
+    if value.starts_with('-') {
+        return Err(PushRefusal::TtlNegative);
+    }
+    if value.is_empty() || !value.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(PushRefusal::TtlInvalid);
+    }
+    // More digits than a number holds is still a very long time.
+    Ok(value.parse::<u64>().unwrap_or(u64::MAX).min(TTL_MAX_S) as u32)
+}
+
+/// Apple decodes the topic as base64url, which no text of length 4n + 1 can be.
+fn topic_is_legal(topic: &[u8], service: FakePushService) -> bool {
+    let alphabet = topic.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+    let decodable = service != FakePushService::Apple || topic.len() % 4 != 1;
+    !topic.is_empty() && topic.len() <= TOPIC_MAX && alphabet && decodable
+}
+
+fn check_sender(
+    subscription: &BrowserSubscription,
+    token: &FakeVapidToken,
+) -> Result<(), PushRefusal> {
+    if subscription.service == FakePushService::Apple
+        && !subject_suits_apple(token.subject.as_deref())
+    {
+        return Err(PushRefusal::Subject);
+    }
+    if subscription.sender.get_or_init(|| token.key) != &token.key {
+        return Err(PushRefusal::KeyMismatch);
+    }
+    Ok(())
+}
+
+fn not_a_post(service: FakePushService) -> FakeAnswer {
+    service.refuse(PushRefusal::Status { code: 405, retry_after_s: None })
+}
+
+fn rejected(service: FakePushService, refusal: PushRefusal) -> Box<RejectedRequest> {
+    let failure = match refusal {
+        PushRefusal::Vapid(_) | PushRefusal::Subject | PushRefusal::KeyMismatch => {
+            CheckFailure::Vapid
+        }
+        PushRefusal::Undecryptable => CheckFailure::Undecryptable,
+        _ => CheckFailure::Request,
+    };
+    RejectedRequest::new(failure, service.refuse(refusal))
+}
+
+/// The origin that the sender addressed, without a default port.
+fn origin(scheme: &str, parts: &Parts) -> String {
+    let authority = parts.uri.authority().map(|a| a.as_str());
+    let authority = authority.or_else(|| header_text(&parts.headers, "host")).unwrap_or_default();
+    let default_port = if scheme == "https" { ":443" } else { ":80" };
+    let host = authority.strip_suffix(default_port).unwrap_or(authority);
+    format!("{scheme}://{}", host.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ttl_is_a_plain_number() {
+        assert_eq!(ttl(Some("0")), Ok(0));
+        assert_eq!(ttl(Some("99999999999999999999999")), Ok(2_592_000));
+        assert_eq!(ttl(None), Err(PushRefusal::TtlMissing));
+        assert_eq!(ttl(Some("-1")), Err(PushRefusal::TtlNegative));
+        for bad in ["", "1.5", "1 h", "+3"] {
+            assert_eq!(ttl(Some(bad)), Err(PushRefusal::TtlInvalid), "{bad}");
+        }
+    }
+
+    #[test]
+    fn apple_refuses_topics_that_no_base64_can_be() {
+        for (topic, generic, apple) in [
+            ("abcd", true, true),
+            ("abcde", true, false),
+            ("a.b", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!(
+                topic_is_legal(topic.as_bytes(), FakePushService::Generic),
+                generic,
+                "{topic}"
+            );
+            assert_eq!(topic_is_legal(topic.as_bytes(), FakePushService::Apple), apple, "{topic}");
+        }
+        assert!(!topic_is_legal(&[b'a'; 33], FakePushService::Generic));
+    }
+}

@@ -1,0 +1,191 @@
+//! Subscriptions of the fake push service: the browser's keys, and how clients are given them.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use anyhow::Context as _;
+use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD_INDIFFERENT as B64;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::services::FakePushService;
+use crate::control;
+use crate::correlation::{hash, mix};
+use crate::fakes::FakeKind;
+use crate::fault::Fault;
+use crate::receiver::ReceiverDetail;
+use crate::service::SandboxState;
+
+const SUBSCRIPTIONS_MAX: usize = 1_000_000;
+/// So many different key pairs are made; subscriptions beyond them share, each with its own `auth`.
+const KEY_PAIRS_MAX: u32 = 1024;
+
+/// Which subscriptions to make; as JSON body or as query.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct SubscriptionRequest {
+    pub count: Option<usize>,
+    #[serde(default)]
+    pub service: FakePushService,
+    /// A fault profile for these subscriptions alone.
+    pub faults: Option<String>,
+    #[serde(default)]
+    pub script: Vec<Fault>,
+    /// The only VAPID key that may send to them, in base64url.
+    pub application_server_key: Option<String>,
+}
+
+/// What a client needs for sending to a subscription, in the browser's own form.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSubscription {
+    pub endpoint: String,
+    pub keys: SandboxSubscriptionKeys,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSubscriptionKeys {
+    pub p256dh: String,
+    pub auth: String,
+}
+
+/// A browser's side of a push subscription.
+pub struct BrowserSubscription {
+    pub service: FakePushService,
+    pub keys: Arc<BrowserKeyPair>,
+    pub auth: [u8; 16],
+    /// The VAPID key that may send here: given at creation, else the first one that does.
+    pub sender: OnceLock<[u8; 65]>,
+}
+
+pub struct BrowserKeyPair {
+    pub private: PrivateKey,
+    pub public: [u8; 65],
+}
+
+/// Makes subscriptions. The n-th of a seed always has the same id and keys.
+pub(super) struct SubscriptionMaker {
+    seed: u64,
+    made: Mutex<MadeSubscriptions>,
+}
+
+#[derive(Default)]
+struct MadeSubscriptions {
+    count: u32,
+    key_pairs: Vec<Arc<BrowserKeyPair>>,
+}
+
+impl SubscriptionMaker {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { seed, made: Mutex::default() }
+    }
+
+    pub(super) fn subscribe(
+        &self,
+        state: &SandboxState,
+        request: &SubscriptionRequest,
+    ) -> anyhow::Result<Vec<SandboxSubscription>> {
+        let count = request.count.unwrap_or(1);
+        anyhow::ensure!(count <= SUBSCRIPTIONS_MAX, "at most {SUBSCRIPTIONS_MAX} at a time");
+        let behaviour = control::behaviour(request.faults.as_deref(), &request.script)?;
+        let sender = request.application_server_key.as_deref().map(parse_public_key).transpose()?;
+        let origin = state.https_origin();
+        (0..count)
+            .map(|_| {
+                let (name, subscription) = self.make(request.service, sender)?;
+                let given = subscription.shown(origin, &name);
+                let detail = ReceiverDetail::Push(Box::new(subscription));
+                state.receivers.put(FakeKind::PUSH, &name, behaviour.clone(), detail);
+                Ok(given)
+            })
+            .collect()
+    }
+
+    fn make(
+        &self,
+        service: FakePushService,
+        sender: Option<[u8; 65]>,
+    ) -> anyhow::Result<(String, BrowserSubscription)> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = made.count;
+        let keys = made.key_pair(self.seed, number % KEY_PAIRS_MAX)?;
+        made.count += 1;
+        let tag = hash(self.seed, &number.to_be_bytes());
+        let mut auth = [0u8; 16];
+        auth[..8].copy_from_slice(&mix(tag).to_be_bytes());
+        auth[8..].copy_from_slice(&mix(tag ^ 1).to_be_bytes());
+        let sender = sender.map(OnceLock::from).unwrap_or_default();
+        let name = format!("{number:x}-{tag:016x}");
+        Ok((name, BrowserSubscription { service, keys, auth, sender }))
+    }
+}
+
+impl MadeSubscriptions {
+    fn key_pair(&mut self, seed: u64, number: u32) -> anyhow::Result<Arc<BrowserKeyPair>> {
+        while self.key_pairs.len() <= number as usize {
+            let pair = BrowserKeyPair::from_seed(seed, self.key_pairs.len() as u64)?;
+            self.key_pairs.push(Arc::new(pair));
+        }
+        Ok(Arc::clone(&self.key_pairs[number as usize]))
+    }
+}
+
+impl BrowserSubscription {
+    /// As a browser gives it out, with the origin that clients know.
+    fn shown(&self, origin: &str, name: &str) -> SandboxSubscription {
+        SandboxSubscription {
+            endpoint: format!("{origin}/push/{name}"),
+            keys: SandboxSubscriptionKeys {
+                p256dh: BASE64_URL_SAFE_NO_PAD.encode(self.keys.public),
+                auth: BASE64_URL_SAFE_NO_PAD.encode(self.auth),
+            },
+        }
+    }
+}
+
+impl BrowserKeyPair {
+    pub fn from_private(bytes: &[u8]) -> anyhow::Result<Self> {
+        let private = PrivateKey::from_private_key(&ECDH_P256, bytes)?;
+        let public = private.compute_public_key()?.as_ref().try_into()?;
+        Ok(Self { private, public })
+    }
+
+    /// Keys of a sandbox guard nothing, so they may be derived from its seed.
+    fn from_seed(seed: u64, number: u64) -> anyhow::Result<Self> {
+        let mut bytes = [0u8; 32];
+        for (i, chunk) in bytes.chunks_mut(8).enumerate() {
+            chunk.copy_from_slice(&mix(mix(seed ^ mix(number)) ^ i as u64).to_be_bytes());
+        }
+        // Below the order of P-256 whatever the hash says.
+        bytes[0] &= 0x7f;
+        Self::from_private(&bytes)
+    }
+}
+
+impl SubscriptionRequest {
+    pub(super) fn from_query(query: &str) -> anyhow::Result<Self> {
+        let mut request = Self::default();
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            match name.as_ref() {
+                "count" => request.count = Some(value.parse().context("count")?),
+                "service" => request.service = serde_json::from_value(json!(value))?,
+                "faults" => request.faults = Some(value.into_owned()),
+                "script" => {
+                    let words: Result<_, _> = value.split(',').map(str::parse).collect();
+                    request.script = words?;
+                }
+                "applicationServerKey" => {
+                    request.application_server_key = Some(value.into_owned());
+                }
+                other => anyhow::bail!("unknown parameter {other:?}"),
+            }
+        }
+        Ok(request)
+    }
+}
+
+fn parse_public_key(text: &str) -> anyhow::Result<[u8; 65]> {
+    let bytes = B64.decode(text).context("applicationServerKey is not base64url")?;
+    bytes.try_into().ok().context("applicationServerKey is not 65 bytes long")
+}

@@ -1,0 +1,221 @@
+//! Receivers of webhooks (`/hook/<name>`): check the signature of Standard Webhooks. A receiver comes into
+//! being when it is first addressed.
+
+use std::sync::Arc;
+
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use serde_json::json;
+
+use super::{CheckResult, CheckedRequest, FakeCall, FakeKind, FakeProvider, RejectedRequest};
+use crate::answer::FakeAnswer;
+use crate::control::ReceiverRequest;
+use crate::correlation::CorrelationId;
+use crate::counts::CheckFailure;
+use crate::receiver::{Receiver, ReceiverDetail};
+use crate::sample::{SampleReceiver, shown_header};
+use crate::service::{SandboxState, header_text};
+use crate::{Sandbox, SandboxConfig};
+
+const BODY_MAX: usize = 4 << 20;
+const TOLERANCE_S: i64 = 5 * 60;
+const NAME_MAX: usize = 200;
+
+impl FakeKind {
+    pub const HOOK: Self = Self::new("hook");
+}
+
+pub(crate) struct FakeWebhook {
+    /// For receivers that have no secret of their own.
+    default_secret: Option<hmac::Key>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WebhookSignatureError {
+    #[error("webhook-id, webhook-timestamp or webhook-signature is missing")]
+    Missing,
+    #[error("webhook-timestamp is not within five minutes of now")]
+    Timestamp,
+    #[error("no signature in webhook-signature matches")]
+    Mismatch,
+    #[error("a secret is whsec_ followed by base64")]
+    Secret,
+}
+
+impl FakeWebhook {
+    pub(crate) fn new(config: &SandboxConfig) -> anyhow::Result<Self> {
+        let secret = config.webhook_secret.as_deref().map(parse_secret).transpose();
+        Ok(Self { default_secret: anyhow::Context::context(secret, "the webhook secret")? })
+    }
+}
+
+impl FakeProvider for FakeWebhook {
+    fn serves(&self, path: &str) -> bool {
+        path.starts_with("/hook/")
+    }
+
+    fn body_max(&self) -> usize {
+        BODY_MAX
+    }
+
+    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+        FakeAnswer::text(413, "larger than 4 MiB\n")
+    }
+
+    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+        let receiver = find_or_make(call, FakeKind::HOOK)?;
+        if call.parts.method != Method::POST {
+            return Err(rejected(CheckFailure::Request, 405, "a webhook is a POST\n"));
+        }
+        let own = match &receiver.detail {
+            ReceiverDetail::Signed(secret) => Some(&**secret),
+            _ => None,
+        };
+        match own.or(self.default_secret.as_ref()) {
+            Some(key) => {
+                if verify(key, &call.parts.headers, call.body, call.state.now_s()).is_err() {
+                    return Err(rejected(CheckFailure::Signature, 401, "bad signature\n"));
+                }
+            }
+            None => call.state.received.counts.unverified(),
+        }
+        Ok(checked(call, receiver, "webhook-id"))
+    }
+
+    fn setup_path(&self) -> Option<&'static str> {
+        Some("hooks")
+    }
+
+    fn control_calls(&self) -> &'static [&'static str] {
+        &["PUT /sandbox/hooks/<name> {secret, faults, script}"]
+    }
+
+    fn sample_channel(&self) -> Option<&'static str> {
+        Some("webhook")
+    }
+
+    fn sample(
+        &self,
+        sandbox: &Sandbox,
+        name: &str,
+        _number: usize,
+        request: &ReceiverRequest,
+    ) -> anyhow::Result<SampleReceiver> {
+        sandbox.set_up(FakeKind::HOOK, name, request)?;
+        let url = format!("{}/hook/{name}", sandbox.https_origin());
+        Ok(SampleReceiver {
+            ttl_field: "postrider-expires",
+            ttl_value: |request| shown_header(request, "postrider-expires"),
+            ..SampleReceiver::new(FakeKind::HOOK, name, json!({"channel": "webhook", "url": url}))
+        })
+    }
+}
+
+/// A request that is known by the id in this header, by its idempotency key, or by its content.
+pub(super) fn checked(
+    call: &FakeCall<'_>,
+    receiver: Arc<Receiver>,
+    id_header: &str,
+) -> CheckedRequest {
+    let headers = &call.parts.headers;
+    let named = [id_header, "idempotency-key"].into_iter().find_map(|n| header_text(headers, n));
+    let id = match named {
+        Some(id) => CorrelationId::from_text(id),
+        None => CorrelationId::from_content(call.body),
+    };
+    CheckedRequest { receiver, id, ttl_s: 0, content: call.body.clone() }
+}
+
+/// The receiver of `/<kind>/<name>`; the path may go on behind the name.
+pub(super) fn find_or_make(
+    call: &FakeCall<'_>,
+    kind: FakeKind,
+) -> Result<Arc<Receiver>, Box<RejectedRequest>> {
+    let path = call.parts.uri.path().trim_start_matches('/');
+    if let Some(found) = call.state.receivers.get(path) {
+        return Ok(found);
+    }
+    let name = path.split('/').nth(1).filter(|n| !n.is_empty() && n.len() <= NAME_MAX);
+    let name = name.ok_or_else(|| rejected(CheckFailure::Request, 404, "no such receiver\n"))?;
+    Ok(call.state.receivers.get_or_put(kind, name))
+}
+
+/// `whsec_` + base64, as Standard Webhooks writes secrets.
+pub(crate) fn parse_secret(text: &str) -> Result<hmac::Key, WebhookSignatureError> {
+    let encoded = text.strip_prefix("whsec_").ok_or(WebhookSignatureError::Secret)?;
+    let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| WebhookSignatureError::Secret)?;
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
+}
+
+fn verify(
+    key: &hmac::Key,
+    headers: &HeaderMap,
+    body: &[u8],
+    now_s: i64,
+) -> Result<(), WebhookSignatureError> {
+    let get = |name| header_text(headers, name).ok_or(WebhookSignatureError::Missing);
+    let (id, timestamp) = (get("webhook-id")?, get("webhook-timestamp")?);
+    let signatures = get("webhook-signature")?;
+    let at: i64 = timestamp.parse().map_err(|_| WebhookSignatureError::Timestamp)?;
+    if at.abs_diff(now_s) > TOLERANCE_S as u64 {
+        return Err(WebhookSignatureError::Timestamp);
+    }
+    let mut context = hmac::Context::with_key(key);
+    for part in [id.as_bytes(), b".", timestamp.as_bytes(), b".", body] {
+        context.update(part);
+    }
+    let expected = BASE64_STANDARD.encode(context.sign());
+    let matches = signatures.split(' ').filter_map(|s| s.strip_prefix("v1,")).any(|s| {
+        aws_lc_rs::constant_time::verify_slices_are_equal(s.as_bytes(), expected.as_bytes()).is_ok()
+    });
+    if matches { Ok(()) } else { Err(WebhookSignatureError::Mismatch) }
+}
+
+fn rejected(failure: CheckFailure, status: u16, why: &'static str) -> Box<RejectedRequest> {
+    RejectedRequest::new(failure, FakeAnswer::text(status, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const BODY: &[u8] = br#"{"test": 2432232314}"#;
+    const AT: i64 = 1_614_265_330;
+
+    fn headers(signature: &'static str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("webhook-id", HeaderValue::from_static("msg_p5jXN8AQM9LWM0D4loKWxJek"));
+        headers.insert("webhook-timestamp", HeaderValue::from_static("1614265330"));
+        headers.insert("webhook-signature", HeaderValue::from_static(signature));
+        headers
+    }
+
+    #[test]
+    fn the_known_vector_verifies_among_other_signatures() {
+        let key = parse_secret(SECRET).unwrap();
+        let good = headers("v1a,xx v1,AAAA v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        assert_eq!(verify(&key, &good, BODY, AT), Ok(()));
+        assert_eq!(verify(&key, &good, b"{}", AT), Err(WebhookSignatureError::Mismatch));
+    }
+
+    #[test]
+    fn a_timestamp_beyond_five_minutes_is_refused() {
+        let key = parse_secret(SECRET).unwrap();
+        let good = headers("v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        assert_eq!(verify(&key, &good, BODY, AT + 300), Ok(()));
+        assert_eq!(verify(&key, &good, BODY, AT + 301), Err(WebhookSignatureError::Timestamp));
+        assert_eq!(verify(&key, &good, BODY, AT - 301), Err(WebhookSignatureError::Timestamp));
+    }
+
+    #[test]
+    fn a_secret_needs_its_prefix() {
+        assert!(parse_secret("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").is_err());
+        assert!(parse_secret("whsec_%%%").is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! What can be sent to: subscriptions, webhook receivers, mailboxes, phones, devices, chats. A registry by
+//! kind and name. It keeps no record of what arrived beyond the last request.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+
+use crate::correlation::hash;
+use crate::fakes::FakeKind;
+use crate::fakes::email::smtp::SmtpStage;
+use crate::fakes::web_push::subscription::BrowserSubscription;
+use crate::fault::Fault;
+use crate::profile::FaultProfile;
+
+/// Only so many receivers remember their last request, so that a million of them stay affordable.
+const REMEMBERING_MAX: u32 = 1024;
+
+/// One receiver. Set up once; setting it up again replaces it under the same index.
+pub struct Receiver {
+    pub index: u32,
+    pub kind: FakeKind,
+    pub name: Box<str>,
+    /// Stable over runs with the same seed.
+    pub hash: u64,
+    pub behaviour: ReceiverBehaviour,
+    pub detail: ReceiverDetail,
+    last: Mutex<Option<LastRequest>>,
+}
+
+/// How a receiver answers, where it differs from the sandbox's profile.
+#[derive(Debug, Clone, Default)]
+pub struct ReceiverBehaviour {
+    /// Answers to the attempts of each correlation id, in order; the last repeats.
+    pub script: Vec<Fault>,
+    pub profile: Option<Arc<FaultProfile>>,
+    /// Where in a conversation a mailbox fails.
+    pub stage: Option<SmtpStage>,
+}
+
+pub enum ReceiverDetail {
+    Plain,
+    Push(Box<BrowserSubscription>),
+    /// The secret of a webhook receiver.
+    Signed(Box<hmac::Key>),
+}
+
+/// The last request that a receiver took, for tests that look at the bytes.
+pub struct LastRequest {
+    pub method: Method,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Receiver {
+    pub fn scripted(&self, attempt: u32) -> Option<Fault> {
+        let script = &self.behaviour.script;
+        script.get((attempt.max(1) as usize - 1).min(script.len().saturating_sub(1))).copied()
+    }
+
+    pub fn remember(&self, last: LastRequest) {
+        if self.index >= REMEMBERING_MAX {
+            return;
+        }
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+    }
+
+    pub fn last_as_json(&self) -> serde_json::Value {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(last) = last.as_ref() else { return serde_json::Value::Null };
+        let headers: serde_json::Map<_, _> = last
+            .headers
+            .iter()
+            .map(|(k, v)| (k.to_string(), String::from_utf8_lossy(v.as_bytes()).into()))
+            .collect();
+        serde_json::json!({
+            "kind": self.kind,
+            "target": self.name,
+            "method": last.method.as_str(),
+            "headers": headers,
+            "body": String::from_utf8_lossy(&last.body),
+            "body_base64": BASE64_STANDARD.encode(&last.body),
+        })
+    }
+}
+
+/// `<kind>/<name>`
+pub(crate) fn path(kind: FakeKind, name: &str) -> String {
+    format!("{}/{name}", kind.name())
+}
+
+/// All receivers, by `push/<id>`, `hook/<name>`, `email/<address>` and so on.
+pub struct ReceiverRegistry {
+    seed: u64,
+    inner: RwLock<ReceiverTable>,
+}
+
+#[derive(Default)]
+struct ReceiverTable {
+    by_path: HashMap<Box<str>, u32>,
+    list: Vec<Arc<Receiver>>,
+}
+
+impl ReceiverRegistry {
+    pub fn new(seed: u64) -> Self {
+        Self { seed, inner: RwLock::default() }
+    }
+
+    pub fn get(&self, path: &str) -> Option<Arc<Receiver>> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        inner.by_path.get(path).and_then(|i| inner.list.get(*i as usize)).cloned()
+    }
+
+    pub fn by_index(&self, index: u32) -> Option<Arc<Receiver>> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        inner.list.get(index as usize).cloned()
+    }
+
+    /// Makes the receiver of this name, or sets it up anew.
+    pub fn put(
+        &self,
+        kind: FakeKind,
+        name: &str,
+        behaviour: ReceiverBehaviour,
+        detail: ReceiverDetail,
+    ) -> Arc<Receiver> {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        self.put_locked(&mut inner, kind, name, behaviour, detail)
+    }
+
+    /// The receiver of this name, made without any set-up if there is none.
+    pub fn get_or_put(&self, kind: FakeKind, name: &str) -> Arc<Receiver> {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let path = path(kind, name);
+        let known = inner.by_path.get(path.as_str()).map(|i| Arc::clone(&inner.list[*i as usize]));
+        known.unwrap_or_else(|| {
+            self.put_locked(
+                &mut inner,
+                kind,
+                name,
+                ReceiverBehaviour::default(),
+                ReceiverDetail::Plain,
+            )
+        })
+    }
+
+    fn put_locked(
+        &self,
+        inner: &mut ReceiverTable,
+        kind: FakeKind,
+        name: &str,
+        behaviour: ReceiverBehaviour,
+        detail: ReceiverDetail,
+    ) -> Arc<Receiver> {
+        let path = path(kind, name).into_boxed_str();
+        let known = inner.by_path.get(&path).copied();
+        let index = known.unwrap_or(inner.list.len() as u32);
+        let hash = hash(self.seed, path.as_bytes());
+        let last = Mutex::default();
+        let receiver =
+            Arc::new(Receiver { index, kind, name: name.into(), hash, behaviour, detail, last });
+        match inner.list.get_mut(index as usize) {
+            Some(slot) => *slot = Arc::clone(&receiver),
+            None => {
+                inner.list.push(Arc::clone(&receiver));
+                inner.by_path.insert(path, index);
+            }
+        }
+        receiver
+    }
+}

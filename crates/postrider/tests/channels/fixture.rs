@@ -1,0 +1,150 @@
+//! A server with an account for every fake provider of a sandbox.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use postrider_sandbox::{ReceiverRequest, SampleReceiver, Sandbox, SandboxConfig};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::http::{Answer, call};
+use super::process::{KEY, Process, await_ok, free_port};
+
+/// A channel with its sample receiver.
+pub(crate) struct Sample {
+    pub(crate) channel: &'static str,
+    pub(crate) receiver: SampleReceiver,
+}
+
+const REACHABLE: &str = "allow_private_targets = true\n";
+
+pub(crate) struct ChannelsFixture {
+    server_at: SocketAddr,
+    /// `https://host:port` of the sandbox, as its endpoints have it.
+    pub(crate) https: String,
+    sandbox: Sandbox,
+    _server: Process,
+    _folder: tempfile::TempDir,
+    _runtime: Runtime,
+}
+
+impl ChannelsFixture {
+    pub(crate) fn new() -> Self {
+        Self::build(None, REACHABLE, true)
+    }
+
+    /// The sandbox's endpoints have this host name, so that the server takes it for that provider.
+    pub(crate) fn with_host_name(host: &str) -> Self {
+        let known = format!("{REACHABLE}hosts = {{ \"{host}\" = \"127.0.0.1\" }}\n");
+        Self::build(Some(host), &known, true)
+    }
+
+    /// The server may not reach this machine or a private network.
+    pub(crate) fn strict() -> Self {
+        Self::build(None, "", true)
+    }
+
+    /// The server does not trust the sandbox's certificate.
+    pub(crate) fn without_trust() -> Self {
+        Self::build(None, REACHABLE, false)
+    }
+
+    fn build(host: Option<&str>, network: &str, trusting: bool) -> Self {
+        let (folder, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
+        let ca = folder.path().join("ca.pem");
+        let (host, ca_out) = (host.map(str::to_owned), Some(ca.clone()));
+        let config = SandboxConfig { host, ca_out, ..SandboxConfig::default() };
+        let sandbox = runtime.block_on(postrider_sandbox::start(config)).unwrap();
+        let mut config = format!("[network]\n{network}");
+        if trusting {
+            config += &format!("extra_ca_file = \"{}\"\n", ca.display());
+        }
+        config += &sandbox.server_config(folder.path()).unwrap();
+        let file = folder.path().join("postrider.toml");
+        std::fs::write(&file, config).unwrap();
+        let server_at = free_port();
+        let shown = |path: &Path| path.display().to_string();
+        let (listen, data) = (server_at.to_string(), shown(&folder.path().join("data")));
+        let config = shown(&file);
+        let arguments = ["serve", "--listen", &listen, "--data", &data, "--config", &config];
+        let server = Process::start(&arguments, &[], &folder.path().join("server.log"));
+        await_ok(server_at, "/readyz");
+        let https = sandbox.https_origin().to_owned();
+        Self { server_at, https, sandbox, _server: server, _folder: folder, _runtime: runtime }
+    }
+
+    /// The sample receiver of every channel.
+    pub(crate) fn samples(&self, request: impl Fn(&str) -> ReceiverRequest) -> Vec<Sample> {
+        let channels = self.sandbox.sample_channels().into_iter();
+        channels
+            .map(|channel| {
+                let receiver = self.sandbox.sample(channel, "orders", &request(channel)).unwrap();
+                Sample { channel, receiver }
+            })
+            .collect()
+    }
+
+    /// A call to the server's API that must succeed.
+    pub(crate) fn api(&self, method: &str, path: &str, body: &Value) -> Value {
+        let answer = self.try_api(method, path, body);
+        assert!(answer.status < 300, "{method} {path}: {} {}", answer.status, answer.body);
+        serde_json::from_str(&answer.body).unwrap_or(Value::Null)
+    }
+
+    pub(crate) fn try_api(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        call(self.server_at, method, path, KEY, &body).unwrap()
+    }
+
+    /// A call to the sandbox itself.
+    pub(crate) fn sandbox(&self, method: &str, path: &str, body: &Value) -> Value {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let answer = call(self.sandbox.http, method, path, KEY, &body).unwrap();
+        assert!(answer.status < 300, "{method} {path}: {} {}", answer.status, answer.body);
+        serde_json::from_str(&answer.body).unwrap_or(Value::Null)
+    }
+
+    pub(crate) fn received(&self) -> Value {
+        self.sandbox("GET", "/sandbox/received", &Value::Null)
+    }
+
+    /// The last request that a receiver of the sandbox took.
+    pub(crate) fn last(&self, receiver: &str) -> Value {
+        self.sandbox("GET", &format!("/sandbox/last/{receiver}"), &Value::Null)
+    }
+
+    /// A browser's subscription as an address.
+    pub(crate) fn subscription(&self, request: &Value) -> Value {
+        let made = self.sandbox("POST", "/sandbox/subscriptions", request);
+        json!({"channel": "webpush", "endpoint": made["endpoint"], "keys": made["keys"]})
+    }
+
+    /// Hands one message in and says under which id it is delivered.
+    pub(crate) fn send(&self, message: &Value) -> String {
+        let accepted = self.api("POST", "/v1/messages", message);
+        accepted["deliveries"][0]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// The delivery as soon as it is in none of the passing states.
+    pub(crate) fn ended(&self, id: &str) -> Value {
+        self.once(id, |delivery| !["queued", "sending", "retrying"].contains(&state(delivery)))
+    }
+
+    /// The delivery as soon as it is as wanted.
+    pub(crate) fn once(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let delivery = self.api("GET", &format!("/v1/deliveries/{id}"), &Value::Null);
+            if wanted(&delivery) {
+                return delivery;
+            }
+            assert!(Instant::now() < deadline, "not within a minute: {delivery:#}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+pub(crate) fn state(delivery: &Value) -> &str {
+    delivery["state"].as_str().unwrap_or_default()
+}
