@@ -4,7 +4,7 @@ use http::request::Parts;
 use serde_json::json;
 
 use super::webhook::{checked, find_or_make};
-use super::{CheckResult, FakeCall, FakeKind, FakeProvider};
+use super::{FakeCall, FakeCheckResult, FakeKind, FakeProvider};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
@@ -30,7 +30,7 @@ impl FakeProvider for FakeHttp {
         FakeAnswer::text(413, "larger than 4 MiB\n")
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         Ok(checked(call, find_or_make(call, FakeKind::HTTP)?, "idempotency-key"))
     }
 

@@ -57,7 +57,7 @@ pub(crate) trait FakeProvider: Any + Send + Sync {
     fn serves(&self, path: &str) -> bool;
 
     /// Checks a message as the provider does.
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult;
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult;
 
     /// A larger body is answered by [`FakeProvider::too_large`].
     fn body_max(&self) -> usize {
@@ -148,7 +148,7 @@ pub(crate) struct ControlCall<'a> {
     pub(crate) body: &'a Bytes,
 }
 
-pub(crate) type CheckResult = Result<CheckedRequest, Box<RejectedRequest>>;
+pub(crate) type FakeCheckResult = Result<CheckedRequest, Box<RejectedRequest>>;
 
 /// A request that passed its provider's checks.
 pub(crate) struct CheckedRequest {

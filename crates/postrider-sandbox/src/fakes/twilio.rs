@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
-use super::{CheckResult, CheckedRequest, FakeCall, FakeKind, FakeProvider, RejectedRequest};
+use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeKind, FakeProvider, RejectedRequest};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
@@ -45,7 +45,7 @@ impl FakeProvider for FakeTwilio {
         account_of(path).is_some()
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let (to, id) = read(call.parts, call.body)?;
         let receiver = call.state.receivers.get_or_put(FakeKind::SMS, &to);
         Ok(CheckedRequest { receiver, id, ttl_s: 0, content: call.body.clone() })

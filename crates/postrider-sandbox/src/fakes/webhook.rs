@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 use serde_json::json;
 
-use super::{CheckResult, CheckedRequest, FakeCall, FakeKind, FakeProvider, RejectedRequest};
+use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeKind, FakeProvider, RejectedRequest};
 use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
@@ -65,7 +65,7 @@ impl FakeProvider for FakeWebhook {
         FakeAnswer::text(413, "larger than 4 MiB\n")
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let receiver = find_or_make(call, FakeKind::HOOK)?;
         if call.parts.method != Method::POST {
             return Err(rejected(CheckFailure::Request, 405, "a webhook is a POST\n"));

@@ -17,7 +17,7 @@ use http::{HeaderMap, Method, Version, header};
 use serde_json::{Value, json};
 
 use super::RejectedRequest;
-use super::{CheckResult, CheckedRequest, ControlCall, FakeCall, FakeKind, FakeProvider};
+use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeKind, FakeProvider};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
@@ -72,7 +72,7 @@ impl FakeProvider for FakeApns {
         answer((413, "PayloadTooLarge"), None)
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let id = header_text(&call.parts.headers, "apns-id");
         let (device, ttl_s) = self.read(call).map_err(|refusal| rejected(refusal, id))?;
         let receiver = call.state.receivers.get_or_put(FakeKind::APNS, &device);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{check, count, has_text, hook_name};
 use crate::answer::FakeAnswer;
-use crate::fakes::{CheckResult, CheckedRequest, FakeCall, FakeProvider};
+use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeProvider};
 use crate::service::SandboxState;
 
 pub(crate) struct FakeDiscord;
@@ -20,7 +20,7 @@ impl FakeProvider for FakeDiscord {
         refuse(413, None)
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         check(call, "discord", find_flaw)
     }
 

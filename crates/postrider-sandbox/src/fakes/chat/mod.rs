@@ -7,7 +7,7 @@ pub(crate) mod teams;
 
 use serde_json::Value;
 
-use super::{CheckResult, CheckedRequest, FakeCall, FakeKind, RejectedRequest};
+use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeKind, RejectedRequest};
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
@@ -31,7 +31,7 @@ fn check(
     call: &FakeCall<'_>,
     service: &str,
     find_flaw: impl FnOnce(Option<&Value>) -> Option<FakeAnswer>,
-) -> CheckResult {
+) -> FakeCheckResult {
     let rejected = |answer| RejectedRequest::new(CheckFailure::Request, answer);
     if call.parts.method != http::Method::POST {
         return Err(rejected(FakeAnswer::text(405, "POST\n")));

@@ -9,7 +9,7 @@ use super::{check, count, has_text, hook_name};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
-use crate::fakes::{CheckResult, CheckedRequest, FakeCall, FakeKind, FakeProvider};
+use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeKind, FakeProvider};
 use crate::sample::{SampleReceiver, ShownId};
 use crate::service::SandboxState;
 
@@ -24,7 +24,7 @@ impl FakeProvider for FakeSlack {
         refuse(413)
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         check(call, "slack", |message| find_flaw(message).map(|why| FakeAnswer::text(400, why)))
     }
 

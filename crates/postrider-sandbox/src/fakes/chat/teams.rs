@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{check, count, has_text, hook_name};
 use crate::answer::FakeAnswer;
-use crate::fakes::{CheckResult, CheckedRequest, FakeCall, FakeProvider};
+use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeProvider};
 use crate::service::SandboxState;
 
 const BODY_MAX: usize = 28 * 1024;
@@ -23,7 +23,7 @@ impl FakeProvider for FakeTeams {
         refuse(is_connector(hook_name("teams", parts.uri.path())), 413, None)
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let connector = is_connector(hook_name("teams", call.parts.uri.path()));
         check(call, "teams", |message| find_flaw(message, call.body, connector))
     }

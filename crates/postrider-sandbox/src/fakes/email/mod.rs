@@ -10,7 +10,7 @@ use std::path::Path;
 use http::Method;
 use serde_json::json;
 
-use super::{CheckResult, CheckedRequest, FakeCall, FakeKind, FakeProvider, RejectedRequest};
+use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeKind, FakeProvider, RejectedRequest};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
@@ -32,7 +32,7 @@ impl FakeProvider for FakeMailServer {
         false
     }
 
-    fn check(&self, _: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, _: &FakeCall<'_>) -> FakeCheckResult {
         let answer = FakeAnswer::text(404, "a mail server speaks SMTP\n");
         Err(RejectedRequest::new(CheckFailure::Request, answer))
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
-use crate::fakes::{CheckResult, CheckedRequest, FakeCall, FakeProvider, RejectedRequest};
+use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeProvider, RejectedRequest};
 use crate::service::{SandboxState, header_text, now_s};
 
 pub(crate) struct FakeSendGrid;
@@ -26,7 +26,7 @@ impl FakeProvider for FakeSendGrid {
         refuse(413, None)
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         super::check_post(call)?;
         let (to, id) = read(call)?;
         Ok(super::checked(call, &to, id))

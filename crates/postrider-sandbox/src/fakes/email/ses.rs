@@ -14,7 +14,7 @@ use super::smtp;
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
-use crate::fakes::{CheckResult, CheckedRequest, FakeCall, FakeProvider, RejectedRequest};
+use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeProvider, RejectedRequest};
 use crate::service::{SandboxState, header_text};
 
 const CLOCK_SKEW_S: i64 = 5 * 60;
@@ -37,7 +37,7 @@ impl FakeProvider for FakeSes {
         refuse(413)
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         super::check_post(call)?;
         let (to, id) = read(call)?;
         Ok(super::checked(call, &to, id))

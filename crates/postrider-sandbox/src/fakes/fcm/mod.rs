@@ -14,7 +14,7 @@ use http::{Method, header};
 use serde_json::{Map, Value, json};
 
 use super::RejectedRequest;
-use super::{CheckResult, CheckedRequest, ControlCall, FakeCall, FakeKind, FakeProvider};
+use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeKind, FakeProvider};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
@@ -58,7 +58,7 @@ impl FakeProvider for FakeFcm {
         large()
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let FcmMessage { device, id, ttl_s } = self.read(call)?;
         let receiver = call.state.receivers.get_or_put(FakeKind::FCM, &device);
         Ok(CheckedRequest { receiver, id, ttl_s, content: call.body.clone() })

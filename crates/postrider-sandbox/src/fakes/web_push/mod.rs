@@ -15,7 +15,7 @@ use http::{HeaderMap, Method, header};
 use serde_json::json;
 
 use super::RejectedRequest;
-use super::{CheckResult, CheckedRequest, ControlCall, FakeCall, FakeKind, FakeProvider};
+use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeKind, FakeProvider};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
@@ -104,7 +104,7 @@ impl FakeProvider for FakeWebPush {
         }
     }
 
-    fn check(&self, call: &FakeCall<'_>) -> CheckResult {
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let receiver = find(call.state, call.parts);
         let found = receiver.as_ref().and_then(|r| Some((r.clone(), subscription_of(r)?)));
         let Some((receiver, subscription)) = found else {
