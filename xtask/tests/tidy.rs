@@ -47,6 +47,7 @@ const KNOWN_DOUBLES: &[&str] = &[
     "Progress",
     "Push",
     "Queue",
+    "Receipt",
     "Refusal",
     "Refused",
     "Report",
@@ -409,6 +410,26 @@ fn pages_that_the_sources_name_exist() {
                 }
             }
         }
+    }
+    assert!(missing.is_empty(), "named, but not there:\n{}", missing.join("\n"));
+}
+
+/// Paths in backticks that start with a crate's name.
+fn named_paths(text: &str) -> Vec<&str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted.filter(|name| name.starts_with("postrider") && name.contains('/')).collect()
+}
+
+#[test]
+fn the_map_of_the_code_names_only_what_exists() {
+    let crates = workspace().join("crates");
+    let mut missing = Vec::new();
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = read(&workspace().join(page));
+        let prose = lines_outside_code(&text).into_iter().map(|(_, line)| line);
+        let prose = prose.collect::<Vec<_>>().join("\n");
+        let gone = named_paths(&prose).into_iter().filter(|path| !crates.join(path).exists());
+        missing.extend(gone.map(|path| format!("{page}: {path}")));
     }
     assert!(missing.is_empty(), "named, but not there:\n{}", missing.join("\n"));
 }

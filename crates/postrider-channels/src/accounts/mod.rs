@@ -4,7 +4,8 @@
 //! [`Accounts::choose`] an account that fits the attempt, make the call with its settings, and hand the
 //! report to [`Chosen::settle`], which teaches the account's breakers and answers
 //! [`Outcome::SwitchAccount`] where another account can take over. Which account is chosen, and what
-//! holds one, is decided in [`postrider_core::policy::account`]; the lane knows only the channel, so nothing queued ever moves.
+//! holds one, is decided in [`postrider_core::policy::account`]. A lane knows only the channel, so queued
+//! work never moves.
 //!
 //! A tenant with accounts of its own uses only those; all others share the accounts of tenant `*`.
 //! Knows no provider and reads no configuration file.
