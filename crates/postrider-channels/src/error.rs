@@ -29,6 +29,8 @@ pub enum Error {
     DkimKey(&'static str),
     #[error("not an endpoint: {allowed} is needed")]
     Endpoint { allowed: &'static str },
+    #[error("accounts.{name}: {source}")]
+    Account { name: String, source: serde_json::Error },
     #[error("the cryptographic library failed")]
     Crypto,
 }

@@ -1,19 +1,91 @@
-//! The list of all channels.
+//! The list of all channels. No other file lists them.
 
-use std::sync::Arc;
+use std::sync::LazyLock;
 
-use postrider_core::ChannelIntake;
+use postrider_core::ChannelKind;
+use serde::Serialize;
+use serde::de::{Error as _, MapAccess};
 
-use crate::NetworkPolicy;
-use crate::http::HttpIntake;
-use crate::webhook::WebhookIntake;
-use crate::webpush::WebpushIntake;
+use crate::definition::ChannelDefinition;
 
-/// The intakes of the channels that need no account.
-pub fn intakes_without_accounts(policy: NetworkPolicy) -> Vec<Arc<dyn ChannelIntake>> {
-    vec![
-        Arc::new(WebpushIntake::new(policy)),
-        Arc::new(WebhookIntake::new(policy)),
-        Arc::new(HttpIntake::new(policy)),
-    ]
+/// Makes the settings of all channels from one line per channel.
+macro_rules! channels {
+    ($($kind:ident: $section:ty,)*) => {
+        /// The sections of all channels. With default settings, it is the list of channels.
+        #[derive(Debug, Clone, Default, Serialize)]
+        pub struct ChannelSections {
+            $(pub $kind: $section,)*
+        }
+
+        impl ChannelSections {
+            pub fn iter(&self) -> impl Iterator<Item = &dyn ChannelDefinition> {
+                [$(&self.$kind as &dyn ChannelDefinition),*].into_iter()
+            }
+
+            /// Reads the section that is called `name` from the value that follows in `map`.
+            pub fn read_value<'de, A: MapAccess<'de>>(
+                &mut self,
+                name: &str,
+                map: &mut A,
+            ) -> Result<(), A::Error> {
+                match name {
+                    $(stringify!($kind) => self.$kind = map.next_value()?,)*
+                    other => return Err(A::Error::custom(format!("no channel {other}"))),
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+channels! {
+    webpush: crate::webpush::WebpushSection,
+    webhook: crate::webhook::WebhookSection,
+    http: crate::http::HttpSection,
+    fcm: crate::fcm::FcmSection,
+    apns: crate::apns::ApnsSection,
+    email: crate::email::EmailSection,
+    sms: crate::sms::SmsSection,
+    chat: crate::chat::ChatSection,
+}
+
+impl ChannelSections {
+    pub fn get(&self, kind: ChannelKind) -> Option<&dyn ChannelDefinition> {
+        self.iter().find(|channel| channel.kind() == kind)
+    }
+}
+
+/// Every channel, with default settings.
+pub fn all() -> impl Iterator<Item = &'static dyn ChannelDefinition> {
+    static ALL: LazyLock<ChannelSections> = LazyLock::new(ChannelSections::default);
+    ALL.iter()
+}
+
+/// The channel of this kind, with default settings.
+pub fn definition(kind: ChannelKind) -> Option<&'static dyn ChannelDefinition> {
+    all().find(|channel| channel.kind() == kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_is_called_the_same_everywhere() {
+        let sections = serde_json::to_value(ChannelSections::default()).unwrap();
+        for channel in all() {
+            let name = channel.kind().name();
+            assert_eq!(channel.section().name, name);
+            assert!(sections.get(name).is_some(), "{name} is listed under another name");
+            assert!(channel.services().iter().all(|service| service.starts_with(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_default_settings_of_every_channel_are_valid() {
+        for channel in all() {
+            assert_eq!(channel.check(), Ok(()));
+            assert_eq!(channel.limits().check(), Ok(()));
+        }
+    }
 }

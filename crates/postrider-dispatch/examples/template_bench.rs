@@ -5,7 +5,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use postrider_channels::{NetworkPolicy, registry};
+use postrider_channels::NetworkPolicy;
+use postrider_channels::http::HttpIntake;
+use postrider_channels::webhook::WebhookIntake;
+use postrider_channels::webpush::WebpushIntake;
 use postrider_core::{Class, TenantId};
 use postrider_dispatch::template::{Shelf, Source, Template, Templates};
 use postrider_dispatch::{DispatchLimits, MessageIntake, Policies, Policy, Submission};
@@ -43,7 +46,11 @@ fn intake() -> MessageIntake {
     let store = Arc::new(MemoryStore::new(clock.clone()));
     MessageIntake::new(
         store,
-        registry::intakes_without_accounts(NetworkPolicy::default()),
+        vec![
+            Arc::new(WebpushIntake::new(NetworkPolicy::default())),
+            Arc::new(WebhookIntake::new(NetworkPolicy::default())),
+            Arc::new(HttpIntake::new(NetworkPolicy::default())),
+        ],
         policies,
         b"hash key",
         clock,

@@ -10,7 +10,7 @@ use postrider_core::{ChannelKind, Timestamp};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{Accounts, Material};
+use super::{Account, AccountBook, Accounts, Material};
 use crate::deliver::Wiring;
 use crate::pool::{Request, Response, TransportError};
 
@@ -149,11 +149,19 @@ pub struct CredentialView {
     pub credential: Credential,
 }
 
-/// A channel's accounts, whatever their settings are.
+/// An account that can be examined.
+#[derive(Debug, Clone)]
+pub struct AccountToCheck {
+    pub name: Arc<str>,
+    pub channel: ChannelKind,
+    /// See [`Examine::origins`].
+    pub origins: Vec<String>,
+}
+
+/// The health of a channel's accounts, whatever their settings are.
 #[async_trait]
-pub trait AccountHealth: Send + Sync {
-    /// Names, channel, and whom they call.
-    fn patients(&self) -> Vec<(Arc<str>, ChannelKind, Vec<String>)>;
+pub trait AccountHealth: AccountBook {
+    fn accounts_to_check(&self) -> Vec<AccountToCheck>;
 
     /// Everything about one of them; nothing if it is not among these.
     async fn examine(&self, name: &str, probe: &Probe) -> Vec<Finding>;
@@ -164,9 +172,13 @@ pub trait AccountHealth: Send + Sync {
 
 #[async_trait]
 impl<C: Examine> AccountHealth for Accounts<C> {
-    fn patients(&self) -> Vec<(Arc<str>, ChannelKind, Vec<String>)> {
-        let all = self.iter();
-        all.map(|a| (a.name.clone(), self.kind(), a.settings.origins())).collect()
+    fn accounts_to_check(&self) -> Vec<AccountToCheck> {
+        let account = |account: &Arc<Account<C>>| AccountToCheck {
+            name: account.name.clone(),
+            channel: self.kind(),
+            origins: account.settings.origins(),
+        };
+        self.iter().map(account).collect()
     }
 
     async fn examine(&self, name: &str, probe: &Probe) -> Vec<Finding> {

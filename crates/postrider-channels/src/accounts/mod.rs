@@ -33,6 +33,10 @@ pub use secret::{SecretRef, SecretRefError};
 pub use view::{AccountBook, AccountView};
 pub(crate) use written::{Check, Checked, needs};
 
+use serde::de::DeserializeOwned;
+
+use crate::Error;
+use crate::address::Serves;
 use crate::deliver::{Ended, misconfigured};
 
 /// One account as it is configured.
@@ -54,6 +58,35 @@ impl<C> AccountConfig<C> {
         let Self { name, tenant, priority, cost, rate, settings } = self;
         AccountConfig { name, tenant, priority, cost, rate, settings: make(settings) }
     }
+}
+
+/// The fields of an account that only its channel knows.
+pub type AccountFields = serde_json::Map<String, serde_json::Value>;
+
+impl AccountConfig<AccountFields> {
+    /// The account with the settings of its channel.
+    pub fn read<C: DeserializeOwned>(&self) -> Result<AccountConfig<C>, Error> {
+        let settings = parse_fields(&self.settings);
+        let settings =
+            settings.map_err(|source| Error::Account { name: self.name.clone(), source })?;
+        Ok(AccountConfig {
+            name: self.name.clone(),
+            tenant: self.tenant.clone(),
+            priority: self.priority,
+            cost: self.cost,
+            rate: self.rate,
+            settings,
+        })
+    }
+}
+
+fn parse_fields<C: DeserializeOwned>(fields: &AccountFields) -> serde_json::Result<C> {
+    serde_json::from_value(serde_json::Value::Object(fields.clone()))
+}
+
+/// Whether the fields are those of a channel whose accounts have the settings `C`.
+pub(crate) fn check_fields<C: DeserializeOwned>(fields: &AccountFields) -> serde_json::Result<()> {
+    parse_fields::<C>(fields).map(|_| ())
 }
 
 pub struct Account<C> {
@@ -117,6 +150,15 @@ impl<C> Accounts<C> {
 
     pub fn serves(&self, tenant: &TenantId) -> bool {
         self.of(tenant).next().is_some()
+    }
+
+    /// Whether a tenant has an account, as a function of its own.
+    pub(crate) fn serving(self: &Arc<Self>) -> Serves
+    where
+        C: Send + Sync + 'static,
+    {
+        let accounts = self.clone();
+        Arc::new(move |tenant| accounts.serves(tenant))
     }
 
     /// The account for one attempt, among those that fit it. Waits a moment where its quota asks for it.

@@ -10,6 +10,7 @@ mod key;
 mod probe;
 pub(crate) mod render;
 mod sender;
+mod settings;
 mod token;
 mod wire;
 
@@ -33,6 +34,7 @@ use crate::scrub;
 use render::Draft;
 pub(crate) use render::collapse_id;
 use sender::Way;
+pub use settings::ApnsSection;
 use token::{KEPT_FOR, ProviderTokens};
 
 pub struct ApnsChannel {

@@ -5,6 +5,7 @@ mod flavour;
 mod intake;
 mod limits;
 mod render;
+mod settings;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method};
@@ -18,6 +19,7 @@ pub use flavour::{Flavour, Flavours};
 pub use intake::ChatIntake;
 pub(crate) use limits::flaw;
 pub(crate) use render::render;
+pub use settings::ChatSection;
 
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended};
 use crate::pool::{Endpoint, Request, Response};

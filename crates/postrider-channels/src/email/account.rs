@@ -8,11 +8,11 @@ use postrider_core::FieldError;
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 
+use super::carrier::{Carrier, DkimSettings, EmailSettings, Sender};
 use super::dkim::DkimKey;
 use super::intake::{check_line, check_unsubscribe, normalise};
 use super::sendgrid::SendGrid;
 use super::ses::Ses;
-use super::settings::{Carrier, DkimSettings, EmailSettings, Sender};
 use super::smtp::{Relay, RelayConfig, SmtpTls};
 use crate::accounts::{Check, Checked, Material, SecretRef, needs};
 use crate::address::NetworkPolicy;

@@ -4,6 +4,7 @@
 
 mod account;
 mod body;
+mod carrier;
 mod dkim;
 mod header;
 mod intake;
@@ -31,6 +32,7 @@ use postrider_core::{
 use tokio::time::Instant;
 
 pub use account::{EmailAccount, EmailProvider};
+pub use carrier::{Carrier, DkimSettings, EmailSettings, Sender};
 pub use dkim::DkimKey;
 pub(crate) use header::is_atext;
 pub use intake::EmailIntake;
@@ -38,7 +40,7 @@ pub use mime::{Draft, Mail, Mailbox, Unsubscribe, message_id};
 pub use render::{Rendered, render};
 pub use sendgrid::SendGrid;
 pub use ses::Ses;
-pub use settings::{Carrier, DkimSettings, EmailSettings, Sender};
+pub use settings::EmailSection;
 pub use sigv4::{Signed, Signer};
 
 use crate::accounts::Accounts;

@@ -5,8 +5,8 @@ use ::http::Method;
 use async_trait::async_trait;
 use serde_json::Value;
 
+use super::carrier::{Carrier, DkimSettings, EmailSettings};
 use super::dkim::DkimKey;
-use super::settings::{Carrier, DkimSettings, EmailSettings};
 use super::smtp::{End, Relay, SmtpTls, Stage, Visit};
 use super::{SendGrid, Ses, sendgrid, ses, txt};
 use crate::accounts::health::{self, Credential, Examine, Finding, Probe};

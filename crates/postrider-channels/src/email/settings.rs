@@ -1,142 +1,172 @@
-//! What one e-mail account says about every mail that goes through it: who it is from, where answers
-//! and bounces go, how readers leave, which keys sign it. Sends nothing.
+//! `[email]`, and what the program knows about e-mail.
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use postrider_core::model::content::Content;
-use postrider_core::{Attempt, DeliveryId, Outcome, Target};
+use postrider_core::policy::reputation::ReputationPolicy;
+use postrider_core::{ChannelKind, FieldError};
+use serde_json::json;
 
-use super::dkim::DkimKey;
-use super::mime::{Draft, Mailbox, Unsubscribe};
-use super::render::Rendered;
-use super::sendgrid::SendGrid;
-use super::ses::Ses;
-use super::smtp::Relay;
-use crate::accounts::Material;
-use crate::deliver::{Ended, ended, misconfigured};
+use super::{EmailAccount, EmailChannel, EmailIntake, render};
+use crate::accounts::{AccountFields, Accounts, check_fields};
+use crate::definition::{
+    AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelParts, SendOption,
+};
+use crate::preview::ContentPreview;
+use crate::settings::{ChannelLimits, SectionInfo, limits};
+use crate::{Error, section};
 
-/// Stands for the delivery's id in an address or URL.
-const DELIVERY: &str = "{delivery}";
-
-/// Who carries the mails of an account.
-pub enum Carrier {
-    Smtp(Arc<Relay>),
-    Ses(Box<Ses>),
-    SendGrid(Box<SendGrid>),
-}
-
-impl Carrier {
-    /// Whether it can send to letters outside of ASCII before the @. Of a relay nobody knows before it
-    /// was asked; the services say no.
-    pub fn is_international(&self) -> bool {
-        matches!(self, Self::Smtp(_))
+section! {
+    /// E-mail.
+    EmailSection as "email" {
+        /// Mails on their way at once, through all accounts together.
+        concurrency: usize = 100,
+        /// Mails per second, all accounts together; 0 for no limit.
+        rate_per_s: f64 = 0.0,
+        /// How many of them may come at once.
+        rate_burst: u32 = 10,
+        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
+        rate_ramp_s: u32 = 0,
+        /// An attempt that has not begun to hand over its mail ends after this long; the relay's word
+        /// that it has it may take final_dot_timeout_s of the account more.
+        timeout_s: u64 = 30,
+        /// If more than this share of the mails from one domain of ours to one receiving domain is refused
+        /// for policy (spam, DMARC, SPF, PTR), ...
+        reputation_share: f64 = 0.2,
+        /// ... out of at least this many ...
+        reputation_mails_min: u32 = 20,
+        /// ... within this time, ...
+        reputation_window_s: u32 = 3_600,
+        /// ... the mails of that pair wait for so long, without using up attempts. SMTP accounts only.
+        reputation_hold_s: u32 = 900,
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sender {
-    pub address: String,
-    pub name: Option<String>,
-}
+const ACCOUNTS: &str = "\
+# email: provider is smtp (host; port; tls: implicit, starttls, opportunistic or none; user with
+# credential, oauth where that is a token; ehlo; connections, mails_per_connection, final_dot_timeout_s),
+# ses (region, key_id, credential, session_token, configuration_set) or sendgrid (credential). All have
+# from, from_name, reply_to, return_path, unsubscribe_url and unsubscribe_mailto ({delivery} stands for
+# the delivery's id), feedback_id, and dkim keys (selector, key, domain): each of them signs.
+# [accounts.relay]
+# channel = \"email\"
+# host = \"smtp.example.com\"
+# user = \"shop\"
+# credential = \"file:/run/secrets/smtp\"
+# from = \"news@shop.example\"
+# from_name = \"The shop\"
+# return_path = \"bounce+{delivery}@shop.example\"
+# dkim = [{ selector = \"s1\", key = \"file:/run/secrets/dkim.pem\" }]
+";
 
-pub struct DkimSettings {
-    pub domain: String,
-    pub selector: String,
-    pub key: Material<DkimKey>,
-}
+/// `final_dot_timeout_s` of an account that does not name it.
+const FINAL_DOT_TIMEOUT_S: u64 = 60;
 
-pub struct EmailSettings {
-    pub from: Sender,
-    pub reply_to: Option<Sender>,
-    /// Where bounces go; `{delivery}` makes it one address per delivery. The sender's if empty.
-    pub return_path: String,
-    /// One-click unsubscribing, for mails that bring no address of their own.
-    pub unsubscribe_url: Option<String>,
-    pub unsubscribe_mailto: Option<String>,
-    pub feedback_id: Option<String>,
-    /// Every one of them signs.
-    pub dkim: Vec<DkimSettings>,
-    pub carrier: Carrier,
-}
+#[async_trait]
+impl ChannelDefinition for EmailSection {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Email
+    }
 
-/// The account's own words with the delivery's id in them.
-pub(super) struct Stamps {
-    pub(super) return_path: String,
-    unsubscribe_url: Option<String>,
-    unsubscribe_mailto: Option<String>,
-}
+    fn section(&self) -> SectionInfo {
+        Self::INFO
+    }
 
-impl EmailSettings {
-    pub(super) fn stamps(&self, delivery: DeliveryId) -> Stamps {
-        let stamp = |text: &String| match text.contains(DELIVERY) {
-            true => text.replace(DELIVERY, &delivery.to_string()),
-            false => text.clone(),
-        };
-        let path = if self.return_path.is_empty() { &self.from.address } else { &self.return_path };
-        Stamps {
-            return_path: stamp(path),
-            unsubscribe_url: self.unsubscribe_url.as_ref().map(stamp),
-            unsubscribe_mailto: self.unsubscribe_mailto.as_ref().map(stamp),
+    fn limits(&self) -> ChannelLimits {
+        limits!(self)
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        if !(self.reputation_share > 0.0 && self.reputation_share <= 1.0) {
+            let allowed = "above 0, up to 1 (nothing is ever held)";
+            let found = self.reputation_share.to_string();
+            return Err(FieldError::new("reputation_share", found, allowed));
         }
+        for (field, found) in [
+            ("reputation_mails_min", self.reputation_mails_min),
+            ("reputation_window_s", self.reputation_window_s),
+            ("reputation_hold_s", self.reputation_hold_s),
+        ] {
+            if !(1..=86_400).contains(&found) {
+                return Err(FieldError::new(field, found.to_string(), "1 to 86400"));
+            }
+        }
+        Ok(())
     }
 
-    pub(super) fn draft<'a>(
-        &'a self,
-        attempt: &'a Attempt,
-        content: &'a Content<'a>,
-        words: &'a Rendered<'a>,
-        stamps: &'a Stamps,
-    ) -> Result<Draft<'a>, Ended> {
-        let Target::Email { email, name } = &*attempt.target else {
-            return Err(ended(Outcome::DropMessage, "wrong_channel"));
+    fn services(&self) -> &'static [&'static str] {
+        &["email.smtp (or one stage of it, e.g. email.smtp.rcpt)", "email.ses", "email.sendgrid"]
+    }
+
+    fn accounts(&self) -> Option<AccountGuide> {
+        let check = check_fields::<EmailAccount>;
+        Some(AccountGuide { reference: ACCOUNTS, usual_rate: None, check })
+    }
+
+    fn attempt_s_max(&self, accounts: &[&AccountFields]) -> u64 {
+        let final_dot_s = |account: &&AccountFields| {
+            let own = account.get("final_dot_timeout_s").and_then(serde_json::Value::as_u64);
+            own.unwrap_or(FINAL_DOT_TIMEOUT_S)
         };
-        let own = content.email.as_ref();
-        let own_reply_to = own.and_then(|own| own.reply_to.as_deref());
-        let own_unsubscribe = Unsubscribe {
-            url: own.and_then(|own| own.unsubscribe_url.as_deref()),
-            mailto: own.and_then(|own| own.unsubscribe_mailto.as_deref()),
-        };
-        Ok(Draft {
-            delivery: attempt.delivery,
-            date: attempt.message.created_at,
-            from: self.from.mailbox(),
-            to: Mailbox { name: name.as_deref(), address: email },
-            reply_to: match own_reply_to {
-                Some(address) => Some(Mailbox { name: None, address }),
-                None => self.reply_to.as_ref().map(Sender::mailbox),
-            },
-            subject: &words.subject,
-            text: &words.text,
-            html: words.html.as_deref(),
-            unsubscribe: if own_unsubscribe == Unsubscribe::default() {
-                Unsubscribe {
-                    url: stamps.unsubscribe_url.as_deref(),
-                    mailto: stamps.unsubscribe_mailto.as_deref(),
-                }
-            } else {
-                own_unsubscribe
-            },
-            feedback_id: self.feedback_id.as_deref(),
+        self.timeout_s.saturating_add(accounts.iter().map(final_dot_s).max().unwrap_or(0))
+    }
+
+    fn address_fields(&self) -> Vec<AddressField> {
+        vec![
+            AddressField::text("email", "the recipient's address"),
+            AddressField::text("name", "the recipient's name"),
+        ]
+    }
+
+    fn content_about(&self) -> &'static str {
+        "`{\"subject\": \"…\", \"html\": \"…\", \"text\": \"…\"}`"
+    }
+
+    fn send_option(&self) -> Option<SendOption> {
+        Some(SendOption {
+            value_name: "ADDRESS",
+            help: "To an e-mail address; --title is its subject",
+            field: "email",
+            more: &[],
+            example: Some(
+                "--email ada@example.org --title Shipped --body 'Order 91 is on its way'",
+            ),
         })
     }
 
-    /// The mail as bytes, with every signature. A key that is not there parks the mail: one without a
-    /// signature would harm the sender's name.
-    pub(super) async fn write(&self, draft: &Draft<'_>) -> Result<Vec<u8>, Ended> {
-        let mail = draft.build();
-        let mut signatures = Vec::with_capacity(self.dkim.len());
-        for dkim in &self.dkim {
-            let key = dkim.key.get().await;
-            let key = key.map_err(|why| misconfigured("dkim_key_missing", &why))?;
-            let signature = key.sign(&dkim.domain, &dkim.selector, &mail, draft.date);
-            signatures.push(signature.map_err(|why| misconfigured("dkim", &why.to_string()))?);
-        }
-        Ok(mail.write(&signatures))
+    fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
+        let mail = render(content);
+        let html = mail.html.as_deref();
+        let bytes = mail.text.len() + html.map_or(0, str::len);
+        let parts = json!({"subject": mail.subject, "text": mail.text, "html": html});
+        Some(ContentPreview::new(parts, bytes, None))
+    }
+
+    async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
+        let tls = parts.wiring.pool.tls_without_http();
+        let accounts = parts.read_accounts::<EmailAccount>()?.into_iter();
+        let accounts = accounts.map(|account| account.map(|own| own.settings(&tls))).collect();
+        let clock = parts.wiring.clock.clone();
+        let accounts = Arc::new(Accounts::new(self.kind(), accounts, parts.breaker, clock));
+        let international = accounts.iter().any(|a| a.settings.carrier.is_international());
+        let channel = EmailChannel::new(parts.wiring, accounts.clone());
+        let intake = EmailIntake::new(parts.network, accounts.serving(), international);
+        Ok(BuiltChannel {
+            channel: Arc::new(channel.reputation(self.reputation())),
+            intake: Arc::new(intake),
+            accounts: Some(accounts),
+        })
     }
 }
 
-impl Sender {
-    fn mailbox(&self) -> Mailbox<'_> {
-        Mailbox { name: self.name.as_deref(), address: &self.address }
+impl EmailSection {
+    fn reputation(&self) -> ReputationPolicy {
+        ReputationPolicy {
+            share: self.reputation_share,
+            mails_min: self.reputation_mails_min,
+            window_s: self.reputation_window_s,
+            hold_s: self.reputation_hold_s,
+        }
     }
 }

@@ -11,6 +11,7 @@ mod oauth;
 mod probe;
 pub(crate) mod render;
 mod service_account;
+mod settings;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use serde_json::{Map, Value};
 
 pub use account::FcmAccount;
 pub use intake::FcmIntake;
+pub use settings::FcmSection;
 
 use crate::accounts::{Account, AccountConfig, Accounts, Material};
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};

@@ -4,6 +4,7 @@
 mod body;
 mod credentials;
 mod intake;
+mod settings;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, T
 
 pub use credentials::{Credentials, EnvAndFiles};
 pub use intake::HttpIntake;
+pub use settings::HttpSection;
 
 use crate::deliver::{self, Ended, Protocol, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};

@@ -8,6 +8,7 @@ mod intake;
 mod probe;
 mod reading;
 mod render;
+mod settings;
 #[cfg(feature = "smpp")]
 pub mod smpp;
 
@@ -25,6 +26,7 @@ pub use form::{Fields, Form, Format, GatewayAuth};
 pub use intake::SmsIntake;
 pub use reading::AnswerShape;
 pub use render::render;
+pub use settings::SmsSection;
 
 use crate::accounts::{Accounts, Material};
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};

@@ -3,6 +3,7 @@
 
 mod body;
 mod intake;
+mod settings;
 mod sign;
 
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use postrider_core::{
 };
 
 pub use intake::WebhookIntake;
-pub use sign::{Secret, sign};
+pub use settings::WebhookSection;
+pub use sign::{WebhookSecret, sign};
 
 use crate::deliver::{self, Ended, Protocol, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};
@@ -25,7 +27,7 @@ use crate::pool::{Endpoint, Request};
 /// Where the secrets of a tenant's webhooks come from.
 pub trait WebhookSecrets: Send + Sync {
     /// Every secret that receivers may still check with, newest first.
-    fn secrets(&self, tenant: &TenantId) -> Vec<Arc<Secret>>;
+    fn secrets(&self, tenant: &TenantId) -> Vec<Arc<WebhookSecret>>;
 }
 
 pub struct WebhookChannel {
@@ -62,7 +64,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// A webhook that lacks only its timestamp and signature.
 pub(crate) struct Call {
     endpoint: Endpoint,
-    secrets: Vec<Arc<Secret>>,
+    secrets: Vec<Arc<WebhookSecret>>,
     id: String,
     body: Bytes,
 }
@@ -107,11 +109,15 @@ impl WebhookChannel {
     }
 
     /// The endpoint's own secrets, else the tenant's. An unsigned webhook is never sent.
-    fn secrets_for(&self, tenant: &TenantId, own: &[Box<str>]) -> Result<Vec<Arc<Secret>>, Ended> {
+    fn secrets_for(
+        &self,
+        tenant: &TenantId,
+        own: &[Box<str>],
+    ) -> Result<Vec<Arc<WebhookSecret>>, Ended> {
         let secrets = if own.is_empty() {
             self.secrets.secrets(tenant)
         } else {
-            own.iter().filter_map(|text| Secret::parse(text).ok()).map(Arc::new).collect()
+            own.iter().filter_map(|text| WebhookSecret::parse(text).ok()).map(Arc::new).collect()
         };
         if secrets.is_empty() {
             let detail = "there is no secret to sign this webhook with";

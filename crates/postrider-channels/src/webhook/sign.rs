@@ -14,11 +14,11 @@ const LEN_MIN: usize = 24;
 const LEN_MAX: usize = 64;
 
 /// A shared secret, ready to sign with.
-pub struct Secret {
+pub struct WebhookSecret {
     key: Key,
 }
 
-impl Secret {
+impl WebhookSecret {
     /// From `whsec_` and base64.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let base64 = text.strip_prefix(PREFIX).ok_or(Error::WebhookSecret("another beginning"))?;
@@ -36,7 +36,7 @@ impl Secret {
         }
     }
 
-    /// 32 fresh random bytes, to be kept raw and shown with [`Secret::show`].
+    /// 32 fresh random bytes, to be kept raw and shown with [`WebhookSecret::show`].
     pub fn generate() -> Result<[u8; 32], Error> {
         let mut raw = [0; 32];
         aws_lc_rs::rand::fill(&mut raw).map_err(|_| Error::Crypto)?;
@@ -49,15 +49,15 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for WebhookSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
+        f.write_str("WebhookSecret")
     }
 }
 
 /// The value of `webhook-signature`: one signature per secret, so that a receiver may check with
 /// the old one or the new one.
-pub fn sign(secrets: &[Arc<Secret>], id: &str, timestamp_s: i64, body: &[u8]) -> String {
+pub fn sign(secrets: &[Arc<WebhookSecret>], id: &str, timestamp_s: i64, body: &[u8]) -> String {
     let head = format!("{id}.{timestamp_s}.");
     let mut list = String::with_capacity(secrets.len() * 48);
     for secret in secrets {
@@ -80,7 +80,8 @@ mod tests {
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
     fn signed(secrets: &[&str]) -> String {
-        let secrets: Vec<_> = secrets.iter().map(|s| Arc::new(Secret::parse(s).unwrap())).collect();
+        let secrets: Vec<_> =
+            secrets.iter().map(|s| Arc::new(WebhookSecret::parse(s).unwrap())).collect();
         sign(&secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#)
     }
 
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn during_a_rotation_both_secrets_sign() {
-        let new = Secret::show(&[7; 32]);
+        let new = WebhookSecret::show(&[7; 32]);
         let both = signed(&[&new, SECRET]);
         assert_eq!(both, format!("{} {}", signed(&[&new]), signed(&[SECRET])));
     }
@@ -101,9 +102,9 @@ mod tests {
         for bad in
             ["", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_", "whsec_AAAA", "whsec_!", "whsk_AAAA"]
         {
-            assert!(Secret::parse(bad).is_err(), "{bad}");
+            assert!(WebhookSecret::parse(bad).is_err(), "{bad}");
         }
-        assert!(Secret::parse(&Secret::show(&[1; 64])).is_ok());
-        assert!(Secret::parse(&Secret::show(&[1; 65])).is_err());
+        assert!(WebhookSecret::parse(&WebhookSecret::show(&[1; 64])).is_ok());
+        assert!(WebhookSecret::parse(&WebhookSecret::show(&[1; 65])).is_err());
     }
 }

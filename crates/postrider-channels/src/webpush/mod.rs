@@ -7,6 +7,7 @@ mod intake;
 mod keys;
 mod render;
 mod service;
+mod settings;
 mod vapid;
 mod wire;
 
@@ -24,6 +25,7 @@ pub use encrypt::{EncryptError, Padding, Plain, encrypt_batch};
 pub use intake::WebpushIntake;
 pub use keys::{SubscriptionKeys, VapidKey, VapidSubject};
 pub use render::{PLAINTEXT_MAX, plaintext_len, render};
+pub use settings::WebpushSection;
 pub use vapid::{Token, Tokens};
 pub use wire::topic;
 pub(crate) use wire::{AGENT, urgency};

@@ -6,8 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use postrider_channels::{
-    ChatChannel, Credentials, CurrentAnswerTable, HttpChannel, Pool, PoolConfig, Secret, VapidKey,
-    VapidKeys, WebPushChannel, WebPushConfig, WebhookChannel, WebhookSecrets, Wiring, answers,
+    ChatChannel, Credentials, CurrentAnswerTable, HttpChannel, Pool, PoolConfig, VapidKey,
+    VapidKeys, WebPushChannel, WebPushConfig, WebhookChannel, WebhookSecret, WebhookSecrets,
+    Wiring, answers,
 };
 use postrider_core::model::message::Envelope;
 use postrider_core::{
@@ -88,8 +89,8 @@ impl VapidKeys for Keys {
 struct Secrets;
 
 impl WebhookSecrets for Secrets {
-    fn secrets(&self, _tenant: &TenantId) -> Vec<Arc<Secret>> {
-        vec![Arc::new(Secret::parse(SECRET).unwrap())]
+    fn secrets(&self, _tenant: &TenantId) -> Vec<Arc<WebhookSecret>> {
+        vec![Arc::new(WebhookSecret::parse(SECRET).unwrap())]
     }
 }
 

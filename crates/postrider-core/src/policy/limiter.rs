@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::address::ChannelKind;
 use crate::model::time::Timestamp;
 
 /// So much per second, so much of it at once.
@@ -17,15 +16,6 @@ pub struct Rate {
     /// After a rest of this length or more, the rate grows from a tenth to the whole within it; 0 for at
     /// once.
     pub ramp_s: u32,
-}
-
-/// What an account is granted where its provider says so and nobody said otherwise.
-pub fn usual(channel: ChannelKind) -> Option<Rate> {
-    match channel {
-        // 600 000 per minute and project, some of it left for others; a ramp of at least a minute.
-        ChannelKind::Fcm => Some(Rate { per_s: 8_000.0, burst: 400, ramp_s: 60 }),
-        _ => None,
-    }
 }
 
 /// One limit.

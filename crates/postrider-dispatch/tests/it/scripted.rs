@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use postrider_channels::{NetworkPolicy, registry};
+use postrider_channels::NetworkPolicy;
+use postrider_channels::http::HttpIntake;
+use postrider_channels::webhook::WebhookIntake;
+use postrider_channels::webpush::WebpushIntake;
 use postrider_core::model::decision::DecisionKind;
 use postrider_core::model::outcome::{AnswerTerms, OutcomeKind};
 use postrider_core::ports::store::{Ledger, Store, StoreError};
@@ -146,7 +149,11 @@ fn intake(
     let policy = NetworkPolicy::default();
     MessageIntake::new(
         store.clone(),
-        registry::intakes_without_accounts(policy),
+        vec![
+            Arc::new(WebpushIntake::new(policy)),
+            Arc::new(WebhookIntake::new(policy)),
+            Arc::new(HttpIntake::new(policy)),
+        ],
         policies.clone(),
         b"hash key",
         clock.clone(),

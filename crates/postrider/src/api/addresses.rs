@@ -10,10 +10,10 @@ use utoipa::IntoParams;
 
 use super::SharedState;
 use super::auth::{ReadAccess, SendAccess};
+use super::channel_schema::AddressRequest;
 use super::extract::{RawJson, StrictQuery};
 use super::parameters::{self, limit, optional_id};
 use super::problem::{ApiResult, Problem};
-use super::schema::AddressRequest;
 use super::strikes;
 use super::views::{AddressBody, AddressPage};
 

@@ -7,6 +7,7 @@ mod api_keys;
 mod auth;
 mod batch;
 mod capacity;
+mod channel_schema;
 mod configuration;
 mod dead_letters;
 mod deliveries;

@@ -78,7 +78,7 @@ use super::{
         overview::metrics,
         document,
     ),
-    components(schemas(super::schema::AddressRequest)),
+    components(schemas(super::channel_schema::AddressRequest)),
     security(("key" = [])),
     modifiers(&KeySecurity)
 )]

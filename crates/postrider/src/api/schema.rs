@@ -6,6 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::channel_schema::ContentRequest;
+
 /// A message.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(example = json!({
@@ -83,81 +85,6 @@ pub(crate) struct DestinationRequest {
     /// while a provider's breaker is open. Needs a class with `when_open` = `fall_back`.
     #[schema(value_type = Vec<Object>)]
     pub fallback: Option<Vec<Value>>,
-}
-
-/// Where a message goes. Which fields are needed depends on the channel: `webpush` takes endpoint
-/// and keys, `webhook` url and secrets, `http` method, url, headers and credential, `fcm` token or fid,
-/// `apns` token, topic and environment, `email` email and name, `sms` phone, `chat` url.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct AddressRequest {
-    /// `webpush`, `webhook`, `http`, `fcm`, `apns`, `email`, `sms` or `chat`
-    pub channel: String,
-    /// The owner of the address. Only in the registry.
-    pub recipient: Option<String>,
-    pub endpoint: Option<String>,
-    pub keys: Option<SubscriptionKeysRequest>,
-    pub url: Option<String>,
-    pub secrets: Option<Vec<String>>,
-    pub method: Option<String>,
-    pub headers: Option<BTreeMap<String, String>>,
-    /// `env:NAME` or `file:PATH`, as the operator listed it for this origin in `http.credentials`. It is
-    /// read at each attempt and never stored.
-    pub credential: Option<String>,
-    /// `fcm` and `apns`: the device's token.
-    pub token: Option<String>,
-    /// `fcm`: the Firebase installation id, instead of a token.
-    pub fid: Option<String>,
-    /// `fcm`: the project of the app, if there are several projects.
-    pub project: Option<String>,
-    /// `apns`: the app's bundle id.
-    pub topic: Option<String>,
-    /// `apns`: `production` or `sandbox`.
-    pub environment: Option<String>,
-    pub email: Option<String>,
-    /// `email`: the recipient's name.
-    pub name: Option<String>,
-    /// `sms`: E.164, `+15550100`.
-    pub phone: Option<String>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct SubscriptionKeysRequest {
-    pub p256dh: String,
-    pub auth: String,
-}
-
-/// Common fields, and fields for one channel, which win over the common ones.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ContentRequest {
-    pub title: Option<String>,
-    pub body: Option<String>,
-    pub url: Option<String>,
-    #[schema(value_type = Object)]
-    pub data: Option<Value>,
-    /// `{"raw": "…"}`: the plaintext, byte for byte.
-    #[schema(value_type = Object)]
-    pub webpush: Option<Value>,
-    /// `{"payload": …}`: the body, byte for byte.
-    #[schema(value_type = Object)]
-    pub webhook: Option<Value>,
-    /// `{"body": …}`: the body, byte for byte.
-    #[schema(value_type = Object)]
-    pub http: Option<Value>,
-    /// `{"message": …}`: a `Message` of FCM HTTP v1 without its target.
-    #[schema(value_type = Object)]
-    pub fcm: Option<Value>,
-    /// `{"payload": …, "push_type": "alert", "priority": 10}`: the payload as Apple gets it.
-    #[schema(value_type = Object)]
-    pub apns: Option<Value>,
-    /// `{"subject": "…", "html": "…", "text": "…"}`
-    #[schema(value_type = Object)]
-    pub email: Option<Value>,
-    /// `{"text": "…"}`
-    #[schema(value_type = Object)]
-    pub sms: Option<Value>,
-    /// `{"payload": …}`: the body, byte for byte.
-    #[schema(value_type = Object)]
-    pub chat: Option<Value>,
 }
 
 /// How often and how patiently to retry.

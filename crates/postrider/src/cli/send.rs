@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use bytes::BytesMut;
-use clap::Args;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use futures_util::StreamExt as _;
 use http_body_util::{BodyExt as _, StreamBody};
 use indicatif::{ProgressBar, ProgressStyle};
+use postrider_channels::definition::SendOption;
+use postrider_channels::registry;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncReadExt as _;
 
@@ -16,42 +18,10 @@ use super::{CliError, CliResult, ConnectionArgs, output};
 use crate::client::{Client, ClientError, ProblemResponse};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  postrider send --webhook https://example.com/hook --title Shipped --body 'Order 91'
-  postrider send --recipient u-42 --class otp --body 'Your code is 123456' --ttl 120
-  postrider send --email ada@example.org --title Shipped --body 'Order 91 is on its way'
-  postrider send --fcm TOKEN --title Shipped --body 'Order 91'
-  postrider send --apns TOKEN --topic com.example.app --title Shipped
-  postrider send --sms +4915112345678 --class otp --body 'Your code is 123456'
-  postrider send --email ada@example.org --template shipped --locale de --var order.number=91
-  postrider send --address adr_… --data '{\"order\":91}' --idempotency-key ord-91:shipped
-  postrider send --json-message '{\"to\":…,\"content\":…}'
-  postrider send --file messages.ndjson")]
+#[command(after_help = examples())]
 pub(super) struct SendArgs {
-    /// To a webhook's URL.
-    #[arg(long, value_name = "URL", group = "to")]
-    webhook: Option<String>,
-    /// To an e-mail address; --title is its subject.
-    #[arg(long, value_name = "ADDRESS", group = "to")]
-    email: Option<String>,
-    /// To a device by its FCM registration token.
-    #[arg(long, value_name = "TOKEN", group = "to")]
-    fcm: Option<String>,
-    /// To an Apple device by its token, with --topic.
-    #[arg(long, value_name = "TOKEN", group = "to", requires = "topic")]
-    apns: Option<String>,
-    /// The app's bundle id, for --apns.
-    #[arg(long, value_name = "BUNDLE", requires = "apns")]
-    topic: Option<String>,
-    /// Where the Apple device was registered: production or sandbox; found out if not given.
-    #[arg(long, value_name = "PLACE", requires = "apns")]
-    environment: Option<String>,
-    /// To a phone, e.g. +4915112345678
-    #[arg(long, value_name = "PHONE", group = "to")]
-    sms: Option<String>,
-    /// To the incoming webhook of Slack, Discord or Teams.
-    #[arg(long, value_name = "URL", group = "to")]
-    chat: Option<String>,
+    #[command(flatten)]
+    to_channel: ChannelOptions,
     /// To a registered address, adr_…, or an inline one as JSON.
     #[arg(long, value_name = "ADDRESS", group = "to")]
     address: Option<String>,
@@ -94,6 +64,72 @@ pub(super) struct SendArgs {
     connection: ConnectionArgs,
 }
 
+/// The options of the channels, and their names.
+fn send_options() -> impl Iterator<Item = (&'static str, SendOption)> {
+    registry::all().filter_map(|channel| Some((channel.kind().name(), channel.send_option()?)))
+}
+
+fn examples() -> String {
+    let of_channels = send_options().filter_map(|(_, option)| option.example);
+    let others = [
+        "--recipient u-42 --class otp --body 'Your code is 123456' --ttl 120",
+        "--email ada@example.org --template shipped --locale de --var order.number=91",
+        "--address adr_… --data '{\"order\":91}' --idempotency-key ord-91:shipped",
+        "--json-message '{\"to\":…,\"content\":…}'",
+        "--file messages.ndjson",
+    ];
+    let lines = of_channels.chain(others).map(|example| format!("\n  postrider send {example}"));
+    std::iter::once("Examples:".to_owned()).chain(lines).collect()
+}
+
+/// One option per channel, and the address that they make together.
+#[derive(Debug)]
+struct ChannelOptions {
+    address: Option<Map<String, Value>>,
+}
+
+impl Args for ChannelOptions {
+    fn augment_args(command: Command) -> Command {
+        send_options().fold(command, |command, (channel, option)| {
+            let main = Arg::new(channel)
+                .long(channel)
+                .value_name(option.value_name)
+                .help(option.help)
+                .group("to");
+            let required = option.more.iter().filter(|field| field.is_required);
+            let main = required.fold(main, |main, field| main.requires(field.name));
+            option.more.iter().fold(command.arg(main), |command, field| {
+                let more = Arg::new(field.name).long(field.name).value_name(field.value_name);
+                command.arg(more.help(field.help).requires(channel))
+            })
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ChannelOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let value = |name: &str| matches.get_one::<String>(name).cloned();
+        let address = send_options().find_map(|(channel, option)| {
+            let mut address = Map::from_iter([("channel".to_owned(), channel.into())]);
+            address.insert(option.field.to_owned(), value(channel)?.into());
+            for field in option.more {
+                address.extend(value(field.name).map(|text| (field.name.to_owned(), text.into())));
+            }
+            Some(address)
+        });
+        Ok(Self { address })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 pub(super) async fn run(args: SendArgs) -> CliResult {
     let client = args.connection.client()?;
     if let Some(file) = &args.file {
@@ -114,30 +150,19 @@ fn message(args: &SendArgs) -> Result<Value, CliError> {
     if let Some(text) = &args.json_message {
         return from_json("--json-message", text);
     }
-    let to = if let Some(url) = &args.webhook {
-        json!({"address": {"channel": "webhook", "url": url}})
-    } else if let Some(email) = &args.email {
-        json!({"address": {"channel": "email", "email": email}})
-    } else if let Some(token) = &args.fcm {
-        json!({"address": {"channel": "fcm", "token": token}})
-    } else if let Some(token) = &args.apns {
-        let mut address = json!({"channel": "apns", "token": token, "topic": args.topic});
-        if let Some(environment) = &args.environment {
-            address["environment"] = environment.clone().into();
-        }
+    let to = if let Some(address) = &args.to_channel.address {
         json!({ "address": address })
-    } else if let Some(phone) = &args.sms {
-        json!({"address": {"channel": "sms", "phone": phone}})
-    } else if let Some(url) = &args.chat {
-        json!({"address": {"channel": "chat", "url": url}})
     } else if let Some(address) = &args.address {
         let inline = address.trim_start().starts_with('{');
         json!({"address": if inline { from_json("--address", address)? } else { json!(address) }})
     } else if let Some(recipient) = &args.recipient {
         json!({"recipient": recipient})
     } else {
-        let whom = "say to whom: --webhook, --fcm, --apns, --email, --sms, --chat, --address, --recipient, --json-message or --file";
-        return Err(CliError::Usage(whom.to_owned()));
+        let channels: String =
+            send_options().map(|(channel, _)| format!("--{channel}, ")).collect();
+        return Err(CliError::Usage(format!(
+            "say to whom: {channels}--address, --recipient, --json-message or --file"
+        )));
     };
     let mut content = Map::new();
     for (name, value) in [("title", &args.title), ("body", &args.body), ("url", &args.url)] {

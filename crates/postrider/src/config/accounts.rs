@@ -1,20 +1,19 @@
-//! `[accounts.NAME]`: accounts at providers. What all of them have is read here; what one channel's
-//! accounts need is read by a settings type of that channel, listed in [`Account::validate`].
+//! `[accounts.NAME]`: accounts at providers. The fields of all accounts are read here; each channel reads
+//! those that only its own accounts have.
 
-use std::collections::BTreeMap;
-
-use postrider_channels::accounts::AccountConfig;
-use postrider_core::policy::limiter::{self, Rate};
+use postrider_channels::accounts::{AccountConfig, AccountFields};
+use postrider_channels::definition::AccountGuide;
+use postrider_channels::{registry, settings};
+use postrider_core::policy::limiter::Rate;
 use postrider_core::{ChannelKind, TenantId};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use toml::Table;
 
 use super::ConfigError;
-use super::sections::{check_rate, rate};
+use super::reference::list;
 
+/// One account; a table by name, `[accounts.NAME]`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Account {
+pub struct AccountSection {
     pub channel: ChannelKind,
     /// Whose it is; "*" for every tenant that has none of its own for this channel.
     #[serde(default = "everybody")]
@@ -35,7 +34,7 @@ pub struct Account {
     pub rate_ramp_s: Option<u32>,
     /// What only this channel's accounts have.
     #[serde(flatten)]
-    pub settings: Table,
+    pub settings: AccountFields,
 }
 
 fn everybody() -> String {
@@ -46,10 +45,10 @@ fn burst() -> u32 {
     10
 }
 
-impl Account {
+impl AccountSection {
     /// Whether the settings are those of the account's channel.
     pub(super) fn validate(&self, name: &str) -> Result<(), ConfigError> {
-        check_rate("accounts.NAME.rate_per_s", self.rate_per_s.unwrap_or(0.0))?;
+        settings::check_rate("accounts.NAME.rate_per_s", self.rate_per_s.unwrap_or(0.0))?;
         let named = !name.is_empty()
             && name.len() <= 64
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
@@ -59,51 +58,41 @@ impl Account {
         if !self.cost.is_finite() || self.cost < 0.0 {
             return Err(wrong(name, &format!("cost = {}: allowed is 0 or more", self.cost)));
         }
-        match self.channel {
-            ChannelKind::Fcm => self.check::<postrider_channels::fcm::FcmAccount>(name),
-            ChannelKind::Apns => self.check::<postrider_channels::apns::ApnsAccount>(name),
-            ChannelKind::Email => self.check::<postrider_channels::email::EmailAccount>(name),
-            ChannelKind::Sms => self.check::<postrider_channels::sms::SmsAccount>(name),
-            other => Err(wrong(
-                name,
-                &format!(
-                    "channel = \"{other}\": allowed is fcm, apns, email or sms; others need no account"
-                ),
-            )),
-        }
+        let Some(guide) = self.guide() else {
+            let with = registry::all().filter(|channel| channel.accounts().is_some());
+            let with: Vec<_> = with.map(|channel| channel.kind().name()).collect();
+            let (channel, with) = (self.channel, list(&with));
+            let message =
+                format!("channel = \"{channel}\": allowed is {with}; others need no account");
+            return Err(wrong(name, &message));
+        };
+        (guide.check)(&self.settings).map_err(|error| wrong(name, &error.to_string()))
     }
 
-    /// How long a mail relay may take over the end of a mail.
-    pub(super) fn final_dot_timeout_s(&self) -> Option<u64> {
-        let own = self.settings.get("final_dot_timeout_s").and_then(toml::Value::as_integer);
-        let own = own.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(60);
-        (self.channel == ChannelKind::Email).then_some(own)
+    fn guide(&self) -> Option<AccountGuide> {
+        registry::definition(self.channel)?.accounts()
     }
 
     fn rate(&self) -> Option<Rate> {
-        let usual = limiter::usual(self.channel);
+        let usual = self.guide().and_then(|guide| guide.usual_rate);
         let usual_ramp_s = usual.map_or(0, |usual| usual.ramp_s);
         let ramp_s = self.rate_ramp_s.unwrap_or(usual_ramp_s);
         match self.rate_per_s {
-            Some(per_s) => rate(per_s, self.rate_burst, ramp_s),
+            Some(per_s) => settings::rate(per_s, self.rate_burst, ramp_s),
             None => usual.map(|usual| Rate { ramp_s, ..usual }),
         }
     }
 
-    fn check<C: DeserializeOwned>(&self, name: &str) -> Result<(), ConfigError> {
-        self.read::<C>(name).map(|_| ())
-    }
-
-    fn read<C: DeserializeOwned>(&self, name: &str) -> Result<AccountConfig<C>, ConfigError> {
-        let settings = self.settings.clone().try_into();
-        Ok(AccountConfig {
+    /// As its channel takes it.
+    pub(crate) fn config(&self, name: &str) -> AccountConfig<AccountFields> {
+        AccountConfig {
             name: name.to_owned(),
             tenant: (self.tenant != "*").then(|| TenantId::new(&self.tenant)),
             priority: self.priority,
             cost: self.cost,
             rate: self.rate(),
-            settings: settings.map_err(|e| wrong(name, e.message()))?,
-        })
+            settings: self.settings.clone(),
+        }
     }
 }
 
@@ -111,19 +100,11 @@ fn wrong(name: &str, message: &str) -> ConfigError {
     ConfigError::Malformed { origin: format!("accounts.{name}"), message: message.to_owned() }
 }
 
-/// The accounts of one channel with its own settings.
-pub(crate) fn of_channel<C: DeserializeOwned>(
-    accounts: &BTreeMap<String, Account>,
-    kind: ChannelKind,
-) -> Result<Vec<AccountConfig<C>>, ConfigError> {
-    let ours = accounts.iter().filter(|(_, account)| account.channel == kind);
-    ours.map(|(name, account)| account.read(name)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::{Config, Environment};
+    use postrider_channels::fcm::FcmAccount;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
         Config::parse(text, "postrider.toml", &Environment::empty())
@@ -136,11 +117,11 @@ mod tests {
              [accounts.spare]\nchannel = \"fcm\"\ntenant = \"acme\"\npriority = 5\ncost = 0.1\n\
              rate_per_s = 500\ncredential = \"env:FCM\"",
         );
-        let accounts: Vec<AccountConfig<postrider_channels::fcm::FcmAccount>> =
-            of_channel(&config.unwrap().accounts, ChannelKind::Fcm).unwrap();
-        let [main, spare] = accounts.as_slice() else { panic!("{accounts:?}") };
+        let accounts = config.unwrap().accounts;
+        let read = |name: &str| accounts[name].config(name).read::<FcmAccount>().unwrap();
+        let (main, spare) = (read("main"), read("spare"));
         assert_eq!((&main.tenant, main.priority), (&None, 0));
-        assert_eq!(main.rate, limiter::usual(ChannelKind::Fcm), "what Google grants");
+        assert_eq!(main.rate.map(|rate| rate.per_s), Some(8_000.0), "what Google grants");
         assert_eq!(spare.tenant, Some(TenantId::new("acme")));
         assert_eq!(spare.settings.credential.to_string(), "env:FCM");
         let Rate { per_s, ramp_s, .. } = spare.rate.unwrap();

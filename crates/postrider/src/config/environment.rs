@@ -6,9 +6,7 @@ use std::path::PathBuf;
 
 use toml::{Table, Value};
 
-use super::section::SectionInfo;
-use super::sections::ALL;
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, sections};
 
 const PREFIX: &str = "POSTRIDER_";
 
@@ -81,10 +79,12 @@ fn path_of(name: &str) -> Vec<String> {
 }
 
 fn known(path: &[String]) -> bool {
-    let has = |section: &SectionInfo, field: &str| section.fields.iter().any(|f| f.name == field);
     match path {
         [section, _, _, ..] => ["classes", "accounts", "templates"].contains(&section.as_str()),
-        [section, field] => ALL.iter().any(|s| s.name == section && has(s, field)),
+        [section, field] => {
+            let named = sections::all().into_iter().find(|known| known.name == section);
+            named.is_some_and(|known| known.settings.iter().any(|s| s.name == field))
+        }
         _ => false,
     }
 }

@@ -4,29 +4,29 @@
 pub(crate) mod accounts;
 mod classes;
 mod environment;
+mod read;
 mod reference;
-mod section;
 pub mod sections;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use postrider_core::Class;
+use postrider_channels::registry::ChannelSections;
 use postrider_core::model::json_fields;
 use postrider_core::policy::classify::AnswerRow;
+use postrider_core::{Class, FieldError};
 use postrider_dispatch::template::{Source, Template};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use toml::{Table, Value};
 
-pub use accounts::Account;
+pub use accounts::AccountSection;
 pub use environment::Environment;
 pub use reference::reference;
-pub use section::Secret;
 use sections::{
-    Admin, ApnsChannel, Breaker, Capacity, ChatChannel, Dispatch, EmailChannel, FcmChannel,
-    HttpChannel, Log, Network, Retention, RetryBudget, Server, SmsChannel, Store, Strikes, Tenant,
-    WebhookChannel, WebpushChannel, check_rate,
+    AdminSection, BreakerSection, CapacitySection, DispatchSection, LogSection, NetworkSection,
+    RetentionSection, RetryBudgetSection, ServerSection, StoreSection, StrikesSection,
+    TenantSection,
 };
 
 /// Where `serve` looks if it is not told.
@@ -51,38 +51,42 @@ impl ConfigError {
         let (found, allowed) = (found.to_string(), allowed.to_owned());
         Self::Invalid { field: field.to_owned(), found, allowed }
     }
+
+    fn in_section(section: &str, wrong: FieldError) -> Self {
+        let FieldError { field, found, allowed } = wrong;
+        Self::Invalid { field: format!("{section}.{field}"), found, allowed }
+    }
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+impl From<FieldError> for ConfigError {
+    fn from(FieldError { field, found, allowed }: FieldError) -> Self {
+        Self::Invalid { field, found, allowed }
+    }
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Config {
-    pub server: Server,
-    pub admin: Admin,
-    pub store: Store,
-    pub network: Network,
-    pub webpush: WebpushChannel,
-    pub webhook: WebhookChannel,
-    pub http: HttpChannel,
-    pub fcm: FcmChannel,
-    pub apns: ApnsChannel,
-    pub email: EmailChannel,
-    pub sms: SmsChannel,
-    pub chat: ChatChannel,
-    pub dispatch: Dispatch,
-    pub breaker: Breaker,
-    pub retry_budget: RetryBudget,
-    pub strikes: Strikes,
-    pub capacity: Capacity,
-    pub retention: Retention,
-    pub log: Log,
+    pub server: ServerSection,
+    pub admin: AdminSection,
+    pub store: StoreSection,
+    pub network: NetworkSection,
+    #[serde(flatten)]
+    pub channels: ChannelSections,
+    pub dispatch: DispatchSection,
+    pub breaker: BreakerSection,
+    pub retry_budget: RetryBudgetSection,
+    pub strikes: StrikesSection,
+    pub capacity: CapacitySection,
+    pub retention: RetentionSection,
+    pub log: LogSection,
     /// What the built-in classes and the file's own say, by name.
     pub classes: BTreeMap<String, Class>,
     /// What holds for single tenants, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub tenants: BTreeMap<String, Tenant>,
+    pub tenants: BTreeMap<String, TenantSection>,
     /// Accounts at providers, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub accounts: BTreeMap<String, Account>,
+    pub accounts: BTreeMap<String, AccountSection>,
     /// Templates of all tenants, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub templates: BTreeMap<String, Source>,
@@ -164,42 +168,15 @@ impl Config {
         self.server.validate()?;
         self.admin.validate()?;
         self.store.validate()?;
-        self.webpush.validate()?;
-        self.http.validate()?;
-        self.email.validate()?;
+        for channel in self.channels.iter() {
+            let checked = channel.check().and_then(|()| channel.limits().check());
+            checked.map_err(|wrong| ConfigError::in_section(channel.kind().name(), wrong))?;
+        }
         self.dispatch.validate()?;
         self.breaker.validate()?;
         self.retry_budget.validate()?;
         self.strikes.validate()?;
         self.log.validate()?;
-        for (field, found) in [
-            ("webpush.timeout_s", self.webpush.timeout_s),
-            ("webhook.timeout_s", self.webhook.timeout_s),
-            ("http.timeout_s", self.http.timeout_s),
-            ("fcm.timeout_s", self.fcm.timeout_s),
-            ("apns.timeout_s", self.apns.timeout_s),
-            ("email.timeout_s", self.email.timeout_s),
-            ("sms.timeout_s", self.sms.timeout_s),
-            ("chat.timeout_s", self.chat.timeout_s),
-        ] {
-            if found == 0 {
-                return Err(ConfigError::invalid(field, 0, "at least 1"));
-            }
-        }
-        check_rate("webpush.rate_per_credential_s", self.webpush.rate_per_credential_s)?;
-        check_rate("webpush.rate_per_address_s", self.webpush.rate_per_address_s)?;
-        check_rate("webhook.rate_per_credential_s", self.webhook.rate_per_credential_s)?;
-        check_rate("webhook.rate_per_address_s", self.webhook.rate_per_address_s)?;
-        check_rate("http.rate_per_credential_s", self.http.rate_per_credential_s)?;
-        check_rate("http.rate_per_address_s", self.http.rate_per_address_s)?;
-        check_rate("webpush.rate_per_s", self.webpush.rate_per_s)?;
-        check_rate("webhook.rate_per_s", self.webhook.rate_per_s)?;
-        check_rate("http.rate_per_s", self.http.rate_per_s)?;
-        check_rate("fcm.rate_per_s", self.fcm.rate_per_s)?;
-        check_rate("apns.rate_per_s", self.apns.rate_per_s)?;
-        check_rate("email.rate_per_s", self.email.rate_per_s)?;
-        check_rate("sms.rate_per_s", self.sms.rate_per_s)?;
-        check_rate("chat.rate_per_s", self.chat.rate_per_s)?;
         for (name, tenant) in &self.tenants {
             tenant.validate(name)?;
         }
@@ -226,18 +203,12 @@ impl Config {
 
     /// How long one attempt may take, whatever the channel.
     fn longest_attempt_s(&self) -> u64 {
-        let dots = self.accounts.values().filter_map(|account| account.final_dot_timeout_s());
-        let email = self.email.timeout_s.saturating_add(dots.max().unwrap_or(0));
-        let others = [
-            self.webpush.timeout_s,
-            self.webhook.timeout_s,
-            self.http.timeout_s,
-            self.fcm.timeout_s,
-            self.apns.timeout_s,
-            self.sms.timeout_s,
-            self.chat.timeout_s,
-        ];
-        others.into_iter().fold(email, u64::max)
+        let longest = self.channels.iter().map(|channel| {
+            let ours = self.accounts.values().filter(|account| account.channel == channel.kind());
+            let accounts: Vec<_> = ours.map(|account| &account.settings).collect();
+            channel.attempt_s_max(&accounts)
+        });
+        longest.max().unwrap_or(0)
     }
 }
 
@@ -285,7 +256,7 @@ mod tests {
     #[test]
     fn a_rate_is_read_for_a_channel_and_for_a_tenant_and_nonsense_is_refused() {
         let config = parse("[webhook]\nrate_per_s = 50\n[tenants.acme]\nrate_per_s = 5").unwrap();
-        assert_eq!(config.webhook.rate_per_s, 50.0);
+        assert_eq!(config.channels.webhook.rate_per_s, 50.0);
         assert_eq!(
             (config.tenants["acme"].rate_per_s, config.tenants["acme"].rate_burst),
             (5.0, 10)
@@ -302,11 +273,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_in_the_section_of_a_channel_is_named_with_its_line() {
+        for (text, line, word) in [
+            ("[webhook]\nrate_per_s = 1\nconcurency = 3", "line 3, column 1", "`concurency`"),
+            ("[webhook]\nrate_per_s = 1\ntimeout_s = \"x\"", "line 3, column 13", "string \"x\""),
+            ("\n[webhok]\nrate_per_s = 1", "line 2, column 2", "`webhok`"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(line) && error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
     fn a_credential_is_listed_with_the_origin_that_it_may_go_to() {
         let listed = |entry: &str| parse(&format!("[http]\ncredentials = [\"{entry}\"]"));
         let config = listed("env:BILLING_TOKEN https://api.example.com").unwrap();
         let pair = ("env:BILLING_TOKEN".to_owned(), "https://api.example.com".to_owned());
-        assert_eq!(config.http.allowed_credentials(), [pair]);
+        assert_eq!(config.channels.http.allowed_credentials(), [pair]);
         for wrong in ["env:BILLING_TOKEN", "env: https://a.example", "vault:x https://a.example"] {
             assert!(listed(wrong).is_err(), "{wrong}");
         }
@@ -337,7 +320,7 @@ mod tests {
         let config =
             Config::parse("[webpush]\nconcurrency = 3", "postrider.toml", &environment).unwrap();
         assert!(config.network.allow_private_targets);
-        assert_eq!(config.webpush.concurrency, 7);
+        assert_eq!(config.channels.webpush.concurrency, 7);
         assert_eq!(config.classes["otp"].ttl_s, 30);
         assert_eq!(config.admin.key.unwrap().reveal(), "0123456789012345");
     }

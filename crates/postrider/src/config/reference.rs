@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use postrider_channels::registry;
 use toml::Value;
 
-use super::sections::ALL;
-use super::{Config, DEFAULT_FILE};
+use super::{Config, DEFAULT_FILE, sections};
 
 /// A complete `postrider.toml` with every setting at its default, explained. It can be used as it is.
 pub fn reference() -> String {
@@ -15,11 +15,11 @@ pub fn reference() -> String {
          # Each can be set by environment: POSTRIDER_SECTION__FIELD, e.g. POSTRIDER_SERVER__LISTEN.\n\
          # Secrets also as POSTRIDER_SECTION__FIELD_FILE: the path of a file that holds the value.\n"
     );
-    for section in ALL {
+    for section in sections::all() {
         out.push('\n');
         comment(&mut out, section.about);
         let _ = writeln!(out, "[{}]", section.name);
-        for field in section.fields {
+        for field in section.settings {
             comment(&mut out, field.about);
             let default =
                 defaults.as_ref().and_then(|d| d.get(section.name)).and_then(|s| s.get(field.name));
@@ -30,10 +30,10 @@ pub fn reference() -> String {
         }
     }
     out.push_str(TENANTS);
-    out.push_str(ACCOUNTS);
+    accounts(&mut out);
     out.push_str(TEMPLATES);
     classes(&mut out);
-    out.push_str(CLASSIFY);
+    classify(&mut out);
     out
 }
 
@@ -51,57 +51,9 @@ const TENANTS: &str = "
 const ACCOUNTS: &str = "
 # Accounts at providers, by name, for the channels that need one. All have: channel; tenant (whose it is;
 # \"*\" for every tenant that has none of its own for this channel); priority (lower is used first);
-# cost (decides between equals); rate_per_s (its quota; 0 for none; fcm: 8000 with a ramp of 60 s where it is
-# not named), rate_burst, rate_ramp_s; and a
+# cost (decides between equals); rate_per_s (its quota; 0 for none), rate_burst, rate_ramp_s; and a
 # credential: env:NAME, file:PATH or command:PROGRAM ARGUMENTS. When an account's credential is
 # refused, its breaker opens or its quota is spent, the next one takes over.
-# fcm: credential is a service account's JSON key; project, endpoint where they differ from its own.
-# [accounts.firebase]
-# channel = \"fcm\"
-# credential = \"file:/run/secrets/firebase.json\"
-# apns: credential is the signing key (.p8) of team_id and key_id, or, without those, a PEM file with
-# certificate and key; topics are the bundle ids that it may send to (all if empty).
-# [accounts.apple]
-# channel = \"apns\"
-# credential = \"file:/run/secrets/AuthKey_ABCDE12345.p8\"
-# team_id = \"FGHIJ67890\"
-# key_id = \"ABCDE12345\"
-# topics = [\"com.example.app\"]
-# email: provider is smtp (host; port; tls: implicit, starttls, opportunistic or none; user with
-# credential, oauth where that is a token; ehlo; connections, mails_per_connection, final_dot_timeout_s),
-# ses (region, key_id, credential, session_token, configuration_set) or sendgrid (credential). All have
-# from, from_name, reply_to, return_path, unsubscribe_url and unsubscribe_mailto ({delivery} stands for
-# the delivery's id), feedback_id, and dkim keys (selector, key, domain): each of them signs.
-# [accounts.relay]
-# channel = \"email\"
-# host = \"smtp.example.com\"
-# user = \"shop\"
-# credential = \"file:/run/secrets/smtp\"
-# from = \"news@shop.example\"
-# from_name = \"The shop\"
-# return_path = \"bounce+{delivery}@shop.example\"
-# dkim = [{ selector = \"s1\", key = \"file:/run/secrets/dkim.pem\" }]
-# sms: provider is twilio (account_sid, user where an API key is used, credential, from: a number or MG…,
-# status_callback) or http, any gateway: url; format (form or json); fields with {to}, {from}, {text},
-# {validity_s}, {delivery} and {secret} in them; auth (none, basic, bearer, header:NAME); id_at, code_at,
-# ok_at with ok_values: JSON pointers into its answer; service: its name in [[classify]], behind sms.
-# Builds with the feature smpp also have provider smpp: host, port, user (system id), credential,
-# system_type, window, from.
-# [accounts.twilio]
-# channel = \"sms\"
-# account_sid = \"AC00000000000000000000000000000000\"
-# credential = \"env:TWILIO_AUTH_TOKEN\"
-# from = \"+15550100\"
-# [accounts.gateway]
-# channel = \"sms\"
-# provider = \"http\"
-# priority = 1
-# url = \"https://gateway.example/messages\"
-# format = \"json\"
-# fields = { to = \"{to}\", text = \"{text}\", ttl = \"{validity_s}\", ref = \"{delivery}\" }
-# auth = \"bearer\"
-# credential = \"env:GATEWAY_KEY\"
-# id_at = \"/id\"
 ";
 
 const TEMPLATES: &str = "
@@ -119,23 +71,63 @@ const TEMPLATES: &str = "
 # title = \"Bestellung {{ order.number }} ist unterwegs\"
 ";
 
-const CLASSIFY: &str = "
-# What an answer means, where you know better than the built-in tables; your row wins. service is
-# webhook, http, fcm, apns, webpush (any push service), webpush.fcm, webpush.mozilla, webpush.apple,
-# webpush.wns, email.smtp (or one stage of it, e.g. email.smtp.rcpt), email.ses, email.sendgrid,
-# sms.twilio, sms.NAME, chat, chat.slack, chat.discord or chat.teams; code is optional, a* matches by
-# its start, *a* by a part of it; outcome is accepted, retry_backoff, retry_after, retry_tomorrow
-# (midnight UTC), gone, drop_message, config, ambiguous, expired, resign_once, resign_if_stale or
-# reconnect. For retry_backoff and retry_after also: scope (target, credential, host), default_s (the
-# wait where the provider names none), at_least_s, and retries: so many at the most, then it was refused
-# for good. strike holds the answer against the address: endpoint, mailbox, number, unreachable, blocked,
-# device, key, host or failing; see [strikes].
+/// What `[[classify]]` takes beside `service`.
+const CLASSIFY: &str = "code is optional, a* matches by its start, *a* by a part of it; outcome is accepted, \
+    retry_backoff, retry_after, retry_tomorrow (midnight UTC), gone, drop_message, config, ambiguous, expired, \
+    resign_once, resign_if_stale or reconnect. For retry_backoff and retry_after also: scope (target, credential, \
+    host), default_s (the wait where the provider names none), at_least_s, and retries: so many at the most, then \
+    it was refused for good. strike holds the answer against the address: endpoint, mailbox, number, unreachable, \
+    blocked, device, key, host or failing; see [strikes].";
+
+const CLASSIFY_EXAMPLE: &str = "\
 # [[classify]]
 # service = \"webhook\"
 # status = 404                   # or \"500-599\"
 # code = \"not_yet*\"
 # outcome = \"retry_backoff\"
 ";
+
+fn accounts(out: &mut String) {
+    out.push_str(ACCOUNTS);
+    for guide in registry::all().filter_map(|channel| channel.accounts()) {
+        out.push_str(guide.reference);
+    }
+}
+
+fn classify(out: &mut String) {
+    let services: Vec<_> =
+        registry::all().flat_map(|channel| channel.services()).copied().collect();
+    let text = format!(
+        "What an answer means, where you know better than the built-in tables; your row wins. service is {}; {CLASSIFY}",
+        list(&services)
+    );
+    out.push('\n');
+    wrap(out, &text);
+    out.push_str(CLASSIFY_EXAMPLE);
+}
+
+/// `a, b or c`
+pub(super) fn list(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}
+
+/// A comment of lines that are about 100 characters long.
+fn wrap(out: &mut String, text: &str) {
+    let mut line = String::from("#");
+    for word in text.split_whitespace() {
+        if line.len() + word.len() >= 104 {
+            let _ = writeln!(out, "{line}");
+            line.truncate(1);
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    let _ = writeln!(out, "{line}");
+}
 
 fn comment(out: &mut String, lines: &[&str]) {
     for line in lines {
@@ -174,11 +166,8 @@ mod tests {
 
     #[test]
     fn the_example_of_an_overridden_answer_can_be_used_as_it_is() {
-        let example: Vec<_> = CLASSIFY
-            .lines()
-            .skip_while(|line| !line.contains("[[classify]]"))
-            .map(|line| line.trim_start_matches("# "))
-            .collect();
+        let lines = CLASSIFY_EXAMPLE.lines();
+        let example: Vec<_> = lines.map(|line| line.trim_start_matches("# ")).collect();
         let config = Config::parse(&example.join("\n"), "test", &Environment::empty()).unwrap();
         assert_eq!(config.classify.len(), 1);
         assert_eq!(config.classify[0].service, "webhook");
@@ -186,7 +175,9 @@ mod tests {
 
     #[test]
     fn the_examples_of_accounts_can_be_used_as_they_are() {
-        let example: Vec<_> = ACCOUNTS
+        let mut text = String::new();
+        accounts(&mut text);
+        let example: Vec<_> = text
             .lines()
             .filter(|line| line.starts_with("# [") || line.contains(" = "))
             .map(|line| line.trim_start_matches("# "))

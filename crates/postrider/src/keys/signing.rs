@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use postrider_channels::webhook::{Secret, WebhookSecrets};
+use postrider_channels::webhook::{WebhookSecret, WebhookSecrets};
 use postrider_channels::webpush::{VapidKey, VapidKeys};
 use postrider_core::ports::store::{SigningKey, SigningKind, Store};
 use postrider_core::{Clock, KeyId, TenantId, Timestamp};
@@ -33,7 +33,7 @@ struct SigningKeyCache {
 #[derive(Default)]
 struct TenantKeys {
     vapid: Vec<(Arc<VapidKey>, SigningKey)>,
-    webhook: Vec<(Arc<Secret>, SigningKey)>,
+    webhook: Vec<(Arc<WebhookSecret>, SigningKey)>,
 }
 
 pub struct SigningKeys {
@@ -129,7 +129,7 @@ impl SigningKeys {
                 .webhook
                 .iter()
                 .filter(|(_, key)| self.still_signs(key))
-                .map(|(_, key)| info(Secret::show(&key.secret), key))
+                .map(|(_, key)| info(WebhookSecret::show(&key.secret), key))
                 .collect(),
             SigningKind::Hash => Vec::new(),
         }
@@ -185,7 +185,7 @@ impl SigningKeys {
                     keys.vapid.push((Arc::new(vapid), key));
                 }
                 SigningKind::Webhook => {
-                    let secret = Secret::from_raw(&key.secret).map_err(|_| unreadable)?;
+                    let secret = WebhookSecret::from_raw(&key.secret).map_err(|_| unreadable)?;
                     let keys = cached.tenants.entry(key.tenant.clone()).or_default();
                     keys.webhook.push((Arc::new(secret), key));
                 }
@@ -223,7 +223,7 @@ impl VapidKeys for SigningKeys {
 }
 
 impl WebhookSecrets for SigningKeys {
-    fn secrets(&self, tenant: &TenantId) -> Vec<Arc<Secret>> {
+    fn secrets(&self, tenant: &TenantId) -> Vec<Arc<WebhookSecret>> {
         let cached = self.cached();
         let Some(keys) = cached.tenants.get(tenant) else { return Vec::new() };
         let signing = keys.webhook.iter().filter(|(_, key)| self.still_signs(key));

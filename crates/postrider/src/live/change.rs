@@ -123,7 +123,10 @@ mod tests {
         );
         assert_eq!(report.needs_restart, ["server.listen", "webhook.timeout_s"]);
         assert_eq!(config.server.listen.port(), 1);
-        assert_eq!((config.webhook.rate_per_s, config.webhook.timeout_s), (7.0, 30));
+        assert_eq!(
+            (config.channels.webhook.rate_per_s, config.channels.webhook.timeout_s),
+            (7.0, 30)
+        );
         assert_eq!(&*config.classes["news"].name, "news");
     }
 

@@ -53,7 +53,7 @@ pub struct SettingView {
 impl SettingView {
     /// A tenant without any setting.
     pub fn unset_tenant(name: &str) -> Self {
-        let default = serde_json::to_value(crate::config::sections::Tenant::default());
+        let default = serde_json::to_value(crate::config::sections::TenantSection::default());
         let values = default.ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
         Self { name: name.to_owned(), source: "default", values, set: None }
     }

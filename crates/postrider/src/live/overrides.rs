@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use postrider_channels::registry;
 use postrider_core::Timestamp;
 use postrider_core::ports::store::{Store, StoreResult};
 use serde::{Deserialize, Serialize};
@@ -20,22 +21,8 @@ pub enum SettingKind {
     Limits,
 }
 
-/// Sections that can be set by API. Only settings that need no restart.
-const LIMITS: [&str; 13] = [
-    "webpush",
-    "webhook",
-    "http",
-    "fcm",
-    "apns",
-    "email",
-    "sms",
-    "chat",
-    "dispatch",
-    "breaker",
-    "retry_budget",
-    "strikes",
-    "capacity",
-];
+/// Sections that can be set by API, beside those of the channels. Only settings that need no restart.
+const LIMITS: [&str; 5] = ["dispatch", "breaker", "retry_budget", "strikes", "capacity"];
 
 impl SettingKind {
     const ALL: [Self; 3] = [Self::Class, Self::Tenant, Self::Limits];
@@ -154,11 +141,12 @@ pub(super) fn setting(kind: SettingKind, name: &str) -> String {
 }
 
 pub(super) fn is_section(name: &str) -> bool {
-    LIMITS.contains(&name)
+    sections().any(|section| section == name)
 }
 
 pub(super) fn sections() -> impl Iterator<Item = String> {
-    LIMITS.iter().map(|&name| name.to_owned())
+    let channels = registry::all().map(|channel| channel.kind().name());
+    channels.chain(LIMITS).map(str::to_owned)
 }
 
 /// Refuses settings that need a restart: they would not take effect.

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::config::sections::Server;
+use crate::config::sections::ServerSection;
 
 /// After a failure to take a connection (no file handle left, say).
 const PAUSE: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub(super) async fn start(router: Router, config: &Server) -> std::io::Result<Self> {
+    pub(super) async fn start(router: Router, config: &ServerSection) -> std::io::Result<Self> {
         let listener = TcpListener::bind(config.listen).await?;
         let addr = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel();
@@ -121,7 +121,7 @@ impl Door {
     }
 }
 
-fn builder(config: &Server) -> Builder<TokioExecutor> {
+fn builder(config: &ServerSection) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()

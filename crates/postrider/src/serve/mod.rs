@@ -1,10 +1,8 @@
 //! A whole server: store, keys, intake, dispatcher and API put together, and taken apart in order.
 
+pub(crate) mod channels;
 mod listen;
-mod mailing;
 pub(crate) mod parts;
-mod pushing;
-pub(crate) mod ward;
 mod watch;
 
 use std::net::SocketAddr;
@@ -13,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use postrider_channels::CurrentAnswerTable;
+use postrider_channels::accounts::AccountBook;
 use postrider_core::Clock;
 use postrider_core::ports::store::Store;
 use postrider_dispatch::{Dispatcher, DispatcherConfig, Lanes, MessageIntake, Policies};
@@ -82,30 +81,28 @@ async fn start_all(
     let signing = SigningKeys::load(
         store.clone(),
         clock.clone(),
-        Duration::from_secs(config.webhook.secret_overlap_s),
-        config.webpush.vapid_private_key.as_ref().map(|key| key.reveal()),
+        Duration::from_secs(config.channels.webhook.secret_overlap_s),
+        config.channels.webpush.vapid_private_key.as_ref().map(|key| key.reveal()),
     )
     .await?;
     let signing = Arc::new(signing);
     let metrics = Metrics::new();
     let pool = parts::pool(&config)?;
-    let mailing = mailing::Mailing::new(&config, &pool, &clock)?;
     let answers = CurrentAnswerTable::new(parts::answers(&config));
     let wiring = parts::wiring(&pool, &clock, &answers);
-    let pushing = pushing::Pushing::new(&config, &wiring).await?;
-    let patients = mailing.health().into_iter().chain(pushing.health()).collect();
-    let watch = Arc::new(Watch::new(patients, wiring(config.fcm.timeout_s)));
+    let built = channels::build(&config, &wiring, &signing).await?;
+    let accounts: Vec<_> = built.iter().filter_map(|built| built.accounts.clone()).collect();
+    let watch = Arc::new(Watch::new(accounts.clone(), wiring));
     let policies = Policies::new(parts::policy(&config));
     let templates = Arc::new(TemplateStore::load(store.clone(), &config).await?);
     let intake = MessageIntake::new(
         store.clone(),
-        parts::intakes(&config, &mailing, &pushing),
+        built.iter().map(|built| built.intake.clone()).collect(),
         policies.clone(),
         &signing.hash_key(),
         clock.clone(),
     )
     .with_templates(templates.templates());
-    let channels = parts::channels(&config, &wiring, &signing, &mailing, &pushing)?;
     let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
     let app = Arc::new(ApiState::new(api::ApiParts {
         live: LiveConfig::new(
@@ -126,7 +123,7 @@ async fn start_all(
         signing,
         metrics: metrics.clone(),
         pool,
-        books: mailing.books().into_iter().chain(pushing.books()).collect(),
+        books: accounts.into_iter().map(|accounts| accounts as Arc<dyn AccountBook>).collect(),
         watch: watch.clone(),
     }));
     let listening = Listening::start(api::router(app.clone()), &config.server)
@@ -135,7 +132,7 @@ async fn start_all(
     let dispatching = config.server.role.sends();
     let parts = DispatcherConfig {
         store: store.clone(),
-        channels,
+        channels: built.into_iter().map(|built| built.channel).collect(),
         lanes,
         clock,
         observer: metrics,

@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::config::sections::Log;
+use crate::config::sections::LogSection;
 
 /// Sets up the logs of the process. A second call changes nothing.
-pub fn init(config: &Log) {
+pub fn init(config: &LogSection) {
     let filter = EnvFilter::try_new(&config.level).unwrap_or_else(|_| EnvFilter::new("info"));
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let reloaded = match config.format.as_str() {

@@ -58,7 +58,7 @@ impl Server {
     async fn live(text: &str, store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let mut config = Config::parse(text, "test", &Environment::empty()).unwrap();
         config.server.listen = ([127, 0, 0, 1], 0).into();
-        config.admin.key = Some(postrider::config::Secret::new(ADMIN));
+        config.admin.key = Some(postrider_channels::settings::SecretText::new(ADMIN));
         Self { running: start_with(config, store, clock).await.unwrap() }
     }
 

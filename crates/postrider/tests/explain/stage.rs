@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::client::Client;
-use postrider::config::{Config, Environment, Secret};
+use postrider::config::{Config, Environment};
 use postrider::serve::{Running, start_with};
+use postrider_channels::settings::SecretText;
 use postrider_sandbox::{FakeKind, ReceiverRequest, Sandbox, SandboxConfig};
 use postrider_store::{MemoryStore, SystemClock};
 use serde_json::{Value, json};
@@ -34,7 +35,7 @@ impl Stage {
         config.server.listen = ([127, 0, 0, 1], 0).into();
         config.network.allow_private_targets = true;
         config.network.allow_plain_http = true;
-        config.admin.key = Some(Secret::new(KEY));
+        config.admin.key = Some(SecretText::new(KEY));
         let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
         let server = start_with(config, store, Arc::new(SystemClock)).await.unwrap();
         let api = Client::new(&server.url(), Some(KEY)).unwrap();

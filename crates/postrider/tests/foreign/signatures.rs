@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use postrider_channels::webhook::{Secret, sign};
+use postrider_channels::webhook::{WebhookSecret, sign};
 use postrider_channels::webpush::{Padding, Plain, encrypt_batch};
 use postrider_sandbox::{SandboxConfig, SubscriptionRequest};
 use serde_json::json;
@@ -30,8 +30,8 @@ fn standardwebhooks_verifies_what_we_sign() {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let body = r#"{"type":"message","content":{"title":"Grüße"}}"#;
     let now = jiff::Timestamp::now().as_second();
-    let other = Secret::generate().and_then(|raw| Secret::from_raw(&raw)).unwrap();
-    let secrets = [Arc::new(other), Arc::new(Secret::parse(secret).unwrap())];
+    let other = WebhookSecret::generate().and_then(|raw| WebhookSecret::from_raw(&raw)).unwrap();
+    let secrets = [Arc::new(other), Arc::new(WebhookSecret::parse(secret).unwrap())];
     let headers = json!({
         "webhook-id": "dlv_1", "webhook-timestamp": now.to_string(),
         "webhook-signature": sign(&secrets, "dlv_1", now, body.as_bytes()),

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use postrider::client::{Client, ClientError};
-use postrider::config::{Config, Environment, Secret};
+use postrider::config::{Config, Environment};
 use postrider::serve::{Running, start_with};
+use postrider_channels::settings::SecretText;
 use postrider_core::{Clock as _, Timestamp};
 use postrider_store::embedded::{EmbeddedStore, Options};
 use postrider_store::{ManualClock, SystemClock};
@@ -68,7 +69,7 @@ impl Upgrade {
             configuration().replacen("[network]", &format!("[network]\nhosts = {{ {hosts} }}"), 1);
         let mut config = Config::parse(&text, "fixture", &Environment::empty()).unwrap();
         config.server.listen = ([127, 0, 0, 1], 0).into();
-        config.admin.key = Some(Secret::new(ADMIN));
+        config.admin.key = Some(SecretText::new(ADMIN));
         let running = start_with(config, Arc::new(store), clock.clone()).await.unwrap();
         Self { old, clock, running, receiver }
     }

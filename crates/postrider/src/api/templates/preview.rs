@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use postrider_channels::preview::shown;
+use postrider_channels::registry;
 use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, TenantId};
 use postrider_dispatch::template::{Call, Missing, Source, Template, VARIABLES_MAX};
@@ -195,13 +195,13 @@ fn channel(
     let configured = checked.is_some();
     let errors = checked.and_then(Result::err).unwrap_or_default();
     let errors = errors.into_iter().map(Into::into).collect();
-    let shown = shown(kind, content);
-    let (bytes, bytes_max) = shown.as_ref().map(|s| (s.bytes, s.bytes_max)).unzip();
+    let preview = registry::definition(kind).and_then(|channel| channel.preview(content));
+    let (bytes, bytes_max) = preview.as_ref().map(|s| (s.bytes, s.bytes_max)).unzip();
     ChannelPreview {
         channel: kind.name(),
         configured,
         errors,
-        sends: shown.map(|shown| shown.parts),
+        sends: preview.map(|preview| preview.parts),
         bytes,
         bytes_max: bytes_max.flatten(),
     }

@@ -2,7 +2,7 @@
 //! what is wrong and what helps. Changes nothing, sends nothing, and leaves a running server alone.
 
 mod clock;
-mod place;
+mod environment;
 mod report;
 
 use std::net::SocketAddr;
@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::join_all;
-use postrider_channels::accounts::health::{AccountHealth, Finding, Probe};
+use postrider_channels::accounts::health::{AccountHealth, AccountToCheck, Finding, Probe};
+use postrider_channels::registry;
 use postrider_core::ChannelKind;
 use postrider_store::SystemClock;
 
 use super::{CliError, CliResult, output};
 use crate::config::{Config, ConfigError, Environment};
-use crate::serve::ward::Ward;
+use crate::serve::channels::AccountsToCheck;
 use report::Report;
 
 #[derive(Debug, Clone, Args)]
@@ -82,7 +83,7 @@ async fn examine(args: &DoctorArgs) -> Result<Report, CliError> {
     let config = match args.read() {
         Ok(config) => config,
         Err(error) => {
-            report.add(place::judge_config(Err(&error)));
+            report.add(environment::judge_config(Err(&error)));
             return Ok(report);
         }
     };
@@ -97,30 +98,29 @@ async fn examine(args: &DoctorArgs) -> Result<Report, CliError> {
         )));
     }
     if args.account.is_none() {
-        report.add(place::judge_config(Ok(&config)));
-        place::examine(&config, &mut report).await;
+        report.add(environment::judge_config(Ok(&config)));
+        environment::examine(&config, &mut report).await;
     }
     let timeout = Duration::from_secs(args.timeout);
-    match Ward::open(&config, Arc::new(SystemClock), timeout).await {
-        Err(error) => report.add(place::judge_network_error(&error)),
-        Ok(ward) => examine_accounts(args, ward, &mut report).await,
+    match AccountsToCheck::open(&config, Arc::new(SystemClock), timeout).await {
+        Err(error) => report.add(environment::judge_network_error(&error)),
+        Ok(accounts) => examine_accounts(args, accounts, &mut report).await,
     }
     Ok(report)
 }
 
-async fn examine_accounts(args: &DoctorArgs, ward: Ward, report: &mut Report) {
-    let probe = Probe { wiring: ward.wiring, offline: args.offline, resolver: args.resolver };
-    let patients: Vec<_> = ward
+async fn examine_accounts(args: &DoctorArgs, all: AccountsToCheck, report: &mut Report) {
+    let probe = Probe { wiring: all.wiring, offline: args.offline, resolver: args.resolver };
+    let is_asked_for = |name: &str| args.account.as_deref().is_none_or(|only| only == name);
+    let accounts: Vec<_> = all
         .books
         .iter()
-        .flat_map(|book| book.patients().into_iter().map(move |patient| (book, patient)))
-        .filter(|(_, (name, ..))| args.account.as_deref().is_none_or(|only| only == &**name))
+        .flat_map(|book| book.accounts_to_check().into_iter().map(move |account| (book, account)))
+        .filter(|(_, account)| is_asked_for(&account.name))
         .collect();
-    let origins = patients.iter().flat_map(|(_, (_, _, origins))| origins.clone()).collect();
+    let origins = accounts.iter().flat_map(|(_, account)| account.origins.clone()).collect();
     report.add(clock::examine(&probe, origins, &args.time_from).await);
-    let visits = patients
-        .iter()
-        .map(|(book, (name, channel, _))| visit(book.as_ref(), name.clone(), *channel, &probe));
+    let visits = accounts.iter().map(|(book, account)| examine_account(&***book, account, &probe));
     let mut found = join_all(visits).await;
     found.sort_by(|(a, ..), (b, ..)| a.cmp(b));
     for (name, channel, findings) in found {
@@ -133,18 +133,18 @@ async fn examine_accounts(args: &DoctorArgs, ward: Ward, report: &mut Report) {
             });
         }
     }
-    if patients.is_empty() {
-        let why = "none is configured: Web Push, webhooks, HTTP and chat need none";
+    if accounts.is_empty() {
+        let without = registry::all().filter(|channel| channel.accounts().is_none());
+        let without: Vec<_> = without.map(|channel| channel.kind().name()).collect();
+        let why = format!("none is configured; not needed for {}", without.join(", "));
         report.add(Finding::skipped("accounts", why));
     }
 }
 
-async fn visit(
+async fn examine_account(
     book: &dyn AccountHealth,
-    name: Arc<str>,
-    channel: ChannelKind,
+    account: &AccountToCheck,
     probe: &Probe,
 ) -> (Arc<str>, ChannelKind, Vec<Finding>) {
-    let findings = book.examine(&name, probe).await;
-    (name, channel, findings)
+    (account.name.clone(), account.channel, book.examine(&account.name, probe).await)
 }

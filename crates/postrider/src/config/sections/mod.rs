@@ -1,9 +1,6 @@
 //! The sections of `postrider.toml`: every setting with its default and its meaning.
 
-mod channels;
-mod mail;
 mod policy;
-mod push;
 mod strikes;
 
 use std::collections::BTreeMap;
@@ -11,44 +8,36 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use postrider_channels::settings::{SecretText, SectionInfo};
+use postrider_channels::{registry, section};
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::section::{Secret, SectionInfo, section};
+pub use policy::{
+    BreakerSection, CapacitySection, DispatchSection, RetryBudgetSection, TenantSection,
+};
+pub use strikes::StrikesSection;
 
-pub use channels::{HttpChannel, WebhookChannel, WebpushChannel};
-pub use mail::{ChatChannel, EmailChannel, SmsChannel};
-pub(super) use policy::check_rate;
-pub(crate) use policy::rate;
-pub use policy::{Breaker, Capacity, Dispatch, RetryBudget, Tenant};
-pub use push::{ApnsChannel, FcmChannel};
-pub use strikes::Strikes;
-
-pub(super) const ALL: [SectionInfo; 19] = [
-    Server::INFO,
-    Admin::INFO,
-    Store::INFO,
-    Network::INFO,
-    WebpushChannel::INFO,
-    WebhookChannel::INFO,
-    HttpChannel::INFO,
-    FcmChannel::INFO,
-    ApnsChannel::INFO,
-    EmailChannel::INFO,
-    SmsChannel::INFO,
-    ChatChannel::INFO,
-    Dispatch::INFO,
-    Breaker::INFO,
-    RetryBudget::INFO,
-    Strikes::INFO,
-    Capacity::INFO,
-    Retention::INFO,
-    Log::INFO,
-];
+/// All sections that are not tables by name, in the order of the reference.
+pub(super) fn all() -> Vec<SectionInfo> {
+    let mut all =
+        vec![ServerSection::INFO, AdminSection::INFO, StoreSection::INFO, NetworkSection::INFO];
+    all.extend(registry::all().map(|channel| channel.section()));
+    all.extend([
+        DispatchSection::INFO,
+        BreakerSection::INFO,
+        RetryBudgetSection::INFO,
+        StrikesSection::INFO,
+        CapacitySection::INFO,
+        RetentionSection::INFO,
+        LogSection::INFO,
+    ]);
+    all
+}
 
 section! {
     /// The API, the status page and the metrics.
-    Server as "server" {
+    ServerSection as "server" {
         /// Address and port to listen on. Port 0 picks a free one.
         listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8080)),
         /// Largest body of one message, and largest line of a batch, in bytes.
@@ -89,16 +78,16 @@ impl ServerRole {
 
 section! {
     /// The key of the operator.
-    Admin as "admin" {
+    AdminSection as "admin" {
         /// An admin key of your own, at least 16 characters. Also POSTRIDER_ADMIN_KEY. Without one,
         /// the first start makes a key and prints it once.
-        key: Option<Secret> = None,
+        key: Option<SecretText> = None,
     }
 }
 
 section! {
     /// Where accepted work is kept.
-    Store as "store" {
+    StoreSection as "store" {
         /// The data folder, made with mode 0700 if missing.
         data: PathBuf = PathBuf::from("./postrider-data"),
         /// "embedded:" (in the data folder) or "memory:" (nothing survives: for tests only).
@@ -108,7 +97,7 @@ section! {
 
 section! {
     /// What may be reached.
-    Network as "network" {
+    NetworkSection as "network" {
         /// Deliver also to loopback, private, link-local and metadata addresses.
         allow_private_targets: bool = false,
         /// Deliver also over http:// without TLS.
@@ -129,7 +118,7 @@ section! {
 
 section! {
     /// How long the ledger remembers.
-    Retention as "retention" {
+    RetentionSection as "retention" {
         /// Final deliveries and their messages are forgotten after this many days. Dead letters stay
         /// until they are replayed or discarded.
         days: u32 = 30,
@@ -138,7 +127,7 @@ section! {
 
 section! {
     /// Logs, on standard error.
-    Log as "log" {
+    LogSection as "log" {
         /// "pretty" for people, "json" for machines.
         format: String = "pretty".to_owned(),
         /// error, warn, info, debug, trace; or a filter such as "info,postrider_dispatch=debug".
@@ -146,7 +135,7 @@ section! {
     }
 }
 
-impl Server {
+impl ServerSection {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         check(
             (1024..=64 << 20).contains(&self.body_bytes_max),
@@ -177,14 +166,14 @@ impl Server {
     }
 }
 
-impl Admin {
+impl AdminSection {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let long_enough = self.key.as_ref().is_none_or(|key| key.reveal().len() >= 16);
         check(long_enough, "admin.key", "(a secret)", "at least 16 characters")
     }
 }
 
-impl Store {
+impl StoreSection {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         check(
             matches!(self.url.as_str(), "embedded:" | "memory:"),
@@ -195,7 +184,7 @@ impl Store {
     }
 }
 
-impl Log {
+impl LogSection {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         check(
             matches!(self.format.as_str(), "pretty" | "json"),

@@ -7,17 +7,17 @@ use postrider_core::TenantId;
 use postrider_core::policy::backpressure::Capacity as Bound;
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::policy::budget::BudgetPolicy;
-use postrider_core::policy::limiter::Rate;
 
 use postrider_dispatch::Capacities;
 
 use super::check;
 use crate::config::ConfigError;
-use crate::config::section::section;
+use postrider_channels::section;
+use postrider_channels::settings;
 
 section! {
     /// How deliveries are worked on.
-    Dispatch as "dispatch" {
+    DispatchSection as "dispatch" {
         /// How long a delivery belongs to one attempt. At least twice any channel's timeout_s.
         lease_s: u64 = 180,
         /// Results wait at most this long to be written down together.
@@ -35,7 +35,7 @@ section! {
 section! {
     /// When a provider counts as failing, so that its lanes wait without using up attempts. Answers
     /// about one message or one address never count as a failure, nor does being asked for less.
-    Breaker as "breaker" {
+    BreakerSection as "breaker" {
         /// Opens when more than this share of the calls failed within the window ...
         share: f64 = 0.2,
         /// ... of this length ...
@@ -70,7 +70,7 @@ section! {
 section! {
     /// How much of a lane's traffic may be retries, so that they never make an outage worse. A retry
     /// that succeeds gives its part back.
-    RetryBudget as "retry_budget" {
+    RetryBudgetSection as "retry_budget" {
         /// Retries per first attempt.
         share: f64 = 0.2,
         /// Retries per second that are always allowed.
@@ -80,7 +80,7 @@ section! {
     }
 }
 
-impl Dispatch {
+impl DispatchSection {
     pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
         check(self.lease_s >= 1, "dispatch.lease_s", self.lease_s, "at least 1")?;
         check(
@@ -94,7 +94,7 @@ impl Dispatch {
     }
 }
 
-impl Breaker {
+impl BreakerSection {
     pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
         let is_share = |share: f64| share > 0.0 && share <= 1.0;
         check(is_share(self.share), "breaker.share", self.share, "above 0, up to 1")?;
@@ -157,11 +157,11 @@ impl Breaker {
     }
 }
 
-impl Capacity {
+impl CapacitySection {
     /// For the intake, with what single tenants may.
-    pub(crate) fn bounds(&self, tenants: &BTreeMap<String, Tenant>) -> Capacities {
+    pub(crate) fn bounds(&self, tenants: &BTreeMap<String, TenantSection>) -> Capacities {
         let bound = |deliveries_max, bytes_max| Bound { deliveries_max, bytes_max };
-        let own = |(name, tenant): (&String, &Tenant)| {
+        let own = |(name, tenant): (&String, &TenantSection)| {
             let deliveries_max = tenant.deliveries_max.unwrap_or(self.tenant_deliveries_max);
             let bytes_max = tenant.bytes_max.unwrap_or(self.tenant_bytes_max);
             (TenantId::new(name), bound(deliveries_max, bytes_max))
@@ -174,7 +174,7 @@ impl Capacity {
     }
 }
 
-impl RetryBudget {
+impl RetryBudgetSection {
     pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
         let share = (0.0..=100.0).contains(&self.share);
         check(share, "retry_budget.share", self.share, "0 to 100")?;
@@ -200,7 +200,7 @@ section! {
     /// How much may be pending: deliveries that are not final, and the bytes of their messages and
     /// addresses. Beyond it, new work gets 429 with the time at which there should be room. 0 is no
     /// bound.
-    Capacity as "capacity" {
+    CapacitySection as "capacity" {
         /// All tenants together.
         deliveries_max: u64 = 20_000_000,
         /// All tenants together.
@@ -216,7 +216,7 @@ section! {
 /// What holds for one tenant; a table by name, `[tenants.NAME]`.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Tenant {
+pub struct TenantSection {
     /// Requests per second, all providers together; 0 for no limit.
     pub rate_per_s: f64,
     pub rate_burst: u32,
@@ -230,26 +230,16 @@ pub struct Tenant {
     pub bytes_max: Option<u64>,
 }
 
-impl Default for Tenant {
+impl Default for TenantSection {
     fn default() -> Self {
         Self { rate_per_s: 0.0, rate_burst: 10, weight: 1.0, deliveries_max: None, bytes_max: None }
     }
 }
 
-/// A rate limit, if there is one.
-pub(crate) fn rate(per_s: f64, burst: u32, ramp_s: u32) -> Option<Rate> {
-    (per_s > 0.0).then_some(Rate { per_s, burst, ramp_s })
-}
-
-pub(in crate::config) fn check_rate(field: &str, per_s: f64) -> Result<(), ConfigError> {
-    let allowed = per_s == 0.0 || (0.001..=1e6).contains(&per_s);
-    check(allowed, field, per_s, "0 (no limit), or 0.001 to 1000000")
-}
-
-impl Tenant {
+impl TenantSection {
     pub(in crate::config) fn validate(&self, name: &str) -> Result<(), ConfigError> {
         let field = |field: &str| format!("tenants.{name}.{field}");
-        check_rate(&field("rate_per_s"), self.rate_per_s)?;
+        settings::check_rate(&field("rate_per_s"), self.rate_per_s)?;
         let weight = (0.01..=1_000.0).contains(&self.weight);
         check(weight, &field("weight"), self.weight, "0.01 to 1000")
     }

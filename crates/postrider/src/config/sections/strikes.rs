@@ -6,12 +6,12 @@ use postrider_core::policy::strikes::{StrikeRule, StrikeRules};
 
 use super::check;
 use crate::config::ConfigError;
-use crate::config::section::section;
+use postrider_channels::section;
 
 section! {
     /// What an address was blamed for before counts; a success clears it, and so does registering it
     /// again. Which answers blame an address is in the tables ([[classify]], strike). 0 is never.
-    Strikes as "strikes" {
+    StrikesSection as "strikes" {
         /// A push service calls the endpoint invalid: gone after so many times ...
         endpoint: u32 = 3,
         /// ... over at least so long.
@@ -38,7 +38,7 @@ section! {
     }
 }
 
-impl Strikes {
+impl StrikesSection {
     pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
         // What is older than thirty days is forgotten, so nothing can come of it.
         for (field, found) in [
@@ -81,12 +81,13 @@ mod tests {
 
     #[test]
     fn the_settings_as_they_come_are_the_rules_as_they_come() {
-        assert_eq!(Strikes::default().rules(), StrikeRules::default());
+        assert_eq!(StrikesSection::default().rules(), StrikeRules::default());
     }
 
     #[test]
     fn zero_is_never() {
-        let none = Strikes { number: 0, host_over_s: 0, ..Strikes::default() }.rules();
+        let none =
+            StrikesSection { number: 0, host_over_s: 0, ..StrikesSection::default() }.rules();
         assert_eq!((none.number.count_min, none.host.count_min), (0, 0));
     }
 }

@@ -1,18 +1,15 @@
-//! The place that a server lives in: configuration, data folder, keys, address, network settings. What is
-//! seen is taken apart from what is made of it.
+//! Checks the environment of a server: configuration, data folder, keys, address, network settings. The
+//! functions that look are apart from those that judge.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use postrider_channels::accounts::SecretRef;
 use postrider_channels::accounts::health::Finding;
-use postrider_channels::webpush::VapidKey;
-use postrider_core::KeyId;
 use postrider_store::Look;
 
 use super::report::Report;
 use crate::client::Client;
-use crate::config::sections::{HttpChannel, Network};
+use crate::config::sections::NetworkSection;
 use crate::config::{Config, ConfigError, DEFAULT_FILE};
 
 const FREE_FAIL: u64 = 100 << 20;
@@ -28,9 +25,9 @@ pub(super) async fn examine(config: &Config, report: &mut Report) {
         judge_folder(&name, &look).into_iter().for_each(|finding| report.add(finding));
     }
     report.add(judge_admin_key(config));
-    judge_vapid(config).into_iter().for_each(|finding| report.add(finding));
-    judge_credentials(&config.http).into_iter().for_each(|finding| report.add(finding));
-    report.add(judge_listen(config.server.listen, &knock(config.server.listen).await));
+    let of_channels = config.channels.iter().flat_map(|channel| channel.examine_settings());
+    of_channels.for_each(|finding| report.add(finding));
+    report.add(judge_listen(config.server.listen, &look_at_address(config.server.listen).await));
     judge_network(&config.network).into_iter().for_each(|finding| report.add(finding));
 }
 
@@ -124,68 +121,19 @@ fn judge_admin_key(config: &Config) -> Finding {
     )
 }
 
-fn judge_vapid(config: &Config) -> Vec<Finding> {
-    let key = match &config.webpush.vapid_private_key {
-        None => Finding::ok("vapid", "kept in the store; the first start makes a key pair"),
-        Some(key) => match VapidKey::from_raw_private(KeyId(0), key.reveal()) {
-            Ok(_) => Finding::ok("vapid", "the configured private key is one"),
-            Err(error) => Finding::fail(
-                "vapid",
-                format!("webpush.vapid_private_key: {error}"),
-                "give the private key as web-push generate-vapid-keys prints it: 32 bytes in base64url",
-            ),
-        },
-    };
-    vec![key, judge_subject(&config.webpush.subject)]
-}
-
-/// Domains that nobody can be written to at.
-fn judge_subject(subject: &str) -> Finding {
-    let host = subject.trim_start_matches("mailto:").trim_start_matches("https://");
-    let host = host.rsplit('@').next().unwrap_or_default().split(['/', ':', '?']).next();
-    let host = host.unwrap_or_default().to_ascii_lowercase();
-    let placeholder =
-        ["example.com", "example.org", "example.net", "localhost"].iter().any(|known| {
-            host == *known || host.strip_suffix(known).is_some_and(|rest| rest.ends_with('.'))
-        }) || [".example", ".invalid", ".test", ".local"].iter().any(|end| host.ends_with(end));
-    match placeholder {
-        false => Finding::ok("vapid_subject", "push services can write to it"),
-        true => Finding::warn(
-            "vapid_subject",
-            format!("webpush.subject = {subject:?} is a placeholder"),
-            "set webpush.subject to an address of yours: push services write there, and Apple refuses what is no real contact",
-        ),
-    }
-}
-
-fn judge_credentials(http: &HttpChannel) -> Vec<Finding> {
-    let all = http.allowed_credentials().into_iter();
-    all.map(|(reference, origin)| {
-        match SecretRef::parse(&reference).map_err(|e| e.to_string()).and_then(|r| r.read()) {
-            Ok(_) => Finding::ok("http.credentials", format!("{reference} for {origin} was read")),
-            Err(why) => Finding::fail(
-                "http.credentials",
-                why,
-                "set the variable or put the file there, or take the entry out of http.credentials",
-            ),
-        }
-    })
-    .collect()
-}
-
-/// What became of a look at the address that the server is to listen on.
+/// The state of the address that the server is to listen on.
 #[derive(Debug, PartialEq, Eq)]
-enum Door {
+enum ListenCheck {
     Free,
     /// A Postrider answers there, of this version.
-    Ours(String),
+    Postrider(String),
     Taken,
-    Shut(ErrorKind),
+    Unusable(ErrorKind),
 }
 
-async fn knock(listen: SocketAddr) -> Door {
+async fn look_at_address(listen: SocketAddr) -> ListenCheck {
     if listen.port() == 0 {
-        return Door::Free;
+        return ListenCheck::Free;
     }
     let mut there = listen;
     if there.ip().is_unspecified() {
@@ -195,28 +143,30 @@ async fn knock(listen: SocketAddr) -> Door {
     let answered = tokio::time::timeout(std::time::Duration::from_secs(2), connecting).await;
     if !matches!(answered, Ok(Ok(_))) {
         return match std::net::TcpListener::bind(listen) {
-            Ok(_) => Door::Free,
-            Err(error) if error.kind() == ErrorKind::AddrInUse => Door::Taken,
-            Err(error) => Door::Shut(error.kind()),
+            Ok(_) => ListenCheck::Free,
+            Err(error) if error.kind() == ErrorKind::AddrInUse => ListenCheck::Taken,
+            Err(error) => ListenCheck::Unusable(error.kind()),
         };
     }
-    let Ok(client) = Client::new(&format!("http://{there}"), None) else { return Door::Taken };
+    let Ok(client) = Client::new(&format!("http://{there}"), None) else {
+        return ListenCheck::Taken;
+    };
     let asked = client.get("/openapi.json");
     match tokio::time::timeout(std::time::Duration::from_secs(5), asked).await {
-        Ok(Ok(told)) if told["info"]["title"] == "Postrider" => {
-            Door::Ours(told["info"]["version"].as_str().unwrap_or_default().to_owned())
-        }
-        _ => Door::Taken,
+        Ok(Ok(answer)) if answer["info"]["title"] == "Postrider" => ListenCheck::Postrider(
+            answer["info"]["version"].as_str().unwrap_or_default().to_owned(),
+        ),
+        _ => ListenCheck::Taken,
     }
 }
 
-fn judge_listen(listen: SocketAddr, door: &Door) -> Finding {
-    match door {
-        Door::Free => Finding::ok("listen", format!("{listen} is free")),
-        Door::Ours(version) if version == env!("CARGO_PKG_VERSION") => {
+fn judge_listen(listen: SocketAddr, found: &ListenCheck) -> Finding {
+    match found {
+        ListenCheck::Free => Finding::ok("listen", format!("{listen} is free")),
+        ListenCheck::Postrider(version) if version == env!("CARGO_PKG_VERSION") => {
             Finding::ok("listen", format!("a Postrider of this version answers on {listen}"))
         }
-        Door::Ours(version) => Finding::warn(
+        ListenCheck::Postrider(version) => Finding::warn(
             "listen",
             format!(
                 "Postrider {version} answers on {listen}, this is {}",
@@ -224,12 +174,12 @@ fn judge_listen(listen: SocketAddr, door: &Door) -> Finding {
             ),
             "restart the server with this version, or ask with that one",
         ),
-        Door::Taken => Finding::fail(
+        ListenCheck::Taken => Finding::fail(
             "listen",
             format!("another program has {listen}"),
             "choose another server.listen, or stop that program",
         ),
-        Door::Shut(kind) => Finding::fail(
+        ListenCheck::Unusable(kind) => Finding::fail(
             "listen",
             format!("{listen} cannot be used: {kind}"),
             "choose an address of this machine, and a port above 1023 or the right to use a lower one",
@@ -237,7 +187,7 @@ fn judge_listen(listen: SocketAddr, door: &Door) -> Finding {
     }
 }
 
-fn judge_network(network: &Network) -> Vec<Finding> {
+fn judge_network(network: &NetworkSection) -> Vec<Finding> {
     let mut findings = Vec::new();
     if network.allow_private_targets {
         findings.push(Finding::warn(
@@ -307,30 +257,17 @@ mod tests {
     }
 
     #[test]
-    fn a_contact_that_nobody_can_write_to_is_a_warning() {
-        for (subject, verdict) in [
-            ("mailto:postrider@example.com", Verdict::Warn),
-            ("mailto:ops@mail.example.org", Verdict::Warn),
-            ("https://shop.test/contact", Verdict::Warn),
-            ("mailto:ops@notexample.com", Verdict::Ok),
-            ("https://shop.postrider.dev/contact", Verdict::Ok),
-        ] {
-            assert_eq!(judge_subject(subject).verdict, verdict, "{subject}");
-        }
-    }
-
-    #[test]
     fn an_address_is_free_ours_or_somebody_else_s() {
         let listen: SocketAddr = ([127, 0, 0, 1], 8080).into();
         let own = env!("CARGO_PKG_VERSION").to_owned();
-        for (door, verdict) in [
-            (Door::Free, Verdict::Ok),
-            (Door::Ours(own), Verdict::Ok),
-            (Door::Ours("0.0.0".into()), Verdict::Warn),
-            (Door::Taken, Verdict::Fail),
-            (Door::Shut(ErrorKind::PermissionDenied), Verdict::Fail),
+        for (found, verdict) in [
+            (ListenCheck::Free, Verdict::Ok),
+            (ListenCheck::Postrider(own), Verdict::Ok),
+            (ListenCheck::Postrider("0.0.0".into()), Verdict::Warn),
+            (ListenCheck::Taken, Verdict::Fail),
+            (ListenCheck::Unusable(ErrorKind::PermissionDenied), Verdict::Fail),
         ] {
-            assert_eq!(judge_listen(listen, &door).verdict, verdict, "{door:?}");
+            assert_eq!(judge_listen(listen, &found).verdict, verdict, "{found:?}");
         }
     }
 }

@@ -1,0 +1,164 @@
+//! What a channel tells the rest of the program about itself. [`crate::registry`] lists the channels.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use postrider_core::model::content::Content;
+use postrider_core::policy::breaker::BreakerPolicy;
+use postrider_core::policy::limiter::Rate;
+use postrider_core::{Channel, ChannelIntake, ChannelKind, FieldError};
+use serde::de::DeserializeOwned;
+
+use crate::accounts::health::{AccountHealth, Finding};
+use crate::accounts::{AccountConfig, AccountFields};
+use crate::settings::{ChannelLimits, SectionInfo};
+use crate::{ContentPreview, Error, NetworkPolicy, VapidKeys, WebhookSecrets, Wiring};
+
+/// A channel, as the rest of the program knows it. The channel's section of the configuration implements it:
+/// a section with default settings answers all questions that do not depend on settings.
+#[async_trait]
+pub trait ChannelDefinition: Send + Sync {
+    fn kind(&self) -> ChannelKind;
+
+    /// The section of the configuration, for the reference page.
+    fn section(&self) -> SectionInfo;
+
+    /// The limits that all channels have. They are checked for all channels alike.
+    fn limits(&self) -> ChannelLimits;
+
+    /// Checks the settings that only this channel has. Fields are named relative to the section.
+    fn check(&self) -> Result<(), FieldError> {
+        Ok(())
+    }
+
+    /// The names of its providers in `[[classify]]`, each with a remark for the reference page if needed.
+    fn services(&self) -> &'static [&'static str];
+
+    /// What accounts of this channel need; none for a channel without accounts.
+    fn accounts(&self) -> Option<AccountGuide> {
+        None
+    }
+
+    /// The longest time that one attempt can take, given all accounts of this channel.
+    fn attempt_s_max(&self, _accounts: &[&AccountFields]) -> u64 {
+        self.limits().timeout_s
+    }
+
+    /// The fields of an address, for the API's description.
+    fn address_fields(&self) -> Vec<AddressField>;
+
+    /// What `content` can say for this channel alone, for the API's description.
+    fn content_about(&self) -> &'static str;
+
+    /// The option of `postrider send` for an address of this channel.
+    fn send_option(&self) -> Option<SendOption> {
+        None
+    }
+
+    /// What the channel would send; none where it could not send the content at all.
+    fn preview(&self, content: &Content<'_>) -> Option<ContentPreview>;
+
+    /// Checks of `doctor` that concern the section itself. Calls nobody.
+    fn examine_settings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    /// Builds the channel as these settings describe it.
+    async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error>;
+}
+
+/// What a channel is built from, beside its settings.
+pub struct ChannelParts {
+    /// With the deadline of this channel's attempts.
+    pub wiring: Wiring,
+    pub network: NetworkPolicy,
+    /// When an account counts as failing.
+    pub breaker: BreakerPolicy,
+    /// The accounts of this channel.
+    pub accounts: Vec<AccountConfig<AccountFields>>,
+    pub vapid_keys: Arc<dyn VapidKeys>,
+    pub webhook_secrets: Arc<dyn WebhookSecrets>,
+}
+
+impl ChannelParts {
+    /// The accounts with their settings read.
+    pub(crate) fn read_accounts<C: DeserializeOwned>(
+        &self,
+    ) -> Result<Vec<AccountConfig<C>>, Error> {
+        self.accounts.iter().map(AccountConfig::read).collect()
+    }
+}
+
+/// A channel that can be used.
+pub struct BuiltChannel {
+    pub channel: Arc<dyn Channel>,
+    pub intake: Arc<dyn ChannelIntake>,
+    /// None for a channel without accounts.
+    pub accounts: Option<Arc<dyn AccountHealth>>,
+}
+
+impl BuiltChannel {
+    pub(crate) fn without_accounts(
+        channel: impl Channel + 'static,
+        intake: impl ChannelIntake + 'static,
+    ) -> Self {
+        Self { channel: Arc::new(channel), intake: Arc::new(intake), accounts: None }
+    }
+}
+
+/// What accounts of one channel need.
+#[derive(Clone, Copy)]
+pub struct AccountGuide {
+    /// The fields, and examples of accounts, as commented lines of the reference page.
+    pub reference: &'static str,
+    /// What the provider usually grants an account; none where nothing is known.
+    pub usual_rate: Option<Rate>,
+    /// Checks the fields of one account.
+    pub check: fn(&AccountFields) -> Result<(), serde_json::Error>,
+}
+
+/// A field of an address, for the API's description.
+#[derive(Debug, Clone, Copy)]
+pub struct AddressField {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub form: FieldForm,
+}
+
+impl AddressField {
+    pub(crate) fn text(name: &'static str, about: &'static str) -> Self {
+        Self { name, about, form: FieldForm::Text }
+    }
+}
+
+/// The form of a JSON value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldForm {
+    Text,
+    TextList,
+    /// Texts by name, whatever the names are.
+    TextMap,
+    /// An object with these texts in it.
+    Object(&'static [&'static str]),
+}
+
+/// An option of `postrider send`. It is called like the channel, and its value is one field of the address.
+#[derive(Debug, Clone, Copy)]
+pub struct SendOption {
+    pub value_name: &'static str,
+    pub help: &'static str,
+    pub field: &'static str,
+    /// Options for more fields of the address, each called like its field.
+    pub more: &'static [SendOptionField],
+    /// How it is used, without `postrider send` in front.
+    pub example: Option<&'static str>,
+}
+
+/// An option of `postrider send` for one more field of an address.
+#[derive(Debug, Clone, Copy)]
+pub struct SendOptionField {
+    pub name: &'static str,
+    pub value_name: &'static str,
+    pub help: &'static str,
+    pub is_required: bool,
+}

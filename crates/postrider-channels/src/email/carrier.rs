@@ -1,0 +1,142 @@
+//! What one e-mail account says about every mail that goes through it: who it is from, where answers
+//! and bounces go, how readers leave, which keys sign it. Sends nothing.
+
+use std::sync::Arc;
+
+use postrider_core::model::content::Content;
+use postrider_core::{Attempt, DeliveryId, Outcome, Target};
+
+use super::dkim::DkimKey;
+use super::mime::{Draft, Mailbox, Unsubscribe};
+use super::render::Rendered;
+use super::sendgrid::SendGrid;
+use super::ses::Ses;
+use super::smtp::Relay;
+use crate::accounts::Material;
+use crate::deliver::{Ended, ended, misconfigured};
+
+/// Stands for the delivery's id in an address or URL.
+const DELIVERY: &str = "{delivery}";
+
+/// Who carries the mails of an account.
+pub enum Carrier {
+    Smtp(Arc<Relay>),
+    Ses(Box<Ses>),
+    SendGrid(Box<SendGrid>),
+}
+
+impl Carrier {
+    /// Whether it can send to letters outside of ASCII before the @. Of a relay nobody knows before it
+    /// was asked; the services say no.
+    pub fn is_international(&self) -> bool {
+        matches!(self, Self::Smtp(_))
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sender {
+    pub address: String,
+    pub name: Option<String>,
+}
+
+pub struct DkimSettings {
+    pub domain: String,
+    pub selector: String,
+    pub key: Material<DkimKey>,
+}
+
+pub struct EmailSettings {
+    pub from: Sender,
+    pub reply_to: Option<Sender>,
+    /// Where bounces go; `{delivery}` makes it one address per delivery. The sender's if empty.
+    pub return_path: String,
+    /// One-click unsubscribing, for mails that bring no address of their own.
+    pub unsubscribe_url: Option<String>,
+    pub unsubscribe_mailto: Option<String>,
+    pub feedback_id: Option<String>,
+    /// Every one of them signs.
+    pub dkim: Vec<DkimSettings>,
+    pub carrier: Carrier,
+}
+
+/// The account's own words with the delivery's id in them.
+pub(super) struct Stamps {
+    pub(super) return_path: String,
+    unsubscribe_url: Option<String>,
+    unsubscribe_mailto: Option<String>,
+}
+
+impl EmailSettings {
+    pub(super) fn stamps(&self, delivery: DeliveryId) -> Stamps {
+        let stamp = |text: &String| match text.contains(DELIVERY) {
+            true => text.replace(DELIVERY, &delivery.to_string()),
+            false => text.clone(),
+        };
+        let path = if self.return_path.is_empty() { &self.from.address } else { &self.return_path };
+        Stamps {
+            return_path: stamp(path),
+            unsubscribe_url: self.unsubscribe_url.as_ref().map(stamp),
+            unsubscribe_mailto: self.unsubscribe_mailto.as_ref().map(stamp),
+        }
+    }
+
+    pub(super) fn draft<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        content: &'a Content<'a>,
+        words: &'a Rendered<'a>,
+        stamps: &'a Stamps,
+    ) -> Result<Draft<'a>, Ended> {
+        let Target::Email { email, name } = &*attempt.target else {
+            return Err(ended(Outcome::DropMessage, "wrong_channel"));
+        };
+        let own = content.email.as_ref();
+        let own_reply_to = own.and_then(|own| own.reply_to.as_deref());
+        let own_unsubscribe = Unsubscribe {
+            url: own.and_then(|own| own.unsubscribe_url.as_deref()),
+            mailto: own.and_then(|own| own.unsubscribe_mailto.as_deref()),
+        };
+        Ok(Draft {
+            delivery: attempt.delivery,
+            date: attempt.message.created_at,
+            from: self.from.mailbox(),
+            to: Mailbox { name: name.as_deref(), address: email },
+            reply_to: match own_reply_to {
+                Some(address) => Some(Mailbox { name: None, address }),
+                None => self.reply_to.as_ref().map(Sender::mailbox),
+            },
+            subject: &words.subject,
+            text: &words.text,
+            html: words.html.as_deref(),
+            unsubscribe: if own_unsubscribe == Unsubscribe::default() {
+                Unsubscribe {
+                    url: stamps.unsubscribe_url.as_deref(),
+                    mailto: stamps.unsubscribe_mailto.as_deref(),
+                }
+            } else {
+                own_unsubscribe
+            },
+            feedback_id: self.feedback_id.as_deref(),
+        })
+    }
+
+    /// The mail as bytes, with every signature. A key that is not there parks the mail: one without a
+    /// signature would harm the sender's name.
+    pub(super) async fn write(&self, draft: &Draft<'_>) -> Result<Vec<u8>, Ended> {
+        let mail = draft.build();
+        let mut signatures = Vec::with_capacity(self.dkim.len());
+        for dkim in &self.dkim {
+            let key = dkim.key.get().await;
+            let key = key.map_err(|why| misconfigured("dkim_key_missing", &why))?;
+            let signature = key.sign(&dkim.domain, &dkim.selector, &mail, draft.date);
+            signatures.push(signature.map_err(|why| misconfigured("dkim", &why.to_string()))?);
+        }
+        Ok(mail.write(&signatures))
+    }
+}
+
+impl Sender {
+    fn mailbox(&self) -> Mailbox<'_> {
+        Mailbox { name: self.name.as_deref(), address: &self.address }
+    }
+}

@@ -1,0 +1,139 @@
+//! `[http]`, and what the program knows about generic HTTP requests.
+
+use async_trait::async_trait;
+use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::{ChannelKind, FieldError};
+
+use super::{EnvAndFiles, HttpChannel, HttpIntake};
+use crate::accounts::SecretRef;
+use crate::accounts::health::Finding;
+use crate::address::origin;
+use crate::definition::{AddressField, BuiltChannel, ChannelDefinition, ChannelParts, FieldForm};
+use crate::preview::{ContentPreview, common_fields};
+use crate::settings::{ChannelLimits, SectionInfo, limits};
+use crate::{Error, section};
+
+section! {
+    /// Generic HTTP requests.
+    HttpSection as "http" {
+        /// Which credentials callers may name, each with the one origin that it may be sent to, e.g.
+        /// ["env:BILLING_TOKEN https://api.billing.example", "file:/run/secrets/crm https://crm.example"].
+        credentials: Vec<String> = Vec::new(),
+        /// Requests in flight per origin.
+        concurrency: usize = 100,
+        /// Requests per second to one origin; 0 for no limit.
+        rate_per_s: f64 = 0.0,
+        /// How many of them may come at once.
+        rate_burst: u32 = 10,
+        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
+        rate_ramp_s: u32 = 0,
+        /// Requests per second to one origin with one tenant's credential; 0 for no limit.
+        rate_per_credential_s: f64 = 0.0,
+        /// Requests per second to one address, one at a time; 0 for no limit.
+        rate_per_address_s: f64 = 0.0,
+        /// An attempt without an answer ends after this long.
+        timeout_s: u64 = 30,
+    }
+}
+
+#[async_trait]
+impl ChannelDefinition for HttpSection {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Http
+    }
+
+    fn section(&self) -> SectionInfo {
+        Self::INFO
+    }
+
+    fn limits(&self) -> ChannelLimits {
+        limits!(self, + per_address)
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        match self.credentials.iter().find(|entry| parse_credential(entry).is_none()) {
+            None => Ok(()),
+            Some(wrong) => {
+                let allowed = "env:NAME or file:PATH, a space, and an origin such as \
+                               https://api.example.com";
+                Err(FieldError::new("credentials", format!("{wrong:?}"), allowed))
+            }
+        }
+    }
+
+    fn services(&self) -> &'static [&'static str] {
+        &["http"]
+    }
+
+    fn address_fields(&self) -> Vec<AddressField> {
+        const HEADERS: AddressField = AddressField {
+            name: "headers",
+            about: "the headers, by name",
+            form: FieldForm::TextMap,
+        };
+        vec![
+            AddressField::text("method", "the method"),
+            AddressField::text("url", "where to send"),
+            HEADERS,
+            AddressField::text(
+                "credential",
+                "`env:NAME` or `file:PATH`, as the operator listed it for this origin in \
+                 `http.credentials`. It is read at each attempt and never stored",
+            ),
+        ]
+    }
+
+    fn content_about(&self) -> &'static str {
+        "`{\"body\": …}`: the body, byte for byte."
+    }
+
+    fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
+        if let Some(body) = content.http.as_ref().and_then(|own| own.body) {
+            return Some(ContentPreview::body(&raw_bytes(body)));
+        }
+        match content.is_bare() {
+            true => Some(ContentPreview::body("")),
+            false => Some(ContentPreview::body(&common_fields(content).to_string())),
+        }
+    }
+
+    fn examine_settings(&self) -> Vec<Finding> {
+        let all = self.allowed_credentials().into_iter();
+        all.map(|(reference, origin)| examine_credential(&reference, &origin)).collect()
+    }
+
+    async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
+        let credentials = EnvAndFiles::allowing(self.allowed_credentials());
+        let channel = HttpChannel::new(parts.wiring, std::sync::Arc::new(credentials));
+        Ok(BuiltChannel::without_accounts(channel, HttpIntake::new(parts.network)))
+    }
+}
+
+impl HttpSection {
+    /// The credentials that callers may name, with their origins.
+    pub fn allowed_credentials(&self) -> Vec<(String, String)> {
+        self.credentials.iter().filter_map(|entry| parse_credential(entry)).collect()
+    }
+}
+
+fn parse_credential(entry: &str) -> Option<(String, String)> {
+    let (reference, of) = entry.rsplit_once(' ')?;
+    let reference = reference.trim();
+    let is_known = ["env:", "file:"]
+        .iter()
+        .any(|kind| reference.strip_prefix(kind).is_some_and(|rest| !rest.is_empty()));
+    let normal = origin(of);
+    (is_known && of.contains("://") && *normal == *of.trim_end_matches('/'))
+        .then(|| (reference.to_owned(), normal.to_string()))
+}
+
+fn examine_credential(reference: &str, origin: &str) -> Finding {
+    match SecretRef::parse(reference).map_err(|e| e.to_string()).and_then(|r| r.read()) {
+        Ok(_) => Finding::ok("http.credentials", format!("{reference} for {origin} was read")),
+        Err(why) => Finding::fail(
+            "http.credentials",
+            why,
+            "set the variable or put the file there, or take the entry out of http.credentials",
+        ),
+    }
+}

@@ -1,0 +1,162 @@
+//! Sections of the configuration: fields with a default and a description each. Struct, defaults and
+//! reference page come from one declaration. Reads no file.
+
+use std::fmt;
+
+use postrider_core::FieldError;
+use postrider_core::policy::limiter::Rate;
+use serde::{Deserialize, Serialize};
+
+/// One setting, as the reference page shows it.
+#[derive(Debug, Clone, Copy)]
+pub struct SettingInfo {
+    pub name: &'static str,
+    pub about: &'static [&'static str],
+}
+
+/// A section, as the reference page shows it.
+#[derive(Debug, Clone, Copy)]
+pub struct SectionInfo {
+    pub name: &'static str,
+    pub about: &'static [&'static str],
+    pub settings: &'static [SettingInfo],
+}
+
+/// Declares a section: struct, defaults and entry in the reference.
+#[macro_export]
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])+
+        $name:ident as $path:literal {
+            $( $(#[doc = $doc:literal])+ $field:ident : $ty:ty = $default:expr ),* $(,)?
+        }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            $( $(#[doc = $doc])+ pub $field: $ty, )*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $( $field: $default, )* }
+            }
+        }
+
+        impl $name {
+            pub const INFO: $crate::settings::SectionInfo = $crate::settings::SectionInfo {
+                name: $path,
+                about: &[$($about),+],
+                settings: &[$($crate::settings::SettingInfo {
+                    name: stringify!($field),
+                    about: &[$($doc),+],
+                }),*],
+            };
+        }
+    };
+}
+
+/// The limits that every channel has. A channel declares them as settings of its own section, with its own
+/// defaults and words; `limits!` collects them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ChannelLimits {
+    /// Calls in flight per lane provider.
+    pub concurrency: usize,
+    pub rate_per_s: f64,
+    pub rate_burst: u32,
+    pub rate_ramp_s: u32,
+    /// 0 where the channel has no such limit.
+    pub rate_per_credential_s: f64,
+    /// 0 where the channel has no such limit.
+    pub rate_per_address_s: f64,
+    pub timeout_s: u64,
+}
+
+/// Collects the limits of a section. `+ per_address` for one that also has `rate_per_credential_s` and
+/// `rate_per_address_s`.
+macro_rules! limits {
+    ($section:expr) => {
+        $crate::settings::ChannelLimits {
+            concurrency: $section.concurrency,
+            rate_per_s: $section.rate_per_s,
+            rate_burst: $section.rate_burst,
+            rate_ramp_s: $section.rate_ramp_s,
+            rate_per_credential_s: 0.0,
+            rate_per_address_s: 0.0,
+            timeout_s: $section.timeout_s,
+        }
+    };
+    ($section:expr, + per_address) => {
+        $crate::settings::ChannelLimits {
+            rate_per_credential_s: $section.rate_per_credential_s,
+            rate_per_address_s: $section.rate_per_address_s,
+            ..$crate::settings::limits!($section)
+        }
+    };
+}
+pub(crate) use limits;
+
+impl ChannelLimits {
+    /// The same rules for every channel. Fields are named relative to the section.
+    pub fn check(&self) -> Result<(), FieldError> {
+        if self.timeout_s == 0 {
+            return Err(FieldError::new("timeout_s", "0", "at least 1"));
+        }
+        check_rate("rate_per_credential_s", self.rate_per_credential_s)?;
+        check_rate("rate_per_address_s", self.rate_per_address_s)?;
+        check_rate("rate_per_s", self.rate_per_s)
+    }
+
+    /// The rate to one provider, if it is limited.
+    pub fn rate(&self) -> Option<Rate> {
+        rate(self.rate_per_s, self.rate_burst, self.rate_ramp_s)
+    }
+
+    /// The rate of one credential, if it is limited.
+    pub fn credential_rate(&self) -> Option<Rate> {
+        rate(self.rate_per_credential_s, self.rate_burst, self.rate_ramp_s)
+    }
+
+    /// The rate to one address, if it is limited.
+    pub fn address_rate(&self) -> Option<Rate> {
+        rate(self.rate_per_address_s, 1, 0)
+    }
+}
+
+/// A rate limit; 0 is none.
+pub fn rate(per_s: f64, burst: u32, ramp_s: u32) -> Option<Rate> {
+    (per_s > 0.0).then_some(Rate { per_s, burst, ramp_s })
+}
+
+pub fn check_rate(field: &str, per_s: f64) -> Result<(), FieldError> {
+    match per_s == 0.0 || (0.001..=1e6).contains(&per_s) {
+        true => Ok(()),
+        false => {
+            let allowed = "0 (no limit), or 0.001 to 1000000";
+            Err(FieldError::new(field, per_s.to_string(), allowed))
+        }
+    }
+}
+
+/// A text that no log, no error and no `Debug` shows.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretText(String);
+
+impl SecretText {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the one place that needs it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}

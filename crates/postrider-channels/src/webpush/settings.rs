@@ -1,0 +1,163 @@
+//! `[webpush]`, and what the program knows about Web Push.
+
+use async_trait::async_trait;
+use postrider_core::model::content::Content;
+use postrider_core::{ChannelKind, FieldError, KeyId};
+use serde_json::json;
+
+use super::{PLAINTEXT_MAX, VapidKey, WebPushChannel, WebPushConfig, WebpushIntake, plaintext_len};
+use crate::accounts::health::Finding;
+use crate::definition::{AddressField, BuiltChannel, ChannelDefinition, ChannelParts, FieldForm};
+use crate::preview::{ContentPreview, common_fields};
+use crate::settings::{ChannelLimits, SecretText, SectionInfo, limits};
+use crate::{Error, section};
+
+section! {
+    /// Web Push.
+    WebpushSection as "webpush" {
+        /// Whom a push service can write to about our traffic: mailto: or https:.
+        subject: String = "mailto:postrider@example.com".to_owned(),
+        /// Requests in flight per push service.
+        concurrency: usize = 100,
+        /// Requests per second to one origin; 0 for no limit.
+        rate_per_s: f64 = 0.0,
+        /// How many of them may come at once.
+        rate_burst: u32 = 10,
+        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
+        rate_ramp_s: u32 = 0,
+        /// Requests per second to one origin with one tenant's credential; 0 for no limit.
+        rate_per_credential_s: f64 = 0.0,
+        /// Requests per second to one address, one at a time; 0 for no limit.
+        rate_per_address_s: f64 = 0.0,
+        /// An attempt without an answer ends after this long.
+        timeout_s: u64 = 30,
+        /// The VAPID private key of the tenant `default`, as `web-push generate-vapid-keys` prints
+        /// it. Also VAPID_PRIVATE_KEY. Without one, the first start makes a key pair.
+        vapid_private_key: Option<SecretText> = None,
+    }
+}
+
+#[async_trait]
+impl ChannelDefinition for WebpushSection {
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Webpush
+    }
+
+    fn section(&self) -> SectionInfo {
+        Self::INFO
+    }
+
+    fn limits(&self) -> ChannelLimits {
+        limits!(self, + per_address)
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        let subject = self.subject.as_str();
+        let contact = subject.strip_prefix("mailto:").map(|m| m.contains('@'));
+        let contact = contact.unwrap_or_else(|| subject.starts_with("https://"));
+        if !contact || subject.contains("localhost") {
+            let allowed = "a mailto: or https: contact that push services can reach, e.g. \
+                           mailto:ops@example.com";
+            return Err(FieldError::new("subject", format!("{subject:?}"), allowed));
+        }
+        match self.concurrency {
+            0 => Err(FieldError::new("concurrency", "0", "at least 1")),
+            _ => Ok(()),
+        }
+    }
+
+    fn services(&self) -> &'static [&'static str] {
+        &[
+            "webpush (any push service)",
+            "webpush.fcm",
+            "webpush.mozilla",
+            "webpush.apple",
+            "webpush.wns",
+        ]
+    }
+
+    fn address_fields(&self) -> Vec<AddressField> {
+        const KEYS: FieldForm = FieldForm::Object(&["p256dh", "auth"]);
+        vec![
+            AddressField::text("endpoint", "the subscription's endpoint"),
+            AddressField { name: "keys", about: "the subscription's keys", form: KEYS },
+        ]
+    }
+
+    fn content_about(&self) -> &'static str {
+        "`{\"raw\": \"…\"}`: the plaintext, byte for byte."
+    }
+
+    fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
+        let bytes = plaintext_len(content);
+        let parts = match content.webpush.as_ref().and_then(|own| own.raw.as_deref()) {
+            Some(raw) => json!({ "body": raw }),
+            None => json!({ "body": common_fields(content) }),
+        };
+        Some(ContentPreview::new(parts, bytes, Some(PLAINTEXT_MAX)))
+    }
+
+    fn examine_settings(&self) -> Vec<Finding> {
+        vec![self.examine_key(), examine_subject(&self.subject)]
+    }
+
+    async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
+        let config = WebPushConfig { subject: self.subject.clone(), ..WebPushConfig::default() };
+        let channel = WebPushChannel::new(parts.wiring, parts.vapid_keys, &config)?;
+        Ok(BuiltChannel::without_accounts(channel, WebpushIntake::new(parts.network)))
+    }
+}
+
+impl WebpushSection {
+    fn examine_key(&self) -> Finding {
+        match &self.vapid_private_key {
+            None => Finding::ok("vapid", "kept in the store; the first start makes a key pair"),
+            Some(key) => match VapidKey::from_raw_private(KeyId(0), key.reveal()) {
+                Ok(_) => Finding::ok("vapid", "the configured private key is one"),
+                Err(error) => Finding::fail(
+                    "vapid",
+                    format!("webpush.vapid_private_key: {error}"),
+                    "give the private key as web-push generate-vapid-keys prints it: 32 bytes in base64url",
+                ),
+            },
+        }
+    }
+}
+
+/// Warns about domains at which nobody can be reached.
+fn examine_subject(subject: &str) -> Finding {
+    let host = subject.trim_start_matches("mailto:").trim_start_matches("https://");
+    let host = host.rsplit('@').next().unwrap_or_default().split(['/', ':', '?']).next();
+    let host = host.unwrap_or_default().to_ascii_lowercase();
+    let placeholder =
+        ["example.com", "example.org", "example.net", "localhost"].iter().any(|known| {
+            host == *known || host.strip_suffix(known).is_some_and(|rest| rest.ends_with('.'))
+        }) || [".example", ".invalid", ".test", ".local"].iter().any(|end| host.ends_with(end));
+    match placeholder {
+        false => Finding::ok("vapid_subject", "push services can write to it"),
+        true => Finding::warn(
+            "vapid_subject",
+            format!("webpush.subject = {subject:?} is a placeholder"),
+            "set webpush.subject to an address of yours: push services write there, and Apple refuses what is no real contact",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accounts::health::Verdict;
+
+    #[test]
+    fn a_contact_that_nobody_can_write_to_is_a_warning() {
+        for (subject, verdict) in [
+            ("mailto:postrider@example.com", Verdict::Warn),
+            ("mailto:ops@mail.example.org", Verdict::Warn),
+            ("https://shop.test/contact", Verdict::Warn),
+            ("mailto:ops@notexample.com", Verdict::Ok),
+            ("https://shop.postrider.dev/contact", Verdict::Ok),
+        ] {
+            assert_eq!(examine_subject(subject).verdict, verdict, "{subject}");
+        }
+    }
+}
