@@ -270,9 +270,14 @@ pub(crate) fn read_all(src: &Path) -> Result<Vec<AnswerSheet>, String> {
 
 /// One sheet, checked.
 pub(crate) fn read(file: &Path) -> Result<AnswerSheet, String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    parse(file, &text)
+}
+
+/// The sheet of this text. An error names the file, and the row by its number.
+pub(crate) fn parse(file: &Path, text: &str) -> Result<AnswerSheet, String> {
     let wrong = |error: String| format!("{}: {error}", file.display());
-    let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-    let mut sheet: AnswerSheet = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let mut sheet: AnswerSheet = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
     sheet.file = file.to_owned();
     sheet.name.clone_from(&sheet.service);
     if sheet.name.is_empty() {

@@ -81,6 +81,37 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_row_is_named_by_its_file_and_number() {
+        let error = |row: &str| {
+            let first = "[[row]]\nstatus = 200\noutcome = \"accepted\"\nmeans = \"x\"";
+            let text =
+                format!("title = \"x\"\nservice = \"x\"\n{first}\n[[row]]\nmeans = \"x\"\n{row}");
+            sheets::parse(Path::new("x/answers.toml"), &text).unwrap_err()
+        };
+        let place = "x/answers.toml: row 2";
+        assert_eq!(
+            error("status = 700\noutcome = \"gone\""),
+            format!(
+                "{place} (700): status: found 700, allowed is a number 100…599 or a range such as \
+                 \"500-599\""
+            )
+        );
+        for (row, why) in [
+            ("status = 410", "(410): has a status, but no outcome"),
+            ("outcome = \"gone\"", "(): has an outcome, but no status"),
+            ("status = 410\noutcome = \"gone\"\ngives = \"gone\"", "(410): gives: allowed without"),
+            ("answer = \"410\"", "(): has neither status and outcome nor gives"),
+            ("gives = \"gone\"", "(): has neither status nor answer nor examples"),
+            ("status = 410\noutcome = \"shrug\"", "(410): outcome: found \"shrug\", allowed is"),
+        ] {
+            let found = error(row);
+            assert!(found.starts_with(&format!("{place} {why}")), "{found}");
+        }
+        let unknown = error("status = 410\noutcome = \"gone\"\nwhy = 1");
+        assert!(unknown.starts_with("x/answers.toml: ") && unknown.contains("`why`"), "{unknown}");
+    }
+
+    #[test]
     fn every_sheet_of_ours_can_be_read() {
         let source = PageSource::read(&shell::root()).unwrap();
         assert!(source.row_count() > 300, "{}", source.row_count());
