@@ -1,28 +1,38 @@
-//! Takes out of the queue what has expired, also where its lane waits, is blocked or paused: nobody
-//! would lease it from there in time. Sends nothing.
+//! Takes expired deliveries out of the queue, also where their lane waits, is blocked or paused: nobody
+//! would lease them from there in time. Sends nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::StoreError;
 
-use crate::launch::{Bench, Job, give_back, may_be_sent};
+use crate::attempt::{DeliveryJob, LaneWork, Step};
+use crate::context::DispatchContext;
 
 /// How many at once: a mass of them must not keep others from being sent.
 const SWEEP_MAX: usize = 256;
 
-/// Ends what has expired, a bounded number at a time. Says how many.
-pub(crate) async fn sweep(bench: &Bench, lease: Duration) -> Result<usize, StoreError> {
-    let room = bench.flow.room().min(SWEEP_MAX);
-    let expired = bench.store.lease_expired(room, lease).await?;
+/// Ends expired deliveries, a bounded number at a time. Says how many.
+pub(crate) async fn sweep(
+    context: &Arc<DispatchContext>,
+    lease: Duration,
+) -> Result<usize, StoreError> {
+    let room = context.unsettled.room().min(SWEEP_MAX);
+    let expired = context.store.lease_expired(room, lease).await?;
     let count = expired.len();
-    bench.flow.leased(count);
-    let (policy, now) = (bench.lanes.policies().now(), bench.clock.now());
+    context.unsettled.leased(count);
+    let (policy, now) = (context.lanes.policies().now(), context.clock.now());
     for (lane, leased) in expired {
-        let class = policy.class_or_default(&lane.class);
-        if may_be_sent(bench, &lane, &leased, class, now) {
-            // Two clocks that disagree: it has its turn like everybody else.
-            give_back(bench, &lane, &mut Job::new(leased, now));
-        }
+        let class = policy.class_or_default(&lane.class).clone();
+        let work = LaneWork { context: context.clone(), lane, class };
+        let mut job = DeliveryJob::new(leased, now);
+        let decision = match work.still_sendable(&mut job, now) {
+            Step::Settle(decision) => decision,
+            // The store's clock and ours disagree: it has its turn like the others.
+            Step::Ready => Decision::Release,
+        };
+        work.settle(&mut job, decision);
     }
     Ok(count)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// SplitMix64: one atomic addition per number, so that every task can share it.
+/// SplitMix64. One atomic addition per number, so that all tasks can share it.
 pub(crate) struct JitterRng(AtomicU64);
 
 impl JitterRng {

@@ -1,25 +1,29 @@
-//! The runtime between the door and the providers: the intake that takes messages in, the dispatcher
-//! that leases and sends, the settler that writes down what became of it. Knows no provider, no
+//! The runtime between the API and the providers: the intake that takes messages in, the dispatcher that
+//! leases and sends, the settler that writes the decisions. Knows no provider, no
 //! store engine and no HTTP framework; decides nothing that [`postrider_core`] can decide.
 
-mod blame;
+mod attempt;
+mod context;
 mod dispatcher;
 mod expiry;
-mod flow;
 pub mod intake;
 mod jitter_rng;
 pub mod lanes;
-mod launch;
+mod leaser;
+mod limits;
 mod observer;
+mod open_breaker;
 mod policies;
-mod roster;
+mod scheduler;
 mod settler;
+mod strike_assessment;
 pub mod template;
-mod turn_away;
+mod unsettled_limit;
 
-pub use dispatcher::{DispatchLimits, Dispatcher, DispatcherConfig};
+pub use dispatcher::{Dispatcher, DispatcherConfig};
 pub use intake::{IntakeRefusal, MessageIntake, Receipt, RefusalKind, Submission};
 pub use lanes::{LaneEvent, Lanes};
+pub use limits::DispatchLimits;
 pub use observer::{NoObserver, Observer};
 pub use policies::{Capacities, Policies, Policy};
 pub use postrider_core::FieldError;

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use postrider_core::policy::backpressure::Capacity;
 use postrider_core::{Class, TenantId};
 
-use crate::dispatcher::DispatchLimits;
+use crate::limits::DispatchLimits;
 
 /// How much may be pending.
 #[derive(Debug, Clone, Default)]

@@ -1,5 +1,5 @@
-//! Writes decisions down, many at a time. Nothing it was handed is dropped while the store can
-//! recover: a failing store is retried, and meanwhile nothing new is leased.
+//! Writes decisions to the store, many at a time. It drops none while the store can recover: it retries
+//! a failing store, and meanwhile nothing new is leased.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use postrider_core::{AddressHash, LaneKey, Timestamp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::flow::Flow;
 use crate::observer::Observer;
 use crate::policies::Policies;
+use crate::unsettled_limit::UnsettledLimit;
 
-/// A settlement on its way, with what the observer wants to know once it is durable.
-pub(crate) struct Pending {
+/// A settlement to be written, with what the observer is told once it is durable.
+pub(crate) struct PendingSettlement {
     pub(crate) settlement: Settlement,
     pub(crate) lane: Arc<LaneKey>,
     pub(crate) hash: AddressHash,
-    /// Its address becomes suspect with this.
+    /// Its address becomes suspect by it.
     pub(crate) suspected: bool,
     pub(crate) accepted_at: Timestamp,
     pub(crate) decided_at: Timestamp,
@@ -26,7 +26,7 @@ pub(crate) struct Pending {
 
 pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) flow: Arc<Flow>,
+    pub(crate) unsettled: Arc<UnsettledLimit>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) policies: Arc<Policies>,
 }
@@ -36,35 +36,35 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 
 impl Settler {
     /// Runs until every sender is gone and everything is written.
-    pub(crate) async fn run(self, mut queue: mpsc::UnboundedReceiver<Pending>) {
+    pub(crate) async fn run(self, mut queue: mpsc::UnboundedReceiver<PendingSettlement>) {
         let mut batch = Vec::with_capacity(self.policies.now().limits.settle_batch);
         while let Some(first) = queue.recv().await {
             batch.push(first);
             self.collect(&mut queue, &mut batch).await;
             self.write(&mut batch).await;
             if queue.is_empty() {
-                self.flow.resume();
+                self.unsettled.resume();
             }
         }
     }
 
-    /// Takes what waits; if that is little, lingers a moment for more to share the same fsync.
+    /// Takes what is there; if that is little, waits a moment for more to share the same fsync.
     async fn collect(
         &self,
-        queue: &mut mpsc::UnboundedReceiver<Pending>,
-        batch: &mut Vec<Pending>,
+        queue: &mut mpsc::UnboundedReceiver<PendingSettlement>,
+        batch: &mut Vec<PendingSettlement>,
     ) {
         let policy = self.policies.now();
         let (batch_max, linger) = (policy.limits.settle_batch.max(1), policy.limits.settle_linger);
-        let room = |batch: &Vec<Pending>| batch_max.saturating_sub(batch.len());
+        let room = |batch: &Vec<PendingSettlement>| batch_max.saturating_sub(batch.len());
         while room(batch) > 0 {
             match queue.try_recv() {
                 Ok(next) => batch.push(next),
                 Err(_) => break,
             }
         }
-        // With nothing else under way there is nothing to wait for.
-        if linger.is_zero() || batch.len() >= self.flow.unsettled() {
+        // Nothing else is under way that could join.
+        if linger.is_zero() || batch.len() >= self.unsettled.unsettled() {
             return;
         }
         let _ = timeout(linger, async {
@@ -78,34 +78,34 @@ impl Settler {
         .await;
     }
 
-    async fn write(&self, batch: &mut Vec<Pending>) {
+    async fn write(&self, batch: &mut Vec<PendingSettlement>) {
         let mut pause = RETRY_FIRST;
         let results = loop {
             let settlements = batch.iter().map(|p| p.settlement.clone()).collect();
             match self.store.settle(settlements).await {
                 Ok(results) => break results,
                 Err(StoreError::Closed) => {
-                    // Nobody can write any more: what was not written is due again at the next start.
-                    self.flow.settled(batch.len());
+                    // What was not written is due again at the next start.
+                    self.unsettled.settled(batch.len());
                     batch.clear();
                     return;
                 }
                 Err(error) => {
-                    self.flow.hold();
+                    self.unsettled.hold();
                     self.observer.store_trouble("settle", &error);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY_MAX);
                 }
             }
         };
-        self.flow.settled(batch.len());
-        self.observer.in_flight(self.flow.unsettled());
+        self.unsettled.settled(batch.len());
+        self.observer.in_flight(self.unsettled.unsettled());
         for (pending, result) in batch.drain(..).zip(results) {
             self.tell(&pending, result);
         }
     }
 
-    fn tell(&self, pending: &Pending, result: Settled) {
+    fn tell(&self, pending: &PendingSettlement, result: Settled) {
         let delivery = pending.settlement.delivery;
         if result == Settled::Fenced {
             self.observer.fenced(delivery);
@@ -123,13 +123,13 @@ impl Settler {
     }
 }
 
-/// Where attempts hand in what was decided.
+/// Where attempts hand in decisions.
 #[derive(Clone)]
-pub(crate) struct Settlements(pub(crate) mpsc::UnboundedSender<Pending>);
+pub(crate) struct SettlementQueue(pub(crate) mpsc::UnboundedSender<PendingSettlement>);
 
-impl Settlements {
-    /// Never blocks: the queue is bounded by what may be unsettled at all ([`Flow::room`]).
-    pub(crate) fn push(&self, pending: Pending) {
-        let _: Result<(), mpsc::error::SendError<Pending>> = self.0.send(pending);
+impl SettlementQueue {
+    /// Never blocks: the queue is bounded by what may be unsettled at all ([`UnsettledLimit::room`]).
+    pub(crate) fn push(&self, pending: PendingSettlement) {
+        let _: Result<(), mpsc::error::SendError<PendingSettlement>> = self.0.send(pending);
     }
 }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use postrider_core::model::outcome::DEAD_ENDPOINT;
 use postrider_core::{
     Attempt, Channel, ChannelKind, Finished, KeyId, Outcome, Report, Target, TenantId, Timestamp,
 };
@@ -181,7 +180,8 @@ impl WebPushChannel {
             return Err(ended(Outcome::DropMessage, "wrong_channel"));
         };
         if service::is_dead(url) {
-            return Err(ended(Outcome::Gone, DEAD_ENDPOINT));
+            let report = Report::new(Outcome::Gone).code("dead_endpoint");
+            return Err(Box::new(Report { is_certain: true, ..report }));
         }
         let endpoint = self.wiring.endpoint(url)?;
         let now = self.wiring.clock.now();

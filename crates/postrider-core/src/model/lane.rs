@@ -90,6 +90,14 @@ pub enum LaneState {
 }
 
 impl LaneState {
+    /// The gate that holds the lane, if one does.
+    pub fn gate(self) -> Option<Gate> {
+        match self {
+            Self::Ready => None,
+            Self::Waiting { on, .. } | Self::Blocked { on } => Some(on),
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Ready => "ready",

@@ -88,14 +88,15 @@ impl Outcome {
         }
     }
 
+    /// Whether the attempt may be made again at once, free.
+    pub fn may_repeat_at_once(&self) -> bool {
+        matches!(self, Self::ResignOnce | Self::Reconnect | Self::SwitchAccount)
+    }
+
     pub fn name(&self) -> &'static str {
         self.kind().name()
     }
 }
-
-/// The code of an address that says itself that it is dead. No provider was asked, so there is nothing
-/// in it to be doubted.
-pub const DEAD_ENDPOINT: &str = "dead_endpoint";
 
 /// What a row of the table of answers says besides the outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -122,6 +123,8 @@ pub struct Report {
     /// The key of ours that the call was signed with, where it has an id.
     pub key: Option<KeyId>,
     pub terms: AnswerTerms,
+    /// No provider was asked: the address itself says so, and there is nothing to doubt.
+    pub is_certain: bool,
     /// The target with what the call taught about it, where it taught something.
     pub target: Option<Arc<Target>>,
 }
@@ -137,6 +140,7 @@ impl Report {
             provider_id: None,
             key: None,
             terms: AnswerTerms::default(),
+            is_certain: false,
             target: None,
         }
     }

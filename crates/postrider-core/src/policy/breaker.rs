@@ -126,6 +126,13 @@ pub enum BreakerChange {
     Closed,
 }
 
+impl BreakerChange {
+    /// Whether more calls may go than before.
+    pub fn is_easing(self) -> bool {
+        matches!(self, Self::Eased | Self::Closed)
+    }
+}
+
 #[derive(Debug, Clone)]
 enum BreakerPhase {
     Closed,

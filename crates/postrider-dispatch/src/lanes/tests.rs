@@ -1,8 +1,10 @@
-//! What the gates of a lane let through.
+//! What the checks of a lane let through.
 
 use std::time::Duration;
 
 use postrider_core::policy::limiter::Rate;
+
+use postrider_core::Gate;
 
 use super::*;
 
@@ -16,12 +18,12 @@ fn lane(tenant: &str) -> Arc<LaneKey> {
 }
 
 fn order() -> OperatorOrder {
-    OperatorOrder { by: "first".into(), at: Still.now() }
+    OperatorOrder { by: "first".into(), at: StillClock.now() }
 }
 
-struct Still;
+struct StillClock;
 
-impl Clock for Still {
+impl Clock for StillClock {
     fn now(&self) -> Timestamp {
         Timestamp(1_800_000_000_000)
     }
@@ -33,7 +35,7 @@ fn lanes(limit: usize) -> Arc<Lanes> {
         settle_linger: Duration::ZERO,
         ..DispatchLimits::default()
     };
-    Lanes::new(Policies::new(Policy::new([], limits)), Arc::new(Still), 1)
+    Lanes::new(Policies::new(Policy::new([], limits)), Arc::new(StillClock), 1)
 }
 
 #[test]
@@ -41,14 +43,14 @@ fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() 
     let lanes = lanes(4);
     let first = lanes.admit(&lane("a"), Priority::Normal, 3).unwrap();
     assert_eq!(first.calls(), 3);
-    let ticket = first.begin(3);
+    let permit = first.begin(3);
     let second = lanes.admit(&lane("b"), Priority::Normal, 9).unwrap();
     assert_eq!(second.calls(), 1);
     second.begin(1);
     let full = LaneState::Blocked { on: Gate::Concurrency };
     assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(full));
-    assert_eq!(lanes.standing(&lane("b")).state, full);
-    lanes.ended(&ticket, None);
+    assert_eq!(lanes.report(&lane("b")).state, full);
+    lanes.ended(&permit, None);
     assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
 }
 
@@ -58,7 +60,7 @@ fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
     lanes.pause(LaneId(1), lane("a"), order());
     let paused = LaneState::Blocked { on: Gate::Paused };
     assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(paused));
-    assert_eq!(lanes.standing(&lane("a")).state, paused);
+    assert_eq!(lanes.report(&lane("a")).state, paused);
     assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_ok());
     assert!(lanes.resume(&lane("a")));
     assert!(!lanes.resume(&lane("a")), "it was not paused any more");
@@ -66,15 +68,15 @@ fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
 }
 
 #[test]
-fn a_paused_tenant_gets_nothing_in_any_lane_and_the_word_of_whoever_was_first_stands() {
+fn a_paused_tenant_gets_nothing_in_any_lane_and_the_first_order_stands() {
     let lanes = lanes(4);
     lanes.pause_tenant(TenantId::new("a"), order());
-    let second = OperatorOrder { by: "second".into(), at: Still.now() };
+    let second = OperatorOrder { by: "second".into(), at: StillClock.now() };
     assert_eq!(lanes.pause_tenant(TenantId::new("a"), second), order());
     let paused = LaneState::Blocked { on: Gate::TenantPaused };
     assert_eq!(lanes.admit(&lane("a"), Priority::High, 1).err().map(|r| r.state), Some(paused));
-    let held = lanes.standing(&lane("a"));
-    assert_eq!(held.held_by().unwrap().detail, format!("paused by first at {}", Still.now()));
+    let held = lanes.report(&lane("a"));
+    assert_eq!(held.held_by().unwrap().detail, format!("paused by first at {}", StillClock.now()));
     assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_ok());
     assert!(lanes.resume_tenant(&TenantId::new("a")));
     assert!(lanes.admit(&lane("a"), Priority::Normal, 1).is_ok());
@@ -96,7 +98,7 @@ fn a_breaker_that_was_forced_before_its_provider_was_met_holds() {
 }
 
 #[test]
-fn places_are_kept_for_urgent_work_when_the_rest_is_taken() {
+fn slots_are_kept_for_urgent_work_when_the_rest_is_taken() {
     let lanes = lanes(10);
     let many = lanes.admit(&lane("a"), Priority::Low, 64).unwrap();
     assert_eq!(many.calls(), 9);
@@ -108,34 +110,34 @@ fn places_are_kept_for_urgent_work_when_the_rest_is_taken() {
 #[test]
 fn a_smaller_limit_holds_at_once_and_calls_under_way_end_as_they_would_have() {
     let lanes = lanes(4);
-    let ticket = lanes.admit(&lane("a"), Priority::Normal, 4).unwrap().begin(4);
+    let permit = lanes.admit(&lane("a"), Priority::Normal, 4).unwrap().begin(4);
     let smaller = DispatchLimits {
         per_origin: [(ChannelKind::Webhook, 2)].into(),
         ..DispatchLimits::default()
     };
     lanes.adopt(Policy::new([], smaller));
-    lanes.ended(&ticket, None);
-    lanes.ended(&ticket, None);
+    lanes.ended(&permit, None);
+    lanes.ended(&permit, None);
     assert!(lanes.admit(&lane("a"), Priority::Normal, 1).is_err(), "two are under way still");
-    lanes.ended(&ticket, None);
+    lanes.ended(&permit, None);
     assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
 }
 
 #[test]
 fn a_rate_that_is_set_later_holds_from_then_on_and_one_that_is_lifted_no_longer() {
     let lanes = lanes(64);
-    let pass = |lanes: &Lanes| {
+    let refused = |lanes: &Arc<Lanes>| {
         lanes.admit(&lane("a"), Priority::High, 9).map(|p| p.begin(2)).err().map(|r| r.state)
     };
-    assert_eq!(pass(&lanes), None);
+    assert_eq!(refused(&lanes), None);
     let rate = Rate { per_s: 1.0, burst: 2, ramp_s: 0 };
     let slow = DispatchLimits {
         tenant_rates: [(TenantId::new("a"), rate)].into(),
         ..DispatchLimits::default()
     };
     lanes.adopt(Policy::new([], slow));
-    assert_eq!(pass(&lanes), None);
-    assert!(matches!(pass(&lanes), Some(LaneState::Waiting { on: Gate::TenantRateLimit, .. })));
+    assert_eq!(refused(&lanes), None);
+    assert!(matches!(refused(&lanes), Some(LaneState::Waiting { on: Gate::TenantRateLimit, .. })));
     lanes.adopt(Policy::new([], DispatchLimits::default()));
-    assert_eq!(pass(&lanes), None);
+    assert_eq!(refused(&lanes), None);
 }

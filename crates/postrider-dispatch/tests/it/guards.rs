@@ -29,7 +29,7 @@ async fn many(world: &World, count: usize) -> Vec<DeliveryId> {
 
 async fn lane_state(world: &World) -> LaneState {
     let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
-    world.lanes.standing(&lane.key).state
+    world.lanes.report(&lane.key).state
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn a_mass_of_gone_addresses_erases_few_and_stops_until_an_operator_says_so
     assert_eq!(parked, world.calls() - 49, "what came after the doubt is kept");
     assert!(parked < 100, "and soon nothing is sent any more");
     let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
-    let standing = world.lanes.standing(&lane.key);
+    let standing = world.lanes.report(&lane.key);
     assert!(matches!(standing.state, LaneState::Waiting { on: Gate::MassGone, .. }));
     world.lanes.force_breaker(&lane.key, Some((BreakerOverride::Closed, order())));
     world.clock.advance(Duration::from_secs(300));

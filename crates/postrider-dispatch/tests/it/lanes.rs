@@ -28,7 +28,7 @@ async fn to_target(world: &World, n: usize) -> DeliveryId {
 
 async fn state_of_lane(world: &World) -> LaneState {
     let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
-    world.lanes.standing(&lane.key).state
+    world.lanes.report(&lane.key).state
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn an_operators_word_about_a_breaker_takes_effect_at_once() {
     let third = to_target(&world, 3).await;
     settle_down().await;
     assert_eq!(world.delivery(third).await.state, State::Queued);
-    assert_eq!(world.lanes.standing(&lane.key).breaker, BreakerState::ForcedOpen);
+    assert_eq!(world.lanes.report(&lane.key).breaker, BreakerState::ForcedOpen);
     world.lanes.force_breaker(&lane.key, None);
     assert_eq!(world.finished().await, (State::Sent, None));
 }

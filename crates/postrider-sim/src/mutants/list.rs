@@ -53,16 +53,17 @@ pub(super) const MUTANTS: &[SimMutant] = &[
         stores: &["memory"],
         patches: &[
             patch(
-                "crates/postrider-dispatch/src/turn_away.rs",
-                "class.when_open != WhenOpen::Wait\n        && matches!",
-                "class.ttl_s < u32::MAX\n        && matches!",
+                "crates/postrider-dispatch/src/open_breaker.rs",
+                "by_breaker && class.when_open != WhenOpen::Wait",
+                "by_breaker && class.ttl_s < u32::MAX",
             ),
             patch(
-                "crates/postrider-dispatch/src/turn_away.rs",
-                "bench.settle(lane, &leased, Vec::new(), decision);",
-                "let burned = serde_json::from_str(r#\"{\"number\":1,\"at\":0,\"latency_ms\":0,\
-                 \"outcome\":\"retry_backoff\",\"decision\":\"park\",\"counted\":true}\"#);\n        \
-                 bench.settle(lane, &leased, burned.into_iter().collect(), decision);",
+                "crates/postrider-dispatch/src/open_breaker.rs",
+                "work.settle(&mut job, decision);",
+                "let burned = serde_json::from_str::<postrider_core::AttemptRecord>(\n            \
+                 r#\"{\"number\":1,\"at\":0,\"latency_ms\":0,\"outcome\":\"retry_backoff\",\
+                 \"decision\":\"park\",\"counted\":true}\"#,\n        );\n        \
+                 job.log.extend(burned);\n        work.settle(&mut job, decision);",
             ),
         ],
     },
@@ -125,8 +126,8 @@ pub(super) const MUTANTS: &[SimMutant] = &[
         bug: "Retry-After applied to the message only",
         stores: &["memory"],
         patches: &[patch(
-            "crates/postrider-dispatch/src/lanes/origin.rs",
-            "        pause.extend(until);\n",
+            "crates/postrider-dispatch/src/lanes/checks/retry_after.rs",
+            "    pause.extend(until);\n",
             "",
         )],
     },

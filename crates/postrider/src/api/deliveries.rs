@@ -87,7 +87,7 @@ pub(crate) async fn explanation(
             && lane.key.provider == delivery.provider
             && lane.key.class == delivery.class
     });
-    let standing = app.lanes.standing(&LaneKey {
+    let standing = app.lanes.report(&LaneKey {
         tenant: delivery.tenant.clone(),
         channel: delivery.channel,
         provider: delivery.provider.clone(),

@@ -131,7 +131,7 @@ pub(crate) async fn list(
         }
     }
     let body = |lane: LaneDepth| {
-        let standing = app.lanes.standing(&lane.key);
+        let standing = app.lanes.report(&lane.key);
         LaneBody::new(lane, &standing)
     };
     Ok(Json(LaneList { lanes: lanes.into_iter().map(body).collect() }))
@@ -217,7 +217,7 @@ pub(crate) async fn breaker(
 }
 
 fn detail(app: &SharedState, lane: LaneDepth) -> LaneDetail {
-    let standing = app.lanes.standing(&lane.key);
+    let standing = app.lanes.report(&lane.key);
     LaneDetail {
         can_do: can_do(lane.id, &standing),
         gates: standing.gates.iter().map(Into::into).collect(),

@@ -1,5 +1,5 @@
-//! What operators said about lanes, tenants and providers. It stands until it is taken back; whoever
-//! passes it on makes it durable. Where nobody said anything, asking costs nothing.
+//! Orders of operators about lanes, tenants and providers. An order holds until it is taken back. Makes
+//! nothing durable: the caller does. Without an order, asking costs nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::{ChannelKind, Gate, LaneId, LaneKey, TenantId, Timestamp};
 
-use super::OriginKey;
+use super::ProviderKey;
 
-/// Who said it, and when.
+/// Who gave an order, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorOrder {
     pub by: Arc<str>,
@@ -41,22 +41,22 @@ pub struct ForcedBreaker {
 }
 
 #[derive(Default)]
-pub(super) struct Orders {
-    pauses: Mutex<Pauses>,
-    /// So that nobody asks while nothing is paused.
+pub(super) struct OperatorOrders {
+    pauses: Mutex<PauseOrders>,
+    /// How many there are, so that nobody takes the lock while nothing is paused.
     paused: AtomicUsize,
-    breakers: Mutex<HashMap<OriginKey, (BreakerOverride, OperatorOrder)>>,
+    breakers: Mutex<HashMap<ProviderKey, (BreakerOverride, OperatorOrder)>>,
 }
 
 #[derive(Default)]
-struct Pauses {
+struct PauseOrders {
     lanes: HashMap<Arc<LaneKey>, PausedLane>,
     tenants: HashMap<TenantId, OperatorOrder>,
 }
 
-impl Orders {
-    /// Which pause holds the lane up, if one does.
-    pub(super) fn hold(&self, lane: &LaneKey) -> Option<Gate> {
+impl OperatorOrders {
+    /// The pause that holds the lane, if there is one.
+    pub(super) fn pause_gate(&self, lane: &LaneKey) -> Option<Gate> {
         if self.paused.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -68,13 +68,16 @@ impl Orders {
     }
 
     /// Who paused the lane's tenant, and who the lane.
-    pub(super) fn of(&self, lane: &LaneKey) -> (Option<OperatorOrder>, Option<OperatorOrder>) {
+    pub(super) fn pauses_of(
+        &self,
+        lane: &LaneKey,
+    ) -> (Option<OperatorOrder>, Option<OperatorOrder>) {
         let pauses = self.pauses();
         let tenant = pauses.tenants.get(&lane.tenant).cloned();
         (tenant, pauses.lanes.get(lane).map(|paused| paused.order.clone()))
     }
 
-    /// The first word stands.
+    /// The first order stands.
     pub(super) fn pause_lane(&self, lane: PausedLane) -> PausedLane {
         self.changed(|pauses| pauses.lanes.entry(lane.key.clone()).or_insert(lane).clone())
     }
@@ -108,24 +111,27 @@ impl Orders {
 
     pub(super) fn force(
         &self,
-        origin: OriginKey,
+        provider: ProviderKey,
         forced: Option<(BreakerOverride, OperatorOrder)>,
     ) {
         let mut breakers = self.breakers();
         match forced {
-            Some(forced) => breakers.insert(origin, forced),
-            None => breakers.remove(&origin),
+            Some(forced) => breakers.insert(provider, forced),
+            None => breakers.remove(&provider),
         };
     }
 
-    pub(super) fn forced(&self, origin: &OriginKey) -> Option<(BreakerOverride, OperatorOrder)> {
-        self.breakers().get(origin).cloned()
+    pub(super) fn forced(
+        &self,
+        provider: &ProviderKey,
+    ) -> Option<(BreakerOverride, OperatorOrder)> {
+        self.breakers().get(provider).cloned()
     }
 
     /// By channel and provider.
     pub(super) fn breakers_forced(&self) -> Vec<ForcedBreaker> {
         let breaker = |((channel, provider), (forced, order)): (
-            &OriginKey,
+            &ProviderKey,
             &(BreakerOverride, OperatorOrder),
         )| {
             let (forced, order) = (*forced, order.clone());
@@ -136,18 +142,18 @@ impl Orders {
         all
     }
 
-    fn changed<T>(&self, change: impl FnOnce(&mut Pauses) -> T) -> T {
+    fn changed<T>(&self, change: impl FnOnce(&mut PauseOrders) -> T) -> T {
         let mut pauses = self.pauses();
         let answer = change(&mut pauses);
         self.paused.store(pauses.lanes.len() + pauses.tenants.len(), Ordering::Release);
         answer
     }
 
-    fn pauses(&self) -> MutexGuard<'_, Pauses> {
+    fn pauses(&self) -> MutexGuard<'_, PauseOrders> {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn breakers(&self) -> MutexGuard<'_, HashMap<OriginKey, (BreakerOverride, OperatorOrder)>> {
+    fn breakers(&self) -> MutexGuard<'_, HashMap<ProviderKey, (BreakerOverride, OperatorOrder)>> {
         self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

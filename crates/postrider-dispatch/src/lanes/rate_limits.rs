@@ -1,5 +1,5 @@
-//! The rate limits that a lane passes: its provider's, its tenant's and its credential's, all of them
-//! or none; and that of each address. Where none is configured, asking costs nothing.
+//! The configured rates: of a lane's provider, tenant and credential, taken from together or not at all,
+//! and of each address. Where none is configured, asking costs nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,42 +9,42 @@ use std::time::Duration;
 use postrider_core::policy::limiter::{Limiter, Rate, available};
 use postrider_core::{ChannelKind, Gate, LaneKey, LaneState, TenantId, Timestamp};
 
-use super::OriginKey;
-use crate::dispatcher::DispatchLimits;
+use super::{ProviderKey, provider_key};
+use crate::limits::DispatchLimits;
 use crate::policies::Policies;
 
-/// Beyond this many, limits that nothing is owed to are forgotten.
+/// Beyond this many, limiters with nothing owed are forgotten.
 const LIMITERS_MAX: usize = 10_000;
 const ADDRESSES_MAX: usize = 100_000;
 
-pub(super) struct Rates {
+pub(super) struct RateLimits {
     configured: AtomicBool,
     policies: Arc<Policies>,
-    limiters: Mutex<Limiters>,
+    limiters: Mutex<RateLimiters>,
 }
 
 #[derive(Default)]
-struct Limiters {
-    providers: HashMap<OriginKey, Limiter>,
+struct RateLimiters {
+    providers: HashMap<ProviderKey, Limiter>,
     tenants: HashMap<TenantId, Limiter>,
     /// A tenant's credential at a provider.
-    credentials: HashMap<(OriginKey, TenantId), Limiter>,
-    addresses: HashMap<(ChannelKind, u64), Address>,
+    credentials: HashMap<(ProviderKey, TenantId), Limiter>,
+    addresses: HashMap<(ChannelKind, u64), AddressRate>,
 }
 
-struct Address {
+struct AddressRate {
     limiter: Limiter,
-    /// The last time that was promised to somebody who has to wait.
+    /// The last time that was given to a call that has to wait.
     promised: Timestamp,
 }
 
-impl Rates {
-    pub(super) fn new(policies: Arc<Policies>) -> Arc<Self> {
+impl RateLimits {
+    pub(super) fn new(policies: Arc<Policies>) -> Self {
         let configured = AtomicBool::new(is_configured(&policies.now().limits));
-        Arc::new(Self { configured, policies, limiters: Mutex::default() })
+        Self { configured, policies, limiters: Mutex::default() }
     }
 
-    /// What is owed under a limit is owed under the new one, too.
+    /// What is owed under an old limit is owed under the new one, too.
     pub(super) fn adopt(&self, limits: &DispatchLimits, now: Timestamp) {
         self.configured.store(is_configured(limits), Ordering::Release);
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,9 +85,9 @@ impl Rates {
         });
     }
 
-    /// Whether a call to one address may be made, or when it may: each that has to wait is told a
+    /// Takes one call to an address, or says when there may be one: each call that has to wait gets a
     /// time of its own.
-    pub(super) fn address(
+    pub(super) fn take_address(
         &self,
         channel: ChannelKind,
         target: u64,
@@ -103,8 +103,9 @@ impl Rates {
         if addresses.len() >= ADDRESSES_MAX {
             addresses.retain(|_, a| !a.limiter.is_idle(now) || a.promised > now);
         }
-        let new = || Address { limiter: Limiter::new(*rate), promised: Timestamp::default() };
-        let Address { limiter, promised } = addresses.entry((channel, target)).or_insert_with(new);
+        let new = || AddressRate { limiter: Limiter::new(*rate), promised: Timestamp::default() };
+        let AddressRate { limiter, promised } =
+            addresses.entry((channel, target)).or_insert_with(new);
         if limiter.available(1, now) > 0 {
             limiter.take(1, now);
             return Ok(());
@@ -121,13 +122,13 @@ impl Rates {
     }
 
     /// Each limit of the lane with the time at which there is room; takes nothing.
-    pub(super) fn look(&self, lane: &LaneKey, now: Timestamp) -> Vec<(Gate, Timestamp)> {
+    pub(super) fn next_calls(&self, lane: &LaneKey, now: Timestamp) -> Vec<(Gate, Timestamp)> {
         self.with(lane, now, Vec::new(), |levels, names| {
             names.iter().copied().zip(levels.iter().map(|level| level.next(now))).collect()
         })
     }
 
-    /// Calls `act` with the limits of the lane, or answers `otherwise` if it has none.
+    /// Calls `act` with the limiters of the lane, or returns `otherwise` if it has none.
     fn with<T>(
         &self,
         lane: &LaneKey,
@@ -141,11 +142,11 @@ impl Rates {
         let policy = self.policies.now();
         let limits = &policy.limits;
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
-        let Limiters { providers, tenants, credentials, .. } = &mut *limiters;
+        let RateLimiters { providers, tenants, credentials, .. } = &mut *limiters;
         let (mut levels, mut names) = (Vec::with_capacity(3), Vec::with_capacity(3));
         if let Some(rate) = limits.rates.get(&lane.channel) {
             forget_idle(providers, now);
-            let key = (lane.channel, lane.provider.clone());
+            let key = provider_key(lane);
             levels.push(providers.entry(key).or_insert_with(|| Limiter::new(*rate)));
             names.push(Gate::RateLimit);
         }
@@ -155,14 +156,14 @@ impl Rates {
         }
         if let Some(rate) = limits.credential_rates.get(&lane.channel) {
             forget_idle(credentials, now);
-            let key = ((lane.channel, lane.provider.clone()), lane.tenant.clone());
+            let key = (provider_key(lane), lane.tenant.clone());
             levels.push(credentials.entry(key).or_insert_with(|| Limiter::new(*rate)));
             names.push(Gate::CredentialRateLimit);
         }
         if levels.is_empty() { otherwise } else { act(&mut levels, &names) }
     }
 
-    pub(super) fn of(&self, lane: &LaneKey, level: Gate) -> Option<Rate> {
+    pub(super) fn rate_of(&self, lane: &LaneKey, level: Gate) -> Option<Rate> {
         let limits = &self.policies.now().limits;
         match level {
             Gate::RateLimit => limits.rates.get(&lane.channel).copied(),

@@ -1,5 +1,5 @@
-//! What an answer makes of its address, by what that was blamed for before. Weighs by the rules in force;
-//! decides nothing by itself and writes nothing down.
+//! What an answer means for its address, given the strikes that the address has. Applies the rules in
+//! force; decides nothing about the delivery and writes nothing.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use postrider_core::{Report, Target, Timestamp};
 
 use crate::policies::Policies;
 
-/// An answer's word about its address.
+/// The strike that an answer is for its address, if it is one.
 #[derive(Debug, Default)]
-pub(crate) struct Blame {
+pub(crate) struct StrikeAssessment {
     strike: Option<(StrikeKind, AddressStanding)>,
     target: Option<Arc<Target>>,
 }
 
-impl Blame {
-    /// Weighs the answer. What it means may change: one strike too many, and the address is gone.
-    pub(crate) fn weigh(
+impl StrikeAssessment {
+    /// Assesses an answer. Its outcome may change: one strike too many, and the address is gone.
+    pub(crate) fn of(
         report: &mut Report,
         leased: &Leased,
         policies: &Policies,
@@ -30,13 +30,13 @@ impl Blame {
         let standing = policies.now().limits.strikes.weigh(&leased.strikes, kind, now);
         report.outcome = strikes::outcome(report.outcome.clone(), kind, standing);
         if kind == StrikeKind::Failing && standing == AddressStanding::Keep {
-            // That it failed is what the attempt says already.
+            // The attempt says already that it failed.
             report.terms.strike = None;
         }
         Self { strike: Some((kind, standing)), target }
     }
 
-    /// What is to be written down once it is known what follows.
+    /// What is to be written down once the decision is known.
     pub(crate) fn learned(self, leased: &Leased, decision: &Decision, now: Timestamp) -> Learned {
         let given_up = matches!(
             decision,

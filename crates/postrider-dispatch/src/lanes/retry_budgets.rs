@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use postrider_core::policy::budget::{BudgetPolicy, RetryBudget};
 use postrider_core::{LaneKey, Timestamp};
 
-/// Beyond this many, those that remember nothing are forgotten.
+/// Beyond this many, budgets that remember nothing are forgotten.
 const BUDGETS_MAX: usize = 10_000;
 
-pub(super) struct Budgets {
+pub(super) struct RetryBudgets {
     policy: RwLock<BudgetPolicy>,
     lanes: Mutex<HashMap<Arc<LaneKey>, RetryBudget>>,
 }
 
-/// What a lane's budget allows.
-pub(crate) struct Allowance {
+/// The retries that a lane's budget allows.
+pub(crate) struct RetryAllowance {
     pub(crate) retries: usize,
     /// When there may be more.
     pub(crate) more_at: Timestamp,
 }
 
-impl Budgets {
+impl RetryBudgets {
     pub(super) fn new(policy: BudgetPolicy) -> Self {
         Self { policy: RwLock::new(policy), lanes: Mutex::default() }
     }
@@ -42,13 +42,13 @@ impl Budgets {
         firsts: usize,
         retries: usize,
         now: Timestamp,
-    ) -> Allowance {
+    ) -> RetryAllowance {
         let mut lanes = self.lanes();
         if retries == 0 {
             if let Some(budget) = lanes.get_mut(lane) {
                 budget.first_attempts(firsts, now);
             }
-            return Allowance { retries: 0, more_at: now };
+            return RetryAllowance { retries: 0, more_at: now };
         }
         if lanes.len() >= BUDGETS_MAX {
             lanes.retain(|_, budget| !budget.is_fresh(now));
@@ -56,7 +56,7 @@ impl Budgets {
         let new = || RetryBudget::new(self.policy());
         let budget = lanes.entry(lane.clone()).or_insert_with(new);
         budget.first_attempts(firsts, now);
-        Allowance { retries: budget.take(retries, now), more_at: budget.next(now) }
+        RetryAllowance { retries: budget.take(retries, now), more_at: budget.next(now) }
     }
 
     /// A retry succeeded. True if there was nothing left before.

@@ -1,21 +1,21 @@
-//! How much may be under way in all. Counts and wakes; what each lane may do is said in
-//! [`crate::lanes`].
+//! How many deliveries may be leased and not yet durably settled, in all lanes together. Counts and
+//! wakes; what each lane may do is decided in [`crate::lanes`].
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-pub(crate) struct Flow {
-    /// Leased and not yet durably settled: what a crash now would send again.
+pub(crate) struct UnsettledLimit {
+    /// A crash now would send these again.
     unsettled: AtomicUsize,
     unsettled_max: AtomicUsize,
-    /// What was decided cannot be written: nothing more is leased, or what is decided already
-    /// would be due, and be sent, again.
+    /// Decisions cannot be written. Nothing more is leased meanwhile: leases of decided deliveries would
+    /// end, and they would be sent again.
     held: AtomicBool,
     freed: Notify,
 }
 
-impl Flow {
+impl UnsettledLimit {
     pub(crate) fn new(unsettled_max: usize) -> Self {
         Self {
             unsettled: AtomicUsize::new(0),
@@ -37,7 +37,7 @@ impl Flow {
         self.unsettled_max.load(Ordering::Acquire)
     }
 
-    /// What is under way beyond a smaller bound ends as it would have.
+    /// Sets another bound. Deliveries under way beyond a smaller one end as they would have.
     pub(crate) fn resize(&self, unsettled_max: usize) {
         self.unsettled_max.store(unsettled_max, Ordering::Release);
         self.freed.notify_one();
@@ -53,7 +53,7 @@ impl Flow {
 
     pub(crate) fn settled(&self, n: usize) {
         let before = self.unsettled.fetch_sub(n, Ordering::AcqRel);
-        // The dispatcher may stand at the ceiling or, when draining, wait for the last one.
+        // The dispatcher may wait at the bound or, while draining, for the last one.
         if before >= self.max() || before == n {
             self.freed.notify_one();
         }

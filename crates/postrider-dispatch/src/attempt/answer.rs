@@ -1,0 +1,100 @@
+//! What one answer says and what follows from it: for the provider, the address and the delivery.
+//! Settles nothing.
+
+use std::time::Duration;
+
+use postrider_core::model::decision::Decision;
+use postrider_core::policy::decide::{AttemptProgress, decide};
+use postrider_core::{ChannelKind, Finished, Outcome, Report, Signal, Timestamp};
+
+use super::{DeliveryJob, LaneWork, rules};
+use crate::lanes::{CallEffect, CallResult};
+
+/// Why the end of an attempt is not known although the server runs, or runs again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnansweredCause {
+    /// The channel returned without a report.
+    NoReport,
+    /// The channel panicked.
+    Panic,
+    /// The server stopped.
+    Shutdown,
+    /// The server crashed.
+    Crash,
+}
+
+impl UnansweredCause {
+    pub(super) fn report(self) -> Report {
+        Report::new(Outcome::Ambiguous).code(match self {
+            Self::NoReport => "no_report",
+            Self::Panic => "panic",
+            Self::Shutdown => "shutdown",
+            Self::Crash => "crash",
+        })
+    }
+}
+
+impl LaneWork {
+    /// What an answer says about the provider.
+    pub(super) fn call_result(&self, job: &DeliveryJob, finished: &Finished) -> CallResult {
+        let report = &finished.report;
+        CallResult {
+            signal: Signal::of(&report.outcome, report.status),
+            gone: report.outcome == Outcome::Gone && !report.is_certain,
+            wait: match report.outcome {
+                Outcome::RetryAfter { after, scope } | Outcome::Hold { after, scope } => {
+                    Some((scope, after))
+                }
+                _ => None,
+            },
+            latency_ms: finished.latency_ms,
+            is_retry: job.is_retry(),
+            target: job.target(),
+            // A plain HTTP request names a credential of its own.
+            tenant_credential: self.lane.channel != ChannelKind::Http,
+            // A channel leaves out an account that fails; the lane's other tenants may be well.
+            counts_for_breaker: !self.lane.channel.has_accounts(),
+        }
+    }
+
+    /// What follows for the delivery.
+    pub(super) fn decide(
+        &self,
+        job: &DeliveryJob,
+        report: &Report,
+        effect: CallEffect,
+        now: Timestamp,
+    ) -> Decision {
+        let leased = &job.leased;
+        let progress = AttemptProgress {
+            attempts: leased.attempts + 1,
+            last_delay: leased.last_delay,
+            resigned: job.resigned,
+            replays: job.replays,
+            address_age: leased.address_since.map(|since| now.since(since)),
+            excused: effect.excused,
+            doubted: effect.doubted,
+            retries_max: report.terms.retries_max,
+        };
+        let (rules, random) = (rules(leased, &self.class), self.context.random.next());
+        match decide(&report.outcome, &progress, &rules, now, random) {
+            Decision::Again { .. } if now >= job.again_until => {
+                Decision::Retry { after: Duration::ZERO, counted: false }
+            }
+            decision => decision,
+        }
+    }
+
+    /// Remembers the attempt and tells it.
+    pub(super) fn record(
+        &self,
+        job: &mut DeliveryJob,
+        finished: Finished,
+        decision: &Decision,
+        now: Timestamp,
+    ) {
+        let (delivery, hash) = (job.leased.delivery, job.leased.hash);
+        let record = job.log_attempt(finished.report, finished.latency_ms, decision, now);
+        self.context.observer.attempted(&self.lane, delivery, hash, record);
+    }
+}

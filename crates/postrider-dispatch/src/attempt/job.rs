@@ -1,0 +1,122 @@
+//! One leased delivery on its way. Holds what happened under this lease; decides nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::model::decision::Decision;
+use postrider_core::ports::store::Leased;
+use postrider_core::{Attempt, AttemptRecord, Channel, Class, Report, Timestamp};
+
+pub(crate) struct DeliveryJob {
+    pub(crate) leased: Leased,
+    pub(super) resigned: bool,
+    pub(super) replays: u32,
+    /// Attempts made under this lease.
+    pub(crate) log: Vec<AttemptRecord>,
+    /// From here on another attempt could outlive the lease.
+    pub(super) again_until: Timestamp,
+    pub(super) stage: JobStage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum JobStage {
+    /// To be attempted at once.
+    Open,
+    /// Its channel has it.
+    UnderWay,
+    Ended,
+}
+
+impl DeliveryJob {
+    pub(crate) fn new(leased: Leased, again_until: Timestamp) -> Self {
+        Self {
+            leased,
+            resigned: false,
+            replays: 0,
+            log: Vec::new(),
+            again_until,
+            stage: JobStage::Open,
+        }
+    }
+
+    pub(crate) fn is_retry(&self) -> bool {
+        self.leased.tries > 0
+    }
+
+    /// What the call counts for in rate limits.
+    pub(super) fn weight(&self, channel: &dyn Channel) -> usize {
+        channel.weight(&self.leased.target, &self.leased.message).max(1) as usize
+    }
+
+    /// A number that stands for the address.
+    pub(super) fn target(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.leased.hash.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    /// 1 for the first attempt of the delivery's life.
+    pub(super) fn next_number(&self) -> u32 {
+        let under_lease = u32::try_from(self.log.len()).unwrap_or(u32::MAX);
+        self.leased.tries.saturating_add(under_lease).saturating_add(1)
+    }
+
+    /// The next attempt, as its channel gets it.
+    pub(super) fn attempt(&self, class: &Arc<Class>, slot: usize, now: Timestamp) -> Attempt {
+        Attempt {
+            delivery: self.leased.delivery,
+            message: self.leased.message.clone(),
+            class: class.clone(),
+            target: self.leased.target.clone(),
+            number: self.next_number(),
+            now,
+            expires_at: self.leased.expires_at,
+            address_since: self.leased.address_since,
+            resign: self.resigned,
+            replays: self.replays,
+            slot,
+        }
+    }
+
+    /// Opens the job for another attempt at once.
+    pub(super) fn reopen(&mut self, resign: bool) {
+        self.resigned |= resign;
+        self.replays += u32::from(!resign);
+        self.stage = JobStage::Open;
+    }
+
+    /// Remembers an attempt and what was decided after it.
+    pub(super) fn log_attempt(
+        &mut self,
+        report: Report,
+        latency_ms: u32,
+        decision: &Decision,
+        now: Timestamp,
+    ) -> &AttemptRecord {
+        let (next_at, counted) = match decision {
+            Decision::Retry { after, counted } => (Some(now + *after), *counted),
+            Decision::Park { after } => (Some(now + *after), false),
+            Decision::Again { .. } => (Some(now), false),
+            _ => (None, true),
+        };
+        let record = AttemptRecord {
+            number: self.next_number(),
+            at: now - Duration::from_millis(u64::from(latency_ms)),
+            latency_ms,
+            outcome: report.outcome.kind(),
+            decision: decision.kind(),
+            status: report.status,
+            code: report.code,
+            detail: report.detail,
+            retry_after: report.retry_after,
+            provider_id: report.provider_id,
+            key: report.key,
+            next_at,
+            counted,
+            strike: report.terms.strike,
+        };
+        self.log.reserve_exact(1);
+        let nth = self.log.len();
+        self.log.push(record);
+        &self.log[nth]
+    }
+}

@@ -1,0 +1,72 @@
+//! What the end of a call says about its provider, and what that changes for the lanes.
+
+use std::time::Duration;
+
+use postrider_core::{Scope, Signal, Timestamp};
+
+/// How a call ended, as far as its provider is concerned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallResult {
+    pub(crate) signal: Signal,
+    /// The address was called gone.
+    pub(crate) gone: bool,
+    /// How long, and how far around, the provider wants to be left alone.
+    pub(crate) wait: Option<(Scope, Duration)>,
+    pub(crate) latency_ms: u32,
+    pub(crate) is_retry: bool,
+    /// A number that stands for the address.
+    pub(crate) target: u64,
+    /// Whether the credential is the tenant's, not the address' own.
+    pub(crate) tenant_credential: bool,
+    /// Whether a failure is the provider's as a whole.
+    pub(crate) counts_for_breaker: bool,
+}
+
+impl CallResult {
+    /// What the call says about the provider as a whole.
+    pub(super) fn signal_of_provider(&self) -> Signal {
+        if self.counts_for_breaker { self.signal } else { Signal::Nothing }
+    }
+}
+
+/// What the end of a call changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CallEffect {
+    pub(crate) event: Option<LaneEvent>,
+    /// Lanes may go that could not before.
+    pub(super) eased: bool,
+    /// The lane's retry budget was empty and is not any more.
+    pub(super) refills_budget: bool,
+    /// A complaint is about one address only.
+    pub(super) is_of_one_address: bool,
+    /// The call failed because its provider fails as a whole.
+    pub(crate) excused: bool,
+    /// That the address is gone is not believed.
+    pub(crate) doubted: bool,
+}
+
+/// A change of a lane's gates that observers are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneEvent {
+    BreakerOpened {
+        until: Timestamp,
+    },
+    /// Retries without success: the breaker opened before they make it worse.
+    RetryStorm {
+        until: Timestamp,
+    },
+    BreakerClosed,
+    CredentialRefused {
+        until: Timestamp,
+    },
+    /// Too many of a credential's addresses at once are called gone: none is erased.
+    MassGone {
+        until: Timestamp,
+    },
+    CredentialAccepted,
+    /// The provider asked to be left alone, for all lanes of the scope.
+    LeftAlone {
+        scope: Scope,
+        until: Timestamp,
+    },
+}

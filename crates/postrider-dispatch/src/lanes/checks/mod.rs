@@ -1,0 +1,189 @@
+//! The checks that a lane passes before anything is leased from it, in one ordered list. Admission,
+//! `explain` and the table in `docs/lanes.md` follow [`CHECKS`]. Leases nothing and sends nothing.
+
+mod breaker;
+mod concurrency;
+mod credential;
+mod pace;
+mod paused;
+mod rate_limits;
+mod retry_after;
+mod retry_budget;
+
+use std::sync::MutexGuard;
+
+use postrider_core::model::message::Priority;
+use postrider_core::policy::breaker::BreakerRefusal;
+use postrider_core::{Gate, LaneKey, LaneState, Timestamp};
+
+use super::call::{CallEffect, CallResult};
+use super::provider::{BreakerEpochs, LaneProvider, ProviderGates};
+use super::report::GateVerdict;
+use super::{LaneRefusal, Lanes};
+
+/// Every check, in the order in which they are asked. The first that says no names the gate.
+const CHECKS: &[&dyn LaneCheck] = &[
+    &paused::PausedCheck,
+    &retry_after::RetryAfterCheck,
+    &breaker::BreakerCheck,
+    &credential::CredentialCheck,
+    &pace::PaceCheck,
+    &rate_limits::RateLimitsCheck,
+    &retry_budget::RetryBudgetCheck,
+    &concurrency::ConcurrencyCheck,
+];
+
+/// Every gate, in the order in which they are asked.
+pub fn gates() -> impl Iterator<Item = Gate> {
+    CHECKS.iter().flat_map(|check| check.gates()).copied()
+}
+
+/// One reason why a lane may have to wait.
+trait LaneCheck: Sync {
+    /// The gates that users see for it.
+    fn gates(&self) -> &'static [Gate];
+
+    /// What each of its gates says at this moment, in words. Changes nothing.
+    fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict>;
+
+    /// How many of `want` calls could pass, or what holds the lane. Changes nothing.
+    fn room(&self, _lane: &LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
+        Ok(want)
+    }
+
+    /// Takes up to `want` calls, or says what holds the lane and takes none.
+    fn take(&self, _lane: &mut LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
+        Ok(want)
+    }
+
+    /// Takes back calls that were permitted and not made.
+    fn give_back(&self, _lane: &mut LaneContext<'_>, _calls: usize) {}
+
+    /// Learns from the end of a call, which still counts as under way.
+    fn learn(&self, _lane: &mut LaneContext<'_>, _call: &CallResult, _effect: &mut CallEffect) {}
+}
+
+/// One lane at one moment, as the checks see it. Holds the lock of its provider's gates.
+pub(super) struct LaneContext<'a> {
+    lanes: &'a Lanes,
+    lane: &'a LaneKey,
+    provider: &'a LaneProvider,
+    gates: MutexGuard<'a, ProviderGates>,
+    now: Timestamp,
+    /// Calls of the lane's priority that the provider has a free slot for.
+    free_slots: usize,
+    /// Under which openings of the breakers the calls are permitted.
+    epochs: BreakerEpochs,
+    /// The calls were begun: what they took of a rate stays taken.
+    begun: bool,
+    /// A random number in `0.0..1.0`.
+    random: f64,
+}
+
+impl<'a> LaneContext<'a> {
+    pub(super) fn new(
+        lanes: &'a Lanes,
+        lane: &'a LaneKey,
+        provider: &'a LaneProvider,
+        now: Timestamp,
+    ) -> Self {
+        let gates = provider.gates();
+        let epochs = BreakerEpochs::default();
+        Self { lanes, lane, provider, gates, now, free_slots: 0, epochs, begun: false, random: 0.0 }
+    }
+
+    /// The same for calls that were permitted under these openings.
+    pub(super) fn permitted(self, epochs: BreakerEpochs) -> Self {
+        Self { epochs, ..self }
+    }
+
+    /// The same for calls that have begun.
+    pub(super) fn begun(self, random: f64) -> Self {
+        Self { begun: true, random, ..self }
+    }
+
+    pub(super) fn with_slots(self, free_slots: usize) -> Self {
+        Self { free_slots, ..self }
+    }
+
+    /// Asks every check for up to `want` calls. What a later check does not let through goes back to
+    /// the earlier ones.
+    pub(super) fn admit(&mut self, want: usize) -> Result<(usize, BreakerEpochs), LaneRefusal> {
+        let calls = CHECKS.iter().try_fold(want, |calls, check| check.room(self, calls));
+        let mut calls = calls.map_err(|state| self.refusal(state))?;
+        for (nth, check) in CHECKS.iter().enumerate() {
+            let taken = check.take(self, calls);
+            let surplus = calls - taken.unwrap_or(0);
+            if surplus > 0 {
+                CHECKS[..nth].iter().for_each(|earlier| earlier.give_back(self, surplus));
+            }
+            calls = taken.map_err(|state| self.refusal(state))?;
+        }
+        Ok((calls, self.epochs))
+    }
+
+    pub(super) fn give_back(&mut self, calls: usize) {
+        CHECKS.iter().for_each(|check| check.give_back(self, calls));
+    }
+
+    pub(super) fn learn(&mut self, call: &CallResult) -> CallEffect {
+        let mut effect = CallEffect::default();
+        CHECKS.iter().for_each(|check| check.learn(self, call, &mut effect));
+        effect
+    }
+
+    /// What every gate says, in order.
+    pub(super) fn verdicts(&self) -> Vec<GateVerdict> {
+        CHECKS.iter().flat_map(|check| check.verdicts(self)).collect()
+    }
+
+    fn refusal(&self, state: LaneState) -> LaneRefusal {
+        let of_provider = match state.gate() {
+            Some(Gate::Pace | Gate::RateLimit | Gate::Concurrency) => true,
+            Some(Gate::RetryAfter | Gate::Breaker | Gate::Credential | Gate::MassGone) => {
+                self.gates.holds_every_lane(self.now)
+            }
+            _ => false,
+        };
+        LaneRefusal { state, of_provider }
+    }
+}
+
+/// The slots that a lane's priority may use, from a provider that is asked for `want` calls.
+pub(super) fn slots_for(provider: &LaneProvider, priority: Priority, want: usize) -> usize {
+    let free = provider.slots.free(priority);
+    if free >= want {
+        return free;
+    }
+    provider.slots.want_more();
+    // Looked at again: a call may have ended between the look and the note.
+    provider.slots.free(priority)
+}
+
+fn held_by(on: Gate, refusal: BreakerRefusal) -> LaneState {
+    match refusal {
+        BreakerRefusal::Until(until) => LaneState::Waiting { on, until },
+        BreakerRefusal::Probing | BreakerRefusal::Forced => LaneState::Blocked { on },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gates_are_those_of_the_core_in_the_same_order() {
+        assert_eq!(gates().collect::<Vec<_>>(), Gate::ALL);
+    }
+
+    #[test]
+    fn the_table_in_the_docs_lists_every_gate_in_the_order_in_which_they_are_asked() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/lanes.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let table = page.lines().skip_while(|line| !line.starts_with("| gate |")).skip(2);
+        let rows = table.take_while(|line| line.starts_with('|'));
+        let cells = rows.filter_map(|row| row.split('|').nth(1));
+        let named: Vec<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+        assert_eq!(named, gates().map(Gate::name).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,31 @@
+//! Holds the lane while an operator has paused it or its tenant.
+
+use postrider_core::{Gate, LaneState};
+
+use super::{LaneCheck, LaneContext};
+use crate::lanes::operator::OperatorOrder;
+use crate::lanes::report::GateVerdict;
+
+pub(super) struct PausedCheck;
+
+impl LaneCheck for PausedCheck {
+    fn gates(&self) -> &'static [Gate] {
+        &[Gate::TenantPaused, Gate::Paused]
+    }
+
+    fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict> {
+        let (tenant, own) = lane.lanes.operator.pauses_of(lane.lane);
+        let verdict = |gate, order: Option<OperatorOrder>| GateVerdict {
+            gate,
+            open: order.is_none(),
+            until: None,
+            detail: order.map_or("running".into(), |order| format!("paused {order}")),
+        };
+        vec![verdict(Gate::TenantPaused, tenant), verdict(Gate::Paused, own)]
+    }
+
+    fn room(&self, lane: &LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
+        let paused = lane.lanes.operator.pause_gate(lane.lane);
+        paused.map_or(Ok(want), |on| Err(LaneState::Blocked { on }))
+    }
+}

@@ -1,0 +1,304 @@
+//! Leases due work lane by lane and sends it, bounded per provider and in all. Sleeps until there is
+//! something to do: woken by arrival, by exact time or by a call that ended; never polls.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::model::class::WhenOpen;
+use postrider_core::ports::store::{ReadyLane, Store, StoreError};
+use postrider_core::{Channel, ChannelKind, Gate, LaneId, LaneKey, LaneState, Timestamp};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::attempt::{DeliveryJob, LaneWork};
+use crate::context::DispatchContext;
+use crate::expiry::sweep;
+use crate::lanes::{LanePermit, LaneRefusal, ProviderKey, Wakeup};
+use crate::open_breaker::{leaves, settle_as_class_says};
+use crate::policies::Policy;
+use crate::scheduler::{LANES_MAX, LaneEntry, LaneScheduler, LaneTurn, TurnEnd, TurnTerms};
+
+/// How many deliveries are leased from a lane at once.
+const LEASE_MAX: usize = 64;
+/// Turns in a round, before wakeups and new lanes are looked at again.
+const TURNS: usize = 256;
+/// Lanes that the store is asked for at once, and how often before something is sent.
+const LANES_ASKED: usize = 256;
+const ASKED_MAX: usize = 16;
+/// Suspended lanes that are remembered; any more are looked at every now and then.
+const SUSPENDED_MAX: usize = 100_000;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const STORE_PAUSE: Duration = Duration::from_millis(250);
+
+pub(crate) struct Leaser {
+    store: Arc<dyn Store>,
+    channels: HashMap<ChannelKind, Arc<dyn Channel>>,
+    /// As it was at the beginning of the round.
+    policy: Arc<Policy>,
+    context: Arc<DispatchContext>,
+    tasks: JoinSet<()>,
+    scheduler: LaneScheduler,
+    /// Lanes that wait by themselves.
+    suspended: HashMap<Arc<LaneKey>, LaneId>,
+}
+
+/// The result of a lane's turn.
+struct TurnResult {
+    leased: usize,
+    end: TurnEnd,
+    /// The lane itself has to wait: until a time, or until something happens.
+    waits_until: Option<Timestamp>,
+}
+
+impl TurnResult {
+    fn refused(refusal: LaneRefusal) -> Self {
+        let until = match refusal.state {
+            LaneState::Waiting { until, .. } => Some(until),
+            LaneState::Blocked { .. } | LaneState::Ready => None,
+        };
+        if refusal.of_provider {
+            let shut = refusal.state.gate() == Some(Gate::Breaker);
+            let end = TurnEnd::ProviderFull { until, shut };
+            return Self { leased: 0, end, waits_until: None };
+        }
+        let waits_until = until.or(Some(Timestamp::MAX));
+        Self { leased: 0, end: TurnEnd::LaneDone, waits_until }
+    }
+}
+
+impl Leaser {
+    pub(crate) fn new(context: Arc<DispatchContext>, channels: Vec<Arc<dyn Channel>>) -> Self {
+        Self {
+            store: context.store.clone(),
+            channels: channels.into_iter().map(|c| (c.kind(), c)).collect(),
+            policy: context.lanes.policies().now(),
+            context,
+            tasks: JoinSet::new(),
+            scheduler: LaneScheduler::default(),
+            suspended: HashMap::new(),
+        }
+    }
+
+    /// Runs until it is told to stop. Returns the tasks that are under way.
+    pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) -> JoinSet<()> {
+        self.store.resume(None);
+        while !has_ended(&stopped) {
+            while self.tasks.try_join_next().is_some() {}
+            let again = match self.round().await {
+                Ok(again) => again,
+                Err(StoreError::Closed) => break,
+                Err(error) => {
+                    self.context.observer.store_trouble("lease", &error);
+                    tokio::select! {
+                        biased;
+                        () = tokio::time::sleep(STORE_PAUSE) => {}
+                        _ = stopped.changed() => {}
+                    }
+                    continue;
+                }
+            };
+            if !again {
+                self.wait(&mut stopped).await;
+            }
+        }
+        self.tasks
+    }
+
+    /// Sleeps until a round is worthwhile. Without room, new work is no reason to wake.
+    async fn wait(&self, stopped: &mut watch::Receiver<bool>) {
+        let (unsettled, lanes) = (&self.context.unsettled, &self.context.lanes);
+        let has_room = unsettled.room() > 0;
+        let now = self.context.clock.now();
+        let waking = self.scheduler.next_wake().map_or(WAIT_MAX, |at| at.since(now).min(WAIT_MAX));
+        tokio::select! {
+            biased;
+            () = self.store.wait_for_work(waking), if has_room => {}
+            () = lanes.gathered(), if has_room => {}
+            () = lanes.changed(), if has_room => {}
+            () = unsettled.freed() => {}
+            _ = stopped.changed() => {}
+        }
+    }
+
+    /// Gives turns to those that may go. True if there is more to do at once.
+    async fn round(&mut self) -> Result<bool, StoreError> {
+        if self.context.unsettled.room() == 0 {
+            return Ok(false);
+        }
+        self.adopt_policy();
+        self.wake_lanes();
+        let swept = sweep(&self.context, self.policy.limits.lease).await?;
+        let (mut newcomers, all_listed) = self.list_lanes().await?;
+        let policy = self.policy.clone();
+        let mut turns = 0;
+        while turns < TURNS && self.context.unsettled.room() > 0 {
+            let terms = self.terms(&policy);
+            let Some(turn) = self.scheduler.next(terms) else { break };
+            self.serve(turn).await?;
+            turns += 1;
+        }
+        newcomers.retain(|lane| self.scheduler.hide(*lane));
+        newcomers.into_iter().for_each(|lane| self.store.suspend(lane, Timestamp::MAX));
+        Ok(turns > 0 || swept > 0 || !all_listed)
+    }
+
+    /// Takes over a policy that was set since the last round.
+    fn adopt_policy(&mut self) {
+        let policy = self.context.lanes.policies().now();
+        if !Arc::ptr_eq(&policy, &self.policy) {
+            self.context.unsettled.resize(policy.limits.unsettled_max());
+            self.policy = policy;
+        }
+    }
+
+    fn terms<'a>(&self, policy: &'a Policy) -> TurnTerms<'a> {
+        TurnTerms { weights: &policy.limits.weights, now: self.context.clock.now() }
+    }
+
+    /// Acts upon the wakeups since the last round.
+    fn wake_lanes(&mut self) {
+        let policy = self.policy.clone();
+        let terms = self.terms(&policy);
+        for wakeup in self.context.lanes.wakeups() {
+            match wakeup {
+                Wakeup::SlotsFree(provider) => self.scheduler.reopen(&provider, terms),
+                Wakeup::GatesChanged(provider) => {
+                    self.scheduler.reopen(&provider, terms);
+                    self.resume(|lane| is_of(lane, &provider));
+                }
+                Wakeup::Lane(lane) => {
+                    let lane = self.suspended.remove(&lane);
+                    lane.into_iter().for_each(|lane| self.store.resume(Some(lane)));
+                }
+                Wakeup::All => {
+                    self.scheduler.reopen_all(terms);
+                    self.resume(|_| true);
+                }
+            }
+        }
+        self.scheduler.wake(terms);
+    }
+
+    fn resume(&mut self, which: impl Fn(&LaneKey) -> bool) {
+        for (_, lane) in self.suspended.extract_if(|key, _| which(key)) {
+            self.store.resume(Some(lane));
+        }
+    }
+
+    /// Takes in the lanes that newly have something due. Says which, and whether these are all.
+    async fn list_lanes(&mut self) -> Result<(Vec<LaneId>, bool), StoreError> {
+        let mut newcomers = Vec::new();
+        for _ in 0..ASKED_MAX {
+            if self.scheduler.len() >= LANES_MAX {
+                break;
+            }
+            let listed = self.store.ready_lanes(LANES_ASKED).await?;
+            let all = listed.len() < LANES_ASKED;
+            let policy = self.policy.clone();
+            let terms = self.terms(&policy);
+            for ReadyLane { id, key, .. } in listed {
+                self.suspended.remove(&key);
+                let class = policy.class_or_default(&key.class);
+                let (priority, impatient) = (class.priority, class.when_open != WhenOpen::Wait);
+                self.scheduler.join(LaneEntry { id, key, priority, impatient }, terms);
+                newcomers.push(id);
+            }
+            if all {
+                return Ok((newcomers, true));
+            }
+            // So that they do not hide those behind them.
+            newcomers.retain(|lane| self.scheduler.hide(*lane));
+            newcomers.drain(..).for_each(|lane| self.store.suspend(lane, Timestamp::MAX));
+        }
+        Ok((newcomers, false))
+    }
+
+    /// Gives a lane its turn: asks its checks, leases what they let through and sends it.
+    async fn serve(&mut self, turn: LaneTurn) -> Result<(), StoreError> {
+        let want = turn.allowance().min(self.context.unsettled.room()).min(LEASE_MAX);
+        let result = match self.try_to_send(&turn.entry, want).await {
+            Ok(result) => result,
+            Err(error) => {
+                self.scheduler.put_back(turn);
+                return Err(error);
+            }
+        };
+        let LaneEntry { id, key, .. } = turn.entry.clone();
+        let policy = self.policy.clone();
+        let terms = self.terms(&policy);
+        let hidden = self.scheduler.end(turn, result.leased, result.end, terms);
+        match result.waits_until {
+            Some(until) => self.suspend(id, key, until),
+            None if hidden => self.store.resume(Some(id)),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn suspend(&mut self, id: LaneId, key: Arc<LaneKey>, until: Timestamp) {
+        let is_too_many =
+            self.suspended.len() >= SUSPENDED_MAX && !self.suspended.contains_key(&key);
+        if is_too_many {
+            let soon = self.context.clock.now() + LOOK_AGAIN;
+            return self.store.suspend(id, until.min(soon));
+        }
+        self.suspended.insert(key, id);
+        self.store.suspend(id, until);
+    }
+
+    async fn try_to_send(
+        &mut self,
+        entry: &LaneEntry,
+        want: usize,
+    ) -> Result<TurnResult, StoreError> {
+        let class = self.policy.class_or_default(&entry.key.class).clone();
+        let work = LaneWork { context: self.context.clone(), lane: entry.key.clone(), class };
+        match self.context.lanes.admit(&entry.key, entry.priority, want) {
+            Ok(permit) => self.send(entry, work, permit).await,
+            Err(refusal) if leaves(&work.class, refusal.state) => {
+                let leased = self.store.lease(entry.id, want, self.policy.limits.lease).await?;
+                let count = leased.len();
+                self.context.unsettled.leased(count);
+                settle_as_class_says(&work, leased, refusal.state);
+                let end = if count == want { TurnEnd::More } else { TurnEnd::LaneDone };
+                Ok(TurnResult { leased: count, end, waits_until: None })
+            }
+            Err(refusal) => Ok(TurnResult::refused(refusal)),
+        }
+    }
+
+    async fn send(
+        &mut self,
+        entry: &LaneEntry,
+        work: LaneWork,
+        permit: LanePermit,
+    ) -> Result<TurnResult, StoreError> {
+        let context = &self.context;
+        let Some(channel) = self.channels.get(&entry.key.channel) else {
+            let waits_until = Some(context.clock.now() + WAIT_MAX);
+            return Ok(TurnResult { leased: 0, end: TurnEnd::LaneDone, waits_until });
+        };
+        let (asked, lease) = (permit.calls(), self.policy.limits.lease);
+        let leased = self.store.lease(entry.id, asked, lease).await?;
+        let count = leased.len();
+        context.unsettled.leased(count);
+        let again_until = context.clock.now() + lease / 2;
+        let jobs = leased.into_iter().map(|leased| DeliveryJob::new(leased, again_until)).collect();
+        let waits_until = work.deliver(jobs, permit, channel, &mut self.tasks);
+        context.observer.in_flight(context.unsettled.unsettled());
+        let has_more = count == asked && waits_until.is_none();
+        let end = if has_more { TurnEnd::More } else { TurnEnd::LaneDone };
+        Ok(TurnResult { leased: count, end, waits_until })
+    }
+}
+
+/// Told to stop, or nobody is left who could tell.
+fn has_ended(stopped: &watch::Receiver<bool>) -> bool {
+    *stopped.borrow() || stopped.has_changed().is_err()
+}
+
+fn is_of(lane: &LaneKey, (channel, provider): &ProviderKey) -> bool {
+    lane.channel == *channel && lane.provider == *provider
+}

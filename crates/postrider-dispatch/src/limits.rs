@@ -1,0 +1,68 @@
+//! The limits by which the dispatcher works. Checks nothing: what comes here is valid.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use postrider_core::policy::breaker::BreakerPolicy;
+use postrider_core::policy::budget::BudgetPolicy;
+use postrider_core::policy::limiter::Rate;
+use postrider_core::policy::strikes::StrikeRules;
+use postrider_core::{ChannelKind, TenantId};
+
+/// How much at once, and for how long.
+#[derive(Debug, Clone)]
+pub struct DispatchLimits {
+    /// Calls under way per origin.
+    pub per_origin: HashMap<ChannelKind, usize>,
+    /// Calls under way in all. Together with one settle batch, this is what a crash can send twice.
+    pub concurrency: usize,
+    /// At least twice as long as an attempt can last: one that is to go again at once may do so
+    /// during the first half.
+    pub lease: Duration,
+    pub settle_batch: usize,
+    /// How long a settlement may wait for others to share its fsync.
+    pub settle_linger: Duration,
+    /// When a provider counts as failing.
+    pub breaker: BreakerPolicy,
+    /// Calls per second to one origin, by channel; none is no limit.
+    pub rates: HashMap<ChannelKind, Rate>,
+    /// Calls per second to one origin with one tenant's credential, by channel.
+    pub credential_rates: HashMap<ChannelKind, Rate>,
+    /// Calls per second to one address, by channel.
+    pub address_rates: HashMap<ChannelKind, Rate>,
+    /// Calls per second of one tenant.
+    pub tenant_rates: HashMap<TenantId, Rate>,
+    /// Shares of tenants where they compete; whoever is not named weighs 1.
+    pub weights: HashMap<TenantId, f64>,
+    /// How much of a lane's traffic may be retries.
+    pub retry_budget: BudgetPolicy,
+    /// What comes of answers that blame an address.
+    pub strikes: StrikeRules,
+}
+
+impl Default for DispatchLimits {
+    fn default() -> Self {
+        Self {
+            per_origin: HashMap::new(),
+            concurrency: 512,
+            lease: Duration::from_secs(90),
+            settle_batch: 512,
+            settle_linger: Duration::from_millis(2),
+            breaker: BreakerPolicy::default(),
+            rates: HashMap::new(),
+            credential_rates: HashMap::new(),
+            address_rates: HashMap::new(),
+            tenant_rates: HashMap::new(),
+            weights: HashMap::new(),
+            retry_budget: BudgetPolicy::default(),
+            strikes: StrikeRules::default(),
+        }
+    }
+}
+
+impl DispatchLimits {
+    /// How many deliveries may be leased and not yet durably settled.
+    pub(crate) fn unsettled_max(&self) -> usize {
+        self.concurrency.max(1) + self.settle_batch
+    }
+}
