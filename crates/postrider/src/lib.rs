@@ -1,5 +1,5 @@
-//! What faces outward: HTTP API, command line, configuration, telemetry, and the wiring
-//! of store, gate, dispatcher and channels. Decides nothing about deliveries.
+//! The server: HTTP API, command line, configuration, telemetry, and the wiring of store, intake, dispatcher
+//! and channels. Decides nothing about deliveries.
 
 pub mod api;
 pub mod cli;

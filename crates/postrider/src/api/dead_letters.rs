@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use postrider_core::policy::backoff::RetryPolicy;
+use postrider_core::policy::ttl;
 use postrider_core::ports::store::{DeliveryFilter, Replay, Selection};
 use postrider_core::{DeadReason, DeliveryId};
 use serde::{Deserialize, Serialize};
@@ -111,8 +112,9 @@ pub(crate) async fn replay(
     if let Some(rate) = request.rate_per_s.filter(|r| !(r.is_finite() && *r > 0.0)) {
         return Err(Problem::field("rate_per_s", rate.to_string(), "a number above 0"));
     }
-    if let Some(ttl) = request.ttl_s.filter(|t| *t > 2_419_200) {
-        return Err(Problem::field("ttl_s", ttl.to_string(), "0 to 2419200"));
+    if let Some(found) = request.ttl_s.filter(|ttl_s| *ttl_s > ttl::MAX_S) {
+        let allowed = format!("0 to {}", ttl::MAX_S);
+        return Err(Problem::field("ttl_s", found.to_string(), allowed));
     }
     check_retry(request.retry.as_ref())?;
     let which = selection(request.ids, request.filter)?;

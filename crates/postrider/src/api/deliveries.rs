@@ -72,7 +72,7 @@ pub(crate) async fn show(
     Ok(Json(find(&app, &access, &id).await?.into()))
 }
 
-/// Why a delivery is where it is, what it waits for, and what can be done.
+/// Why a delivery is in its state, what it waits for, and what can be done.
 #[utoipa::path(get, path = "/v1/deliveries/{id}/explain", tag = "deliveries", params(("id" = String, Path)),
     responses((status = 200, body = ExplanationBody), (status = 404, body = Problem)))]
 pub(crate) async fn explanation(

@@ -16,7 +16,7 @@ use super::parameters::{limit, quoted};
 use super::problem::{ApiResult, Problem};
 use super::views::Time;
 
-/// What an address was blamed for, since it last worked.
+/// A kind of strike against an address, counted since the address last worked.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct StrikeBody {
     /// `endpoint`, `mailbox`, `number`, `unreachable`, `blocked`, `device`, `key`, `host` or `failing`.
@@ -40,7 +40,7 @@ impl From<Strike> for StrikeBody {
     }
 }
 
-/// An address that was blamed for something.
+/// An address with strikes.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct StruckAddressBody {
     /// The `address_hash` of its deliveries.
@@ -59,7 +59,7 @@ impl From<StruckAddress> for StruckAddressBody {
     }
 }
 
-/// A page of addresses that were blamed for something, by hash.
+/// A page of addresses with strikes, by hash.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct StruckAddressPage {
     pub items: Vec<StruckAddressBody>,
@@ -78,7 +78,7 @@ pub(crate) struct StrikeQuery {
     pub limit: Option<usize>,
 }
 
-/// Addresses that were blamed for something since they last worked.
+/// Addresses with strikes since they last worked.
 #[utoipa::path(get, path = "/v1/strikes", tag = "addresses", params(StrikeQuery),
     responses((status = 200, body = StruckAddressPage), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
@@ -106,7 +106,7 @@ pub(crate) async fn forgive(
 ) -> ApiResult<StatusCode> {
     let hash = parse_hash("hash", &text)?;
     if !app.store.forgive(&access.tenant, hash).await? {
-        return Err(Problem::not_found("struck address", hash));
+        return Err(Problem::not_found("address with strikes", hash));
     }
     super::audit(&access.caller, "address.forgive", &hash, 1);
     Ok(StatusCode::NO_CONTENT)

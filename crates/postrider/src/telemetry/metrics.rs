@@ -164,7 +164,7 @@ impl Metrics {
         count(total);
     }
 
-    /// To be called once a second.
+    /// Takes a sample. Call it once a second.
     pub fn sample(&self, now: Timestamp) {
         self.totals.sample(now);
     }
@@ -173,7 +173,7 @@ impl Metrics {
         self.totals.rates()
     }
 
-    /// The rates of each of the last five minutes' seconds, the oldest first.
+    /// The rates in each second of the last five minutes, the oldest first.
     pub fn history(&self) -> Vec<RatesBody> {
         self.totals.history()
     }

@@ -18,7 +18,7 @@ use super::views::{DeliveryBody, Time};
 pub(crate) struct ExplanationBody {
     pub id: String,
     pub state: &'static str,
-    /// One sentence for a person.
+    /// A short text for a person.
     pub summary: String,
     /// What it waits for; absent if it waits for nothing.
     #[serde(skip_serializing_if = "Option::is_none")]

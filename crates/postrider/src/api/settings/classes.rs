@@ -18,8 +18,7 @@ use crate::live::SettingKind;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClassList {
-    /// By name: ttl_s, priority, urgency, retry, on_ambiguous, on_expiry and the rest, each with its
-    /// source.
+    /// By name, each with all its fields and its source.
     pub classes: BTreeMap<String, SettingBody>,
 }
 

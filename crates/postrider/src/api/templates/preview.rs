@@ -35,7 +35,7 @@ pub(crate) struct PreviewRequest {
     pub channel: Option<String>,
 }
 
-/// The same with a template that is not saved yet.
+/// The same, with a template that is not saved yet.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UnsavedPreviewRequest {
@@ -163,7 +163,7 @@ fn render_preview(
     })
 }
 
-/// What the intake would check of a message before its template.
+/// The checks of the intake before it renders a template.
 fn check(request: &PreviewRequest, own: &str) -> ApiResult<()> {
     let size = serde_json::to_string(&request.variables).map_or(usize::MAX, |text| text.len());
     if size > VARIABLES_MAX {
