@@ -65,7 +65,7 @@ fn a_hangup_reads_the_configuration_anew_and_one_that_cannot_be_used_changes_not
     let server = Server::start("")?;
     ensure!(server.send("news")? == 422);
     server.hang_up("[classes.news]\nttl_s = 60\n")?;
-    server.logged("the configuration was read anew")?;
+    server.logged("the configuration was reloaded")?;
     ensure!(server.send("news")? == 202);
     server.hang_up("[classes.news]\nttl_s = \"soon\"\n")?;
     server.logged("nothing was changed")?;
