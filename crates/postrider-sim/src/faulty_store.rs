@@ -74,7 +74,11 @@ impl FaultyStore {
         if after.slow_ms > 0 {
             sleep(Duration::from_millis(after.slow_ms)).await;
         }
-        if after.fails { Err(StoreError::Io("a simulated fault".into())) } else { Ok(answer) }
+        if after.fails {
+            Err(StoreError::Io { what: "a simulated fault".into(), source: None })
+        } else {
+            Ok(answer)
+        }
     }
 
     async fn die<T>(&self) -> T {
@@ -105,7 +109,7 @@ fn draw_fault(state: &mut WorldState, op: StoreOp) -> (u64, StoreResult<FaultAft
     if !state.rng.chance(fault.share) {
         return (0, Ok(FaultAfterCall::default()));
     }
-    let failed = |what: &str| Err(StoreError::Io(what.to_owned()));
+    let failed = |what: &str| Err(StoreError::Io { what: what.to_owned(), source: None });
     match fault.kind {
         DiskFaultKind::Slow { ms } => {
             let before = state.rng.below(ms + 1);
@@ -117,7 +121,7 @@ fn draw_fault(state: &mut WorldState, op: StoreOp) -> (u64, StoreResult<FaultAft
             (0, Ok(FaultAfterCall { fails: true, ..FaultAfterCall::default() }))
         }
         DiskFaultKind::Full if op == StoreOp::Accept => {
-            (0, Err(StoreError::Full("simulated".into())))
+            (0, Err(StoreError::Full { what: "simulated".into(), source: None }))
         }
         DiskFaultKind::Full => (0, Ok(FaultAfterCall::default())),
     }

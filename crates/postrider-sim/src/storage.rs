@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context as _, Result};
 use postrider_core::Clock;
 use postrider_core::ports::store::Store;
-use postrider_store::{EmbeddedStore, MemoryStore, Options};
+use postrider_store::{EmbeddedStore, MemoryStore, StoreOptions};
 use tempfile::TempDir;
 
 use crate::blocking::block_on;
@@ -36,7 +36,7 @@ pub(crate) enum SimStorage {
 
 pub(crate) struct EmbeddedFolder {
     root: TempDir,
-    options: Options,
+    options: StoreOptions,
     clock: Arc<dyn Clock>,
     open: Mutex<OpenStore>,
 }
@@ -67,13 +67,13 @@ impl SimStorage {
         let shm = Path::new("/dev/shm");
         let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
         let root = tempfile::Builder::new().prefix("postrider-sim-").tempdir_in(base)?;
-        let options = Options {
+        let options = StoreOptions {
             lane_window,
-            job_cache_bytes: 1 << 20,
+            delivery_cache_bytes: 1 << 20,
             page_cache_kib: 2048,
             // The store retries the reserve by the real clock, which would break repeatability.
             reserve_bytes: 0,
-            ..Options::default()
+            ..StoreOptions::default()
         };
         Ok(Self::Embedded(Box::new(EmbeddedFolder {
             root,
@@ -111,7 +111,7 @@ impl SimStorage {
     /// Waits for the store's background work, so that each run sees the same.
     pub(crate) fn wait_until_idle(&self) {
         let Self::Embedded(folder) = self else { return };
-        if folder.options.lane_window < Options::default().lane_window {
+        if folder.options.lane_window < StoreOptions::default().lane_window {
             let store = folder.open().store.clone();
             store.inspect(|store| drop(block_on(store.limit_size(None))));
         }

@@ -16,7 +16,7 @@ use postrider_core::ports::store::{
 use postrider_core::{
     AddressHash, AttemptRecord, ChannelKind, Clock, LaneKey, Target, TenantId, Timestamp,
 };
-use postrider_store::{EmbeddedStore, ManualClock, Options, SystemClock};
+use postrider_store::{EmbeddedStore, ManualClock, StoreOptions, SystemClock};
 
 const BODY: &str = r#"{"title":"Shipped","body":"Order 91 is on its way to you and will arrive tomorrow between nine and noon. Leave a note for the driver if you are out.","url":"https://shop.example/orders/91","data":{"order":91,"items":[1,2,3]}}"#;
 
@@ -114,7 +114,7 @@ fn rss_mb() -> u64 {
 }
 
 fn open(dir: &Path) -> StoreResult<Arc<EmbeddedStore>> {
-    Ok(Arc::new(EmbeddedStore::open(dir, Arc::new(SystemClock), Options::default())?))
+    Ok(Arc::new(EmbeddedStore::open(dir, Arc::new(SystemClock), StoreOptions::default())?))
 }
 
 async fn accept(callers: usize, size: usize, jobs: u64) -> StoreResult<()> {
@@ -143,7 +143,7 @@ async fn accept(callers: usize, size: usize, jobs: u64) -> StoreResult<()> {
 }
 
 fn io(error: impl std::fmt::Display) -> postrider_core::ports::store::StoreError {
-    postrider_core::ports::store::StoreError::Io(error.to_string())
+    postrider_core::ports::store::StoreError::Io { what: error.to_string(), source: None }
 }
 
 async fn preload(store: &Arc<EmbeddedStore>, load: &Load, jobs: u64) -> StoreResult<()> {
@@ -271,7 +271,7 @@ async fn held(lanes: u32, jobs: u64) -> StoreResult<()> {
     const ROUNDS: u64 = 20_000;
     let dir = tempfile::tempdir().map_err(io)?;
     let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-    let store = Arc::new(EmbeddedStore::open(dir.path(), clock.clone(), Options::default())?);
+    let store = Arc::new(EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default())?);
     let load = Load::new(lanes, false);
     preload(&store, &load, jobs).await?;
     let ready = store.ready_lanes(usize::MAX).await?;

@@ -1,19 +1,19 @@
-//! Makes ids: the core's growing source, fed with randomness that is drawn in blocks.
+//! Makes ids: the core's growing source with random numbers, which are drawn in blocks.
 
 use postrider_core::model::id::order_key;
 use postrider_core::{IdSource, Timestamp};
 
 const BLOCK: usize = 4096;
 
-/// Ids that grow, also across restarts if started above the last.
-pub(crate) struct Ids {
+/// IdGenerator that grow, also across restarts if started above the last.
+pub(crate) struct IdGenerator {
     source: IdSource,
     last: u64,
     block: Box<[u8; BLOCK]>,
     used: usize,
 }
 
-impl Ids {
+impl IdGenerator {
     /// `last` is the highest order key that was ever given out.
     pub(crate) fn above(last: u64) -> Self {
         Self { source: IdSource::above(last), last, block: Box::new([0; BLOCK]), used: BLOCK }
@@ -32,8 +32,7 @@ impl Ids {
 
     fn random(&mut self) -> u64 {
         if self.used + 8 > BLOCK {
-            // Without randomness an id is still unique; it is merely easier to guess, and no right
-            // follows from knowing an id.
+            // Without randomness an id is still unique. It can be guessed, but an id grants no rights.
             if aws_lc_rs::rand::fill(&mut self.block[..]).is_err() {
                 tracing::error!("the system gives no random numbers; ids can be guessed");
             }

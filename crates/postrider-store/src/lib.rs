@@ -1,6 +1,5 @@
-//! Where Postrider keeps what it promised: a reference model in memory, the embedded store on
-//! SQLite, and the one suite that both must pass. Decides nothing: what happens to a delivery is
-//! the dispatcher's business.
+//! Stores: a reference model in memory, the embedded store on SQLite, and one conformance suite that both
+//! pass. Decides nothing about deliveries; the dispatcher does.
 
 pub mod clock;
 pub mod conformance;
@@ -9,8 +8,8 @@ pub mod memory;
 
 mod ids;
 mod progress;
-mod wake;
+mod work_signal;
 
 pub use clock::{ManualClock, SystemClock};
-pub use embedded::{EmbeddedStore, Look, Options};
+pub use embedded::{EmbeddedStore, FolderReport, StoreOptions};
 pub use memory::MemoryStore;

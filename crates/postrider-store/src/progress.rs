@@ -1,4 +1,4 @@
-//! What a settlement does to a delivery's own fields and marks. Pure; knows no store.
+//! What a settlement does to the fields and marks of a delivery. Pure; knows no store.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
 use postrider_core::ports::store::{DeliveryFilter, Halt};
 use postrider_core::{State, Timestamp};
 
-/// Attempts kept in a delivery's history; the oldest make room.
+/// A delivery's history keeps so many attempts, the newest ones.
 pub(crate) const LOG_MAX: usize = 64;
 
-/// The part of a delivery that settlements move.
+/// The fields of a delivery that settlements change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub(crate) struct StoredProgress {
     pub(crate) state: State,
     pub(crate) reason: Option<DeadReason>,
     /// When it is due; meaningless once it is final.
@@ -23,8 +23,8 @@ pub(crate) struct Progress {
     pub(crate) changed: Timestamp,
 }
 
-impl Progress {
-    pub(crate) fn fresh(due: Timestamp, now: Timestamp) -> Self {
+impl StoredProgress {
+    pub(crate) fn new(due: Timestamp, now: Timestamp) -> Self {
         Self {
             state: State::Queued,
             reason: None,
@@ -68,41 +68,44 @@ impl Progress {
     }
 
     pub(crate) fn replayed(self, due: Timestamp, now: Timestamp) -> Self {
-        Self { tries: self.tries, ..Self::fresh(due, now) }
+        Self { tries: self.tries, ..Self::new(due, now) }
     }
 }
 
-/// How long a delivery waits that is to go elsewhere and has nowhere to go.
-const NOWHERE_ELSE: Duration = Duration::from_secs(60);
+/// How long a delivery waits if it is redirected and has no alternative.
+const NO_ALTERNATIVE_PAUSE: Duration = Duration::from_secs(60);
 
 /// What a decision comes to. Of a delivery whose message was cancelled while it was under way,
 /// nothing is tried again.
-pub(crate) fn overruled(decision: &Decision, cancelled: bool, has_alternative: bool) -> Decision {
+pub(crate) fn effective_decision(
+    decision: &Decision,
+    cancelled: bool,
+    has_alternative: bool,
+) -> Decision {
     match decision {
         decision if cancelled && decision.final_state().is_none() => Decision::Cancel,
-        Decision::FallBack if !has_alternative => Decision::Park { after: NOWHERE_ELSE },
+        Decision::FallBack if !has_alternative => Decision::Park { after: NO_ALTERNATIVE_PAUSE },
         decision => decision.clone(),
     }
 }
 
-/// What is remembered of few deliveries only.
+/// What is remembered of a few deliveries only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Mark {
-    /// In flight at so many crashes in a row.
+pub(crate) struct DeliveryMark {
+    /// How many crashes in a row found it in flight.
     pub(crate) crashes: u32,
-    /// An attempt left and its end is not known.
+    /// An attempt was started and its result is not known.
     pub(crate) started: bool,
     /// Its message was cancelled while it was in flight.
     pub(crate) cancelled: bool,
 }
 
-impl Mark {
+impl DeliveryMark {
     pub(crate) fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// What a settlement leaves of it: waiting says nothing about what crashes, an attempt that
-    /// ended does.
+    /// What a settlement leaves of it. An attempt that ended clears the crashes, waiting does not.
     pub(crate) fn settled(self, decision: &Decision) -> Self {
         match decision {
             Decision::Park { .. } | Decision::Release | Decision::Again { .. } => {
@@ -124,13 +127,12 @@ impl Mark {
     }
 }
 
-/// Which holds a message's body back from being scrubbed: pending work, and a dead letter that
-/// somebody may still replay.
+/// Whether the body is still needed: for pending work, or for a dead letter that may be replayed.
 pub(crate) fn needs_body(state: State, discarded: bool) -> bool {
     state.is_pending() || (state == State::Failed && !discarded)
 }
 
-/// Whether a prune may forget it.
+/// Whether a prune may delete it.
 pub(crate) fn may_forget(state: State, discarded: bool) -> bool {
     !needs_body(state, discarded)
 }
@@ -145,7 +147,7 @@ pub(crate) fn paced(now: Timestamp, index: u64, rate_per_s: Option<f64>) -> Time
     }
 }
 
-/// Whether a delivery is one of those asked for. Page, cursor and limit are the caller's business.
+/// Whether a delivery matches the filter. Ignores cursor and limit.
 pub(crate) fn matches(filter: &DeliveryFilter, delivery: &Delivery) -> bool {
     let error_matches = |part: &String| {
         delivery.log.last().is_some_and(|last| {

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use postrider_core::ports::store::Store;
-use postrider_store::conformance::Factory;
-use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, Options};
+use postrider_store::conformance::StoreFactory;
+use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, StoreOptions};
 
 struct Memory;
 
 #[async_trait]
-impl Factory for Memory {
+impl StoreFactory for Memory {
     async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
         Arc::new(MemoryStore::new(clock))
     }
@@ -25,12 +25,12 @@ impl Factory for Memory {
 
 /// Reopens a copy of the files as a crash would leave them: nothing was closed or folded in.
 struct Embedded {
-    options: Options,
+    options: StoreOptions,
     folders: Mutex<Vec<tempfile::TempDir>>,
 }
 
 impl Embedded {
-    fn new(options: Options) -> Self {
+    fn new(options: StoreOptions) -> Self {
         Self { options, folders: Mutex::default() }
     }
 
@@ -51,7 +51,7 @@ fn copy_files(from: &Path, to: &Path) {
 }
 
 #[async_trait]
-impl Factory for Embedded {
+impl StoreFactory for Embedded {
     async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
         Arc::new(EmbeddedStore::open(&self.folder(), clock, self.options).unwrap())
     }
@@ -71,17 +71,17 @@ mod memory {
 
 mod embedded {
     use super::*;
-    postrider_store::promises!(Embedded::new(Options::default()));
+    postrider_store::promises!(Embedded::new(StoreOptions::default()));
 }
 
 /// With so little memory that everything is read again and again.
 mod embedded_small {
     use super::*;
 
-    const SMALL: Options = Options {
+    const SMALL: StoreOptions = StoreOptions {
         lane_window: 3,
         window_total: 10,
-        job_cache_bytes: 3_000,
+        delivery_cache_bytes: 3_000,
         page_cache_kib: 256,
         dedup_bucket_keys: 100,
         reserve_bytes: 0,

@@ -11,7 +11,7 @@ use postrider_core::ports::store::{
 };
 use postrider_core::{Clock, DeadReason, State, Timestamp};
 use postrider_store::conformance::{batch, message, success};
-use postrider_store::{EmbeddedStore, ManualClock, Options};
+use postrider_store::{EmbeddedStore, ManualClock, StoreOptions};
 
 const LEASE: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -20,7 +20,7 @@ fn clock() -> Arc<ManualClock> {
 }
 
 fn open(dir: &Path) -> EmbeddedStore {
-    EmbeddedStore::open(dir, clock(), Options::default()).unwrap()
+    EmbeddedStore::open(dir, clock(), StoreOptions::default()).unwrap()
 }
 
 fn database(dir: &Path) -> rusqlite::Connection {
@@ -31,9 +31,9 @@ fn database(dir: &Path) -> rusqlite::Connection {
 async fn a_folder_is_held_by_one_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let second = EmbeddedStore::open(dir.path(), clock(), Options::default());
+    let second = EmbeddedStore::open(dir.path(), clock(), StoreOptions::default());
     let error = second.err().expect("the folder is in use");
-    assert!(matches!(error, StoreError::Locked(_)), "{error}");
+    assert!(matches!(error, StoreError::Locked { .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains(&dir.path().display().to_string()), "{text}");
     assert!(text.contains("--data"), "{text}");
@@ -71,13 +71,14 @@ async fn what_was_accepted_before_a_clean_end_expires_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock();
     for _ in 0..2 {
-        let store = EmbeddedStore::open(dir.path(), clock.clone(), Options::default()).unwrap();
+        let store =
+            EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
         store.accept(vec![message("acme", 1)]).await.unwrap();
         assert!(store.lease_expired(10, LEASE).await.unwrap().is_empty());
         store.close().await;
         clock.advance(LEASE / 10);
     }
-    let store = EmbeddedStore::open(dir.path(), clock.clone(), Options::default()).unwrap();
+    let store = EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
     clock.advance(LEASE * 60 - LEASE / 5);
     assert_eq!(store.lease_expired(10, LEASE).await.unwrap().len(), 1);
     clock.advance(LEASE / 10);
@@ -99,7 +100,7 @@ async fn a_store_of_the_first_version_is_taken_over() {
     old.execute_batch(FIRST_LAYOUT).unwrap();
     drop(old);
     let clock = clock();
-    let store = EmbeddedStore::open(dir.path(), clock.clone(), Options::default()).unwrap();
+    let store = EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
     let bytes = r#"{"title":"lone"}{"title":"fan-out"}"#.len() as u64;
     let address = r#"{"channel":"webhook","url":"https://host-1.example/hook"}"#.len() as u64;
     assert_eq!(store.load(None), Load { deliveries: 2, bytes: bytes + 2 * address });
@@ -147,12 +148,19 @@ async fn files_are_private() {
 }
 
 #[tokio::test]
-async fn a_newer_layout_is_refused_with_a_reason() {
+async fn a_newer_layout_is_reported_as_such_and_nothing_is_changed() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).close().await;
     database(dir.path()).pragma_update(None, "user_version", 99).unwrap();
-    let error = EmbeddedStore::open(dir.path(), clock(), Options::default()).err().unwrap();
-    assert!(error.to_string().contains("newer Postrider"), "{error}");
+    let error = EmbeddedStore::open(dir.path(), clock(), StoreOptions::default()).err().unwrap();
+    assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 4 }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "the store has layout 99, and this version of Postrider knows layouts up to 4: a newer version \
+         wrote it; run that version, or restore a backup from before the upgrade"
+    );
+    let layout = database(dir.path()).pragma_query_value(None, "user_version", |row| row.get(0));
+    assert_eq!(layout, Ok(99));
 }
 
 #[tokio::test]
@@ -169,7 +177,7 @@ async fn a_full_disk_refuses_new_work_keeps_the_old_and_heals() {
         }
         assert!(accepted < 100, "the limit is never felt");
     };
-    assert!(matches!(refused, StoreError::Full(_)), "{refused}");
+    assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
     let counts = store.counts(None).await.unwrap();
     assert_eq!(counts.messages, 1 + accepted, "nothing is half accepted");
 
@@ -212,7 +220,7 @@ async fn one_refused_order_does_not_fail_those_it_was_grouped_with() {
     };
     let (accepted, settled) =
         tokio::join!(store.accept(vec![batch("acme", &[1; 3000])]), store.settle(vec![settlement]));
-    assert!(matches!(accepted, Err(StoreError::Full(_))));
+    assert!(matches!(accepted, Err(StoreError::Full { .. })));
     assert_eq!(settled.unwrap(), [Settled::Done]);
 }
 
@@ -220,14 +228,14 @@ async fn one_refused_order_does_not_fail_those_it_was_grouped_with() {
 async fn a_damaged_delivery_does_not_stop_the_rest_of_its_lane() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock();
-    let store = EmbeddedStore::open(dir.path(), clock.clone(), Options::default()).unwrap();
+    let store = EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
     let accepted = store.accept(vec![batch("acme", &[1, 1, 1])]).await.unwrap();
     let Admission::Accepted { deliveries, .. } = &accepted[0] else { panic!() };
     store.close().await;
     let damage = "UPDATE delivery SET target = '{' WHERE seq = (SELECT min(seq) FROM delivery)";
     database(dir.path()).execute(damage, []).unwrap();
 
-    let store = EmbeddedStore::open(dir.path(), clock.clone(), Options::default()).unwrap();
+    let store = EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
     let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
     let leased = store.lease(lane, 10, LEASE).await.unwrap();
     let ids: Vec<_> = leased.iter().map(|l| l.delivery).collect();
@@ -351,9 +359,9 @@ async fn without_a_reserve_the_store_opens_but_takes_nothing_new_until_there_is_
     std::fs::create_dir(&reserve).unwrap();
 
     let store = open(dir.path());
-    assert!(matches!(store.takes_work(), Err(StoreError::Full(_))));
+    assert!(matches!(store.takes_work(), Err(StoreError::Full { .. })));
     let refused = store.accept(vec![message("acme", 1)]).await;
-    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
     let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
     assert_eq!(store.lease(lane, 10, LEASE).await.unwrap().len(), 1, "the old is delivered");
 

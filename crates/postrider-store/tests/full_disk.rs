@@ -14,7 +14,7 @@ use postrider_core::ports::store::{
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};
 use postrider_store::conformance::{batch, success};
-use postrider_store::{EmbeddedStore, ManualClock, Options};
+use postrider_store::{EmbeddedStore, ManualClock, StoreOptions};
 
 const LEASE: Duration = Duration::from_secs(60);
 const DISK: u64 = 24 << 20;
@@ -94,7 +94,7 @@ fn clock() -> Arc<ManualClock> {
 }
 
 fn open(disk: &Disk) -> EmbeddedStore {
-    let options = Options { reserve_bytes: RESERVE, ..Options::default() };
+    let options = StoreOptions { reserve_bytes: RESERVE, ..StoreOptions::default() };
     EmbeddedStore::open(&disk.data(), clock(), options).unwrap()
 }
 
@@ -148,7 +148,7 @@ async fn deliver(store: &EmbeddedStore, at_most: usize) -> usize {
 async fn accept_when_there_is_room(store: &EmbeddedStore) {
     let end = Instant::now() + Duration::from_secs(60);
     while let Err(error) = store.accept(vec![long()]).await {
-        assert!(matches!(error, StoreError::Full(_)), "{error}");
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
         assert!(Instant::now() < end, "new work is still refused: {error}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -160,14 +160,14 @@ async fn a_full_disk_refuses_new_work_and_still_settles() {
     let store = open(&disk);
     assert!(store.is_accepting());
     let (mut promised, refused) = accept_until_full(&disk, &store).await;
-    assert!(matches!(refused, StoreError::Full(_)), "{refused}");
+    assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
     assert!(promised.len() > 100, "{}", promised.len());
     disk.fill();
     assert_eq!(deliver(&store, 50).await, 50, "the reserve is for this");
     if disk.mounted {
         assert!(!store.is_accepting(), "the reserve is in use");
         let refused = store.accept(vec![batch("acme", &[1])]).await.err();
-        assert!(matches!(refused, Some(StoreError::Full(_))), "{refused:?}");
+        assert!(matches!(refused, Some(StoreError::Full { .. })), "{refused:?}");
     }
     promised.drain(..50);
     assert_eq!(deliver(&store, usize::MAX).await, promised.len());
@@ -182,7 +182,7 @@ async fn accepts_are_taken_again_when_there_is_room_without_restart() {
     store.accept(vec![long()]).await.unwrap();
     disk.fill();
     let (_, refused) = accept_until_full(&disk, &store).await;
-    assert!(matches!(refused, StoreError::Full(_)), "{refused}");
+    assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
     assert!(deliver(&store, 10).await > 0);
     if disk.mounted {
         assert!(!store.is_accepting(), "the reserve is in use");

@@ -18,7 +18,7 @@ use postrider_core::{
     AddressHash, Clock, DeliveryId, LaneId, LaneKey, MessageId, StrikeKind, TenantId, Timestamp,
 };
 use postrider_store::conformance::{batch, delivery_to, success, webhook};
-use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, Options};
+use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, StoreOptions};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -99,7 +99,7 @@ struct Pair {
     model: MemoryStore,
     store: EmbeddedStore,
     folder: tempfile::TempDir,
-    options: Options,
+    options: StoreOptions,
     messages: Vec<(MessageId, MessageId)>,
     deliveries: Vec<(DeliveryId, DeliveryId)>,
     leases: Vec<(Leased, Leased)>,
@@ -138,7 +138,7 @@ fn hash_of(number: u32) -> AddressHash {
 }
 
 impl Pair {
-    fn new(options: Options) -> Self {
+    fn new(options: StoreOptions) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
         let folder = tempfile::tempdir().unwrap();
         Self {
@@ -420,16 +420,16 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-const SMALL: Options = Options {
+const SMALL: StoreOptions = StoreOptions {
     lane_window: 2,
     window_total: 6,
-    job_cache_bytes: 4_000,
+    delivery_cache_bytes: 4_000,
     page_cache_kib: 256,
     dedup_bucket_keys: 3,
     reserve_bytes: 0,
 };
 
-fn live(acts: Vec<Act>, options: Options) {
+fn live(acts: Vec<Act>, options: StoreOptions) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut pair = Pair::new(options);
@@ -453,7 +453,7 @@ proptest! {
 
     #[test]
     fn a_random_life_with_crashes_is_the_models_life(acts in prop::collection::vec(act(), 1..60)) {
-        live(acts, Options::default());
+        live(acts, StoreOptions::default());
     }
 
     #[test]

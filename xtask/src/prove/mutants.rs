@@ -19,21 +19,21 @@ struct Mutant {
 const MUTANTS: &[Mutant] = &[
     Mutant {
         promise: "no 202 before the disk has confirmed",
-        file: "crates/postrider-store/src/embedded/schema.rs",
+        file: "crates/postrider-store/src/embedded/sql/schema.rs",
         from: "\"synchronous\", \"FULL\").map_err(sql)?;\n    conn.pragma_update(None, \"wal_autocheckpoint\"",
         to: "\"synchronous\", \"OFF\").map_err(sql)?;\n    conn.pragma_update(None, \"wal_autocheckpoint\"",
         test: &["--test", "crash", "durability"],
     },
     Mutant {
         promise: "a settlement with an old token is refused",
-        file: "crates/postrider-store/src/embedded/board.rs",
-        from: "if lease.token != token || lease.phase == Phase::Settling {",
-        to: "if lease.phase == Phase::Settling {",
+        file: "crates/postrider-store/src/embedded/index/mod.rs",
+        from: "if lease.token != token || lease.phase == LeasePhase::Settling {",
+        to: "if lease.phase == LeasePhase::Settling {",
         test: &["--test", "conformance"],
     },
     Mutant {
         promise: "a repeat under the same key never reaches the queue",
-        file: "crates/postrider-store/src/embedded/accept.rs",
+        file: "crates/postrider-store/src/embedded/sql/accept.rs",
         from: "if let Some(dedup) = &new.dedup\n            && let",
         to: "if let Some(dedup) = &new.dedup\n            && now.0 < 0\n            && let",
         test: &["--test", "conformance"],

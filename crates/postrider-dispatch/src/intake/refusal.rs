@@ -136,7 +136,7 @@ impl IntakeRefusal {
 impl From<StoreError> for IntakeRefusal {
     fn from(error: StoreError) -> Self {
         let kind = match error {
-            StoreError::Full(_) => RefusalKind::StoreFull,
+            StoreError::Full { .. } => RefusalKind::StoreFull,
             StoreError::Closed => RefusalKind::ShuttingDown,
             _ => RefusalKind::StoreUnavailable,
         };

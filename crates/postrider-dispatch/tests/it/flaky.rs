@@ -58,14 +58,14 @@ impl Queue for Flaky {
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
         if self.full.load(Ordering::SeqCst) {
-            return Err(StoreError::Full("no space left".to_owned()));
+            return Err(StoreError::Full { what: "no space left".to_owned(), source: None });
         }
         self.inner.settle(settlements).await
     }
 
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
         if self.full.load(Ordering::SeqCst) {
-            return Err(StoreError::Full("no space left".to_owned()));
+            return Err(StoreError::Full { what: "no space left".to_owned(), source: None });
         }
         if let Some((clock, long)) = &self.start_takes {
             clock.advance(*long);

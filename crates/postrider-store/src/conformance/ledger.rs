@@ -7,19 +7,19 @@ use postrider_core::model::delivery::DeadReason;
 use postrider_core::ports::store::{Counts, DeliveryFilter, NewMessage, Selection, Settled};
 use postrider_core::{ChannelKind, State, TenantId};
 
-use super::kit::{Bench, LEASE, batch, message, secs};
+use super::fixture::{LEASE, StoreFixture, batch, message, secs};
 
-pub async fn counts_are_exact(bench: &Bench<'_>) {
-    bench.accept(batch("acme", &[1, 2, 3, 4, 5, 6])).await;
-    bench.accept(message("other", 9)).await;
-    let leased = bench.lease(1).await;
+pub async fn counts_are_exact(fixture: &StoreFixture<'_>) {
+    fixture.accept(batch("acme", &[1, 2, 3, 4, 5, 6])).await;
+    fixture.accept(message("other", 9)).await;
+    let leased = fixture.lease(1).await;
     let mut ours = leased.iter().filter(|l| l.message.tenant.as_str() == "acme");
     let mut next = || ours.next().expect("six are leased");
-    bench.settle(next(), Decision::Done).await;
-    bench.settle(next(), Decision::MarkGone).await;
-    bench.settle(next(), Decision::DeadLetter(DeadReason::Poison)).await;
-    bench.settle(next(), Decision::Retry { after: secs(900), counted: true }).await;
-    bench.settle(next(), Decision::Park { after: secs(900) }).await;
+    fixture.settle(next(), Decision::Done).await;
+    fixture.settle(next(), Decision::MarkGone).await;
+    fixture.settle(next(), Decision::DeadLetter(DeadReason::Poison)).await;
+    fixture.settle(next(), Decision::Retry { after: secs(900), counted: true }).await;
+    fixture.settle(next(), Decision::Park { after: secs(900) }).await;
     let acme = TenantId::new("acme");
     let states = [State::Sending, State::Retrying, State::Parked, State::Sent, State::Gone]
         .into_iter()
@@ -29,38 +29,38 @@ pub async fn counts_are_exact(bench: &Bench<'_>) {
         states: states.map(|state| (state, 1)).collect(),
         dead: BTreeMap::from([(DeadReason::Poison, 1)]),
     };
-    assert_eq!(bench.store.counts(Some(&acme)).await.unwrap(), expected);
-    let all = bench.store.counts(None).await.unwrap();
+    assert_eq!(fixture.store.counts(Some(&acme)).await.unwrap(), expected);
+    let all = fixture.store.counts(None).await.unwrap();
     assert_eq!((all.messages, all.states[&State::Sending]), (2, 2));
-    bench.clock.advance(LEASE);
-    let later = bench.store.counts(None).await.unwrap();
+    fixture.clock.advance(LEASE);
+    let later = fixture.store.counts(None).await.unwrap();
     assert_eq!(later.states.get(&State::Sending), None, "their leases ended");
     assert_eq!(later.states[&State::Queued], 2);
-    let Some(bench) = bench.reopened().await else { return };
-    assert_eq!(bench.store.counts(None).await.unwrap(), later);
+    let Some(fixture) = fixture.reopened().await else { return };
+    assert_eq!(fixture.store.counts(None).await.unwrap(), later);
 }
 
-pub async fn pages_cover_everything_once(bench: &Bench<'_>) {
+pub async fn pages_cover_everything_once(fixture: &StoreFixture<'_>) {
     let mut accepted = Vec::new();
     for _ in 0..5 {
-        accepted.extend(bench.accept(batch("acme", &[1, 2, 3])).await.1);
-        bench.clock.advance(secs(1));
+        accepted.extend(fixture.accept(batch("acme", &[1, 2, 3])).await.1);
+        fixture.clock.advance(secs(1));
     }
     accepted.reverse();
     for limit in [1, 4, 15, 100] {
         let filter = DeliveryFilter { limit, ..DeliveryFilter::default() };
-        assert_eq!(bench.all(filter, false).await, accepted, "limit {limit}");
+        assert_eq!(fixture.all(filter, false).await, accepted, "limit {limit}");
     }
 }
 
-pub async fn filters_find_what_they_name(bench: &Bench<'_>) {
-    let (first, one) = bench.accept(batch("acme", &[1, 2])).await;
-    bench.clock.advance(secs(10));
-    let (_, two) = bench.accept(message("other", 3)).await;
-    let leased = bench.lease(1).await;
+pub async fn filters_find_what_they_name(fixture: &StoreFixture<'_>) {
+    let (first, one) = fixture.accept(batch("acme", &[1, 2])).await;
+    fixture.clock.advance(secs(10));
+    let (_, two) = fixture.accept(message("other", 3)).await;
+    let leased = fixture.lease(1).await;
     let sent = leased.iter().find(|l| l.delivery == one[0]).expect("leased");
-    bench.settle(sent, Decision::Done).await;
-    let list = |filter: DeliveryFilter| bench.all(DeliveryFilter { limit: 1, ..filter }, false);
+    fixture.settle(sent, Decision::Done).await;
+    let list = |filter: DeliveryFilter| fixture.all(DeliveryFilter { limit: 1, ..filter }, false);
     let none = DeliveryFilter::default;
     assert_eq!(list(DeliveryFilter { state: Some(State::Sent), ..none() }).await, [one[0]]);
     let sending = list(DeliveryFilter { state: Some(State::Sending), ..none() }).await;
@@ -71,160 +71,163 @@ pub async fn filters_find_what_they_name(bench: &Bench<'_>) {
     assert_eq!(list(DeliveryFilter { message: Some(first), ..none() }).await, [one[1], one[0]]);
     let recipient = Some("user-2".into());
     assert_eq!(list(DeliveryFilter { recipient, ..none() }).await, [one[1]]);
-    assert_eq!(list(DeliveryFilter { since: Some(bench.now()), ..none() }).await, two);
-    assert_eq!(list(DeliveryFilter { until: Some(bench.now()), ..none() }).await, [one[1], one[0]]);
+    assert_eq!(list(DeliveryFilter { since: Some(fixture.now()), ..none() }).await, two);
+    assert_eq!(
+        list(DeliveryFilter { until: Some(fixture.now()), ..none() }).await,
+        [one[1], one[0]]
+    );
     let channel = Some(ChannelKind::Webpush);
     assert!(list(DeliveryFilter { channel, ..none() }).await.is_empty());
 }
 
-pub async fn bodies_go_when_nothing_needs_them(bench: &Bench<'_>) {
-    let (id, _) = bench.accept(message("acme", 1)).await;
-    assert!(bench.store.content(None, id).await.unwrap().is_some());
-    let leased = bench.lease_one().await;
-    bench.settle(&leased, Decision::Done).await;
-    assert_eq!(bench.store.content(None, id).await.unwrap(), None);
-    let view = bench.store.message(None, id).await.unwrap().unwrap();
+pub async fn bodies_go_when_nothing_needs_them(fixture: &StoreFixture<'_>) {
+    let (id, _) = fixture.accept(message("acme", 1)).await;
+    assert!(fixture.store.content(None, id).await.unwrap().is_some());
+    let leased = fixture.lease_one().await;
+    fixture.settle(&leased, Decision::Done).await;
+    assert_eq!(fixture.store.content(None, id).await.unwrap(), None);
+    let view = fixture.store.message(None, id).await.unwrap().unwrap();
     assert!(!view.has_content);
     assert_eq!(view.states, BTreeMap::from([(State::Sent, 1)]));
 }
 
-pub async fn a_fan_out_keeps_its_body_until_the_last_is_final(bench: &Bench<'_>) {
-    let (id, deliveries) = bench.accept(batch("acme", &[1, 2, 3])).await;
-    let leased = bench.lease(1).await;
-    bench.settle(&leased[0], Decision::Done).await;
-    bench.settle(&leased[1], Decision::DeadLetter(DeadReason::Permanent)).await;
-    bench.settle(&leased[2], Decision::MarkGone).await;
-    assert!(bench.store.content(None, id).await.unwrap().is_some(), "a dead letter needs it");
+pub async fn a_fan_out_keeps_its_body_until_the_last_is_final(fixture: &StoreFixture<'_>) {
+    let (id, deliveries) = fixture.accept(batch("acme", &[1, 2, 3])).await;
+    let leased = fixture.lease(1).await;
+    fixture.settle(&leased[0], Decision::Done).await;
+    fixture.settle(&leased[1], Decision::DeadLetter(DeadReason::Permanent)).await;
+    fixture.settle(&leased[2], Decision::MarkGone).await;
+    assert!(fixture.store.content(None, id).await.unwrap().is_some(), "a dead letter needs it");
     let dead = leased[1].delivery;
     assert!(deliveries.contains(&dead));
-    bench.store.discard(None, Selection::Ids(vec![dead])).await.unwrap();
-    assert_eq!(bench.store.content(None, id).await.unwrap(), None);
+    fixture.store.discard(None, Selection::Ids(vec![dead])).await.unwrap();
+    assert_eq!(fixture.store.content(None, id).await.unwrap(), None);
 }
 
-pub async fn prune_forgets_only_what_is_old_and_final(bench: &Bench<'_>) {
-    let (sent, _) = bench.accept(message("acme", 1)).await;
-    let leased = bench.lease_one().await;
-    bench.settle(&leased, Decision::Done).await;
-    let (dead, dead_delivery) = bench.accept(message("acme", 1)).await;
-    let leased = bench.lease_one().await;
-    bench.settle(&leased, Decision::DeadLetter(DeadReason::Permanent)).await;
-    let send_at = Some(bench.now() + secs(500));
-    let (waiting, _) = bench.accept(NewMessage { send_at, ..message("acme", 1) }).await;
-    bench.clock.advance(secs(99));
-    assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 0);
-    let (young, _) = bench.accept(message("acme", 1)).await;
-    let leased = bench.lease_one().await;
-    bench.settle(&leased, Decision::Done).await;
-    bench.clock.advance(secs(1));
-    assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 1);
-    assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 0);
-    assert_eq!(bench.store.message(None, sent).await.unwrap(), None);
+pub async fn prune_forgets_only_what_is_old_and_final(fixture: &StoreFixture<'_>) {
+    let (sent, _) = fixture.accept(message("acme", 1)).await;
+    let leased = fixture.lease_one().await;
+    fixture.settle(&leased, Decision::Done).await;
+    let (dead, dead_delivery) = fixture.accept(message("acme", 1)).await;
+    let leased = fixture.lease_one().await;
+    fixture.settle(&leased, Decision::DeadLetter(DeadReason::Permanent)).await;
+    let send_at = Some(fixture.now() + secs(500));
+    let (waiting, _) = fixture.accept(NewMessage { send_at, ..message("acme", 1) }).await;
+    fixture.clock.advance(secs(99));
+    assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 0);
+    let (young, _) = fixture.accept(message("acme", 1)).await;
+    let leased = fixture.lease_one().await;
+    fixture.settle(&leased, Decision::Done).await;
+    fixture.clock.advance(secs(1));
+    assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 1);
+    assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 0);
+    assert_eq!(fixture.store.message(None, sent).await.unwrap(), None);
     for kept in [dead, waiting, young] {
-        assert!(bench.store.message(None, kept).await.unwrap().is_some());
+        assert!(fixture.store.message(None, kept).await.unwrap().is_some());
     }
-    let counts = bench.store.counts(None).await.unwrap();
+    let counts = fixture.store.counts(None).await.unwrap();
     assert_eq!((counts.messages, counts.states[&State::Sent]), (3, 1));
-    bench.store.discard(None, Selection::Ids(dead_delivery)).await.unwrap();
-    assert_eq!(bench.store.prune(secs(100)).await.unwrap(), 1, "discarded, so it may go");
+    fixture.store.discard(None, Selection::Ids(dead_delivery)).await.unwrap();
+    assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 1, "discarded, so it may go");
 }
 
-pub async fn lanes_show_their_depth(bench: &Bench<'_>) {
-    bench.accept(batch("acme", &[1, 2, 2, 2])).await;
-    bench.accept(batch("other", &[7, 7])).await;
-    let lanes = bench.store.lanes(None, 2).await.unwrap();
+pub async fn lanes_show_their_depth(fixture: &StoreFixture<'_>) {
+    fixture.accept(batch("acme", &[1, 2, 2, 2])).await;
+    fixture.accept(batch("other", &[7, 7])).await;
+    let lanes = fixture.store.lanes(None, 2).await.unwrap();
     let depths: Vec<_> = lanes.iter().map(|lane| (lane.pending, lane.in_flight)).collect();
     assert_eq!(depths, [(3, 0), (2, 0)]);
-    assert_eq!(lanes[0].next_due, Some(bench.now()));
-    bench.store.lease(lanes[0].id, 2, LEASE).await.unwrap();
-    let ours = bench.store.lanes(Some(&TenantId::new("acme")), 10).await.unwrap();
+    assert_eq!(lanes[0].next_due, Some(fixture.now()));
+    fixture.store.lease(lanes[0].id, 2, LEASE).await.unwrap();
+    let ours = fixture.store.lanes(Some(&TenantId::new("acme")), 10).await.unwrap();
     let depths: Vec<_> = ours.iter().map(|lane| (lane.pending, lane.in_flight)).collect();
     assert_eq!(depths, [(1, 2), (1, 0)]);
 }
 
-pub async fn the_oldest_pending_is_known(bench: &Bench<'_>) {
-    assert_eq!(bench.store.oldest_pending().await.unwrap(), None);
-    let start = bench.now();
-    bench.accept_one().await;
-    bench.clock.advance(secs(10));
-    bench.accept_one().await;
-    assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(start));
-    let leased = bench.lease(1).await;
-    assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(start), "in flight is pending");
-    bench.settle(&leased[0], Decision::DeadLetter(DeadReason::Permanent)).await;
-    assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(bench.now()));
+pub async fn the_oldest_pending_is_known(fixture: &StoreFixture<'_>) {
+    assert_eq!(fixture.store.oldest_pending().await.unwrap(), None);
+    let start = fixture.now();
+    fixture.accept_one().await;
+    fixture.clock.advance(secs(10));
+    fixture.accept_one().await;
+    assert_eq!(fixture.store.oldest_pending().await.unwrap(), Some(start));
+    let leased = fixture.lease(1).await;
+    assert_eq!(fixture.store.oldest_pending().await.unwrap(), Some(start), "in flight is pending");
+    fixture.settle(&leased[0], Decision::DeadLetter(DeadReason::Permanent)).await;
+    assert_eq!(fixture.store.oldest_pending().await.unwrap(), Some(fixture.now()));
     let all = Selection::Filter(DeliveryFilter::default());
-    bench.store.replay(None, all, Default::default()).await.unwrap();
-    assert_eq!(bench.store.oldest_pending().await.unwrap(), Some(start), "it is pending again");
+    fixture.store.replay(None, all, Default::default()).await.unwrap();
+    assert_eq!(fixture.store.oldest_pending().await.unwrap(), Some(start), "it is pending again");
 }
 
-pub async fn what_is_in_flight_shows_as_sending(bench: &Bench<'_>) {
-    let (message, ids) = bench.accept(message("acme", 1)).await;
-    bench.lease_one().await;
-    let view = bench.delivery(ids[0]).await;
-    assert_eq!((view.state, view.due_at), (State::Sending, Some(bench.now() + LEASE)));
-    let of_message = bench.store.message(None, message).await.unwrap().unwrap();
+pub async fn what_is_in_flight_shows_as_sending(fixture: &StoreFixture<'_>) {
+    let (message, ids) = fixture.accept(message("acme", 1)).await;
+    fixture.lease_one().await;
+    let view = fixture.delivery(ids[0]).await;
+    assert_eq!((view.state, view.due_at), (State::Sending, Some(fixture.now() + LEASE)));
+    let of_message = fixture.store.message(None, message).await.unwrap().unwrap();
     assert_eq!(of_message.states, BTreeMap::from([(State::Sending, 1)]));
-    bench.clock.advance(LEASE);
-    let view = bench.delivery(ids[0]).await;
-    assert_eq!((view.state, view.due_at), (State::Queued, Some(bench.now())));
+    fixture.clock.advance(LEASE);
+    let view = fixture.delivery(ids[0]).await;
+    assert_eq!((view.state, view.due_at), (State::Queued, Some(fixture.now())));
 }
 
-pub async fn history_is_kept_and_bounded(bench: &Bench<'_>) {
-    let id = bench.accept_one().await;
+pub async fn history_is_kept_and_bounded(fixture: &StoreFixture<'_>) {
+    let id = fixture.accept_one().await;
     for _ in 0..70 {
-        let leased = bench.lease_one().await;
-        bench.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await;
-        bench.clock.advance(secs(1));
+        let leased = fixture.lease_one().await;
+        fixture.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await;
+        fixture.clock.advance(secs(1));
     }
-    let log = bench.delivery(id).await.log;
+    let log = fixture.delivery(id).await.log;
     let numbers: Vec<_> = log.iter().map(|attempt| attempt.number).collect();
     assert_eq!(numbers, (7..=70).collect::<Vec<_>>(), "the oldest make room");
 }
 
-pub async fn everything_survives_a_restart(bench: &Bench<'_>) {
-    let (id, ids) = bench.accept(batch("acme", &[1, 2, 3, 4])).await;
-    let leased = bench.lease(1).await;
-    bench.settle(&leased[0], Decision::Done).await;
-    bench.settle(&leased[1], Decision::Retry { after: secs(30), counted: true }).await;
-    bench.settle(&leased[2], Decision::DeadLetter(DeadReason::Ttl)).await;
-    bench.settle(&leased[3], Decision::Release).await;
+pub async fn everything_survives_a_restart(fixture: &StoreFixture<'_>) {
+    let (id, ids) = fixture.accept(batch("acme", &[1, 2, 3, 4])).await;
+    let leased = fixture.lease(1).await;
+    fixture.settle(&leased[0], Decision::Done).await;
+    fixture.settle(&leased[1], Decision::Retry { after: secs(30), counted: true }).await;
+    fixture.settle(&leased[2], Decision::DeadLetter(DeadReason::Ttl)).await;
+    fixture.settle(&leased[3], Decision::Release).await;
     let mut before = Vec::new();
     for id in &ids {
-        before.push(bench.delivery(*id).await);
+        before.push(fixture.delivery(*id).await);
     }
-    let view = bench.store.message(None, id).await.unwrap();
-    let Some(bench) = bench.reopened().await else { return };
+    let view = fixture.store.message(None, id).await.unwrap();
+    let Some(fixture) = fixture.reopened().await else { return };
     for (id, before) in ids.iter().zip(before) {
-        assert_eq!(bench.delivery(*id).await, before);
+        assert_eq!(fixture.delivery(*id).await, before);
     }
-    assert_eq!(bench.store.message(None, id).await.unwrap(), view);
-    assert_eq!(bench.lease(10).await.len(), 1, "only the released one is due");
-    bench.clock.advance(secs(30));
-    let again = bench.lease_one().await;
+    assert_eq!(fixture.store.message(None, id).await.unwrap(), view);
+    assert_eq!(fixture.lease(10).await.len(), 1, "only the released one is due");
+    fixture.clock.advance(secs(30));
+    let again = fixture.lease_one().await;
     assert_eq!((again.attempts, again.last_delay), (1, secs(30)));
 }
 
-pub async fn leases_do_not_survive_a_restart(bench: &Bench<'_>) {
-    let id = bench.accept_one().await;
-    let old = bench.lease_one().await;
-    let Some(bench) = bench.reopened().await else { return };
-    assert_eq!(bench.state(id).await, State::Queued);
-    assert_eq!(bench.settle(&old, Decision::Done).await, Settled::Fenced);
-    let new = bench.lease_one().await;
+pub async fn leases_do_not_survive_a_restart(fixture: &StoreFixture<'_>) {
+    let id = fixture.accept_one().await;
+    let old = fixture.lease_one().await;
+    let Some(fixture) = fixture.reopened().await else { return };
+    assert_eq!(fixture.state(id).await, State::Queued);
+    assert_eq!(fixture.settle(&old, Decision::Done).await, Settled::Fenced);
+    let new = fixture.lease_one().await;
     assert!(new.token > old.token, "tokens are never used twice");
-    assert_eq!(bench.settle(&old, Decision::Done).await, Settled::Fenced);
-    assert_eq!(bench.settle(&new, Decision::Done).await, Settled::Done);
+    assert_eq!(fixture.settle(&old, Decision::Done).await, Settled::Fenced);
+    assert_eq!(fixture.settle(&new, Decision::Done).await, Settled::Done);
 }
 
-pub async fn ids_grow_even_if_the_clock_goes_back(bench: &Bench<'_>) {
-    let first = bench.accept_one().await;
-    let leased = bench.lease_one().await;
-    bench.settle(&leased, Decision::Done).await;
-    bench.clock.advance(secs(10));
-    bench.store.prune(secs(1)).await.unwrap();
-    bench.clock.set(bench.now() - secs(1000));
-    let reopened = bench.reopened().await;
-    let bench = reopened.as_ref().unwrap_or(bench);
-    let second = bench.accept_one().await;
+pub async fn ids_grow_even_if_the_clock_goes_back(fixture: &StoreFixture<'_>) {
+    let first = fixture.accept_one().await;
+    let leased = fixture.lease_one().await;
+    fixture.settle(&leased, Decision::Done).await;
+    fixture.clock.advance(secs(10));
+    fixture.store.prune(secs(1)).await.unwrap();
+    fixture.clock.set(fixture.now() - secs(1000));
+    let reopened = fixture.reopened().await;
+    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let second = fixture.accept_one().await;
     assert!(second > first, "also when the first is forgotten");
 }

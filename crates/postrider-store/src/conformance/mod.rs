@@ -5,16 +5,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a suite fails by panicking")]
 
-mod acts;
-mod aside;
 mod crashes;
 mod dedup;
 mod expiry;
-mod kit;
+mod fixture;
 mod ledger;
+mod operator;
 mod queue;
 mod registry;
 mod strikes;
+mod suspended;
 mod waiting;
 
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use postrider_core::ports::store::Store;
 
 use crate::ManualClock;
 
-pub use acts::*;
-pub use aside::*;
 pub use crashes::*;
 pub use dedup::*;
 pub use expiry::*;
-pub use kit::{Bench, batch, delivery_to, lane, message, success, webhook};
+pub use fixture::{StoreFixture, batch, delivery_to, lane, message, success, webhook};
 pub use ledger::*;
+pub use operator::*;
 pub use queue::*;
 pub use registry::*;
 pub use strikes::*;
+pub use suspended::*;
 pub use waiting::*;
 
 /// Makes the stores that the suite examines.
 #[async_trait]
-pub trait Factory: Send + Sync {
+pub trait StoreFactory: Send + Sync {
     /// An empty store on a clock that the suite moves.
     async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store>;
 
@@ -149,7 +149,7 @@ macro_rules! promises {
             #[tokio::test]
             async fn $name() {
                 let factory = $factory;
-                $crate::conformance::$name(&$crate::conformance::Bench::new(&factory).await).await;
+                $crate::conformance::$name(&$crate::conformance::StoreFixture::new(&factory).await).await;
             }
         )*
     };

@@ -4,96 +4,96 @@ use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{NewMessage, Settled};
 use postrider_core::{DeliveryId, State};
 
-use super::kit::{Bench, LEASE, batch, message, secs, success};
+use super::fixture::{LEASE, StoreFixture, batch, message, secs, success};
 
-pub async fn accepted_work_is_leased_in_order_of_due_time(bench: &Bench<'_>) {
-    let at = |s| Some(bench.now() + secs(s));
-    let third = bench.accept(NewMessage { send_at: at(3), ..message("acme", 1) }).await.1;
-    let first = bench.accept(message("acme", 1)).await.1;
-    let second = bench.accept(NewMessage { send_at: at(1), ..message("acme", 1) }).await.1;
-    bench.clock.advance(secs(5));
-    let order: Vec<_> = bench.lease(10).await.into_iter().map(|l| l.delivery).collect();
+pub async fn accepted_work_is_leased_in_order_of_due_time(fixture: &StoreFixture<'_>) {
+    let at = |s| Some(fixture.now() + secs(s));
+    let third = fixture.accept(NewMessage { send_at: at(3), ..message("acme", 1) }).await.1;
+    let first = fixture.accept(message("acme", 1)).await.1;
+    let second = fixture.accept(NewMessage { send_at: at(1), ..message("acme", 1) }).await.1;
+    fixture.clock.advance(secs(5));
+    let order: Vec<_> = fixture.lease(10).await.into_iter().map(|l| l.delivery).collect();
     assert_eq!(order, [first[0], second[0], third[0]]);
 }
 
-pub async fn a_message_is_stored_once_for_many_deliveries(bench: &Bench<'_>) {
-    let (id, deliveries) = bench.accept(batch("acme", &[1, 1, 2])).await;
-    let leased = bench.lease(10).await;
+pub async fn a_message_is_stored_once_for_many_deliveries(fixture: &StoreFixture<'_>) {
+    let (id, deliveries) = fixture.accept(batch("acme", &[1, 1, 2])).await;
+    let leased = fixture.lease(10).await;
     assert_eq!(leased.len(), 3);
     for item in &leased {
         assert_eq!(item.message.id, id);
         assert_eq!(&*item.message.content, r#"{"title":"hello"}"#);
         assert!(deliveries.contains(&item.delivery));
     }
-    let view = bench.store.message(None, id).await.unwrap().unwrap();
+    let view = fixture.store.message(None, id).await.unwrap().unwrap();
     assert_eq!(view.deliveries.iter().map(|(id, _)| *id).collect::<Vec<_>>(), deliveries);
 }
 
-pub async fn work_for_later_is_not_leased_before(bench: &Bench<'_>) {
-    let send_at = Some(bench.now() + secs(10));
-    bench.accept(NewMessage { send_at, ..message("acme", 1) }).await;
-    assert!(bench.ready().await.is_empty());
-    bench.clock.advance(secs(9));
-    assert!(bench.lease(1).await.is_empty());
-    bench.clock.advance(secs(1));
-    let leased = bench.lease_one().await;
-    assert_eq!(leased.expires_at, bench.now() + secs(3600), "the TTL counts from send_at");
+pub async fn work_for_later_is_not_leased_before(fixture: &StoreFixture<'_>) {
+    let send_at = Some(fixture.now() + secs(10));
+    fixture.accept(NewMessage { send_at, ..message("acme", 1) }).await;
+    assert!(fixture.ready().await.is_empty());
+    fixture.clock.advance(secs(9));
+    assert!(fixture.lease(1).await.is_empty());
+    fixture.clock.advance(secs(1));
+    let leased = fixture.lease_one().await;
+    assert_eq!(leased.expires_at, fixture.now() + secs(3600), "the TTL counts from send_at");
 }
 
-pub async fn lanes_are_ready_longest_due_first(bench: &Bench<'_>) {
+pub async fn lanes_are_ready_longest_due_first(fixture: &StoreFixture<'_>) {
     for number in [3, 1, 2] {
-        bench.accept(message("acme", number)).await;
-        bench.clock.advance(secs(1));
+        fixture.accept(message("acme", number)).await;
+        fixture.clock.advance(secs(1));
     }
-    let ready = bench.store.ready_lanes(2).await.unwrap();
+    let ready = fixture.store.ready_lanes(2).await.unwrap();
     let hosts: Vec<_> = ready.iter().map(|lane| lane.key.provider.to_string()).collect();
     assert_eq!(hosts, ["https://host-3.example", "https://host-1.example"]);
-    assert_eq!(ready[0].due_at, bench.now() - secs(3));
+    assert_eq!(ready[0].due_at, fixture.now() - secs(3));
 }
 
-pub async fn a_lease_keeps_others_away_until_it_ends(bench: &Bench<'_>) {
-    bench.accept_one().await;
-    bench.lease_one().await;
-    assert!(bench.lease(1).await.is_empty());
-    bench.clock.advance(LEASE - secs(1));
-    assert!(bench.lease(1).await.is_empty());
+pub async fn a_lease_keeps_others_away_until_it_ends(fixture: &StoreFixture<'_>) {
+    fixture.accept_one().await;
+    fixture.lease_one().await;
+    assert!(fixture.lease(1).await.is_empty());
+    fixture.clock.advance(LEASE - secs(1));
+    assert!(fixture.lease(1).await.is_empty());
 }
 
-pub async fn expired_lease_is_leased_again(bench: &Bench<'_>) {
-    let id = bench.accept_one().await;
-    let first = bench.lease_one().await;
-    bench.clock.advance(LEASE);
-    let second = bench.lease_one().await;
+pub async fn expired_lease_is_leased_again(fixture: &StoreFixture<'_>) {
+    let id = fixture.accept_one().await;
+    let first = fixture.lease_one().await;
+    fixture.clock.advance(LEASE);
+    let second = fixture.lease_one().await;
     assert_eq!(second.delivery, id);
     assert!(second.token > first.token);
     assert_eq!(second.tries, 0, "an attempt that nobody reported is not counted");
 }
 
-pub async fn an_old_token_is_refused(bench: &Bench<'_>) {
-    let id = bench.accept_one().await;
-    let old = bench.lease_one().await;
-    bench.clock.advance(LEASE);
-    let new = bench.lease_one().await;
-    assert_eq!(bench.settle(&old, Decision::Done).await, Settled::Fenced);
-    assert_eq!(bench.state(id).await, State::Sending);
-    assert!(bench.delivery(id).await.log.is_empty());
-    assert_eq!(bench.settle(&new, Decision::Done).await, Settled::Done);
-    assert_eq!(bench.state(id).await, State::Sent);
+pub async fn an_old_token_is_refused(fixture: &StoreFixture<'_>) {
+    let id = fixture.accept_one().await;
+    let old = fixture.lease_one().await;
+    fixture.clock.advance(LEASE);
+    let new = fixture.lease_one().await;
+    assert_eq!(fixture.settle(&old, Decision::Done).await, Settled::Fenced);
+    assert_eq!(fixture.state(id).await, State::Sending);
+    assert!(fixture.delivery(id).await.log.is_empty());
+    assert_eq!(fixture.settle(&new, Decision::Done).await, Settled::Done);
+    assert_eq!(fixture.state(id).await, State::Sent);
 }
 
-pub async fn a_late_settlement_counts_if_nobody_leased_since(bench: &Bench<'_>) {
-    let id = bench.accept_one().await;
-    let leased = bench.lease_one().await;
-    bench.clock.advance(LEASE + secs(5));
-    assert_eq!(bench.ready().await.len(), 1, "the lease has ended");
-    assert_eq!(bench.settle(&leased, Decision::Done).await, Settled::Done);
-    assert_eq!(bench.state(id).await, State::Sent);
-    assert!(bench.ready().await.is_empty());
+pub async fn a_late_settlement_counts_if_nobody_leased_since(fixture: &StoreFixture<'_>) {
+    let id = fixture.accept_one().await;
+    let leased = fixture.lease_one().await;
+    fixture.clock.advance(LEASE + secs(5));
+    assert_eq!(fixture.ready().await.len(), 1, "the lease has ended");
+    assert_eq!(fixture.settle(&leased, Decision::Done).await, Settled::Done);
+    assert_eq!(fixture.state(id).await, State::Sent);
+    assert!(fixture.ready().await.is_empty());
 }
 
-pub async fn a_settlement_counts_once(bench: &Bench<'_>) {
-    bench.accept_one().await;
-    let leased = bench.lease_one().await;
+pub async fn a_settlement_counts_once(fixture: &StoreFixture<'_>) {
+    fixture.accept_one().await;
+    let leased = fixture.lease_one().await;
     let settlement = postrider_core::ports::store::Settlement {
         delivery: leased.delivery,
         token: leased.token,
@@ -101,110 +101,110 @@ pub async fn a_settlement_counts_once(bench: &Bench<'_>) {
         decision: Decision::Done,
         learned: postrider_core::ports::store::Learned::default(),
     };
-    let answers = bench.store.settle(vec![settlement.clone(), settlement]).await.unwrap();
+    let answers = fixture.store.settle(vec![settlement.clone(), settlement]).await.unwrap();
     assert_eq!(answers, [Settled::Done, Settled::Fenced]);
     assert_eq!(
-        bench.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await,
+        fixture.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await,
         Settled::Fenced
     );
 }
 
-pub async fn a_retry_is_due_after_its_delay(bench: &Bench<'_>) {
-    let id = bench.accept_one().await;
-    let leased = bench.lease_one().await;
-    bench.settle(&leased, Decision::Retry { after: secs(30), counted: true }).await;
-    let view = bench.delivery(id).await;
+pub async fn a_retry_is_due_after_its_delay(fixture: &StoreFixture<'_>) {
+    let id = fixture.accept_one().await;
+    let leased = fixture.lease_one().await;
+    fixture.settle(&leased, Decision::Retry { after: secs(30), counted: true }).await;
+    let view = fixture.delivery(id).await;
     assert_eq!((view.state, view.attempts), (State::Retrying, 1));
-    assert_eq!(view.due_at, Some(bench.now() + secs(30)));
-    bench.clock.advance(secs(29));
-    assert!(bench.lease(1).await.is_empty());
-    bench.clock.advance(secs(1));
-    let again = bench.lease_one().await;
+    assert_eq!(view.due_at, Some(fixture.now() + secs(30)));
+    fixture.clock.advance(secs(29));
+    assert!(fixture.lease(1).await.is_empty());
+    fixture.clock.advance(secs(1));
+    let again = fixture.lease_one().await;
     assert_eq!((again.attempts, again.tries, again.last_delay), (1, 1, secs(30)));
     assert_eq!(again.delivery, id);
     assert_eq!(again.message, leased.message);
     assert_eq!(again.target, leased.target);
 }
 
-pub async fn every_attempt_of_a_lease_is_remembered(bench: &Bench<'_>) {
-    let id = bench.accept_one().await;
-    let leased = bench.lease_one().await;
-    let free = |n| postrider_core::AttemptRecord { counted: false, ..success(n, bench.now()) };
-    bench.settle_with(&leased, Decision::Release, vec![free(1)]).await;
-    let leased = bench.lease_one().await;
+pub async fn every_attempt_of_a_lease_is_remembered(fixture: &StoreFixture<'_>) {
+    let id = fixture.accept_one().await;
+    let leased = fixture.lease_one().await;
+    let free = |n| postrider_core::AttemptRecord { counted: false, ..success(n, fixture.now()) };
+    fixture.settle_with(&leased, Decision::Release, vec![free(1)]).await;
+    let leased = fixture.lease_one().await;
     assert_eq!((leased.attempts, leased.tries), (0, 1));
-    let attempts = vec![free(2), success(3, bench.now())];
-    bench.settle_with(&leased, Decision::Done, attempts).await;
-    let view = bench.delivery(id).await;
+    let attempts = vec![free(2), success(3, fixture.now())];
+    fixture.settle_with(&leased, Decision::Done, attempts).await;
+    let view = fixture.delivery(id).await;
     let numbers: Vec<_> = view.log.iter().map(|a| (a.number, a.counted)).collect();
     assert_eq!(numbers, [(1, false), (2, false), (3, true)]);
     assert_eq!((view.state, view.attempts), (State::Sent, 1));
 }
 
-pub async fn parked_work_keeps_its_attempts(bench: &Bench<'_>) {
-    let id = bench.accept_one().await;
-    let leased = bench.lease_one().await;
-    let attempt = postrider_core::AttemptRecord { counted: false, ..success(1, bench.now()) };
-    bench.settle_with(&leased, Decision::Park { after: secs(300) }, vec![attempt]).await;
-    let view = bench.delivery(id).await;
+pub async fn parked_work_keeps_its_attempts(fixture: &StoreFixture<'_>) {
+    let id = fixture.accept_one().await;
+    let leased = fixture.lease_one().await;
+    let attempt = postrider_core::AttemptRecord { counted: false, ..success(1, fixture.now()) };
+    fixture.settle_with(&leased, Decision::Park { after: secs(300) }, vec![attempt]).await;
+    let view = fixture.delivery(id).await;
     assert_eq!((view.state, view.attempts, view.log.len()), (State::Parked, 0, 1));
-    bench.clock.advance(secs(300));
-    let again = bench.lease_one().await;
+    fixture.clock.advance(secs(300));
+    let again = fixture.lease_one().await;
     assert_eq!((again.attempts, again.tries), (0, 1));
 }
 
-pub async fn released_work_is_due_at_once_and_unchanged(bench: &Bench<'_>) {
-    let id = bench.accept_one().await;
-    let leased = bench.lease_one().await;
-    assert_eq!(bench.settle(&leased, Decision::Release).await, Settled::Done);
-    assert_eq!(bench.settle(&leased, Decision::Release).await, Settled::Fenced);
-    let view = bench.delivery(id).await;
+pub async fn released_work_is_due_at_once_and_unchanged(fixture: &StoreFixture<'_>) {
+    let id = fixture.accept_one().await;
+    let leased = fixture.lease_one().await;
+    assert_eq!(fixture.settle(&leased, Decision::Release).await, Settled::Done);
+    assert_eq!(fixture.settle(&leased, Decision::Release).await, Settled::Fenced);
+    let view = fixture.delivery(id).await;
     assert_eq!((view.state, view.attempts, view.log.len()), (State::Queued, 0, 0));
-    let again = bench.lease_one().await;
+    let again = fixture.lease_one().await;
     assert_eq!((again.delivery, again.attempts, again.tries), (id, 0, 0));
     assert!(again.token > leased.token);
 }
 
-pub async fn a_finished_delivery_is_never_leased_again(bench: &Bench<'_>) {
+pub async fn a_finished_delivery_is_never_leased_again(fixture: &StoreFixture<'_>) {
     for decision in [Decision::Done, Decision::Expire, Decision::Cancel, Decision::Drop] {
         let state = decision.final_state();
-        let id = bench.accept_one().await;
-        let leased = bench.lease_one().await;
-        bench.settle(&leased, decision).await;
-        assert_eq!(Some(bench.state(id).await), state);
-        assert_eq!(bench.delivery(id).await.due_at, None);
+        let id = fixture.accept_one().await;
+        let leased = fixture.lease_one().await;
+        fixture.settle(&leased, decision).await;
+        assert_eq!(Some(fixture.state(id).await), state);
+        assert_eq!(fixture.delivery(id).await.due_at, None);
     }
-    bench.clock.advance(secs(100_000));
-    assert!(bench.ready().await.is_empty());
+    fixture.clock.advance(secs(100_000));
+    assert!(fixture.ready().await.is_empty());
 }
 
-pub async fn many_lanes_are_served_each_by_its_own(bench: &Bench<'_>) {
+pub async fn many_lanes_are_served_each_by_its_own(fixture: &StoreFixture<'_>) {
     let numbers: Vec<u32> = (0..300).collect();
-    bench.store.accept(numbers.iter().map(|n| message("acme", *n)).collect()).await.unwrap();
-    let ready = bench.store.ready_lanes(1000).await.unwrap();
+    fixture.store.accept(numbers.iter().map(|n| message("acme", *n)).collect()).await.unwrap();
+    let ready = fixture.store.ready_lanes(1000).await.unwrap();
     assert_eq!(ready.len(), 300);
     for lane in ready {
-        let leased = bench.store.lease(lane.id, 10, LEASE).await.unwrap();
+        let leased = fixture.store.lease(lane.id, 10, LEASE).await.unwrap();
         assert_eq!(leased.len(), 1);
         assert!(leased[0].target.place().starts_with(&*lane.key.provider));
     }
-    assert!(bench.ready().await.is_empty());
+    assert!(fixture.ready().await.is_empty());
 }
 
-pub async fn more_work_than_fits_in_memory_is_served_in_order(bench: &Bench<'_>) {
+pub async fn more_work_than_fits_in_memory_is_served_in_order(fixture: &StoreFixture<'_>) {
     let mut accepted: Vec<DeliveryId> = Vec::new();
     for _ in 0..20 {
-        accepted.extend(bench.accept(batch("acme", &[1; 500])).await.1);
-        bench.clock.advance(std::time::Duration::from_millis(1));
+        accepted.extend(fixture.accept(batch("acme", &[1; 500])).await.1);
+        fixture.clock.advance(std::time::Duration::from_millis(1));
     }
     let mut served = Vec::new();
     loop {
-        let leased = bench.lease(700).await;
+        let leased = fixture.lease(700).await;
         if leased.is_empty() {
             break;
         }
         for item in &leased {
-            bench.settle_with(item, Decision::Done, Vec::new()).await;
+            fixture.settle_with(item, Decision::Done, Vec::new()).await;
         }
         served.extend(leased.into_iter().map(|l| l.delivery));
     }

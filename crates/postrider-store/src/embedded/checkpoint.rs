@@ -1,6 +1,6 @@
-//! Folds the journal into the database, off the thread that commits. A passive checkpoint never
-//! blocks a commit, but never quite catches up with one either: the last few pages are folded in
-//! by the writer itself, so that the journal starts over and stays bounded.
+//! Checkpoints: moves the journal into the database, on a thread of its own. A passive checkpoint never
+//! blocks a commit, but never quite catches up with the commits either. So the writer moves the last few
+//! pages itself, and the journal starts over and stays bounded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,74 +12,74 @@ use std::time::Duration;
 use postrider_core::ports::store::{StoreError, StoreResult};
 use rusqlite::Connection;
 
-use super::schema::open_checkpointer;
+use crate::embedded::sql::schema::open_checkpointer;
 
 /// Rows written between checkpoints: some tens of megabytes of journal.
 const ROWS_BETWEEN: u64 = 20_000;
-/// With nothing to do for so long, the journal is cut to nothing.
+/// After so long without writes, the journal is cut to nothing.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// The writer's end. Dropping it ends the checkpoints.
-pub(super) struct Pressure {
+/// The writer's side. Dropping it ends the thread.
+pub(crate) struct Checkpointer {
     rows: u64,
     journal: PathBuf,
-    /// Beyond it the writer folds the journal in itself, whoever waits.
+    /// Beyond this size the writer makes a checkpoint itself, whoever waits.
     journal_max: Option<u64>,
     ask: Sender<()>,
-    flags: Arc<Flags>,
+    flags: Arc<CheckpointFlags>,
 }
 
 #[derive(Default)]
-struct Flags {
+struct CheckpointFlags {
     /// Something was written since the journal was last cut.
     dirty: AtomicBool,
-    /// The bulk is folded in; the rest is for the writer.
+    /// Most of the journal is moved; the writer moves the rest.
     nearly_done: AtomicBool,
 }
 
-impl Pressure {
-    pub(super) fn start(
+impl Checkpointer {
+    pub(crate) fn start(
         database: &Path,
         journal_max: Option<u64>,
     ) -> StoreResult<(Self, JoinHandle<()>)> {
         let conn = open_checkpointer(database)?;
         let (ask, asked) = channel();
-        let flags = Arc::new(Flags::default());
+        let flags = Arc::new(CheckpointFlags::default());
         let theirs = flags.clone();
         let thread = thread::Builder::new()
             .name("store-checkpoint".into())
             .spawn(move || work(&conn, &asked, &theirs))
-            .map_err(|error| StoreError::Io(error.to_string()))?;
+            .map_err(|error| StoreError::io("cannot start the checkpoint thread", error))?;
         let mut journal = database.as_os_str().to_owned();
         journal.push("-wal");
         Ok((Self { rows: 0, journal: journal.into(), journal_max, ask, flags }, thread))
     }
 
-    pub(super) fn add(&mut self, rows: u64) {
+    pub(crate) fn add(&mut self, rows: u64) {
         self.rows += rows;
         self.flags.dirty.store(true, Ordering::Relaxed);
     }
 
     /// Asks for a checkpoint when much was written, and completes one that is nearly done.
-    pub(super) fn relieve(&mut self, conn: &Connection) {
+    pub(crate) fn checkpoint_if_needed(&mut self, conn: &Connection) {
         if self.flags.nearly_done.swap(false, Ordering::Relaxed) || self.is_too_long() {
             run(conn, "PRAGMA wal_checkpoint(PASSIVE)");
         }
         if self.rows >= ROWS_BETWEEN {
             self.rows = 0;
-            // Without its thread the journal only grows; the next start folds it in.
+            // Without the thread the journal grows until the next start.
             let _ = self.ask.send(());
         }
     }
 
-    /// By the size of the file, which is cut when the journal starts over.
+    /// Judges by the size of the file, which is cut when the journal starts over.
     fn is_too_long(&self) -> bool {
         let Some(max) = self.journal_max else { return false };
         self.journal.metadata().is_ok_and(|meta| meta.len() > max)
     }
 }
 
-fn work(conn: &Connection, asked: &Receiver<()>, flags: &Flags) {
+fn work(conn: &Connection, asked: &Receiver<()>, flags: &CheckpointFlags) {
     loop {
         match asked.recv_timeout(IDLE) {
             Ok(()) => {
@@ -88,7 +88,7 @@ fn work(conn: &Connection, asked: &Receiver<()>, flags: &Flags) {
                 flags.nearly_done.store(true, Ordering::Relaxed);
             }
             Err(RecvTimeoutError::Timeout) if flags.dirty.swap(false, Ordering::Relaxed) => {
-                // Most of it without keeping anyone waiting; only then the cut.
+                // The passive checkpoint moves most of it without blocking anyone.
                 run(conn, "PRAGMA wal_checkpoint(PASSIVE)");
                 run(conn, "PRAGMA wal_checkpoint(TRUNCATE)");
             }
@@ -101,6 +101,6 @@ fn work(conn: &Connection, asked: &Receiver<()>, flags: &Flags) {
 fn run(conn: &Connection, pragma: &str) {
     let done = conn.query_row(pragma, [], |row| row.get::<_, i64>(0));
     if let Err(error) = done {
-        tracing::warn!(%error, "the journal could not be folded in; will try again");
+        tracing::warn!(%error, "the journal could not be checkpointed; will try again");
     }
 }

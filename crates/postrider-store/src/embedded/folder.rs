@@ -1,4 +1,4 @@
-//! The data folder: made private, and held by one process at a time.
+//! The data folder: private, and locked by one process at a time.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -8,59 +8,62 @@ use postrider_core::ports::store::{StoreError, StoreResult};
 
 const DATABASE: &str = "postrider.db";
 const RESERVE: &str = "postrider.reserve";
-const FLIGHT: &str = "postrider.flight";
+const IN_FLIGHT: &str = "postrider.flight";
 const LOCK: &str = "postrider.lock";
 
-/// A folder that is ours until this is dropped.
-pub(super) struct Folder {
+/// A folder that is locked until this is dropped.
+pub(crate) struct DataFolder {
     path: PathBuf,
     _lock: File,
 }
 
-impl Folder {
-    pub(super) fn hold(path: &Path) -> StoreResult<Self> {
-        make_private_folder(path).map_err(|e| io_error("make", path, &e))?;
+impl DataFolder {
+    pub(crate) fn lock(path: &Path) -> StoreResult<Self> {
+        make_private_folder(path).map_err(|e| io_error("make", path, e))?;
         let lock_path = path.join(LOCK);
-        let lock = private_file(&lock_path).map_err(|e| io_error("open", &lock_path, &e))?;
+        let lock = private_file(&lock_path).map_err(|e| io_error("open", &lock_path, e))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(StoreError::Locked(format!(
-                    "{} is in use by a running server; stop it, or choose another folder with --data",
-                    path.display()
-                )));
+                return Err(StoreError::Locked {
+                    what: format!(
+                        "{} is in use by a running server; \
+                         stop it, or choose another folder with --data",
+                        path.display()
+                    ),
+                });
             }
-            Err(TryLockError::Error(e)) => return Err(io_error("lock", &lock_path, &e)),
+            Err(TryLockError::Error(e)) => return Err(io_error("lock", &lock_path, e)),
         }
         let folder = Self { path: path.to_owned(), _lock: lock };
-        // SQLite gives its side files the rights of the database, so that one is made first.
-        private_file(&folder.database()).map_err(|e| io_error("open", &folder.database(), &e))?;
+        // SQLite gives its other files the permissions of the database, so the database is made first.
+        private_file(&folder.database()).map_err(|e| io_error("open", &folder.database(), e))?;
         Ok(folder)
     }
 
-    pub(super) fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         database_in(&self.path)
     }
 
-    pub(super) fn reserve(&self) -> PathBuf {
+    pub(crate) fn reserve(&self) -> PathBuf {
         self.path.join(RESERVE)
     }
 
-    pub(super) fn flight(&self) -> PathBuf {
-        self.path.join(FLIGHT)
+    pub(crate) fn in_flight(&self) -> PathBuf {
+        self.path.join(IN_FLIGHT)
     }
 }
 
-/// Where the database of a data folder is.
-pub(super) fn database_in(folder: &Path) -> PathBuf {
+/// The path of the database in a data folder.
+pub(crate) fn database_in(folder: &Path) -> PathBuf {
     folder.join(DATABASE)
 }
 
-fn io_error(verb: &str, path: &Path, error: &io::Error) -> StoreError {
-    let text = format!("cannot {verb} {}: {error}", path.display());
+fn io_error(verb: &str, path: &Path, error: io::Error) -> StoreError {
+    let what = format!("cannot {verb} {}", path.display());
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(text),
-        _ => StoreError::Io(text),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::full(&what, error),
+        _ => StoreError::io(&what, error),
     }
 }
 
@@ -75,7 +78,7 @@ fn make_private_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-pub(super) fn private_file(path: &Path) -> io::Result<File> {
+pub(crate) fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]

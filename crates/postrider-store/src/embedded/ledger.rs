@@ -1,4 +1,4 @@
-//! The ledger: reads on connections of their own, with what is in flight merged in from memory.
+//! The ledger: reads the disk on connections of its own, and adds what is in flight from memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use postrider_core::ports::store::{
 use postrider_core::{Delivery, DeliveryId, LaneId, MessageId, State, TenantId, Timestamp};
 use rusqlite::{Connection, params};
 
-use super::EmbeddedStore;
-use super::error::{damaged, sql};
-use super::rows::{self, DELIVERY, get};
-use super::shared::Shared;
+use crate::embedded::EmbeddedStore;
+use crate::embedded::shared::SharedState;
+use crate::embedded::sql::error::{damaged, sql};
+use crate::embedded::sql::rows::{self, DELIVERY, get};
 
-/// Deliveries that a message's view lists, and a page's size where none was asked for.
+/// Deliveries that the view of a message lists, and the default size of a page.
 const SHOWN: usize = 100;
-/// Rows that one call looks at: a rare match costs several short reads, never one long one.
-const LOOKED_AT: usize = 20_000;
+/// Rows that one call reads: a rare match costs several short reads, never one long one.
+const READ_MAX: usize = 20_000;
 
 #[async_trait]
 impl Ledger for EmbeddedStore {
@@ -30,7 +30,7 @@ impl Ledger for EmbeddedStore {
         tenant: Option<&TenantId>,
         id: MessageId,
     ) -> StoreResult<Option<MessageView>> {
-        self.shared.board().expire(self.shared.now().0);
+        self.shared.index().end_leases(self.shared.now().0);
         let tenant = tenant.cloned();
         self.shared.read(move |conn, shared| message_view(conn, shared, tenant, id)).await
     }
@@ -57,7 +57,7 @@ impl Ledger for EmbeddedStore {
         tenant: Option<&TenantId>,
         id: DeliveryId,
     ) -> StoreResult<Option<Delivery>> {
-        self.shared.board().expire(self.shared.now().0);
+        self.shared.index().end_leases(self.shared.now().0);
         let tenant = tenant.cloned();
         self.shared
             .read(move |conn, shared| {
@@ -73,7 +73,7 @@ impl Ledger for EmbeddedStore {
     }
 
     async fn deliveries(&self, filter: DeliveryFilter) -> StoreResult<Page<Delivery, DeliveryId>> {
-        self.shared.board().expire(self.shared.now().0);
+        self.shared.index().end_leases(self.shared.now().0);
         self.shared.read(move |conn, shared| page(conn, shared, &filter, false)).await
     }
 
@@ -106,19 +106,19 @@ impl Ledger for EmbeddedStore {
     }
 
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
-        let mut board = self.shared.board();
-        board.expire(self.shared.now().0);
+        let mut index = self.shared.index();
+        index.end_leases(self.shared.now().0);
         let mut counts = Counts::default();
-        let ours = board.tenants.iter().filter(|t| tenant.is_none_or(|name| *name == t.name));
+        let ours = index.tenants.iter().filter(|t| tenant.is_none_or(|name| *name == t.name));
         ours.for_each(|tenant| tenant.add_to(&mut counts));
         Ok(counts)
     }
 
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
-        let mut board = self.shared.board();
-        board.expire(self.shared.now().0);
-        let named = board.lanes.depths().filter_map(|depth| {
-            let key = board.lane_key(depth.lane)?;
+        let mut index = self.shared.index();
+        index.end_leases(self.shared.now().0);
+        let named = index.lanes.depths().filter_map(|depth| {
+            let key = index.lane_key(depth.lane)?;
             Some(LaneDepth {
                 id: LaneId(depth.lane),
                 key: key.clone(),
@@ -143,15 +143,15 @@ impl Ledger for EmbeddedStore {
     }
 }
 
-/// A delivery as stored, with its lease merged in.
-fn view(row: &rusqlite::Row<'_>, shared: &Shared) -> StoreResult<Delivery> {
-    let board = shared.board();
+/// A stored delivery with its lease.
+fn view(row: &rusqlite::Row<'_>, shared: &SharedState) -> StoreResult<Delivery> {
+    let index = shared.index();
     let lane: u32 = get(row, "lane")?;
-    let key = board.lane_key(lane).ok_or_else(|| damaged("a delivery's lane"))?.clone();
+    let key = index.lane_key(lane).ok_or_else(|| damaged("a delivery's lane"))?.clone();
     let seq = get::<i64>(row, "seq")? as u64;
-    let leased_until = board.leased_until(seq);
-    let ended_at = board.ended_at(seq);
-    drop(board);
+    let leased_until = index.leased_until(seq);
+    let ended_at = index.lease_ended_at(seq);
+    drop(index);
     let mut delivery = rows::delivery(row, &key)?;
     if delivery.state.is_pending() {
         if let Some(until) = leased_until {
@@ -166,7 +166,7 @@ fn view(row: &rusqlite::Row<'_>, shared: &Shared) -> StoreResult<Delivery> {
 
 fn message_view(
     conn: &Connection,
-    shared: &Shared,
+    shared: &SharedState,
     tenant: Option<TenantId>,
     id: MessageId,
 ) -> StoreResult<Option<MessageView>> {
@@ -186,7 +186,7 @@ fn message_view(
     while let Some(row) = rows.next().map_err(sql)? {
         let seq = get::<i64>(row, "seq")? as u64;
         let mut state = rows::state(row)?;
-        if state.is_pending() && shared.board().leased_until(seq).is_some() {
+        if state.is_pending() && shared.index().leased_until(seq).is_some() {
             state = State::Sending;
         }
         *states.entry(state).or_default() += 1;
@@ -211,7 +211,7 @@ fn message_view(
     }))
 }
 
-/// The body of a message with a single delivery, which keeps it.
+/// The body of a message with a single delivery; the delivery's row has it.
 fn lone_body(conn: &Connection, id: MessageId, deliveries: u32) -> StoreResult<Option<String>> {
     if deliveries != 1 {
         return Ok(None);
@@ -225,10 +225,10 @@ fn lone_body(conn: &Connection, id: MessageId, deliveries: u32) -> StoreResult<O
     }
 }
 
-/// Newest first. Reads no more than a bounded number of rows, matching or not.
-pub(super) fn page(
+/// Newest first. Reads a bounded number of rows, whether they match or not.
+pub(crate) fn page(
     conn: &Connection,
-    shared: &Shared,
+    shared: &SharedState,
     filter: &DeliveryFilter,
     dead: bool,
 ) -> StoreResult<Page<Delivery, DeliveryId>> {
@@ -245,7 +245,7 @@ pub(super) fn page(
     };
     let mut select = conn.prepare_cached(&query).map_err(sql)?;
     let mut rows =
-        select.query(params![from as i64, before as i64, LOOKED_AT as i64]).map_err(sql)?;
+        select.query(params![from as i64, before as i64, READ_MAX as i64]).map_err(sql)?;
     let mut page = Page { items: Vec::new(), next: None };
     let (mut looked_at, mut last) = (0, None);
     while let Some(row) = rows.next().map_err(sql)? {
@@ -256,7 +256,7 @@ pub(super) fn page(
         looked_at += 1;
         let seq = get::<i64>(row, "seq")? as u64;
         last = Some(DeliveryId(from_order_key(seq, get::<i64>(row, "tail")? as u64)));
-        if !worth_reading(row, shared, filter)? {
+        if !may_match(row, shared, filter)? {
             continue;
         }
         let delivery = view(row, shared)?;
@@ -264,11 +264,11 @@ pub(super) fn page(
             page.items.push(delivery);
         }
     }
-    page.next = last.filter(|_| looked_at == LOOKED_AT);
+    page.next = last.filter(|_| looked_at == READ_MAX);
     Ok(page)
 }
 
-/// The sequences among which a filter's matches lie.
+/// The range of sequences that can match the filter.
 fn range(conn: &Connection, filter: &DeliveryFilter) -> StoreResult<(u64, u64)> {
     let mut from = filter.since.map_or(0, order_key_at);
     let mut before = filter.until.map_or(i64::MAX as u64, order_key_at);
@@ -284,10 +284,10 @@ fn range(conn: &Connection, filter: &DeliveryFilter) -> StoreResult<(u64, u64)> 
     Ok((from, before))
 }
 
-/// Rules most rows out by their numbers alone.
-fn worth_reading(
+/// Whether a row can match, judged by its numbers alone. Rules most rows out.
+fn may_match(
     row: &rusqlite::Row<'_>,
-    shared: &Shared,
+    shared: &SharedState,
     filter: &DeliveryFilter,
 ) -> StoreResult<bool> {
     let state = rows::state(row)?;
@@ -297,30 +297,30 @@ fn worth_reading(
         Some(wanted) => wanted == state,
     };
     let lane: u32 = get(row, "lane")?;
-    let board = shared.board();
-    let key = board.lane_key(lane).ok_or_else(|| damaged("a delivery's lane"))?;
+    let index = shared.index();
+    let key = index.lane_key(lane).ok_or_else(|| damaged("a delivery's lane"))?;
     Ok(state_fits
         && filter.channel.is_none_or(|channel| channel == key.channel)
         && filter.tenant.as_ref().is_none_or(|tenant| *tenant == key.tenant))
 }
 
-/// Goes on from where it last stopped: nothing before that is pending.
-fn oldest_pending(conn: &Connection, shared: &Shared) -> StoreResult<Option<Timestamp>> {
-    let known = shared.board().oldest;
+/// Searches on from the last known oldest: nothing before it is pending.
+fn oldest_pending(conn: &Connection, shared: &SharedState) -> StoreResult<Option<Timestamp>> {
+    let known = shared.index().oldest;
     let first = |query: &str, from: u64| -> StoreResult<Option<u64>> {
         let mut select = conn.prepare_cached(query).map_err(sql)?;
         let seq: Option<i64> = select.query_row([from as i64], |row| row.get(0)).map_err(sql)?;
         Ok(seq.map(|seq| seq as u64))
     };
-    // Ids grow from commit to commit: whatever is not visible yet comes after the last that is.
+    // Ids grow from commit to commit, so a row that is not visible yet comes after the last visible one.
     let last = first("SELECT max(seq) FROM delivery WHERE seq >= ?1", known.seq)?;
     let found = first(
         "SELECT (SELECT seq FROM delivery WHERE seq >= ?1 AND due IS NOT NULL ORDER BY seq LIMIT 1)",
         known.seq,
     )?;
-    let mut board = shared.board();
-    if board.oldest == known {
-        board.oldest.seq = found.or(last).unwrap_or(known.seq);
+    let mut index = shared.index();
+    if index.oldest == known {
+        index.oldest.seq = found.or(last).unwrap_or(known.seq);
     }
     Ok(found.map(|seq| DeliveryId(from_order_key(seq, 0)).created_at()))
 }

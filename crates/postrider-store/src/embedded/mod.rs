@@ -1,38 +1,24 @@
-//! The embedded store: SQLite, one writer thread with group commit, leases and the near future of
-//! every lane in memory. One process per folder. Needs a tokio runtime for its reads.
+//! The embedded store: SQLite in a data folder, one writer thread with group commit, and an index in
+//! memory with leases and the next entries of every lane. One process per folder. Needs a tokio runtime.
 //!
-//! What is on disk is readable with `sqlite3`; what is in memory can be lost at any time: after a
-//! crash everything that was not settled is simply due again.
+//! `sqlite3` can read what is on disk. Memory can be lost at any time: after a crash, everything that was
+//! not settled is due again.
 
-mod accept;
-mod acts;
-mod aside;
-mod board;
 mod checkpoint;
-mod dedup;
-mod draft;
-mod error;
-mod expiry;
-mod flight;
 mod folder;
-mod job;
-mod lanes;
+mod folder_report;
+mod in_flight;
+mod index;
 mod ledger;
-mod look;
-mod marks;
-mod open;
-mod prune;
+mod operator;
 mod queue;
 mod receive;
+mod recovery;
 mod registry;
-mod rescue;
+mod requests;
 mod reserve;
-mod rows;
-mod schema;
-mod settle;
 mod shared;
-mod strikes;
-mod tally;
+mod sql;
 mod writer;
 
 use std::path::Path;
@@ -44,37 +30,39 @@ use postrider_core::Clock;
 use postrider_core::ports::store::{StoreError, StoreResult};
 use tokio::sync::{mpsc, oneshot};
 
-pub use look::Look;
+pub use folder_report::FolderReport;
 
-use folder::Folder;
-use reserve::Reserve;
-use shared::Shared;
-use writer::{Order, Writer};
+use folder::DataFolder;
+use requests::{GroupedWrite, SharedRow, WriterRequest};
+use reserve::DiskReserve;
+use shared::SharedState;
+use sql::{error, open};
+use writer::Writer;
 
 /// How much memory and disk the store may take. The defaults serve ten million pending deliveries.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Entries of one lane that are kept in memory.
+pub struct StoreOptions {
+    /// Entries of one lane in memory.
     pub lane_window: usize,
-    /// Entries of all lanes together; beyond it each lane keeps a few only.
+    /// Entries of all lanes in memory; beyond it each lane keeps only a few.
     pub window_total: usize,
-    /// Accepted work kept at hand, so that it is not read again when it is leased.
-    pub job_cache_bytes: usize,
+    /// Accepted deliveries in memory, so that a lease need not read them.
+    pub delivery_cache_bytes: usize,
     /// The writer's page cache.
     pub page_cache_kib: u32,
     /// Idempotency keys of the newest bucket, which are in memory.
     pub dedup_bucket_keys: usize,
-    /// Room on the disk that is kept back for finishing what was accepted; none if 0.
-    /// Bounds the journal too, which grows to some 45 MiB under load if it may.
+    /// Disk space that is kept back, so that accepted deliveries can be finished on a full disk; none if 0.
+    /// It also bounds the journal, which otherwise grows to some 45 MiB under load.
     pub reserve_bytes: u64,
 }
 
-impl Default for Options {
+impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             lane_window: 4_096,
             window_total: 400_000,
-            job_cache_bytes: 32 << 20,
+            delivery_cache_bytes: 32 << 20,
             page_cache_kib: 32 << 10,
             dedup_bucket_keys: 114_688,
             reserve_bytes: 64 << 20,
@@ -82,26 +70,26 @@ impl Default for Options {
     }
 }
 
-/// A store in a folder of its own.
+/// A store in a data folder.
 pub struct EmbeddedStore {
-    shared: Arc<Shared>,
-    orders: mpsc::Sender<Order>,
+    shared: Arc<SharedState>,
+    requests: mpsc::Sender<WriterRequest>,
     accepting: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl EmbeddedStore {
-    /// Opens the store in `dir`, which is made if it is missing and held until the store is closed.
-    pub fn open(dir: &Path, clock: Arc<dyn Clock>, options: Options) -> StoreResult<Self> {
-        let folder = Folder::hold(dir)?;
-        let reserve = || Reserve::at(folder.reserve(), options.reserve_bytes);
+    /// Opens the store in `dir`. Makes the folder if it is missing, and locks it until the store is closed.
+    pub fn open(dir: &Path, clock: Arc<dyn Clock>, options: StoreOptions) -> StoreResult<Self> {
+        let folder = DataFolder::lock(dir)?;
+        let reserve = || DiskReserve::at(folder.reserve(), options.reserve_bytes);
         let opened = match open::open(&folder, clock.clone(), options, reserve()) {
-            Err(StoreError::Full(_)) if reserve().give_back() => {
+            Err(StoreError::Full { .. }) if reserve().give_back() => {
                 open::open(&folder, clock, options, reserve())?
             }
             opened => opened?,
         };
-        let (orders, received) = mpsc::channel(1024);
+        let (requests, received) = mpsc::channel(1024);
         let writer = opened.writer;
         let accepting = writer.reserve.watch();
         let thread = std::thread::Builder::new()
@@ -110,24 +98,24 @@ impl EmbeddedStore {
                 writer.run(received);
                 drop(folder);
             })
-            .map_err(|error| StoreError::Io(error.to_string()))?;
+            .map_err(|error| StoreError::io("cannot start the writer's thread", error))?;
         let threads = Mutex::new(vec![thread, opened.checkpoints]);
-        Ok(Self { shared: opened.shared, orders, accepting, threads })
+        Ok(Self { shared: opened.shared, requests, accepting, threads })
     }
 
-    /// Finishes what was asked for, folds the journal in and lets go of the folder. Later calls
-    /// answer [`StoreError::Closed`].
+    /// Finishes all requests, checkpoints the journal and unlocks the folder. Later calls answer
+    /// [`StoreError::Closed`].
     pub async fn close(&self) {
-        let _ = self.orders.send(Order::Close).await;
+        let _ = self.requests.send(WriterRequest::Close).await;
         let threads = self.take_threads();
         let joined = tokio::task::spawn_blocking(move || join(threads));
         let _ = joined.await;
     }
 
-    /// Sets the size that the database may grow to; beyond it new work is refused as on a full disk.
-    /// No limit if absent. What is there stays, also if it is more.
+    /// Sets the size that the database may grow to; beyond it new work is refused, as on a full disk.
+    /// No limit if absent. Nothing is deleted if the database is larger already.
     pub async fn limit_size(&self, bytes: Option<u64>) -> StoreResult<()> {
-        self.errand(move |writer| {
+        self.run_task(move |writer| {
             let pages =
                 bytes.map_or(u32::MAX - 1, |b| u32::try_from(b / 4096).unwrap_or(u32::MAX - 1));
             let set = format!("PRAGMA max_page_count = {}", pages.max(1));
@@ -136,8 +124,8 @@ impl EmbeddedStore {
         .await
     }
 
-    /// Whether new work is taken; not while the disk is so full that finishing the old needs the
-    /// rest of it.
+    /// Whether new work is accepted. It is not while the disk is so full that the rest is needed for
+    /// finishing what was accepted.
     pub fn is_accepting(&self) -> bool {
         self.accepting.load(Ordering::Relaxed)
     }
@@ -146,19 +134,33 @@ impl EmbeddedStore {
         std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn order<T>(&self, order: impl FnOnce(writer::Answer<T>) -> Order) -> StoreResult<T> {
-        let (answer, answered) = oneshot::channel();
-        self.orders.send(order(answer)).await.map_err(|_| StoreError::Closed)?;
-        answered.await.map_err(|_| StoreError::Closed)?
+    /// Sends a request to the writer and waits for its answer.
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> WriterRequest,
+    ) -> StoreResult<T> {
+        let (reply_to, reply) = oneshot::channel();
+        self.requests.send(request(reply_to)).await.map_err(|_| StoreError::Closed)?;
+        reply.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Runs `errand` on the writer's thread.
-    async fn errand<T: Send + 'static>(
+    /// Writes rows in a transaction that other callers share.
+    async fn write<R: SharedRow>(
         &self,
-        errand: impl FnOnce(&mut Writer) -> StoreResult<T> + Send + 'static,
+        rows: Vec<R>,
+        request: fn(GroupedWrite<R>) -> WriterRequest,
+    ) -> StoreResult<Vec<R::Answer>> {
+        let (answers, _) = self.ask(|reply_to| request(GroupedWrite::new(rows, reply_to))).await?;
+        Ok(answers)
+    }
+
+    /// Runs `task` on the writer's thread.
+    async fn run_task<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut Writer) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        self.order(|answer| {
-            Order::Errand(Box::new(move |writer| drop(answer.send(errand(writer)))))
+        self.ask(|reply_to| {
+            WriterRequest::Task(Box::new(move |writer| drop(reply_to.send(task(writer)))))
         })
         .await
     }
@@ -170,9 +172,9 @@ impl Drop for EmbeddedStore {
         if threads.is_empty() {
             return;
         }
-        // The writer ends when nobody can ask it any more.
-        let (orders, _) = mpsc::channel(1);
-        self.orders = orders;
+        // The writer ends when nobody can send a request any more.
+        let (requests, _) = mpsc::channel(1);
+        self.requests = requests;
         join(threads);
     }
 }

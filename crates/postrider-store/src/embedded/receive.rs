@@ -1,4 +1,4 @@
-//! Receiving on a plain thread with an end to the waiting, which the channel itself does not offer.
+//! Receives on a plain thread with a timeout, which tokio's channel does not offer.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::Receiver;
 
-struct Unpark(Thread);
+struct ThreadWaker(Thread);
 
-impl Wake for Unpark {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
 }
 
-/// The next of what is sent, nothing if nobody can send any more, pending if the time is over.
-pub(super) fn receive_within<T>(from: &mut Receiver<T>, at_most: Duration) -> Poll<Option<T>> {
+/// The next value, `None` if nobody can send any more, pending if the time is over.
+pub(crate) fn receive_within<T>(from: &mut Receiver<T>, at_most: Duration) -> Poll<Option<T>> {
     let end = Instant::now() + at_most;
-    let waker = Arc::new(Unpark(thread::current())).into();
+    let waker = Arc::new(ThreadWaker(thread::current())).into();
     let mut context = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(received) = from.poll_recv(&mut context) {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_meanwhile_ends_the_wait() {
+    fn a_value_ends_the_wait() {
         let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
         let other = thread::spawn(move || sender.blocking_send(7));
         let long = Duration::from_secs(600);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_ends_with_nothing_sent() {
+    fn the_wait_ends_without_a_value() {
         let (_sender, mut receiver) = tokio::sync::mpsc::channel::<u8>(1);
         assert_eq!(receive_within(&mut receiver, Duration::from_millis(1)), Poll::Pending);
     }

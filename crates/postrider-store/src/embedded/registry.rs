@@ -11,17 +11,17 @@ use postrider_core::ports::store::{
 use postrider_core::{Address, AddressHash, AddressId, ChannelKind, KeyId, TenantId, Timestamp};
 use rusqlite::{Connection, Row, params};
 
-use super::EmbeddedStore;
-use super::error::{damaged, sql};
-use super::reserve::Reserve;
-use super::rows::{get, parse, to_json};
-use super::strikes;
-use super::writer::Writer;
+use crate::embedded::EmbeddedStore;
+use crate::embedded::reserve::DiskReserve;
+use crate::embedded::sql::error::{damaged, sql};
+use crate::embedded::sql::rows::{get, parse, to_json};
+use crate::embedded::sql::strikes;
+use crate::embedded::writer::Writer;
 
 #[async_trait]
 impl Registry for EmbeddedStore {
     async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
-        self.errand(move |writer| writer.put_address(&new)).await
+        self.run_task(move |writer| writer.put_address(&new)).await
     }
 
     async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>> {
@@ -40,9 +40,9 @@ impl Registry for EmbeddedStore {
 
     async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
         let row = (order_key(id.0) as i64, random_tail(id.0) as i64, tenant.as_str().to_owned());
-        self.errand(move |writer| {
-            writer.transact_surely(|writer, draft| {
-                draft.rows += 1;
+        self.run_task(move |writer| {
+            writer.transact_surely(|writer, effects| {
+                effects.rows += 1;
                 let delete = "DELETE FROM address WHERE seq = ?1 AND tail = ?2 AND tenant = ?3";
                 Ok(writer.conn.execute(delete, params![row.0, row.1, row.2]).map_err(sql)? > 0)
             })
@@ -93,17 +93,17 @@ impl Registry for EmbeddedStore {
 
     async fn forgive(&self, tenant: &TenantId, hash: AddressHash) -> StoreResult<bool> {
         let tenant = tenant.clone();
-        self.errand(move |writer| {
-            writer.transact_surely(|writer, draft| writer.forgive(&tenant, hash, draft))
+        self.run_task(move |writer| {
+            writer.transact_surely(|writer, effects| writer.forgive(&tenant, hash, effects))
         })
         .await
     }
 
     async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
         let scope = to_json(&key.scope)?;
-        self.errand(move |writer| {
-            writer.transact(|writer, draft| {
-                draft.rows += 1;
+        self.run_task(move |writer| {
+            writer.transact(|writer, effects| {
+                effects.rows += 1;
                 let row = params![
                     key.id.0.to_be_bytes(),
                     key.tenant.as_str(),
@@ -122,9 +122,9 @@ impl Registry for EmbeddedStore {
     }
 
     async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool> {
-        self.errand(move |writer| {
-            writer.transact_surely(|writer, draft| {
-                draft.rows += 1;
+        self.run_task(move |writer| {
+            writer.transact_surely(|writer, effects| {
+                effects.rows += 1;
                 let row = params![id.0.to_be_bytes(), writer.shared.now().0];
                 let update = "UPDATE api_key SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL";
                 Ok(writer.conn.execute(update, row).map_err(sql)? > 0)
@@ -140,9 +140,9 @@ impl Registry for EmbeddedStore {
     }
 
     async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()> {
-        self.errand(move |writer| {
-            writer.transact(|writer, draft| {
-                draft.rows += 2;
+        self.run_task(move |writer| {
+            writer.transact(|writer, effects| {
+                effects.rows += 2;
                 writer.put_signing_key(&key)
             })
         })
@@ -157,9 +157,9 @@ impl Registry for EmbeddedStore {
 
     async fn put_setting(&self, name: &str, json: Option<&str>) -> StoreResult<()> {
         let (name, json) = (name.to_owned(), json.map(str::to_owned));
-        self.errand(move |writer| {
-            writer.transact_surely(|writer, draft| {
-                draft.rows += 1;
+        self.run_task(move |writer| {
+            writer.transact_surely(|writer, effects| {
+                effects.rows += 1;
                 let done = match &json {
                     Some(json) => writer.conn.execute(
                         "INSERT OR REPLACE INTO setting (name, json) VALUES (?1, ?2)",
@@ -194,11 +194,11 @@ impl Registry for EmbeddedStore {
 impl Writer {
     fn put_address(&mut self, new: &NewAddress) -> StoreResult<(Address, bool)> {
         if !self.reserve.is_whole() {
-            return Err(Reserve::refusal());
+            return Err(DiskReserve::refusal());
         }
         let target = to_json(&new.target)?;
         let active = to_json(&postrider_core::AddressStatus::Active)?;
-        self.transact(|writer, draft| {
+        self.transact(|writer, effects| {
             let now = writer.shared.now();
             let id = AddressId(writer.shared.ids().next(now));
             let row = params![
@@ -224,11 +224,11 @@ impl Writer {
                 .prepare_cached("DELETE FROM gone WHERE tenant = ?1 AND hash = ?2")
                 .and_then(|mut delete| delete.execute(params![new.tenant.as_str(), new.hash.0]))
                 .map_err(sql)?;
-            draft.back.push((new.tenant.clone(), new.hash));
-            if writer.shared.board().is_struck(&new.tenant, new.hash) {
-                writer.forgive(&new.tenant, new.hash, draft)?;
+            effects.registered.push((new.tenant.clone(), new.hash));
+            if writer.shared.index().may_be_struck(&new.tenant, new.hash) {
+                writer.forgive(&new.tenant, new.hash, effects)?;
             }
-            draft.rows += 1;
+            effects.rows += 1;
             let address = found.into_iter().next().ok_or_else(|| damaged("an address"))?;
             let is_new = address.id == id;
             Ok((address, is_new))

@@ -1,7 +1,6 @@
-//! Room on the disk that is kept back: a file of real blocks which is given up when a decision
-//! could not be written otherwise. As long as it is not whole, nothing new is taken in, so that
-//! what it gave is there for finishing what was promised. Does not look after the journal; that
-//! has to stay smaller than the reserve for the reserve to be enough ([`Reserve::journal_max`]).
+//! Disk space that is kept back: a file of real blocks, deleted when a decision could not be written
+//! otherwise. While it is missing, no new work is accepted, so that its space serves what was accepted.
+//! Does not limit the journal, which has to stay smaller than the reserve ([`DiskReserve::journal_max`]).
 
 use std::fs::{self, File};
 use std::io;
@@ -12,58 +11,59 @@ use std::time::{Duration, Instant};
 
 use postrider_core::ports::store::StoreError;
 
-use super::folder::private_file;
+use crate::embedded::folder::private_file;
 
-/// How often it is tried to make the reserve whole again.
-pub(super) const RETRY: Duration = Duration::from_secs(1);
-/// A small disk gives no more than this part of itself.
+/// The pause between two tries to restore the reserve.
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
+/// The reserve takes at most this part of a small disk.
 const PART_OF_DISK: u64 = 8;
 
-pub(super) struct Reserve {
+pub(crate) struct DiskReserve {
     path: PathBuf,
     bytes: u64,
-    /// Shared with whoever wants to know whether new work is taken.
+    /// Shared with those who ask whether new work is accepted.
     whole: Arc<AtomicBool>,
     /// Absent before the first try.
     next_try: Option<Instant>,
 }
 
-impl Reserve {
-    /// Nothing is touched yet: what an earlier run left is there, and can be given back.
-    pub(super) fn at(path: PathBuf, bytes: u64) -> Self {
+impl DiskReserve {
+    /// Changes nothing on disk: the file of an earlier process stays and can be given back.
+    pub(crate) fn at(path: PathBuf, bytes: u64) -> Self {
         let bytes = size_of_disk(&path).map_or(bytes, |disk| bytes.min(disk / PART_OF_DISK));
         Self { path, bytes, whole: Arc::default(), next_try: None }
     }
 
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.whole.load(Ordering::Relaxed)
     }
 
-    pub(super) fn was_tried(&self) -> bool {
+    pub(crate) fn was_tried(&self) -> bool {
         self.next_try.is_some()
     }
 
-    pub(super) fn watch(&self) -> Arc<AtomicBool> {
+    pub(crate) fn watch(&self) -> Arc<AtomicBool> {
         self.whole.clone()
     }
 
-    /// How large the journal may grow such that the reserve is room enough to fold it in, also
-    /// if all of it is new. One transaction may exceed it.
-    pub(super) fn journal_max(&self) -> Option<u64> {
+    /// How large the journal may grow so that the reserve suffices to checkpoint it. One transaction may
+    /// exceed it.
+    pub(crate) fn journal_max(&self) -> Option<u64> {
         (self.bytes > 0).then_some(self.bytes / 4 * 3)
     }
 
-    /// What whoever brings new work is told meanwhile.
-    pub(super) fn refusal() -> StoreError {
-        StoreError::Full(
-            "the disk is full, what is left is kept for finishing what was accepted; \
-             free space on the disk of the data folder, new work is then taken again by itself"
+    /// The answer to new work while the reserve is missing.
+    pub(crate) fn refusal() -> StoreError {
+        StoreError::Full {
+            what: "the disk is full, what is left is kept for finishing what was accepted; \
+                   free space on the disk of the data folder, new work is then taken again by itself"
                 .to_owned(),
-        )
+            source: None,
+        }
     }
 
-    /// Gives the room back to the disk. False if there was none to give.
-    pub(super) fn give_back(&mut self) -> bool {
+    /// Deletes the file, so that its space can be used. False if there was none.
+    pub(crate) fn give_back(&mut self) -> bool {
         self.whole.store(false, Ordering::Relaxed);
         self.next_try = Some(Instant::now() + RETRY);
         let held = self.path.metadata().map_or(0, |meta| meta.len());
@@ -71,23 +71,23 @@ impl Reserve {
             Ok(()) => held > 0,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => {
-                tracing::error!(%error, "the reserve cannot be given back to the disk");
+                tracing::error!(%error, "the reserve on the disk cannot be deleted");
                 false
             }
         }
     }
 
-    /// Whether it is time to try [`Reserve::make_whole`] again.
-    pub(super) fn is_due(&self) -> bool {
+    /// Whether it is time to call [`DiskReserve::make_whole`] again.
+    pub(crate) fn is_due(&self) -> bool {
         !self.is_whole() && self.next_try.is_none_or(|at| Instant::now() >= at)
     }
 
-    pub(super) fn make_whole(&mut self) -> io::Result<()> {
+    pub(crate) fn make_whole(&mut self) -> io::Result<()> {
         self.next_try = Some(Instant::now() + RETRY);
         if self.bytes == 0 {
             remove_if_there(&self.path)?;
         } else if !self.is_there() {
-            // A part of it would only take room from those it is meant for.
+            // A part of the reserve helps nobody, so it is deleted.
             remove_if_there(&self.path)?;
             self.allocate().inspect_err(|_| drop(remove_if_there(&self.path)))?;
         }
@@ -135,7 +135,7 @@ fn size_of_disk(_: &std::path::Path) -> Option<u64> {
     None
 }
 
-/// Asks the file system for the blocks; where it cannot be asked, they are written.
+/// Asks the file system for the blocks; if it does not offer that, writes them.
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -149,7 +149,7 @@ fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     write_out(file, bytes)
 }
 
-/// Not zeros: those may be kept as a hole.
+/// Writes no zeros, because the file system may store those as a hole.
 fn write_out(mut file: &File, bytes: u64) -> io::Result<()> {
     let block = [0xA5; 64 << 10];
     let mut left = bytes;
@@ -158,7 +158,7 @@ fn write_out(mut file: &File, bytes: u64) -> io::Result<()> {
         io::Write::write_all(&mut file, &block[..part])?;
         left -= part as u64;
     }
-    // Some file systems look for the room only now.
+    // Some file systems allocate only now.
     file.sync_all()
 }
 
@@ -167,10 +167,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reserve_takes_real_room_and_gives_it_back() {
+    fn the_reserve_takes_real_blocks_and_gives_them_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("reserve");
-        let mut reserve = Reserve::at(path.clone(), 1 << 20);
+        let mut reserve = DiskReserve::at(path.clone(), 1 << 20);
         assert!(!reserve.is_whole());
         reserve.make_whole().unwrap();
         assert!(reserve.is_whole());
@@ -178,20 +178,20 @@ mod tests {
         assert!(meta.len() == 1 << 20 && has_blocks(&meta));
         assert!(reserve.give_back());
         assert!(!path.exists() && !reserve.is_whole() && !reserve.is_due());
-        assert!(!reserve.give_back(), "there is nothing left to give");
+        assert!(!reserve.give_back(), "there is no reserve any more");
     }
 
     #[test]
-    fn a_hole_is_no_reserve() {
+    fn a_sparse_file_is_replaced_by_real_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("reserve");
         private_file(&path).unwrap().set_len(1 << 20).unwrap();
-        Reserve::at(path.clone(), 1 << 20).make_whole().unwrap();
+        DiskReserve::at(path.clone(), 1 << 20).make_whole().unwrap();
         assert!(has_blocks(&path.metadata().unwrap()));
     }
 
     #[test]
-    fn what_is_written_out_has_blocks_too() {
+    fn written_blocks_are_real_too() {
         let file = tempfile::tempfile().unwrap();
         write_out(&file, 100_000).unwrap();
         let meta = file.metadata().unwrap();

@@ -1,4 +1,5 @@
-//! What the store's callers and its writer share.
+//! What the store's callers and its writer share: the index, ids, the log of deliveries in flight, and
+//! connections for reading.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,18 +8,18 @@ use postrider_core::ports::store::{StoreError, StoreResult};
 use postrider_core::{Clock, Timestamp};
 use rusqlite::Connection;
 
-use super::board::Board;
-use super::flight::Flight;
-use super::schema::open_reader;
-use crate::ids::Ids;
-use crate::wake::Wake;
+use super::in_flight::InFlightLog;
+use super::index::MemoryIndex;
+use super::sql::schema::open_reader;
+use crate::ids::IdGenerator;
+use crate::work_signal::WorkSignal;
 
-pub(super) struct Shared {
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) wake: Wake,
-    pub(super) flight: Flight,
-    board: Mutex<Board>,
-    ids: Mutex<Ids>,
+pub(crate) struct SharedState {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) work: WorkSignal,
+    pub(crate) in_flight: InFlightLog,
+    index: Mutex<MemoryIndex>,
+    ids: Mutex<IdGenerator>,
     readers: Mutex<Vec<Connection>>,
     database: PathBuf,
 }
@@ -26,49 +27,49 @@ pub(super) struct Shared {
 const READERS_KEPT: usize = 4;
 const READER_CACHE_KIB: u32 = 4096;
 
-impl Shared {
-    pub(super) fn new(
+impl SharedState {
+    pub(crate) fn new(
         clock: Arc<dyn Clock>,
-        board: Board,
-        ids: Ids,
-        flight: Flight,
+        index: MemoryIndex,
+        ids: IdGenerator,
+        in_flight: InFlightLog,
         database: PathBuf,
     ) -> Self {
         Self {
-            wake: Wake::new(clock.clone()),
+            work: WorkSignal::new(clock.clone()),
             clock,
-            flight,
-            board: Mutex::new(board),
+            in_flight,
+            index: Mutex::new(index),
             ids: Mutex::new(ids),
             readers: Mutex::default(),
             database,
         }
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    pub(super) fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn index(&self) -> MutexGuard<'_, MemoryIndex> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn ids(&self) -> MutexGuard<'_, Ids> {
+    pub(crate) fn ids(&self) -> MutexGuard<'_, IdGenerator> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads on a connection of its own, off the threads that serve.
-    pub(super) async fn read<T: Send + 'static>(
+    /// Reads on a thread for blocking work, with a connection of its own.
+    pub(crate) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         read: impl FnOnce(&Connection, &Self) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         let shared = self.clone();
         let task = tokio::task::spawn_blocking(move || shared.read_here(read));
-        task.await.map_err(|error| StoreError::Io(error.to_string()))?
+        task.await.map_err(|error| StoreError::io("a read did not finish", error))?
     }
 
-    /// On the caller's thread: for a few rows only.
-    pub(super) fn read_here<T>(
+    /// Reads on the caller's thread; for a few rows only.
+    pub(crate) fn read_here<T>(
         &self,
         read: impl FnOnce(&Connection, &Self) -> StoreResult<T>,
     ) -> StoreResult<T> {
@@ -85,7 +86,7 @@ impl Shared {
         result
     }
 
-    pub(super) fn close_readers(&self) {
+    pub(crate) fn close_readers(&self) {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

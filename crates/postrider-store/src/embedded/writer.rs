@@ -1,128 +1,56 @@
-//! The one thread that writes. It takes whatever is waiting, makes one transaction of it, and
-//! answers everyone once that is durable. No artificial delay: a lone caller waits for no one.
+//! The one thread that writes. It takes every request that waits, writes them all in one transaction, and
+//! answers each caller once that is durable. Adds no delay: a lone caller waits for nobody.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Poll;
 
-use postrider_core::ports::store::{Admission, Settled, StoreError, StoreResult};
-use postrider_core::{DeliveryId, LaneKey, TenantId};
+use postrider_core::ports::store::{StoreError, StoreResult};
+use postrider_core::{LaneKey, TenantId};
 use rusqlite::{Connection, OptionalExtension};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use super::accept::NewRows;
-use super::checkpoint::Pressure;
-use super::dedup::Dedup;
-use super::draft::Draft;
-use super::error::sql;
+use super::checkpoint::Checkpointer;
+use super::index::counts::TenantTotals;
+use super::index::effects::TransactionEffects;
 use super::receive::receive_within;
-use super::reserve::{self, Reserve};
-use super::rows::to_json;
-use super::settle::Verdict;
-use super::shared::Shared;
-use super::tally::Numbers;
+use super::requests::{SharedWrite, WriterRequest};
+use super::reserve::{self, DiskReserve};
+use super::shared::SharedState;
+use super::sql::dedup::DedupStore;
+use super::sql::error::sql;
+use super::sql::rows::to_json;
 
-pub(super) type Answer<T> = oneshot::Sender<StoreResult<T>>;
-/// Answers, and what was asked: whoever asked also clears it away, so that the writer need not.
-pub(super) type Spent<Asked, Told> = (Vec<Told>, Vec<Asked>);
-type Errand = Box<dyn FnOnce(&mut Writer) + Send>;
-
-/// What the writer is asked to do.
-pub(super) enum Order {
-    Accept(Vec<NewRows>, Answer<Spent<NewRows, Admission>>),
-    Settle(Vec<Verdict>, Answer<Spent<Verdict, Settled>>),
-    Start(Vec<(DeliveryId, u64)>, Answer<Vec<bool>>),
-    /// Anything rarer; makes transactions of its own.
-    Errand(Errand),
-    Close,
-}
-
-/// Answers those who bring new work; the others are left.
-fn refuse_new(group: Vec<Hot>) -> Vec<Hot> {
-    let (new, old): (Vec<_>, _) = group.into_iter().partition(|hot| matches!(hot, Hot::Accept(..)));
-    new.into_iter().for_each(|hot| hot.answer(Err(Reserve::refusal())));
-    old
-}
-
-/// Rows that one transaction takes at most, so that the first of them does not wait for ever.
+/// A transaction takes no more rows than this, so that the first caller does not wait too long.
 const GROUP_ROWS: usize = 8_192;
 
-pub(super) struct Writer {
-    pub(super) conn: Connection,
-    pub(super) shared: Arc<Shared>,
-    pub(super) dedup: Dedup,
-    pub(super) lanes: HashMap<Arc<LaneKey>, u32>,
-    pub(super) tenants: HashMap<TenantId, u32>,
-    pub(super) prune_from: u64,
-    /// When it is next looked what waits for long.
-    pub(super) sweep_at: i64,
-    pub(super) reserve: Reserve,
-    pressure: Pressure,
+pub(crate) struct Writer {
+    pub(crate) conn: Connection,
+    pub(crate) shared: Arc<SharedState>,
+    pub(crate) dedup: DedupStore,
+    pub(crate) lanes: HashMap<Arc<LaneKey>, u32>,
+    pub(crate) tenants: HashMap<TenantId, u32>,
+    pub(crate) prune_from: u64,
+    /// When to list expiries again.
+    pub(crate) list_expiries_at: i64,
+    pub(crate) reserve: DiskReserve,
+    checkpointer: Checkpointer,
     closing: bool,
 }
 
-enum Hot {
-    Accept(Vec<NewRows>, Answer<Spent<NewRows, Admission>>),
-    Settle(Vec<Verdict>, Answer<Spent<Verdict, Settled>>),
-    Start(Vec<(DeliveryId, u64)>, Answer<Vec<bool>>),
-}
-
-enum Done {
-    Started(Vec<bool>),
-    Admissions(Vec<Admission>),
-    Settled(Vec<Settled>),
-}
-
-impl Hot {
-    fn rows(&self) -> usize {
-        match self {
-            Self::Accept(messages, _) => messages.iter().map(NewRows::rows).sum(),
-            Self::Settle(verdicts, _) => verdicts.len(),
-            Self::Start(attempts, _) => attempts.len(),
-        }
-    }
-
-    fn run(&self, writer: &mut Writer, draft: &mut Draft) -> StoreResult<Done> {
-        Ok(match self {
-            Self::Accept(messages, _) => Done::Admissions(
-                messages.iter().map(|new| writer.accept(new, draft)).collect::<Result<_, _>>()?,
-            ),
-            Self::Settle(verdicts, _) => Done::Settled(writer.settle(verdicts, draft)?),
-            Self::Start(attempts, _) => Done::Started(writer.start(attempts, draft)?),
-        })
-    }
-
-    fn answer(self, done: StoreResult<Done>) {
-        // Whoever asked may have gone away; what was written stays written.
-        match (self, done) {
-            (Self::Accept(asked, answer), Ok(Done::Admissions(done))) => {
-                drop(answer.send(Ok((done, asked))));
-            }
-            (Self::Settle(asked, answer), Ok(Done::Settled(done))) => {
-                drop(answer.send(Ok((done, asked))));
-            }
-            (Self::Start(_, answer), Ok(Done::Started(done))) => drop(answer.send(Ok(done))),
-            (Self::Start(_, answer), Err(error)) => drop(answer.send(Err(error))),
-            (Self::Accept(_, answer), Err(error)) => drop(answer.send(Err(error))),
-            (Self::Settle(_, answer), Err(error)) => drop(answer.send(Err(error))),
-            (_, Ok(_)) => {}
-        }
-    }
-}
-
 impl Writer {
-    pub(super) fn new(
+    pub(crate) fn new(
         conn: Connection,
-        shared: Arc<Shared>,
-        dedup: Dedup,
-        pressure: Pressure,
-        reserve: Reserve,
+        shared: Arc<SharedState>,
+        dedup: DedupStore,
+        checkpointer: Checkpointer,
+        reserve: DiskReserve,
     ) -> Self {
         let (lanes, tenants) = {
-            let board = shared.board();
+            let index = shared.index();
             let number = |i: usize| u32::try_from(i).unwrap_or(u32::MAX);
-            let lanes = board.names.iter().enumerate().map(|(i, (k, _))| (k.clone(), number(i)));
-            let tenants = board.tenants.iter().enumerate();
+            let lanes = index.names.iter().enumerate().map(|(i, (k, _))| (k.clone(), number(i)));
+            let tenants = index.tenants.iter().enumerate();
             let tenants = tenants.map(|(i, tenant)| (tenant.name.clone(), number(i)));
             (lanes.collect(), tenants.collect())
         };
@@ -133,131 +61,121 @@ impl Writer {
             lanes,
             tenants,
             prune_from: 0,
-            sweep_at: 0,
+            list_expiries_at: 0,
             reserve,
-            pressure,
+            checkpointer,
             closing: false,
         }
     }
 
-    /// Works until it is told to close or everyone who could ask is gone.
-    pub(super) fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+    /// Works until it is told to close, or until nobody can send a request any more.
+    pub(crate) fn run(mut self, mut requests: mpsc::Receiver<WriterRequest>) {
         let mut busy = false;
         while !self.closing {
-            let first = match orders.try_recv() {
-                Ok(order) => Some(order),
+            let first = match requests.try_recv() {
+                Ok(request) => Some(request),
                 Err(mpsc::error::TryRecvError::Disconnected) => break,
                 Err(mpsc::error::TryRecvError::Empty) if busy => None,
-                Err(mpsc::error::TryRecvError::Empty) => match self.wait(&mut orders) {
-                    Poll::Ready(Some(order)) => Some(order),
+                Err(mpsc::error::TryRecvError::Empty) => match self.wait(&mut requests) {
+                    Poll::Ready(Some(request)) => Some(request),
                     Poll::Ready(None) => break,
                     Poll::Pending => None,
                 },
             };
             if let Some(first) = first {
-                self.serve(first, &mut orders);
+                self.serve(first, &mut requests);
             }
             busy = self.housekeep();
         }
-        orders.close();
-        while let Ok(order) = orders.try_recv() {
-            self.serve(order, &mut orders);
+        requests.close();
+        while let Ok(request) = requests.try_recv() {
+            self.serve(request, &mut requests);
         }
-        self.shared.flight.end();
+        self.shut_down();
+    }
+
+    fn shut_down(&mut self) {
+        self.shared.in_flight.end();
         self.shared.close_readers();
-        let noted = self.transact_surely(|writer, _| {
-            writer.remember_ids()?;
-            writer.note_young()
+        let saved = self.transact_surely(|writer, _| {
+            writer.save_last_id()?;
+            writer.save_expiry_blocks()
         });
-        if let Err(error) = noted {
-            tracing::warn!(%error, "the last id could not be noted at close");
+        if let Err(error) = saved {
+            tracing::warn!(%error, "the last id could not be saved at close");
         }
         if let Err(error) = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-            tracing::warn!(%error, "the journal could not be folded in at close; it will be at the next start");
+            tracing::warn!(%error, "the journal could not be checkpointed at close; the next start does it");
         }
     }
 
-    /// Waits for an order; while there is something to repair, not for ever.
-    fn wait(&self, orders: &mut mpsc::Receiver<Order>) -> Poll<Option<Order>> {
+    /// Waits for a request. While the reserve is missing, the wait ends so that it can be restored.
+    fn wait(&self, requests: &mut mpsc::Receiver<WriterRequest>) -> Poll<Option<WriterRequest>> {
         if self.reserve.is_whole() {
-            return Poll::Ready(orders.blocking_recv());
+            return Poll::Ready(requests.blocking_recv());
         }
-        receive_within(orders, reserve::RETRY)
+        receive_within(requests, reserve::RETRY)
     }
 
-    fn serve(&mut self, first: Order, orders: &mut mpsc::Receiver<Order>) {
+    fn serve(&mut self, first: WriterRequest, requests: &mut mpsc::Receiver<WriterRequest>) {
         let mut group = Vec::new();
         let mut rows = 0;
         let mut next = Some(first);
-        while let Some(order) = next.take() {
-            let hot = match order {
-                Order::Accept(messages, answer) => Hot::Accept(messages, answer),
-                Order::Settle(verdicts, answer) => Hot::Settle(verdicts, answer),
-                Order::Start(attempts, answer) => Hot::Start(attempts, answer),
-                Order::Errand(errand) => {
-                    self.commit(std::mem::take(&mut group));
-                    errand(self);
-                    return;
+        while let Some(mut request) = next.take() {
+            if let Some(write) = request.as_shared_write() {
+                rows += write.rows();
+                group.push(request);
+                if rows < GROUP_ROWS {
+                    next = requests.try_recv().ok();
                 }
-                Order::Close => {
-                    self.closing = true;
-                    break;
-                }
-            };
-            rows += hot.rows();
-            group.push(hot);
-            if rows < GROUP_ROWS {
-                next = orders.try_recv().ok();
+                continue;
+            }
+            self.commit(std::mem::take(&mut group));
+            match request {
+                WriterRequest::Task(task) => task(self),
+                _ => self.closing = true,
             }
         }
         self.commit(group);
     }
 
-    /// One transaction for all; if that fails, one for each, so that one bad order fails alone.
-    fn commit(&mut self, mut group: Vec<Hot>) {
+    /// Writes all requests in one transaction. If that fails, each gets its own, so that one bad request
+    /// fails alone.
+    fn commit(&mut self, mut group: Vec<WriterRequest>) {
         if !self.reserve.is_whole() {
-            group = refuse_new(group);
+            group.retain_mut(|request| !refuse_new_work(request));
         }
         if group.is_empty() {
             return;
         }
-        let all = self.transact(|writer, draft| {
-            group.iter().map(|hot| hot.run(writer, draft)).collect::<StoreResult<Vec<_>>>()
+        let all = self.transact(|writer, effects| {
+            writes(&mut group).try_for_each(|write| write.write(writer, effects))
         });
         match all {
-            Ok(done) => group.into_iter().zip(done).for_each(|(hot, done)| hot.answer(Ok(done))),
+            Ok(()) => writes(&mut group).for_each(|write| write.reply(Ok(()))),
             Err(error) => {
-                if matches!(error, StoreError::Full(_)) {
-                    // What the journal holds may be given back to the disk.
-                    self.fold();
+                if matches!(error, StoreError::Full { .. }) {
+                    // A checkpoint may give the journal's room back to the disk.
+                    self.checkpoint();
                 }
-                for hot in group {
-                    let done = self.alone(&hot);
-                    hot.answer(done);
+                for write in writes(&mut group) {
+                    let done = write.write_alone(self);
+                    write.reply(done);
                 }
             }
         }
     }
 
-    fn alone(&mut self, hot: &Hot) -> StoreResult<Done> {
-        match hot {
-            Hot::Accept(..) if !self.reserve.is_whole() => Err(Reserve::refusal()),
-            Hot::Accept(..) => self.transact(|writer, draft| hot.run(writer, draft)),
-            Hot::Settle(verdicts, _) => self.settle_surely(verdicts).map(Done::Settled),
-            Hot::Start(..) => self.transact_surely(|writer, draft| hot.run(writer, draft)),
-        }
-    }
-
-    /// Runs `body` in a transaction. What it drafts becomes true in memory only after the commit.
-    pub(super) fn transact<T>(
+    /// Runs `body` in a transaction. Its effects are applied to memory only after the commit.
+    pub(crate) fn transact<T>(
         &mut self,
-        body: impl FnOnce(&mut Self, &mut Draft) -> StoreResult<T>,
+        body: impl FnOnce(&mut Self, &mut TransactionEffects) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let mut draft = Draft::default();
-        let result = self.in_transaction(&mut draft, body);
+        let mut effects = TransactionEffects::default();
+        let result = self.in_transaction(&mut effects, body);
         match result {
-            Ok((value, numbers)) => {
-                self.apply(draft, numbers);
+            Ok((value, totals)) => {
+                self.apply(effects, totals);
                 Ok(value)
             }
             Err(error) => {
@@ -266,7 +184,7 @@ impl Writer {
                 {
                     tracing::error!(%error, "a transaction could not be rolled back");
                 }
-                self.undo(draft);
+                self.undo(effects);
                 Err(error)
             }
         }
@@ -274,25 +192,24 @@ impl Writer {
 
     fn in_transaction<T>(
         &mut self,
-        draft: &mut Draft,
-        body: impl FnOnce(&mut Self, &mut Draft) -> StoreResult<T>,
-    ) -> StoreResult<(T, Vec<(u32, Numbers)>)> {
+        effects: &mut TransactionEffects,
+        body: impl FnOnce(&mut Self, &mut TransactionEffects) -> StoreResult<T>,
+    ) -> StoreResult<(T, Vec<(u32, TenantTotals)>)> {
         self.statement("BEGIN IMMEDIATE")?;
-        let value = body(self, draft)?;
-        self.release_bodies(draft)?;
-        let numbers = self.write_numbers(draft)?;
+        let value = body(self, effects)?;
+        self.release_bodies(effects)?;
+        let totals = self.write_totals(effects)?;
         self.statement("COMMIT")?;
-        Ok((value, numbers))
+        Ok((value, totals))
     }
 
     fn statement(&self, text: &str) -> StoreResult<()> {
         self.conn.prepare_cached(text).and_then(|mut s| s.execute([])).map_err(sql).map(drop)
     }
 
-    /// A body counts as long as a delivery of its message is pending, and is kept as long as one
-    /// may need it.
-    fn release_bodies(&self, draft: &mut Draft) -> StoreResult<()> {
-        if draft.released.is_empty() {
+    /// A shared body counts as pending while one of its deliveries is, and is kept while one may need it.
+    fn release_bodies(&self, effects: &mut TransactionEffects) -> StoreResult<()> {
+        if effects.released.is_empty() {
             return Ok(());
         }
         let mut statement = self
@@ -303,130 +220,141 @@ impl Writer {
                  RETURNING pending",
             )
             .map_err(sql)?;
-        for (message, by) in std::mem::take(&mut draft.released) {
+        for (message, by) in std::mem::take(&mut effects.released) {
             let row = [message as i64, by.holds, by.pending];
             let left: Option<i64> =
                 statement.query_row(row, |row| row.get(0)).optional().map_err(sql)?;
             let Some(left) = left else { continue };
             let (now, before) = (left > 0, left + by.pending > 0);
-            draft.count(by.tenant).bytes += by.bytes as i64 * (i64::from(now) - i64::from(before));
+            effects.counts_of(by.tenant).bytes +=
+                by.bytes as i64 * (i64::from(now) - i64::from(before));
         }
         Ok(())
     }
 
-    fn write_numbers(&self, draft: &Draft) -> StoreResult<Vec<(u32, Numbers)>> {
+    fn write_totals(&self, effects: &TransactionEffects) -> StoreResult<Vec<(u32, TenantTotals)>> {
         let sums: Vec<_> = {
-            let board = self.shared.board();
-            let known = |tenant: u32| board.tenants.get(tenant);
-            let sum = |(&tenant, delta): (&u32, _)| {
-                let old = known(tenant).map_or_else(Numbers::default, |t| t.numbers.clone());
-                (tenant, old.plus(delta))
+            let index = self.shared.index();
+            let known = |tenant: u32| index.tenants.get(tenant);
+            let sum = |(&tenant, change): (&u32, _)| {
+                let old = known(tenant).map_or_else(TenantTotals::default, |t| t.totals.clone());
+                (tenant, old.plus(change))
             };
-            draft.deltas.iter().map(sum).collect()
+            effects.counts.iter().map(sum).collect()
         };
         let mut statement =
             self.conn.prepare_cached("UPDATE tenant SET counts = ?2 WHERE id = ?1").map_err(sql)?;
-        for (tenant, numbers) in &sums {
-            statement.execute((tenant, to_json(numbers)?)).map_err(sql)?;
+        for (tenant, totals) in &sums {
+            statement.execute((tenant, to_json(totals)?)).map_err(sql)?;
         }
         Ok(sums)
     }
 
-    /// Makes true in memory what is now true on disk.
-    fn apply(&mut self, draft: Draft, numbers: Vec<(u32, Numbers)>) {
+    /// Applies to memory what is now on disk.
+    fn apply(&mut self, effects: TransactionEffects, totals: Vec<(u32, TenantTotals)>) {
         let now = self.shared.now();
-        let wakes = !draft.arrivals.is_empty()
-            || !draft.replayed.is_empty()
-            || draft.settling.iter().any(|(_, landing)| landing.is_some());
+        let wakes = !effects.arrivals.is_empty()
+            || !effects.replayed.is_empty()
+            || effects.settling.iter().any(|(_, after)| after.is_some());
         {
-            let mut board = self.shared.board();
-            board.names.extend(draft.new_lanes);
-            for name in draft.new_tenants {
-                board.tenants.push(name, Numbers::default());
+            let mut index = self.shared.index();
+            index.names.extend(effects.new_lanes);
+            for name in effects.new_tenants {
+                index.tenants.push(name, TenantTotals::default());
             }
-            for (tenant, numbers) in numbers {
-                board.tenants.set(tenant as usize, numbers);
+            for (tenant, totals) in totals {
+                index.tenants.set(tenant as usize, totals);
             }
-            for job in draft.arrivals {
-                board.expiry.came(job.seq, job.expires.0);
-                board.arrive(job.lane, (job.progress.due.0, job.seq), now.0);
-                board.cache.put(job, now.0);
+            for delivery in effects.arrivals {
+                index.expiry.add(delivery.seq, delivery.expires.0);
+                index.add(delivery.lane, (delivery.progress.due.0, delivery.seq), now.0);
+                index.cache.put(delivery, now.0);
             }
-            for replayed in draft.replayed {
-                board.oldest.returned(replayed.seq);
-                board.expiry.came(replayed.seq, replayed.expires);
-                board.arrive(replayed.lane, (replayed.due, replayed.seq), now.0);
+            for replayed in effects.replayed {
+                index.oldest.returned(replayed.seq);
+                index.expiry.add(replayed.seq, replayed.expires);
+                index.add(replayed.lane, (replayed.due, replayed.seq), now.0);
             }
-            for (_, _, seq) in draft.withdrawn {
-                board.expiry.left(seq);
+            for (_, _, seq) in effects.withdrawn {
+                index.expiry.remove(seq);
             }
-            for &(seq, landing) in &draft.settling {
-                match landing {
-                    Some(landing) => board.settled(seq, landing, now.0),
-                    None => board.undo_settling(seq),
+            for &(seq, after) in &effects.settling {
+                match after {
+                    Some(after) => index.settled(seq, after, now.0),
+                    None => index.undo_settling(seq),
                 }
             }
-            for (seq, mark) in &draft.marks {
-                board.set_mark(*seq, *mark);
+            for (seq, mark) in &effects.marks {
+                index.set_mark(*seq, *mark);
             }
-            for (tenant, hash) in &draft.gone {
-                board.mark_gone(tenant, *hash);
+            for (tenant, hash) in &effects.gone {
+                index.mark_gone(tenant, *hash);
             }
-            for (tenant, hash) in &draft.back {
-                board.clear_gone(tenant, *hash);
+            for (tenant, hash) in &effects.registered {
+                index.clear_gone(tenant, *hash);
             }
-            for ((tenant, hash), struck) in &draft.struck {
+            for ((tenant, hash), struck) in &effects.struck {
                 match struck {
-                    true => board.mark_struck(tenant, *hash),
-                    false => board.clear_struck(tenant, *hash),
+                    true => index.mark_struck(tenant, *hash),
+                    false => index.clear_struck(tenant, *hash),
                 }
             }
         }
-        let settled = draft.settling.iter().filter(|(_, landing)| landing.is_some());
-        self.shared.flight.ended(settled.map(|(seq, _)| *seq));
-        self.dedup.committed(draft.dedup, now);
-        self.pressure.add(draft.rows);
+        let settled = effects.settling.iter().filter(|(_, after)| after.is_some());
+        self.shared.in_flight.ended(settled.map(|(seq, _)| *seq));
+        self.dedup.committed(effects.dedup, now);
+        self.checkpointer.add(effects.rows);
         if wakes {
-            self.shared.wake.notify();
+            self.shared.work.notify();
         }
     }
 
-    /// Nothing happened: puts back what was taken out for the transaction.
-    fn undo(&mut self, draft: Draft) {
-        for (key, _) in &draft.new_lanes {
+    /// The transaction was rolled back: puts back what was taken out of memory for it.
+    fn undo(&mut self, effects: TransactionEffects) {
+        for (key, _) in &effects.new_lanes {
             self.lanes.remove(key);
         }
-        for name in &draft.new_tenants {
+        for name in &effects.new_tenants {
             self.tenants.remove(name);
         }
         let now = self.shared.now();
-        let mut board = self.shared.board();
-        for (seq, _) in draft.settling {
-            board.undo_settling(seq);
+        let mut index = self.shared.index();
+        for (seq, _) in effects.settling {
+            index.undo_settling(seq);
         }
-        for (lane, due, seq) in draft.withdrawn {
-            board.arrive(lane, (due, seq), now.0);
+        for (lane, due, seq) in effects.withdrawn {
+            index.add(lane, (due, seq), now.0);
         }
     }
 
-    /// Between transactions: a little of what must be done some time. True if there is more.
+    /// Between transactions: does a little of what has to be done some time. True if there is more.
     fn housekeep(&mut self) -> bool {
-        self.pressure.relieve(&self.conn);
+        self.checkpointer.checkpoint_if_needed(&self.conn);
         if self.reserve.is_due() {
-            self.fold();
+            self.checkpoint();
             self.restore_reserve();
         }
         if !self.reserve.is_whole() {
             return false;
         }
-        let sorting = self.dedup.work(&self.conn, self.shared.now()).unwrap_or_else(|error| {
-            tracing::warn!(%error, "idempotency keys could not be sorted away; will try again");
+        let moving = self.dedup.work(&self.conn, self.shared.now()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "idempotency keys could not be moved into a bucket; will try again");
             false
         });
-        let sweeping = self.sweep_some().unwrap_or_else(|error| {
-            tracing::warn!(%error, "what waits for long could not be listed; will try again");
+        let listing = self.list_some_expiries().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the expiries of pending deliveries could not be listed; will try again");
             false
         });
-        sorting || sweeping
+        moving || listing
     }
+}
+
+/// Answers a request that brings new work. False if it brings none.
+fn refuse_new_work(request: &mut WriterRequest) -> bool {
+    let write = request.as_shared_write().filter(|write| write.is_new_work());
+    write.map(|write| write.reply(Err(DiskReserve::refusal()))).is_some()
+}
+
+fn writes(group: &mut [WriterRequest]) -> impl Iterator<Item = &mut dyn SharedWrite> {
+    group.iter_mut().filter_map(WriterRequest::as_shared_write)
 }

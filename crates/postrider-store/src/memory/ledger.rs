@@ -12,8 +12,8 @@ use postrider_core::ports::store::{
 use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp};
 
 use super::MemoryStore;
-use super::rows::Rows;
-use crate::progress::{Mark, matches, may_forget, paced};
+use super::rows::MemoryTables;
+use crate::progress::{DeliveryMark, matches, may_forget, paced};
 
 const SHOWN: usize = 100;
 const PRUNED_AT_ONCE: usize = 10_000;
@@ -103,7 +103,7 @@ impl Ledger for MemoryStore {
             }
             chosen.len() as u64
         };
-        self.wake.notify();
+        self.work.notify();
         Ok(replayed)
     }
 
@@ -146,7 +146,7 @@ impl Ledger for MemoryStore {
                 _ => {
                     row.lease = None;
                     row.erase();
-                    row.mark = Mark::default();
+                    row.mark = DeliveryMark::default();
                     row.progress.state = State::Cancelled;
                     row.progress.changed = now;
                     result.cancelled += 1;
@@ -230,7 +230,7 @@ impl Ledger for MemoryStore {
     }
 }
 
-impl Rows {
+impl MemoryTables {
     fn page(
         &self,
         filter: &DeliveryFilter,
@@ -295,6 +295,6 @@ impl Rows {
             row.retry = how.retry.clone();
             row.lane
         });
-        self.fresh |= lane.is_some_and(|lane| self.is_news(lane, due, now));
+        self.has_new_work |= lane.is_some_and(|lane| self.is_new_work(lane, due, now));
     }
 }

@@ -11,25 +11,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::Clock;
 
-use crate::ids::Ids;
-use crate::wake::Wake;
-use rows::Rows;
+use crate::ids::IdGenerator;
+use crate::work_signal::WorkSignal;
+use rows::MemoryTables;
 
 /// A store in memory.
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
-    wake: Wake,
-    rows: Mutex<Rows>,
-    ids: Mutex<Ids>,
+    work: WorkSignal,
+    rows: Mutex<MemoryTables>,
+    ids: Mutex<IdGenerator>,
 }
 
 impl MemoryStore {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            wake: Wake::new(clock.clone()),
+            work: WorkSignal::new(clock.clone()),
             clock,
             rows: Mutex::default(),
-            ids: Mutex::new(Ids::above(0)),
+            ids: Mutex::new(IdGenerator::above(0)),
         }
     }
 
@@ -39,11 +39,11 @@ impl MemoryStore {
         self.rows().forget_leases();
     }
 
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+    fn rows(&self) -> MutexGuard<'_, MemoryTables> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ids(&self) -> MutexGuard<'_, Ids> {
+    fn ids(&self) -> MutexGuard<'_, IdGenerator> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,10 +16,10 @@ use postrider_core::{
 };
 
 use super::MemoryStore;
-use super::rows::{Lease, MessageRow, Row, Rows, Seen};
-use crate::ids::Ids;
-use crate::progress::{LOG_MAX, Mark, Progress, overruled};
-use crate::wake::Work;
+use super::rows::{MemoryDelivery, MemoryKey, MemoryLease, MemoryMessage, MemoryTables};
+use crate::ids::IdGenerator;
+use crate::progress::{DeliveryMark, LOG_MAX, StoredProgress, effective_decision};
+use crate::work_signal::NextWork;
 
 #[async_trait]
 impl Queue for MemoryStore {
@@ -29,19 +29,19 @@ impl Queue for MemoryStore {
             let (mut rows, mut ids) = (self.rows(), self.ids());
             messages.into_iter().map(|new| rows.accept(new, &mut ids, now)).collect()
         };
-        self.wake.notify();
+        self.work.notify();
         Ok(answers)
     }
 
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
         let now = self.clock.now();
         let mut rows = self.rows();
-        rows.shown = now;
-        rows.fresh = false;
+        rows.listed_at = now;
+        rows.has_new_work = false;
         let mut ready: Vec<_> = rows
             .due
             .iter()
-            .filter(|(id, _)| !rows.is_aside(**id, now))
+            .filter(|(id, _)| !rows.is_suspended(**id, now))
             .filter_map(|(&id, queue)| {
                 let (due_at, _) = *queue.first().filter(|(due, _)| *due <= now)?;
                 Some(ReadyLane { id, key: rows.lane(id).clone(), due_at })
@@ -77,7 +77,7 @@ impl Queue for MemoryStore {
             let mut rows = self.rows();
             settlements.into_iter().map(|settlement| rows.settle(settlement, now)).collect()
         };
-        self.wake.notify();
+        self.work.notify();
         Ok(answers)
     }
 
@@ -88,7 +88,7 @@ impl Queue for MemoryStore {
     ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>> {
         let now = self.clock.now();
         let mut rows = self.rows();
-        rows.looked = Some(now);
+        rows.checked_at = Some(now);
         let mut expired: Vec<_> = rows.expiring(now).filter(|(at, _)| *at <= now).collect();
         expired.sort();
         expired.truncate(max);
@@ -138,32 +138,32 @@ impl Queue for MemoryStore {
     async fn wait_for_work(&self, at_most: Duration) {
         let look = |now| {
             let rows = self.rows();
-            let next = [rows.next_unseen(), rows.next_look(now)].into_iter().flatten().min();
+            let next = [rows.next_unlisted(), rows.next_check(now)].into_iter().flatten().min();
             match next {
-                _ if rows.fresh => Work::Now,
-                Some(due) if due <= now => Work::Now,
-                next => Work::At(next),
+                _ if rows.has_new_work => NextWork::Now,
+                Some(due) if due <= now => NextWork::Now,
+                next => NextWork::At(next),
             }
         };
-        self.wake.wait(at_most, look).await;
+        self.work.wait(at_most, look).await;
     }
 
     fn suspend(&self, lane: LaneId, until: Timestamp) {
-        self.rows().aside.insert(lane, until);
+        self.rows().suspended.insert(lane, until);
     }
 
     fn resume(&self, lane: Option<LaneId>) {
         self.rows().resume(lane, self.clock.now());
-        self.wake.notify();
+        self.work.notify();
     }
 }
 
-impl Rows {
+impl MemoryTables {
     /// When the first that was not yet due at the last showing is due, for all to see.
-    fn next_unseen(&self) -> Option<Timestamp> {
-        let unseen = (self.shown + Duration::from_millis(1), DeliveryId(0));
+    fn next_unlisted(&self) -> Option<Timestamp> {
+        let unseen = (self.listed_at + Duration::from_millis(1), DeliveryId(0));
         let next = |(lane, queue): (&LaneId, &BTreeSet<(Timestamp, DeliveryId)>)| {
-            let until = self.aside.get(lane).filter(|until| **until > self.shown);
+            let until = self.suspended.get(lane).filter(|until| **until > self.listed_at);
             match until {
                 Some(until) => queue.first().map(|(due, _)| *due.max(until)),
                 None => queue.range(unseen..).next().map(|(due, _)| *due),
@@ -174,23 +174,25 @@ impl Rows {
 
     /// What is pending and nobody holds, with its expiry.
     fn expiring(&self, now: Timestamp) -> impl Iterator<Item = (Timestamp, DeliveryId)> {
-        let waits = move |row: &Row| row.progress.state.is_pending() && !row.is_leased(now);
+        let waits =
+            move |row: &MemoryDelivery| row.progress.state.is_pending() && !row.is_leased(now);
         let waiting = self.deliveries.iter().filter(move |(_, row)| waits(row));
         waiting.map(|(id, row)| (row.expires, *id))
     }
 
     /// When it is worth asking again for what expired.
-    fn next_look(&self, now: Timestamp) -> Option<Timestamp> {
-        let again = self.looked? + Duration::from_secs(1);
+    fn next_check(&self, now: Timestamp) -> Option<Timestamp> {
+        let again = self.checked_at? + Duration::from_secs(1);
         self.expiring(now).map(|(at, _)| at.max(again)).min()
     }
 
     fn resume(&mut self, lane: Option<LaneId>, now: Timestamp) {
-        let lanes = lane.map_or_else(|| self.aside.keys().copied().collect(), |lane| vec![lane]);
+        let lanes =
+            lane.map_or_else(|| self.suspended.keys().copied().collect(), |lane| vec![lane]);
         for lane in lanes {
-            let was_aside = self.aside.remove(&lane).is_some();
+            let was_aside = self.suspended.remove(&lane).is_some();
             let first = self.due.get(&lane).and_then(BTreeSet::first);
-            self.fresh |= was_aside && first.is_some_and(|(due, _)| *due <= now);
+            self.has_new_work |= was_aside && first.is_some_and(|(due, _)| *due <= now);
         }
     }
 
@@ -205,7 +207,7 @@ impl Rows {
         })
     }
 
-    fn accept(&mut self, new: NewMessage, ids: &mut Ids, now: Timestamp) -> Admission {
+    fn accept(&mut self, new: NewMessage, ids: &mut IdGenerator, now: Timestamp) -> Admission {
         if let Some(repeated) = new.dedup.as_ref().and_then(|key| self.repeated(key, now)) {
             return repeated;
         }
@@ -216,7 +218,7 @@ impl Rows {
         for delivery in new.deliveries {
             let id = DeliveryId(ids.next(now));
             let lane = self.intern(&delivery.lane);
-            let row = Row {
+            let row = MemoryDelivery {
                 message,
                 lane,
                 target: Some(delivery.target),
@@ -226,20 +228,20 @@ impl Rows {
                 address_since: delivery.address_since,
                 expires,
                 retry: None,
-                progress: Progress::fresh(due, now),
+                progress: StoredProgress::new(due, now),
                 discarded: false,
-                mark: Mark::default(),
+                mark: DeliveryMark::default(),
                 alternatives: delivery.alternatives,
                 log: Vec::new(),
                 lease: None,
             };
             self.deliveries.insert(id, row);
             self.due.entry(lane).or_default().insert((due, id));
-            self.fresh |= self.is_news(lane, due, now);
+            self.has_new_work |= self.is_new_work(lane, due, now);
             deliveries.push(id);
         }
         if let Some(dedup) = new.dedup {
-            let seen = Seen {
+            let seen = MemoryKey {
                 message,
                 deliveries: deliveries.clone(),
                 fingerprint: dedup.fingerprint,
@@ -257,7 +259,7 @@ impl Rows {
             envelope: new.envelope,
             content: new.content,
         };
-        let row = MessageRow {
+        let row = MemoryMessage {
             message: Arc::new(stored),
             scrubbed: false,
             deliveries: deliveries.clone(),
@@ -273,7 +275,7 @@ impl Rows {
     fn lease(&mut self, id: DeliveryId, until: Timestamp) -> Option<Leased> {
         self.token += 1;
         let token = self.token;
-        self.change(id, |row| row.lease = Some(Lease { token, until }))?;
+        self.change(id, |row| row.lease = Some(MemoryLease { token, until }))?;
         let row = self.deliveries.get(&id)?;
         let message = self.messages.get(&row.message)?.message.clone();
         let gone = self.gone.contains(&(message.tenant.clone(), row.hash));
@@ -306,7 +308,7 @@ impl Rows {
         let Some(row) = self.deliveries.get(&delivery) else { return Settled::Fenced };
         let place = (self.lane(row.lane).tenant.clone(), row.hash);
         let next = row.alternatives.first().cloned();
-        let decision = overruled(&decision, row.mark.cancelled, next.is_some());
+        let decision = effective_decision(&decision, row.mark.cancelled, next.is_some());
         let elsewhere = next.filter(|_| decision == Decision::FallBack);
         let elsewhere = elsewhere.map(|place| (self.intern(&place.lane), place));
         let message = self.change(delivery, |row| {
@@ -337,7 +339,8 @@ impl Rows {
             self.gone.insert(place);
         }
         self.scrub(message);
-        self.fresh |= progress.state.is_pending() && self.is_news(lane, progress.due, now);
+        self.has_new_work |=
+            progress.state.is_pending() && self.is_new_work(lane, progress.due, now);
         Settled::Done
     }
 }

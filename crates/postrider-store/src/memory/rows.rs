@@ -12,16 +12,16 @@ use postrider_core::{
 
 use postrider_core::policy::backoff::RetryPolicy;
 
-use crate::progress::{Mark, Progress, needs_body};
+use crate::progress::{DeliveryMark, StoredProgress, needs_body};
 
 #[derive(Default)]
-pub(super) struct Rows {
-    pub(super) messages: BTreeMap<MessageId, MessageRow>,
-    pub(super) deliveries: BTreeMap<DeliveryId, Row>,
+pub(super) struct MemoryTables {
+    pub(super) messages: BTreeMap<MessageId, MemoryMessage>,
+    pub(super) deliveries: BTreeMap<DeliveryId, MemoryDelivery>,
     pub(super) lanes: Vec<Arc<LaneKey>>,
     /// Pending work of each lane by when it is due; what is leased is due when its lease ends.
     pub(super) due: BTreeMap<LaneId, BTreeSet<(Timestamp, DeliveryId)>>,
-    pub(super) dedup: BTreeMap<[u8; 16], Seen>,
+    pub(super) dedup: BTreeMap<[u8; 16], MemoryKey>,
     pub(super) gone: BTreeSet<(TenantId, AddressHash)>,
     /// What addresses are blamed for, each kind once.
     pub(super) strikes: BTreeMap<(TenantId, AddressHash), Vec<Strike>>,
@@ -30,23 +30,23 @@ pub(super) struct Rows {
     pub(super) signing_keys: Vec<SigningKey>,
     pub(super) settings: BTreeMap<String, String>,
     /// Lanes set aside, each until its time.
-    pub(super) aside: BTreeMap<LaneId, Timestamp>,
+    pub(super) suspended: BTreeMap<LaneId, Timestamp>,
     pub(super) token: u64,
     /// When somebody last asked for what expired.
-    pub(super) looked: Option<Timestamp>,
+    pub(super) checked_at: Option<Timestamp>,
     /// What was due by then was shown by `ready_lanes`.
-    pub(super) shown: Timestamp,
+    pub(super) listed_at: Timestamp,
     /// Something due arrived since.
-    pub(super) fresh: bool,
+    pub(super) has_new_work: bool,
 }
 
-pub(super) struct MessageRow {
+pub(super) struct MemoryMessage {
     pub(super) message: Arc<Message>,
     pub(super) scrubbed: bool,
     pub(super) deliveries: Vec<DeliveryId>,
 }
 
-pub(super) struct Row {
+pub(super) struct MemoryDelivery {
     pub(super) message: MessageId,
     pub(super) lane: LaneId,
     pub(super) target: Option<Arc<Target>>,
@@ -56,28 +56,28 @@ pub(super) struct Row {
     pub(super) address_since: Option<Timestamp>,
     pub(super) expires: Timestamp,
     pub(super) retry: Option<RetryPolicy>,
-    pub(super) progress: Progress,
+    pub(super) progress: StoredProgress,
     pub(super) discarded: bool,
-    pub(super) mark: Mark,
+    pub(super) mark: DeliveryMark,
     pub(super) alternatives: Vec<Alternative>,
     pub(super) log: Vec<AttemptRecord>,
-    pub(super) lease: Option<Lease>,
+    pub(super) lease: Option<MemoryLease>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Lease {
+pub(super) struct MemoryLease {
     pub(super) token: u64,
     pub(super) until: Timestamp,
 }
 
-pub(super) struct Seen {
+pub(super) struct MemoryKey {
     pub(super) message: MessageId,
     pub(super) deliveries: Vec<DeliveryId>,
     pub(super) fingerprint: [u8; 16],
     pub(super) expires: Timestamp,
 }
 
-impl Row {
+impl MemoryDelivery {
     /// One time serves delay, retry and lease.
     fn key(&self) -> Timestamp {
         self.lease.map_or(self.progress.due, |lease| lease.until)
@@ -92,7 +92,7 @@ impl Row {
     }
 }
 
-impl Row {
+impl MemoryDelivery {
     /// Takes the first of its alternatives for its own place.
     pub(super) fn go_to(&mut self, lane: LaneId, place: Alternative) {
         self.lane = lane;
@@ -110,7 +110,7 @@ impl Row {
     }
 }
 
-impl Rows {
+impl MemoryTables {
     pub(super) fn intern(&mut self, key: &Arc<LaneKey>) -> LaneId {
         let found = self.lanes.iter().position(|lane| lane == key);
         let index = found.unwrap_or_else(|| {
@@ -128,7 +128,7 @@ impl Rows {
     pub(super) fn change<T>(
         &mut self,
         id: DeliveryId,
-        change: impl FnOnce(&mut Row) -> T,
+        change: impl FnOnce(&mut MemoryDelivery) -> T,
     ) -> Option<T> {
         let row = self.deliveries.get_mut(&id)?;
         if let Some(queue) = self.due.get_mut(&row.lane) {
@@ -152,17 +152,17 @@ impl Rows {
         row.scrubbed = !needed.into_iter().any(|d| needs_body(d.progress.state, d.discarded));
     }
 
-    pub(super) fn is_aside(&self, lane: LaneId, now: Timestamp) -> bool {
-        self.aside.get(&lane).is_some_and(|until| *until > now)
+    pub(super) fn is_suspended(&self, lane: LaneId, now: Timestamp) -> bool {
+        self.suspended.get(&lane).is_some_and(|until| *until > now)
     }
 
     /// Whether somebody should hear of something due in that lane.
-    pub(super) fn is_news(&self, lane: LaneId, due: Timestamp, now: Timestamp) -> bool {
-        due <= now && !self.is_aside(lane, now)
+    pub(super) fn is_new_work(&self, lane: LaneId, due: Timestamp, now: Timestamp) -> bool {
+        due <= now && !self.is_suspended(lane, now)
     }
 
     pub(super) fn forget_leases(&mut self) {
-        self.aside.clear();
+        self.suspended.clear();
         let leased: Vec<_> = self
             .deliveries
             .iter()
@@ -175,14 +175,14 @@ impl Rows {
                 row.mark = row.mark.crashed();
             });
         }
-        self.fresh = true;
+        self.has_new_work = true;
     }
 
-    pub(super) fn sees(&self, tenant: Option<&TenantId>, row: &Row) -> bool {
+    pub(super) fn sees(&self, tenant: Option<&TenantId>, row: &MemoryDelivery) -> bool {
         tenant.is_none_or(|tenant| *tenant == self.lane(row.lane).tenant)
     }
 
-    pub(super) fn view(&self, id: DeliveryId, row: &Row, now: Timestamp) -> Delivery {
+    pub(super) fn view(&self, id: DeliveryId, row: &MemoryDelivery, now: Timestamp) -> Delivery {
         let lane = self.lane(row.lane);
         Delivery {
             id,

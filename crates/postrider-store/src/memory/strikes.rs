@@ -6,13 +6,16 @@ use postrider_core::{
     Address, AddressHash, AddressStatus, Strike, TenantId, Timestamp, policy::strikes,
 };
 
-use super::rows::Rows;
+use super::rows::MemoryTables;
 
 /// An address of a tenant, registered or not.
-pub(super) type Place = (TenantId, AddressHash);
+pub(super) type AddressKey = (TenantId, AddressHash);
 
-impl Rows {
-    pub(super) fn addresses_at(&mut self, place: &Place) -> impl Iterator<Item = &mut Address> {
+impl MemoryTables {
+    pub(super) fn addresses_at(
+        &mut self,
+        place: &AddressKey,
+    ) -> impl Iterator<Item = &mut Address> {
         self.addresses.values_mut().filter(|a| a.tenant == place.0 && a.hash == place.1)
     }
 
@@ -23,7 +26,7 @@ impl Rows {
     /// What a settlement says about its address.
     pub(super) fn learn(
         &mut self,
-        place: &Place,
+        place: &AddressKey,
         learned: Learned,
         decision: &Decision,
         now: Timestamp,
@@ -51,7 +54,7 @@ impl Rows {
     }
 
     /// Whether there was anything to forgive.
-    pub(super) fn forgive(&mut self, place: &Place) -> bool {
+    pub(super) fn forgive(&mut self, place: &AddressKey) -> bool {
         let struck = self.strikes.remove(place).is_some();
         for address in self.addresses_at(place) {
             if address.status == AddressStatus::Suspect {

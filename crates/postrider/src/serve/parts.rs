@@ -12,7 +12,7 @@ use postrider_core::policy::limiter::Rate;
 use postrider_core::ports::store::Store;
 use postrider_core::{ChannelKind, Clock, TenantId};
 use postrider_dispatch::{DispatchLimits, Policy};
-use postrider_store::{EmbeddedStore, MemoryStore, Options};
+use postrider_store::{EmbeddedStore, MemoryStore, StoreOptions};
 
 use crate::config::Config;
 use crate::config::sections::TenantSection;
@@ -28,7 +28,7 @@ pub(super) async fn open_store(
     let data = config.store.data.clone();
     let opened = tokio::task::spawn_blocking({
         let data = data.clone();
-        move || EmbeddedStore::open(&data, clock, Options::default())
+        move || EmbeddedStore::open(&data, clock, StoreOptions::default())
     });
     let store =
         opened.await?.with_context(|| format!("cannot open the store in {}", data.display()))?;

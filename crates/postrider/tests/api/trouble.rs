@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use postrider::client::whole;
-use postrider_store::{EmbeddedStore, Options, SystemClock};
+use postrider_store::{EmbeddedStore, StoreOptions, SystemClock};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::server::{Server, message, reply};
@@ -15,7 +15,7 @@ use crate::server::{Server, message, reply};
 async fn a_full_store_answers_503_with_retry_after_and_heals() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(SystemClock);
-    let store = EmbeddedStore::open(dir.path(), clock, Options::default()).unwrap();
+    let store = EmbeddedStore::open(dir.path(), clock, StoreOptions::default()).unwrap();
     let store = Arc::new(store);
     let server = Server::over(store.clone()).await;
     assert_eq!(server.post(message().to_string()).await.status, 202);
@@ -41,7 +41,7 @@ async fn who_has_no_room_is_not_ready() {
     let in_the_way = dir.path().join("postrider.reserve");
     std::fs::create_dir(&in_the_way).unwrap();
     let clock = Arc::new(SystemClock);
-    let store = EmbeddedStore::open(dir.path(), clock, Options::default()).unwrap();
+    let store = EmbeddedStore::open(dir.path(), clock, StoreOptions::default()).unwrap();
     let server = Server::over(Arc::new(store)).await;
     let ready = async || reply(&server.admin(), Method::GET, "/readyz", "").await;
     let refused = ready().await;

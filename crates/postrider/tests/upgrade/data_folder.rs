@@ -13,7 +13,7 @@ use postrider::config::{Config, Environment};
 use postrider::serve::{Running, start_with};
 use postrider_channels::settings::SecretText;
 use postrider_core::{Clock as _, Timestamp};
-use postrider_store::embedded::{EmbeddedStore, Options};
+use postrider_store::embedded::{EmbeddedStore, StoreOptions};
 use postrider_store::{ManualClock, SystemClock};
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ impl Upgrade {
         let receiver = Receiver::start().await;
         let taken_at = Timestamp(old.manifest["taken_at_ms"].as_i64().unwrap());
         let clock = Arc::new(ManualClock::at(taken_at));
-        let options = Options::default();
+        let options = StoreOptions::default();
         let store = EmbeddedStore::open(old.path(), clock.clone(), options).unwrap();
         let hosts = HOSTS.map(|host| format!("\"{host}\" = \"{}\"", receiver.at)).join(", ");
         let text =
@@ -207,15 +207,18 @@ fn status(error: &ClientError) -> u16 {
     }
 }
 
+/// The id and the body of each request.
+type TakenRequests = Arc<Mutex<Vec<(String, String)>>>;
+
 /// Takes every webhook. Listens at a loopback address of its own, because the port is fixed.
 struct Receiver {
     at: IpAddr,
-    taken: Arc<Mutex<Vec<(String, String)>>>,
+    taken: TakenRequests,
 }
 
 impl Receiver {
     async fn start() -> Self {
-        let taken: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+        let taken: TakenRequests = Arc::default();
         let router = axum::Router::new().fallback(take).with_state(taken.clone());
         let (listener, at) = listen().await;
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
@@ -234,11 +237,7 @@ impl Receiver {
     }
 }
 
-async fn take(
-    State(taken): State<Arc<Mutex<Vec<(String, String)>>>>,
-    headers: HeaderMap,
-    body: String,
-) {
+async fn take(State(taken): State<TakenRequests>, headers: HeaderMap, body: String) {
     let id = headers.get("webhook-id").or_else(|| headers.get("idempotency-key"));
     let id = id.unwrap().to_str().unwrap().to_owned();
     taken.lock().unwrap().push((id, body));

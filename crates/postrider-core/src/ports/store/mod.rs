@@ -1,27 +1,49 @@
-//! The port that every store implements: three small traits over one home, all batched, with no
-//! engine's type in any signature. Signatures take durations: each store owns its clock.
+//! The port that every store implements: three small traits with batched calls and no engine's type in any
+//! signature. Signatures take durations, because each store has its own clock.
 
 mod ledger;
 mod queue;
 mod registry;
 
+use std::error::Error;
+use std::sync::Arc;
+
 pub use ledger::*;
 pub use queue::*;
 pub use registry::*;
 
+/// What caused a [`StoreError`], as the engine reports it.
+pub type StoreCause = Arc<dyn Error + Send + Sync>;
+
+/// Why a store could not do what it was asked. The text of a cause is part of `what`.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// No room: new work is refused, what is there is kept, and it heals when there is room again.
-    #[error("the store is full: {0}")]
-    Full(String),
-    #[error("the store cannot write or read: {0}")]
-    Io(String),
-    #[error("the store's content is damaged: {0}")]
-    Corrupt(String),
-    #[error("another process holds the store: {0}")]
-    Locked(String),
+    /// There is no room. New work is refused, and stored work is kept. Heals when there is room again.
+    #[error("the store is full: {what}")]
+    Full { what: String, source: Option<StoreCause> },
+    #[error("the store cannot write or read: {what}")]
+    Io { what: String, source: Option<StoreCause> },
+    #[error("the store's content is damaged: {what}")]
+    Corrupt { what: String, source: Option<StoreCause> },
+    #[error("another process holds the store: {what}")]
+    Locked { what: String },
+    #[error(
+        "the store has layout {found}, and this version of Postrider knows layouts up to {known}: \
+         a newer version wrote it; run that version, or restore a backup from before the upgrade"
+    )]
+    NewerLayout { found: u32, known: u32 },
     #[error("the store is shutting down")]
     Closed,
+}
+
+impl StoreError {
+    pub fn full(what: &str, cause: impl Error + Send + Sync + 'static) -> Self {
+        Self::Full { what: format!("{what}: {cause}"), source: Some(Arc::new(cause)) }
+    }
+
+    pub fn io(what: &str, cause: impl Error + Send + Sync + 'static) -> Self {
+        Self::Io { what: format!("{what}: {cause}"), source: Some(Arc::new(cause)) }
+    }
 }
 
 pub type StoreResult<T> = Result<T, StoreError>;

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use postrider_channels::accounts::health::Finding;
-use postrider_store::Look;
+use postrider_store::FolderReport;
 
 use super::report::Report;
 use crate::client::Client;
@@ -20,7 +20,7 @@ pub(super) async fn examine(config: &Config, report: &mut Report) {
         let found = "the store is in memory: nothing survives the end of the process";
         report.add(Finding::warn("data", found, "leave store.url out to keep it on disk"));
     } else {
-        let look = Look::at(&config.store.data);
+        let look = FolderReport::of(&config.store.data);
         let name = config.store.data.display().to_string();
         judge_folder(&name, &look).into_iter().for_each(|finding| report.add(finding));
     }
@@ -61,7 +61,7 @@ pub(super) fn judge_network_error(error: &anyhow::Error) -> Finding {
     )
 }
 
-fn judge_folder(name: &str, look: &Look) -> Vec<Finding> {
+fn judge_folder(name: &str, look: &FolderReport) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !look.writable {
         let found = format!("{name} cannot be written to");
@@ -214,13 +214,13 @@ mod tests {
     use super::*;
     use postrider_channels::accounts::health::Verdict;
 
-    fn verdicts(look: &Look) -> Vec<(String, Verdict)> {
+    fn verdicts(look: &FolderReport) -> Vec<(String, Verdict)> {
         judge_folder("data", look).into_iter().map(|f| (f.check, f.verdict)).collect()
     }
 
     #[test]
     fn a_folder_must_be_writable_private_known_and_have_room() {
-        let good = Look {
+        let good = FolderReport {
             exists: true,
             mode: Some(0o700),
             writable: true,
@@ -230,13 +230,13 @@ mod tests {
         };
         assert!(verdicts(&good).iter().all(|(_, verdict)| *verdict == Verdict::Ok));
         for (look, check, verdict) in [
-            (Look { writable: false, ..good.clone() }, "data", Verdict::Fail),
-            (Look { mode: Some(0o755), ..good.clone() }, "data", Verdict::Warn),
-            (Look { exists: false, mode: None, ..good.clone() }, "data", Verdict::Ok),
-            (Look { layout: Some(4), ..good.clone() }, "store", Verdict::Fail),
-            (Look { layout: Some(2), ..good.clone() }, "store", Verdict::Ok),
-            (Look { free_bytes: Some(50 << 20), ..good.clone() }, "disk", Verdict::Fail),
-            (Look { free_bytes: Some(500 << 20), ..good.clone() }, "disk", Verdict::Warn),
+            (FolderReport { writable: false, ..good.clone() }, "data", Verdict::Fail),
+            (FolderReport { mode: Some(0o755), ..good.clone() }, "data", Verdict::Warn),
+            (FolderReport { exists: false, mode: None, ..good.clone() }, "data", Verdict::Ok),
+            (FolderReport { layout: Some(4), ..good.clone() }, "store", Verdict::Fail),
+            (FolderReport { layout: Some(2), ..good.clone() }, "store", Verdict::Ok),
+            (FolderReport { free_bytes: Some(50 << 20), ..good.clone() }, "disk", Verdict::Fail),
+            (FolderReport { free_bytes: Some(500 << 20), ..good.clone() }, "disk", Verdict::Warn),
         ] {
             assert!(verdicts(&look).contains(&(check.to_owned(), verdict)), "{look:?}");
         }

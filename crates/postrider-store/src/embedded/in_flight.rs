@@ -1,10 +1,9 @@
-//! What is in flight, in a file of its own that is written but never synced: it outlives the process
-//! that is killed, which is all that is asked of it. A clean end leaves it empty. What cannot be
-//! written is not remembered; nothing waits for it and nothing fails by it. In a rush of small leases
-//! several share a write, so that the last millisecond may be missing.
+//! A log of the deliveries in flight, in a file that is written but never synced: it has to survive a killed
+//! process, not a power cut. A clean end empties it. If it cannot be written, nothing waits and nothing
+//! fails. Many small leases share a write, so the last millisecond may be missing.
 //!
-//! The file is a list of 64-bit words: first the number of the run, then entries of a tagged length
-//! and what it announces.
+//! The file is a list of 64-bit words: the number of the run, then entries. An entry begins with a word of
+//! its kind and length.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,55 +14,56 @@ use std::time::{Duration, Instant};
 
 use super::folder::private_file;
 
-/// Beyond it the file starts over with what is in flight then.
+/// Beyond this size the file starts over with the deliveries that are in flight then.
 const BYTES_MAX: usize = 1 << 20;
-/// Writes in a millisecond; what comes beyond them is written together.
+/// Writes in one millisecond; further entries wait and share the next write.
 const WRITES_PER_MS: u32 = 4;
 const LEASED: u64 = 1 << 56;
 const ENDED: u64 = 2 << 56;
 const WORDS_MAX: usize = 16 << 10;
 const LENGTH: u64 = (1 << 56) - 1;
 
-/// What a run left behind.
+/// What a process left in flight when it did not shut down cleanly.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Left {
-    pub(super) run: u64,
+pub(crate) struct UnfinishedRun {
+    pub(crate) run: u64,
     /// Deliveries by sequence, each with the time of its lease.
-    pub(super) in_flight: HashMap<u64, i64>,
+    pub(crate) in_flight: HashMap<u64, i64>,
 }
 
-pub(super) struct Flight(Mutex<Log>);
+pub(crate) struct InFlightLog(Mutex<LogFile>);
 
-struct Log {
-    /// Absent when it cannot be written, or must not be any more.
+struct LogFile {
+    /// Absent if it cannot be written, and after a clean end.
     file: Option<File>,
     run: u64,
     bytes: usize,
     words: Vec<u8>,
-    /// The millisecond that is counted, and what was written in it.
+    /// The start of the current millisecond, and the writes in it.
     since: Instant,
     writes: u32,
 }
 
-impl Flight {
-    /// What the run before left, if it did not end cleanly.
-    pub(super) fn left(path: &Path) -> Left {
+impl InFlightLog {
+    /// Reads what the previous process left; empty if it shut down cleanly.
+    pub(crate) fn read_left(path: &Path) -> UnfinishedRun {
         let mut bytes = Vec::new();
         match File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
             Ok(_) => read(&bytes),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    tracing::warn!(%error, "what was in flight at the last end cannot be read");
+                    tracing::warn!(%error, "the log of deliveries in flight cannot be read");
                 }
-                Left::default()
+                UnfinishedRun::default()
             }
         }
     }
 
-    pub(super) fn begin(path: &Path, run: u64) -> Self {
-        let file = private_file(path)
-            .inspect_err(|error| tracing::warn!(%error, "what is in flight cannot be noted"));
-        let mut log = Log {
+    pub(crate) fn begin(path: &Path, run: u64) -> Self {
+        let file = private_file(path).inspect_err(
+            |error| tracing::warn!(%error, "the log of deliveries in flight cannot be opened"),
+        );
+        let mut log = LogFile {
             file: file.ok(),
             run,
             bytes: 0,
@@ -75,8 +75,8 @@ impl Flight {
         Self(Mutex::new(log))
     }
 
-    /// Leases that are about to be handed out. `all` tells everything that is leased, with the time.
-    pub(super) fn leased(
+    /// Notes leases before they are handed out. `all` lists everything that is leased, with the time.
+    pub(crate) fn leased(
         &self,
         at: i64,
         seqs: impl ExactSizeIterator<Item = u64>,
@@ -95,16 +95,16 @@ impl Flight {
         log.write_soon();
     }
 
-    /// Writes what was not yet: there is time now.
-    pub(super) fn catch_up(&self) {
+    /// Writes the entries that wait for a write.
+    pub(crate) fn catch_up(&self) {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !log.words.is_empty() {
             log.write();
         }
     }
 
-    /// Leases that ended in order.
-    pub(super) fn ended(&self, seqs: impl Iterator<Item = u64> + Clone) {
+    /// Notes leases that were settled or given back.
+    pub(crate) fn ended(&self, seqs: impl Iterator<Item = u64> + Clone) {
         let count = seqs.clone().count() as u64;
         if count == 0 {
             return;
@@ -115,16 +115,16 @@ impl Flight {
         log.write_soon();
     }
 
-    /// A clean end: nothing counts as in flight, and nothing is noted any more.
-    pub(super) fn end(&self) {
+    /// A clean end: nothing is in flight, and nothing is noted any more.
+    pub(crate) fn end(&self) {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(Err(error)) = log.file.take().map(|file| file.set_len(0)) {
-            tracing::warn!(%error, "what is in flight cannot be cleared");
+            tracing::warn!(%error, "the log of deliveries in flight cannot be emptied");
         }
     }
 }
 
-impl Log {
+impl LogFile {
     fn push(&mut self, word: u64) {
         self.words.extend_from_slice(&word.to_le_bytes());
     }
@@ -147,7 +147,7 @@ impl Log {
         };
         self.bytes += self.words.len();
         if let Err(error) = file.write_all(&self.words) {
-            tracing::warn!(%error, "what is in flight cannot be noted any more");
+            tracing::warn!(%error, "the log of deliveries in flight cannot be written any more");
             self.file = None;
         }
         self.words.clear();
@@ -157,7 +157,7 @@ impl Log {
         self.words.clear();
         let emptied = self.file.as_mut().map(|file| file.set_len(0).and_then(|()| file.rewind()));
         if let Some(Err(error)) = emptied {
-            tracing::warn!(%error, "what is in flight cannot be noted any more");
+            tracing::warn!(%error, "the log of deliveries in flight cannot be written any more");
             self.file = None;
         }
         self.bytes = 0;
@@ -171,14 +171,14 @@ impl Log {
     }
 }
 
-/// As far as it is whole: the last entry may have been cut off by the end.
-fn read(bytes: &[u8]) -> Left {
+/// Reads the complete entries; the last one may be cut off.
+fn read(bytes: &[u8]) -> UnfinishedRun {
     let mut words = bytes.chunks_exact(8).map(|word| {
         let mut whole = [0; 8];
         whole.copy_from_slice(word);
         u64::from_le_bytes(whole)
     });
-    let mut left = Left { run: words.next().unwrap_or(0), in_flight: HashMap::new() };
+    let mut left = UnfinishedRun { run: words.next().unwrap_or(0), in_flight: HashMap::new() };
     while let Some(head) = words.next() {
         let length = (head & LENGTH) as usize;
         match head & !LENGTH {
@@ -200,41 +200,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_leased_and_did_not_end_is_left() {
+    fn leases_that_did_not_end_are_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("flight");
-        let flight = Flight::begin(&path, 7);
-        flight.leased(100, [1, 2, 3].into_iter(), Vec::new);
-        flight.ended([2].into_iter());
-        flight.leased(200, [2, 4].into_iter(), Vec::new);
-        flight.ended([4, 1].into_iter());
-        flight.catch_up();
-        let left = Left { run: 7, in_flight: HashMap::from([(3, 100), (2, 200)]) };
-        assert_eq!(Flight::left(&path), left);
-        flight.end();
-        flight.leased(300, [5].into_iter(), Vec::new);
-        assert_eq!(Flight::left(&path), Left::default(), "after a clean end");
+        let log = InFlightLog::begin(&path, 7);
+        log.leased(100, [1, 2, 3].into_iter(), Vec::new);
+        log.ended([2].into_iter());
+        log.leased(200, [2, 4].into_iter(), Vec::new);
+        log.ended([4, 1].into_iter());
+        log.catch_up();
+        let left = UnfinishedRun { run: 7, in_flight: HashMap::from([(3, 100), (2, 200)]) };
+        assert_eq!(InFlightLog::read_left(&path), left);
+        log.end();
+        log.leased(300, [5].into_iter(), Vec::new);
+        assert_eq!(InFlightLog::read_left(&path), UnfinishedRun::default(), "after a clean end");
     }
 
     #[test]
-    fn the_file_stays_short_and_keeps_what_is_in_flight() {
+    fn the_file_stays_short_and_keeps_the_deliveries_in_flight() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("flight");
-        let flight = Flight::begin(&path, 7);
+        let log = InFlightLog::begin(&path, 7);
         for n in 10..100_000u64 {
-            flight.leased(5, [n].into_iter(), || vec![(1, 5), (2, 6)]);
-            flight.ended([n].into_iter());
+            log.leased(5, [n].into_iter(), || vec![(1, 5), (2, 6)]);
+            log.ended([n].into_iter());
         }
-        flight.catch_up();
+        log.catch_up();
         assert!(path.metadata().unwrap().len() < 2 * BYTES_MAX as u64);
-        assert_eq!(Flight::left(&path).in_flight, HashMap::from([(1, 5), (2, 6)]));
+        assert_eq!(InFlightLog::read_left(&path).in_flight, HashMap::from([(1, 5), (2, 6)]));
     }
 
     #[test]
     fn a_cut_off_end_does_no_harm() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("flight");
-        Flight::begin(&path, 7).leased(100, [1, 2].into_iter(), Vec::new);
+        InFlightLog::begin(&path, 7).leased(100, [1, 2].into_iter(), Vec::new);
         let whole = std::fs::read(&path).unwrap();
         for length in 0..whole.len() {
             let left = read(&whole[..length]);

@@ -1,4 +1,4 @@
-//! Taking messages in.
+//! Accepts messages: writes the message, its deliveries and its idempotency key.
 
 use std::sync::Arc;
 
@@ -8,62 +8,88 @@ use postrider_core::ports::store::{Admission, Alternative, DedupKey, NewMessage,
 use postrider_core::{DeliveryId, LaneKey, Message, MessageId, State, TenantId, Timestamp};
 use rusqlite::params;
 
-use super::dedup::{Fresh, Seen};
-use super::draft::Draft;
-use super::error::sql;
-use super::job::Job;
-use super::rows::to_json;
-use super::tally::Numbers;
-use super::writer::Writer;
-use crate::progress::Progress;
+use crate::embedded::index::counts::TenantTotals;
+use crate::embedded::index::delivery::StoredDelivery;
+use crate::embedded::index::effects::{DedupEntry, TransactionEffects, UncommittedKeys};
+use crate::embedded::requests::SharedRow;
+use crate::embedded::reserve::DiskReserve;
+use crate::embedded::sql::error::sql;
+use crate::embedded::sql::rows::to_json;
+use crate::embedded::writer::Writer;
+use crate::progress::StoredProgress;
 
-/// A message with its texts made: that is done by the caller's thread, not by the writer.
-pub(super) struct NewRows {
+/// A message with its JSON texts. The caller's thread makes them, not the writer's.
+pub(crate) struct NewMessageRows {
     new: NewMessage,
     envelope: Option<String>,
     targets: Vec<String>,
-    /// As many as there are deliveries, or none at all.
+    /// One per delivery, or none at all.
     alternatives: Vec<Option<String>>,
 }
 
-impl NewRows {
-    pub(super) fn prepare(new: NewMessage) -> StoreResult<Self> {
+impl NewMessageRows {
+    pub(crate) fn prepare(new: NewMessage) -> StoreResult<Self> {
         let plain = new.envelope == Default::default();
         let envelope = if plain { None } else { Some(to_json(&new.envelope)?) };
         let targets =
             new.deliveries.iter().map(|d| to_json(&*d.target)).collect::<Result<_, _>>()?;
         let alternatives = match new.deliveries.iter().any(|d| !d.alternatives.is_empty()) {
             true => {
-                let texts = new.deliveries.iter().map(|d| texts_of(&d.alternatives));
+                let texts = new.deliveries.iter().map(|d| alternatives_json(&d.alternatives));
                 texts.collect::<Result<_, _>>()?
             }
             false => Vec::new(),
         };
         Ok(Self { new, envelope, targets, alternatives })
     }
+}
 
-    pub(super) fn rows(&self) -> usize {
+impl SharedRow for NewMessageRows {
+    type Answer = Admission;
+    const IS_NEW_WORK: bool = true;
+
+    fn rows(&self) -> usize {
         1 + self.targets.len()
+    }
+
+    fn write(
+        rows: &[Self],
+        writer: &mut Writer,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<Vec<Admission>> {
+        rows.iter().map(|new| writer.accept(new, effects)).collect()
+    }
+
+    /// New work does not use the reserve.
+    fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Admission>> {
+        if !writer.reserve.is_whole() {
+            return Err(DiskReserve::refusal());
+        }
+        writer.transact(|writer, effects| Self::write(rows, writer, effects))
     }
 }
 
-/// Nothing where there are none.
-pub(super) fn texts_of(alternatives: &[Alternative]) -> StoreResult<Option<String>> {
+/// The JSON of alternatives; `None` if there are none.
+pub(crate) fn alternatives_json(alternatives: &[Alternative]) -> StoreResult<Option<String>> {
     if alternatives.is_empty() { Ok(None) } else { to_json(&alternatives).map(Some) }
 }
 
 impl Writer {
-    pub(super) fn accept(&mut self, rows: &NewRows, draft: &mut Draft) -> StoreResult<Admission> {
+    fn accept(
+        &mut self,
+        rows: &NewMessageRows,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<Admission> {
         let now = self.shared.now();
         let new = &rows.new;
         if let Some(dedup) = &new.dedup
-            && let Some(seen) = self.dedup.find(&self.conn, &draft.dedup, &dedup.key, now)?
+            && let Some(seen) = self.dedup.find(&self.conn, &effects.dedup, &dedup.key, now)?
         {
             return self.repeated(seen, seen.fingerprint == dedup.fingerprint);
         }
         let (message, tails) = self.make_ids(new.deliveries.len(), now);
         self.insert_message(rows, message, now)?;
-        let tenant = self.tenant(&new.tenant, draft)?;
+        let tenant = self.tenant(&new.tenant, effects)?;
         let stored = Arc::new(Message {
             id: message,
             tenant: new.tenant.clone(),
@@ -75,24 +101,24 @@ impl Writer {
             content: new.content.clone(),
         });
         for (index, tail) in tails.iter().enumerate() {
-            self.insert_delivery(rows, &stored, index, *tail, now, draft)?;
+            self.insert_delivery(rows, &stored, index, *tail, now, effects)?;
         }
         if let Some(dedup) = &new.dedup {
-            self.dedup.append(&self.conn, &mut draft.dedup, dedup, message, now)?;
-            draft.rows += 1;
+            self.dedup.append(&self.conn, &mut effects.dedup, dedup, message, now)?;
+            effects.rows += 1;
         }
-        let count = draft.count(tenant);
+        let count = effects.counts_of(tenant);
         count.messages += 1;
         count.add(State::Queued, tails.len() as i64);
         let targets: usize = rows.targets.iter().map(String::len).sum();
         count.bytes += (targets + new.content.len()) as i64;
-        draft.rows += 1 + tails.len() as u64;
+        effects.rows += 1 + tails.len() as u64;
         let first = order_key(message.0) + 1;
         let ids = (first..).zip(&tails).map(|(seq, tail)| DeliveryId(from_order_key(seq, *tail)));
         Ok(Admission::Accepted { message, deliveries: ids.collect() })
     }
 
-    /// The deliveries of a message follow it without a gap, so that they need no index.
+    /// The ids of a message's deliveries follow its own without a gap, so that no index is needed.
     fn make_ids(&self, deliveries: usize, now: Timestamp) -> (MessageId, Vec<u64>) {
         let mut ids = self.shared.ids();
         let message = MessageId(ids.next(now));
@@ -100,7 +126,12 @@ impl Writer {
         (message, tails)
     }
 
-    fn insert_message(&self, rows: &NewRows, id: MessageId, now: Timestamp) -> StoreResult<()> {
+    fn insert_message(
+        &self,
+        rows: &NewMessageRows,
+        id: MessageId,
+        now: Timestamp,
+    ) -> StoreResult<()> {
         let new = &rows.new;
         let count = new.deliveries.len() as i64;
         let content = if count == 1 { None } else { Some(&*new.content) };
@@ -129,16 +160,16 @@ impl Writer {
 
     fn insert_delivery(
         &mut self,
-        rows: &NewRows,
+        rows: &NewMessageRows,
         message: &Arc<Message>,
         index: usize,
         tail: u64,
         now: Timestamp,
-        draft: &mut Draft,
+        effects: &mut TransactionEffects,
     ) -> StoreResult<()> {
         let new = &rows.new;
         let delivery = &new.deliveries[index];
-        let lane = self.lane(&delivery.lane, draft)?;
+        let lane = self.lane(&delivery.lane, effects)?;
         let message_seq = order_key(message.id.0);
         let seq = message_seq + 1 + index as u64;
         let due = new.send_at.map_or(now, |at| at.max(now));
@@ -171,7 +202,7 @@ impl Writer {
                 rows.alternatives.get(index).and_then(Option::as_deref),
             ])
             .map_err(sql)?;
-        draft.arrivals.push(Arc::new(Job {
+        effects.arrivals.push(Arc::new(StoredDelivery {
             seq,
             tail,
             lane,
@@ -183,21 +214,21 @@ impl Writer {
             address_since: delivery.address_since,
             expires: message.expires_at,
             retry: None,
-            progress: Progress::fresh(due, now),
+            progress: StoredProgress::new(due, now),
             log: None,
             alternatives: delivery.alternatives.clone(),
         }));
         Ok(())
     }
 
-    /// What was answered under the key; between transactions.
-    pub(super) fn repeat(&self, key: &DedupKey) -> StoreResult<Option<Admission>> {
+    /// The answer that was given under the key. Not within a transaction.
+    pub(crate) fn repeat(&self, key: &DedupKey) -> StoreResult<Option<Admission>> {
         let now = self.shared.now();
-        let seen = self.dedup.find(&self.conn, &Fresh::default(), &key.key, now)?;
+        let seen = self.dedup.find(&self.conn, &UncommittedKeys::default(), &key.key, now)?;
         seen.map(|seen| self.repeated(seen, seen.fingerprint == key.fingerprint)).transpose()
     }
 
-    fn repeated(&self, seen: Seen, same: bool) -> StoreResult<Admission> {
+    fn repeated(&self, seen: DedupEntry, same: bool) -> StoreResult<Admission> {
         let message = seen.message;
         if !same {
             return Ok(Admission::Conflict { message });
@@ -219,11 +250,15 @@ impl Writer {
         Ok(Admission::Duplicate { message, deliveries })
     }
 
-    pub(super) fn lane(&mut self, key: &Arc<LaneKey>, draft: &mut Draft) -> StoreResult<u32> {
+    pub(crate) fn lane(
+        &mut self,
+        key: &Arc<LaneKey>,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<u32> {
         if let Some(lane) = self.lanes.get(key) {
             return Ok(*lane);
         }
-        let tenant = self.tenant(&key.tenant, draft)?;
+        let tenant = self.tenant(&key.tenant, effects)?;
         let lane = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
         self.conn
             .prepare_cached(
@@ -235,11 +270,11 @@ impl Writer {
             })
             .map_err(sql)?;
         self.lanes.insert(key.clone(), lane);
-        draft.new_lanes.push((key.clone(), tenant));
+        effects.new_lanes.push((key.clone(), tenant));
         Ok(lane)
     }
 
-    fn tenant(&mut self, name: &TenantId, draft: &mut Draft) -> StoreResult<u32> {
+    fn tenant(&mut self, name: &TenantId, effects: &mut TransactionEffects) -> StoreResult<u32> {
         if let Some(tenant) = self.tenants.get(name) {
             return Ok(*tenant);
         }
@@ -247,11 +282,11 @@ impl Writer {
         self.conn
             .execute(
                 "INSERT INTO tenant (id, name, counts) VALUES (?1, ?2, ?3)",
-                params![tenant, name.as_str(), to_json(&Numbers::default())?],
+                params![tenant, name.as_str(), to_json(&TenantTotals::default())?],
             )
             .map_err(sql)?;
         self.tenants.insert(name.clone(), tenant);
-        draft.new_tenants.push(name.clone());
+        effects.new_tenants.push(name.clone());
         Ok(tenant)
     }
 }

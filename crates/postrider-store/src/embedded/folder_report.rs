@@ -1,19 +1,20 @@
-//! What can be told about a data folder from outside: nothing is opened as a database, made, locked or
-//! changed, so that a running server does not notice.
+//! What can be said about a data folder from outside. Does not open the database, and makes, locks and
+//! changes nothing, so that a running server is not disturbed.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use super::{folder, schema};
+use super::folder;
+use super::sql::schema;
 
-/// A data folder as it lies there.
+/// The state of a data folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct FolderReport {
     pub exists: bool,
-    /// Rights, where the system knows them: `0o700`.
+    /// Permissions such as `0o700`, where the system has them.
     pub mode: Option<u32>,
-    /// Of the folder, or of the next one above that exists.
+    /// Whether the folder is writable, or the nearest existing one above it.
     pub writable: bool,
     pub free_bytes: Option<u64>,
     /// The layout of the store in it.
@@ -22,13 +23,13 @@ pub struct Look {
     pub layout_known: u32,
 }
 
-impl Look {
-    pub fn at(dir: &Path) -> Self {
-        let there = std::fs::metadata(dir).is_ok_and(|found| found.is_dir());
+impl FolderReport {
+    pub fn of(dir: &Path) -> Self {
+        let exists = std::fs::metadata(dir).is_ok_and(|found| found.is_dir());
         let nearest = nearest(dir);
         Self {
-            exists: there,
-            mode: if there { mode(dir) } else { None },
+            exists,
+            mode: if exists { mode(dir) } else { None },
             writable: nearest.is_some_and(is_writable),
             free_bytes: nearest.and_then(free_bytes),
             layout: layout(&folder::database_in(dir)),
@@ -37,15 +38,15 @@ impl Look {
     }
 }
 
-/// The folder itself, or the one above it that it would be made in.
+/// The folder itself, or the nearest existing one above it.
 fn nearest(dir: &Path) -> Option<&Path> {
     let named = |path: &&Path| path.as_os_str().is_empty() || path.exists();
     let found = dir.ancestors().find(named)?;
     Some(if found.as_os_str().is_empty() { Path::new(".") } else { found })
 }
 
-/// SQLite keeps the number in its header, in four bytes from the sixtieth on. A new store has it only
-/// in its log at first: then it says nothing.
+/// SQLite has the layout (`user_version`) in bytes 60 to 63 of its header. The header of a new store may
+/// lack it, because it is still in the journal.
 fn layout(database: &Path) -> Option<u32> {
     let mut header = [0; 64];
     File::open(database).ok()?.read_exact(&mut header).ok()?;
@@ -91,18 +92,19 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{EmbeddedStore, Options, SystemClock};
+    use crate::{EmbeddedStore, StoreOptions, SystemClock};
 
     #[tokio::test]
-    async fn a_folder_is_looked_at_without_being_made_or_opened() {
+    async fn a_report_neither_makes_nor_opens_the_folder() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("data");
-        let before = Look::at(&dir);
+        let before = FolderReport::of(&dir);
         assert!(!before.exists && before.writable && before.layout.is_none(), "{before:?}");
         assert!(!dir.exists());
-        let store = EmbeddedStore::open(&dir, Arc::new(SystemClock), Options::default()).unwrap();
+        let store =
+            EmbeddedStore::open(&dir, Arc::new(SystemClock), StoreOptions::default()).unwrap();
         store.close().await;
-        let after = Look::at(&dir);
+        let after = FolderReport::of(&dir);
         assert_eq!((after.exists, after.layout), (true, Some(after.layout_known)), "{after:?}");
         #[cfg(unix)]
         assert_eq!(after.mode, Some(0o700));

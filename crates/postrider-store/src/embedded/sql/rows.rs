@@ -1,4 +1,4 @@
-//! Rows of the tables as the core's types, and back.
+//! Reads rows of the tables as the core's types.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::error::{damaged, sql};
-use super::job::Job;
-use crate::progress::{LOG_MAX, Progress};
+use crate::embedded::index::delivery::StoredDelivery;
+use crate::embedded::sql::error::{damaged, sql};
+use crate::progress::{LOG_MAX, StoredProgress};
 
-pub(super) fn get<T: FromSql>(row: &Row<'_>, column: &str) -> StoreResult<T> {
+pub(crate) fn get<T: FromSql>(row: &Row<'_>, column: &str) -> StoreResult<T> {
     row.get(column).map_err(sql)
 }
 
-pub(super) fn parse<T: DeserializeOwned>(text: &str, what: &str) -> StoreResult<T> {
+pub(crate) fn parse<T: DeserializeOwned>(text: &str, what: &str) -> StoreResult<T> {
     serde_json::from_str(text).map_err(|_| damaged(format!("{what} is not readable")))
 }
 
-pub(super) fn to_json(value: &impl serde::Serialize) -> StoreResult<String> {
-    serde_json::to_string(value).map_err(|error| StoreError::Io(error.to_string()))
+pub(crate) fn to_json(value: &impl serde::Serialize) -> StoreResult<String> {
+    serde_json::to_string(value).map_err(|error| StoreError::io("cannot write JSON", error))
 }
 
-pub(super) fn state(row: &Row<'_>) -> StoreResult<State> {
+pub(crate) fn state(row: &Row<'_>) -> StoreResult<State> {
     State::from_code(get(row, "state")?).ok_or_else(|| damaged("a delivery's state"))
 }
 
-/// Due is absent once it is final; then it means nothing.
-pub(super) fn progress(row: &Row<'_>) -> StoreResult<Progress> {
+/// `due` is absent once the delivery is final.
+pub(crate) fn progress(row: &Row<'_>) -> StoreResult<StoredProgress> {
     let reason: Option<u8> = get(row, "reason")?;
-    Ok(Progress {
+    Ok(StoredProgress {
         state: state(row)?,
         reason: reason.and_then(DeadReason::from_code),
         due: Timestamp(get::<Option<i64>>(row, "due")?.unwrap_or_default()),
@@ -50,8 +50,8 @@ pub(super) fn progress(row: &Row<'_>) -> StoreResult<Progress> {
     })
 }
 
-/// A whole delivery as the ledger shows it, by the disk alone.
-pub(super) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
+/// A delivery as the ledger shows it, without its lease.
+pub(crate) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
     let seq: i64 = get(row, "seq")?;
     let message: i64 = get(row, "message")?;
     let progress = progress(row)?;
@@ -80,31 +80,31 @@ pub(super) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
     })
 }
 
-/// What the ledger shows: neither address nor body.
-pub(super) const DELIVERY: &str = "SELECT d.seq, d.tail, d.message, m.tail AS message_tail, d.lane, d.state, d.reason, d.due, \
+/// The columns that the ledger shows: neither address nor body.
+pub(crate) const DELIVERY: &str = "SELECT d.seq, d.tail, d.message, m.tail AS message_tail, d.lane, d.state, d.reason, d.due, \
      d.attempts, d.tries, d.last_delay_ms, d.expires, d.changed, d.hash, d.address, d.recipient, \
      d.log, d.reason IS NOT NULL AND NOT EXISTS (SELECT 1 FROM dead_letter l WHERE l.seq = d.seq) \
      AS discarded FROM delivery d JOIN message m ON m.seq = d.message";
 
-/// What a job needs, in the order in which [`JobReader`] takes it.
-const JOB: &str = "SELECT tail, message, lane, state, due, attempts, tries, last_delay_ms, expires, \
+/// The columns of a [`StoredDelivery`], in the order in which [`DeliveryReader`] reads them.
+const STORED_DELIVERY: &str = "SELECT tail, message, lane, state, due, attempts, tries, last_delay_ms, expires, \
                    changed, hash, address_since, retry, log, target, body, alternatives FROM delivery \
                    WHERE seq = ?1 AND due IS NOT NULL";
 
-/// Reads jobs; messages that several of them share are read once.
-pub(super) struct JobReader<'a> {
+/// Reads deliveries; a message that several of them share is read once.
+pub(crate) struct DeliveryReader<'a> {
     conn: &'a Connection,
     messages: HashMap<u64, (Arc<Message>, u32)>,
 }
 
-impl<'a> JobReader<'a> {
-    pub(super) fn new(conn: &'a Connection) -> Self {
+impl<'a> DeliveryReader<'a> {
+    pub(crate) fn new(conn: &'a Connection) -> Self {
         Self { conn, messages: HashMap::new() }
     }
 
     /// `None` if the delivery is not waiting any more.
-    pub(super) fn read(&mut self, seq: u64) -> StoreResult<Option<Job>> {
-        let mut statement = self.conn.prepare_cached(JOB).map_err(sql)?;
+    pub(crate) fn read(&mut self, seq: u64) -> StoreResult<Option<StoredDelivery>> {
+        let mut statement = self.conn.prepare_cached(STORED_DELIVERY).map_err(sql)?;
         let mut rows = statement.query([seq as i64]).map_err(sql)?;
         let Some(row) = rows.next().map_err(sql)? else { return Ok(None) };
         let text = |column| row.get::<_, Option<String>>(column).map_err(sql);
@@ -114,7 +114,7 @@ impl<'a> JobReader<'a> {
         let target = target.ok_or_else(|| damaged("a waiting delivery has no address"))?;
         let since = row.get::<_, Option<i64>>(11).map_err(sql)?;
         let state = State::from_code(row.get(3).map_err(sql)?);
-        let progress = Progress {
+        let progress = StoredProgress {
             state: state.ok_or_else(|| damaged("a delivery's state"))?,
             reason: None,
             due: Timestamp(number(4)?),
@@ -123,7 +123,7 @@ impl<'a> JobReader<'a> {
             last_delay: Duration::from_millis(number(7)?.unsigned_abs()),
             changed: Timestamp(number(9)?),
         };
-        Ok(Some(Job {
+        Ok(Some(StoredDelivery {
             seq,
             tail: number(0)? as u64,
             lane: row.get(2).map_err(sql)?,
@@ -161,17 +161,17 @@ impl<'a> JobReader<'a> {
     }
 }
 
-pub(super) struct MessageRow {
+pub(crate) struct MessageRow {
     /// With empty content.
-    pub(super) message: Message,
-    pub(super) deliveries: u32,
-    pub(super) content: Option<String>,
+    pub(crate) message: Message,
+    pub(crate) deliveries: u32,
+    pub(crate) content: Option<String>,
 }
 
 const MESSAGE: &str = "SELECT tail, tenant, class, expires, ttl_s, envelope, deliveries, content \
                        FROM message WHERE seq = ?1";
 
-pub(super) fn message(conn: &Connection, seq: u64) -> StoreResult<Option<MessageRow>> {
+pub(crate) fn message(conn: &Connection, seq: u64) -> StoreResult<Option<MessageRow>> {
     let mut statement = conn.prepare_cached(MESSAGE).map_err(sql)?;
     let read = |row: &Row<'_>| Ok(message_row(row, seq));
     statement.query_row([seq as i64], read).optional().map_err(sql)?.transpose()
@@ -199,8 +199,8 @@ fn message_row(row: &Row<'_>, seq: u64) -> StoreResult<MessageRow> {
     Ok(MessageRow { message, deliveries, content })
 }
 
-/// A history with further attempts, without reading the old ones unless there are too many.
-pub(super) fn appended(log: Option<&str>, tries: u32, attempts: &str) -> StoreResult<String> {
+/// Appends attempts to a history. Parses the old ones only if there are too many.
+pub(crate) fn appended(log: Option<&str>, tries: u32, attempts: &str) -> StoreResult<String> {
     let all = match log {
         None => format!("[{attempts}]"),
         Some(log) => format!("{},{attempts}]", log.strip_suffix(']').unwrap_or(log)),

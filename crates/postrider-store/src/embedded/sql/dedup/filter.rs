@@ -1,37 +1,36 @@
-//! A small set of keys that may err towards "perhaps": two bytes a key, one cache line a look.
-//! Keys are hashes already, so that no further hashing is needed.
+//! A blocked Bloom filter: two bytes a key, one cache line a lookup. Keys are hashes already, so nothing is
+//! hashed here.
 
 const LINE_WORDS: usize = 8;
 const BITS_PER_KEY: usize = 16;
 
-/// A blocked Bloom filter.
-pub(super) struct Filter {
+pub(crate) struct BloomFilter {
     words: Vec<u64>,
 }
 
-impl Filter {
-    pub(super) fn sized_for(keys: usize) -> Self {
+impl BloomFilter {
+    pub(crate) fn sized_for(keys: usize) -> Self {
         let lines = (keys * BITS_PER_KEY).div_ceil(LINE_WORDS * 64).max(1);
         Self { words: vec![0; lines * LINE_WORDS] }
     }
 
-    pub(super) fn insert(&mut self, key: &[u8; 16]) {
+    pub(crate) fn insert(&mut self, key: &[u8; 16]) {
         let (line, bits) = self.place(key);
         for (word, mask) in self.words[line..line + LINE_WORDS].iter_mut().zip(bits) {
             *word |= mask;
         }
     }
 
-    pub(super) fn may_contain(&self, key: &[u8; 16]) -> bool {
+    pub(crate) fn may_contain(&self, key: &[u8; 16]) -> bool {
         let (line, bits) = self.place(key);
         self.words[line..line + LINE_WORDS].iter().zip(bits).all(|(word, mask)| word & mask == mask)
     }
 
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || !bytes.len().is_multiple_of(LINE_WORDS * 8) {
             return None;
         }
@@ -77,9 +76,9 @@ mod tests {
 
     #[test]
     fn what_was_put_in_is_found_and_little_else() {
-        let mut filter = Filter::sized_for(50_000);
+        let mut filter = BloomFilter::sized_for(50_000);
         keys(0, 50_000).for_each(|key| filter.insert(&key));
-        let filter = Filter::from_bytes(&filter.to_bytes()).unwrap();
+        let filter = BloomFilter::from_bytes(&filter.to_bytes()).unwrap();
         assert!(keys(0, 50_000).all(|key| filter.may_contain(&key)));
         let wrong = keys(1_000_000, 50_000).filter(|key| filter.may_contain(key)).count();
         assert!(wrong < 500, "{wrong} of 50000 are false");

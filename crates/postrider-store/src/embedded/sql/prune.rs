@@ -1,4 +1,4 @@
-//! Forgetting what is old and final, a stretch at a time, so that commits never wait for long.
+//! Deletes what is old and final, in small steps, so that commits never wait for long.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use postrider_core::ports::store::StoreResult;
 use postrider_core::{State, Timestamp};
 use rusqlite::params;
 
-use super::EmbeddedStore;
-use super::draft::Draft;
-use super::error::sql;
-use super::rows::{self, get};
-use super::writer::Writer;
+use crate::embedded::EmbeddedStore;
+use crate::embedded::index::effects::TransactionEffects;
+use crate::embedded::sql::error::sql;
+use crate::embedded::sql::rows::{self, get};
+use crate::embedded::writer::Writer;
 
-/// Rows that one step of a prune looks at.
-const PRUNE_LOOK: i64 = 4_000;
-/// Rows that one call of prune deletes.
+/// Rows that one step reads.
+const PRUNE_STEP: i64 = 4_000;
+/// Rows that one call deletes.
 const PRUNE_CALL: u64 = 10_000;
 
 impl EmbeddedStore {
-    pub(super) async fn prune_in_chunks(&self, keep: Duration) -> StoreResult<u64> {
-        self.errand(|writer| writer.prune_keys()).await?;
-        while self.errand(|writer| writer.prune_strikes()).await? {}
+    pub(crate) async fn prune_in_chunks(&self, keep: Duration) -> StoreResult<u64> {
+        self.run_task(|writer| writer.prune_keys()).await?;
+        while self.run_task(|writer| writer.prune_strikes()).await? {}
         let mut pruned = 0;
         loop {
-            let (some, more) = self.errand(move |writer| writer.prune(keep)).await?;
+            let (some, more) = self.run_task(move |writer| writer.prune(keep)).await?;
             pruned += some;
             if !more || pruned >= PRUNE_CALL {
                 return Ok(pruned);
@@ -34,7 +34,7 @@ impl EmbeddedStore {
 }
 
 impl Writer {
-    pub(super) fn remember_ids(&mut self) -> StoreResult<()> {
+    pub(crate) fn save_last_id(&mut self) -> StoreResult<()> {
         let last = self.shared.ids().last();
         self.conn
             .prepare_cached(
@@ -51,14 +51,14 @@ impl Writer {
         self.dedup.prune(&self.conn, now)
     }
 
-    /// One step through what is old. Answers how many went and whether there is more to look at.
+    /// One step. Returns how many deliveries were deleted, and whether there is more to read.
     fn prune(&mut self, keep: Duration) -> StoreResult<(u64, bool)> {
         let limit = self.shared.now() - keep;
         let before = order_key_at(limit + Duration::from_millis(1));
         let from = self.prune_from;
-        let (pruned, next) = self.transact_surely(|writer, draft| {
-            let step = writer.prune_step(from, before, limit, draft)?;
-            writer.remember_ids()?;
+        let (pruned, next) = self.transact_surely(|writer, effects| {
+            let step = writer.prune_step(from, before, limit, effects)?;
+            writer.save_last_id()?;
             Ok(step)
         })?;
         self.prune_from = next.unwrap_or(0);
@@ -70,7 +70,7 @@ impl Writer {
         from: u64,
         before: u64,
         limit: Timestamp,
-        draft: &mut Draft,
+        effects: &mut TransactionEffects,
     ) -> StoreResult<(u64, Option<u64>)> {
         let (old, next) = self.old_rows(from, before, limit)?;
         let mut messages: Vec<(u64, u32)> = Vec::new();
@@ -80,7 +80,7 @@ impl Writer {
                 .and_then(|mut delete| delete.execute([row.seq as i64]))
                 .map_err(sql)?;
             let tenant = self.tenant_of(row.lane)?;
-            draft.count(tenant).add(row.state, -1);
+            effects.counts_of(tenant).add(row.state, -1);
             messages.push((row.message, tenant));
         }
         messages.dedup();
@@ -93,9 +93,9 @@ impl Writer {
                 )
                 .and_then(|mut delete| delete.execute([message as i64]))
                 .map_err(sql)?;
-            draft.count(tenant).messages -= gone as i64;
+            effects.counts_of(tenant).messages -= gone as i64;
         }
-        draft.rows += old.len() as u64 * 2;
+        effects.rows += old.len() as u64 * 2;
         Ok((old.len() as u64, next))
     }
 
@@ -104,7 +104,7 @@ impl Writer {
         from: u64,
         before: u64,
         limit: Timestamp,
-    ) -> StoreResult<(Vec<Old>, Option<u64>)> {
+    ) -> StoreResult<(Vec<FinishedRow>, Option<u64>)> {
         let mut select = self
             .conn
             .prepare_cached(
@@ -114,24 +114,24 @@ impl Writer {
             )
             .map_err(sql)?;
         let mut found =
-            select.query(params![from as i64, before as i64, PRUNE_LOOK]).map_err(sql)?;
-        let (mut old, mut looked_at, mut last) = (Vec::new(), 0, 0);
+            select.query(params![from as i64, before as i64, PRUNE_STEP]).map_err(sql)?;
+        let (mut old, mut read, mut last) = (Vec::new(), 0, 0);
         while let Some(row) = found.next().map_err(sql)? {
-            looked_at += 1;
+            read += 1;
             last = get::<i64>(row, "seq")? as u64;
             let waiting = get::<Option<i64>>(row, "due")?.is_some();
             let dead = get::<Option<i64>>(row, "dead")?.is_some();
             if !waiting && !dead && get::<i64>(row, "changed")? <= limit.0 {
                 let (lane, message) = (get(row, "lane")?, get::<i64>(row, "message")? as u64);
-                old.push(Old { seq: last, lane, message, state: rows::state(row)? });
+                old.push(FinishedRow { seq: last, lane, message, state: rows::state(row)? });
             }
         }
-        Ok((old, (looked_at == PRUNE_LOOK).then_some(last + 1)))
+        Ok((old, (read == PRUNE_STEP).then_some(last + 1)))
     }
 }
 
-/// A delivery to be forgotten.
-struct Old {
+/// A delivery that may be deleted.
+struct FinishedRow {
     seq: u64,
     lane: u32,
     message: u64,

@@ -1,20 +1,21 @@
-//! Marks on disk, in step with those on the board: what a delivery went through beside its own row.
-//! There are few of them; most deliveries never have one.
+//! Marks of deliveries on disk, beside their rows. Most deliveries never have one.
 
 use postrider_core::DeliveryId;
 use postrider_core::model::id::order_key;
 use postrider_core::ports::store::StoreResult;
 use rusqlite::{Connection, params};
 
-use super::board::Board;
-use super::draft::Draft;
-use super::error::sql;
-use super::flight::Left;
-use super::writer::Writer;
-use crate::progress::Mark;
+use crate::embedded::in_flight::UnfinishedRun;
+use crate::embedded::index::MemoryIndex;
+use crate::embedded::index::effects::TransactionEffects;
+use crate::embedded::requests::SharedRow;
+use crate::embedded::sql::error::sql;
+use crate::embedded::writer::Writer;
+use crate::progress::DeliveryMark;
 
-/// Counts what was in flight when the run before ended without a word, once.
-pub(super) fn count_crash(conn: &Connection, left: &Left) -> StoreResult<()> {
+/// Counts a crash for each delivery that was in flight when the previous process did not shut down cleanly.
+/// Counts each crash only once.
+pub(crate) fn count_crash(conn: &Connection, left: &UnfinishedRun) -> StoreResult<()> {
     let counted = conn
         .query_row("SELECT value FROM meta WHERE key = 'crash_counted'", [], |row| row.get(0))
         .unwrap_or(0i64);
@@ -23,7 +24,7 @@ pub(super) fn count_crash(conn: &Connection, left: &Left) -> StoreResult<()> {
     }
     let transaction = conn.unchecked_transaction().map_err(sql)?;
     for (seq, at) in &left.in_flight {
-        // Whatever was settled since is no longer in flight, also if that was not noted any more.
+        // A delivery that was settled since is not in flight, even if the log does not say so.
         let count = "INSERT INTO mark (seq, crashes, started, cancelled) \
                      SELECT seq, 1, 0, 0 FROM delivery \
                      WHERE seq = ?1 AND due IS NOT NULL AND changed <= ?2 \
@@ -43,12 +44,12 @@ pub(super) fn count_crash(conn: &Connection, left: &Left) -> StoreResult<()> {
     transaction.commit().map_err(sql)?;
     tracing::warn!(
         in_flight = left.in_flight.len(),
-        "the last run ended without a word; what was in flight then is noted"
+        "the previous process did not shut down cleanly; the deliveries in flight are marked"
     );
     Ok(())
 }
 
-pub(super) fn load(conn: &Connection, board: &mut Board) -> StoreResult<()> {
+pub(crate) fn load(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
     let stale = "DELETE FROM mark WHERE NOT EXISTS (SELECT 1 FROM delivery d \
                  WHERE d.seq = mark.seq AND d.due IS NOT NULL)";
     conn.execute(stale, []).map_err(sql)?;
@@ -56,20 +57,44 @@ pub(super) fn load(conn: &Connection, board: &mut Board) -> StoreResult<()> {
         conn.prepare("SELECT seq, crashes, started, cancelled FROM mark").map_err(sql)?;
     let mut rows = select.query([]).map_err(sql)?;
     while let Some(row) = rows.next().map_err(sql)? {
-        let mark = Mark {
+        let mark = DeliveryMark {
             crashes: row.get(1).map_err(sql)?,
             started: row.get(2).map_err(sql)?,
             cancelled: row.get(3).map_err(sql)?,
         };
-        board.set_mark(row.get::<_, i64>(0).map_err(sql)? as u64, mark);
+        index.set_mark(row.get::<_, i64>(0).map_err(sql)? as u64, mark);
     }
     Ok(())
 }
 
+/// An attempt that is about to be sent.
+pub(crate) struct StartRow {
+    pub(crate) delivery: DeliveryId,
+    pub(crate) token: u64,
+}
+
+impl SharedRow for StartRow {
+    /// False if the lease is not valid any more or the message was cancelled.
+    type Answer = bool;
+
+    fn write(
+        rows: &[Self],
+        writer: &mut Writer,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<Vec<bool>> {
+        writer.start(rows, effects)
+    }
+}
+
 impl Writer {
-    pub(super) fn put_mark(&self, seq: u64, mark: Mark, draft: &mut Draft) -> StoreResult<()> {
-        draft.rows += 1;
-        draft.marks.push((seq, mark));
+    pub(crate) fn put_mark(
+        &self,
+        seq: u64,
+        mark: DeliveryMark,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<()> {
+        effects.rows += 1;
+        effects.marks.push((seq, mark));
         let done = if mark.is_empty() {
             self.conn
                 .prepare_cached("DELETE FROM mark WHERE seq = ?1")
@@ -88,21 +113,21 @@ impl Writer {
         done.map(drop).map_err(sql)
     }
 
-    /// Notes attempts that are about to leave.
-    pub(super) fn start(
-        &self,
-        attempts: &[(DeliveryId, u64)],
-        draft: &mut Draft,
-    ) -> StoreResult<Vec<bool>> {
+    /// Notes attempts that are about to be sent.
+    fn start(&self, rows: &[StartRow], effects: &mut TransactionEffects) -> StoreResult<Vec<bool>> {
         let now = self.shared.now();
         let held: Vec<_> = {
-            let mut board = self.shared.board();
-            board.expire(now.0);
-            attempts.iter().map(|(id, token)| board.may_start(*id, *token)).collect()
+            let mut index = self.shared.index();
+            index.end_leases(now.0);
+            rows.iter().map(|row| index.mark_if_startable(row.delivery, row.token)).collect()
         };
-        for ((id, _), mark) in attempts.iter().zip(&held) {
+        for (row, mark) in rows.iter().zip(&held) {
             if let Some(mark) = mark {
-                self.put_mark(order_key(id.0), Mark { started: true, ..*mark }, draft)?;
+                self.put_mark(
+                    order_key(row.delivery.0),
+                    DeliveryMark { started: true, ..*mark },
+                    effects,
+                )?;
             }
         }
         Ok(held.iter().map(Option::is_some).collect())

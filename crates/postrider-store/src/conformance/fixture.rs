@@ -16,14 +16,14 @@ use postrider_core::{
     TenantId, Timestamp,
 };
 
-use super::Factory;
+use super::StoreFactory;
 use crate::ManualClock;
 
 /// A store under examination and the clock it lives by.
-pub struct Bench<'a> {
+pub struct StoreFixture<'a> {
     pub store: Arc<dyn Store>,
     pub clock: Arc<ManualClock>,
-    factory: &'a dyn Factory,
+    factory: &'a dyn StoreFactory,
 }
 
 pub(super) const LEASE: Duration = Duration::from_secs(60);
@@ -32,16 +32,16 @@ pub(super) fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-impl<'a> Bench<'a> {
-    pub async fn new(factory: &'a dyn Factory) -> Self {
+impl<'a> StoreFixture<'a> {
+    pub async fn new(factory: &'a dyn StoreFactory) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
         Self { store: factory.open(clock.clone()).await, clock, factory }
     }
 
     /// The store after it went away without a word; `None` if it keeps nothing.
-    pub async fn reopened(&self) -> Option<Bench<'a>> {
+    pub async fn reopened(&self) -> Option<StoreFixture<'a>> {
         let store = self.factory.reopen(self.store.clone(), self.clock.clone()).await?;
-        Some(Bench { store, clock: self.clock.clone(), factory: self.factory })
+        Some(StoreFixture { store, clock: self.clock.clone(), factory: self.factory })
     }
 
     pub fn now(&self) -> Timestamp {

@@ -1,5 +1,5 @@
-//! What addresses are blamed for, on disk. There are few: the board knows who is struck at all, so that
-//! nobody else costs a read or a write.
+//! Strikes of addresses on disk. There are few, and the index in memory knows which addresses have any, so
+//! that no other address costs a read or a write.
 
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::strikes::{KEPT, NewStrike};
@@ -7,25 +7,25 @@ use postrider_core::ports::store::{Learned, Page, StoreResult, StrikeFilter, Str
 use postrider_core::{AddressHash, AddressStatus, Strike, StrikeKind, Target, TenantId, Timestamp};
 use rusqlite::{Connection, Row, params};
 
-use super::board::Board;
-use super::draft::Draft;
-use super::error::{damaged, sql};
-use super::job::Job;
-use super::rows::{get, to_json};
-use super::settle::Verdict;
-use super::writer::Writer;
+use crate::embedded::index::MemoryIndex;
+use crate::embedded::index::delivery::StoredDelivery;
+use crate::embedded::index::effects::TransactionEffects;
+use crate::embedded::sql::error::{damaged, sql};
+use crate::embedded::sql::rows::{get, to_json};
+use crate::embedded::sql::settle::SettleRow;
+use crate::embedded::writer::Writer;
 
-/// Strikes that one step of a prune forgets.
+/// Addresses that one step of a prune handles.
 const PRUNED_AT_ONCE: u32 = 1_000;
 
-pub(super) fn load(conn: &Connection, board: &mut Board) -> StoreResult<()> {
-    for (tenant, hash) in places(conn, "SELECT DISTINCT tenant, hash FROM strike", [])? {
-        board.mark_struck(&tenant, hash);
+pub(crate) fn load(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
+    for (tenant, hash) in addresses(conn, "SELECT DISTINCT tenant, hash FROM strike", [])? {
+        index.mark_struck(&tenant, hash);
     }
     Ok(())
 }
 
-pub(super) fn strikes_of(
+pub(crate) fn strikes_of(
     conn: &Connection,
     tenant: &TenantId,
     hash: AddressHash,
@@ -52,7 +52,7 @@ fn strike(row: &Row<'_>) -> StoreResult<Strike> {
     })
 }
 
-pub(super) fn page(
+pub(crate) fn page(
     conn: &Connection,
     tenant: &TenantId,
     which: &StrikeFilter,
@@ -61,7 +61,7 @@ pub(super) fn page(
     let most = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
     let after = which.cursor.map_or_else(Vec::new, |hash| hash.0.to_vec());
     let one = which.hash.map(|hash| hash.0);
-    let found = places(
+    let found = addresses(
         conn,
         "SELECT DISTINCT tenant, hash FROM strike WHERE tenant = ?1 AND hash > ?2 \
          AND (?3 IS NULL OR hash = ?3) AND (?4 = 0 OR suspect = 1) ORDER BY hash LIMIT ?5",
@@ -75,7 +75,7 @@ pub(super) fn page(
     Ok(Page { next: items.last().filter(|_| more).map(|struck| struck.hash), items })
 }
 
-fn places(
+fn addresses(
     conn: &Connection,
     query: &str,
     row: impl rusqlite::Params,
@@ -91,29 +91,29 @@ fn places(
 }
 
 impl Writer {
-    /// Writes down what a settlement says about its address. `struck` says that it was blamed before.
-    pub(super) fn learn(
+    /// Writes what a settlement says about its address. `struck` says that the address may have strikes.
+    pub(crate) fn learn(
         &self,
-        verdict: &Verdict,
-        job: &Job,
+        row: &SettleRow,
+        delivery: &StoredDelivery,
         decision: &Decision,
         struck: bool,
-        draft: &mut Draft,
+        effects: &mut TransactionEffects,
     ) -> StoreResult<()> {
-        let learned = &verdict.settlement.learned;
-        if !struck && draft.struck.is_empty() && *learned == Learned::default() {
+        let learned = &row.settlement.learned;
+        if !struck && effects.struck.is_empty() && *learned == Learned::default() {
             return Ok(());
         }
-        let place = (job.message.tenant.clone(), job.hash);
-        let struck = draft.struck.get(&place).copied().unwrap_or(struck);
+        let address = (delivery.message.tenant.clone(), delivery.hash);
+        let struck = effects.struck.get(&address).copied().unwrap_or(struck);
         if struck && *decision == Decision::Done {
-            self.forgive(&place.0, place.1, draft)?;
+            self.forgive(&address.0, address.1, effects)?;
         }
         if let Some(strike) = learned.strike {
-            self.strike(&place.0, place.1, strike, draft)?;
+            self.strike(&address.0, address.1, strike, effects)?;
         }
         match learned.target.as_deref() {
-            Some(target) => self.learn_target(&place.0, place.1, target, draft),
+            Some(target) => self.learn_target(&address.0, address.1, target, effects),
             None => Ok(()),
         }
     }
@@ -123,7 +123,7 @@ impl Writer {
         tenant: &TenantId,
         hash: AddressHash,
         struck: NewStrike,
-        draft: &mut Draft,
+        effects: &mut TransactionEffects,
     ) -> StoreResult<()> {
         let known = strikes_of(&self.conn, tenant, hash)?;
         let strike = Strike::after(&known, struck.kind, self.shared.now());
@@ -144,32 +144,32 @@ impl Writer {
             .and_then(|mut insert| insert.execute(row))
             .map_err(sql)?;
         if struck.suspect {
-            self.restate(tenant, hash, (AddressStatus::Active, AddressStatus::Suspect))?;
+            self.change_status(tenant, hash, (AddressStatus::Active, AddressStatus::Suspect))?;
         }
-        draft.rows += 1;
-        draft.struck.insert((tenant.clone(), hash), true);
+        effects.rows += 1;
+        effects.struck.insert((tenant.clone(), hash), true);
         Ok(())
     }
 
-    /// Forgets all that an address is blamed for; false if there was nothing.
-    pub(super) fn forgive(
+    /// Deletes all strikes of an address; false if there were none.
+    pub(crate) fn forgive(
         &self,
         tenant: &TenantId,
         hash: AddressHash,
-        draft: &mut Draft,
+        effects: &mut TransactionEffects,
     ) -> StoreResult<bool> {
         let forgotten = self
             .conn
             .prepare_cached("DELETE FROM strike WHERE tenant = ?1 AND hash = ?2")
             .and_then(|mut delete| delete.execute(params![tenant.as_str(), hash.0]))
             .map_err(sql)?;
-        self.restate(tenant, hash, (AddressStatus::Suspect, AddressStatus::Active))?;
-        draft.rows += forgotten as u64;
-        draft.struck.insert((tenant.clone(), hash), false);
+        self.change_status(tenant, hash, (AddressStatus::Suspect, AddressStatus::Active))?;
+        effects.rows += forgotten as u64;
+        effects.struck.insert((tenant.clone(), hash), false);
         Ok(forgotten > 0)
     }
 
-    fn restate(
+    fn change_status(
         &self,
         tenant: &TenantId,
         hash: AddressHash,
@@ -190,9 +190,9 @@ impl Writer {
         tenant: &TenantId,
         hash: AddressHash,
         target: &Target,
-        draft: &mut Draft,
+        effects: &mut TransactionEffects,
     ) -> StoreResult<()> {
-        draft.rows += 1;
+        effects.rows += 1;
         let row = params![tenant.as_str(), hash.0, to_json(target)?];
         self.conn
             .prepare_cached(
@@ -204,16 +204,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Forgets what is too old to be held against anyone. True if there is more.
-    pub(super) fn prune_strikes(&mut self) -> StoreResult<bool> {
+    /// Deletes strikes that are too old to count. True if there is more.
+    pub(crate) fn prune_strikes(&mut self) -> StoreResult<bool> {
         let limit = self.shared.now() - KEPT;
         let old = "SELECT DISTINCT tenant, hash FROM strike WHERE last <= ?1 LIMIT ?2";
-        let found = places(&self.conn, old, params![limit.0, PRUNED_AT_ONCE])?;
+        let found = addresses(&self.conn, old, params![limit.0, PRUNED_AT_ONCE])?;
         if found.is_empty() {
             return Ok(false);
         }
         let more = found.len() >= PRUNED_AT_ONCE as usize;
-        self.transact_surely(|writer, draft| {
+        self.transact_surely(|writer, effects| {
             for (tenant, hash) in &found {
                 let row = params![tenant.as_str(), hash.0, limit.0];
                 writer
@@ -224,8 +224,8 @@ impl Writer {
                     .and_then(|mut delete| delete.execute(row))
                     .map_err(sql)?;
                 let left = !strikes_of(&writer.conn, tenant, *hash)?.is_empty();
-                draft.struck.insert((tenant.clone(), *hash), left);
-                draft.rows += 1;
+                effects.struck.insert((tenant.clone(), *hash), left);
+                effects.rows += 1;
             }
             Ok(())
         })?;

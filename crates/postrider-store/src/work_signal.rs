@@ -1,4 +1,4 @@
-//! Sleeps until there is work, by arrival or by time. Never polls.
+//! Wakes those who wait for work, when some arrives or becomes due. Never polls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use postrider_core::{Clock, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The longest single sleep: a wall clock that is set back or forth is noticed this late at most.
+/// The longest single sleep. After it, a changed wall clock is noticed.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What a store knows about its next work.
-pub(crate) enum Work {
+/// When there is work next.
+pub(crate) enum NextWork {
     Now,
     At(Option<Timestamp>),
 }
 
-pub(crate) struct Wake {
+pub(crate) struct WorkSignal {
     clock: Arc<dyn Clock>,
     notify: Arc<Notify>,
 }
 
-impl Wake {
+impl WorkSignal {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let notify = Arc::new(Notify::new());
         let weak = Arc::downgrade(&notify);
@@ -37,8 +37,8 @@ impl Wake {
         self.notify.notify_waiters();
     }
 
-    /// Returns when `look` says that there is work, or after `at_most` by either clock.
-    pub(crate) async fn wait(&self, at_most: Duration, look: impl Fn(Timestamp) -> Work) {
+    /// Returns when `next_work` says that there is work, or after `at_most` by either clock.
+    pub(crate) async fn wait(&self, at_most: Duration, next_work: impl Fn(Timestamp) -> NextWork) {
         let real_end = Instant::now() + at_most.min(Duration::from_secs(86_400 * 365));
         let end = self.clock.now() + at_most;
         loop {
@@ -46,9 +46,9 @@ impl Wake {
             tokio::pin!(notified);
             notified.as_mut().enable();
             let now = self.clock.now();
-            let next = match look(now) {
-                Work::Now => return,
-                Work::At(next) => next.map_or(LONGEST, |at| at.since(now).min(LONGEST)),
+            let next = match next_work(now) {
+                NextWork::Now => return,
+                NextWork::At(next) => next.map_or(LONGEST, |at| at.since(now).min(LONGEST)),
             };
             if now >= end || Instant::now() >= real_end {
                 return;

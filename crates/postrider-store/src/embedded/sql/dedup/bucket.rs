@@ -1,4 +1,4 @@
-//! One line of buckets: an open one in memory, at most one that is being closed, and closed ones.
+//! A list of buckets: an open one in memory, at most one that is being closed, and closed ones.
 
 use std::collections::HashMap;
 
@@ -7,44 +7,44 @@ use postrider_core::model::id::{from_order_key, order_key, random_tail};
 use postrider_core::ports::store::StoreResult;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::Seen;
-use super::filter::Filter;
-use crate::embedded::error::{damaged, sql};
+use super::filter::BloomFilter;
+use crate::embedded::index::effects::DedupEntry;
+use crate::embedded::sql::error::{damaged, sql};
 
-/// An open bucket is closed when it is this old, so that it can be dropped in time.
+/// An open bucket is closed at this age, so that it can be dropped in time.
 const OPEN_FOR_MS: i64 = 3_600_000;
-/// Rows moved at once: commits wait for no more than this.
+/// Rows moved at once; commits wait for no more than these.
 const CHUNK: usize = 8_192;
 
-type Key = [u8; 16];
+type DedupHash = [u8; 16];
 
-pub(super) struct Line {
+pub(crate) struct BucketList {
     long: bool,
     bucket_keys: usize,
-    open: HashMap<Key, Seen>,
+    open: HashMap<DedupHash, DedupEntry>,
     opened: i64,
-    closing: Option<Closing>,
-    closed: Vec<Closed>,
+    closing: Option<ClosingBucket>,
+    closed: Vec<ClosedBucket>,
 }
 
-struct Closed {
+struct ClosedBucket {
     id: i64,
     latest: i64,
-    filter: Filter,
+    filter: BloomFilter,
 }
 
-/// A bucket on its way from the appended rows to its own table.
-struct Closing {
+/// A bucket that is being moved from the growing table to its own.
+struct ClosingBucket {
     id: i64,
-    keys: Vec<(Key, Seen)>,
+    keys: Vec<(DedupHash, DedupEntry)>,
     written: usize,
-    /// Once written: the appended rows from here to there are to be deleted.
+    /// Once everything is moved: the range of rows to delete from the growing table.
     rows: Option<(i64, i64)>,
     last_row: i64,
 }
 
-/// Removes what a crash left half closed; its rows are still among the open ones.
-pub(super) fn drop_unfinished(conn: &Connection) -> StoreResult<()> {
+/// Removes buckets that a crash left incomplete. Their keys are still in the growing table.
+pub(crate) fn drop_unfinished(conn: &Connection) -> StoreResult<()> {
     let mut statement = conn
         .prepare(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'dedup_bucket_*' \
@@ -59,14 +59,14 @@ pub(super) fn drop_unfinished(conn: &Connection) -> StoreResult<()> {
     Ok(())
 }
 
-impl Line {
-    pub(super) fn load(
+impl BucketList {
+    pub(crate) fn load(
         conn: &Connection,
         long: bool,
         bucket_keys: usize,
         now: i64,
     ) -> StoreResult<Self> {
-        let mut line = Self {
+        let mut list = Self {
             long,
             bucket_keys,
             open: HashMap::new(),
@@ -75,30 +75,35 @@ impl Line {
             closed: Vec::new(),
         };
         let query =
-            format!("SELECT key, fingerprint, message, tail, expires FROM {}", line.table());
+            format!("SELECT key, fingerprint, message, tail, expires FROM {}", list.table());
         let mut statement = conn.prepare(&query).map_err(sql)?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, seen(row, 1)?))).map_err(sql)?;
-        line.open = rows.collect::<Result<_, _>>().map_err(sql)?;
+        list.open = rows.collect::<Result<_, _>>().map_err(sql)?;
         let mut statement = conn
             .prepare("SELECT id, latest, filter FROM dedup_bucket WHERE long = ?1 ORDER BY id")
             .map_err(sql)?;
         let mut rows = statement.query([long]).map_err(sql)?;
         while let Some(row) = rows.next().map_err(sql)? {
             let bytes: Vec<u8> = row.get(2).map_err(sql)?;
-            let filter = Filter::from_bytes(&bytes)
+            let filter = BloomFilter::from_bytes(&bytes)
                 .ok_or_else(|| damaged("the filter of a bucket of idempotency keys"))?;
             let (id, latest) = (row.get(0).map_err(sql)?, row.get(1).map_err(sql)?);
-            line.closed.push(Closed { id, latest, filter });
+            list.closed.push(ClosedBucket { id, latest, filter });
         }
-        Ok(line)
+        Ok(list)
     }
 
     fn table(&self) -> &'static str {
         if self.long { "dedup_open_long" } else { "dedup_open_short" }
     }
 
-    pub(super) fn find(&self, conn: &Connection, key: &Key, now: i64) -> StoreResult<Option<Seen>> {
-        let live = |seen: &&Seen| seen.expires > now;
+    pub(crate) fn find(
+        &self,
+        conn: &Connection,
+        key: &DedupHash,
+        now: i64,
+    ) -> StoreResult<Option<DedupEntry>> {
+        let live = |seen: &&DedupEntry| seen.expires > now;
         if let Some(seen) = self.open.get(key).filter(live) {
             return Ok(Some(*seen));
         }
@@ -124,7 +129,12 @@ impl Line {
         Ok(None)
     }
 
-    pub(super) fn append(&self, conn: &Connection, key: &Key, seen: &Seen) -> StoreResult<()> {
+    pub(crate) fn append(
+        &self,
+        conn: &Connection,
+        key: &DedupHash,
+        seen: &DedupEntry,
+    ) -> StoreResult<()> {
         let insert = match self.long {
             false => {
                 "INSERT INTO dedup_open_short (key, fingerprint, message, tail, expires) \
@@ -143,14 +153,14 @@ impl Line {
         Ok(())
     }
 
-    pub(super) fn remember(&mut self, key: Key, seen: Seen, now: i64) {
+    pub(crate) fn remember(&mut self, key: DedupHash, seen: DedupEntry, now: i64) {
         if self.open.is_empty() {
             self.opened = now;
         }
         self.open.insert(key, seen);
     }
 
-    pub(super) fn work(&mut self, conn: &Connection, now: i64) -> StoreResult<bool> {
+    pub(crate) fn work(&mut self, conn: &Connection, now: i64) -> StoreResult<bool> {
         let old = !self.open.is_empty() && self.opened.saturating_add(OPEN_FOR_MS) <= now;
         if self.closing.is_none() && (self.open.len() >= self.bucket_keys || old) {
             self.start_closing(conn)?;
@@ -197,11 +207,11 @@ impl Line {
         let mut keys: Vec<_> = std::mem::take(&mut self.open).into_iter().collect();
         keys.sort_unstable_by_key(|(key, _)| *key);
         let last_row = last.unwrap_or(0);
-        self.closing = Some(Closing { id, keys, written: 0, rows: None, last_row });
+        self.closing = Some(ClosingBucket { id, keys, written: 0, rows: None, last_row });
         Ok(())
     }
 
-    pub(super) fn prune(&mut self, conn: &Connection, now: i64) -> StoreResult<()> {
+    pub(crate) fn prune(&mut self, conn: &Connection, now: i64) -> StoreResult<()> {
         while let Some(at) = self.closed.iter().position(|bucket| bucket.latest <= now) {
             let id = self.closed[at].id;
             conn.execute_batch(&format!(
@@ -218,7 +228,7 @@ impl Line {
     }
 }
 
-impl Closing {
+impl ClosingBucket {
     fn write_chunk(&mut self, conn: &Connection) -> StoreResult<()> {
         let end = (self.written + CHUNK).min(self.keys.len());
         let transaction = conn.unchecked_transaction().map_err(sql)?;
@@ -238,8 +248,8 @@ impl Closing {
         Ok(())
     }
 
-    fn finish(&self, conn: &Connection, long: bool) -> StoreResult<Closed> {
-        let mut filter = Filter::sized_for(self.keys.len());
+    fn finish(&self, conn: &Connection, long: bool) -> StoreResult<ClosedBucket> {
+        let mut filter = BloomFilter::sized_for(self.keys.len());
         self.keys.iter().for_each(|(key, _)| filter.insert(key));
         let latest = self.keys.iter().map(|(_, seen)| seen.expires).max().unwrap_or(0);
         conn.execute(
@@ -247,7 +257,7 @@ impl Closing {
             params![self.id, long, latest, filter.to_bytes()],
         )
         .map_err(sql)?;
-        Ok(Closed { id: self.id, latest, filter })
+        Ok(ClosedBucket { id: self.id, latest, filter })
     }
 }
 
@@ -261,9 +271,9 @@ fn split(message: MessageId) -> (i64, i64) {
     (order_key(message.0) as i64, random_tail(message.0) as i64)
 }
 
-fn seen(row: &Row<'_>, first: usize) -> rusqlite::Result<Seen> {
+fn seen(row: &Row<'_>, first: usize) -> rusqlite::Result<DedupEntry> {
     let (seq, tail): (i64, i64) = (row.get(first + 1)?, row.get(first + 2)?);
-    Ok(Seen {
+    Ok(DedupEntry {
         message: MessageId(from_order_key(seq as u64, tail as u64)),
         fingerprint: row.get(first)?,
         expires: row.get(first + 3)?,

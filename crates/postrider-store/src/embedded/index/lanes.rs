@@ -1,111 +1,111 @@
-//! Which lane has work when. Of each lane only the next few thousand entries are in memory; what
-//! lies beyond its horizon is on disk and read when it is needed. Reads no clock and no disk.
+//! Which lane has work, and when. Only the next few thousand entries of a lane are in memory. Entries
+//! beyond its horizon are on disk and are read when needed. Reads no clock and no disk.
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::aside::Aside;
+use super::suspended::SuspendedLanes;
 
-/// Due time in milliseconds and sequence of a delivery: the order of a lane.
-pub(super) type Key = (i64, u64);
+/// Due time in milliseconds and sequence of a delivery: the order within a lane.
+pub(crate) type DueKey = (i64, u64);
 
-/// The limits of what is kept in memory.
+/// How many entries are kept in memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(crate) struct WindowLimits {
     /// Entries of one lane.
-    pub(super) lane: usize,
+    pub(crate) lane: usize,
     /// Entries of one lane once `total` is reached.
-    pub(super) lane_when_full: usize,
+    pub(crate) lane_when_full: usize,
     /// Entries of all lanes.
-    pub(super) total: usize,
+    pub(crate) total: usize,
 }
 
 #[derive(Default)]
-struct Lane {
-    window: BTreeSet<Key>,
-    /// Whose lease ended unsettled, by the end of the lease. Their place on disk is another one, so
+struct LaneWindow {
+    window: BTreeSet<DueKey>,
+    /// Deliveries whose lease ended unsettled, by the end of the lease. The disk has another due time, so
     /// they never leave memory.
-    returned: BTreeSet<Key>,
-    /// Everything on disk from here on is not in the window; nothing is if absent.
-    horizon: Option<Key>,
+    returned: BTreeSet<DueKey>,
+    /// The window holds nothing from here on; the disk does. Absent if the window holds everything.
+    horizon: Option<DueKey>,
     waiting: u64,
     in_flight: u64,
-    /// Where the lane stands in the order of lanes.
+    /// The lane's due time in `by_due`.
     listed: Option<i64>,
     refilling: bool,
 }
 
-pub(super) struct Lanes {
-    limits: Limits,
-    active: HashMap<u32, Lane>,
+pub(crate) struct LaneIndex {
+    limits: WindowLimits,
+    active: HashMap<u32, LaneWindow>,
     by_due: BTreeSet<(i64, u32)>,
-    aside: Aside,
+    suspended: SuspendedLanes,
+    /// Entries in all windows.
     held: usize,
 }
 
-/// What a lane has to give.
+/// The due entries of a lane.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
-    pub(super) keys: Vec<Key>,
-    /// There may be more, but it has to be read first.
-    pub(super) dry: bool,
+pub(crate) struct DueKeys {
+    pub(crate) keys: Vec<DueKey>,
+    /// The lane has more that is due, but only on disk.
+    pub(crate) needs_refill: bool,
     /// It is time to read ahead.
-    pub(super) low: bool,
+    pub(crate) runs_low: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Depth {
-    pub(super) lane: u32,
-    pub(super) waiting: u64,
-    pub(super) in_flight: u64,
-    pub(super) next_due: Option<i64>,
+pub(crate) struct WindowDepth {
+    pub(crate) lane: u32,
+    pub(crate) waiting: u64,
+    pub(crate) in_flight: u64,
+    pub(crate) next_due: Option<i64>,
 }
 
-impl Lane {
+impl LaneWindow {
     fn next(&self) -> Option<i64> {
-        let first = |set: &BTreeSet<Key>| set.first().map(|key| key.0);
+        let first = |set: &BTreeSet<DueKey>| set.first().map(|key| key.0);
         let window = first(&self.window).or(self.horizon.map(|key| key.0));
         [window, first(&self.returned)].into_iter().flatten().min()
     }
 
-    fn dry(&self, now: i64) -> bool {
+    fn needs_refill(&self, now: i64) -> bool {
         self.window.is_empty() && self.horizon.is_some_and(|key| key.0 <= now)
     }
 }
 
-impl Lanes {
-    pub(super) fn new(limits: Limits) -> Self {
+impl LaneIndex {
+    pub(crate) fn new(limits: WindowLimits) -> Self {
         Self {
             limits,
             active: HashMap::new(),
             by_due: BTreeSet::new(),
-            aside: Aside::default(),
+            suspended: SuspendedLanes::default(),
             held: 0,
         }
     }
 
     /// A lane as found on disk when the store is opened.
-    pub(super) fn found(&mut self, lane: u32, first: Key, waiting: u64) {
+    pub(crate) fn load(&mut self, lane: u32, first: DueKey, waiting: u64) {
         let entry = self.active.entry(lane).or_default();
         entry.horizon = Some(first);
         entry.waiting = waiting;
         self.relist(lane);
     }
 
-    /// New work.
-    pub(super) fn arrive(&mut self, lane: u32, key: Key) {
+    pub(crate) fn add(&mut self, lane: u32, key: DueKey) {
         self.active.entry(lane).or_default().waiting += 1;
-        self.place(lane, key);
+        self.insert(lane, key);
         self.relist(lane);
     }
 
-    /// Takes what is due, in order.
-    pub(super) fn take(&mut self, lane: u32, now: i64, max: usize) -> Taken {
-        let mut taken = Taken::default();
+    /// Takes what is due, in order: it is in flight then.
+    pub(crate) fn take_due(&mut self, lane: u32, now: i64, max: usize) -> DueKeys {
+        let mut taken = DueKeys::default();
         let limit = self.lane_limit();
         let Some(entry) = self.active.get_mut(&lane) else { return taken };
         while taken.keys.len() < max {
-            if entry.dry(now) {
-                taken.dry = true;
+            if entry.needs_refill(now) {
+                taken.needs_refill = true;
                 break;
             }
             let window = entry.window.first().copied().filter(|key| key.0 <= now);
@@ -123,29 +123,30 @@ impl Lanes {
         }
         entry.waiting = entry.waiting.saturating_sub(taken.keys.len() as u64);
         entry.in_flight += taken.keys.len() as u64;
-        taken.low = entry.horizon.is_some() && !entry.refilling && entry.window.len() < limit / 4;
-        entry.refilling |= taken.low;
+        taken.runs_low =
+            entry.horizon.is_some() && !entry.refilling && entry.window.len() < limit / 4;
+        entry.refilling |= taken.runs_low;
         self.relist(lane);
         taken
     }
 
-    /// What was in flight is to be done again, at its place on disk.
-    pub(super) fn give_back(&mut self, lane: u32, key: Key) {
-        self.landed(lane);
-        self.arrive(lane, key);
+    /// A delivery in flight waits again, with the due time that the disk has.
+    pub(crate) fn give_back(&mut self, lane: u32, key: DueKey) {
+        self.end_flight(lane);
+        self.add(lane, key);
     }
 
-    /// What was in flight is to be done again: its lease ended.
-    pub(super) fn lease_ended(&mut self, lane: u32, key: Key) {
-        self.landed(lane);
+    /// A delivery in flight waits again, because its lease ended.
+    pub(crate) fn lease_ended(&mut self, lane: u32, key: DueKey) {
+        self.end_flight(lane);
         let entry = self.active.entry(lane).or_default();
         entry.waiting += 1;
         entry.returned.insert(key);
         self.relist(lane);
     }
 
-    /// The late answer of an ended lease: in flight once more.
-    pub(super) fn recall(&mut self, lane: u32, key: Key) {
+    /// An ended lease is settled after all: its delivery is in flight once more.
+    pub(crate) fn recall(&mut self, lane: u32, key: DueKey) {
         let Some(entry) = self.active.get_mut(&lane) else { return };
         if entry.returned.remove(&key) {
             entry.waiting = entry.waiting.saturating_sub(1);
@@ -154,16 +155,16 @@ impl Lanes {
         self.relist(lane);
     }
 
-    /// What was in flight is in flight no more.
-    pub(super) fn landed(&mut self, lane: u32) {
+    /// A delivery is in flight no more.
+    pub(crate) fn end_flight(&mut self, lane: u32) {
         if let Some(entry) = self.active.get_mut(&lane) {
             entry.in_flight = entry.in_flight.saturating_sub(1);
         }
         self.relist(lane);
     }
 
-    /// What was waiting is not to be done any more. `returned_at` if its lease had ended.
-    pub(super) fn withdraw(&mut self, lane: u32, key: Key, returned_at: Option<i64>) {
+    /// A waiting delivery is not to be sent any more. `returned_at` is the end of its ended lease.
+    pub(crate) fn withdraw(&mut self, lane: u32, key: DueKey, returned_at: Option<i64>) {
         let Some(entry) = self.active.get_mut(&lane) else { return };
         match returned_at {
             Some(until) => {
@@ -175,27 +176,27 @@ impl Lanes {
         self.relist(lane);
     }
 
-    /// What was waiting is in flight, out of its turn. `returned_at` if its lease had ended.
-    pub(super) fn pick(&mut self, lane: u32, key: Key, returned_at: Option<i64>) {
+    /// A waiting delivery is in flight, out of turn. `returned_at` is the end of its ended lease.
+    pub(crate) fn take_one(&mut self, lane: u32, key: DueKey, returned_at: Option<i64>) {
         self.active.entry(lane).or_default().in_flight += 1;
         self.withdraw(lane, key, returned_at);
     }
 
-    /// Where a refill of the lane starts and how many entries it takes.
-    pub(super) fn refill_from(&self, lane: u32) -> Option<(Key, usize)> {
+    /// Where a refill of the lane starts, and how many entries it reads.
+    pub(crate) fn refill_from(&self, lane: u32) -> Option<(DueKey, usize)> {
         let entry = self.active.get(&lane)?;
         let room = self.lane_limit().saturating_sub(entry.window.len());
         Some((entry.horizon?, room.max(self.limits.lane_when_full)))
     }
 
-    /// Adds what was read from `from` on; `horizon` is where the read stopped short. False if the
-    /// lane changed meanwhile, so that it has to be read again.
-    pub(super) fn refill(
+    /// Adds the entries that were read from `from` on; `horizon` is where the read stopped. False if the
+    /// lane changed meanwhile and has to be read again.
+    pub(crate) fn refill(
         &mut self,
         lane: u32,
-        from: Key,
-        keys: impl Iterator<Item = Key>,
-        horizon: Option<Key>,
+        from: DueKey,
+        keys: impl Iterator<Item = DueKey>,
+        horizon: Option<DueKey>,
     ) -> bool {
         let Some(entry) = self.active.get_mut(&lane) else { return true };
         if entry.horizon != Some(from) {
@@ -210,64 +211,64 @@ impl Lanes {
         true
     }
 
-    pub(super) fn refill_failed(&mut self, lane: u32) {
+    pub(crate) fn refill_failed(&mut self, lane: u32) {
         if let Some(entry) = self.active.get_mut(&lane) {
             entry.refilling = false;
         }
     }
 
     /// Lanes with something due, longest due first.
-    pub(super) fn ready(&self, now: i64, limit: usize) -> Vec<(i64, u32)> {
+    pub(crate) fn ready(&self, now: i64, limit: usize) -> Vec<(i64, u32)> {
         self.by_due.iter().take_while(|(due, _)| *due <= now).take(limit).copied().collect()
     }
 
-    pub(super) fn is_dry(&self, lane: u32, now: i64) -> bool {
-        self.active.get(&lane).is_some_and(|entry| entry.dry(now))
+    pub(crate) fn needs_refill(&self, lane: u32, now: i64) -> bool {
+        self.active.get(&lane).is_some_and(|entry| entry.needs_refill(now))
     }
 
-    /// When the first lane that was not yet due by `shown` becomes due.
-    pub(super) fn next_after(&self, shown: i64) -> Option<i64> {
-        self.by_due.range((shown.saturating_add(1), 0)..).next().map(|(due, _)| *due)
+    /// When the first lane that was not yet due at `listed_at` becomes due.
+    pub(crate) fn next_after(&self, listed_at: i64) -> Option<i64> {
+        self.by_due.range((listed_at.saturating_add(1), 0)..).next().map(|(due, _)| *due)
     }
 
-    pub(super) fn is_aside(&self, lane: u32) -> bool {
-        self.aside.holds(lane)
+    pub(crate) fn is_suspended(&self, lane: u32) -> bool {
+        self.suspended.contains(lane)
     }
 
-    pub(super) fn suspend(&mut self, lane: u32, until: i64) {
-        self.aside.put(lane, until);
+    pub(crate) fn suspend(&mut self, lane: u32, until: i64) {
+        self.suspended.insert(lane, until);
         self.relist(lane);
     }
 
     /// Lists it again; true if it has something due.
-    pub(super) fn resume(&mut self, lane: u32, now: i64) -> bool {
-        self.aside.take(lane) && self.list_again(lane, now)
+    pub(crate) fn resume(&mut self, lane: u32, now: i64) -> bool {
+        self.suspended.remove(lane) && self.list_again(lane, now)
     }
 
-    pub(super) fn all_aside(&self) -> Vec<u32> {
-        self.aside.all()
+    pub(crate) fn all_suspended(&self) -> Vec<u32> {
+        self.suspended.all()
     }
 
-    /// Lists those whose time is over; true if one of them has something due.
-    pub(super) fn end_aside(&mut self, now: i64) -> bool {
+    /// Lists the lanes whose suspension is over; true if one of them has something due.
+    pub(crate) fn end_suspensions(&mut self, now: i64) -> bool {
         let mut due = false;
-        while let Some(lane) = self.aside.pop_ended(now) {
+        while let Some(lane) = self.suspended.pop_ended(now) {
             due |= self.list_again(lane, now);
         }
         due
     }
 
-    pub(super) fn next_aside_end(&self) -> Option<i64> {
-        self.aside.next_end()
+    pub(crate) fn next_suspension_end(&self) -> Option<i64> {
+        self.suspended.next_end()
     }
 
     fn list_again(&mut self, lane: u32, now: i64) -> bool {
         self.relist(lane);
-        self.active.get(&lane).and_then(Lane::next).is_some_and(|due| due <= now)
+        self.active.get(&lane).and_then(LaneWindow::next).is_some_and(|due| due <= now)
     }
 
-    pub(super) fn depths(&self) -> impl Iterator<Item = Depth> {
-        self.active.iter().map(|(&lane, entry)| Depth {
+    pub(crate) fn depths(&self) -> impl Iterator<Item = WindowDepth> {
+        self.active.iter().map(|(&lane, entry)| WindowDepth {
             lane,
             waiting: entry.waiting,
             in_flight: entry.in_flight,
@@ -279,8 +280,8 @@ impl Lanes {
         if self.held < self.limits.total { self.limits.lane } else { self.limits.lane_when_full }
     }
 
-    /// Into the window, if that is where it belongs and there is room.
-    fn place(&mut self, lane: u32, key: Key) {
+    /// Into the window, if the entry is before the horizon and there is room.
+    fn insert(&mut self, lane: u32, key: DueKey) {
         let limit = self.lane_limit();
         let entry = self.active.entry(lane).or_default();
         if entry.horizon.is_some_and(|horizon| key >= horizon) {
@@ -296,11 +297,11 @@ impl Lanes {
     fn relist(&mut self, lane: u32) {
         let Some(entry) = self.active.get_mut(&lane) else { return };
         if entry.waiting == 0 {
-            // What the horizon stood for is done or cancelled.
+            // Everything beyond the horizon was sent or cancelled.
             entry.horizon = None;
         }
         let next = entry.next();
-        let listed = next.filter(|_| !self.aside.holds(lane));
+        let listed = next.filter(|_| !self.suspended.contains(lane));
         if entry.listed != listed {
             if let Some(due) = entry.listed {
                 self.by_due.remove(&(due, lane));

@@ -1,5 +1,5 @@
-//! Counts per tenant, maintained with every change and never counted. What is in flight is known
-//! here only: a lease is not stored.
+//! Counts per tenant, kept up to date with every change. Only this module knows what is in flight: leases
+//! are not stored.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,38 +11,38 @@ use serde::{Deserialize, Serialize};
 const STATES: usize = State::ALL.len();
 const REASONS: usize = DeadReason::ALL.len();
 
-/// Absolute numbers, or differences.
+/// The counts of one tenant, as they are stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Numbers {
+pub(crate) struct TenantTotals {
     messages: i64,
-    /// Of what is pending: bodies and addresses.
+    /// Bytes of pending bodies and addresses.
     #[serde(default)]
     bytes: i64,
     states: BTreeMap<State, i64>,
     dead: BTreeMap<DeadReason, i64>,
 }
 
-/// Differences made by one transaction, in arrays because they are made per delivery.
+/// What one transaction adds and takes away. Arrays, because every delivery changes them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Delta {
-    pub(super) messages: i64,
-    pub(super) bytes: i64,
+pub(crate) struct CountChange {
+    pub(crate) messages: i64,
+    pub(crate) bytes: i64,
     states: [i64; STATES],
     dead: [i64; REASONS],
 }
 
-impl Delta {
-    pub(super) fn add(&mut self, state: State, by: i64) {
+impl CountChange {
+    pub(crate) fn add(&mut self, state: State, by: i64) {
         self.states[usize::from(state.code())] += by;
     }
 
-    pub(super) fn add_dead(&mut self, reason: DeadReason, by: i64) {
+    pub(crate) fn add_dead(&mut self, reason: DeadReason, by: i64) {
         self.dead[usize::from(reason.code())] += by;
     }
 }
 
-impl Numbers {
-    pub(super) fn plus(&self, delta: &Delta) -> Self {
+impl TenantTotals {
+    pub(crate) fn plus(&self, delta: &CountChange) -> Self {
         let mut sum = self.clone();
         sum.messages += delta.messages;
         sum.bytes += delta.bytes;
@@ -56,88 +56,88 @@ impl Numbers {
     }
 }
 
-/// One tenant's numbers.
+/// A tenant with its counts.
 #[derive(Debug, Clone)]
-pub(super) struct Tenant {
-    pub(super) name: TenantId,
-    pub(super) numbers: Numbers,
-    /// Leased now, by the state that is stored.
-    flying: [i64; STATES],
+pub(crate) struct TenantCounts {
+    pub(crate) name: TenantId,
+    pub(crate) totals: TenantTotals,
+    /// Deliveries in flight, by their stored state.
+    in_flight: [i64; STATES],
 }
 
-impl Tenant {
-    fn new(name: TenantId, numbers: Numbers) -> Self {
-        Self { name, numbers, flying: [0; STATES] }
+impl TenantCounts {
+    fn new(name: TenantId, totals: TenantTotals) -> Self {
+        Self { name, totals, in_flight: [0; STATES] }
     }
 
     fn load(&self) -> Load {
-        let count = |state: &State| self.numbers.states.get(state).copied().unwrap_or(0);
+        let count = |state: &State| self.totals.states.get(state).copied().unwrap_or(0);
         let pending: i64 = State::ALL.iter().filter(|s| s.is_pending()).map(count).sum();
         Load {
             deliveries: u64::try_from(pending).unwrap_or(0),
-            bytes: u64::try_from(self.numbers.bytes).unwrap_or(0),
+            bytes: u64::try_from(self.totals.bytes).unwrap_or(0),
         }
     }
 
-    pub(super) fn fly(&mut self, stored: State, by: i64) {
-        self.flying[usize::from(stored.code())] += by;
+    pub(crate) fn add_in_flight(&mut self, stored: State, by: i64) {
+        self.in_flight[usize::from(stored.code())] += by;
     }
 
-    pub(super) fn add_to(&self, counts: &mut Counts) {
+    pub(crate) fn add_to(&self, counts: &mut Counts) {
         let mut sending = 0;
-        for (&state, &flying) in State::ALL.iter().zip(&self.flying) {
-            let stored = self.numbers.states.get(&state).copied().unwrap_or(0);
-            add(&mut counts.states, state, stored - flying);
-            sending += flying;
+        for (&state, &in_flight) in State::ALL.iter().zip(&self.in_flight) {
+            let stored = self.totals.states.get(&state).copied().unwrap_or(0);
+            add(&mut counts.states, state, stored - in_flight);
+            sending += in_flight;
         }
         add(&mut counts.states, State::Sending, sending);
-        for (&reason, &number) in &self.numbers.dead {
+        for (&reason, &number) in &self.totals.dead {
             add(&mut counts.dead, reason, number);
         }
-        counts.messages += u64::try_from(self.numbers.messages).unwrap_or(0);
+        counts.messages += u64::try_from(self.totals.messages).unwrap_or(0);
     }
 }
 
-/// All tenants by number.
+/// All tenants, by number.
 #[derive(Default)]
-pub(super) struct Tenants {
-    all: Vec<Tenant>,
+pub(crate) struct TenantTable {
+    all: Vec<TenantCounts>,
     numbers: HashMap<TenantId, usize>,
     load: Load,
 }
 
-impl Tenants {
-    pub(super) fn push(&mut self, name: TenantId, numbers: Numbers) {
+impl TenantTable {
+    pub(crate) fn push(&mut self, name: TenantId, totals: TenantTotals) {
         self.numbers.insert(name.clone(), self.all.len());
-        self.all.push(Tenant::new(name, Numbers::default()));
-        self.set(self.all.len() - 1, numbers);
+        self.all.push(TenantCounts::new(name, TenantTotals::default()));
+        self.set(self.all.len() - 1, totals);
     }
 
-    pub(super) fn get(&self, tenant: u32) -> Option<&Tenant> {
+    pub(crate) fn get(&self, tenant: u32) -> Option<&TenantCounts> {
         self.all.get(tenant as usize)
     }
 
-    pub(super) fn get_mut(&mut self, tenant: u32) -> Option<&mut Tenant> {
+    pub(crate) fn get_mut(&mut self, tenant: u32) -> Option<&mut TenantCounts> {
         self.all.get_mut(tenant as usize)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Tenant> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &TenantCounts> {
         self.all.iter()
     }
 
-    pub(super) fn set(&mut self, tenant: usize, numbers: Numbers) {
+    pub(crate) fn set(&mut self, tenant: usize, totals: TenantTotals) {
         let Some(tenant) = self.all.get_mut(tenant) else { return };
         let before = tenant.load();
-        tenant.numbers = numbers;
+        tenant.totals = totals;
         let after = tenant.load();
         self.load.deliveries = self.load.deliveries + after.deliveries - before.deliveries;
         self.load.bytes = self.load.bytes + after.bytes - before.bytes;
     }
 
-    pub(super) fn load(&self, tenant: Option<&TenantId>) -> Load {
+    pub(crate) fn load(&self, tenant: Option<&TenantId>) -> Load {
         let Some(name) = tenant else { return self.load };
         let found = self.numbers.get(name).and_then(|number| self.all.get(*number));
-        found.map_or_else(Load::default, Tenant::load)
+        found.map_or_else(Load::default, TenantCounts::load)
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a person does to deliveries: cancel, replay, discard. In chunks, so that commits never
-//! wait for long.
+//! What an operator does to deliveries: cancel, replay, discard. In chunks, so that commits never wait for
+//! long.
 
 use postrider_core::model::id::order_key;
 use postrider_core::policy::ttl::expires_at;
@@ -7,19 +7,19 @@ use postrider_core::ports::store::{Cancelled, DeliveryFilter, Replay, Selection,
 use postrider_core::{DeliveryId, MessageId, State, TenantId, Timestamp};
 use rusqlite::params;
 
-use super::EmbeddedStore;
-use super::draft::{Draft, Released, Replayed};
-use super::error::{damaged, sql};
-use super::ledger::page;
-use super::rows::{self, get, to_json};
-use super::writer::Writer;
-use crate::progress::{Mark, paced};
+use crate::embedded::EmbeddedStore;
+use crate::embedded::index::effects::{BodyRelease, ReplayedDelivery, TransactionEffects};
+use crate::embedded::ledger::page;
+use crate::embedded::sql::error::{damaged, sql};
+use crate::embedded::sql::rows::{self, get, to_json};
+use crate::embedded::writer::Writer;
+use crate::progress::{DeliveryMark, paced};
 
 /// Rows of one transaction.
 const CHUNK: usize = 1_000;
 
 impl EmbeddedStore {
-    pub(super) async fn replay_in_chunks(
+    pub(crate) async fn replay_in_chunks(
         &self,
         tenant: Option<&TenantId>,
         which: Selection,
@@ -28,12 +28,12 @@ impl EmbeddedStore {
         let mut replayed = 0;
         for chunk in self.choose(tenant, which).await?.chunks(CHUNK) {
             let (chunk, how, from) = (chunk.to_vec(), how.clone(), replayed);
-            replayed += self.errand(move |writer| writer.replay(&chunk, &how, from)).await?;
+            replayed += self.run_task(move |writer| writer.replay(&chunk, &how, from)).await?;
         }
         Ok(replayed)
     }
 
-    pub(super) async fn discard_in_chunks(
+    pub(crate) async fn discard_in_chunks(
         &self,
         tenant: Option<&TenantId>,
         which: Selection,
@@ -41,12 +41,12 @@ impl EmbeddedStore {
         let mut discarded = 0;
         for chunk in self.choose(tenant, which).await?.chunks(CHUNK) {
             let chunk = chunk.to_vec();
-            discarded += self.errand(move |writer| writer.discard(&chunk)).await?;
+            discarded += self.run_task(move |writer| writer.discard(&chunk)).await?;
         }
         Ok(discarded)
     }
 
-    /// Dead letters to act upon, oldest first.
+    /// The ids of the chosen dead letters, oldest first.
     async fn choose(
         &self,
         tenant: Option<&TenantId>,
@@ -99,12 +99,12 @@ impl EmbeddedStore {
         }
     }
 
-    pub(super) async fn cancel_in_chunks(
+    pub(crate) async fn cancel_in_chunks(
         &self,
         tenant: Option<&TenantId>,
         id: MessageId,
     ) -> StoreResult<Option<Cancelled>> {
-        self.shared.board().expire(self.shared.now().0);
+        self.shared.index().end_leases(self.shared.now().0);
         let seq = order_key(id.0);
         let found = self.shared.read(move |conn, _| rows::message(conn, seq)).await?;
         let found = found.filter(|row| row.message.id == id);
@@ -117,7 +117,7 @@ impl EmbeddedStore {
         let mut from = seq + 1;
         while from <= last {
             let to = last.min(from + CHUNK as u64 - 1);
-            let part = self.errand(move |writer| writer.cancel(seq, from, to, shared)).await?;
+            let part = self.run_task(move |writer| writer.cancel(seq, from, to, shared)).await?;
             sum.cancelled += part.cancelled;
             sum.in_flight += part.in_flight;
             sum.already_final += part.already_final;
@@ -128,19 +128,25 @@ impl EmbeddedStore {
 }
 
 impl Writer {
-    pub(super) fn tenant_of(&self, lane: u32) -> StoreResult<u32> {
-        let board = self.shared.board();
-        let named = board.names.get(lane as usize);
-        named.map(|(_, tenant)| *tenant).ok_or_else(|| damaged("a delivery's lane"))
+    /// The number of a tenant that has deliveries.
+    pub(crate) fn tenant_number(&self, name: &TenantId) -> StoreResult<u32> {
+        self.tenants.get(name).copied().ok_or_else(|| damaged("the tenant of a delivery"))
+    }
+
+    pub(crate) fn tenant_of(&self, lane: u32) -> StoreResult<u32> {
+        let index = self.shared.index();
+        let named = index.names.get(lane as usize);
+        named.map(|(_, tenant)| *tenant).ok_or_else(|| damaged("the lane of a delivery"))
     }
 
     fn replay(&mut self, ids: &[DeliveryId], how: &Replay, from: u64) -> StoreResult<u64> {
         let retry = how.retry.as_ref().map(to_json).transpose()?;
-        self.transact_surely(|writer, draft| {
+        self.transact_surely(|writer, effects| {
             let mut replayed = 0;
             for id in ids {
                 let due = paced(writer.shared.now(), from + replayed, how.rate_per_s);
-                let done = writer.replay_one(order_key(id.0), due, how, retry.as_deref(), draft)?;
+                let done =
+                    writer.replay_one(order_key(id.0), due, how, retry.as_deref(), effects)?;
                 replayed += u64::from(done);
             }
             Ok(replayed)
@@ -153,10 +159,10 @@ impl Writer {
         due: Timestamp,
         how: &Replay,
         retry: Option<&str>,
-        draft: &mut Draft,
+        effects: &mut TransactionEffects,
     ) -> StoreResult<bool> {
         let now = self.shared.now();
-        let Some(dead) = self.exhume(seq, draft)? else { return Ok(false) };
+        let Some(dead) = self.take_dead_letter(seq, effects)? else { return Ok(false) };
         let expires = expires_at(now, Some(due), how.ttl_s.unwrap_or(dead.ttl_s));
         self.conn
             .prepare_cached(
@@ -168,31 +174,36 @@ impl Writer {
                 update.execute(params![seq as i64, state, due.0, expires.0, now.0, retry])
             })
             .map_err(sql)?;
-        let count = draft.count(dead.tenant);
+        let count = effects.counts_of(dead.tenant);
         count.add(State::Failed, -1);
         count.add(State::Queued, 1);
         count.bytes += dead.bytes;
         if dead.siblings > 1 {
-            draft.release(dead.message, Released { holds: 0, pending: -1, ..dead.body });
+            effects.release(dead.message, BodyRelease { holds: 0, pending: -1, ..dead.body });
         }
-        self.list_if_swept(seq, expires.0)?;
-        draft.replayed.push(Replayed { lane: dead.lane, due: due.0, seq, expires: expires.0 });
+        self.list_if_neighbours_are(seq, expires.0)?;
+        effects.replayed.push(ReplayedDelivery {
+            lane: dead.lane,
+            due: due.0,
+            seq,
+            expires: expires.0,
+        });
         Ok(true)
     }
 
     fn discard(&mut self, ids: &[DeliveryId]) -> StoreResult<u64> {
-        self.transact_surely(|writer, draft| {
+        self.transact_surely(|writer, effects| {
             let mut discarded = 0;
             for id in ids {
                 let seq = order_key(id.0);
-                let Some(dead) = writer.exhume(seq, draft)? else { continue };
+                let Some(dead) = writer.take_dead_letter(seq, effects)? else { continue };
                 writer
                     .conn
                     .prepare_cached("UPDATE delivery SET target = NULL, body = NULL, alternatives = NULL WHERE seq = ?1")
                     .and_then(|mut update| update.execute([seq as i64]))
                     .map_err(sql)?;
                 if dead.siblings > 1 {
-                    draft.release(dead.message, Released { holds: 1, pending: 0, ..dead.body });
+                    effects.release(dead.message, BodyRelease { holds: 1, pending: 0, ..dead.body });
                 }
                 discarded += 1;
             }
@@ -200,8 +211,12 @@ impl Writer {
         })
     }
 
-    /// Takes a delivery from the dead letters; `None` if it is not among them.
-    fn exhume(&self, seq: u64, draft: &mut Draft) -> StoreResult<Option<Dead>> {
+    /// Takes a delivery out of the dead letters; `None` if it is not one.
+    fn take_dead_letter(
+        &self,
+        seq: u64,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<Option<DeadLetterRow>> {
         let taken = self
             .conn
             .prepare_cached("DELETE FROM dead_letter WHERE seq = ?1")
@@ -226,17 +241,17 @@ impl Writer {
         let tenant = self.tenant_of(lane)?;
         let reason: Option<u8> = get(row, "reason")?;
         if let Some(reason) = reason.and_then(postrider_core::DeadReason::from_code) {
-            draft.count(tenant).add_dead(reason, -1);
+            effects.counts_of(tenant).add_dead(reason, -1);
         }
-        draft.rows += 2;
-        Ok(Some(Dead {
+        effects.rows += 2;
+        Ok(Some(DeadLetterRow {
             lane,
             tenant,
             message: get::<i64>(row, "message")? as u64,
             ttl_s: get(row, "ttl_s")?,
             siblings: get(row, "deliveries")?,
             bytes: get(row, "bytes")?,
-            body: Released {
+            body: BodyRelease {
                 tenant,
                 bytes: get::<i64>(row, "shared")?.unsigned_abs() as usize,
                 holds: 0,
@@ -245,8 +260,8 @@ impl Writer {
         }))
     }
 
-    /// Cancels the deliveries of a message in a range of sequences, save those in flight.
-    /// `shared` is the length of a body that several deliveries have in common.
+    /// Cancels the deliveries of a message in a range of sequences, except those in flight. `shared` is the
+    /// length of the body that its deliveries share.
     fn cancel(
         &mut self,
         message: u64,
@@ -254,7 +269,7 @@ impl Writer {
         to: u64,
         shared: Option<usize>,
     ) -> StoreResult<Cancelled> {
-        self.transact_surely(|writer, draft| {
+        self.transact_surely(|writer, effects| {
             let now = writer.shared.now();
             let mut result = Cancelled::default();
             let mut waiting = Vec::new();
@@ -282,22 +297,22 @@ impl Writer {
             }
             for (lane, due, seq, state, bytes) in waiting {
                 let (withdrawn, mark) = {
-                    let mut board = writer.shared.board();
-                    (board.withdraw(lane, due, seq), board.mark(seq))
+                    let mut index = writer.shared.index();
+                    (index.withdraw(lane, due, seq), index.mark(seq))
                 };
                 if !withdrawn {
                     result.in_flight += 1;
-                    writer.put_mark(seq, Mark { cancelled: true, ..mark }, draft)?;
+                    writer.put_mark(seq, DeliveryMark { cancelled: true, ..mark }, effects)?;
                     continue;
                 }
                 if !mark.is_empty() {
-                    writer.put_mark(seq, Mark::default(), draft)?;
+                    writer.put_mark(seq, DeliveryMark::default(), effects)?;
                 }
-                draft.withdrawn.push((lane, due, seq));
-                let tenant = writer.cancel_one(lane, seq, state, now, draft)?;
-                draft.count(tenant).bytes -= bytes;
+                effects.withdrawn.push((lane, due, seq));
+                let tenant = writer.cancel_one(lane, seq, state, now, effects)?;
+                effects.counts_of(tenant).bytes -= bytes;
                 if let Some(bytes) = shared {
-                    draft.release(message, Released { tenant, bytes, holds: 1, pending: 1 });
+                    effects.release(message, BodyRelease { tenant, bytes, holds: 1, pending: 1 });
                 }
                 result.cancelled += 1;
             }
@@ -311,7 +326,7 @@ impl Writer {
         seq: u64,
         state: State,
         now: Timestamp,
-        draft: &mut Draft,
+        effects: &mut TransactionEffects,
     ) -> StoreResult<u32> {
         self.conn
             .prepare_cached(
@@ -323,23 +338,23 @@ impl Writer {
             })
             .map_err(sql)?;
         let tenant = self.tenant_of(lane)?;
-        let count = draft.count(tenant);
+        let count = effects.counts_of(tenant);
         count.add(state, -1);
         count.add(State::Cancelled, 1);
-        draft.rows += 1;
+        effects.rows += 1;
         Ok(tenant)
     }
 }
 
-/// A dead letter on its way out.
-struct Dead {
+/// A delivery that was taken out of the dead letters.
+struct DeadLetterRow {
     lane: u32,
     tenant: u32,
     message: u64,
     ttl_s: u32,
     siblings: u32,
-    /// Of what is its own.
+    /// The length of its own target and body.
     bytes: i64,
-    /// What its siblings share with it.
-    body: Released,
+    /// The body that it shares with the other deliveries of its message.
+    body: BodyRelease,
 }

@@ -1,5 +1,5 @@
-//! The tables, and how a connection is opened. Readable with any SQLite tool: states are small
-//! numbers, everything structured is JSON text.
+//! The tables, and how connections are opened. Any SQLite tool can read them: states are small numbers,
+//! everything structured is JSON text.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,18 +7,16 @@ use std::time::Duration;
 use postrider_core::ports::store::{StoreError, StoreResult};
 use rusqlite::{Connection, OpenFlags};
 
-use super::error::sql;
+use super::error::{damaged, sql};
 
-/// Each layout as a step from the one before. A new store takes them all, an older one those that
-/// it lacks.
+/// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
 const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES];
 
-/// The layout that this program writes.
-const VERSION: i64 = STEPS.len() as i64;
-pub(super) const LAYOUT: u32 = STEPS.len() as u32;
+/// The layout that this version writes.
+pub(crate) const LAYOUT: u32 = STEPS.len() as u32;
 
-/// What a delivery alone needs of its message is kept with the delivery (`body`), so that most
-/// deliveries end with the write of a single row.
+/// A message with a single delivery has its content in that delivery's row (`body`), so that most
+/// deliveries end with the write of one row.
 const FIRST: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE tenant (id INTEGER PRIMARY KEY, name TEXT NOT NULL, counts TEXT NOT NULL);
@@ -60,7 +58,7 @@ CREATE TABLE dedup_open_long (
   tail INTEGER NOT NULL, expires INTEGER NOT NULL);
 ";
 
-/// What is remembered of few deliveries, and settings.
+/// Marks of a few deliveries, and settings.
 const MARKS_AND_SETTINGS: &str = "
 CREATE TABLE mark (
   seq INTEGER PRIMARY KEY, crashes INTEGER NOT NULL, started INTEGER NOT NULL,
@@ -68,7 +66,7 @@ CREATE TABLE mark (
 CREATE TABLE setting (name TEXT PRIMARY KEY, json TEXT NOT NULL) WITHOUT ROWID;
 ";
 
-/// Alternatives, what is pending in bytes, and what expires when.
+/// Alternatives, pending bytes, and the list of expiries.
 const LOAD_AND_EXPIRY: &str = "
 ALTER TABLE delivery ADD COLUMN alternatives TEXT;
 ALTER TABLE message ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;
@@ -89,7 +87,7 @@ INSERT INTO expiry SELECT expires, seq FROM delivery WHERE due IS NOT NULL;
 INSERT INTO meta (key, value) SELECT 'swept', coalesce(max(seq) + 1, 0) FROM delivery;
 ";
 
-/// What addresses are blamed for, registered or not.
+/// Strikes of addresses, registered or not.
 const STRIKES: &str = "
 CREATE TABLE strike (
   tenant TEXT NOT NULL, hash BLOB NOT NULL, kind INTEGER NOT NULL, count INTEGER NOT NULL,
@@ -99,13 +97,13 @@ CREATE INDEX strike_last ON strike (last);
 ";
 
 /// A connection that may write; makes the tables if the file is new.
-pub(super) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
+pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
     let conn = Connection::open(file).map_err(sql)?;
     conn.pragma_update(None, "page_size", 4096).map_err(sql)?;
     conn.pragma_update(None, "journal_mode", "WAL").map_err(sql)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
-    // What is erased (bodies, endpoints) must not stay readable in the file's free space.
+    // Erased bodies and endpoints must not stay readable in the free space of the file.
     conn.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
     tune(&conn, cache_kib)?;
     bring_up_to_date(&conn)?;
@@ -113,7 +111,7 @@ pub(super) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection
 }
 
 /// A connection that only reads.
-pub(super) fn open_reader(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
+pub(crate) fn open_reader(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(file, flags).map_err(sql)?;
     conn.pragma_update(None, "query_only", "ON").map_err(sql)?;
@@ -122,7 +120,7 @@ pub(super) fn open_reader(file: &Path, cache_kib: u32) -> StoreResult<Connection
 }
 
 /// A connection for checkpoints alone.
-pub(super) fn open_checkpointer(file: &Path) -> StoreResult<Connection> {
+pub(crate) fn open_checkpointer(file: &Path) -> StoreResult<Connection> {
     let conn = Connection::open(file).map_err(sql)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
     tune(&conn, 256)?;
@@ -143,20 +141,16 @@ fn version(conn: &Connection) -> StoreResult<i64> {
 
 fn bring_up_to_date(conn: &Connection) -> StoreResult<()> {
     let found = version(conn)?;
-    let known = usize::try_from(found).ok().filter(|known| *known <= STEPS.len());
-    let Some(known) = known else {
-        return Err(StoreError::Corrupt(format!(
-            "the store has layout {found}, this program knows up to {VERSION}; \
-             it was written by a newer Postrider: use that one"
-        )));
+    let found =
+        u32::try_from(found).map_err(|_| damaged(format!("layout {found} of the tables")))?;
+    let Some(missing) = STEPS.get(found as usize..) else {
+        return Err(StoreError::NewerLayout { found, known: LAYOUT });
     };
-    if known == STEPS.len() {
+    if missing.is_empty() {
         return Ok(());
     }
-    let script = format!(
-        "BEGIN IMMEDIATE;{}PRAGMA user_version = {VERSION};COMMIT;",
-        STEPS[known..].concat()
-    );
+    let script =
+        format!("BEGIN IMMEDIATE;{}PRAGMA user_version = {LAYOUT};COMMIT;", missing.concat());
     let done = conn.execute_batch(&script).map_err(sql);
     if done.is_err() && !conn.is_autocommit() {
         conn.execute_batch("ROLLBACK").map_err(sql)?;

@@ -1,0 +1,78 @@
+//! Promises about suspended lanes.
+
+use postrider_core::model::decision::Decision;
+
+use super::fixture::{LEASE, StoreFixture, message, secs};
+use super::waiting::{stays_asleep, wakes};
+
+pub async fn a_suspended_lane_is_not_ready_until_its_time(fixture: &StoreFixture<'_>) {
+    fixture.accept(message("acme", 1)).await;
+    fixture.accept(message("acme", 2)).await;
+    let lanes = fixture.ready().await;
+    fixture.store.suspend(lanes[0], fixture.now() + secs(10));
+    assert_eq!(fixture.ready().await, lanes[1..]);
+    fixture.accept(message("acme", 1)).await;
+    fixture.clock.advance(secs(9));
+    assert_eq!(fixture.ready().await, lanes[1..], "whatever arrives in it");
+    assert_eq!(fixture.store.lease(lanes[0], 1, LEASE).await.unwrap().len(), 1, "it can be served");
+    fixture.clock.advance(secs(1));
+    assert_eq!(fixture.ready().await.len(), 2);
+}
+
+pub async fn a_lane_suspended_again_has_the_newer_end(fixture: &StoreFixture<'_>) {
+    fixture.accept_one().await;
+    let lane = fixture.ready().await[0];
+    fixture.store.suspend(lane, fixture.now() + secs(100));
+    fixture.store.suspend(lane, fixture.now() + secs(10));
+    fixture.clock.advance(secs(10));
+    assert_eq!(fixture.ready().await, [lane]);
+    fixture.store.suspend(lane, fixture.now() + secs(10));
+    fixture.store.suspend(lane, fixture.now() + secs(100));
+    fixture.clock.advance(secs(10));
+    assert!(fixture.ready().await.is_empty());
+}
+
+pub async fn what_arrives_in_a_suspended_lane_wakes_nobody(fixture: &StoreFixture<'_>) {
+    fixture.accept_one().await;
+    let leased = fixture.lease_one().await;
+    let lane = fixture.store.lanes(None, 1).await.unwrap()[0].id;
+    fixture.store.suspend(lane, fixture.now() + secs(1000));
+    fixture.ready().await;
+    fixture.accept_one().await;
+    assert!(stays_asleep(fixture).await, "by arrival");
+    fixture.settle(&leased, Decision::Retry { after: secs(5), counted: true }).await;
+    fixture.clock.advance(secs(5));
+    assert!(stays_asleep(fixture).await, "by time");
+    assert!(
+        wakes(fixture, async || _ = fixture.accept(message("acme", 2)).await).await,
+        "others do"
+    );
+}
+
+pub async fn waiting_ends_when_a_lane_comes_back(fixture: &StoreFixture<'_>) {
+    fixture.accept_one().await;
+    let lane = fixture.ready().await[0];
+    fixture.store.suspend(lane, fixture.now() + secs(30));
+    fixture.ready().await;
+    assert!(wakes(fixture, async || fixture.clock.advance(secs(30))).await, "by its time");
+    assert_eq!(fixture.ready().await, [lane]);
+    for which in [Some(lane), None] {
+        fixture.store.suspend(lane, fixture.now() + secs(30));
+        fixture.ready().await;
+        assert!(wakes(fixture, async || fixture.store.resume(which)).await, "when it is called");
+        assert_eq!(fixture.ready().await, [lane]);
+    }
+}
+
+pub async fn a_lane_comes_back_to_work_that_is_due_later(fixture: &StoreFixture<'_>) {
+    fixture.accept_one().await;
+    let leased = fixture.lease_one().await;
+    let lane = fixture.store.lanes(None, 1).await.unwrap()[0].id;
+    fixture.settle(&leased, Decision::Retry { after: secs(20), counted: true }).await;
+    fixture.store.suspend(lane, fixture.now() + secs(10));
+    fixture.ready().await;
+    fixture.clock.advance(secs(10));
+    assert!(stays_asleep(fixture).await, "nothing is due yet");
+    assert!(wakes(fixture, async || fixture.clock.advance(secs(10))).await);
+    assert_eq!(fixture.ready().await, [lane]);
+}

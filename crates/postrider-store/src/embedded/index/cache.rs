@@ -1,0 +1,51 @@
+//! Deliveries that will be leased soon. Bounded by bytes: what does not fit is read when it is leased.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::delivery::StoredDelivery;
+
+/// How long a delivery keeps its room when others need it: a blocked lane must not fill the cache.
+const STALE_AFTER_MS: i64 = 10_000;
+
+pub(crate) struct DeliveryCache {
+    deliveries: HashMap<u64, Arc<StoredDelivery>>,
+    arrivals: VecDeque<(i64, u64)>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl DeliveryCache {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { deliveries: HashMap::new(), arrivals: VecDeque::new(), bytes: 0, limit }
+    }
+
+    pub(crate) fn put(&mut self, delivery: Arc<StoredDelivery>, now: i64) {
+        let bytes = delivery.bytes();
+        while self.bytes + bytes > self.limit
+            || self.arrivals.len() > 4 * self.deliveries.len() + 1024
+        {
+            let Some(&(at, seq)) = self.arrivals.front() else { break };
+            let there = self.deliveries.contains_key(&seq);
+            if there && at.saturating_add(STALE_AFTER_MS) > now {
+                break;
+            }
+            self.arrivals.pop_front();
+            self.take(seq);
+        }
+        if self.bytes + bytes > self.limit {
+            return;
+        }
+        self.arrivals.push_back((now, delivery.seq));
+        self.bytes += bytes;
+        if let Some(old) = self.deliveries.insert(delivery.seq, delivery) {
+            self.bytes -= old.bytes();
+        }
+    }
+
+    pub(crate) fn take(&mut self, seq: u64) -> Option<Arc<StoredDelivery>> {
+        let delivery = self.deliveries.remove(&seq)?;
+        self.bytes -= delivery.bytes();
+        Some(delivery)
+    }
+}

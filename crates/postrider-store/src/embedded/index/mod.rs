@@ -1,0 +1,468 @@
+//! The index in memory: lanes, leases, cached deliveries, counts, flags of addresses. Pure: reads no
+//! clock and no disk. One mutex guards it, and nobody holds that mutex while reading or writing the disk.
+//! Durable facts change here only after their commit.
+
+pub(crate) mod cache;
+pub(crate) mod counts;
+pub(crate) mod delivery;
+pub(crate) mod effects;
+pub(crate) mod expiry;
+pub(crate) mod lanes;
+pub(crate) mod suspended;
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::model::id::order_key;
+use postrider_core::ports::store::{Leased, ReadyLane};
+use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
+
+use crate::progress::DeliveryMark;
+use cache::DeliveryCache;
+use counts::TenantTable;
+use delivery::{AddressFlags, StoredDelivery};
+use expiry::ExpiryIndex;
+use lanes::{DueKey, LaneIndex, WindowLimits};
+
+pub(crate) struct MemoryIndex {
+    pub(crate) lanes: LaneIndex,
+    /// Lane keys by lane number, each with the number of its tenant.
+    pub(crate) names: Vec<(Arc<LaneKey>, u32)>,
+    pub(crate) tenants: TenantTable,
+    pub(crate) cache: DeliveryCache,
+    leases: HashMap<u64, TrackedLease>,
+    /// The ends of running leases, in order.
+    ends: BTreeSet<(i64, u64)>,
+    next_token: u64,
+    marks: HashMap<u64, DeliveryMark>,
+    /// Fingerprints of addresses that are gone.
+    gone: HashSet<u64>,
+    /// Fingerprints of addresses with strikes. The strikes themselves are on disk.
+    struck: HashSet<u64>,
+    hasher: RandomState,
+    /// The time of the last `ready` call.
+    listed_at: i64,
+    /// Whether something due arrived since the last `ready` call.
+    has_new_work: bool,
+    pub(crate) oldest: OldestPending,
+    pub(crate) expiry: ExpiryIndex,
+}
+
+/// A lower bound: no pending delivery is older than this one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct OldestPending {
+    pub(crate) seq: u64,
+    /// How often older deliveries became pending again. A search that began before the last time is void.
+    returns: u64,
+}
+
+impl OldestPending {
+    pub(crate) fn returned(&mut self, seq: u64) {
+        self.seq = self.seq.min(seq);
+        self.returns += 1;
+    }
+}
+
+struct TrackedLease {
+    token: u64,
+    until: i64,
+    lane: u32,
+    /// The due time on disk.
+    due: i64,
+    /// Absent until it has been read.
+    delivery: Option<Arc<StoredDelivery>>,
+    phase: LeasePhase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeasePhase {
+    Held,
+    /// Its time is over and the delivery waits again. The token stays valid until the next lease.
+    Ended,
+    /// Its settlement is being written.
+    Settling,
+}
+
+/// A lease whose delivery has to be read from disk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnreadLease {
+    pub(crate) seq: u64,
+    pub(crate) token: u64,
+}
+
+pub(crate) type LeaseResult = Result<Leased, UnreadLease>;
+
+#[derive(Default)]
+pub(crate) struct LeaseBatch {
+    pub(crate) leases: Vec<(u64, LeaseResult)>,
+    /// The lane has more that is due, but only on disk.
+    pub(crate) needs_refill: bool,
+    /// It is time to read ahead.
+    pub(crate) runs_low: bool,
+}
+
+/// Where a delivery is after its settlement was committed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum AfterSettle {
+    Final,
+    Due(i64),
+    /// In another lane.
+    Moved {
+        lane: u32,
+        due: i64,
+    },
+}
+
+impl MemoryIndex {
+    pub(crate) fn new(limits: WindowLimits, cache_bytes: usize, first_token: u64) -> Self {
+        Self {
+            lanes: LaneIndex::new(limits),
+            names: Vec::new(),
+            tenants: TenantTable::default(),
+            cache: DeliveryCache::new(cache_bytes),
+            leases: HashMap::new(),
+            ends: BTreeSet::new(),
+            next_token: first_token,
+            marks: HashMap::new(),
+            gone: HashSet::new(),
+            struck: HashSet::new(),
+            hasher: RandomState::new(),
+            listed_at: i64::MIN,
+            has_new_work: true,
+            oldest: OldestPending::default(),
+            expiry: ExpiryIndex::default(),
+        }
+    }
+
+    pub(crate) fn lane_key(&self, lane: u32) -> Option<&Arc<LaneKey>> {
+        self.names.get(lane as usize).map(|(key, _)| key)
+    }
+
+    fn count_in_flight(&mut self, lane: u32, delivery: &StoredDelivery, by: i64) {
+        let tenant = self.names.get(lane as usize).map(|(_, tenant)| *tenant);
+        if let Some(tenant) = tenant.and_then(|tenant| self.tenants.get_mut(tenant)) {
+            tenant.add_in_flight(delivery.progress.state, by);
+        }
+    }
+
+    /// Adds a delivery that waits: new, or to be tried again.
+    pub(crate) fn add(&mut self, lane: u32, key: DueKey, now: i64) {
+        self.lanes.add(lane, key);
+        self.has_new_work |= key.0 <= now && !self.lanes.is_suspended(lane);
+    }
+
+    /// True if one of the resumed lanes has something due.
+    pub(crate) fn resume(&mut self, lane: Option<u32>, now: i64) -> bool {
+        let lanes = lane.map_or_else(|| self.lanes.all_suspended(), |lane| vec![lane]);
+        let due = lanes.into_iter().filter(|lane| self.lanes.resume(*lane, now)).count();
+        self.has_new_work |= due > 0;
+        due > 0
+    }
+
+    pub(crate) fn ready(&mut self, now: i64, limit: usize) -> Vec<ReadyLane> {
+        self.end_leases(now);
+        self.lanes.end_suspensions(now);
+        self.listed_at = now;
+        self.has_new_work = false;
+        let ready = self.lanes.ready(now, limit);
+        let name = |(due, lane): (i64, u32)| {
+            let key = self.lane_key(lane)?.clone();
+            Some(ReadyLane { id: LaneId(lane), key, due_at: Timestamp(due) })
+        };
+        ready.into_iter().filter_map(name).collect()
+    }
+
+    /// `Ok` if there is work that `ready` has not listed yet, else the time when there may be some.
+    pub(crate) fn next_work(&mut self, now: i64) -> Result<(), Option<i64>> {
+        self.end_leases(now);
+        self.has_new_work |= self.lanes.end_suspensions(now);
+        let next = self.lanes.next_after(self.listed_at);
+        let expiry = self.expiry.next_check();
+        match next {
+            _ if self.has_new_work || expiry.is_some_and(|at| at <= now) => Ok(()),
+            Some(due) if due <= now => Ok(()),
+            next => {
+                let lease_end = self.ends.first().map(|(until, _)| *until);
+                let resumption = self.lanes.next_suspension_end();
+                Err([next, lease_end, resumption, expiry].into_iter().flatten().min())
+            }
+        }
+    }
+
+    pub(crate) fn lease(&mut self, lane: u32, max: usize, now: i64, until: i64) -> LeaseBatch {
+        self.end_leases(now);
+        let due = self.lanes.take_due(lane, now, max);
+        let mut batch = LeaseBatch {
+            leases: Vec::new(),
+            needs_refill: due.needs_refill,
+            runs_low: due.runs_low,
+        };
+        for (due, seq) in due.keys {
+            batch.leases.push((seq, self.start_lease(lane, due, seq, until)));
+        }
+        batch
+    }
+
+    /// Leases one delivery, wherever it waits. `None` if it is leased already.
+    pub(crate) fn lease_one(&mut self, lane: u32, key: DueKey, until: i64) -> Option<LeaseResult> {
+        let returned_at = match self.leases.get(&key.1) {
+            Some(lease) if lease.phase != LeasePhase::Ended => return None,
+            ended => ended.map(|lease| lease.until),
+        };
+        self.lanes.take_one(lane, key, returned_at);
+        Some(self.start_lease(lane, key.0, key.1, until))
+    }
+
+    fn start_lease(&mut self, lane: u32, due: i64, seq: u64, until: i64) -> LeaseResult {
+        let token = self.next_token;
+        self.next_token += 1;
+        let (due, delivery) = match self.leases.remove(&seq) {
+            Some(ended) => (ended.due, ended.delivery),
+            None => (due, self.cache.take(seq)),
+        };
+        // The flags of an address are on disk, so a flagged one has to be read.
+        let delivery = delivery.filter(|delivery| !self.is_flagged(lane, delivery.hash));
+        let phase = LeasePhase::Held;
+        let lease = TrackedLease { token, until, lane, due, delivery: delivery.clone(), phase };
+        self.leases.insert(seq, lease);
+        self.ends.insert((until, seq));
+        match delivery {
+            Some(delivery) => {
+                self.count_in_flight(lane, &delivery, 1);
+                Ok(delivery.leased(token, AddressFlags::default(), self.mark(seq)))
+            }
+            None => Err(UnreadLease { seq, token }),
+        }
+    }
+
+    /// The lane of a leased delivery.
+    pub(crate) fn lane_of(&self, seq: u64) -> Option<Arc<LaneKey>> {
+        self.lane_key(self.leases.get(&seq)?.lane).cloned()
+    }
+
+    /// Completes a lease with what was read from disk. `None` if the lease ended meanwhile.
+    pub(crate) fn complete_lease(
+        &mut self,
+        unread: UnreadLease,
+        delivery: Arc<StoredDelivery>,
+        flags: AddressFlags,
+    ) -> Option<Leased> {
+        let lease = self.leases.get_mut(&unread.seq)?;
+        if lease.token != unread.token || lease.phase != LeasePhase::Held {
+            return None;
+        }
+        let lane = lease.lane;
+        lease.delivery = Some(delivery.clone());
+        self.count_in_flight(lane, &delivery, 1);
+        Some(delivery.leased(unread.token, flags, self.mark(unread.seq)))
+    }
+
+    /// Gives a lease back whose delivery could not be read. With `again_at`, the delivery is not leased
+    /// before that time.
+    pub(crate) fn give_back_unread(&mut self, unread: UnreadLease, again_at: Option<i64>) {
+        let Some(lease) = self.leases.get(&unread.seq) else { return };
+        if lease.token != unread.token || lease.phase != LeasePhase::Held {
+            return;
+        }
+        let (lane, due, until) = (lease.lane, lease.due, lease.until);
+        self.ends.remove(&(until, unread.seq));
+        match again_at {
+            Some(at) => {
+                self.leases.entry(unread.seq).and_modify(|lease| lease.until = at);
+                self.ends.insert((at, unread.seq));
+            }
+            None => {
+                self.leases.remove(&unread.seq);
+                self.lanes.give_back(lane, (due, unread.seq));
+            }
+        }
+    }
+
+    /// Ends the leases whose time is over: their deliveries are due again.
+    pub(crate) fn end_leases(&mut self, now: i64) {
+        while let Some(&(until, seq)) = self.ends.first() {
+            if until > now {
+                break;
+            }
+            self.ends.pop_first();
+            let Some(lease) = self.leases.get_mut(&seq) else { continue };
+            if lease.phase != LeasePhase::Held || lease.until != until {
+                continue;
+            }
+            lease.phase = LeasePhase::Ended;
+            let (lane, delivery) = (lease.lane, lease.delivery.clone());
+            self.lanes.lease_ended(lane, (until, seq));
+            if let Some(delivery) = delivery {
+                self.count_in_flight(lane, &delivery, -1);
+                self.expiry.returned(seq, delivery.expires);
+            }
+        }
+    }
+
+    pub(crate) fn mark(&self, seq: u64) -> DeliveryMark {
+        if self.marks.is_empty() {
+            return DeliveryMark::default();
+        }
+        self.marks.get(&seq).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn set_mark(&mut self, seq: u64, mark: DeliveryMark) {
+        match mark.is_empty() {
+            true => drop(self.marks.remove(&seq)),
+            false => drop(self.marks.insert(seq, mark)),
+        }
+    }
+
+    /// The delivery's mark if it may be attempted under this lease.
+    pub(crate) fn mark_if_startable(&self, id: DeliveryId, token: u64) -> Option<DeliveryMark> {
+        let seq = order_key(id.0);
+        let lease = self.leases.get(&seq).filter(|lease| lease.token == token)?;
+        let same_id = lease.delivery.as_ref().is_some_and(|delivery| delivery.id() == id);
+        let mark = self.mark(seq);
+        (lease.phase == LeasePhase::Held && same_id && !mark.cancelled).then_some(mark)
+    }
+
+    /// Every delivery that is leased and not settled, each with `now`.
+    pub(crate) fn all_leased(&self, now: i64) -> Vec<(u64, i64)> {
+        self.leases.keys().map(|seq| (*seq, now)).collect()
+    }
+
+    /// Checks the token. On success nobody can lease the delivery while its settlement is written.
+    pub(crate) fn begin_settling(
+        &mut self,
+        seq: u64,
+        token: u64,
+    ) -> Option<(Arc<StoredDelivery>, DeliveryMark)> {
+        let lease = self.leases.get_mut(&seq)?;
+        if lease.token != token || lease.phase == LeasePhase::Settling {
+            return None;
+        }
+        let delivery = lease.delivery.clone()?;
+        let (lane, until, was) = (lease.lane, lease.until, lease.phase);
+        lease.phase = LeasePhase::Settling;
+        match was {
+            LeasePhase::Ended => {
+                self.lanes.recall(lane, (until, seq));
+                self.count_in_flight(lane, &delivery, 1);
+            }
+            _ => {
+                self.ends.remove(&(until, seq));
+            }
+        }
+        Some((delivery, self.mark(seq)))
+    }
+
+    /// The settlement was not written: the lease is held as before.
+    pub(crate) fn undo_settling(&mut self, seq: u64) {
+        if let Some(lease) = self.leases.get_mut(&seq) {
+            lease.phase = LeasePhase::Held;
+            self.ends.insert((lease.until, seq));
+        }
+    }
+
+    /// The settlement was committed.
+    pub(crate) fn settled(&mut self, seq: u64, after: AfterSettle, now: i64) {
+        let Some(lease) = self.leases.remove(&seq) else { return };
+        if let Some(delivery) = &lease.delivery {
+            self.count_in_flight(lease.lane, delivery, -1);
+            if !matches!(after, AfterSettle::Final) {
+                self.expiry.returned(seq, delivery.expires);
+            }
+        }
+        self.lanes.end_flight(lease.lane);
+        match after {
+            AfterSettle::Final => self.expiry.remove(seq),
+            AfterSettle::Due(due) => self.add(lease.lane, (due, seq), now),
+            AfterSettle::Moved { lane, due } => self.add(lane, (due, seq), now),
+        }
+    }
+
+    /// Gives back a lease of which nothing is on disk. False if the token is not valid any more.
+    pub(crate) fn release(&mut self, seq: u64, token: u64, now: i64) -> bool {
+        let Some((delivery, _)) = self.begin_settling(seq, token) else { return false };
+        let due = self.leases.get(&seq).map_or(now, |lease| lease.due);
+        self.settled(seq, AfterSettle::Due(due), now);
+        self.cache.put(delivery, now);
+        true
+    }
+
+    pub(crate) fn is_tracked(&self, seq: u64) -> bool {
+        self.leases.contains_key(&seq)
+    }
+
+    /// The end of a running lease, also while its settlement is being written.
+    pub(crate) fn leased_until(&self, seq: u64) -> Option<i64> {
+        self.leases.get(&seq).filter(|l| l.phase != LeasePhase::Ended).map(|l| l.until)
+    }
+
+    /// The end of a lease that ended unsettled. The delivery is due since then, whatever the disk says.
+    pub(crate) fn lease_ended_at(&self, seq: u64) -> Option<i64> {
+        self.leases.get(&seq).filter(|l| l.phase == LeasePhase::Ended).map(|l| l.until)
+    }
+
+    /// Takes a waiting delivery out of the queue. False if it is leased.
+    pub(crate) fn withdraw(&mut self, lane: u32, due: i64, seq: u64) -> bool {
+        let returned_at = match self.leases.entry(seq) {
+            Entry::Occupied(lease) if lease.get().phase == LeasePhase::Ended => {
+                Some(lease.remove().until)
+            }
+            Entry::Occupied(_) => return false,
+            Entry::Vacant(_) => None,
+        };
+        self.lanes.withdraw(lane, (due, seq), returned_at);
+        self.cache.take(seq);
+        true
+    }
+
+    fn fingerprint(&self, tenant: &TenantId, hash: AddressHash) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        tenant.hash(&mut hasher);
+        hash.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn is_flagged(&self, lane: u32, hash: AddressHash) -> bool {
+        if self.gone.is_empty() && self.struck.is_empty() {
+            return false;
+        }
+        let Some(key) = self.lane_key(lane) else { return false };
+        let fingerprint = self.fingerprint(&key.tenant, hash);
+        self.gone.contains(&fingerprint) || self.struck.contains(&fingerprint)
+    }
+
+    /// Whether an address may have strikes; the disk knows for sure.
+    pub(crate) fn may_be_struck(&self, tenant: &TenantId, hash: AddressHash) -> bool {
+        self.has_struck() && self.struck.contains(&self.fingerprint(tenant, hash))
+    }
+
+    pub(crate) fn has_struck(&self) -> bool {
+        !self.struck.is_empty()
+    }
+
+    pub(crate) fn mark_struck(&mut self, tenant: &TenantId, hash: AddressHash) {
+        self.struck.insert(self.fingerprint(tenant, hash));
+    }
+
+    pub(crate) fn clear_struck(&mut self, tenant: &TenantId, hash: AddressHash) {
+        self.struck.remove(&self.fingerprint(tenant, hash));
+    }
+
+    pub(crate) fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    pub(crate) fn mark_gone(&mut self, tenant: &TenantId, hash: AddressHash) {
+        self.gone.insert(self.fingerprint(tenant, hash));
+    }
+
+    pub(crate) fn clear_gone(&mut self, tenant: &TenantId, hash: AddressHash) {
+        self.gone.remove(&self.fingerprint(tenant, hash));
+    }
+}
+
+pub(crate) fn end_of(now: Timestamp, duration: Duration) -> i64 {
+    (now + duration).0
+}

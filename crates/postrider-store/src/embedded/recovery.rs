@@ -1,0 +1,166 @@
+//! Recovery from failed writes that must succeed: the reserve is used up on a full disk, and damaged
+//! deliveries go to the dead letters. New work is refused instead.
+
+use std::slice;
+use std::time::Duration;
+
+use postrider_core::model::delivery::DeadReason;
+use postrider_core::ports::store::{Settled, StoreError, StoreResult};
+use postrider_core::{State, TenantId};
+use rusqlite::{OptionalExtension, params};
+
+use super::index::effects::{BodyRelease, TransactionEffects};
+use super::index::{AfterSettle, UnreadLease};
+use super::queue::DAMAGED_PAUSE;
+use super::sql::error::sql;
+use super::sql::settle::SettleRow;
+use super::writer::Writer;
+
+/// How long a checkpoint may wait for readers while everybody waits for it.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
+const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Writer {
+    /// As `transact`. On a full disk, tries again with the space of the reserve.
+    pub(crate) fn transact_surely<T>(
+        &mut self,
+        mut body: impl FnMut(&mut Self, &mut TransactionEffects) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        match self.transact(&mut body) {
+            Err(StoreError::Full { .. }) => {
+                if self.reserve.give_back() {
+                    tracing::error!(
+                        "the disk is full: the reserve is used to finish what was accepted, \
+                         and new work is refused until there is room again"
+                    );
+                }
+                self.checkpoint();
+                self.transact(body)
+            }
+            done => done,
+        }
+    }
+
+    /// Moves the journal into the database and cuts it, as far as readers allow at this moment.
+    pub(crate) fn checkpoint(&self) {
+        let done = self
+            .conn
+            .busy_timeout(CHECKPOINT_TIMEOUT)
+            .and_then(|()| self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+        if let Err(error) = done {
+            tracing::warn!(%error, "the journal could not be checkpointed; will try again");
+        }
+        if let Err(error) = self.conn.busy_timeout(USUAL_TIMEOUT) {
+            tracing::warn!(%error, "the timeout of the store could not be set");
+        }
+    }
+
+    /// New work is accepted again if the reserve can be restored.
+    pub(crate) fn restore_reserve(&mut self) {
+        let first = !self.reserve.was_tried();
+        match self.reserve.make_whole() {
+            Ok(()) if first => {}
+            Ok(()) => tracing::info!("there is room on the disk again: new work is taken"),
+            Err(error) if first => tracing::warn!(
+                %error,
+                "the reserve on the disk cannot be made: new work is refused until there is room"
+            ),
+            Err(error) => tracing::debug!(%error, "the disk is still full"),
+        }
+    }
+
+    /// Writes decisions although the disk is full or some of the deliveries are damaged.
+    pub(crate) fn settle_surely(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<Settled>> {
+        match self.transact_surely(|writer, effects| writer.settle(rows, effects)) {
+            Err(StoreError::Corrupt { .. }) => self.settle_each(rows),
+            done => done,
+        }
+    }
+
+    /// One by one, so that a damaged delivery does not stop the others.
+    fn settle_each(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<Settled>> {
+        let mut answers = Vec::with_capacity(rows.len());
+        for row in rows {
+            let one = slice::from_ref(row);
+            match self.transact_surely(|writer, effects| writer.settle(one, effects)) {
+                Ok(done) => answers.extend(done),
+                Err(StoreError::Corrupt { what, .. }) => {
+                    self.give_up_damaged(row, &what);
+                    answers.push(Settled::Fenced);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(answers)
+    }
+
+    fn give_up_damaged(&mut self, row: &SettleRow, what: &str) {
+        let seq = row.seq();
+        tracing::error!(seq, what, "a delivery is damaged; its settlement cannot be written");
+        let buried = self.bury_unreadable(seq);
+        let now = self.shared.now();
+        let mut index = self.shared.index();
+        match buried {
+            Ok(()) => index.settled(seq, AfterSettle::Final, now.0),
+            Err(error) => {
+                tracing::error!(seq, %error, "a damaged delivery cannot be moved to the dead letters; it is left alone");
+                let unread = UnreadLease { seq, token: row.settlement.token };
+                index.give_back_unread(unread, Some((now + DAMAGED_PAUSE).0));
+            }
+        }
+    }
+
+    /// Moves a damaged delivery to the dead letters. Uses nothing but its number and its lane, because
+    /// the rest of the row may be damaged.
+    pub(crate) fn bury_unreadable(&mut self, seq: u64) -> StoreResult<()> {
+        self.transact_surely(|writer, effects| {
+            let now = writer.shared.now();
+            let found = writer
+                .conn
+                .query_row(
+                    "SELECT d.state, l.tenant, coalesce(length(CAST(d.target AS BLOB)), 0) \
+                     + coalesce(length(CAST(d.body AS BLOB)), 0), d.message, \
+                     coalesce((SELECT length(CAST(m.content AS BLOB)) FROM message m \
+                     WHERE m.seq = d.message AND m.deliveries > 1), 0) \
+                     FROM delivery d JOIN lane l ON l.id = d.lane \
+                     WHERE d.seq = ?1 AND d.due IS NOT NULL",
+                    [seq as i64],
+                    |row| {
+                        let state: u8 = row.get(0)?;
+                        let tenant: String = row.get(1)?;
+                        let (bytes, message, shared): (i64, i64, i64) =
+                            (row.get(2)?, row.get(3)?, row.get(4)?);
+                        Ok((state, tenant, bytes, message as u64, shared.unsigned_abs() as usize))
+                    },
+                )
+                .optional()
+                .map_err(sql)?;
+            let Some((state, tenant, bytes, message, shared)) = found else { return Ok(()) };
+            writer
+                .conn
+                .execute(
+                    "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, changed = ?4 \
+                     WHERE seq = ?1",
+                    params![seq as i64, State::Failed.code(), DeadReason::Poison.code(), now.0],
+                )
+                .map_err(sql)?;
+            writer
+                .conn
+                .execute("INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)", [seq as i64])
+                .map_err(sql)?;
+            let tenant = TenantId(tenant.into());
+            if let Some(&tenant) = writer.tenants.get(&tenant) {
+                let count = effects.counts_of(tenant);
+                count.add(State::from_code(state).unwrap_or(State::Queued), -1);
+                count.add(State::Failed, 1);
+                count.add_dead(DeadReason::Poison, 1);
+                count.bytes -= bytes;
+                if shared > 0 {
+                    let body = BodyRelease { tenant, bytes: shared, holds: 0, pending: 1 };
+                    effects.release(message, body);
+                }
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! What the writer is asked to do: writes that share a transaction, and tasks that make their own.
+
+use postrider_core::ports::store::StoreResult;
+use tokio::sync::oneshot;
+
+use super::index::effects::TransactionEffects;
+use super::sql::accept::NewMessageRows;
+use super::sql::marks::StartRow;
+use super::sql::settle::SettleRow;
+use super::writer::Writer;
+
+/// Runs on the writer's thread.
+pub(crate) type WriterTask = Box<dyn FnOnce(&mut Writer) + Send>;
+
+pub(crate) enum WriterRequest {
+    Accept(GroupedWrite<NewMessageRows>),
+    Settle(GroupedWrite<SettleRow>),
+    Start(GroupedWrite<StartRow>),
+    /// Anything rarer.
+    Task(WriterTask),
+    Close,
+}
+
+impl WriterRequest {
+    /// The request as a write that shares a transaction with others; `None` if it is not one.
+    pub(crate) fn as_shared_write(&mut self) -> Option<&mut dyn SharedWrite> {
+        match self {
+            Self::Accept(write) => Some(write),
+            Self::Settle(write) => Some(write),
+            Self::Start(write) => Some(write),
+            Self::Task(_) | Self::Close => None,
+        }
+    }
+}
+
+/// A row, prepared by the caller's thread, that the writer writes in a shared transaction.
+pub(crate) trait SharedRow: Sized {
+    type Answer;
+    /// New work is refused while the disk is full.
+    const IS_NEW_WORK: bool = false;
+
+    /// How many rows of tables it takes.
+    fn rows(&self) -> usize {
+        1
+    }
+
+    fn write(
+        rows: &[Self],
+        writer: &mut Writer,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<Vec<Self::Answer>>;
+
+    /// The same in a transaction of its own, after the shared one failed.
+    fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>> {
+        writer.transact_surely(|writer, effects| Self::write(rows, writer, effects))
+    }
+}
+
+/// Answers in the order of the rows. The rows come back with them, so that the caller frees them instead
+/// of the writer.
+pub(crate) type WriteResult<R> = StoreResult<(Vec<<R as SharedRow>::Answer>, Vec<R>)>;
+
+/// Rows of one caller, and where the answers go.
+pub(crate) struct GroupedWrite<R: SharedRow> {
+    rows: Vec<R>,
+    answers: Vec<R::Answer>,
+    reply_to: Option<oneshot::Sender<WriteResult<R>>>,
+}
+
+impl<R: SharedRow> GroupedWrite<R> {
+    pub(crate) fn new(rows: Vec<R>, reply_to: oneshot::Sender<WriteResult<R>>) -> Self {
+        Self { rows, answers: Vec::new(), reply_to: Some(reply_to) }
+    }
+}
+
+/// A [`GroupedWrite`] of any kind of rows.
+pub(crate) trait SharedWrite {
+    fn is_new_work(&self) -> bool;
+    fn rows(&self) -> usize;
+    fn write(&mut self, writer: &mut Writer, effects: &mut TransactionEffects) -> StoreResult<()>;
+    fn write_alone(&mut self, writer: &mut Writer) -> StoreResult<()>;
+    /// Sends the answers, or why there are none. A caller that went away does not matter.
+    fn reply(&mut self, result: StoreResult<()>);
+}
+
+impl<R: SharedRow> SharedWrite for GroupedWrite<R> {
+    fn is_new_work(&self) -> bool {
+        R::IS_NEW_WORK
+    }
+
+    fn rows(&self) -> usize {
+        self.rows.iter().map(R::rows).sum()
+    }
+
+    fn write(&mut self, writer: &mut Writer, effects: &mut TransactionEffects) -> StoreResult<()> {
+        self.answers = R::write(&self.rows, writer, effects)?;
+        Ok(())
+    }
+
+    fn write_alone(&mut self, writer: &mut Writer) -> StoreResult<()> {
+        self.answers = R::write_alone(&self.rows, writer)?;
+        Ok(())
+    }
+
+    fn reply(&mut self, result: StoreResult<()>) {
+        let Some(reply_to) = self.reply_to.take() else { return };
+        let taken = (std::mem::take(&mut self.answers), std::mem::take(&mut self.rows));
+        drop(reply_to.send(result.map(|()| taken)));
+    }
+}

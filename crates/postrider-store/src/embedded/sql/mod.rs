@@ -1,0 +1,15 @@
+//! Everything that is SQL: tables, rows and statements. The statements run on the writer's connection, or on
+//! a reader's.
+
+pub(crate) mod accept;
+pub(crate) mod dedup;
+pub(crate) mod error;
+pub(crate) mod expiry;
+pub(crate) mod marks;
+pub(crate) mod open;
+pub(crate) mod prune;
+pub(crate) mod refill;
+pub(crate) mod rows;
+pub(crate) mod schema;
+pub(crate) mod settle;
+pub(crate) mod strikes;

@@ -1,0 +1,309 @@
+//! Writes decisions down. A success is the write of one row.
+
+use std::sync::Arc;
+
+use postrider_core::model::decision::Decision;
+use postrider_core::model::id::order_key;
+use postrider_core::ports::store::{Settled, Settlement, StoreResult};
+use postrider_core::{AddressStatus, DeliveryId, Timestamp};
+use rusqlite::params;
+
+use crate::embedded::index::AfterSettle;
+use crate::embedded::index::delivery::StoredDelivery;
+use crate::embedded::index::effects::{BodyRelease, TransactionEffects};
+use crate::embedded::requests::SharedRow;
+use crate::embedded::sql::accept::alternatives_json;
+use crate::embedded::sql::error::{damaged, sql};
+use crate::embedded::sql::rows::{appended, to_json};
+use crate::embedded::writer::Writer;
+use crate::progress::{DeliveryMark, StoredProgress, effective_decision};
+
+/// A settlement with its JSON text. The caller's thread makes it, not the writer's.
+pub(crate) struct SettleRow {
+    pub(crate) settlement: Settlement,
+    /// JSON, separated by commas; empty if there was no attempt.
+    attempts: String,
+}
+
+impl SettleRow {
+    pub(crate) fn prepare(settlement: Settlement) -> StoreResult<Self> {
+        let mut attempts = String::new();
+        for attempt in &settlement.attempts {
+            let text = to_json(attempt)?;
+            if attempts.is_empty() {
+                attempts = text;
+            } else {
+                attempts.push(',');
+                attempts.push_str(&text);
+            }
+        }
+        Ok(Self { settlement, attempts })
+    }
+
+    pub(crate) fn seq(&self) -> u64 {
+        order_key(self.settlement.delivery.0)
+    }
+}
+
+/// A delivery that is being settled.
+struct SettlingDelivery {
+    delivery: Arc<StoredDelivery>,
+    mark: DeliveryMark,
+    /// Whether its address may have strikes.
+    struck: bool,
+    /// Its index in the effects' list of settlements.
+    slot: usize,
+}
+
+impl SharedRow for SettleRow {
+    type Answer = Settled;
+
+    fn write(
+        rows: &[Self],
+        writer: &mut Writer,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<Vec<Settled>> {
+        writer.settle(rows, effects)
+    }
+
+    fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Settled>> {
+        writer.settle_surely(rows)
+    }
+}
+
+impl Writer {
+    pub(crate) fn settle(
+        &mut self,
+        rows: &[SettleRow],
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<Vec<Settled>> {
+        let now = self.shared.now();
+        let held = self.begin_settling(rows, effects);
+        let mut answers = Vec::with_capacity(rows.len());
+        for (row, held) in rows.iter().zip(held) {
+            let Some(held) = held else {
+                answers.push(Settled::Fenced);
+                continue;
+            };
+            let landing = self.write(row, &held, now, effects)?;
+            effects.settling[held.slot].1 = Some(landing);
+            answers.push(Settled::Done);
+        }
+        Ok(answers)
+    }
+
+    /// Checks the tokens. Nobody can lease the deliveries that pass until the commit.
+    fn begin_settling(
+        &self,
+        rows: &[SettleRow],
+        effects: &mut TransactionEffects,
+    ) -> Vec<Option<SettlingDelivery>> {
+        let mut index = self.shared.index();
+        let mut hold = |row: &SettleRow| {
+            let (seq, id): (_, DeliveryId) = (row.seq(), row.settlement.delivery);
+            let (delivery, mark) = index.begin_settling(seq, row.settlement.token)?;
+            effects.settling.push((seq, None));
+            let slot = effects.settling.len() - 1;
+            let struck = index.may_be_struck(&delivery.message.tenant, delivery.hash);
+            (delivery.id() == id).then_some(SettlingDelivery { delivery, mark, struck, slot })
+        };
+        rows.iter().map(&mut hold).collect()
+    }
+
+    fn write(
+        &mut self,
+        row: &SettleRow,
+        &SettlingDelivery { ref delivery, mark, struck, .. }: &SettlingDelivery,
+        now: Timestamp,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<AfterSettle> {
+        let settlement = &row.settlement;
+        let has_alternative = !delivery.alternatives.is_empty();
+        let decision = &effective_decision(&settlement.decision, mark.cancelled, has_alternative);
+        let old = delivery.progress;
+        let new = old.settled(decision, &settlement.attempts, now);
+        let log = match row.attempts.as_str() {
+            "" => delivery.log.as_deref().map(str::to_owned),
+            attempts => Some(appended(delivery.log.as_deref(), new.tries, attempts)?),
+        };
+        effects.rows += 1;
+        self.learn(row, delivery, decision, struck, effects)?;
+        match decision {
+            Decision::DeadLetter(_) => self.bury(delivery.seq, &new, log.as_deref())?,
+            Decision::FallBack => {
+                return self.redirect(delivery, mark, &new, log.as_deref(), effects);
+            }
+            _ if new.state.is_final() => self.finish(delivery.seq, &new, log.as_deref())?,
+            _ => self.postpone(delivery.seq, &new, log.as_deref())?,
+        }
+        let tenant = self.tenant_number(&delivery.message.tenant)?;
+        let count = effects.counts_of(tenant);
+        count.add(old.state, -1);
+        count.add(new.state, 1);
+        if let Some(reason) = new.reason {
+            count.add_dead(reason, 1);
+        }
+        if *decision == Decision::MarkGone {
+            self.mark_gone(delivery, now, effects)?;
+        }
+        if !mark.is_empty() {
+            self.put_mark(delivery.seq, mark.settled(decision), effects)?;
+        }
+        if new.state.is_pending() {
+            return Ok(AfterSettle::Due(new.due.0));
+        }
+        let count = effects.counts_of(tenant);
+        count.bytes -= delivery.target_bytes as i64;
+        let bytes = delivery.message.content.len();
+        if delivery.siblings == 1 {
+            count.bytes -= bytes as i64;
+        } else {
+            let holds = i64::from(new.reason.is_none());
+            effects
+                .release(delivery.message_seq(), BodyRelease { tenant, bytes, holds, pending: 1 });
+        }
+        Ok(AfterSettle::Final)
+    }
+
+    /// Moves the delivery to its first alternative.
+    fn redirect(
+        &mut self,
+        delivery: &StoredDelivery,
+        mark: DeliveryMark,
+        new: &StoredProgress,
+        log: Option<&str>,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<AfterSettle> {
+        let Some((place, rest)) = delivery.alternatives.split_first() else {
+            return Err(damaged("a delivery's other addresses"));
+        };
+        let lane = self.lane(&place.lane, effects)?;
+        let target = to_json(&*place.target)?;
+        let mut update = self
+            .conn
+            .prepare_cached(
+                "UPDATE delivery SET lane = ?2, target = ?3, hash = ?4, address = ?5, \
+                 address_since = ?6, alternatives = ?7, state = ?8, due = ?9, attempts = 0, \
+                 tries = ?10, last_delay_ms = 0, changed = ?11, log = ?12 WHERE seq = ?1",
+            )
+            .map_err(sql)?;
+        let row = params![
+            delivery.seq as i64,
+            lane,
+            target,
+            place.hash.0,
+            place.address.map(|id| id.0.to_be_bytes()),
+            place.address_since.map(|at| at.0),
+            alternatives_json(rest)?,
+            new.state.code(),
+            new.due.0,
+            new.tries,
+            new.changed.0,
+            log,
+        ];
+        changed_one(update.execute(row).map_err(sql)?)?;
+        drop(update);
+        let tenant = self.tenant_number(&delivery.message.tenant)?;
+        let count = effects.counts_of(tenant);
+        count.add(delivery.progress.state, -1);
+        count.add(new.state, 1);
+        count.bytes += target.len() as i64 - delivery.target_bytes as i64;
+        if !mark.is_empty() {
+            self.put_mark(delivery.seq, mark.settled(&Decision::FallBack), effects)?;
+        }
+        Ok(AfterSettle::Moved { lane, due: new.due.0 })
+    }
+
+    fn finish(&self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {
+        let mut update = self
+            .conn
+            .prepare_cached(
+                "UPDATE delivery SET state = ?2, due = NULL, attempts = ?3, tries = ?4, \
+                 changed = ?5, log = ?6, target = NULL, body = NULL, alternatives = NULL WHERE seq = ?1",
+            )
+            .map_err(sql)?;
+        let row =
+            params![seq as i64, new.state.code(), new.attempts, new.tries, new.changed.0, log];
+        changed_one(update.execute(row).map_err(sql)?)?;
+        Ok(())
+    }
+
+    fn bury(&self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {
+        let mut update = self
+            .conn
+            .prepare_cached(
+                "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, attempts = ?4, \
+                 tries = ?5, changed = ?6, log = ?7 WHERE seq = ?1",
+            )
+            .map_err(sql)?;
+        let reason = new.reason.map(|reason| reason.code());
+        let row = params![
+            seq as i64,
+            new.state.code(),
+            reason,
+            new.attempts,
+            new.tries,
+            new.changed.0,
+            log
+        ];
+        changed_one(update.execute(row).map_err(sql)?)?;
+        self.conn
+            .prepare_cached("INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)")
+            .and_then(|mut insert| insert.execute([seq as i64]))
+            .map_err(sql)?;
+        Ok(())
+    }
+
+    fn postpone(&self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {
+        let mut update = self
+            .conn
+            .prepare_cached(
+                "UPDATE delivery SET state = ?2, due = ?3, attempts = ?4, tries = ?5, \
+                 last_delay_ms = ?6, changed = ?7, log = ?8 WHERE seq = ?1",
+            )
+            .map_err(sql)?;
+        let delay = i64::try_from(new.last_delay.as_millis()).unwrap_or(i64::MAX);
+        let row = params![
+            seq as i64,
+            new.state.code(),
+            new.due.0,
+            new.attempts,
+            new.tries,
+            delay,
+            new.changed.0,
+            log
+        ];
+        changed_one(update.execute(row).map_err(sql)?)?;
+        Ok(())
+    }
+
+    fn mark_gone(
+        &self,
+        delivery: &StoredDelivery,
+        now: Timestamp,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<()> {
+        let tenant = &delivery.message.tenant;
+        let hash = delivery.hash;
+        self.conn
+            .prepare_cached("INSERT OR IGNORE INTO gone (tenant, hash) VALUES (?1, ?2)")
+            .and_then(|mut insert| insert.execute(params![tenant.as_str(), hash.0]))
+            .map_err(sql)?;
+        let gone = to_json(&AddressStatus::Gone)?;
+        self.conn
+            .prepare_cached(
+                "UPDATE address SET status = ?3, gone_at = ?4, target = NULL \
+                 WHERE tenant = ?1 AND hash = ?2 AND status <> ?3",
+            )
+            .and_then(|mut update| update.execute(params![tenant.as_str(), hash.0, gone, now.0]))
+            .map_err(sql)?;
+        effects.gone.push((tenant.clone(), hash));
+        effects.rows += 2;
+        Ok(())
+    }
+}
+
+/// The delivery must be in the store, else nothing was written.
+fn changed_one(rows: usize) -> StoreResult<()> {
+    if rows == 1 { Ok(()) } else { Err(damaged("the delivery is not in the store")) }
+}
