@@ -1,5 +1,5 @@
-//! `cargo xtask deny`: what the dependencies may be. Not part of the tests: the answer can change
-//! without a change of ours, when somebody finds a vulnerability.
+//! `cargo xtask deny`: checks the dependencies. Not part of the tests, because a newly found
+//! vulnerability changes the result without a change of ours.
 
 use anyhow::{Context, Result};
 
@@ -17,8 +17,8 @@ pub(crate) fn run() -> Result<()> {
     shell::step(&root, &CHECK)?;
     if !can_fetch_advisories(&root)? {
         eprintln!(
-            "\nLicences, bans and sources are in order. Known vulnerabilities were NOT checked: the \
-             advisory database cannot be reached from here."
+            "\nLicences, bans and sources are fine. Known vulnerabilities were NOT checked: the \
+             advisory database cannot be reached."
         );
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask fresh`: does the README hold for a stranger? Clones what is committed into an empty
-//! folder and runs the README's first commands there, with nothing built before.
+//! `cargo xtask fresh`: clones the repository into an empty folder and runs the README's first commands
+//! there, with nothing built before.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -9,15 +9,15 @@ use anyhow::{Context, Result, ensure};
 use crate::shell;
 
 pub(crate) fn run() -> Result<()> {
-    let home = Folder::new()?;
-    let clone = home.0.join("postrider");
+    let folder = EmptyFolder::new()?;
+    let clone = folder.0.join("postrider");
     let (from, to) = (text(&shell::root())?, text(&clone)?);
-    shell::step(&home.0, &["git", "clone", "--no-hardlinks", "--quiet", &from, &to])?;
+    shell::step(&folder.0, &["git", "clone", "--no-hardlinks", "--quiet", &from, &to])?;
     let readme = std::fs::read_to_string(clone.join("README.md")).context("README.md")?;
     let commands = first_commands(&readme);
     ensure!(!commands.is_empty(), "the README's first `sh` block has no commands");
     for line in commands {
-        let line = ended(&line);
+        let line = with_exit(&line);
         shell::heading(&line);
         let started = Instant::now();
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -26,11 +26,11 @@ pub(crate) fn run() -> Result<()> {
         shell::run(&mut command).with_context(|| format!("on a fresh clone: {line}"))?;
         eprintln!("-- {}", shell::in_words(started.elapsed()));
     }
-    eprintln!("\nThe README holds on a fresh clone.");
+    eprintln!("\nThe README works on a fresh clone.");
     Ok(())
 }
 
-/// The lines of the first block that a shell could run, without comments and prompts.
+/// The commands of the first `sh` block, without comments and prompts.
 fn first_commands(readme: &str) -> Vec<String> {
     let block = readme.lines().skip_while(|line| !line.starts_with("```sh")).skip(1);
     block
@@ -42,8 +42,8 @@ fn first_commands(readme: &str) -> Vec<String> {
         .collect()
 }
 
-/// The demo as one runs it to see whether it works: it then ends by itself.
-fn ended(line: &str) -> String {
+/// Adds `--exit` to the demo, so that it ends by itself.
+fn with_exit(line: &str) -> String {
     if line.ends_with(" demo") { format!("{line} --exit") } else { line.to_owned() }
 }
 
@@ -51,10 +51,10 @@ fn text(path: &Path) -> Result<String> {
     Ok(path.to_str().context("a path that is not text")?.to_owned())
 }
 
-/// An empty folder that is gone when this is.
-struct Folder(PathBuf);
+/// An empty folder, removed on drop.
+struct EmptyFolder(PathBuf);
 
-impl Folder {
+impl EmptyFolder {
     fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("postrider-fresh-{}", std::process::id()));
         std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
@@ -62,7 +62,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for EmptyFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             eprintln!("could not remove {}: {error}", self.0.display());
@@ -75,11 +75,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_block_is_found_and_bared() {
+    fn commands_of_the_first_block_are_found() {
         let readme = "# P\n\n```sh\n$ git clone x\ncd x\ncargo run -- demo   # watch\n# no\n\ncargo xtask test\n```\n```sh\nrm\n```";
         assert_eq!(first_commands(readme), ["cargo run -- demo", "cargo xtask test"]);
-        assert_eq!(ended("cargo run -- demo"), "cargo run -- demo --exit");
-        assert_eq!(ended("cargo xtask test"), "cargo xtask test");
+        assert_eq!(with_exit("cargo run -- demo"), "cargo run -- demo --exit");
+        assert_eq!(with_exit("cargo xtask test"), "cargo xtask test");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Postrider's own chores: `cargo xtask test`, `channels`, `deny`, `prove`, `fresh`. Builds nothing that ships.
+//! Development tasks: `cargo xtask test`, `channels`, `deny`, `prove`, `fresh`. Builds nothing that ships.
 
 mod channels;
 mod deny;
@@ -11,8 +11,8 @@ mod tools;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask test             formatting, lints and every test: what CI runs
-cargo xtask channels         write docs/channels.md: every answer of every provider, and the test that holds it
+cargo xtask test             formatting, lints and every test; CI runs the same
+cargo xtask channels         write docs/channels.md: every answer of every provider, and its test
 cargo xtask deny             licences, sources, bans and known vulnerabilities of the dependencies
 cargo xtask prove NAME       one of the longer proofs; `cargo xtask prove list` names them
 cargo xtask fresh            clone into an empty folder and run the README's two commands

@@ -1,4 +1,4 @@
-//! Runs commands where a person can watch them. Hides no output and swallows no failure.
+//! Runs commands and shows their output. Never hides output or failures.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A command line under a heading, in `folder`; fails if it does.
+/// Prints a heading and runs a command line in `folder`.
 pub(crate) fn step(folder: &Path, line: &[&str]) -> Result<()> {
     heading(&line.join(" "));
     let started = Instant::now();
@@ -21,7 +21,7 @@ pub(crate) fn step(folder: &Path, line: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What a command line prints in `folder`; what it complains about can be watched.
+/// The standard output of a command line in `folder`; its errors are shown.
 pub(crate) fn output(folder: &Path, line: &[&str]) -> Result<String> {
     let mut command = command(line)?;
     command.current_dir(folder).stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -36,10 +36,10 @@ pub(crate) fn heading(text: &str) {
     eprintln!("\n== {text}");
 }
 
-/// The parts of a command line as a command, ready to be changed and run.
+/// A command from the parts of a command line.
 pub(crate) fn command(line: &[&str]) -> Result<Command> {
     let [program, args @ ..] = line else { bail!("an empty command line") };
-    // Cargo names itself to what it runs; the same one is to be used for what that runs.
+    // Cargo sets `CARGO` to its own path; nested calls use the same cargo.
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(if *program == "cargo" { &cargo } else { *program });
     command.args(args);

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold before a change is taken, in one command.
+//! `cargo xtask test`: all checks that a change must pass, in one command.
 
 use std::time::Instant;
 
@@ -20,6 +20,6 @@ pub(crate) fn run() -> Result<()> {
         shell::step(&shell::root(), step)?;
     }
     channels::check()?;
-    eprintln!("\nAll of it passed, in {}.", shell::in_words(started.elapsed()));
+    eprintln!("\nAll checks passed, in {}.", shell::in_words(started.elapsed()));
     Ok(())
 }

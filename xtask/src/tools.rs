@@ -1,39 +1,39 @@
-//! Gets what tests and proofs need and a fresh machine lacks. Never lets a test be skipped for the
-//! want of a tool: what cannot be had is an error.
+//! Installs the tools that tests and proofs need. Never skips a test: a tool that cannot be installed is
+//! an error.
 
 use anyhow::{Result, bail};
 
 use crate::shell;
 
-/// A program that a test calls, the Debian package that has it, and what it is for.
+/// A program that a test calls, its Debian package, and its purpose.
 pub(crate) struct Tool {
     pub(crate) program: &'static str,
     pub(crate) package: &'static str,
     pub(crate) purpose: &'static str,
 }
 
-/// What `cargo xtask test` calls beside cargo itself.
+/// Programs that `cargo xtask test` calls besides cargo.
 pub(crate) const FOR_TESTS: &[Tool] = &[
     Tool { program: "cc", package: "gcc", purpose: "SQLite and the cryptography are C" },
     Tool {
         program: "strace",
         package: "strace",
-        purpose: "shows that the disk has a message before its 202 leaves",
+        purpose: "shows that a message is on disk before its 202 is sent",
     },
     Tool {
         program: "python3",
         package: "python3-venv",
-        purpose: "other people's mail servers, clients and verifiers are held against ours",
+        purpose: "tests against independent mail servers, clients and verifiers",
     },
-    Tool { program: "perl", package: "perl", purpose: "swaks is held against our mail server" },
+    Tool { program: "perl", package: "perl", purpose: "tests our mail server with swaks" },
     Tool {
         program: "npm",
         package: "npm",
-        purpose: "other clients of APNs and Web Push are held against our fakes, and run on node",
+        purpose: "tests our fakes with independent APNs and Web Push clients on node",
     },
 ];
 
-/// Cargo's own parts: the component by its program.
+/// Components of the Rust toolchain, by program.
 const COMPONENTS: [(&str, &str); 2] = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
 
 pub(crate) fn provide(tools: &[Tool]) -> Result<()> {
@@ -46,7 +46,7 @@ pub(crate) fn provide(tools: &[Tool]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    // One failure to refresh the lists (a dead mirror, say) is no reason not to try.
+    // Tries to install even if the package lists cannot be refreshed.
     let root = shell::root();
     let packages = missing.iter().map(|tool| tool.package);
     let install: Vec<&str> = ["apt-get", "install", "-y", "--no-install-recommends"]
@@ -66,7 +66,7 @@ pub(crate) fn provide(tools: &[Tool]) -> Result<()> {
         .collect();
     if !still.is_empty() {
         let why = tried.err().map_or(String::new(), |error| format!(" ({error:#})"));
-        bail!("please install, then run this again{why}:\n{}", still.join("\n"));
+        bail!("please install these tools and run this again{why}:\n{}", still.join("\n"));
     }
     Ok(())
 }

@@ -20,8 +20,7 @@ const RUN: [&str; 11] = [
 ];
 
 pub(super) fn run(_args: &[&str]) -> Result<()> {
-    shell::step(&shell::root(), &RUN)
-        .context("a channel did not say how long its message lives")?;
+    shell::step(&shell::root(), &RUN).context("a channel did not send the TTL of its message")?;
     eprintln!("\nProven: one message per channel, each seen once and with its TTL.");
     Ok(())
 }

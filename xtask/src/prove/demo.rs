@@ -1,5 +1,4 @@
-//! The demo checks every promise that it shows and ends with 0 only if all held. Here it must also
-//! be quick enough to be watched.
+//! Runs the demo, which checks every promise that it shows. It must pass within a minute.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +12,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(super) fn run(args: &[&str]) -> Result<()> {
     let root = shell::root();
     shell::step(&root, &["cargo", "build", "--release"])?;
-    let story = ["cargo", "run", "--release", "--quiet", "--", "demo", "--exit"];
-    let line: Vec<&str> = story.iter().chain(args).copied().collect();
+    let demo = ["cargo", "run", "--release", "--quiet", "--", "demo", "--exit"];
+    let line: Vec<&str> = demo.iter().chain(args).copied().collect();
     let started = Instant::now();
     shell::step(&root, &line).context("a promise of the demo was broken")?;
     let taken = started.elapsed();

@@ -1,4 +1,4 @@
-//! The kill test of every run, at full size: 100 000 messages, ten kills, release build.
+//! Runs the kill test at full size: 100 000 messages, ten kills, release build.
 
 use anyhow::{Context, Result};
 
@@ -24,7 +24,7 @@ pub(super) fn run(args: &[&str]) -> Result<()> {
         .chain(args)
         .copied()
         .collect();
-    shell::step(&shell::root(), &line).context("something was lost, or repeated too often")?;
+    shell::step(&shell::root(), &line).context("a message was lost, or repeated too often")?;
     eprintln!("\nProven: ten kills, nothing lost, every repeat under its own delivery id.");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask prove NAME`: claims that take too long, or too much of a machine, to be proven on
-//! every change. One file per proof; a proof ends in a sentence with its numbers, or fails.
+//! `cargo xtask prove NAME`: proofs that take too long for every change. One file per proof; a proof
+//! prints its result or fails.
 
 mod channels;
 mod demo;
@@ -19,27 +19,27 @@ struct Proof {
 const PROOFS: &[Proof] = &[
     Proof {
         name: "channels",
-        claim: "one message per channel arrives once, and says how long it lives in the provider's field",
+        claim: "one message per channel arrives once, with its TTL in the provider's field",
         run: channels::run,
     },
     Proof {
         name: "demo",
-        claim: "the demo's whole story holds, and is told within a minute",
+        claim: "every promise of the demo holds, within a minute",
         run: demo::run,
     },
     Proof {
         name: "kill",
-        claim: "ten times kill -9 among 100 000 messages: nothing lost, repeats bounded and recognisable",
+        claim: "kill -9 ten times during 100 000 messages: nothing lost, few repeats, all recognisable",
         run: kill::run,
     },
     Proof {
         name: "sim",
-        claim: "20 000 seeds of simulated lives, twice each, over both stores: no promise is broken",
+        claim: "20 000 simulated seeds, twice each, over both stores: no invariant is broken",
         run: sim::run,
     },
     Proof {
         name: "lanes",
-        claim: "noisy tenants, bursts, limits and outages hurt nobody else (NAME …, --scale N, --down-s N)",
+        claim: "noisy tenants, bursts, limits and outages do not affect others (NAME …, --scale N, --down-s N)",
         run: lanes::run,
     },
     Proof {
@@ -60,7 +60,7 @@ pub(crate) fn run(name: &str, args: &[&str]) -> Result<()> {
         Some(proof) => (proof.run)(args),
         None => {
             let names: Vec<&str> = PROOFS.iter().map(|proof| proof.name).collect();
-            bail!("no proof is called {name:?}; there are: {}", names.join(", "))
+            bail!("no proof is called {name:?}; known: {}", names.join(", "))
         }
     }
 }

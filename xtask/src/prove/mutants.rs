@@ -1,5 +1,5 @@
-//! Breaks a promise on purpose, one at a time, in a copy of the tree, and demands that a test fails;
-//! then has the simulation look for the bugs that it must find.
+//! Breaks one promise at a time in a copy of the tree and requires that a test fails. Then runs the
+//! simulation's own mutants.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ struct Mutant {
     file: &'static str,
     from: &'static str,
     to: &'static str,
-    /// The test targets that are to notice.
+    /// The test targets that must fail.
     test: &'static [&'static str],
 }
 
@@ -78,7 +78,7 @@ pub(super) fn run(_args: &[&str]) -> Result<()> {
     }
     ensure!(
         survivors.is_empty(),
-        "no test noticed that these were broken: {}",
+        "no test failed for these broken promises: {}",
         survivors.join("; ")
     );
     shell::step(&root, &["cargo", "run", "-p", "postrider-sim", "--", "--mutate", "all"])
@@ -87,7 +87,7 @@ pub(super) fn run(_args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The tests that failed with the mutant in place; none if it survived.
+/// The tests that failed with the mutant; none if it survived.
 fn caught_by(mutant: &Mutant, copy: &Path) -> Result<Option<String>> {
     let path = copy.join(mutant.file);
     let whole = std::fs::read_to_string(&path).with_context(|| mutant.file.to_owned())?;
@@ -98,7 +98,7 @@ fn caught_by(mutant: &Mutant, copy: &Path) -> Result<Option<String>> {
         mutant.from
     );
     std::fs::write(&path, whole.replace(mutant.from, mutant.to))?;
-    // The whole workspace, so that dependencies are built with the same features for all of them.
+    // The whole workspace, so that dependencies are built once, with the same features.
     let line: Vec<&str> = ["cargo", "test", "--workspace", "--no-fail-fast"]
         .iter()
         .chain(mutant.test)

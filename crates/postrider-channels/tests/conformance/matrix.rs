@@ -1,13 +1,13 @@
-//! Which channel is held to which promise. Every cell is either a test, `promise::channel`, or has a reason why
-//! there is nothing to test; `docs/conformance.md` is this list for readers.
+//! Which channel keeps which promise. Every cell is either a test, `promise::channel`, or a reason why there is
+//! nothing to test. `docs/conformance.md` is generated from this list.
 
-/// Every channel, by its provider where it has several with protocols of their own.
+/// Every channel; by provider if its providers have different protocols.
 const CHANNELS: [&str; 11] = [
     "webpush", "webhook", "http", "chat", "fcm", "apns", "smtp", "ses", "sendgrid", "twilio",
     "smpp",
 ];
 
-/// One promise: who is held to it, and why others are not.
+/// One promise: the channels that are tested, and the reasons for the others.
 struct Line {
     promise: &'static str,
     held: &'static [&'static str],
@@ -49,30 +49,30 @@ macro_rules! suite {
 }
 
 suite! {
-    an_acceptance_is_an_acceptance {
+    a_success_is_accepted {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    throttling_waits_as_long_as_it_says {
+    throttling_waits_for_the_named_time {
         webpush webhook http chat fcm apns ses sendgrid twilio;
-        smtp smpp: "an answer is a number and a text: there is no field for a time"
+        smtp smpp: "a reply is a code and a text: it has no field for a time"
     }
-    throttling_that_names_no_time_waits_what_the_table_says {
+    throttling_without_a_time_waits_as_the_table_says {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    gone_is_gone {
+    a_gone_answer_marks_the_address_as_gone {
         webpush webhook http chat fcm apns smtp twilio smpp;
-        ses sendgrid: "takes every address, and tells of bounces later"
+        ses sendgrid: "accepts every address and reports bounces later"
     }
     a_refusal_drops_the_message_and_says_why_without_the_address {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    a_refused_credential_is_renewed_and_then_taken {
+    a_refused_credential_is_renewed_and_then_accepted {
         webpush fcm apns smtp ses sendgrid twilio smpp;
-        webhook: "we sign for the receiver and log in nowhere: a 401 is a refusal"
-        ; http: "the caller names the credential, and a 401 is the callee's refusal"
-        ; chat: "the URL is the credential: refused, it is gone"
+        webhook: "a webhook is signed and has no login: a 401 refuses the message"
+        ; http: "the caller names the credential: a 401 refuses the message"
+        ; chat: "the URL is the credential: if it is refused, the address is gone"
     }
-    a_passing_failure_is_tried_again {
+    a_temporary_failure_is_tried_again {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
     a_slow_answer_is_waited_for {
@@ -81,13 +81,13 @@ suite! {
     silence_is_ambiguous {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    a_connection_that_never_came_to_be_is_tried_again {
+    a_failed_connection_is_tried_again {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    a_connection_reset_before_the_call_was_read_is_tried_again {
+    a_connection_reset_before_the_request_was_read_is_tried_again {
         smtp smpp;
         webpush webhook http chat fcm apns ses sendgrid twilio:
-            "over HTTP a peer that hangs up does not say what it has read: what was written is in doubt"
+            "a closed HTTP connection does not show what the peer has read: a written request is in doubt"
     }
     a_connection_lost_after_the_request_is_ambiguous {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
@@ -95,20 +95,20 @@ suite! {
     a_name_that_does_not_resolve_is_tried_again {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    a_stranger_s_certificate_is_refused {
+    an_untrusted_certificate_is_refused {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio;
-        smpp: "SMPP 3.4 has no TLS of its own"
+        smpp: "SMPP 3.4 has no TLS"
     }
     a_goaway_costs_nothing_and_leads_to_a_new_connection {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    a_goaway_in_anger_is_not_answered_at_once {
+    a_goaway_with_an_error_is_not_retried_at_once {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
     a_refused_stream_costs_nothing_and_leads_to_a_new_connection {
         webpush webhook http chat fcm apns ses sendgrid twilio;
-        smtp: "one mail at a time on a connection: there is no stream to refuse"
-        ; smpp: "a message has an answer with a status and no stream to refuse"
+        smtp: "a connection carries one mail at a time: there are no streams"
+        ; smpp: "every message has an answer with a status: there are no streams"
     }
     a_huge_answer_is_cut_short {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
@@ -117,55 +117,55 @@ suite! {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio;
         smpp: "no answer names another message centre"
     }
-    http_1_1_is_spoken_where_the_peer_knows_nothing_newer {
+    http_1_1_is_used_if_the_peer_offers_nothing_newer {
         webpush webhook http chat fcm ses sendgrid twilio;
-        apns: "Apple speaks HTTP/2 only"
+        apns: "Apple supports HTTP/2 only"
         ; smtp smpp: "not HTTP"
     }
     a_connection_that_the_peer_closes_is_not_used_again {
         webpush webhook http chat fcm smtp ses sendgrid twilio smpp;
-        apns: "`Connection: close` is of HTTP/1.1; the GOAWAY of HTTP/2 is promised above"
+        apns: "`Connection: close` belongs to HTTP/1.1; the GOAWAY of HTTP/2 is tested above"
     }
-    nothing_goes_out_in_the_clear_unless_allowed {
+    nothing_is_sent_without_tls_unless_allowed {
         webpush webhook http chat smtp ses sendgrid twilio;
-        fcm: "its token is fetched first, and that over TLS"
-        ; apns: "Apple speaks HTTP/2 only, which is agreed upon within TLS"
-        ; smpp: "SMPP 3.4 has no TLS of its own: the operator gives it a private line"
+        fcm: "its token is fetched first, over TLS"
+        ; apns: "Apple supports HTTP/2 only, which is negotiated in TLS"
+        ; smpp: "SMPP 3.4 has no TLS: the operator provides a private line"
     }
     a_private_address_is_refused_after_its_name_was_resolved {
         webpush webhook http chat apns ses sendgrid twilio;
-        fcm: "its token is fetched first, and refused in the same way"
-        ; smtp smpp: "the operator chose the relay, not a caller: it may well stand in the same house"
+        fcm: "its token is fetched first, and the private address is refused there"
+        ; smtp smpp: "the operator chose the relay, not a caller: a private address is allowed"
     }
-    the_url_goes_out_as_it_was_written {
+    the_url_is_sent_as_written {
         webpush webhook http chat;
-        fcm apns ses sendgrid twilio: "the account says where the provider is, no caller writes a URL"
+        fcm apns ses sendgrid twilio: "the account has the URL of the provider; callers write none"
         ; smtp smpp: "there is no URL"
     }
     nothing_is_sent_at_or_after_its_expiry {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    a_large_batch_ends_exactly_once_each_over_few_connections {
+    every_attempt_of_a_large_batch_ends_exactly_once_over_few_connections {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    the_peer_s_limit_of_calls_at_once_is_kept {
+    the_peer_s_limit_of_concurrent_calls_is_respected {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    a_storm_of_attempts_knocks_once_at_a_closed_door {
+    many_attempts_connect_once_to_an_unreachable_peer {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
     unused_connections_make_room_for_others {
         webpush webhook http chat;
-        fcm apns ses sendgrid twilio: "few accounts, few origins: nothing competes for connections"
-        ; smtp smpp: "an account has connections of its own, and a number of them that is configured"
+        fcm apns ses sendgrid twilio: "few accounts have few origins: nothing competes for connections"
+        ; smtp smpp: "an account has a configured number of its own connections"
     }
     one_bad_attempt_does_not_harm_the_others {
         webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp
     }
-    refusals_of_webhooks_and_http_are_retried_where_the_class_asks {
+    refusals_of_webhooks_and_http_are_retried_if_the_class_says_so {
         webpush webhook http chat;
         fcm apns ses sendgrid twilio smtp smpp:
-            "`retry_all` is for receivers that are still being built, not for a provider's word"
+            "`retry_all` is for receivers under development, not for providers"
     }
 }
 
@@ -174,7 +174,7 @@ fn reason(line: &Line, channel: &str) -> Option<&'static str> {
 }
 
 #[test]
-fn every_channel_is_held_to_every_promise_or_there_is_a_reason() {
+fn every_channel_keeps_every_promise_or_has_a_reason() {
     for line in LINES {
         for channel in CHANNELS {
             let held = line.held.iter().filter(|named| **named == channel).count();
@@ -182,14 +182,14 @@ fn every_channel_is_held_to_every_promise_or_there_is_a_reason() {
             assert_eq!(held + argued, 1, "{} × {channel}", line.promise);
         }
         let named = line.held.len() + line.argued.len();
-        assert_eq!(named, CHANNELS.len(), "{} names a channel that nobody knows", line.promise);
+        assert_eq!(named, CHANNELS.len(), "{} names an unknown channel", line.promise);
         assert!(line.argued.iter().all(|(_, why)| why.len() > 7), "{}", line.promise);
     }
 }
 
-/// The runner itself is asked: a cell that is only written down is no test.
+/// Asks the test runner: a cell without a test fails.
 #[test]
-fn every_cell_that_is_held_is_a_test_that_runs() {
+fn every_tested_cell_is_a_test_that_runs() {
     let me = std::env::current_exe().unwrap();
     let listed = std::process::Command::new(me).args(["--list", "--format", "terse"]).output();
     let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
@@ -208,9 +208,9 @@ fn page() -> String {
     use std::fmt::Write as _;
     let mut page = String::from(
         "# What every channel promises\n\n\
-         Made from `crates/postrider-channels/tests/conformance/matrix.rs`; a test fails if it is out of date.\n\
-         ● is a test, against a scripted provider on a real socket: `cargo test -p postrider-channels --features smpp \
-         --test conformance promise::channel`. A number is a reason why there is nothing to test, below the table.\n\n",
+         Generated from `crates/postrider-channels/tests/conformance/matrix.rs`; a test fails if it is out of date.\n\
+         ● is a test against a scripted provider on a real socket: `cargo test -p postrider-channels --features smpp \
+         --test conformance promise::channel`. A number refers to a reason below the table why there is nothing to test.\n\n",
     );
     let _ = writeln!(page, "| promise | {} |", CHANNELS.join(" | "));
     let _ = writeln!(page, "|---|{}", "---|".repeat(CHANNELS.len()));
@@ -247,6 +247,6 @@ fn the_page_about_conformance_is_up_to_date() {
     let found = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         found == page(),
-        "docs/conformance.md is out of date; write it anew with POSTRIDER_WRITE_DOCS=1 and this test"
+        "docs/conformance.md is out of date; run this test with POSTRIDER_WRITE_DOCS=1"
     );
 }

@@ -29,7 +29,7 @@ async fn answered(subject: Subject, answer: Answer) -> Report {
     Rig::new(subject).send(&provider.url(PATH)).await
 }
 
-pub(crate) async fn an_acceptance_is_an_acceptance(subject: Subject) {
+pub(crate) async fn a_success_is_accepted(subject: Subject) {
     for status in [200, 201, 202, 204] {
         let report = answered(subject, Answer::status(status).header("retry-after", "5")).await;
         assert_eq!((report.outcome, report.status), (Outcome::Accepted, Some(status)));
@@ -37,7 +37,7 @@ pub(crate) async fn an_acceptance_is_an_acceptance(subject: Subject) {
     }
 }
 
-pub(crate) async fn the_url_goes_out_as_it_was_written(subject: Subject) {
+pub(crate) async fn the_url_is_sent_as_written(subject: Subject) {
     for line in [Line::Http2, Line::Http1] {
         let provider = Provider::start(line).await;
         Rig::new(subject).send(&provider.url(PATH)).await;
@@ -46,7 +46,7 @@ pub(crate) async fn the_url_goes_out_as_it_was_written(subject: Subject) {
     }
 }
 
-pub(crate) async fn throttling_waits_as_long_as_it_says(subject: Subject) {
+pub(crate) async fn throttling_waits_for_the_named_time(subject: Subject) {
     let report = answered(subject, Answer::status(429).header("retry-after", "7")).await;
     let scope = match subject {
         Subject::Http => Scope::Host,
@@ -57,7 +57,7 @@ pub(crate) async fn throttling_waits_as_long_as_it_says(subject: Subject) {
     assert_eq!(report.retry_after.as_deref(), Some("7"));
 }
 
-pub(crate) async fn throttling_that_names_no_time_waits_what_the_table_says(subject: Subject) {
+pub(crate) async fn throttling_without_a_time_waits_as_the_table_says(subject: Subject) {
     let report = answered(subject, Answer::status(429)).await;
     assert!(
         matches!(report.outcome, Outcome::RetryAfter { after, .. } if after.as_secs() == 60),
@@ -65,7 +65,7 @@ pub(crate) async fn throttling_that_names_no_time_waits_what_the_table_says(subj
     );
 }
 
-pub(crate) async fn gone_is_gone(subject: Subject) {
+pub(crate) async fn a_gone_answer_marks_the_address_as_gone(subject: Subject) {
     let answer = match subject {
         Subject::Fcm => crate::fcm::refusal(404, "NOT_FOUND", "UNREGISTERED", ""),
         Subject::Twilio => crate::sms::error(400, 21211),
@@ -105,7 +105,7 @@ pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_address
     assert!(!told.contains(&address), "{told}");
 }
 
-pub(crate) async fn a_passing_failure_is_tried_again(subject: Subject) {
+pub(crate) async fn a_temporary_failure_is_tried_again(subject: Subject) {
     assert_eq!(answered(subject, Answer::status(503)).await.outcome, backs_off(subject));
     let waits = answered(subject, Answer::status(503).header("retry-after", "13")).await;
     assert!(matches!(waits.outcome, Outcome::RetryAfter { after, .. } if after.as_secs() == 13));
@@ -133,7 +133,7 @@ pub(crate) async fn silence_is_ambiguous(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_connection_that_never_came_to_be_is_tried_again(subject: Subject) {
+pub(crate) async fn a_failed_connection_is_tried_again(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::HangUp]);
     let report = Rig::new(subject).send(&provider.url(PATH)).await;
@@ -154,7 +154,7 @@ pub(crate) async fn a_name_that_does_not_resolve_is_tried_again(subject: Subject
     assert!(matches!(report.code.as_deref(), Some("dns" | "no_such_host")), "{report:?}");
 }
 
-pub(crate) async fn a_stranger_s_certificate_is_refused(subject: Subject) {
+pub(crate) async fn an_untrusted_certificate_is_refused(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     let rig =
         Rig::with(subject, PoolConfig { extra_ca_file: None, ..network() }, Duration::from_secs(5));
@@ -199,7 +199,7 @@ pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection(subject
     assert!((2..=most).contains(&provider.connected()), "{} connections", provider.connected());
 }
 
-pub(crate) async fn a_goaway_in_anger_is_not_answered_at_once(subject: Subject) {
+pub(crate) async fn a_goaway_with_an_error_is_not_retried_at_once(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::Goaway(ENHANCE_YOUR_CALM)]);
     let report = Rig::new(subject).send(&provider.url(PATH)).await;
@@ -235,7 +235,7 @@ pub(crate) async fn a_huge_answer_is_cut_short(subject: Subject) {
     }
 }
 
-pub(crate) async fn http_1_1_is_spoken_where_the_peer_knows_nothing_newer(subject: Subject) {
+pub(crate) async fn http_1_1_is_used_if_the_peer_offers_nothing_newer(subject: Subject) {
     let provider = Provider::start(Line::Http1).await;
     let rig = Rig::new(subject);
     for _ in 0..3 {
@@ -260,7 +260,7 @@ pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again(subject:
     assert_eq!(provider.connected(), 2);
 }
 
-pub(crate) async fn nothing_goes_out_in_the_clear_unless_allowed(subject: Subject) {
+pub(crate) async fn nothing_is_sent_without_tls_unless_allowed(subject: Subject) {
     let provider = Provider::start(Line::PlainHttp1).await;
     let report = Rig::new(subject).send(&provider.url(PATH)).await;
     assert_eq!(
@@ -298,7 +298,9 @@ pub(crate) async fn nothing_is_sent_at_or_after_its_expiry(subject: Subject) {
     assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
 }
 
-pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections(subject: Subject) {
+pub(crate) async fn every_attempt_of_a_large_batch_ends_exactly_once_over_few_connections(
+    subject: Subject,
+) {
     let provider = Provider::start(Line::Http2).await;
     let rig = Rig::new(subject);
     let urls: Vec<_> = (0..500).map(|n| provider.url(&format!("/{n}"))).collect();
@@ -319,7 +321,7 @@ pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections(su
     assert_eq!(rig.pool.stats().in_flight, 0);
 }
 
-pub(crate) async fn the_peer_s_limit_of_calls_at_once_is_kept(subject: Subject) {
+pub(crate) async fn the_peer_s_limit_of_concurrent_calls_is_respected(subject: Subject) {
     let provider = Provider::with_streams(Line::Http2, Some(5)).await;
     let rig = Rig::new(subject);
     let batch = vec![rig.attempt(&provider.url(PATH)); 200];
@@ -331,7 +333,7 @@ pub(crate) async fn the_peer_s_limit_of_calls_at_once_is_kept(subject: Subject) 
     assert!(provider.connected() <= 4);
 }
 
-pub(crate) async fn a_storm_of_attempts_knocks_once_at_a_closed_door(subject: Subject) {
+pub(crate) async fn many_attempts_connect_once_to_an_unreachable_peer(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::HangUp; 100]);
     let rig = Rig::new(subject);
@@ -379,7 +381,7 @@ pub(crate) async fn one_bad_attempt_does_not_harm_the_others(subject: Subject) {
     assert_eq!(outcomes, ["accepted", "drop_message", "accepted"]);
 }
 
-pub(crate) async fn refusals_of_webhooks_and_http_are_retried_where_the_class_asks(
+pub(crate) async fn refusals_of_webhooks_and_http_are_retried_if_the_class_says_so(
     subject: Subject,
 ) {
     for status in [400, 401, 403, 404, 413, 422] {
@@ -405,7 +407,7 @@ fn shown(received: &Received) -> String {
 
 /// A token of our own making is made anew at once; a secret that an operator changes is read anew when the
 /// account is tried again.
-pub(crate) async fn a_refused_credential_is_renewed_and_then_taken(subject: Subject) {
+pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     let rig = Rig::new(subject);
     let url = provider.url(PATH);

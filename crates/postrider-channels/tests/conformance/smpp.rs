@@ -32,17 +32,17 @@ async fn told(status: u32) -> Report {
     met(&[], &[Act::Status(status)]).await
 }
 
-pub(crate) async fn an_acceptance_is_an_acceptance() {
+pub(crate) async fn a_success_is_accepted() {
     let report = met(&[], &[]).await;
     assert_eq!((report.outcome, report.provider_id.as_deref()), (Outcome::Accepted, Some("m-1")));
 }
 
-pub(crate) async fn throttling_that_names_no_time_waits_what_the_table_says() {
+pub(crate) async fn throttling_without_a_time_waits_as_the_table_says() {
     assert_eq!(told(0x58).await.outcome, pause(1));
     assert_eq!(told(0x14).await.outcome, pause(1));
 }
 
-pub(crate) async fn gone_is_gone() {
+pub(crate) async fn a_gone_answer_marks_the_address_as_gone() {
     assert_eq!(told(0x0b).await.outcome, Outcome::Gone);
 }
 
@@ -53,7 +53,7 @@ pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_address
     assert_eq!(report.detail, None);
 }
 
-pub(crate) async fn a_refused_credential_is_renewed_and_then_taken() {
+pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted() {
     let centre = Centre::with([Act::Status(0x0e)], []).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "old").unwrap();
@@ -69,7 +69,7 @@ pub(crate) async fn a_refused_credential_is_renewed_and_then_taken() {
     assert!(binds[0].starts_with(b"shop\0old\0") && binds[1].starts_with(b"shop\0new\0"));
 }
 
-pub(crate) async fn a_passing_failure_is_tried_again() {
+pub(crate) async fn a_temporary_failure_is_tried_again() {
     assert_eq!(told(0x08).await.outcome, BACKOFF);
     assert_eq!(told(0x64).await.outcome, BACKOFF);
 }
@@ -97,7 +97,7 @@ pub(crate) async fn silence_is_ambiguous() {
     assert_eq!(centre.heard(BIND).len(), 2);
 }
 
-pub(crate) async fn a_connection_that_never_came_to_be_is_tried_again() {
+pub(crate) async fn a_failed_connection_is_tried_again() {
     let report = Post::sms(&[nobody().await], WITHIN).text().await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connect")));
 }
@@ -110,7 +110,7 @@ async fn nobody() -> Value {
     account
 }
 
-pub(crate) async fn a_connection_reset_before_the_call_was_read_is_tried_again() {
+pub(crate) async fn a_connection_reset_before_the_request_was_read_is_tried_again() {
     let report = met(&[Act::HangUp], &[]).await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connect")));
 }
@@ -139,7 +139,7 @@ pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection() {
 }
 
 /// Still bound from before, or in no state for it.
-pub(crate) async fn a_goaway_in_anger_is_not_answered_at_once() {
+pub(crate) async fn a_goaway_with_an_error_is_not_retried_at_once() {
     assert_eq!(met(&[Act::Status(0x05)], &[]).await.outcome, pause(30));
 }
 
@@ -175,7 +175,7 @@ pub(crate) async fn nothing_is_sent_at_or_after_its_expiry() {
     assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
 }
 
-pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections() {
+pub(crate) async fn every_attempt_of_a_large_batch_ends_exactly_once_over_few_connections() {
     let centre = Centre::start().await;
     let rig = texting(&centre);
     for report in rig.deliver(vec![rig.to_phone(); 400]).await {
@@ -185,7 +185,7 @@ pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections() 
 }
 
 /// The window: as many messages as may wait for their answer.
-pub(crate) async fn the_peer_s_limit_of_calls_at_once_is_kept() {
+pub(crate) async fn the_peer_s_limit_of_concurrent_calls_is_respected() {
     let centre = Centre::start().await;
     let mut account = centre.account();
     account["window"] = json!(3);
@@ -196,7 +196,7 @@ pub(crate) async fn the_peer_s_limit_of_calls_at_once_is_kept() {
     assert!(centre.at_once_most() <= 3, "{} at once", centre.at_once_most());
 }
 
-pub(crate) async fn a_storm_of_attempts_knocks_once_at_a_closed_door() {
+pub(crate) async fn many_attempts_connect_once_to_an_unreachable_peer() {
     let centre = Centre::with(vec![Act::HangUp; 100], []).await;
     let rig = texting(&centre);
     for report in rig.deliver(vec![rig.to_phone(); 30]).await {

@@ -25,7 +25,7 @@ pub(crate) async fn told(command: &'static str, reply: &'static str) -> Report {
     met(command, Act::Say(reply)).await
 }
 
-pub(crate) async fn an_acceptance_is_an_acceptance() {
+pub(crate) async fn a_success_is_accepted() {
     for reply in ["250 Ok", "250 2.0.0 Ok: queued as 4F0C74E3", "251 4.0.0 odd but positive"] {
         let report = told(".", reply).await;
         assert_eq!((report.outcome, report.retry_after), (Outcome::Accepted, None));
@@ -33,13 +33,13 @@ pub(crate) async fn an_acceptance_is_an_acceptance() {
     }
 }
 
-pub(crate) async fn throttling_that_names_no_time_waits_what_the_table_says() {
+pub(crate) async fn throttling_without_a_time_waits_as_the_table_says() {
     let report = told("MAIL", "454 4.7.0 Throttling failure: Maximum sending rate exceeded.").await;
     let after = Duration::from_secs(5);
     assert_eq!(report.outcome, Outcome::RetryAfter { after, scope: Scope::Credential });
 }
 
-pub(crate) async fn gone_is_gone() {
+pub(crate) async fn a_gone_answer_marks_the_address_as_gone() {
     assert_eq!(told("RCPT", "550 5.1.1 unknown").await.outcome, Outcome::Gone);
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_address
     assert_eq!(report.code.as_deref(), Some("5.7.1"));
 }
 
-pub(crate) async fn a_refused_credential_is_renewed_and_then_taken() {
+pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted() {
     let relay = Relay::start().await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "old").unwrap();
@@ -69,7 +69,7 @@ pub(crate) async fn a_refused_credential_is_renewed_and_then_taken() {
     assert_eq!(logins, ["AUTH PLAIN AHNob3AAb2xk", "AUTH PLAIN AHNob3AAbmV3"]);
 }
 
-pub(crate) async fn a_passing_failure_is_tried_again() {
+pub(crate) async fn a_temporary_failure_is_tried_again() {
     for command in ["", "EHLO", "MAIL", "RCPT", "DATA", "."] {
         assert_eq!(told(command, "451 4.3.0 try later").await.outcome, BACKOFF, "{command}");
     }
@@ -106,7 +106,7 @@ pub(crate) async fn silence_is_ambiguous() {
     }
 }
 
-pub(crate) async fn a_connection_that_never_came_to_be_is_tried_again() {
+pub(crate) async fn a_failed_connection_is_tried_again() {
     let report = met("", Act::HangUp).await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("reset")));
     let report = Post::email(&[nobody().await]).mail_to(ADA).await;
@@ -120,7 +120,7 @@ async fn nobody() -> serde_json::Value {
     json!({"from": "a@b.example", "host": "127.0.0.1", "port": port, "tls": "none"})
 }
 
-pub(crate) async fn a_connection_reset_before_the_call_was_read_is_tried_again() {
+pub(crate) async fn a_connection_reset_before_the_request_was_read_is_tried_again() {
     for command in ["EHLO", "MAIL", "RCPT", "DATA"] {
         let report = met(command, Act::HangUp).await;
         assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("reset")), "{command}");
@@ -141,7 +141,7 @@ pub(crate) async fn a_name_that_does_not_resolve_is_tried_again() {
 }
 
 /// Another try would show the same certificate, and the mail may not go out in the clear.
-pub(crate) async fn a_stranger_s_certificate_is_refused() {
+pub(crate) async fn an_untrusted_certificate_is_refused() {
     let relay = Relay::encrypted().await;
     let mut account = relay.account();
     (account["tls"], account["host"]) = (json!("implicit"), json!("localhost"));
@@ -167,7 +167,7 @@ pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection() {
     }
 }
 
-pub(crate) async fn a_goaway_in_anger_is_not_answered_at_once() {
+pub(crate) async fn a_goaway_with_an_error_is_not_retried_at_once() {
     for command in ["", "EHLO", "MAIL", "RCPT", "DATA", "."] {
         let report = told(command, CLOSING).await;
         assert_eq!((report.outcome, report.status), (BACKOFF, Some(421)), "{command}");
@@ -205,7 +205,7 @@ pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again() {
     assert_eq!(relay.connected(), 2);
 }
 
-pub(crate) async fn nothing_goes_out_in_the_clear_unless_allowed() {
+pub(crate) async fn nothing_is_sent_without_tls_unless_allowed() {
     let relay = Relay::start().await;
     let mut account = relay.account();
     account["tls"] = json!("starttls");
@@ -226,7 +226,7 @@ pub(crate) async fn nothing_is_sent_at_or_after_its_expiry() {
     assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
 }
 
-pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections() {
+pub(crate) async fn every_attempt_of_a_large_batch_ends_exactly_once_over_few_connections() {
     let relay = Relay::start().await;
     let rig = Post::email(&[relay.account()]);
     let attempt = |nth: u128| Attempt {
@@ -244,7 +244,7 @@ pub(crate) async fn a_large_batch_ends_exactly_once_each_over_few_connections() 
 }
 
 /// A mail server limits conversations, and the account says how many it allows.
-pub(crate) async fn the_peer_s_limit_of_calls_at_once_is_kept() {
+pub(crate) async fn the_peer_s_limit_of_concurrent_calls_is_respected() {
     let relay = Relay::start().await;
     let mut account = relay.account();
     account["connections"] = json!(3);
@@ -256,7 +256,7 @@ pub(crate) async fn the_peer_s_limit_of_calls_at_once_is_kept() {
 }
 
 /// Once on each of the connections that the account may have, which all begin at the same moment.
-pub(crate) async fn a_storm_of_attempts_knocks_once_at_a_closed_door() {
+pub(crate) async fn many_attempts_connect_once_to_an_unreachable_peer() {
     let relay = Relay::start().await;
     for _ in 0..100 {
         relay.then("", Act::HangUp);

@@ -1,6 +1,6 @@
-//! What a lane does to the others, shown under load with the real server and real sandboxes: a noisy
-//! tenant, a burst, a provider that limits, one with few slots, one that is down. Each scenario prints
-//! its figures and fails if a promise was broken.
+//! Proves under load that lanes are isolated, with the real server and sandboxes: a noisy tenant, a
+//! burst, a provider with a rate limit, one with few slots, one that is down. Each scenario prints its
+//! figures and fails if a promise is broken.
 
 mod http;
 mod scenarios;
@@ -13,14 +13,14 @@ use crate::shell;
 struct Scenario {
     name: &'static str,
     promise: &'static str,
-    run: fn(&Options) -> Result<String>,
+    run: fn(&ProofOptions) -> Result<String>,
 }
 
-/// How large and how long; 1 is what is promised.
-pub(super) struct Options {
+/// Size and duration of the scenarios; scale 1 is the full size.
+pub(super) struct ProofOptions {
     scale: f64,
     down_s: u64,
-    /// Take the binary that is there.
+    /// Use the existing binary.
     as_built: bool,
 }
 
@@ -32,7 +32,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "noisy-paced",
-        promise: "the same where the provider lets calls wait instead of refusing them",
+        promise: "the same, but the provider delays calls instead of refusing them",
         run: scenarios::noisy_paced,
     },
     Scenario {
@@ -42,7 +42,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "burst-paced",
-        promise: "the same where the provider lets calls wait instead of refusing them",
+        promise: "the same, but the provider delays calls instead of refusing them",
         run: scenarios::burst_paced,
     },
     Scenario {
@@ -52,7 +52,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "slots",
-        promise: "a provider with 5 slots: 4 to 5 in use on the average",
+        promise: "a provider with 5 slots: 4 to 5 in use on average",
         run: scenarios::slots,
     },
     Scenario {
@@ -69,7 +69,7 @@ pub(super) fn run(args: &[&str]) -> Result<()> {
         SCENARIOS.iter().filter(|s| names.is_empty() || names.contains(&s.name)).collect();
     if chosen.len() < names.len() || (chosen.is_empty() && !names.is_empty()) {
         let known: Vec<_> = SCENARIOS.iter().map(|s| s.name).collect();
-        bail!("found {names:?}; there are: {}", known.join(", "));
+        bail!("unknown scenario in {names:?}; known: {}", known.join(", "));
     }
     if !options.as_built {
         shell::step(&shell::root(), &["cargo", "build", "--release", "-p", "postrider"])?;
@@ -92,8 +92,8 @@ pub(super) fn run(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn options<'a>(args: &[&'a str]) -> Result<(Options, Vec<&'a str>)> {
-    let mut options = Options { scale: 1.0, down_s: 300, as_built: false };
+fn options<'a>(args: &[&'a str]) -> Result<(ProofOptions, Vec<&'a str>)> {
+    let mut options = ProofOptions { scale: 1.0, down_s: 300, as_built: false };
     let (mut names, mut rest) = (Vec::new(), args.iter());
     while let Some(arg) = rest.next() {
         match *arg {
@@ -106,7 +106,7 @@ fn options<'a>(args: &[&'a str]) -> Result<(Options, Vec<&'a str>)> {
     Ok((options, names))
 }
 
-impl Options {
+impl ProofOptions {
     fn of(&self, count: usize) -> usize {
         ((count as f64 * self.scale) as usize).max(1)
     }

@@ -1,31 +1,31 @@
-//! The scenarios, one function each: set the stage, let it run, count, and say whether it held.
+//! The scenarios, one function each: set up, run, measure, check.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::Options;
+use super::ProofOptions;
 use super::http::Connection;
 use super::town::{Received, Town, accepted_at, now_ms, received, until};
 
 const BY_REFUSING: &[&str] = &["--rate", "500"];
 const BY_WAITING: &[&str] = &["--pace", "500"];
 
-pub(super) fn noisy(options: &Options) -> Result<String> {
+pub(super) fn noisy(options: &ProofOptions) -> Result<String> {
     noisy_neighbour(options, BY_REFUSING)
 }
 
-pub(super) fn noisy_paced(options: &Options) -> Result<String> {
+pub(super) fn noisy_paced(options: &ProofOptions) -> Result<String> {
     noisy_neighbour(options, BY_WAITING)
 }
 
-fn noisy_neighbour(options: &Options, limit: &[&str]) -> Result<String> {
+fn noisy_neighbour(options: &ProofOptions, limit: &[&str]) -> Result<String> {
     let mut town = Town::new("noisy", "")?;
     let sandbox = town.sandbox(limit, None)?;
     let queued = options.of(1_000_000);
     town.burst("noisy", "transactional", sandbox, queued)?;
-    // Long enough for the provider's limit to be known.
+    // Time to learn the provider's limit.
     std::thread::sleep(Duration::from_secs(10));
     let mut connection = Connection::open(town.server)?;
     let mut sent = Vec::new();
@@ -46,15 +46,15 @@ fn noisy_neighbour(options: &Options, limit: &[&str]) -> Result<String> {
     Ok(figures)
 }
 
-pub(super) fn burst(options: &Options) -> Result<String> {
+pub(super) fn burst(options: &ProofOptions) -> Result<String> {
     codes_beside_a_burst(options, BY_REFUSING)
 }
 
-pub(super) fn burst_paced(options: &Options) -> Result<String> {
+pub(super) fn burst_paced(options: &ProofOptions) -> Result<String> {
     codes_beside_a_burst(options, BY_WAITING)
 }
 
-fn codes_beside_a_burst(options: &Options, limit: &[&str]) -> Result<String> {
+fn codes_beside_a_burst(options: &ProofOptions, limit: &[&str]) -> Result<String> {
     let mut town = Town::new("burst", "")?;
     let sandbox = town.sandbox(limit, None)?;
     let queued = options.of(100_000);
@@ -62,7 +62,7 @@ fn codes_beside_a_burst(options: &Options, limit: &[&str]) -> Result<String> {
     let sent = std::thread::scope(|scope| {
         let codes = scope.spawn(|| codes(&town, sandbox, Duration::from_secs(queued as u64 / 550)));
         town.burst("shop", "marketing", sandbox, queued)?;
-        codes.join().unwrap_or_else(|_| anyhow::bail!("the codes were given up"))
+        codes.join().unwrap_or_else(|_| anyhow::bail!("sending the codes failed"))
     })?;
     let latencies = latencies(sandbox, &sent, Duration::from_secs(30))?;
     let (p50, p99) = (quantile(&latencies, 0.5), quantile(&latencies, 0.99));
@@ -86,58 +86,58 @@ fn codes(town: &Town, to: SocketAddr, lasting: Duration) -> Result<Vec<(String, 
     Ok(sent)
 }
 
-pub(super) fn limited(options: &Options) -> Result<String> {
+pub(super) fn limited(options: &ProofOptions) -> Result<String> {
     let mut town = Town::new("limited", "")?;
     let sandbox = town.sandbox(&["--rate", "100"], None)?;
     town.burst("shop", "transactional", sandbox, options.of(30_000))?;
     std::thread::sleep(Duration::from_secs(30));
-    let passed = over(sandbox, Duration::from_secs(60))?;
-    let (per_s, refused) = (passed.per_s(), passed.refused_percent());
+    let counts = over(sandbox, Duration::from_secs(60))?;
+    let (per_s, refused) = (counts.per_s(), counts.refused_percent());
     let figures = format!("{per_s:.1} accepted per second, {refused:.2} % refused, for a minute");
     ensure!(per_s >= 95.0 && refused < 5.0, "{figures}");
     Ok(figures)
 }
 
-pub(super) fn slots(options: &Options) -> Result<String> {
+pub(super) fn slots(options: &ProofOptions) -> Result<String> {
     const LATENCY_S: f64 = 0.2;
     let mut town = Town::new("slots", "")?;
     let slow = "[[rule]]\nfault = \"slow:200\"\nshare = 1.0\n";
     let sandbox = town.sandbox(&["--concurrency", "5"], Some(slow))?;
     town.burst("shop", "transactional", sandbox, options.of(10_000))?;
     std::thread::sleep(Duration::from_secs(30));
-    let passed = over(sandbox, Duration::from_secs(60))?;
+    let counts = over(sandbox, Duration::from_secs(60))?;
     // By Little's law; each of them takes 200 ms.
-    let in_use = passed.per_s() * LATENCY_S;
-    let refused = passed.refused_percent();
-    let figures = format!("{in_use:.2} of 5 slots in use on the average, {refused:.2} % refused");
+    let in_use = counts.per_s() * LATENCY_S;
+    let refused = counts.refused_percent();
+    let figures = format!("{in_use:.2} of 5 slots in use on average, {refused:.2} % refused");
     ensure!((4.0..=5.1).contains(&in_use), "{figures}");
     Ok(figures)
 }
 
-pub(super) fn down(options: &Options) -> Result<String> {
+pub(super) fn down(options: &ProofOptions) -> Result<String> {
     let down = Duration::from_secs(options.down_s);
     let mut town = Town::new("down", "")?;
-    let well = town.sandbox(BY_WAITING, None)?;
+    let healthy = town.sandbox(BY_WAITING, None)?;
     let before_s = 20;
     let enough = options.of(2_000_000).min(500 * (options.down_s as usize + 120));
-    town.burst("other", "transactional", well, enough)?;
+    town.burst("other", "transactional", healthy, enough)?;
     std::thread::sleep(Duration::from_secs(5));
-    let before = over(well, Duration::from_secs(before_s))?.per_s();
-    // Down from its start, and well again afterwards.
+    let before = over(healthy, Duration::from_secs(before_s))?.per_s();
+    // Down from its start, healthy afterwards.
     let fault = format!(
         "[[rule]]\nfault = \"503\"\nshare = 1.0\nwindow = {{ every_ms = 100000000, for_ms = {} }}\n",
         down.as_millis()
     );
     let queued = options.of(100_000);
     let began = Instant::now();
-    let sick = town.sandbox(&[], Some(&fault))?;
-    town.burst("shop", "transactional", sick, queued)?;
-    let at_first = received(well)?;
+    let failing = town.sandbox(&[], Some(&fault))?;
+    town.burst("shop", "transactional", failing, queued)?;
+    let at_first = received(healthy)?;
     std::thread::sleep(down.saturating_sub(began.elapsed() + Duration::from_secs(1)));
-    let meanwhile = between(at_first, received(well)?).per_s();
-    let calls = received(sick)?.total as f64 / down.as_secs_f64();
+    let meanwhile = between(at_first, received(healthy)?).per_s();
+    let calls = received(failing)?.total as f64 / down.as_secs_f64();
     let drained = until("draining", Duration::from_secs(900), || {
-        Ok(received(sick)?.distinct >= queued as u64)
+        Ok(received(failing)?.distinct >= queued as u64)
     })?;
     let dead = town.dead_letters()?;
     let change = (meanwhile / before - 1.0) * 100.0;
@@ -150,14 +150,14 @@ pub(super) fn down(options: &Options) -> Result<String> {
     Ok(figures)
 }
 
-/// What came within a time.
-struct Passed {
+/// Requests within a time span.
+struct RequestCounts {
     accepted: u64,
     refused: u64,
     seconds: f64,
 }
 
-impl Passed {
+impl RequestCounts {
     fn per_s(&self) -> f64 {
         self.accepted as f64 / self.seconds
     }
@@ -167,21 +167,21 @@ impl Passed {
     }
 }
 
-fn between(before: Received, after: Received) -> Passed {
-    Passed {
+fn between(before: Received, after: Received) -> RequestCounts {
+    RequestCounts {
         accepted: after.accepted - before.accepted,
         refused: after.refused - before.refused,
         seconds: (after.at_ms - before.at_ms) as f64 / 1_000.0,
     }
 }
 
-fn over(sandbox: SocketAddr, time: Duration) -> Result<Passed> {
+fn over(sandbox: SocketAddr, time: Duration) -> Result<RequestCounts> {
     let before = received(sandbox)?;
     std::thread::sleep(time);
     Ok(between(before, received(sandbox)?))
 }
 
-/// From the 202 to the provider's acceptance, in milliseconds, in order.
+/// Times from the 202 to the provider's acceptance in milliseconds, sorted.
 fn latencies(sandbox: SocketAddr, sent: &[(String, u64)], at_most: Duration) -> Result<Vec<u64>> {
     let mut connection = Connection::open(sandbox)?;
     let (mut open, mut latencies): (Vec<_>, _) = (sent.iter().collect(), Vec::new());
@@ -197,7 +197,7 @@ fn latencies(sandbox: SocketAddr, sent: &[(String, u64)], at_most: Duration) -> 
         open = still;
         std::thread::sleep(Duration::from_millis(500));
     }
-    // Whatever has not come yet takes at least until now.
+    // A delivery that has not arrived yet takes at least until now.
     latencies.extend(open.iter().map(|(_, accepted)| now_ms() - accepted));
     latencies.sort_unstable();
     Ok(latencies)
