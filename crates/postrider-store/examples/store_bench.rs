@@ -1,5 +1,5 @@
 //! Measures the embedded store alone: `cargo run --release -p postrider-store --example store_bench`.
-//! Prints rates and the processor time that one job costs; nothing is timed by the tests.
+//! Prints rates and the processor time of one delivery. No test depends on them.
 //! Arguments choose what to run: `accept`, `life`, `deep`, `held`, `reopen`; all of it without any.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is the embedded store's own: files, locks, full disks and damage.
+//! Tests of the embedded store alone: files, locks, full disks and damage.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,5 +1,5 @@
-//! A full disk refuses new work; it neither loses nor stops the old. On a real small file system
-//! where one may be mounted, else with the store's own limit of size as the stand-in.
+//! On a full disk the store refuses new work, and finishes accepted work. Uses a small file system where one
+//! can be mounted, else the store's own limit of size.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,5 +1,5 @@
-//! Random lives, with crashes, of the embedded store beside the reference model: whatever can be
-//! seen of the one can be seen of the other.
+//! Runs random operations and crashes on the embedded store and on the reference model. Both must show the
+//! same.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 

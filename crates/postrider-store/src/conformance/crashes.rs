@@ -1,4 +1,4 @@
-//! Promises about what is remembered of attempts that were cut short.
+//! Promises about attempts that a crash interrupted.
 
 use postrider_core::State;
 use postrider_core::model::decision::Decision;

@@ -1,4 +1,4 @@
-//! Promises about expiry, load and other places to go to.
+//! Promises about expiry, load and alternatives.
 
 use std::sync::Arc;
 

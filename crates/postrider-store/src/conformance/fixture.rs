@@ -1,4 +1,4 @@
-//! What the promises are written with.
+//! A store, its clock, and the calls that the promises make.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl<'a> StoreFixture<'a> {
         Self { store: factory.open(clock.clone()).await, clock, factory }
     }
 
-    /// The store after it went away without a word; `None` if it keeps nothing.
+    /// The store after a crash; `None` if it keeps nothing.
     pub async fn reopened(&self) -> Option<StoreFixture<'a>> {
         let store = self.factory.reopen(self.store.clone(), self.clock.clone()).await?;
         Some(StoreFixture { store, clock: self.clock.clone(), factory: self.factory })

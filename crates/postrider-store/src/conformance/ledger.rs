@@ -1,4 +1,4 @@
-//! Promises about what can be seen, how long it is kept, and what survives a restart.
+//! Promises of the ledger: what it shows, how long it keeps it, and what survives a restart.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The one suite that every store passes. A store's own tests cover only what is its own: files,
-//! locks, crashes. Each promise is one function; a store runs them all with [`promises!`].
+//! The suite that every store passes. The tests of a single store cover only its files, locks and crashes.
+//! Each promise is one function; a store runs them all with [`promises!`].
 //!
 //! [`promises!`]: crate::promises
 
@@ -42,7 +42,7 @@ pub trait StoreFactory: Send + Sync {
     /// An empty store on a clock that the suite moves.
     async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store>;
 
-    /// The same store again after it went away without a word, or `None` if it keeps nothing.
+    /// The same store after a crash; `None` if it keeps nothing.
     async fn reopen(
         &self,
         store: Arc<dyn Store>,
@@ -134,7 +134,7 @@ macro_rules! promises {
             waiting_ends_when_a_lane_comes_back
             a_lane_comes_back_to_work_that_is_due_later
             strikes_are_counted_by_kind_and_come_with_the_lease
-            a_success_clears_what_an_address_is_blamed_for
+            a_success_clears_the_strikes_of_its_address
             a_fenced_settlement_strikes_nobody
             a_forgiven_address_starts_anew
             an_address_that_is_gone_by_strikes_keeps_them_as_evidence

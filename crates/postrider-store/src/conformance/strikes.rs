@@ -1,4 +1,4 @@
-//! Promises about what addresses are blamed for.
+//! Promises about strikes of addresses.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ pub async fn strikes_are_counted_by_kind_and_come_with_the_lease(fixture: &Store
     assert!(fixture.lease_one().await.strikes.is_empty(), "another tenant's");
 }
 
-pub async fn a_success_clears_what_an_address_is_blamed_for(fixture: &StoreFixture<'_>) {
+pub async fn a_success_clears_the_strikes_of_its_address(fixture: &StoreFixture<'_>) {
     register(fixture, 1).await;
     one(fixture, 1, DEAD, Some((StrikeKind::Unreachable, true))).await;
     assert_eq!(status(fixture, 1).await, AddressStatus::Suspect);
@@ -110,7 +110,7 @@ pub async fn a_forgiven_address_starts_anew(fixture: &StoreFixture<'_>) {
     one(fixture, 1, DEAD, Some((StrikeKind::Failing, true))).await;
     assert_eq!(of(fixture, 1).await[0].count, 1);
     register(fixture, 1).await;
-    assert!(of(fixture, 1).await.is_empty(), "who registers again is blamed for nothing");
+    assert!(of(fixture, 1).await.is_empty(), "a registered address has no strikes");
     assert_eq!(status(fixture, 1).await, AddressStatus::Active);
 }
 

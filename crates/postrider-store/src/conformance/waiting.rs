@@ -1,4 +1,4 @@
-//! Promises about waking. Real time only bounds how long a broken store is waited for.
+//! Promises about waking. Real time only limits the wait for a broken store.
 
 use std::time::Duration;
 

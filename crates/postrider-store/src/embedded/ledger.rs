@@ -14,7 +14,7 @@ use postrider_core::{Delivery, DeliveryId, LaneId, MessageId, State, TenantId, T
 use rusqlite::{Connection, params};
 
 use crate::embedded::EmbeddedStore;
-use crate::embedded::shared::SharedState;
+use crate::embedded::shared::StoreShared;
 use crate::embedded::sql::error::{damaged, sql};
 use crate::embedded::sql::rows::{self, DELIVERY, get};
 
@@ -144,7 +144,7 @@ impl Ledger for EmbeddedStore {
 }
 
 /// A stored delivery with its lease.
-fn view(row: &rusqlite::Row<'_>, shared: &SharedState) -> StoreResult<Delivery> {
+fn view(row: &rusqlite::Row<'_>, shared: &StoreShared) -> StoreResult<Delivery> {
     let index = shared.index();
     let lane: u32 = get(row, "lane")?;
     let key = index.lane_key(lane).ok_or_else(|| damaged("a delivery's lane"))?.clone();
@@ -166,7 +166,7 @@ fn view(row: &rusqlite::Row<'_>, shared: &SharedState) -> StoreResult<Delivery> 
 
 fn message_view(
     conn: &Connection,
-    shared: &SharedState,
+    shared: &StoreShared,
     tenant: Option<TenantId>,
     id: MessageId,
 ) -> StoreResult<Option<MessageView>> {
@@ -228,7 +228,7 @@ fn lone_body(conn: &Connection, id: MessageId, deliveries: u32) -> StoreResult<O
 /// Newest first. Reads a bounded number of rows, whether they match or not.
 pub(crate) fn page(
     conn: &Connection,
-    shared: &SharedState,
+    shared: &StoreShared,
     filter: &DeliveryFilter,
     dead: bool,
 ) -> StoreResult<Page<Delivery, DeliveryId>> {
@@ -287,7 +287,7 @@ fn range(conn: &Connection, filter: &DeliveryFilter) -> StoreResult<(u64, u64)> 
 /// Whether a row can match, judged by its numbers alone. Rules most rows out.
 fn may_match(
     row: &rusqlite::Row<'_>,
-    shared: &SharedState,
+    shared: &StoreShared,
     filter: &DeliveryFilter,
 ) -> StoreResult<bool> {
     let state = rows::state(row)?;
@@ -305,7 +305,7 @@ fn may_match(
 }
 
 /// Searches on from the last known oldest: nothing before it is pending.
-fn oldest_pending(conn: &Connection, shared: &SharedState) -> StoreResult<Option<Timestamp>> {
+fn oldest_pending(conn: &Connection, shared: &StoreShared) -> StoreResult<Option<Timestamp>> {
     let known = shared.index().oldest;
     let first = |query: &str, from: u64| -> StoreResult<Option<u64>> {
         let mut select = conn.prepare_cached(query).map_err(sql)?;

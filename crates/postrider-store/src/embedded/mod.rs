@@ -35,7 +35,7 @@ pub use folder_report::FolderReport;
 use folder::DataFolder;
 use requests::{GroupedWrite, SharedRow, WriterRequest};
 use reserve::DiskReserve;
-use shared::SharedState;
+use shared::StoreShared;
 use sql::{error, open};
 use writer::Writer;
 
@@ -72,7 +72,7 @@ impl Default for StoreOptions {
 
 /// A store in a data folder.
 pub struct EmbeddedStore {
-    shared: Arc<SharedState>,
+    shared: Arc<StoreShared>,
     requests: mpsc::Sender<WriterRequest>,
     accepting: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,

@@ -17,7 +17,7 @@ use super::EmbeddedStore;
 use super::index::{AfterSettle, LeaseBatch, UnreadLease, end_of};
 use super::requests::WriterRequest;
 use super::reserve::DiskReserve;
-use super::shared::SharedState;
+use super::shared::StoreShared;
 use super::sql::accept::NewMessageRows;
 use super::sql::marks::StartRow;
 use super::sql::refill::read_deliveries;
@@ -209,7 +209,7 @@ impl EmbeddedStore {
             return Ok(batch.leases.into_iter().filter_map(|(_, leased)| leased.ok()).collect());
         }
         let wanted = unread.clone();
-        let read = move |conn: &Connection, shared: &SharedState| {
+        let read = move |conn: &Connection, shared: &StoreShared| {
             Ok(read_deliveries(conn, shared, &wanted))
         };
         let read = match unread.len() <= READ_HERE_MAX {

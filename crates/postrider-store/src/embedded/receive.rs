@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::Receiver;
 
-struct ThreadWaker(Thread);
+struct WriterWaker(Thread);
 
-impl Wake for ThreadWaker {
+impl Wake for WriterWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -18,7 +18,7 @@ impl Wake for ThreadWaker {
 /// The next value, `None` if nobody can send any more, pending if the time is over.
 pub(crate) fn receive_within<T>(from: &mut Receiver<T>, at_most: Duration) -> Poll<Option<T>> {
     let end = Instant::now() + at_most;
-    let waker = Arc::new(ThreadWaker(thread::current())).into();
+    let waker = Arc::new(WriterWaker(thread::current())).into();
     let mut context = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(received) = from.poll_recv(&mut context) {

@@ -14,7 +14,7 @@ use super::sql::schema::open_reader;
 use crate::ids::IdGenerator;
 use crate::work_signal::WorkSignal;
 
-pub(crate) struct SharedState {
+pub(crate) struct StoreShared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) work: WorkSignal,
     pub(crate) in_flight: InFlightLog,
@@ -27,7 +27,7 @@ pub(crate) struct SharedState {
 const READERS_KEPT: usize = 4;
 const READER_CACHE_KIB: u32 = 4096;
 
-impl SharedState {
+impl StoreShared {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
         index: MemoryIndex,

@@ -16,7 +16,7 @@ use super::index::effects::TransactionEffects;
 use super::receive::receive_within;
 use super::requests::{SharedWrite, WriterRequest};
 use super::reserve::{self, DiskReserve};
-use super::shared::SharedState;
+use super::shared::StoreShared;
 use super::sql::dedup::DedupStore;
 use super::sql::error::sql;
 use super::sql::rows::to_json;
@@ -26,7 +26,7 @@ const GROUP_ROWS: usize = 8_192;
 
 pub(crate) struct Writer {
     pub(crate) conn: Connection,
-    pub(crate) shared: Arc<SharedState>,
+    pub(crate) shared: Arc<StoreShared>,
     pub(crate) dedup: DedupStore,
     pub(crate) lanes: HashMap<Arc<LaneKey>, u32>,
     pub(crate) tenants: HashMap<TenantId, u32>,
@@ -41,7 +41,7 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(
         conn: Connection,
-        shared: Arc<SharedState>,
+        shared: Arc<StoreShared>,
         dedup: DedupStore,
         checkpointer: Checkpointer,
         reserve: DiskReserve,

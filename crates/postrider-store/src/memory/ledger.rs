@@ -1,4 +1,4 @@
-//! The model's ledger. Counts by counting: a model may.
+//! The model's ledger. Counts rows at each call, because a model may be slow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -263,7 +263,7 @@ impl MemoryTables {
             .filter(|delivery| matches(filter, delivery))
     }
 
-    /// Dead letters to act upon, oldest first.
+    /// The ids of the chosen dead letters, oldest first.
     fn choose(
         &self,
         tenant: Option<&TenantId>,

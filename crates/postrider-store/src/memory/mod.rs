@@ -1,5 +1,5 @@
-//! The reference model: everything in ordered maps behind one mutex. Simple enough to be right by
-//! reading; what it does is what every other store must do. Keeps nothing across a restart.
+//! The reference model: ordered maps behind one mutex. A reader can see that it is right, and every other
+//! store must behave like it. Keeps nothing across a restart.
 
 mod ledger;
 mod queue;
@@ -33,8 +33,7 @@ impl MemoryStore {
         }
     }
 
-    /// What a crash of a durable store does: every lease is forgotten and its delivery marked, all
-    /// else stays.
+    /// Does what a crash does to a durable store: forgets every lease and marks its delivery.
     pub fn forget_leases(&self) {
         self.rows().forget_leases();
     }

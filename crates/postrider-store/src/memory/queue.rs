@@ -159,7 +159,7 @@ impl Queue for MemoryStore {
 }
 
 impl MemoryTables {
-    /// When the first that was not yet due at the last showing is due, for all to see.
+    /// When the next delivery becomes due that was not due at the last `ready_lanes`.
     fn next_unlisted(&self) -> Option<Timestamp> {
         let unseen = (self.listed_at + Duration::from_millis(1), DeliveryId(0));
         let next = |(lane, queue): (&LaneId, &BTreeSet<(Timestamp, DeliveryId)>)| {
@@ -172,7 +172,7 @@ impl MemoryTables {
         self.due.iter().filter_map(next).min()
     }
 
-    /// What is pending and nobody holds, with its expiry.
+    /// The pending deliveries that are not leased, with their expiry.
     fn expiring(&self, now: Timestamp) -> impl Iterator<Item = (Timestamp, DeliveryId)> {
         let waits =
             move |row: &MemoryDelivery| row.progress.state.is_pending() && !row.is_leased(now);
@@ -180,7 +180,7 @@ impl MemoryTables {
         waiting.map(|(id, row)| (row.expires, *id))
     }
 
-    /// When it is worth asking again for what expired.
+    /// When to check again for expired deliveries.
     fn next_check(&self, now: Timestamp) -> Option<Timestamp> {
         let again = self.checked_at? + Duration::from_secs(1);
         self.expiring(now).map(|(at, _)| at.max(again)).min()
@@ -190,9 +190,9 @@ impl MemoryTables {
         let lanes =
             lane.map_or_else(|| self.suspended.keys().copied().collect(), |lane| vec![lane]);
         for lane in lanes {
-            let was_aside = self.suspended.remove(&lane).is_some();
+            let was_suspended = self.suspended.remove(&lane).is_some();
             let first = self.due.get(&lane).and_then(BTreeSet::first);
-            self.has_new_work |= was_aside && first.is_some_and(|(due, _)| *due <= now);
+            self.has_new_work |= was_suspended && first.is_some_and(|(due, _)| *due <= now);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the model holds, and the few moves that keep its maps in step.
+//! The model's tables, and the changes that keep them consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,24 +19,24 @@ pub(super) struct MemoryTables {
     pub(super) messages: BTreeMap<MessageId, MemoryMessage>,
     pub(super) deliveries: BTreeMap<DeliveryId, MemoryDelivery>,
     pub(super) lanes: Vec<Arc<LaneKey>>,
-    /// Pending work of each lane by when it is due; what is leased is due when its lease ends.
+    /// The pending deliveries of each lane by due time. A leased one is due when its lease ends.
     pub(super) due: BTreeMap<LaneId, BTreeSet<(Timestamp, DeliveryId)>>,
     pub(super) dedup: BTreeMap<[u8; 16], MemoryKey>,
     pub(super) gone: BTreeSet<(TenantId, AddressHash)>,
-    /// What addresses are blamed for, each kind once.
+    /// The strikes of addresses, each kind once.
     pub(super) strikes: BTreeMap<(TenantId, AddressHash), Vec<Strike>>,
     pub(super) addresses: BTreeMap<AddressId, Address>,
     pub(super) api_keys: Vec<ApiKey>,
     pub(super) signing_keys: Vec<SigningKey>,
     pub(super) settings: BTreeMap<String, String>,
-    /// Lanes set aside, each until its time.
+    /// Suspended lanes, each with the end of its suspension.
     pub(super) suspended: BTreeMap<LaneId, Timestamp>,
     pub(super) token: u64,
-    /// When somebody last asked for what expired.
+    /// The time of the last check for expired deliveries.
     pub(super) checked_at: Option<Timestamp>,
-    /// What was due by then was shown by `ready_lanes`.
+    /// The time of the last `ready_lanes`.
     pub(super) listed_at: Timestamp,
-    /// Something due arrived since.
+    /// Whether something due arrived since then.
     pub(super) has_new_work: bool,
 }
 
@@ -93,7 +93,7 @@ impl MemoryDelivery {
 }
 
 impl MemoryDelivery {
-    /// Takes the first of its alternatives for its own place.
+    /// Moves the delivery to its first alternative.
     pub(super) fn go_to(&mut self, lane: LaneId, place: Alternative) {
         self.lane = lane;
         self.target = Some(place.target);
@@ -103,7 +103,7 @@ impl MemoryDelivery {
         self.alternatives.remove(0);
     }
 
-    /// Erases what is not needed once it is final.
+    /// Erases what a final delivery does not need.
     pub(super) fn erase(&mut self) {
         self.target = None;
         self.alternatives.clear();
@@ -124,7 +124,7 @@ impl MemoryTables {
         &self.lanes[id.0 as usize]
     }
 
-    /// Changes a delivery and keeps its place in the queue in step.
+    /// Changes a delivery and its entry in the queue.
     pub(super) fn change<T>(
         &mut self,
         id: DeliveryId,
@@ -156,7 +156,7 @@ impl MemoryTables {
         self.suspended.get(&lane).is_some_and(|until| *until > now)
     }
 
-    /// Whether somebody should hear of something due in that lane.
+    /// Whether a delivery with this due time wakes those who wait.
     pub(super) fn is_new_work(&self, lane: LaneId, due: Timestamp, now: Timestamp) -> bool {
         due <= now && !self.is_suspended(lane, now)
     }

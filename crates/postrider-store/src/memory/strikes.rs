@@ -1,4 +1,4 @@
-//! What the model remembers against addresses.
+//! The model's strikes of addresses.
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{Learned, Page, StrikeFilter, StruckAddress};

@@ -1,4 +1,5 @@
-//! The ledger: what became of everything, and what a person does about it. Hands out no work.
+//! The ledger: shows what became of messages and deliveries, and lets an operator act on them. Hands out
+//! no work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

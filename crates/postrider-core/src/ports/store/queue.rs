@@ -1,5 +1,4 @@
-//! The queue: what is taken in, leased and settled. Knows nothing of people's questions; that is the
-//! ledger's part.
+//! The queue: accepts, leases and settles deliveries. Shows nothing to people; the ledger does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +33,7 @@ pub struct NewMessage {
     pub tenant: TenantId,
     pub class: Arc<str>,
     pub ttl_s: u32,
-    /// Not before; the TTL counts from here.
+    /// Not sent before this time; the TTL counts from here.
     pub send_at: Option<Timestamp>,
     pub envelope: Envelope,
     pub content: Arc<str>,
@@ -56,7 +55,7 @@ pub struct NewDelivery {
     pub alternatives: Vec<Alternative>,
 }
 
-/// Another place that a delivery may go to instead of its own.
+/// Another address that a delivery may go to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alternative {
     pub lane: Arc<LaneKey>,
@@ -68,14 +67,14 @@ pub struct Alternative {
     pub address_since: Option<Timestamp>,
 }
 
-/// What became of one message at the store's door.
+/// The store's answer to one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
     Accepted {
         message: MessageId,
         deliveries: Vec<DeliveryId>,
     },
-    /// The same key and fingerprint were seen inside the window: the first answer again.
+    /// The same key and fingerprint came before, within the window. Repeats the first answer.
     Duplicate {
         message: MessageId,
         deliveries: Vec<DeliveryId>,
@@ -90,7 +89,7 @@ pub enum Admission {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Halt {
     AddressGone,
-    /// Its message was cancelled while an attempt was under way whose end is not known.
+    /// Its message was cancelled during an attempt whose result is not known.
     Cancelled,
 }
 
@@ -115,14 +114,14 @@ pub struct Leased {
     /// A policy that a replay set for this delivery alone.
     pub retry: Option<RetryPolicy>,
     pub halt: Option<Halt>,
-    /// How often in a row it was in flight when the store went away without a word. A clean end does
-    /// not count, and whoever ended an attempt since starts anew.
+    /// How many crashes in a row found it in flight. A clean end does not count, and an attempt that ends
+    /// resets the number.
     pub crashes: u32,
-    /// An attempt left (see [`Queue::start`]) and its end is not known.
+    /// An attempt was started (see [`Queue::start`]) and its result is not known.
     pub started: bool,
     /// Where else it may go, in order.
     pub alternatives: Vec<Alternative>,
-    /// What its address was blamed for since it last worked. Empty for nearly all.
+    /// The strikes of its address since its last success. Mostly empty.
     pub strikes: Vec<Strike>,
 }
 
@@ -131,20 +130,20 @@ pub struct Leased {
 pub struct Settlement {
     pub delivery: DeliveryId,
     pub token: u64,
-    /// What was tried under this lease, in order: often one, more where an attempt went again at
-    /// once, none where nothing was sent.
+    /// The attempts under this lease, in order: often one, more if one was repeated at once, none if
+    /// nothing was sent.
     pub attempts: Vec<AttemptRecord>,
     pub decision: Decision,
     pub learned: Learned,
 }
 
-/// What an attempt taught about its address, written down with its settlement. That a delivery is
-/// `Sent` clears what its address was blamed for.
+/// What an attempt taught about its address, written with its settlement. A success clears the strikes
+/// of the address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Learned {
-    /// Counted by the store, by its clock.
+    /// The store counts it, by its own clock.
     pub strike: Option<NewStrike>,
-    /// The target with more than was known of it, for an address that is registered.
+    /// The target with new facts, for a registered address.
     pub target: Option<Arc<Target>>,
 }
 
@@ -167,21 +166,21 @@ pub struct ReadyLane {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     pub deliveries: u64,
-    /// Of bodies, each counted once per message, and of addresses.
+    /// Bytes of bodies, each counted once per message, and of addresses.
     pub bytes: u64,
 }
 
 #[async_trait]
 pub trait Queue: Send + Sync {
-    /// Takes messages in: message, deliveries and dedup key, atomic per message, all of them durable
-    /// on return. One admission each, in order. A key repeated within the batch counts too.
+    /// Accepts messages: message, deliveries and dedup key, atomic per message, all durable on return.
+    /// One admission each, in order. A key repeated within the batch is a repeat, too.
     async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>>;
 
-    /// What `accept` would say to a message with each of these keys, if it was seen inside its window:
-    /// a duplicate or a conflict. Takes nothing in; costs about as much as an accept.
+    /// What `accept` would answer to a message with each of these keys: a duplicate, a conflict, or `None`
+    /// for a new key. Accepts nothing; costs about as much as an accept.
     async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>>;
 
-    /// Why new work is refused at present, if it is known to be.
+    /// An error if new work is refused at present.
     fn takes_work(&self) -> StoreResult<()> {
         Ok(())
     }
@@ -195,7 +194,7 @@ pub trait Queue: Send + Sync {
 
     /// Leases up to `max` pending deliveries whose expiry has passed, the longest expired first,
     /// whatever their lane's state and whenever they are due. Costs nothing while there are none. Fewer
-    /// than `max` means that there are no more at this moment. Whoever calls it is woken for the next.
+    /// than `max` means that there are no more at this moment. The caller is woken for the next.
     async fn lease_expired(
         &self,
         max: usize,
@@ -203,11 +202,11 @@ pub trait Queue: Send + Sync {
     ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>>;
 
     /// Writes decisions down: state and ledger entry, atomic each, fenced. One answer each, in order.
-    /// Whatever would try again of a message that was cancelled meanwhile becomes `Cancelled`.
+    /// A decision to try again becomes `Cancelled` if the message was cancelled meanwhile.
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>>;
 
-    /// Notes that an attempt of each is about to leave, durable on return, until it is settled. For
-    /// those who must not send twice: costs a write. False where the lease is no longer good or the
+    /// Notes that an attempt of each is about to be sent, durable on return, until it is settled. For
+    /// classes that must not send twice: costs a write. False if the lease is not valid any more or the
     /// message was cancelled.
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>>;
 
@@ -216,7 +215,7 @@ pub trait Queue: Send + Sync {
     /// was due before does not wake.
     async fn wait_for_work(&self, at_most: Duration);
 
-    /// What is pending now, of one tenant or of all. Maintained: asking costs nothing.
+    /// What is pending now, of one tenant or of all. Costs nothing, because it is kept up to date.
     fn load(&self, tenant: Option<&TenantId>) -> Load;
 
     /// Until then the lane is not ready, and what arrives in it wakes nobody; the end of the suspension

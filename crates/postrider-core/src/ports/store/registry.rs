@@ -19,11 +19,11 @@ use crate::policy::strikes::Strike;
 pub enum KeyScope {
     /// Everything, for every tenant.
     Admin,
-    /// Send, look, act, within one tenant.
+    /// Send, read and act, within one tenant.
     Tenant,
-    /// Look, within one tenant.
+    /// Read, within one tenant.
     Read,
-    /// Look, and read stored bodies, within one tenant.
+    /// Read, also stored bodies, within one tenant.
     Content,
 }
 
@@ -33,7 +33,7 @@ pub struct ApiKey {
     pub tenant: TenantId,
     pub name: Box<str>,
     pub scope: KeyScope,
-    /// SHA-256 of the secret: the secret itself is shown once and kept nowhere.
+    /// SHA-256 of the secret. The secret itself is shown once and not stored.
     pub secret_hash: [u8; 32],
     pub created_at: Timestamp,
     pub revoked_at: Option<Timestamp>,
@@ -49,7 +49,7 @@ pub enum SigningKind {
     Hash,
 }
 
-/// A key of ours, kept to sign with.
+/// A key that signs for us.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningKey {
     pub id: KeyId,
@@ -78,7 +78,7 @@ pub struct NewAddress {
     pub hash: AddressHash,
 }
 
-/// An address that was blamed for something. Known by its hash: it need not be registered.
+/// An address with strikes, known by its hash. It need not be registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StruckAddress {
     pub hash: AddressHash,
@@ -99,7 +99,7 @@ pub struct StrikeFilter {
 #[async_trait]
 pub trait Registry: Send + Sync {
     /// Registers an address; the same endpoint of the same tenant keeps its id, takes the new keys
-    /// and recipient, and is active again and blamed for nothing. The flag says whether it is new.
+    /// and recipient, is active again and loses its strikes. The flag says whether it is new.
     async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)>;
     async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>>;
     async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool>;
@@ -112,14 +112,14 @@ pub trait Registry: Send + Sync {
         limit: usize,
     ) -> StoreResult<Page<Address, AddressId>>;
 
-    /// What addresses are blamed for since they last worked.
+    /// The strikes of addresses since their last success.
     async fn strikes(
         &self,
         tenant: &TenantId,
         which: StrikeFilter,
     ) -> StoreResult<Page<StruckAddress, AddressHash>>;
-    /// Forgets what an address is blamed for, and that it is suspect; false if there was nothing. One
-    /// that is gone stays so.
+    /// Deletes the strikes of an address, which is then not suspect any more; false if there were none.
+    /// An address that is gone stays gone.
     async fn forgive(&self, tenant: &TenantId, hash: AddressHash) -> StoreResult<bool>;
 
     async fn put_api_key(&self, key: ApiKey) -> StoreResult<()>;
@@ -130,7 +130,7 @@ pub trait Registry: Send + Sync {
     async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()>;
     async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>>;
 
-    /// Keeps a small text (JSON) under a name; forgets it if there is none.
+    /// Stores a small text (JSON) under a name; deletes it if `json` is absent.
     async fn put_setting(&self, name: &str, json: Option<&str>) -> StoreResult<()>;
     /// All of them, by name.
     async fn settings(&self) -> StoreResult<Vec<(String, String)>>;

@@ -34,7 +34,7 @@ struct LaneWindow {
     refilling: bool,
 }
 
-pub(crate) struct LaneIndex {
+pub(crate) struct LaneWindows {
     limits: WindowLimits,
     active: HashMap<u32, LaneWindow>,
     by_due: BTreeSet<(i64, u32)>,
@@ -73,7 +73,7 @@ impl LaneWindow {
     }
 }
 
-impl LaneIndex {
+impl LaneWindows {
     pub(crate) fn new(limits: WindowLimits) -> Self {
         Self {
             limits,

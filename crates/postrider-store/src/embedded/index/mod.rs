@@ -25,10 +25,10 @@ use cache::DeliveryCache;
 use counts::TenantTable;
 use delivery::{AddressFlags, StoredDelivery};
 use expiry::ExpiryIndex;
-use lanes::{DueKey, LaneIndex, WindowLimits};
+use lanes::{DueKey, LaneWindows, WindowLimits};
 
 pub(crate) struct MemoryIndex {
-    pub(crate) lanes: LaneIndex,
+    pub(crate) lanes: LaneWindows,
     /// Lane keys by lane number, each with the number of its tenant.
     pub(crate) names: Vec<(Arc<LaneKey>, u32)>,
     pub(crate) tenants: TenantTable,
@@ -119,7 +119,7 @@ pub(crate) enum AfterSettle {
 impl MemoryIndex {
     pub(crate) fn new(limits: WindowLimits, cache_bytes: usize, first_token: u64) -> Self {
         Self {
-            lanes: LaneIndex::new(limits),
+            lanes: LaneWindows::new(limits),
             names: Vec::new(),
             tenants: TenantTable::default(),
             cache: DeliveryCache::new(cache_bytes),

@@ -16,7 +16,7 @@ use crate::embedded::in_flight::InFlightLog;
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::lanes::WindowLimits;
 use crate::embedded::reserve::DiskReserve;
-use crate::embedded::shared::SharedState;
+use crate::embedded::shared::StoreShared;
 use crate::embedded::sql::dedup::DedupStore;
 use crate::embedded::sql::error::{damaged, sql};
 use crate::embedded::sql::expiry;
@@ -28,7 +28,7 @@ use crate::embedded::writer::Writer;
 use crate::ids::IdGenerator;
 
 pub(crate) struct OpenedStore {
-    pub(crate) shared: Arc<SharedState>,
+    pub(crate) shared: Arc<StoreShared>,
     pub(crate) writer: Writer,
     pub(crate) checkpoints: JoinHandle<()>,
 }
@@ -63,7 +63,7 @@ pub(crate) fn open(
     let dedup = DedupStore::load(&conn, options.dedup_bucket_keys, clock.now())?;
     let ids = IdGenerator::above(last_id);
     let in_flight = InFlightLog::begin(&folder.in_flight(), run);
-    let shared = Arc::new(SharedState::new(clock, index, ids, in_flight, database.clone()));
+    let shared = Arc::new(StoreShared::new(clock, index, ids, in_flight, database.clone()));
     let (checkpointer, checkpoints) = Checkpointer::start(&database, reserve.journal_max())?;
     let mut writer = Writer::new(conn, shared.clone(), dedup, checkpointer, reserve);
     writer.restore_reserve();

@@ -11,7 +11,7 @@ use super::strikes::strikes_of;
 use crate::embedded::index::UnreadLease;
 use crate::embedded::index::delivery::{AddressFlags, StoredDelivery};
 use crate::embedded::index::lanes::DueKey;
-use crate::embedded::shared::SharedState;
+use crate::embedded::shared::StoreShared;
 use crate::embedded::writer::Writer;
 
 impl Writer {
@@ -64,7 +64,7 @@ pub(crate) type DeliveryResult = StoreResult<Option<(Arc<StoredDelivery>, Addres
 
 pub(crate) fn read_deliveries(
     conn: &Connection,
-    shared: &SharedState,
+    shared: &StoreShared,
     wanted: &[UnreadLease],
 ) -> Vec<DeliveryResult> {
     let (has_gone, has_struck) = {
