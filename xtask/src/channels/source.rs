@@ -7,11 +7,8 @@ use serde::Deserialize;
 
 use super::sheets::{self, AnswerSheet};
 
-/// The order of the page. A sheet belongs to the channel that its name begins with.
-const CHANNELS: [&str; 9] =
-    ["rules", "webpush", "fcm", "apns", "email", "sms", "webhook", "http", "chat"];
-
 pub(super) struct PageSource {
+    /// The general rules, then the channels by name.
     pub(super) sheets: Vec<AnswerSheet>,
     pub(super) lists: PageLists,
 }
@@ -50,17 +47,12 @@ pub(super) struct PageEntry {
 impl PageSource {
     pub(super) fn read(root: &Path) -> Result<Self> {
         let channels = root.join("crates/postrider-channels/src");
-        let mut sheets = sheets::read_all(&channels).map_err(|error| anyhow!(error))?;
         let rules = sheets::read(&root.join("xtask/rules.toml")).map_err(|error| anyhow!(error))?;
-        sheets.push(rules);
+        let mut sheets = vec![rules];
+        sheets.extend(sheets::read_all(&channels).map_err(|error| anyhow!(error))?);
         for sheet in &mut sheets {
             sheet.file = sheet.file.strip_prefix(root).unwrap_or(&sheet.file).to_owned();
         }
-        let place = |sheet: &AnswerSheet| {
-            let channel = sheet.name.split('.').next().unwrap_or_default();
-            CHANNELS.iter().position(|known| *known == channel).unwrap_or(CHANNELS.len())
-        };
-        sheets.sort_by_key(place);
         let file = root.join("xtask/channels.toml");
         let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let lists = toml::from_str(&text).with_context(|| file.display().to_string())?;
