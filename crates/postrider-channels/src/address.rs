@@ -22,8 +22,6 @@ pub struct NetworkPolicy {
 /// Whether a tenant has an account to send with.
 pub type Serves = Arc<dyn Fn(&TenantId) -> bool + Send + Sync>;
 
-/// The longest TTL of channels whose provider sets no limit of its own: 28 days.
-pub(crate) const TTL_S_MAX: u32 = 2_419_200;
 const URL_MAX: usize = 2_048;
 
 /// Checks a URL as far as that goes without a name server. Never repeats the URL: it is a secret.

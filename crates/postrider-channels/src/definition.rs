@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::model::content::Content;
+use postrider_core::model::content::{Content, PartCheck};
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::{Channel, ChannelIntake, ChannelKind, FieldError};
@@ -19,6 +19,9 @@ use crate::{ContentPreview, Error, NetworkPolicy, VapidKeys, WebhookSecrets, Wir
 #[async_trait]
 pub trait ChannelDefinition: Send + Sync {
     fn kind(&self) -> ChannelKind;
+
+    /// Checks the form of the channel's part of a content.
+    fn part_check(&self) -> PartCheck;
 
     /// The section of the configuration, for the reference page.
     fn section(&self) -> SectionInfo;

@@ -126,7 +126,7 @@ impl Wiring {
         &self,
         service: &'static str,
         attempt: &Attempt,
-        endpoint: &Endpoint,
+        (endpoint, url): (&Endpoint, &str),
         body: &[u8],
         request: impl FnOnce(Timestamp) -> Request,
     ) -> Report {
@@ -141,7 +141,7 @@ impl Wiring {
             token_age: None,
             retry_after: None,
             provider_id: scrub::header(&response.headers, "x-request-id"),
-            hide: &[attempt.target.place(), sent],
+            hide: &[url, sent],
         };
         self.judge(attempt, &response, reading)
     }
@@ -197,6 +197,11 @@ fn unanswered(error: TransportError) -> Ended {
 /// An end for a reason of our own.
 pub(crate) fn ended(outcome: Outcome, code: &str) -> Ended {
     Box::new(Report::new(outcome).code(code))
+}
+
+/// An end for content that cannot be read.
+pub(crate) fn bad_content<E>(_: E) -> Ended {
+    ended(Outcome::DropMessage, "bad_content")
 }
 
 /// An end that waits for a person, who is told why.

@@ -12,6 +12,7 @@ mod error;
 
 mod jwt;
 mod scrub;
+mod target;
 mod x509;
 
 pub mod apns;
@@ -40,5 +41,6 @@ pub use http::{Credentials, EnvAndFiles, HttpChannel};
 pub use pool::{Pool, PoolConfig, is_public};
 pub use preview::ContentPreview;
 pub use sms::SmsChannel;
+pub use target::ChannelTarget;
 pub use webhook::{WebhookChannel, WebhookSecret, WebhookSecrets};
 pub use webpush::{Padding, VapidKey, VapidKeys, WebPushChannel, WebPushConfig};

@@ -63,15 +63,15 @@ mod tests {
 
     #[test]
     fn every_channel_shows_what_it_sends() {
-        let sms = parts(ChannelKind::Sms);
+        let sms = parts(crate::sms::KIND);
         assert_eq!((&sms["encoding"], &sms["segments"]), (&json!("gsm7"), &json!(1)));
         assert_eq!(sms["text"], "Shipped\nOrder 91 €\nhttps://a.example");
-        assert_eq!(parts(ChannelKind::Email)["subject"], "Shipped");
-        assert_eq!(parts(ChannelKind::Apns)["payload"]["aps"]["alert"]["title"], "Shipped");
-        assert_eq!(parts(ChannelKind::Fcm)["message"]["notification"]["title"], "Shipped");
-        assert_eq!(parts(ChannelKind::Chat)["discord"]["embeds"][0]["title"], "Shipped");
-        assert_eq!(parts(ChannelKind::Webhook)["body"]["content"]["data"]["n"], 1);
-        assert_eq!(parts(ChannelKind::Http)["body"]["title"], "Shipped");
-        assert_eq!(parts(ChannelKind::Webpush)["body"]["url"], "https://a.example");
+        assert_eq!(parts(crate::email::KIND)["subject"], "Shipped");
+        assert_eq!(parts(crate::apns::KIND)["payload"]["aps"]["alert"]["title"], "Shipped");
+        assert_eq!(parts(crate::fcm::KIND)["message"]["notification"]["title"], "Shipped");
+        assert_eq!(parts(crate::chat::KIND)["discord"]["embeds"][0]["title"], "Shipped");
+        assert_eq!(parts(crate::webhook::KIND)["body"]["content"]["data"]["n"], 1);
+        assert_eq!(parts(crate::http::KIND)["body"]["title"], "Shipped");
+        assert_eq!(parts(crate::webpush::KIND)["body"]["url"], "https://a.example");
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use postrider_core::ChannelKind;
+use postrider_core::model::content::ContentSchema;
 use serde::Serialize;
 use serde::de::{Error as _, MapAccess};
 
@@ -61,6 +62,16 @@ pub fn all() -> impl Iterator<Item = &'static dyn ChannelDefinition> {
     ALL.iter()
 }
 
+/// The names of all channels.
+pub fn kinds() -> Vec<ChannelKind> {
+    all().map(|channel| channel.kind()).collect()
+}
+
+/// What content may have.
+pub fn content_schema() -> ContentSchema {
+    all().map(|channel| (channel.kind(), channel.part_check())).collect()
+}
+
 /// The channel of this kind, with default settings.
 pub fn definition(kind: ChannelKind) -> Option<&'static dyn ChannelDefinition> {
     all().find(|channel| channel.kind() == kind)
@@ -74,7 +85,8 @@ mod tests {
     fn a_channel_is_called_the_same_everywhere() {
         let sections = serde_json::to_value(ChannelSections::default()).unwrap();
         for channel in all() {
-            let name = channel.kind().name();
+            let kind = channel.kind();
+            let name = kind.name();
             assert_eq!(channel.section().name, name);
             assert!(sections.get(name).is_some(), "{name} is listed under another name");
             assert!(channel.services().iter().all(|service| service.starts_with(name)), "{name}");

@@ -6,7 +6,8 @@ pub mod model;
 pub mod policy;
 pub mod ports;
 
-pub use model::address::{Address, AddressHash, AddressStatus, ChannelKind, Target};
+pub use model::address::{Address, AddressHash, AddressStatus, Target};
+pub use model::channel::{ChannelKind, ChannelTraits};
 pub use model::class::Class;
 pub use model::decision::{Decision, DecisionKind};
 pub use model::delivery::{AttemptRecord, DeadReason, Delivery, State};
@@ -17,4 +18,4 @@ pub use model::outcome::{Outcome, OutcomeKind, Report, Scope};
 pub use model::time::{Clock, Timestamp};
 pub use policy::signal::Signal;
 pub use policy::strikes::{Strike, StrikeKind};
-pub use ports::channel::{Attempt, Channel, ChannelIntake, FieldError, Finished};
+pub use ports::channel::{Attempt, Channel, ChannelIntake, CheckedAddress, FieldError, Finished};

@@ -38,7 +38,13 @@ fn intake() -> MessageIntake {
     let mut shelf = Shelf::default();
     for (name, json) in TEMPLATES {
         let source: Source = serde_json::from_str(json).unwrap();
-        shelf.put(None, Arc::new(Template::compile(name, &source).unwrap()));
+        shelf.put(
+            None,
+            Arc::new(
+                Template::compile(name, &source, &postrider_channels::registry::content_schema())
+                    .unwrap(),
+            ),
+        );
     }
     let templates = Templates::default();
     templates.replace(shelf);

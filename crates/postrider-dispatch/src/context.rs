@@ -1,10 +1,11 @@
 //! What every attempt needs, shared by all, and the one place where a lease ends. Decides nothing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{Learned, Settlement, Store};
-use postrider_core::{Clock, LaneKey};
+use postrider_core::{ChannelKind, ChannelTraits, Clock, LaneKey};
 
 use crate::attempt::DeliveryJob;
 use crate::jitter_rng::JitterRng;
@@ -21,6 +22,7 @@ pub(crate) struct DispatchContext {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) settlements: SettlementQueue,
     pub(crate) random: JitterRng,
+    pub(crate) traits: HashMap<ChannelKind, &'static ChannelTraits>,
 }
 
 impl DispatchContext {

@@ -58,6 +58,7 @@ impl Dispatcher {
             observer: config.observer,
             settlements: SettlementQueue(sender),
             random: JitterRng::new(config.seed),
+            traits: config.channels.iter().map(|c| (c.kind(), c.traits())).collect(),
         };
         let leaser = Leaser::new(Arc::new(context), config.channels);
         Self {

@@ -25,7 +25,7 @@ pub(crate) async fn sweep(
     let (policy, now) = (context.lanes.policies().now(), context.clock.now());
     for (lane, leased) in expired {
         let class = policy.class_or_default(&lane.class).clone();
-        let work = LaneWork { context: context.clone(), lane, class };
+        let work = LaneWork::new(context.clone(), lane, class);
         let mut job = DeliveryJob::new(leased, now);
         let decision = match work.still_sendable(&mut job, now) {
             Step::Settle(decision) => decision,

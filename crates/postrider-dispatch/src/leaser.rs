@@ -254,7 +254,7 @@ impl Leaser {
         want: usize,
     ) -> Result<TurnResult, StoreError> {
         let class = self.policy.class_or_default(&entry.key.class).clone();
-        let work = LaneWork { context: self.context.clone(), lane: entry.key.clone(), class };
+        let work = LaneWork::new(self.context.clone(), entry.key.clone(), class);
         match self.context.lanes.admit(&entry.key, entry.priority, want) {
             Ok(permit) => self.send(entry, work, permit).await,
             Err(refusal) if leaves(&work.class, refusal.state) => {

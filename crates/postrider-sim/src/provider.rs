@@ -9,7 +9,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use postrider_channels::answers;
 use postrider_core::policy::classify::{AnswerTable, ProviderAnswer, classify};
-use postrider_core::{Attempt, Channel, ChannelKind, Clock, Finished, Outcome, Report, Timestamp};
+use postrider_core::{
+    Attempt, Channel, ChannelKind, ChannelTraits, Clock, Finished, Outcome, Report, Timestamp,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::http_date;
@@ -169,6 +171,10 @@ pub(crate) struct SimChannel {
 impl Channel for SimChannel {
     fn kind(&self) -> ChannelKind {
         self.kind
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &ChannelTraits::PLAIN
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {

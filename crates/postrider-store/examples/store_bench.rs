@@ -27,11 +27,13 @@ struct Load {
     dedup: bool,
 }
 
+const WEBPUSH: ChannelKind = ChannelKind::new("webpush");
+
 impl Load {
     fn new(lanes: u32, dedup: bool) -> Self {
         let lane = |n| LaneKey {
             tenant: TenantId::new("bench"),
-            channel: ChannelKind::Webpush,
+            channel: WEBPUSH,
             provider: format!("https://push-{n}.example").into(),
             class: "transactional".into(),
         };
@@ -42,12 +44,14 @@ impl Load {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let spread = u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         let lane = &self.lanes[(spread >> 64) as usize % self.lanes.len()];
-        let target = Target::Webpush {
-            endpoint: format!("{}/wpush/v2/{spread:032x}{spread:032x}{spread:032x}", lane.provider).into(),
-            p256dh: "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4".into(),
-            auth: "BTBZMqHH6r4Tts7J_aSIgg".into(),
-            vapid_key: None,
-        };
+        let endpoint =
+            format!("{}/wpush/v2/{spread:032x}{spread:032x}{spread:032x}", lane.provider);
+        let fields = serde_json::json!({
+            "endpoint": endpoint,
+            "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+            "auth": "BTBZMqHH6r4Tts7J_aSIgg",
+        });
+        let target = Target::new(WEBPUSH, &fields);
         NewMessage {
             tenant: lane.tenant.clone(),
             class: lane.class.clone(),

@@ -10,7 +10,7 @@ use postrider_core::ports::store::{
     Admission, DeliveryFilter, Learned, Ledger, Load, Queue, Settled, Settlement, StoreError,
 };
 use postrider_core::{Clock, DeadReason, State, Timestamp};
-use postrider_store::conformance::{batch, message, success};
+use postrider_store::conformance::{batch, message, success, url};
 use postrider_store::{EmbeddedStore, ManualClock, StoreOptions};
 
 const LEASE: std::time::Duration = std::time::Duration::from_secs(60);
@@ -288,7 +288,7 @@ async fn what_was_erased_is_not_in_the_files_any_more() {
     let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
     let leased = store.lease(lane, 100, LEASE).await.unwrap();
     assert_eq!(leased.len(), 50);
-    let url = leased[0].target.place().to_owned();
+    let url = url(&leased[0].target);
     let settlements = leased.iter().map(|l| Settlement {
         delivery: l.delivery,
         token: l.token,

@@ -22,7 +22,7 @@ fn config(name: &'static str, tenant: Option<&str>, priority: u16) -> AccountCon
 }
 
 fn accounts(configs: Vec<AccountConfig<&'static str>>) -> Accounts<&'static str> {
-    Accounts::new(ChannelKind::Sms, configs, BreakerPolicy::default(), Arc::new(Fixed))
+    Accounts::new(crate::sms::KIND, configs, BreakerPolicy::default(), Arc::new(Fixed))
 }
 
 fn attempt(tenant: &str) -> Attempt {
@@ -40,7 +40,7 @@ fn attempt(tenant: &str) -> Attempt {
         delivery: DeliveryId(1),
         message: Arc::new(message),
         class: Default::default(),
-        target: Arc::new(Target::Sms { phone: "+15550100".into() }),
+        target: Arc::new(Target::from_stored(r#"{"channel":"sms","phone":"+15550100"}"#).unwrap()),
         number: 1,
         now: NOW,
         expires_at: NOW + Duration::from_secs(60),

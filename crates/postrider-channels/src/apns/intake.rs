@@ -1,15 +1,21 @@
 //! An Apple device: its token, the app's bundle id, and where it was registered.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use postrider_core::model::address::ApnsEnvironment;
-use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target, TenantId, policy::ttl};
+use postrider_core::model::content::{Content, PartCheck};
+use postrider_core::{
+    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target, TenantId,
+};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
+use super::content::{ApnsContent, check_part};
+use super::{ApnsEnvironment, ApnsTarget, KIND, TRAITS};
 use super::{Sender, render};
 use crate::accounts::Accounts;
 use crate::address::{read, shown};
+use crate::target::{checked, locator_of};
 
 pub struct ApnsIntake {
     accounts: Arc<Accounts<Sender>>,
@@ -38,16 +44,20 @@ const TOPIC_MAX: usize = 255;
 
 impl ChannelIntake for ApnsIntake {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Apns
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     fn serves(&self, tenant: &TenantId) -> bool {
         self.accounts.serves(tenant)
     }
 
-    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
+    fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "token, topic, and optionally environment (production or sandbox)";
-        let device: Device = read(address, shape)?;
+        let device: Device = read(json, shape)?;
         let mut errors = Vec::new();
         let token = device.token;
         if let Some(found) = flaw(&token) {
@@ -74,19 +84,32 @@ impl ChannelIntake for ApnsIntake {
             return Err(errors);
         }
         let token = token.to_ascii_lowercase().into();
-        Ok(Target::Apns { token, topic: topic.into(), environment, worked: None })
+        let target = ApnsTarget { token, topic: topic.into(), environment, worked: None };
+        Ok(checked(target, |_| KIND.name().into()))
+    }
+
+    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        locator_of::<ApnsTarget<'a>>(target)
     }
 
     fn provider(&self, _target: &Target) -> Arc<str> {
-        ChannelKind::Apns.name().into()
+        KIND.name().into()
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
         render::draft(content).map(|_| ())
     }
 
-    fn ttl_s_max(&self) -> u32 {
-        ttl::max_s(ChannelKind::Apns)
+    fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
+        ApnsContent::of(content).ok()?.payload
+    }
+
+    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
+        KIND.name().to_owned().into()
     }
 }
 

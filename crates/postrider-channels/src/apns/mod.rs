@@ -5,12 +5,14 @@
 
 mod account;
 mod answer;
+mod content;
 mod intake;
 mod key;
 mod probe;
 pub(crate) mod render;
 mod sender;
 mod settings;
+mod target;
 mod token;
 mod wire;
 
@@ -18,24 +20,37 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::model::address::ApnsEnvironment;
 use postrider_core::model::content::Content;
 use postrider_core::policy::breaker::BreakerPolicy;
-use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
+use postrider_core::{
+    Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report, Target,
+};
 
 pub use account::ApnsAccount;
+pub use content::ApnsContent;
+pub(crate) use content::check_part;
 pub use intake::ApnsIntake;
 pub use sender::Sender;
+pub use target::{ApnsEnvironment, ApnsTarget};
 
 use crate::accounts::{Account, AccountConfig, Accounts};
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request, Response};
 use crate::scrub;
+use crate::target::{ChannelTarget, target_of};
 use render::Draft;
 pub(crate) use render::collapse_id;
 use sender::Way;
 pub use settings::ApnsSection;
 use token::{KEPT_FOR, ProviderTokens};
+
+pub const KIND: ChannelKind = ChannelKind::new("apns");
+pub const TRAITS: ChannelTraits = ChannelTraits {
+    has_accounts: true,
+    // 30 days: the longest that Apple keeps a notification.
+    ttl_s_max: 2_592_000,
+    ..ChannelTraits::PLAIN
+};
 
 pub struct ApnsChannel {
     wiring: Wiring,
@@ -59,7 +74,7 @@ impl ApnsChannel {
             Sender::new(settings, tokens)
         };
         let accounts = accounts.into_iter().map(|config| config.map(&mut sender)).collect();
-        let accounts = Accounts::new(ChannelKind::Apns, accounts, policy, wiring.clock.clone());
+        let accounts = Accounts::new(KIND, accounts, policy, wiring.clock.clone());
         Self { wiring, accounts: Arc::new(accounts) }
     }
 
@@ -83,7 +98,11 @@ impl ApnsChannel {
 #[async_trait]
 impl Channel for ApnsChannel {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Apns
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
@@ -104,24 +123,26 @@ impl Protocol for ApnsChannel {
     }
 
     async fn send(&self, attempt: &Attempt, draft: Draft) -> Report {
-        let Target::Apns { topic, environment, worked, .. } = &*attempt.target else {
-            return *ended(Outcome::DropMessage, "wrong_channel");
+        let target: ApnsTarget<'_> = match target_of(attempt) {
+            Ok(target) => target,
+            Err(ended) => return *ended,
         };
-        let fits = |sender: &Sender| sender.may_send_to(topic);
+        let fits = |sender: &Sender| sender.may_send_to(&target.topic);
         let chosen = match self.accounts.choose(attempt, fits).await {
             Ok(chosen) => chosen,
             Err(held) => return *held,
         };
-        let known = environment.or(*worked);
+        let known = target.environment.or(target.worked);
         let mut home = known.unwrap_or(ApnsEnvironment::Production);
-        let mut report = self.call(&chosen, attempt, &draft, home, known.is_some()).await;
+        let mut report =
+            self.call(&chosen, (attempt, &target), &draft, home, known.is_some()).await;
         if known.is_none() && report.code.as_deref() == Some("BadDeviceToken") {
             // Nobody said where the device is at home: it may be in the other place.
             home = home.other();
-            report = self.call(&chosen, attempt, &draft, home, true).await;
+            report = self.call(&chosen, (attempt, &target), &draft, home, true).await;
         }
-        if report.outcome == Outcome::Accepted && *worked != Some(home) {
-            report.target = remembered(attempt, home);
+        if report.outcome == Outcome::Accepted && target.worked != Some(home) {
+            report.target = remembered(attempt, &target, home);
         }
         if report.outcome == Outcome::Config {
             chosen.settings.forget();
@@ -131,17 +152,14 @@ impl Protocol for ApnsChannel {
 }
 
 /// A registered device with the place where it was accepted.
-fn remembered(attempt: &Attempt, home: ApnsEnvironment) -> Option<Arc<Target>> {
+fn remembered(
+    attempt: &Attempt,
+    target: &ApnsTarget<'_>,
+    home: ApnsEnvironment,
+) -> Option<Arc<Target>> {
     attempt.address_since?;
-    let mut target = (*attempt.target).clone();
-    if let Target::Apns { worked, .. } = &mut target {
-        *worked = Some(home);
-    }
-    Some(Arc::new(target))
-}
-
-fn has_worked(attempt: &Attempt, environment: ApnsEnvironment) -> bool {
-    matches!(&*attempt.target, Target::Apns { worked, .. } if *worked == Some(environment))
+    let known = ApnsTarget { worked: Some(home), ..target.clone() };
+    Some(Arc::new(known.to_target()))
 }
 
 impl ApnsChannel {
@@ -149,15 +167,16 @@ impl ApnsChannel {
     async fn call(
         &self,
         account: &Account<Sender>,
-        attempt: &Attempt,
+        (attempt, target): (&Attempt, &ApnsTarget<'_>),
         draft: &Draft,
         environment: ApnsEnvironment,
         is_home: bool,
     ) -> Report {
         let called = async {
             let way = self.way(account).await?;
-            let endpoint = way.endpoint(environment, attempt.target.place())?;
-            self.exchange(account, &way, &endpoint, attempt, draft, (environment, is_home)).await
+            let endpoint = way.endpoint(environment, &target.token)?;
+            let call = (attempt, target);
+            self.exchange(account, &way, &endpoint, call, draft, (environment, is_home)).await
         };
         called.await.unwrap_or_else(|ended: Ended| *ended)
     }
@@ -175,28 +194,25 @@ impl ApnsChannel {
         account: &Account<Sender>,
         way: &Way,
         endpoint: &Endpoint,
-        attempt: &Attempt,
+        (attempt, target): (&Attempt, &ApnsTarget<'_>),
         draft: &Draft,
         (environment, is_home): (ApnsEnvironment, bool),
     ) -> Result<Report, Ended> {
         let sender = &account.settings;
-        let Target::Apns { topic, .. } = &*attempt.target else {
-            return Err(ended(Outcome::DropMessage, "wrong_channel"));
-        };
         let now = self.wiring.clock.now();
         let token = way
             .token(sender, now, attempt.resign)
             .map_err(|_| misconfigured("apns_sign", "no provider token could be signed"))?;
         let request = |now| Request {
             method: ::http::Method::POST,
-            headers: wire::headers(attempt, draft, topic, token.as_deref(), now),
+            headers: wire::headers(attempt, draft, &target.topic, token.as_deref(), now),
             body: draft.payload.clone(),
         };
         let response = self.wiring.exchange(attempt, endpoint, request).await?;
         let now = self.wiring.clock.now();
         let refused = answer::read(&response);
         self.react(sender, endpoint, &response, refused.as_ref().map(|r| &*r.reason));
-        let proven = is_home && (sender.works(now) || has_worked(attempt, environment));
+        let proven = is_home && (sender.works(now) || target.worked == Some(environment));
         let age = token.map(|token| now.since(token.signed_at));
         let reading = Reading {
             service: "apns",
@@ -205,7 +221,7 @@ impl ApnsChannel {
             // A younger one cannot be replaced: then it is the key, or the clock.
             token_age: age.filter(|age| *age > KEPT_FOR),
             provider_id: scrub::header(&response.headers, "apns-id"),
-            hide: &[attempt.target.place()],
+            hide: &[&target.token],
         };
         Ok(self.wiring.judge(attempt, &response, reading))
     }

@@ -7,11 +7,10 @@ use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method};
 use async_trait::async_trait;
 use bytes::Bytes;
-use postrider_core::model::address::ApnsEnvironment;
 
 use super::key::Credential as Key;
 use super::sender::{Sender, Way};
-use super::{answer, wire};
+use super::{ApnsEnvironment, answer, wire};
 use crate::accounts::health::{self, Credential, Examine, Finding, Probe};
 use crate::deliver::Wiring;
 use crate::pool::Request;

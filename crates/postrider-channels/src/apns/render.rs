@@ -4,10 +4,12 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use postrider_core::model::content::{ApnsContent, Content};
+use postrider_core::model::content::Content;
 use postrider_core::{FieldError, TenantId, model::json_fields};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+
+use super::ApnsContent;
 
 const PAYLOAD_MAX: usize = 4096;
 const VOIP_PAYLOAD_MAX: usize = 5120;
@@ -67,8 +69,7 @@ pub(crate) struct Draft {
 }
 
 pub(crate) fn draft(content: &Content<'_>) -> Result<Draft, Vec<FieldError>> {
-    let empty = ApnsContent::default();
-    let own = content.apns.as_ref().unwrap_or(&empty);
+    let own = ApnsContent::of(content).map_err(|error| vec![error])?;
     let (payload, shape) = match own.payload {
         Some(raw) => {
             let shape = Shape::read(raw).map_err(|error| vec![error])?;
@@ -77,7 +78,7 @@ pub(crate) fn draft(content: &Content<'_>) -> Result<Draft, Vec<FieldError>> {
         None => common(content).map_err(|error| vec![error])?,
     };
     let mut errors = Vec::new();
-    let push_type = push_type(own, shape, &mut errors);
+    let push_type = push_type(&own, shape, &mut errors);
     check_priority(own.priority, push_type, &mut errors);
     let max = push_type.payload_max();
     if payload.len() > max {

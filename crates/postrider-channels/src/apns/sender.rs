@@ -5,11 +5,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use postrider_core::Timestamp;
-use postrider_core::model::address::ApnsEnvironment;
 
-use super::ApnsAccount;
 use super::key::Credential;
 use super::token::{ProviderTokens, Token};
+use super::{ApnsAccount, ApnsEnvironment};
 use crate::Error;
 use crate::accounts::Material;
 use crate::deliver::{Ended, ended};

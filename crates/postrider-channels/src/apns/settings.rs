@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use postrider_core::ChannelKind;
-use postrider_core::model::content::Content;
+use postrider_core::model::content::{Content, PartCheck};
 use serde_json::{Value, json};
 
-use super::{ApnsAccount, ApnsChannel, ApnsIntake, render};
+use super::{ApnsAccount, ApnsChannel, ApnsIntake, KIND, check_part, render};
 use crate::accounts::check_fields;
 use crate::definition::{
     AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelParts, SendOption,
@@ -47,7 +47,11 @@ const ACCOUNTS: &str = "\
 #[async_trait]
 impl ChannelDefinition for ApnsSection {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Apns
+        KIND
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn section(&self) -> SectionInfo {

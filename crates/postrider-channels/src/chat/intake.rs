@@ -1,15 +1,22 @@
 //! A chat service's incoming webhook: its URL. Pure.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use postrider_core::model::content::{Content, raw_bytes};
-use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target, model::json_fields};
+use postrider_core::model::content::{Content, PartCheck, raw_bytes};
+use postrider_core::{
+    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target,
+    model::json_fields,
+};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::content::{ChatContent, check_part};
+use super::{ChatTarget, KIND, TRAITS};
 use super::{Flavours, flaw};
 use crate::address::{NetworkPolicy, check_url, is_blank, origin, read};
+use crate::target::{checked, locator_of};
 
 /// More than any of the services takes.
 const PAYLOAD_MAX: usize = 256 * 1024;
@@ -35,21 +42,33 @@ struct Written {
 
 impl ChannelIntake for ChatIntake {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Chat
+        KIND
     }
 
-    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
-        let written: Written = read(address, "url")?;
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
+    }
+
+    fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
+        let written: Written = read(json, "url")?;
         check_url("url", &written.url, self.policy).map_err(|error| vec![error])?;
-        Ok(Target::Chat { url: written.url.into() })
+        Ok(checked(ChatTarget { url: written.url.into() }, origin))
+    }
+
+    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        locator_of::<ChatTarget<'a>>(target)
     }
 
     fn provider(&self, target: &Target) -> Arc<str> {
-        origin(target.place())
+        origin(&self.locator(target))
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        if let Some(payload) = payload(content) {
+        if let Some(payload) = payload(content)? {
             return read_payload(payload).map(|_| ()).map_err(|error| vec![error]);
         }
         let words = [&content.title, &content.body, &content.url];
@@ -61,21 +80,25 @@ impl ChannelIntake for ChatIntake {
     }
 
     fn check_for(&self, target: &Target, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        let Some(payload) = payload(content) else { return Ok(()) };
+        let Some(payload) = payload(content)? else { return Ok(()) };
         let (value, len) = read_payload(payload).map_err(|error| vec![error])?;
-        match flaw(self.flavours.of(target.place()), &value, len) {
+        match flaw(self.flavours.of(&self.locator(target)), &value, len) {
             Some(error) => Err(vec![error]),
             None => Ok(()),
         }
     }
 
-    fn ttl_s_max(&self) -> u32 {
-        crate::address::TTL_S_MAX
+    fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
+        ChatContent::of(content).ok()?.payload
+    }
+
+    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
+        KIND.name().to_owned().into()
     }
 }
 
-fn payload<'a>(content: &Content<'a>) -> Option<&'a RawValue> {
-    content.chat.as_ref().and_then(|own| own.payload)
+fn payload<'a>(content: &Content<'a>) -> Result<Option<&'a RawValue>, Vec<FieldError>> {
+    ChatContent::of(content).map(|own| own.payload).map_err(|error| vec![error])
 }
 
 /// What will be posted, and its length. All services take objects only.
@@ -102,7 +125,7 @@ mod tests {
     fn a_webhook_must_be_public_and_something_must_be_said() {
         let intake = ChatIntake::new(NetworkPolicy::default(), Flavours::default());
         let target = |url: &str| {
-            intake.target(&serde_json::json!({"channel": "chat", "url": url}).to_string())
+            intake.address(&serde_json::json!({"channel": "chat", "url": url}).to_string())
         };
         assert!(target("https://hooks.slack.com/services/T/B/x").is_ok());
         assert_eq!(target("https://127.0.0.1/x").unwrap_err()[0].field, "url");

@@ -1,29 +1,38 @@
 //! Chat messages by incoming webhook: Slack, Discord, Teams, and whoever speaks Slack's dialect. The
 //! webhook's URL is address and credential in one. Reads no chat and follows no redirect.
 
+mod content;
 mod flavour;
 mod intake;
 mod limits;
 mod render;
 mod settings;
+mod target;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method};
 use async_trait::async_trait;
 use bytes::Bytes;
 use postrider_core::model::content::{Content, raw_bytes};
-use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
+use postrider_core::{Attempt, Channel, ChannelKind, ChannelTraits, Finished, Report};
 use serde_json::Value;
 
+pub use content::ChatContent;
+pub(crate) use content::check_part;
 pub use flavour::{Flavour, Flavours};
 pub use intake::ChatIntake;
 pub(crate) use limits::flaw;
 pub(crate) use render::render;
 pub use settings::ChatSection;
+pub use target::ChatTarget;
 
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended};
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, bad_content};
 use crate::pool::{Endpoint, Request, Response};
 use crate::scrub;
+use crate::target::target_of;
+
+pub const KIND: ChannelKind = ChannelKind::new("chat");
+pub const TRAITS: ChannelTraits = ChannelTraits::PLAIN;
 
 pub struct ChatChannel {
     wiring: Wiring,
@@ -39,7 +48,11 @@ impl ChatChannel {
 #[async_trait]
 impl Channel for ChatChannel {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Chat
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
@@ -49,6 +62,7 @@ impl Channel for ChatChannel {
 
 pub(crate) struct Call {
     endpoint: Endpoint,
+    url: String,
     flavour: Flavour,
     body: Bytes,
 }
@@ -75,7 +89,7 @@ impl Protocol for ChatChannel {
             token_age: None,
             retry_after: told.retry_after,
             provider_id: told.id,
-            hide: &[attempt.target.place(), sent],
+            hide: &[&call.url, sent],
         };
         self.wiring.judge(attempt, &response, reading)
     }
@@ -83,18 +97,15 @@ impl Protocol for ChatChannel {
 
 impl ChatChannel {
     fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
-        let Target::Chat { url } = &*attempt.target else {
-            return Err(ended(Outcome::DropMessage, "wrong_channel"));
-        };
-        let endpoint = self.wiring.endpoint(url)?;
-        let flavour = self.flavours.of(url);
-        let content = Content::parse(&attempt.message.content)
-            .map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
-        let body = match content.chat.as_ref().and_then(|own| own.payload) {
+        let ChatTarget { url } = target_of(attempt)?;
+        let endpoint = self.wiring.endpoint(&url)?;
+        let flavour = self.flavours.of(&url);
+        let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
+        let body = match ChatContent::of(&content).map_err(bad_content)?.payload {
             Some(payload) => raw_bytes(payload).into_owned(),
             None => render(flavour, &content).to_string(),
         };
-        Ok(Call { endpoint, flavour, body: body.into() })
+        Ok(Call { endpoint, url: url.into_owned(), flavour, body: body.into() })
     }
 }
 

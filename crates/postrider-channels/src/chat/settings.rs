@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use postrider_core::ChannelKind;
-use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::model::content::{Content, PartCheck, raw_bytes};
 use serde_json::json;
 
-use super::{ChatChannel, ChatIntake, Flavour, render};
+use super::{ChatChannel, ChatContent, ChatIntake, Flavour, KIND, check_part, render};
 use crate::definition::{AddressField, BuiltChannel, ChannelDefinition, ChannelParts, SendOption};
 use crate::preview::ContentPreview;
 use crate::settings::{ChannelLimits, SectionInfo, limits};
@@ -35,7 +35,11 @@ section! {
 #[async_trait]
 impl ChannelDefinition for ChatSection {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Chat
+        KIND
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn section(&self) -> SectionInfo {
@@ -69,7 +73,7 @@ impl ChannelDefinition for ChatSection {
     }
 
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
-        if let Some(payload) = content.chat.as_ref().and_then(|own| own.payload) {
+        if let Some(payload) = ChatContent::of(content).ok()?.payload {
             return Some(ContentPreview::body(&raw_bytes(payload)));
         }
         let parts = json!({

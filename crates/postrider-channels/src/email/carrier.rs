@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::model::content::Content;
-use postrider_core::{Attempt, DeliveryId, Outcome, Target};
+use postrider_core::{Attempt, DeliveryId};
 
 use super::dkim::DkimKey;
 use super::mime::{Draft, Mailbox, Unsubscribe};
@@ -12,8 +11,9 @@ use super::render::Rendered;
 use super::sendgrid::SendGrid;
 use super::ses::Ses;
 use super::smtp::Relay;
+use super::{EmailContent, EmailTarget};
 use crate::accounts::Material;
-use crate::deliver::{Ended, ended, misconfigured};
+use crate::deliver::{Ended, misconfigured};
 
 /// Stands for the delivery's id in an address or URL.
 const DELIVERY: &str = "{delivery}";
@@ -83,25 +83,21 @@ impl EmailSettings {
     pub(super) fn draft<'a>(
         &'a self,
         attempt: &'a Attempt,
-        content: &'a Content<'a>,
+        target: &'a EmailTarget<'a>,
+        own: &'a EmailContent<'a>,
         words: &'a Rendered<'a>,
         stamps: &'a Stamps,
-    ) -> Result<Draft<'a>, Ended> {
-        let Target::Email { email, name } = &*attempt.target else {
-            return Err(ended(Outcome::DropMessage, "wrong_channel"));
-        };
-        let own = content.email.as_ref();
-        let own_reply_to = own.and_then(|own| own.reply_to.as_deref());
+    ) -> Draft<'a> {
         let own_unsubscribe = Unsubscribe {
-            url: own.and_then(|own| own.unsubscribe_url.as_deref()),
-            mailto: own.and_then(|own| own.unsubscribe_mailto.as_deref()),
+            url: own.unsubscribe_url.as_deref(),
+            mailto: own.unsubscribe_mailto.as_deref(),
         };
-        Ok(Draft {
+        Draft {
             delivery: attempt.delivery,
             date: attempt.message.created_at,
             from: self.from.mailbox(),
-            to: Mailbox { name: name.as_deref(), address: email },
-            reply_to: match own_reply_to {
+            to: Mailbox { name: target.name.as_deref(), address: &target.email },
+            reply_to: match own.reply_to.as_deref() {
                 Some(address) => Some(Mailbox { name: None, address }),
                 None => self.reply_to.as_ref().map(Sender::mailbox),
             },
@@ -117,7 +113,7 @@ impl EmailSettings {
                 own_unsubscribe
             },
             feedback_id: self.feedback_id.as_deref(),
-        })
+        }
     }
 
     /// The mail as bytes, with every signature. A key that is not there parks the mail: one without a

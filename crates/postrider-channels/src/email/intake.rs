@@ -1,15 +1,21 @@
 //! An e-mail address, and what can be written into a mail. Pure; whether a mailbox exists is known
 //! only when a server was asked.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target, TenantId};
+use postrider_core::model::content::{Content, PartCheck};
+use postrider_core::{
+    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target, TenantId,
+};
 use serde::Deserialize;
 use url::Host;
 
+use super::content::{EmailContent, check_part};
 use super::is_atext;
+use super::{EmailTarget, KIND, TRAITS};
 use crate::address::{NetworkPolicy, Serves, check_url, is_blank, read};
+use crate::target::{checked, locator_of};
 
 const LOCAL_MAX: usize = 64;
 const ADDRESS_MAX: usize = 254;
@@ -44,15 +50,19 @@ struct Written {
 
 impl ChannelIntake for EmailIntake {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Email
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     fn serves(&self, tenant: &TenantId) -> bool {
         (self.serves)(tenant)
     }
 
-    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
-        let written: Written = read(address, "email, and optionally name")?;
+    fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
+        let written: Written = read(json, "email, and optionally name")?;
         let mut errors = Vec::new();
         let email = normalise(&written.email, self.policy.allow_private_targets)
             .and_then(|email| match email.is_ascii() || self.international {
@@ -68,27 +78,36 @@ impl ChannelIntake for EmailIntake {
         match email {
             Ok(email) if errors.is_empty() => {
                 let name = written.name.filter(|name| !name.trim().is_empty()).map(Into::into);
-                Ok(Target::Email { email: email.into(), name })
+                let target = EmailTarget { email: email.into(), name };
+                Ok(checked(target, |_| KIND.name().into()))
             }
             _ => Err(errors),
         }
     }
 
+    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        locator_of::<EmailTarget<'a>>(target)
+    }
+
     fn provider(&self, _target: &Target) -> Arc<str> {
-        "email".into()
+        KIND.name().into()
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
         let mut errors = Vec::new();
-        let own = content.email.as_ref();
-        let subject = own.and_then(|own| own.subject.as_deref());
+        let own = EmailContent::of(content).map_err(|error| vec![error])?;
+        let subject = own.subject.as_deref();
         let named = subject.map(|text| ("email.subject", text));
         if let Some((field, text)) = named.or(content.title.as_deref().map(|t| ("title", t))) {
             errors.extend(check_line(field, text, SUBJECT_MAX).err());
         }
         let parts = [
-            ("email.text", own.and_then(|own| own.text.as_deref())),
-            ("email.html", own.and_then(|own| own.html.as_deref())),
+            ("email.text", own.text.as_deref()),
+            ("email.html", own.html.as_deref()),
             ("body", content.body.as_deref()),
         ];
         let parts = || parts.iter().filter_map(|(field, part)| Some((*field, (*part)?)));
@@ -108,23 +127,17 @@ impl ChannelIntake for EmailIntake {
             let found = format!("{size} bytes of text and HTML in all");
             errors.push(FieldError::new(field, found, format!("at most {PARTS_MAX} bytes")));
         }
-        if let Some(own) = own {
-            self.check_addresses(own, &mut errors);
-        }
+        self.check_addresses(&own, &mut errors);
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    fn ttl_s_max(&self) -> u32 {
-        crate::address::TTL_S_MAX
+    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
+        KIND.name().to_owned().into()
     }
 }
 
 impl EmailIntake {
-    fn check_addresses(
-        &self,
-        own: &postrider_core::model::content::EmailContent<'_>,
-        errors: &mut Vec<FieldError>,
-    ) {
+    fn check_addresses(&self, own: &EmailContent<'_>, errors: &mut Vec<FieldError>) {
         for (field, address) in [
             ("email.reply_to", own.reply_to.as_deref()),
             ("email.unsubscribe_mailto", own.unsubscribe_mailto.as_deref()),
@@ -282,7 +295,7 @@ mod tests {
             "<ada@example.org>",
         ] {
             let json = serde_json::json!({"channel": "email", "email": bad}).to_string();
-            let errors = intake().target(&json).unwrap_err();
+            let errors = intake().address(&json).unwrap_err();
             assert_eq!(errors[0].field, "email", "{bad:?}");
             assert!(bad.len() < 4 || !errors[0].found.contains(bad), "{errors:?}");
         }
@@ -293,7 +306,7 @@ mod tests {
     #[test]
     fn a_header_cannot_be_smuggled_in_by_name_or_subject() {
         let json = r#"{"channel":"email","email":"a@b.example","name":"x\r\nBcc: y@z.example"}"#;
-        let errors = intake().target(json).unwrap_err();
+        let errors = intake().address(json).unwrap_err();
         assert_eq!((&*errors[0].field, &*errors[0].found), ("name", "a line break"));
         assert_eq!(
             refused(r#"{"body":"x","email":{"subject":"x\nBcc: y@z.example"}}"#),

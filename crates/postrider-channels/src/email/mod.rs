@@ -5,6 +5,7 @@
 mod account;
 mod body;
 mod carrier;
+mod content;
 mod dkim;
 mod header;
 mod intake;
@@ -12,12 +13,14 @@ mod mime;
 mod plain;
 mod probe;
 mod render;
+mod reputation;
 mod sendgrid;
 mod ses;
 mod settings;
 mod sigv4;
 pub mod smtp;
 mod standing;
+mod target;
 mod txt;
 
 use std::sync::Arc;
@@ -25,29 +28,37 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use postrider_core::model::content::Content;
 use postrider_core::policy::classify::{ProviderAnswer, judge};
-use postrider_core::policy::reputation::{self, ReputationPolicy};
 use postrider_core::{
-    Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, policy::ttl,
+    Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report, policy::ttl,
 };
 use tokio::time::Instant;
 
 pub use account::{EmailAccount, EmailProvider};
 pub use carrier::{Carrier, DkimSettings, EmailSettings, Sender};
+pub use content::EmailContent;
+pub(crate) use content::check_part;
 pub use dkim::DkimKey;
 pub(crate) use header::is_atext;
 pub use intake::EmailIntake;
 pub use mime::{Draft, Mail, Mailbox, Unsubscribe, message_id};
 pub use render::{Rendered, render};
+pub use reputation::ReputationPolicy;
 pub use sendgrid::SendGrid;
 pub use ses::Ses;
 pub use settings::EmailSection;
 pub use sigv4::{Signed, Signer};
+pub use target::EmailTarget;
 
 use crate::accounts::Accounts;
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, bad_content, ended, misconfigured};
 use crate::scrub;
+use crate::target::target_of;
 use smtp::{End, Parcel, Relay, Stage};
 use standing::Standings;
+
+pub const KIND: ChannelKind = ChannelKind::new("email");
+pub const TRAITS: ChannelTraits =
+    ChannelTraits { has_accounts: true, shows_repeats: true, ..ChannelTraits::PLAIN };
 
 pub struct EmailChannel {
     wiring: Wiring,
@@ -69,7 +80,11 @@ impl EmailChannel {
 #[async_trait]
 impl Channel for EmailChannel {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Email
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
@@ -94,7 +109,7 @@ impl Protocol for EmailChannel {
     type Ready = Ready;
 
     fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Ready, Ended>> {
-        let is_mail = |attempt: &Attempt| matches!(&*attempt.target, Target::Email { .. });
+        let is_mail = |attempt: &Attempt| attempt.target.channel() == KIND;
         let ready = |attempt: &Attempt| match is_mail(attempt) {
             true => Ok(Ready),
             false => Err(ended(Outcome::DropMessage, "wrong_channel")),
@@ -103,13 +118,17 @@ impl Protocol for EmailChannel {
     }
 
     async fn send(&self, attempt: &Attempt, _: Ready) -> Report {
-        let is_ascii = attempt.target.place().is_ascii();
+        let target: EmailTarget<'_> = match target_of(attempt) {
+            Ok(target) => target,
+            Err(ended) => return *ended,
+        };
+        let is_ascii = target.email.is_ascii();
         let fits = |settings: &EmailSettings| is_ascii || settings.carrier.is_international();
         let account = match self.accounts.choose(attempt, fits).await {
             Ok(account) => account,
             Err(ended) => return *ended,
         };
-        let report = match self.through(attempt, &account.settings).await {
+        let report = match self.through(attempt, &target, &account.settings).await {
             Ok(report) => report,
             Err(ended) => *ended,
         };
@@ -118,21 +137,26 @@ impl Protocol for EmailChannel {
 }
 
 impl EmailChannel {
-    async fn through(&self, attempt: &Attempt, account: &EmailSettings) -> Result<Report, Ended> {
-        let content = Content::parse(&attempt.message.content)
-            .map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
-        let words = render(&content);
+    async fn through(
+        &self,
+        attempt: &Attempt,
+        target: &EmailTarget<'_>,
+        account: &EmailSettings,
+    ) -> Result<Report, Ended> {
+        let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
+        let own = EmailContent::of(&content).map_err(bad_content)?;
+        let words = render(&content, &own);
         let stamps = account.stamps(attempt.delivery);
-        let draft = account.draft(attempt, &content, &words, &stamps)?;
+        let draft = account.draft(attempt, target, &own, &words, &stamps);
         match &account.carrier {
             Carrier::Smtp(relay) => {
-                let (from, to) = (draft.from.address, attempt.target.place());
+                let (from, to) = (draft.from.address, draft.to.address);
                 if let Some(held) = self.standings.held(from, to, self.wiring.clock.now()) {
                     return Err(held);
                 }
                 let mail = account.write(&draft).await?;
                 let (report, refused) =
-                    self.by_smtp(attempt, relay, &stamps.return_path, mail).await;
+                    self.by_smtp(attempt, relay, (&stamps.return_path, to), mail).await;
                 if refused || report.outcome == Outcome::Accepted {
                     self.standings.report(from, to, refused, self.wiring.clock.now());
                 }
@@ -150,11 +174,10 @@ impl EmailChannel {
         &self,
         attempt: &Attempt,
         relay: &Arc<Relay>,
-        return_path: &str,
+        (return_path, recipient): (&str, &str),
         mail: Vec<u8>,
     ) -> (Report, bool) {
         let deadline = Instant::now() + self.wiring.attempt_timeout;
-        let recipient = attempt.target.place();
         let in_time = || {
             let now = self.wiring.clock.now();
             (now < attempt.expires_at).then(|| Parcel {

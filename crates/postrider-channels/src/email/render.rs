@@ -4,8 +4,9 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use postrider_core::model::content::{Content, EmailContent};
+use postrider_core::model::content::Content;
 
+use super::EmailContent;
 use super::plain::to_text;
 
 /// A subject made of a body ends here.
@@ -19,12 +20,10 @@ pub struct Rendered<'a> {
     pub html: Option<Cow<'a, str>>,
 }
 
-pub fn render<'a>(content: &'a Content<'a>) -> Rendered<'a> {
-    let own = content.email.as_ref();
-    let part = |get: fn(&'a EmailContent<'a>) -> Option<&'a Cow<'a, str>>| own.and_then(get);
-    let (text, html) = (part(|own| own.text.as_ref()), part(|own| own.html.as_ref()));
+pub fn render<'a>(content: &'a Content<'a>, own: &'a EmailContent<'a>) -> Rendered<'a> {
+    let (text, html) = (own.text.as_ref(), own.html.as_ref());
     Rendered {
-        subject: match part(|own| own.subject.as_ref()).or(content.title.as_ref()) {
+        subject: match own.subject.as_ref().or(content.title.as_ref()) {
             Some(subject) => Cow::Borrowed(&**subject),
             None => first_line(content),
         },
@@ -102,11 +101,17 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn parsed(json: &str) -> (Content<'_>, EmailContent<'_>) {
+        let content = Content::parse(json).unwrap();
+        let own = EmailContent::of(&content).unwrap();
+        (content, own)
+    }
+
     #[test]
     fn common_fields_become_text_and_html() {
         let json = r#"{"title":"Shipped <soon>","body":"Order 91\nis on its way\n\nBye","url":"https://shop.example/?a=1&b=2"}"#;
-        let content = Content::parse(json).unwrap();
-        let mail = render(&content);
+        let (content, own) = parsed(json);
+        let mail = render(&content, &own);
         assert_eq!(mail.subject, "Shipped <soon>");
         assert_eq!(mail.text, "Order 91\nis on its way\n\nBye\n\nhttps://shop.example/?a=1&b=2");
         let html = mail.html.unwrap();
@@ -118,25 +123,25 @@ mod tests {
     #[test]
     fn what_was_written_for_mails_wins_and_text_alone_stays_alone() {
         let json = r#"{"title":"no","body":"no","email":{"subject":"S","text":"T"}}"#;
-        let content = Content::parse(json).unwrap();
+        let (content, own) = parsed(json);
         let expected = Rendered { subject: "S".into(), text: "T".into(), html: None };
-        assert_eq!(render(&content), expected);
+        assert_eq!(render(&content, &own), expected);
     }
 
     #[test]
     fn html_alone_gets_a_text_beside_it() {
         let json = r#"{"title":"S","email":{"html":"<head><style>p{}</style></head><p>Hello <b>Ada</b>,</p><p>5 &lt; 6<br>bye</p>"}}"#;
-        let content = Content::parse(json).unwrap();
-        assert_eq!(render(&content).text, "Hello Ada,\n\n5 < 6\nbye");
+        let (content, own) = parsed(json);
+        assert_eq!(render(&content, &own).text, "Hello Ada,\n\n5 < 6\nbye");
     }
 
     #[test]
     fn a_mail_always_has_a_subject() {
-        let content = Content::parse(r#"{"body":"\n  First line\nsecond"}"#).unwrap();
-        assert_eq!(render(&content).subject, "First line");
+        let (content, own) = parsed(r#"{"body":"\n  First line\nsecond"}"#);
+        assert_eq!(render(&content, &own).subject, "First line");
         let long = format!(r#"{{"body":"{}"}}"#, "ü".repeat(100));
-        let content = Content::parse(&long).unwrap();
-        assert_eq!(render(&content).subject.chars().count(), SUBJECT_MAX + 1);
-        assert_eq!(render(&Content::default()).subject, UNTITLED);
+        let (content, own) = parsed(&long);
+        assert_eq!(render(&content, &own).subject.chars().count(), SUBJECT_MAX + 1);
+        assert_eq!(render(&Content::default(), &EmailContent::default()).subject, UNTITLED);
     }
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::model::content::Content;
-use postrider_core::policy::reputation::ReputationPolicy;
+use postrider_core::model::content::{Content, PartCheck};
 use postrider_core::{ChannelKind, FieldError};
 use serde_json::json;
 
-use super::{EmailAccount, EmailChannel, EmailIntake, render};
+use super::{
+    EmailAccount, EmailChannel, EmailContent, EmailIntake, KIND, ReputationPolicy, check_part,
+    render,
+};
 use crate::accounts::{AccountFields, Accounts, check_fields};
 use crate::definition::{
     AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelParts, SendOption,
@@ -66,7 +68,11 @@ const FINAL_DOT_TIMEOUT_S: u64 = 60;
 #[async_trait]
 impl ChannelDefinition for EmailSection {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Email
+        KIND
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn section(&self) -> SectionInfo {
@@ -136,7 +142,8 @@ impl ChannelDefinition for EmailSection {
     }
 
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
-        let mail = render(content);
+        let own = EmailContent::of(content).ok()?;
+        let mail = render(content, &own);
         let html = mail.html.as_deref();
         let bytes = mail.text.len() + html.map_or(0, str::len);
         let parts = json!({"subject": mail.subject, "text": mail.text, "html": html});

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use postrider_core::policy::reputation::{Reputation, ReputationPolicy};
 use postrider_core::{Outcome, Report, Scope, Timestamp};
+
+use super::reputation::{Reputation, ReputationPolicy};
 
 /// Pairs that something is remembered about, at most.
 const PAIRS_MAX: usize = 10_000;

@@ -5,9 +5,9 @@
 use postrider_core::{FieldError, model::json_fields};
 use serde_json::{Map, Value};
 
+use super::TRAITS;
 use super::render::seconds;
 
-const TTL_S_MAX: u64 = 2_419_200;
 const PATH: &str = "fcm.message";
 const TARGETS: [&str; 4] = ["token", "fid", "topic", "condition"];
 const RESERVED: [&str; 3] = ["from", "message_type", "collapse_key"];
@@ -182,7 +182,7 @@ impl Checks {
         }
         if let Some(ttl) = android.get("ttl") {
             let read = ttl.as_str().and_then(seconds);
-            if read.is_none_or(|ttl| ttl.as_secs_f64() > TTL_S_MAX as f64) {
+            if read.is_none_or(|ttl| ttl.as_secs_f64() > f64::from(TRAITS.ttl_s_max)) {
                 let found = ttl.as_str().map_or(json_fields::kind(ttl).into(), short);
                 let allowed = "seconds as text, \"0s\" to \"2419200s\"";
                 self.wrong(&format!("{path}.ttl"), found, allowed);

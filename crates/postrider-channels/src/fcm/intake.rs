@@ -1,15 +1,21 @@
 //! A device as Firebase knows it: by a registration token, or by an installation id.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use postrider_core::model::address::FcmDevice;
-use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target, TenantId};
+use postrider_core::model::content::{Content, PartCheck};
+use postrider_core::{
+    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target, TenantId,
+};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
+use super::content::{FcmContent, check_part};
+use super::{FcmDevice, FcmTarget, KIND, TRAITS};
 use super::{Project, render};
 use crate::accounts::Accounts;
 use crate::address::{read, shown};
+use crate::target::{checked, locator_of};
 
 pub struct FcmIntake {
     accounts: Arc<Accounts<Project>>,
@@ -40,16 +46,20 @@ const NAME_MAX: usize = 4096;
 
 impl ChannelIntake for FcmIntake {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Fcm
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     fn serves(&self, tenant: &TenantId) -> bool {
         self.accounts.serves(tenant)
     }
 
-    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
+    fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "token or fid, and optionally project";
-        let Device { token, fid, project, .. } = read(address, shape)?;
+        let Device { token, fid, project, .. } = read(json, shape)?;
         let mut errors = Vec::new();
         match (&token, &fid) {
             (Some(token), None) => errors.extend(flaw("token", token)),
@@ -66,22 +76,35 @@ impl ChannelIntake for FcmIntake {
         let device = token.map(|token| FcmDevice::Token(token.into()));
         match device.or(fid.map(|fid| FcmDevice::Fid(fid.into()))) {
             Some(device) if errors.is_empty() => {
-                Ok(Target::Fcm { device, project: project.map(Into::into) })
+                let target = FcmTarget { device, project: project.map(Into::into) };
+                Ok(checked(target, |_| KIND.name().into()))
             }
             _ => Err(errors),
         }
     }
 
+    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        locator_of::<FcmTarget<'a>>(target)
+    }
+
     fn provider(&self, _target: &Target) -> Arc<str> {
-        ChannelKind::Fcm.name().into()
+        KIND.name().into()
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
         render::draft(content).map(|_| ())
     }
 
-    fn ttl_s_max(&self) -> u32 {
-        crate::address::TTL_S_MAX
+    fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
+        FcmContent::of(content).ok()?.message
+    }
+
+    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
+        KIND.name().to_owned().into()
     }
 }
 

@@ -6,12 +6,14 @@
 mod account;
 mod answer;
 mod check;
+mod content;
 mod intake;
 mod oauth;
 mod probe;
 pub(crate) mod render;
 mod service_account;
 mod settings;
+mod target;
 
 use std::sync::Arc;
 
@@ -20,18 +22,27 @@ use ::http::{HeaderMap, HeaderValue, Method};
 use async_trait::async_trait;
 use postrider_core::model::content::Content;
 use postrider_core::policy::breaker::BreakerPolicy;
-use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target, TenantId};
+use postrider_core::{
+    Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report, TenantId,
+};
 use serde_json::{Map, Value};
 
 pub use account::FcmAccount;
+pub use content::FcmContent;
+pub(crate) use content::check_part;
 pub use intake::FcmIntake;
 pub use settings::FcmSection;
+pub use target::{FcmDevice, FcmTarget};
 
 use crate::accounts::{Account, AccountConfig, Accounts, Material};
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::pool::Request;
+use crate::target::target_of;
 use oauth::Tokens;
 use service_account::ServiceAccount;
+
+pub const KIND: ChannelKind = ChannelKind::new("fcm");
+pub const TRAITS: ChannelTraits = ChannelTraits { has_accounts: true, ..ChannelTraits::PLAIN };
 
 /// A project that can be sent to.
 pub struct Project {
@@ -67,7 +78,7 @@ impl FcmChannel {
         policy: BreakerPolicy,
     ) -> Self {
         let accounts = accounts.into_iter().map(|config| config.map(Project::new)).collect();
-        let accounts = Accounts::new(ChannelKind::Fcm, accounts, policy, wiring.clock.clone());
+        let accounts = Accounts::new(KIND, accounts, policy, wiring.clock.clone());
         Self { wiring, accounts: Arc::new(accounts) }
     }
 
@@ -96,7 +107,11 @@ impl FcmChannel {
 #[async_trait]
 impl Channel for FcmChannel {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Fcm
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
@@ -119,10 +134,11 @@ impl Protocol for FcmChannel {
     }
 
     async fn send(&self, attempt: &Attempt, draft: Self::Ready) -> Report {
-        let Target::Fcm { project, .. } = &*attempt.target else {
-            return *ended(Outcome::DropMessage, "wrong_channel");
+        let target: FcmTarget<'_> = match target_of(attempt) {
+            Ok(target) => target,
+            Err(ended) => return *ended,
         };
-        let wanted = self.project_of(&attempt.message.tenant, project.as_deref());
+        let wanted = self.project_of(&attempt.message.tenant, target.project.as_deref());
         let fits = |project: &Project| {
             let (name, wanted) = (project.name(), wanted.as_ref());
             name.is_none() || wanted.is_none() || name.as_ref() == wanted
@@ -131,7 +147,7 @@ impl Protocol for FcmChannel {
             Ok(chosen) => chosen,
             Err(held) => return *held,
         };
-        let report = match self.call(&chosen, attempt, draft).await {
+        let report = match self.call(&chosen, attempt, &target.device, draft).await {
             Ok(report) => report,
             Err(ended) => *ended,
         };
@@ -148,11 +164,9 @@ impl FcmChannel {
         &self,
         account: &Account<Project>,
         attempt: &Attempt,
+        device: &FcmDevice<'_>,
         draft: Map<String, Value>,
     ) -> Result<Report, Ended> {
-        let Target::Fcm { device, .. } = &*attempt.target else {
-            return Err(ended(Outcome::DropMessage, "wrong_channel"));
-        };
         let project = &account.settings;
         let service = project.credential.get().await.map_err(|why| {
             tracing::error!(account = &*account.name, why, "no credential");
@@ -179,7 +193,7 @@ impl FcmChannel {
             token_age: Some(self.wiring.clock.now().since(token.given_at)),
             retry_after: None,
             provider_id: answer::name(&response),
-            hide: &[attempt.target.place()],
+            hide: &[device.name()],
         };
         Ok(self.wiring.judge(attempt, &response, reading))
     }

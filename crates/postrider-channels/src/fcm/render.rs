@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use postrider_core::model::address::FcmDevice;
 use postrider_core::model::class::Urgency;
 use postrider_core::model::content::Content;
 use postrider_core::{Attempt, FieldError, Timestamp, model::json_fields, policy::ttl};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::check;
+use super::{FcmContent, FcmDevice, check};
 use crate::webpush::{topic, urgency};
 
 /// Keys and values together, for a message to one device.
@@ -18,7 +17,7 @@ pub(crate) const PAYLOAD_MAX: usize = 4096;
 
 /// The message without its target and without anything that depends on the present time.
 pub(crate) fn draft(content: &Content<'_>) -> Result<Map<String, Value>, Vec<FieldError>> {
-    let own = content.fcm.as_ref().and_then(|fcm| fcm.message);
+    let own = FcmContent::of(content).map_err(|error| vec![error])?.message;
     let (message, mut errors) = match own {
         Some(raw) => {
             let message = own_message(raw).map_err(|error| vec![error])?;
@@ -114,7 +113,7 @@ fn value_len(value: &Value) -> usize {
 /// The whole request as it goes out at this moment.
 pub(super) fn finish(
     mut message: Map<String, Value>,
-    device: &FcmDevice,
+    device: &FcmDevice<'_>,
     attempt: &Attempt,
     now: Timestamp,
 ) -> String {

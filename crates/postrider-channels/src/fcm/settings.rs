@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use postrider_core::ChannelKind;
-use postrider_core::model::content::Content;
+use postrider_core::model::content::{Content, PartCheck};
 use postrider_core::policy::limiter::Rate;
 use serde_json::json;
 
-use super::{FcmAccount, FcmChannel, FcmIntake, render};
+use super::{FcmAccount, FcmChannel, FcmIntake, KIND, check_part, render};
 use crate::accounts::check_fields;
 use crate::definition::{
     AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelParts, SendOption,
@@ -49,7 +49,11 @@ const USUAL_RATE: Rate = Rate { per_s: 8_000.0, burst: 400, ramp_s: 60 };
 #[async_trait]
 impl ChannelDefinition for FcmSection {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Fcm
+        KIND
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn section(&self) -> SectionInfo {

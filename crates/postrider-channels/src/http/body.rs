@@ -5,6 +5,9 @@ use bytes::Bytes;
 use postrider_core::Attempt;
 use postrider_core::model::content::{Content, raw_bytes};
 
+use super::HttpContent;
+use crate::deliver::{Ended, bad_content};
+
 pub(super) struct Body {
     pub(super) bytes: Bytes,
     /// What it is, if the caller does not say.
@@ -13,10 +16,10 @@ pub(super) struct Body {
 
 /// The caller's own body, else the message's common fields as JSON, else (and where a method has no
 /// body by nature) nothing.
-pub(super) fn render(attempt: &Attempt, method: &Method) -> Result<Body, serde_json::Error> {
+pub(super) fn render(attempt: &Attempt, method: &Method) -> Result<Body, Ended> {
     let text = &*attempt.message.content;
-    let content = Content::parse(text)?;
-    if let Some(body) = content.http.as_ref().and_then(|own| own.body) {
+    let content = Content::parse(text).map_err(bad_content)?;
+    if let Some(body) = HttpContent::of(&content).map_err(bad_content)?.body {
         let is_text = body.get().starts_with('"');
         let content_type = if is_text { "text/plain; charset=utf-8" } else { "application/json" };
         let bytes: Bytes = raw_bytes(body).into_owned().into();
@@ -27,8 +30,8 @@ pub(super) fn render(attempt: &Attempt, method: &Method) -> Result<Body, serde_j
     if bodiless || content.is_bare() {
         return Ok(Body { bytes: Bytes::new(), content_type: None });
     }
-    let json = if content.has_overrides() {
-        serde_json::to_string(&content.into_common())?
+    let json = if content.has_parts() {
+        content.common_json().map_err(bad_content)?
     } else {
         text.to_owned()
     };

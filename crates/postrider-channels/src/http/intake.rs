@@ -1,14 +1,21 @@
 //! Any HTTP request, kept for later. Credentials are named, not stored.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
-use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target};
+use postrider_core::model::content::{Content, PartCheck};
+use postrider_core::{
+    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target,
+};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
+use super::content::{HttpContent, check_part};
+use super::{HttpTarget, KIND, TRAITS};
 use crate::address::{NetworkPolicy, check_url, origin, read, shown};
+use crate::target::{checked, locator_of};
 
 pub struct HttpIntake {
     policy: NetworkPolicy,
@@ -65,12 +72,16 @@ const METHODS: &str =
 
 impl ChannelIntake for HttpIntake {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Http
+        KIND
     }
 
-    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
+    }
+
+    fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "method, url, headers {name: value}, credential (env:NAME or file:PATH)";
-        let request: Request = read(address, shape)?;
+        let request: Request = read(json, shape)?;
         let mut errors = Vec::new();
         if let Err(error) = check_url("url", &request.url, self.policy) {
             errors.push(error);
@@ -89,24 +100,39 @@ impl ChannelIntake for HttpIntake {
         if !errors.is_empty() {
             return Err(errors);
         }
-        Ok(Target::Http {
+        let target = HttpTarget {
             method: method.into(),
             url: request.url.into(),
             headers,
             credential: credential.map(Into::into),
-        })
+        };
+        Ok(checked(target, origin))
+    }
+
+    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        locator_of::<HttpTarget<'a>>(target)
     }
 
     fn provider(&self, target: &Target) -> Arc<str> {
-        origin(target.place())
+        origin(&self.locator(target))
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn check(&self, _content: &Content<'_>) -> Result<(), Vec<FieldError>> {
         Ok(())
     }
 
-    fn ttl_s_max(&self) -> u32 {
-        crate::address::TTL_S_MAX
+    fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
+        HttpContent::of(content).ok()?.body
+    }
+
+    fn method<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        target
+            .read::<HttpTarget<'a>>()
+            .map_or(Cow::Borrowed("POST"), |target| target.method.to_ascii_uppercase().into())
     }
 }
 
@@ -125,7 +151,7 @@ fn check_headers(
     given: BTreeMap<String, String>,
     has_credential: bool,
     errors: &mut Vec<FieldError>,
-) -> BTreeMap<Box<str>, Box<str>> {
+) -> BTreeMap<Cow<'static, str>, Cow<'static, str>> {
     if given.len() > HEADERS_MAX {
         errors.push(FieldError::new("headers", format!("{} headers", given.len()), "at most 64"));
     }
@@ -134,13 +160,13 @@ fn check_headers(
         let allowed = "at most 8192 bytes of names and values";
         errors.push(FieldError::new("headers", format!("{bytes} bytes"), allowed));
     }
-    let mut kept: BTreeMap<Box<str>, Box<str>> = BTreeMap::new();
+    let mut kept = BTreeMap::new();
     for (name, value) in given {
         let lower = name.to_ascii_lowercase();
         if let Some((found, allowed)) = flaw(&lower, &value, has_credential) {
             errors.push(FieldError::new(format!("headers.{}", shown(&lower)), found, allowed));
         } else if !SECRET_HEADERS.contains(&&*lower)
-            && kept.insert(lower.as_str().into(), value.into()).is_some()
+            && kept.insert(Cow::Owned(lower.clone()), Cow::Owned(value)).is_some()
         {
             let field = format!("headers.{}", shown(&lower));
             errors.push(FieldError::new(field, "given twice", "given once, in whichever case"));

@@ -2,24 +2,38 @@
 //! put in at the last moment. Adds nothing of webhooks and follows no redirect.
 
 mod body;
+mod content;
 mod credentials;
 mod intake;
 mod settings;
+mod target;
 
 use std::sync::Arc;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use async_trait::async_trait;
-use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report, Target};
+use postrider_core::{Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report};
 
+pub use content::HttpContent;
+pub(crate) use content::check_part;
 pub use credentials::{Credentials, EnvAndFiles};
 pub use intake::HttpIntake;
 pub use settings::HttpSection;
+pub use target::HttpTarget;
 
 use crate::deliver::{self, Ended, Protocol, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};
+use crate::target::target_of;
 use crate::webhook::{EXPIRES, IDEMPOTENCY_KEY, TRACEPARENT};
+
+pub const KIND: ChannelKind = ChannelKind::new("http");
+pub const TRAITS: ChannelTraits = ChannelTraits {
+    // A request names a credential of its own.
+    tenant_credential: false,
+    dedupes_content: true,
+    ..ChannelTraits::PLAIN
+};
 
 pub struct HttpChannel {
     wiring: Wiring,
@@ -35,7 +49,11 @@ impl HttpChannel {
 #[async_trait]
 impl Channel for HttpChannel {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Http
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
@@ -58,6 +76,7 @@ const NOT_FORWARDED: [HeaderName; 9] = [
 
 pub(crate) struct Call {
     endpoint: Endpoint,
+    url: String,
     request: Request,
 }
 
@@ -69,25 +88,23 @@ impl Protocol for HttpChannel {
     }
 
     async fn send(&self, attempt: &Attempt, call: Call) -> Report {
-        let Call { endpoint, request } = call;
+        let Call { endpoint, url, request } = call;
         let body = request.body.clone();
-        self.wiring.call_on("http", attempt, &endpoint, &body, |_| request).await
+        self.wiring.call_on("http", attempt, (&endpoint, &url), &body, |_| request).await
     }
 }
 
 impl HttpChannel {
     fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
-        let Target::Http { method, url, headers, credential } = &*attempt.target else {
-            return Err(ended(Outcome::DropMessage, "wrong_channel"));
-        };
+        let HttpTarget { method, url, headers, credential } = target_of(attempt)?;
         let refuse = |code| ended(Outcome::DropMessage, code);
-        let endpoint = self.wiring.endpoint(url)?;
+        let endpoint = self.wiring.endpoint(&url)?;
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| refuse("bad_method"))?;
-        let body = body::render(attempt, &method).map_err(|_| refuse("bad_content"))?;
+        let body = body::render(attempt, &method)?;
         let mut sent = HeaderMap::with_capacity(headers.len() + 6);
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refuse("bad_header"))?;
-            let value = HeaderValue::from_str(value).map_err(|_| refuse("bad_header"))?;
+            let value = HeaderValue::from_str(&value).map_err(|_| refuse("bad_header"))?;
             if !NOT_FORWARDED.contains(&name) {
                 sent.insert(name, value);
             }
@@ -95,17 +112,16 @@ impl HttpChannel {
         if let Some(kind) = body.content_type {
             sent.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));
         }
-        self.add_ours(attempt, credential.as_deref(), &mut sent)?;
-        Ok(Call { endpoint, request: Request { method, headers: sent, body: body.bytes } })
+        Self::add_ours(attempt, &mut sent);
+        if let Some(reference) = credential {
+            self.add_credential(&reference, &url, &mut sent)?;
+        }
+        let request = Request { method, headers: sent, body: body.bytes };
+        Ok(Call { endpoint, url: url.into_owned(), request })
     }
 
-    /// Headers of the sender, the deadline, the idempotency key, the trace and the credential.
-    fn add_ours(
-        &self,
-        attempt: &Attempt,
-        credential: Option<&str>,
-        headers: &mut HeaderMap,
-    ) -> Result<(), Ended> {
+    /// Headers of the sender, the deadline, the idempotency key and the trace.
+    fn add_ours(attempt: &Attempt, headers: &mut HeaderMap) {
         let envelope = &attempt.message.envelope;
         headers.entry(USER_AGENT).or_insert(crate::webpush::AGENT);
         headers.entry(EXPIRES).or_insert_with(|| HeaderValue::from(attempt.expires_at.as_secs()));
@@ -121,17 +137,22 @@ impl HttpChannel {
         if let Some(Ok(trace)) = trace {
             headers.insert(TRACEPARENT, trace);
         }
-        if let Some(reference) = credential {
-            let origin = crate::address::origin(attempt.target.place());
-            let (name, mut value) =
-                self.credentials.header(reference, &origin).ok_or_else(|| {
-                    let detail = "the credential that this request refers to is not here, or \
-                              http.credentials does not list it for this origin";
-                    misconfigured("credential_missing", detail)
-                })?;
-            value.set_sensitive(true);
-            headers.insert(name, value);
-        }
+    }
+
+    fn add_credential(
+        &self,
+        reference: &str,
+        url: &str,
+        headers: &mut HeaderMap,
+    ) -> Result<(), Ended> {
+        let origin = crate::address::origin(url);
+        let (name, mut value) = self.credentials.header(reference, &origin).ok_or_else(|| {
+            let detail = "the credential that this request refers to is not here, or \
+                          http.credentials does not list it for this origin";
+            misconfigured("credential_missing", detail)
+        })?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
         Ok(())
     }
 }

@@ -1,10 +1,10 @@
 //! `[http]`, and what the program knows about generic HTTP requests.
 
 use async_trait::async_trait;
-use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::model::content::{Content, PartCheck, raw_bytes};
 use postrider_core::{ChannelKind, FieldError};
 
-use super::{EnvAndFiles, HttpChannel, HttpIntake};
+use super::{EnvAndFiles, HttpChannel, HttpContent, HttpIntake, KIND, check_part};
 use crate::accounts::SecretRef;
 use crate::accounts::health::Finding;
 use crate::address::origin;
@@ -39,7 +39,11 @@ section! {
 #[async_trait]
 impl ChannelDefinition for HttpSection {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Http
+        KIND
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn section(&self) -> SectionInfo {
@@ -88,7 +92,7 @@ impl ChannelDefinition for HttpSection {
     }
 
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
-        if let Some(body) = content.http.as_ref().and_then(|own| own.body) {
+        if let Some(body) = HttpContent::of(content).ok()?.body {
             return Some(ContentPreview::body(&raw_bytes(body)));
         }
         match content.is_bare() {

@@ -1,13 +1,19 @@
 //! A phone number, and what fits into a text message. Pure.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target, TenantId};
+use postrider_core::model::content::{Content, PartCheck};
+use postrider_core::{
+    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target, TenantId,
+};
 use serde::Deserialize;
 
+use super::content::{SmsContent, check_part};
 use super::render;
+use super::{KIND, SmsTarget, TRAITS};
 use crate::address::{Serves, is_blank, read};
+use crate::target::{checked, locator_of};
 
 /// What gateways take at the most.
 const TEXT_MAX: usize = 1_600;
@@ -32,17 +38,24 @@ struct Written {
 
 impl ChannelIntake for SmsIntake {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Sms
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     fn serves(&self, tenant: &TenantId) -> bool {
         (self.serves)(tenant)
     }
 
-    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
-        let written: Written = read(address, "phone")?;
+    fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
+        let written: Written = read(json, "phone")?;
         match normalise(&written.phone) {
-            Ok(phone) => Ok(Target::Sms { phone: phone.into() }),
+            Ok(phone) => {
+                let target = SmsTarget { phone: phone.into() };
+                Ok(checked(target, |_| KIND.name().into()))
+            }
             Err(found) => {
                 let allowed = "a number in E.164: a plus sign, the country's code and the rest, 7 to 15 \
                                digits in all, e.g. +4915112345678";
@@ -51,14 +64,22 @@ impl ChannelIntake for SmsIntake {
         }
     }
 
+    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        locator_of::<SmsTarget<'a>>(target)
+    }
+
     fn provider(&self, _target: &Target) -> Arc<str> {
-        "sms".into()
+        KIND.name().into()
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        let text = render(content);
-        let own = content.sms.as_ref().is_some_and(|own| own.text.is_some());
-        let field = if own { "sms.text" } else { "body" };
+        let own = SmsContent::of(content).map_err(|error| vec![error])?;
+        let field = if own.text.is_some() { "sms.text" } else { "body" };
+        let text = render(content, own);
         let wrong =
             |found: String, allowed: &str| Err(vec![FieldError::new(field, found, allowed)]);
         if is_blank(&text) {
@@ -75,8 +96,8 @@ impl ChannelIntake for SmsIntake {
         }
     }
 
-    fn ttl_s_max(&self) -> u32 {
-        crate::address::TTL_S_MAX
+    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
+        KIND.name().to_owned().into()
     }
 }
 
@@ -107,8 +128,9 @@ mod tests {
     fn numbers_are_read_as_people_write_them() {
         for written in ["+4915112345678", "+49 151 1234-5678", " +49 (151) 123.45678 "] {
             let json = serde_json::json!({"channel": "sms", "phone": written}).to_string();
-            let read = intake().target(&json).unwrap();
-            assert_eq!(read, Target::Sms { phone: "+4915112345678".into() });
+            let read = intake().address(&json).unwrap();
+            assert_eq!(read.locator, "+4915112345678");
+            assert_eq!(read.target.as_json(), r#"{"channel":"sms","phone":"+4915112345678"}"#);
         }
     }
 
@@ -118,7 +140,7 @@ mod tests {
             ["", "015112345678", "+49", "+0015112345678", "+1234567890123456", "+49151abc4567"]
         {
             let json = serde_json::json!({"channel": "sms", "phone": bad}).to_string();
-            let errors = intake().target(&json).unwrap_err();
+            let errors = intake().address(&json).unwrap_err();
             assert_eq!(errors[0].field, "phone");
             assert!(errors[0].allowed.contains("E.164"));
             assert!(bad.is_empty() || !errors[0].found.contains(bad));

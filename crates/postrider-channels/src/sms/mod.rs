@@ -3,34 +3,45 @@
 //! gateway knows an idempotency key. A message counts for as many in rates and quotas as it has segments.
 
 mod account;
+mod content;
 mod form;
 mod intake;
 mod probe;
 mod reading;
 mod render;
+pub mod segments;
 mod settings;
 #[cfg(feature = "smpp")]
 pub mod smpp;
+mod target;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use postrider_core::model::content::Content;
-use postrider_core::policy::segments;
 use postrider_core::{
-    Attempt, Channel, ChannelKind, Finished, Message, Outcome, Report, Target, Timestamp,
+    Attempt, Channel, ChannelKind, ChannelTraits, Finished, Message, Outcome, Report, Target,
+    Timestamp,
 };
 
 pub use account::{SmsAccount, SmsProvider};
+pub use content::SmsContent;
+pub(crate) use content::check_part;
 pub use form::{Fields, Form, Format, GatewayAuth};
 pub use intake::SmsIntake;
 pub use reading::AnswerShape;
 pub use render::render;
 pub use settings::SmsSection;
+pub use target::SmsTarget;
 
 use crate::accounts::{Accounts, Material};
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::deliver::{self, Ended, Protocol, Reading, Wiring, bad_content, ended, misconfigured};
 use crate::email::hiding;
+use crate::target::target_of;
+
+pub const KIND: ChannelKind = ChannelKind::new("sms");
+pub const TRAITS: ChannelTraits =
+    ChannelTraits { has_accounts: true, shows_repeats: true, ..ChannelTraits::PLAIN };
 
 /// What Twilio keeps a message at the most, in seconds.
 pub const VALIDITY_S_MAX: u32 = 36_000;
@@ -65,12 +76,16 @@ impl SmsChannel {
 #[async_trait]
 impl Channel for SmsChannel {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Sms
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     /// Segments: what gateways bill and limit.
     fn weight(&self, _target: &Target, message: &Message) -> u32 {
-        Content::parse(&message.content).map_or(1, |content| segments::of(&render(&content)).count)
+        text_of(message).map_or(1, |text| segments::of(&text).count)
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
@@ -78,29 +93,37 @@ impl Channel for SmsChannel {
     }
 }
 
+fn text_of(message: &Message) -> Result<String, Ended> {
+    let content = Content::parse(&message.content).map_err(bad_content)?;
+    let own = SmsContent::of(&content).map_err(bad_content)?;
+    Ok(render(&content, own).into_owned())
+}
+
 impl Protocol for SmsChannel {
     type Ready = String;
 
     fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<String, Ended>> {
         let text = |attempt: &Attempt| {
-            if !matches!(&*attempt.target, Target::Sms { .. }) {
+            if attempt.target.channel() != KIND {
                 return Err(ended(Outcome::DropMessage, "wrong_channel"));
             }
-            let content = Content::parse(&attempt.message.content);
-            let content = content.map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
-            Ok(render(&content).into_owned())
+            text_of(&attempt.message)
         };
         attempts.iter().map(text).collect()
     }
 
     async fn send(&self, attempt: &Attempt, text: String) -> Report {
+        let to = match target_of(attempt) {
+            Ok(SmsTarget { phone }) => phone,
+            Err(ended) => return *ended,
+        };
         let account = match self.accounts.choose(attempt, |_| true).await {
             Ok(account) => account,
             Err(ended) => return *ended,
         };
         account.charge(segments::of(&text).count.saturating_sub(1) as usize);
-        let report = match self.through(attempt, &account.settings, &text).await {
-            Ok(report) => hiding(report, attempt.target.place()),
+        let report = match self.through(attempt, &to, &account.settings, &text).await {
+            Ok(report) => hiding(report, &to),
             Err(ended) => *ended,
         };
         account.settle(attempt, report, |_| true)
@@ -111,12 +134,13 @@ impl SmsChannel {
     async fn through(
         &self,
         attempt: &Attempt,
+        to: &str,
         account: &SmsSettings,
         text: &str,
     ) -> Result<Report, Ended> {
         #[cfg(feature = "smpp")]
         if let Some(smsc) = &account.smsc {
-            return Ok(self.by_smpp(attempt, account, smsc, text).await);
+            return Ok(self.by_smpp(attempt, to, account, smsc, text).await);
         }
         let secret = match &account.secret {
             None => None,
@@ -126,7 +150,6 @@ impl SmsChannel {
             }
         };
         let secret = secret.as_deref().map_or("", String::as_str);
-        let to = attempt.target.place();
         let endpoint = self.wiring.endpoint(&account.url)?;
         let request = |now| {
             let fields = Fields {
@@ -168,6 +191,7 @@ impl SmsChannel {
     async fn by_smpp(
         &self,
         attempt: &Attempt,
+        to: &str,
         account: &SmsSettings,
         smsc: &smpp::Smsc,
         text: &str,
@@ -176,8 +200,7 @@ impl SmsChannel {
         let deadline = tokio::time::Instant::now() + self.wiring.attempt_timeout;
         let submit = || {
             let now = self.wiring.clock.now();
-            let body =
-                smpp::submit(&account.from, attempt.target.place(), text, validity_s(attempt, now));
+            let body = smpp::submit(&account.from, to, text, validity_s(attempt, now));
             (now < attempt.expires_at).then_some(body)
         };
         match smsc.send(deadline, submit).await {

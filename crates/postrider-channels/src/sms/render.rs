@@ -4,10 +4,12 @@ use std::borrow::Cow;
 
 use postrider_core::model::content::Content;
 
+use super::SmsContent;
+
 /// What was written for text messages, else title, body and link in one line each.
-pub fn render<'a>(content: &'a Content<'a>) -> Cow<'a, str> {
-    if let Some(text) = content.sms.as_ref().and_then(|own| own.text.as_deref()) {
-        return text.into();
+pub fn render<'a>(content: &'a Content<'a>, own: SmsContent<'a>) -> Cow<'a, str> {
+    if let Some(text) = own.text {
+        return text;
     }
     let parts = [content.title.as_deref(), content.body.as_deref(), content.url.as_deref()];
     let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
@@ -22,11 +24,16 @@ pub fn render<'a>(content: &'a Content<'a>) -> Cow<'a, str> {
 mod tests {
     use super::*;
 
+    fn text(json: &str) -> String {
+        let content = Content::parse(json).unwrap();
+        render(&content, SmsContent::of(&content).unwrap()).into_owned()
+    }
+
     #[test]
     fn the_common_fields_are_one_text_and_an_own_text_wins() {
         let json = r#"{"title":"Shipped","body":"Order 91","url":"https://a.example"}"#;
-        assert_eq!(render(&Content::parse(json).unwrap()), "Shipped\nOrder 91\nhttps://a.example");
+        assert_eq!(text(json), "Shipped\nOrder 91\nhttps://a.example");
         let json = r#"{"title":"Shipped","sms":{"text":"Hi"}}"#;
-        assert_eq!(render(&Content::parse(json).unwrap()), "Hi");
+        assert_eq!(text(json), "Hi");
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use postrider_core::ChannelKind;
-use postrider_core::model::content::Content;
-use postrider_core::policy::segments::{self, SmsEncoding};
+use postrider_core::model::content::{Content, PartCheck};
 use serde_json::json;
 
-use super::{SmsAccount, SmsChannel, SmsIntake, render};
+use super::segments::{self, SmsEncoding};
+use super::{KIND, SmsAccount, SmsChannel, SmsContent, SmsIntake, check_part, render};
 use crate::accounts::{Accounts, check_fields};
 use crate::definition::{
     AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelParts, SendOption,
@@ -60,7 +60,11 @@ const ACCOUNTS: &str = "\
 #[async_trait]
 impl ChannelDefinition for SmsSection {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Sms
+        KIND
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn section(&self) -> SectionInfo {
@@ -99,7 +103,7 @@ impl ChannelDefinition for SmsSection {
     }
 
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
-        let text = render(content);
+        let text = render(content, SmsContent::of(content).ok()?);
         let size = segments::of(&text);
         let encoding = match size.encoding {
             SmsEncoding::Gsm7 => "gsm7",

@@ -6,10 +6,13 @@ use bytes::Bytes;
 use postrider_core::Attempt;
 use postrider_core::model::content::{Content, raw_bytes};
 
-pub(super) fn render(attempt: &Attempt) -> Result<Bytes, serde_json::Error> {
+use super::WebhookContent;
+use crate::deliver::{Ended, bad_content};
+
+pub(super) fn render(attempt: &Attempt) -> Result<Bytes, Ended> {
     let text = &*attempt.message.content;
-    let content = Content::parse(text)?;
-    if let Some(payload) = content.webhook.as_ref().and_then(|own| own.payload) {
+    let content = Content::parse(text).map_err(bad_content)?;
+    if let Some(payload) = WebhookContent::of(&content).map_err(bad_content)?.payload {
         return Ok(raw_bytes(payload).into_owned().into());
     }
     let mut body = String::with_capacity(text.len() + 112);
@@ -18,8 +21,8 @@ pub(super) fn render(attempt: &Attempt) -> Result<Bytes, serde_json::Error> {
         r#"{{"type":"message","id":"{}","delivery":"{}","content":"#,
         attempt.message.id, attempt.delivery
     );
-    if content.has_overrides() {
-        body.push_str(&serde_json::to_string(&content.into_common())?);
+    if content.has_parts() {
+        body.push_str(&content.common_json().map_err(bad_content)?);
     } else {
         body.push_str(text);
     }

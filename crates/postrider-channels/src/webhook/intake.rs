@@ -1,14 +1,21 @@
 //! A webhook endpoint: a URL and, where it has its own, its signing secrets.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, ChannelKind, FieldError, Target};
+use postrider_core::model::content::{Content, PartCheck};
+use postrider_core::{
+    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target,
+};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
+use super::content::{WebhookContent, check_part};
+use super::{KIND, TRAITS, WebhookTarget};
 use crate::address::{NetworkPolicy, check_url, origin, read};
+use crate::target::{checked, locator_of};
 
 pub struct WebhookIntake {
     policy: NetworkPolicy,
@@ -35,12 +42,16 @@ const SECRETS_MAX: usize = 3;
 
 impl ChannelIntake for WebhookIntake {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Webhook
+        KIND
     }
 
-    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
+    }
+
+    fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "url, and optionally secrets (whsec_…, newest first)";
-        let endpoint: Endpoint = read(address, shape)?;
+        let endpoint: Endpoint = read(json, shape)?;
         let mut errors = Vec::new();
         if let Err(error) = check_url("url", &endpoint.url, self.policy) {
             errors.push(error);
@@ -59,19 +70,31 @@ impl ChannelIntake for WebhookIntake {
             return Err(errors);
         }
         let secrets = endpoint.secrets.into_iter().map(Into::into).collect();
-        Ok(Target::Webhook { url: endpoint.url.into(), secrets })
+        Ok(checked(WebhookTarget { url: endpoint.url.into(), secrets }, origin))
+    }
+
+    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        locator_of::<WebhookTarget<'a>>(target)
     }
 
     fn provider(&self, target: &Target) -> Arc<str> {
-        origin(target.place())
+        origin(&self.locator(target))
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn check(&self, _content: &Content<'_>) -> Result<(), Vec<FieldError>> {
         Ok(())
     }
 
-    fn ttl_s_max(&self) -> u32 {
-        crate::address::TTL_S_MAX
+    fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
+        WebhookContent::of(content).ok()?.payload
+    }
+
+    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
+        "POST".into()
     }
 }
 

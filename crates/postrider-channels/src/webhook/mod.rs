@@ -2,10 +2,13 @@
 //! that is valid. Follows no redirect.
 
 mod body;
+mod content;
 mod intake;
 mod settings;
 mod sign;
+mod target;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
@@ -13,16 +16,23 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use async_trait::async_trait;
 use bytes::Bytes;
 use postrider_core::{
-    Attempt, Channel, ChannelKind, Finished, Outcome, Report, StrikeKind, Target, TenantId,
+    Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report, StrikeKind, TenantId,
     Timestamp,
 };
 
+pub use content::WebhookContent;
+pub(crate) use content::check_part;
 pub use intake::WebhookIntake;
 pub use settings::WebhookSection;
 pub use sign::{WebhookSecret, sign};
+pub use target::WebhookTarget;
 
-use crate::deliver::{self, Ended, Protocol, Wiring, ended, misconfigured};
+use crate::deliver::{self, Ended, Protocol, Wiring, misconfigured};
 use crate::pool::{Endpoint, Request};
+use crate::target::target_of;
+
+pub const KIND: ChannelKind = ChannelKind::new("webhook");
+pub const TRAITS: ChannelTraits = ChannelTraits::PLAIN;
 
 /// Where the secrets of a tenant's webhooks come from.
 pub trait WebhookSecrets: Send + Sync {
@@ -44,7 +54,11 @@ impl WebhookChannel {
 #[async_trait]
 impl Channel for WebhookChannel {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Webhook
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
@@ -64,6 +78,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// A webhook that lacks only its timestamp and signature.
 pub(crate) struct Call {
     endpoint: Endpoint,
+    url: String,
     secrets: Vec<Arc<WebhookSecret>>,
     id: String,
     body: Bytes,
@@ -82,7 +97,13 @@ impl Protocol for WebhookChannel {
             headers: headers(attempt, &call, now),
             body: call.body.clone(),
         };
-        let called = self.wiring.call_on("webhook", attempt, &call.endpoint, &call.body, request);
+        let called = self.wiring.call_on(
+            "webhook",
+            attempt,
+            (&call.endpoint, &call.url),
+            &call.body,
+            request,
+        );
         failing(called.await)
     }
 }
@@ -99,20 +120,19 @@ fn failing(mut report: Report) -> Report {
 
 impl WebhookChannel {
     fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
-        let Target::Webhook { url, secrets } = &*attempt.target else {
-            return Err(ended(Outcome::DropMessage, "wrong_channel"));
-        };
-        let endpoint = self.wiring.endpoint(url)?;
-        let secrets = self.secrets_for(&attempt.message.tenant, secrets)?;
-        let body = body::render(attempt).map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
-        Ok(Call { endpoint, secrets, id: attempt.delivery.to_string(), body })
+        let WebhookTarget { url, secrets } = target_of(attempt)?;
+        let endpoint = self.wiring.endpoint(&url)?;
+        let secrets = self.secrets_for(&attempt.message.tenant, &secrets)?;
+        let body = body::render(attempt)?;
+        let url = url.into_owned();
+        Ok(Call { endpoint, url, secrets, id: attempt.delivery.to_string(), body })
     }
 
     /// The endpoint's own secrets, else the tenant's. An unsigned webhook is never sent.
     fn secrets_for(
         &self,
         tenant: &TenantId,
-        own: &[Box<str>],
+        own: &[Cow<'_, str>],
     ) -> Result<Vec<Arc<WebhookSecret>>, Ended> {
         let secrets = if own.is_empty() {
             self.secrets.secrets(tenant)

@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 use postrider_core::ChannelKind;
-use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::model::content::{Content, PartCheck, raw_bytes};
 use serde_json::json;
 
-use super::{WebhookChannel, WebhookIntake};
+use super::{KIND, WebhookChannel, WebhookContent, WebhookIntake, check_part};
 use crate::definition::{
     AddressField, BuiltChannel, ChannelDefinition, ChannelParts, FieldForm, SendOption,
 };
@@ -38,7 +38,11 @@ section! {
 #[async_trait]
 impl ChannelDefinition for WebhookSection {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Webhook
+        KIND
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn section(&self) -> SectionInfo {
@@ -77,7 +81,7 @@ impl ChannelDefinition for WebhookSection {
     }
 
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
-        if let Some(payload) = content.webhook.as_ref().and_then(|own| own.payload) {
+        if let Some(payload) = WebhookContent::of(content).ok()?.payload {
             return Some(ContentPreview::body(&raw_bytes(payload)));
         }
         let content = common_fields(content);

@@ -1,17 +1,23 @@
 //! A browser's push subscription, as `PushSubscription.toJSON()` gives it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use aws_lc_rs::agreement::{ECDH_P256, ParsedPublicKey, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use postrider_core::model::content::Content;
+use postrider_core::model::content::{Content, PartCheck};
 use postrider_core::model::json_fields::object;
-use postrider_core::{ChannelIntake, ChannelKind, FieldError, KeyId, Target};
+use postrider_core::{
+    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, KeyId, Target,
+};
 use serde::Deserialize;
 
+use super::content::{WebpushContent, check_part};
+use super::{KIND, TRAITS, WebpushTarget};
 use super::{PLAINTEXT_MAX, plaintext_len};
 use crate::address::{NetworkPolicy, check_url, origin, read, shown};
+use crate::target::{checked, locator_of};
 
 pub struct WebpushIntake {
     policy: NetworkPolicy,
@@ -66,11 +72,15 @@ const ENCODING: &str = "aes128gcm";
 
 impl ChannelIntake for WebpushIntake {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Webpush
+        KIND
     }
 
-    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>> {
-        let sub: Subscription = read(address, SHAPE)?;
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
+    }
+
+    fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
+        let sub: Subscription = read(json, SHAPE)?;
         let mut errors = Vec::new();
         if let Err(error) = self.check_endpoint(&sub.endpoint) {
             errors.push(error);
@@ -105,36 +115,44 @@ impl ChannelIntake for WebpushIntake {
                 None
             });
         match (p256dh, auth) {
-            (Some(p256dh), Some(auth)) if errors.is_empty() => Ok(Target::Webpush {
-                endpoint: sub.endpoint.into(),
-                p256dh: URL_SAFE_NO_PAD.encode(p256dh).into(),
-                auth: URL_SAFE_NO_PAD.encode(auth).into(),
-                vapid_key,
-            }),
+            (Some(p256dh), Some(auth)) if errors.is_empty() => {
+                let target = WebpushTarget {
+                    endpoint: sub.endpoint.into(),
+                    p256dh: URL_SAFE_NO_PAD.encode(p256dh).into(),
+                    auth: URL_SAFE_NO_PAD.encode(auth).into(),
+                    vapid_key,
+                };
+                Ok(checked(target, origin))
+            }
             _ => Err(errors),
         }
     }
 
+    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        locator_of::<WebpushTarget<'a>>(target)
+    }
+
     fn provider(&self, target: &Target) -> Arc<str> {
-        origin(target.place())
+        origin(&self.locator(target))
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        let len = plaintext_len(content);
+        let own = WebpushContent::of(content).map_err(|error| vec![error])?;
+        let len = plaintext_len(content, &own);
         if len <= PLAINTEXT_MAX {
             return Ok(());
         }
-        let field = if content.webpush.as_ref().is_some_and(|w| w.raw.is_some()) {
-            "webpush.raw"
-        } else {
-            ""
-        };
+        let field = if own.raw.is_some() { "webpush.raw" } else { "" };
         let allowed = format!("at most {PLAINTEXT_MAX} bytes before encryption (4096 after)");
         Err(vec![FieldError::new(field, format!("{len} bytes"), allowed)])
     }
 
-    fn ttl_s_max(&self) -> u32 {
-        crate::address::TTL_S_MAX
+    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
+        "POST".into()
     }
 }
 

@@ -2,12 +2,14 @@
 //!
 //! Never reuses an encrypted body, never rebuilds an endpoint, never follows a redirect.
 
+mod content;
 mod encrypt;
 mod intake;
 mod keys;
 mod render;
 mod service;
 mod settings;
+mod target;
 mod vapid;
 mod wire;
 
@@ -16,23 +18,32 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use postrider_core::{
-    Attempt, Channel, ChannelKind, Finished, KeyId, Outcome, Report, Target, TenantId, Timestamp,
+    Attempt, Channel, ChannelKind, ChannelTraits, Finished, KeyId, Outcome, Report, TenantId,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
+pub use content::WebpushContent;
+pub(crate) use content::check_part;
 pub use encrypt::{EncryptError, Padding, Plain, encrypt_batch};
 pub use intake::WebpushIntake;
 pub use keys::{SubscriptionKeys, VapidKey, VapidSubject};
-pub use render::{PLAINTEXT_MAX, plaintext_len, render};
+pub(crate) use render::{PLAINTEXT_MAX, plaintext_len};
 pub use settings::WebpushSection;
+pub use target::WebpushTarget;
 pub use vapid::{Token, Tokens};
 pub use wire::topic;
 pub(crate) use wire::{AGENT, urgency};
 
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::pool::{Endpoint, Request};
+use crate::target::target_of;
 use crate::{Error, scrub};
+use render::render;
 use service::Service;
+
+pub const KIND: ChannelKind = ChannelKind::new("webpush");
+pub const TRAITS: ChannelTraits = ChannelTraits::PLAIN;
 
 /// Where VAPID keys come from.
 pub trait VapidKeys: Send + Sync {
@@ -75,7 +86,11 @@ impl WebPushChannel {
 #[async_trait]
 impl Channel for WebPushChannel {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Webpush
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &TRAITS
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
@@ -87,13 +102,13 @@ const BAD_TOPIC: &str = "BadWebPushTopic";
 
 /// Where a subscription refuses a key that works for others, says so: it needs to be made anew, and is
 /// lost where it was registered with that very key.
-fn whose_key(code: String, attempt: &Attempt, token: &Token, now: Timestamp) -> String {
-    if !token.works(now) || !service::is_key_mismatch(&code) {
+fn whose_key(code: String, push: &Push, now: Timestamp) -> String {
+    if !push.token.works(now) || !service::is_key_mismatch(&code) {
         return code;
     }
-    match &*attempt.target {
-        Target::Webpush { vapid_key: Some(id), .. } if *id == token.key() => "key_mismatch.proven",
-        _ => "key_mismatch.resubscribe",
+    match push.made_with == Some(push.token.key()) {
+        true => "key_mismatch.proven",
+        false => "key_mismatch.resubscribe",
     }
     .to_owned()
 }
@@ -101,6 +116,9 @@ fn whose_key(code: String, attempt: &Attempt, token: &Token, now: Timestamp) -> 
 /// An attempt whose body is encrypted and whose token is at hand.
 pub(crate) struct Push {
     endpoint: Endpoint,
+    url: String,
+    /// The key that the subscription names.
+    made_with: Option<KeyId>,
     service: Service,
     token: Arc<Token>,
     body: Bytes,
@@ -165,27 +183,25 @@ impl WebPushChannel {
         }
         let reading = Reading {
             service: push.service.name(),
-            code: code.map(|code| whose_key(code, attempt, token, now)),
+            code: code.map(|code| whose_key(code, push, now)),
             token_age: Some(now.since(token.signed_at())),
             retry_after: None,
             provider_id: scrub::header(&response.headers, push.service.id_header()),
-            hide: &[attempt.target.place()],
+            hide: &[&push.url],
         };
         self.wiring.judge(attempt, &response, reading)
     }
 
     /// All of a push but its ciphertext, and what is to be encrypted, if anything is.
     fn address(&self, attempt: &Attempt) -> Result<(Push, Option<Plain>), Ended> {
-        let Target::Webpush { endpoint: url, p256dh, auth, vapid_key } = &*attempt.target else {
-            return Err(ended(Outcome::DropMessage, "wrong_channel"));
-        };
-        if service::is_dead(url) {
+        let WebpushTarget { endpoint: url, p256dh, auth, vapid_key } = target_of(attempt)?;
+        if service::is_dead(&url) {
             let report = Report::new(Outcome::Gone).code("dead_endpoint");
             return Err(Box::new(Report { is_certain: true, ..report }));
         }
-        let endpoint = self.wiring.endpoint(url)?;
+        let endpoint = self.wiring.endpoint(&url)?;
         let now = self.wiring.clock.now();
-        let key = self.keys.key(&attempt.message.tenant, *vapid_key).ok_or_else(|| {
+        let key = self.keys.key(&attempt.message.tenant, vapid_key).ok_or_else(|| {
             let detail = "the VAPID key that this subscription was made with is not here";
             misconfigured("vapid_key_missing", detail)
         })?;
@@ -193,12 +209,12 @@ impl WebPushChannel {
             .tokens
             .get(&key, endpoint.origin(), now, attempt.resign)
             .map_err(|_| misconfigured("vapid_sign", "no VAPID token could be signed"))?;
-        let plaintext =
-            render(attempt, now).map_err(|_| ended(Outcome::DropMessage, "bad_content"))?;
-        let keys = SubscriptionKeys::parse(p256dh, auth)
+        let plaintext = render(attempt, now)?;
+        let keys = SubscriptionKeys::parse(&p256dh, &auth)
             .map_err(|_| ended(Outcome::DropMessage, "bad_keys"))?;
         let service = Service::of(endpoint.origin().host());
-        let push = Push { endpoint, service, token, body: Bytes::new() };
+        let (url, made_with) = (url.into_owned(), vapid_key);
+        let push = Push { endpoint, url, made_with, service, token, body: Bytes::new() };
         let plain = Plain { ua_public: keys.p256dh, auth: keys.auth, plaintext };
         Ok((push, (!plain.plaintext.is_empty()).then_some(plain)))
     }

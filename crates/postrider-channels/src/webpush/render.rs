@@ -8,8 +8,11 @@ use postrider_core::{Attempt, DeliveryId, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::WebpushContent;
+use crate::deliver::{Ended, bad_content};
+
 /// What fits into the 4096 bytes that every push service takes, after 103 bytes of encryption.
-pub const PLAINTEXT_MAX: usize = 3993;
+pub(crate) const PLAINTEXT_MAX: usize = 3993;
 
 #[derive(Serialize)]
 struct Push<'a> {
@@ -28,24 +31,26 @@ struct Push<'a> {
 }
 
 /// The plaintext of one attempt; empty for a push without a body.
-pub fn render(attempt: &Attempt, now: Timestamp) -> Result<Vec<u8>, serde_json::Error> {
-    let content = Content::parse(&attempt.message.content)?;
-    plaintext(&content, attempt.delivery, now, attempt.expires_at)
+pub(super) fn render(attempt: &Attempt, now: Timestamp) -> Result<Vec<u8>, Ended> {
+    let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
+    let own = WebpushContent::of(&content).map_err(bad_content)?;
+    plaintext(&content, &own, attempt.delivery, now, attempt.expires_at).map_err(bad_content)
 }
 
 /// How long the plaintext of this content will be, for whichever delivery and whenever it is sent.
-pub fn plaintext_len(content: &Content<'_>) -> usize {
+pub(crate) fn plaintext_len(content: &Content<'_>, own: &WebpushContent<'_>) -> usize {
     let stamp = Timestamp(1_000_000_000_000);
-    plaintext(content, DeliveryId(0), stamp, stamp).map_or(usize::MAX, |text| text.len())
+    plaintext(content, own, DeliveryId(0), stamp, stamp).map_or(usize::MAX, |text| text.len())
 }
 
 fn plaintext(
     content: &Content<'_>,
+    own: &WebpushContent<'_>,
     id: DeliveryId,
     sent_at: Timestamp,
     expires_at: Timestamp,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    if let Some(raw) = content.webpush.as_ref().and_then(|own| own.raw.as_ref()) {
+    if let Some(raw) = &own.raw {
         return Ok(raw.as_bytes().to_vec());
     }
     serde_json::to_vec(&Push {
@@ -68,8 +73,9 @@ mod tests {
 
     fn text(content: &str) -> String {
         let content = Content::parse(content).unwrap();
-        let bytes = plaintext(&content, DeliveryId(1), NOW, THEN).unwrap();
-        assert_eq!(bytes.len(), plaintext_len(&content));
+        let own = WebpushContent::of(&content).unwrap();
+        let bytes = plaintext(&content, &own, DeliveryId(1), NOW, THEN).unwrap();
+        assert_eq!(bytes.len(), plaintext_len(&content, &own));
         String::from_utf8(bytes).unwrap()
     }
 

@@ -1,11 +1,14 @@
 //! `[webpush]`, and what the program knows about Web Push.
 
 use async_trait::async_trait;
-use postrider_core::model::content::Content;
+use postrider_core::model::content::{Content, PartCheck};
 use postrider_core::{ChannelKind, FieldError, KeyId};
 use serde_json::json;
 
-use super::{PLAINTEXT_MAX, VapidKey, WebPushChannel, WebPushConfig, WebpushIntake, plaintext_len};
+use super::{
+    KIND, PLAINTEXT_MAX, VapidKey, WebPushChannel, WebPushConfig, WebpushContent, WebpushIntake,
+    check_part, plaintext_len,
+};
 use crate::accounts::health::Finding;
 use crate::definition::{AddressField, BuiltChannel, ChannelDefinition, ChannelParts, FieldForm};
 use crate::preview::{ContentPreview, common_fields};
@@ -40,7 +43,11 @@ section! {
 #[async_trait]
 impl ChannelDefinition for WebpushSection {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Webpush
+        KIND
+    }
+
+    fn part_check(&self) -> PartCheck {
+        check_part
     }
 
     fn section(&self) -> SectionInfo {
@@ -89,8 +96,9 @@ impl ChannelDefinition for WebpushSection {
     }
 
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
-        let bytes = plaintext_len(content);
-        let parts = match content.webpush.as_ref().and_then(|own| own.raw.as_deref()) {
+        let own = WebpushContent::of(content).ok()?;
+        let bytes = plaintext_len(content, &own);
+        let parts = match own.raw.as_deref() {
             Some(raw) => json!({ "body": raw }),
             None => json!({ "body": common_fields(content) }),
         };

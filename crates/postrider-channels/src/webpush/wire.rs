@@ -9,11 +9,10 @@ use postrider_core::model::class::Urgency;
 use postrider_core::model::message::Priority;
 use postrider_core::{Attempt, TenantId, Timestamp};
 
+use super::TRAITS;
 use super::service::Service;
 use super::vapid::Token;
 
-/// The longest time that the large services keep a message for: 28 days.
-pub(super) const TTL_S_MAX: u32 = 2_419_200;
 pub(crate) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("Postrider/", env!("CARGO_PKG_VERSION")));
 
@@ -61,7 +60,7 @@ fn remaining_ttl_s(attempt: &Attempt, now: Timestamp) -> u32 {
         return 0;
     }
     let left = attempt.expires_at.since(now).as_secs();
-    u32::try_from(left).unwrap_or(TTL_S_MAX).min(TTL_S_MAX)
+    u32::try_from(left).unwrap_or(u32::MAX).min(TRAITS.ttl_s_max)
 }
 
 /// The message's own priority, else its class's urgency.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_channels::{ApnsChannel, PoolConfig};
-use postrider_core::model::address::ApnsEnvironment;
+use postrider_channels::apns::{ApnsEnvironment, ApnsTarget};
+use postrider_channels::{ApnsChannel, ChannelTarget, PoolConfig};
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Outcome, Report, Scope, Target, Timestamp};
 use serde_json::json;
@@ -21,7 +21,7 @@ fn refusal(status: u16, reason: &str) -> Answer {
 }
 
 fn device(topic: &str, environment: Option<ApnsEnvironment>) -> Target {
-    Target::Apns { token: DEVICE.into(), topic: topic.into(), environment, worked: None }
+    ApnsTarget { token: DEVICE.into(), topic: topic.into(), environment, worked: None }.to_target()
 }
 
 fn ok() -> Answer {
@@ -282,10 +282,7 @@ async fn mistake_11_a_thousand_pushes_share_few_connections_and_all_end() {
 
 /// A registered device as the registry hands it out after that.
 fn registered(attempt: Attempt, worked: Option<ApnsEnvironment>) -> Attempt {
-    let mut target = (*attempt.target).clone();
-    if let Target::Apns { worked: at, .. } = &mut target {
-        *at = worked;
-    }
+    let target = ApnsTarget { worked, ..attempt.target.read().unwrap() }.to_target();
     Attempt { target: Arc::new(target), address_since: Some(Timestamp(START.0 - 1)), ..attempt }
 }
 

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::{Attempt, KeyId, Outcome, Report, StrikeKind, Target};
+use postrider_channels::ChannelTarget;
+use postrider_channels::webpush::WebpushTarget;
+use postrider_core::{Attempt, KeyId, Outcome, Report, StrikeKind};
 
 use crate::provider::{Answer, Line, Provider};
 use crate::rig::{Rig, Subject};
@@ -18,11 +20,8 @@ fn refused() -> Answer {
 
 /// The same attempt to a subscription that named this key.
 fn made_with(attempt: Attempt, id: KeyId) -> Attempt {
-    let mut target = (*attempt.target).clone();
-    if let Target::Webpush { vapid_key, .. } = &mut target {
-        *vapid_key = Some(id);
-    }
-    Attempt { target: Arc::new(target), ..attempt }
+    let target = WebpushTarget { vapid_key: Some(id), ..attempt.target.read().unwrap() };
+    Attempt { target: Arc::new(target.to_target()), ..attempt }
 }
 
 fn told(report: &Report) -> (Outcome, Option<&str>, Option<StrikeKind>) {

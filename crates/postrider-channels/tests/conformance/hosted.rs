@@ -4,8 +4,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use postrider_channels::{ApnsChannel, FcmChannel, Wiring};
-use postrider_core::model::address::{ApnsEnvironment, FcmDevice};
+use postrider_channels::apns::{ApnsEnvironment, ApnsTarget};
+use postrider_channels::email::EmailTarget;
+use postrider_channels::fcm::{FcmDevice, FcmTarget};
+use postrider_channels::sms::SmsTarget;
+use postrider_channels::{ApnsChannel, ChannelTarget, FcmChannel, Wiring};
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Channel, Target};
 use tokio::sync::OnceCell;
@@ -76,17 +79,20 @@ pub(crate) fn target(subject: Subject, url: &str) -> Target {
     let path = url.split("://").nth(1).and_then(|rest| rest.split_once('/')).map_or("", |(_, p)| p);
     let name = path.trim_start_matches("send/").split('?').next().unwrap_or_default();
     match subject {
-        Subject::Fcm => Target::Fcm { device: FcmDevice::Token(name.into()), project: None },
-        Subject::Apns => Target::Apns {
+        Subject::Fcm => {
+            FcmTarget { device: FcmDevice::Token(name.into()), project: None }.to_target()
+        }
+        Subject::Apns => ApnsTarget {
             token: name.into(),
             topic: TOPIC.into(),
             environment: Some(ApnsEnvironment::Production),
             worked: None,
-        },
+        }
+        .to_target(),
         Subject::Twilio => {
             let number = name.parse::<u32>().map(|n| format!("+49151{n:08}"));
-            Target::Sms { phone: number.map_or_else(|_| PHONE.into(), Into::into) }
+            SmsTarget { phone: number.map_or_else(|_| PHONE.into(), Into::into) }.to_target()
         }
-        _ => Target::Email { email: format!("{name}@example.org").into(), name: None },
+        _ => EmailTarget { email: format!("{name}@example.org").into(), name: None }.to_target(),
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::{Attempt, Outcome, Target};
+use postrider_channels::ChannelTarget;
+use postrider_channels::email::EmailTarget;
+use postrider_core::{Attempt, Outcome};
 use serde_json::json;
 
 use crate::post::{ADA, Post};
@@ -158,7 +160,8 @@ async fn what_was_written_for_mails_wins_and_unsubscribing_takes_one_click() {
     account["unsubscribe_url"] = json!("https://shop.example/u/{delivery}");
     account["return_path"] = json!("bounce+{delivery}@shop.example");
     let rig = Post::email(&[account]);
-    let attempt = rig.attempt(Target::Email { email: ADA.into(), name: Some("Ada".into()) });
+    let attempt =
+        rig.attempt(EmailTarget { email: ADA.into(), name: Some("Ada".into()) }.to_target());
     let mut message = (*attempt.message).clone();
     message.content = r#"{"title":"no","email":{"subject":"Hello","html":"<p>Hi</p>"}}"#.into();
     rig.one(Attempt { message: Arc::new(message), ..attempt }).await;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use postrider_channels::accounts::{AccountConfig, Accounts};
 use postrider_channels::email::smtp::{Relay, RelayConfig, SmtpTls};
-use postrider_channels::email::{Carrier, EmailAccount, EmailSettings};
-use postrider_channels::sms::{SmsAccount, SmsSettings};
-use postrider_channels::{EmailChannel, PoolConfig, SmsChannel, Wiring};
+use postrider_channels::email::{self, Carrier, EmailAccount, EmailSettings, EmailTarget};
+use postrider_channels::sms::{self, SmsAccount, SmsSettings, SmsTarget};
+use postrider_channels::{ChannelTarget, EmailChannel, PoolConfig, SmsChannel, Wiring};
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Channel, ChannelKind, Report, Target};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ pub(crate) fn email(wiring: Wiring, accounts: &[Value]) -> EmailChannel {
         let account: EmailAccount = serde_json::from_value(value.clone()).unwrap();
         account.settings(&tls)
     };
-    let accounts = listed(&wiring, ChannelKind::Email, accounts, settings);
+    let accounts = listed(&wiring, email::KIND, accounts, settings);
     EmailChannel::new(wiring, accounts)
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn sms(wiring: Wiring, accounts: &[Value]) -> SmsChannel {
         let account: SmsAccount = serde_json::from_value(value.clone()).unwrap();
         account.settings()
     };
-    let accounts = listed(&wiring, ChannelKind::Sms, accounts, settings);
+    let accounts = listed(&wiring, sms::KIND, accounts, settings);
     SmsChannel::new(wiring, accounts)
 }
 
@@ -117,7 +117,7 @@ impl Post {
                 EmailSettings { carrier, ..account.settings(&tls) }
             };
             let account = json!({"from": "news@shop.example", "host": "127.0.0.1"});
-            let accounts = listed(&wiring, ChannelKind::Email, &[account], settings);
+            let accounts = listed(&wiring, email::KIND, &[account], settings);
             Box::new(EmailChannel::new(wiring, accounts))
         })
     }
@@ -138,11 +138,11 @@ impl Post {
     }
 
     pub(crate) fn to(&self, email: &str) -> Attempt {
-        self.attempt(Target::Email { email: email.into(), name: None })
+        self.attempt(EmailTarget { email: email.into(), name: None }.to_target())
     }
 
     pub(crate) fn to_phone(&self) -> Attempt {
-        self.attempt(Target::Sms { phone: PHONE.into() })
+        self.attempt(SmsTarget { phone: PHONE.into() }.to_target())
     }
 
     pub(crate) async fn deliver(&self, batch: Vec<Attempt>) -> Vec<Report> {

@@ -5,10 +5,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use postrider_channels::chat::ChatTarget;
+use postrider_channels::http::HttpTarget;
+use postrider_channels::webhook::WebhookTarget;
+use postrider_channels::webpush::WebpushTarget;
 use postrider_channels::{
-    ChatChannel, Credentials, CurrentAnswerTable, HttpChannel, Pool, PoolConfig, VapidKey,
-    VapidKeys, WebPushChannel, WebPushConfig, WebhookChannel, WebhookSecret, WebhookSecrets,
-    Wiring, answers,
+    ChannelTarget, ChatChannel, Credentials, CurrentAnswerTable, HttpChannel, Pool, PoolConfig,
+    VapidKey, VapidKeys, WebPushChannel, WebPushConfig, WebhookChannel, WebhookSecret,
+    WebhookSecrets, Wiring, answers,
 };
 use postrider_core::model::message::Envelope;
 use postrider_core::{
@@ -198,20 +202,22 @@ impl Rig {
 
     pub(crate) fn target(&self, url: &str) -> Target {
         match self.subject {
-            Subject::Webpush => Target::Webpush {
+            Subject::Webpush => WebpushTarget {
                 endpoint: url.into(),
                 p256dh: P256DH.into(),
                 auth: AUTH.into(),
                 vapid_key: None,
-            },
-            Subject::Webhook => Target::Webhook { url: url.into(), secrets: Vec::new() },
-            Subject::Http => Target::Http {
+            }
+            .to_target(),
+            Subject::Webhook => WebhookTarget { url: url.into(), secrets: Vec::new() }.to_target(),
+            Subject::Http => HttpTarget {
                 method: "POST".into(),
                 url: url.into(),
                 headers: BTreeMap::new(),
                 credential: None,
-            },
-            Subject::Chat => Target::Chat { url: url.into() },
+            }
+            .to_target(),
+            Subject::Chat => ChatTarget { url: url.into() }.to_target(),
             hosted => crate::hosted::target(hosted, url),
         }
     }

@@ -1,5 +1,6 @@
 //! What each channel alone promises about what it puts on the wire.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +9,12 @@ use aws_lc_rs::agreement::{ECDH_P256, PrivateKey, UnparsedPublicKey, agree};
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use postrider_channels::webpush::topic;
+use postrider_channels::ChannelTarget;
+use postrider_channels::http::HttpTarget;
+use postrider_channels::webhook::WebhookTarget;
+use postrider_channels::webpush::{WebpushTarget, topic};
 use postrider_core::model::message::{Envelope, Message, Priority};
-use postrider_core::{Attempt, KeyId, Outcome, Target, TenantId};
+use postrider_core::{Attempt, KeyId, Outcome, TenantId};
 
 use crate::provider::{Answer, Line, Provider, Received};
 use crate::rig::{AUTH, P256DH, Rig, SECRET, Subject, UA_PRIVATE};
@@ -145,11 +149,8 @@ async fn an_expired_token_is_signed_anew_however_young_it_is() {
 async fn a_missing_vapid_key_parks_the_push() {
     let rig = Rig::new(Subject::Webpush);
     let mut attempt = rig.attempt("https://push.example.com/x");
-    let mut target = rig.target("https://push.example.com/x");
-    if let Target::Webpush { vapid_key, .. } = &mut target {
-        *vapid_key = Some(KeyId(404));
-    }
-    attempt.target = Arc::new(target);
+    let target = WebpushTarget { vapid_key: Some(KeyId(404)), ..attempt.target.read().unwrap() };
+    attempt.target = Arc::new(target.to_target());
     let report = rig.one(attempt).await;
     assert_eq!(
         (report.outcome, report.code.as_deref()),
@@ -211,9 +212,9 @@ async fn an_endpoint_s_own_secrets_win_and_all_of_them_sign() {
         "whsec_//////////////////////////////////////////8=",
     ];
     let received = arrived(Subject::Webhook, |attempt| {
-        let url = attempt.target.place().into();
-        let secrets = own.map(Box::from).into();
-        Attempt { target: Arc::new(Target::Webhook { url, secrets }), ..attempt }
+        let known: WebhookTarget<'_> = attempt.target.read().unwrap();
+        let target = WebhookTarget { secrets: own.map(Cow::from).into(), ..known }.to_target();
+        Attempt { target: Arc::new(target), ..attempt }
     })
     .await;
     assert!(own.iter().all(|secret| verify(&received, secret)));
@@ -250,13 +251,13 @@ fn http_target(
     headers: &[(&str, &str)],
     credential: Option<&str>,
 ) -> Attempt {
-    let target = Target::Http {
+    let target = HttpTarget {
         method: method.into(),
-        url: attempt.target.place().into(),
         headers: headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect(),
         credential: credential.map(Into::into),
+        ..attempt.target.read().unwrap()
     };
-    Attempt { target: Arc::new(target), ..attempt }
+    Attempt { target: Arc::new(target.to_target()), ..attempt }
 }
 
 #[tokio::test]

@@ -1,203 +1,102 @@
-//! Where a message goes: a channel and what that channel needs to reach one place.
+//! Where a message goes: a channel, and the address as that channel stores it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 
-use crate::model::id::{AddressId, KeyId};
+use crate::model::channel::ChannelKind;
+use crate::model::id::AddressId;
 use crate::model::message::TenantId;
 use crate::model::time::Timestamp;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ChannelKind {
-    Webpush,
-    Webhook,
-    Http,
-    Fcm,
-    Apns,
-    Email,
-    Sms,
-    Chat,
+/// A validated address to deliver to: a JSON object whose field `channel` names its channel. Only the
+/// channel reads the other fields; stores keep the text as it is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Target {
+    channel: ChannelKind,
+    json: Box<str>,
 }
 
-impl ChannelKind {
-    pub const ALL: [Self; 8] = [
-        Self::Webpush,
-        Self::Webhook,
-        Self::Http,
-        Self::Fcm,
-        Self::Apns,
-        Self::Email,
-        Self::Sms,
-        Self::Chat,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Webpush => "webpush",
-            Self::Webhook => "webhook",
-            Self::Http => "http",
-            Self::Fcm => "fcm",
-            Self::Apns => "apns",
-            Self::Email => "email",
-            Self::Sms => "sms",
-            Self::Chat => "chat",
-        }
-    }
-
-    /// Whether it is sent through an account at a provider, chosen anew for every attempt. Then the
-    /// channel is its lanes' provider.
-    pub fn has_accounts(self) -> bool {
-        matches!(self, Self::Fcm | Self::Apns | Self::Email | Self::Sms)
-    }
-
-    /// Whether a person sees a repeat: these providers know neither an idempotency key nor anything
-    /// else by which they could drop one.
-    pub fn shows_repeats(self) -> bool {
-        matches!(self, Self::Email | Self::Sms)
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|c| c.name() == name)
-    }
-}
-
-impl fmt::Display for ChannelKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A validated place to deliver to. Built by the intake only; what a store gives back was validated
-/// when it went in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "channel", rename_all = "lowercase")]
-pub enum Target {
-    Webpush {
-        endpoint: Box<str>,
-        /// 65 bytes, uncompressed point, base64url without padding.
-        p256dh: Box<str>,
-        /// 16 bytes, base64url without padding.
-        auth: Box<str>,
-        /// The VAPID key that the subscription was made with; the tenant's active key if absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        vapid_key: Option<KeyId>,
-    },
-    Webhook {
-        url: Box<str>,
-        /// `whsec_…` secrets of this endpoint, newest first; the tenant's own if empty.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        secrets: Vec<Box<str>>,
-    },
-    Http {
-        method: Box<str>,
-        url: Box<str>,
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        headers: BTreeMap<Box<str>, Box<str>>,
-        /// A reference that the credential resolver turns into a header at send, never the secret.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        credential: Option<Box<str>>,
-    },
-    Fcm {
-        device: FcmDevice,
-        /// The Firebase project that it registered with; that of the tenant's first account if absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        project: Option<Box<str>>,
-    },
-    Apns {
-        /// Hexadecimal, in lower case.
-        token: Box<str>,
-        /// The app's bundle id.
-        topic: Box<str>,
-        /// Where it registered; found out by asking where nobody said.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        environment: Option<ApnsEnvironment>,
-        /// Where it was last accepted, as far as that is remembered: a device that is unknown there is
-        /// gone.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        worked: Option<ApnsEnvironment>,
-    },
-    Email {
-        email: Box<str>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        name: Option<Box<str>>,
-    },
-    Sms {
-        /// E.164: a plus sign and up to 15 digits.
-        phone: Box<str>,
-    },
-    Chat {
-        url: Box<str>,
-    },
-}
-
-/// What Firebase calls one installation of an app: the old kind of name or the new one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FcmDevice {
-    /// A registration token.
-    Token(Box<str>),
-    /// A Firebase installation id.
-    Fid(Box<str>),
-}
-
-/// Apple keeps devices that run development builds apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ApnsEnvironment {
-    Production,
-    Sandbox,
-}
-
-impl ApnsEnvironment {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Production => "production",
-            Self::Sandbox => "sandbox",
-        }
-    }
-
-    pub fn other(self) -> Self {
-        match self {
-            Self::Production => Self::Sandbox,
-            Self::Sandbox => Self::Production,
-        }
-    }
-}
+/// How every stored target begins.
+const TAG: &str = r#"{"channel":""#;
 
 impl Target {
-    pub fn channel(&self) -> ChannelKind {
-        match self {
-            Self::Webpush { .. } => ChannelKind::Webpush,
-            Self::Webhook { .. } => ChannelKind::Webhook,
-            Self::Http { .. } => ChannelKind::Http,
-            Self::Fcm { .. } => ChannelKind::Fcm,
-            Self::Apns { .. } => ChannelKind::Apns,
-            Self::Email { .. } => ChannelKind::Email,
-            Self::Sms { .. } => ChannelKind::Sms,
-            Self::Chat { .. } => ChannelKind::Chat,
+    /// `fields` is the channel's own struct, without the channel's name.
+    pub fn new(channel: ChannelKind, fields: &impl Serialize) -> Self {
+        // Plain structs of texts and numbers: writing them cannot fail.
+        let fields = serde_json::to_string(fields).unwrap_or_default();
+        let inner = fields.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        let mut json = String::with_capacity(fields.len() + TAG.len() + 20);
+        json.push_str(TAG);
+        json.push_str(channel.name());
+        json.push('"');
+        if let Some(inner) = inner.filter(|inner| !inner.is_empty()) {
+            json.push(',');
+            json.push_str(inner);
         }
+        json.push('}');
+        Self { channel, json: json.into() }
     }
 
-    /// The text that names this one place: a URL, a device's token, an e-mail address, a phone
-    /// number. What an [`AddressHash`] is made from, and never shown.
-    pub fn place(&self) -> &str {
-        match self {
-            Self::Webpush { endpoint, .. } => endpoint,
-            Self::Webhook { url, .. } | Self::Http { url, .. } | Self::Chat { url } => url,
-            Self::Fcm { device: FcmDevice::Token(name) | FcmDevice::Fid(name), .. } => name,
-            Self::Apns { token, .. } => token,
-            Self::Email { email, .. } => email,
-            Self::Sms { phone } => phone,
-        }
+    /// What a store has kept, which was validated when it came in. `None` if it names no channel.
+    pub fn from_stored(json: &str) -> Option<Self> {
+        Some(Self { channel: channel_of(json)?, json: json.into() })
+    }
+
+    pub fn channel(&self) -> ChannelKind {
+        self.channel
+    }
+
+    /// The text as it is stored.
+    pub fn as_json(&self) -> &str {
+        &self.json
+    }
+
+    /// The fields as the channel's own struct.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(&self.json)
     }
 }
 
-/// A keyed hash of an address' place: what may be remembered of it after it is gone, and all that a log
-/// may show.
+fn channel_of(json: &str) -> Option<ChannelKind> {
+    #[derive(Deserialize)]
+    struct ChannelTag {
+        channel: ChannelKind,
+    }
+    match json.strip_prefix(TAG).and_then(|rest| rest.split_once('"')) {
+        Some((name, _)) => ChannelKind::parse(name),
+        None => serde_json::from_str::<ChannelTag>(json).ok().map(|tag| tag.channel),
+    }
+}
+
+/// An address is a secret: logs see its channel only.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({})", self.channel)
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.json).map_err(S::Error::custom)?;
+        raw.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(from)?;
+        let channel = channel_of(raw.get())
+            .ok_or_else(|| serde::de::Error::custom("an address without a channel"))?;
+        Ok(Self { channel, json: raw.into() })
+    }
+}
+
+/// A keyed hash of an address's locator. It may be kept after the address is gone, and is all that a
+/// log may show.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AddressHash(pub [u8; 16]);
@@ -242,35 +141,37 @@ pub struct Address {
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_kind_of_target_survives_being_stored() {
-        let text = |t: &str| -> Box<str> { t.into() };
-        let targets = [
-            Target::Fcm { device: FcmDevice::Token(text("t")), project: None },
-            Target::Fcm { device: FcmDevice::Fid(text("f")), project: Some(text("p")) },
-            Target::Apns { token: text("00"), topic: text("a.b"), environment: None, worked: None },
-            Target::Apns {
-                token: text("00"),
-                topic: text("a.b"),
-                environment: Some(ApnsEnvironment::Sandbox),
-                worked: Some(ApnsEnvironment::Sandbox),
-            },
-            Target::Email { email: text("a@b.example"), name: Some(text("A")) },
-            Target::Sms { phone: text("+15550100") },
-            Target::Chat { url: text("https://chat.example/x") },
-        ];
-        for target in targets {
-            let stored = serde_json::to_string(&target).unwrap();
-            assert!(stored.contains(target.channel().name()), "{stored}");
-            assert_eq!(serde_json::from_str::<Target>(&stored).unwrap(), target);
-        }
+    const KIND: ChannelKind = ChannelKind::new("pigeon");
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct PigeonTarget<'a> {
+        loft: &'a str,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ring: Option<u32>,
     }
 
     #[test]
-    fn every_channel_is_known_by_its_name() {
-        for kind in ChannelKind::ALL {
-            assert_eq!(ChannelKind::parse(kind.name()), Some(kind));
-            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+    fn a_target_is_stored_with_its_channel_first_and_read_unchanged() {
+        let fields = PigeonTarget { loft: "Nr. 4", ring: Some(7) };
+        let target = Target::new(KIND, &fields);
+        assert_eq!(target.as_json(), r#"{"channel":"pigeon","loft":"Nr. 4","ring":7}"#);
+        assert_eq!(Target::from_stored(target.as_json()), Some(target.clone()));
+        assert_eq!(target.read::<PigeonTarget<'_>>().unwrap(), fields);
+        assert_eq!(format!("{target:?}"), "Target(pigeon)");
+    }
+
+    #[test]
+    fn a_target_stands_in_other_documents_as_it_is() {
+        let stored = r#"[{"channel":"pigeon","loft":"a"},{"loft":"b","channel":"pigeon"}]"#;
+        let targets: Vec<Target> = serde_json::from_str(stored).unwrap();
+        assert!(targets.iter().all(|target| target.channel() == KIND));
+        assert_eq!(serde_json::to_string(&targets).unwrap(), stored);
+    }
+
+    #[test]
+    fn what_names_no_channel_is_no_target() {
+        for text in ["{}", "", r#"{"channel":7}"#, r#"{"channel":"Not A Name"}"#] {
+            assert_eq!(Target::from_stored(text), None, "{text}");
         }
     }
 }

@@ -1,191 +1,71 @@
-//! What a message says: common fields that every channel renders, and per channel an override that
-//! wins. Kept as JSON text; parsed by borrowing when it is needed.
+//! What a message says: common fields that every channel renders, and per channel a part of its own
+//! that wins. Kept as JSON text; parsed by borrowing when it is needed. Knows no channel's part.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::model::json_fields::object_or_null;
+use crate::model::channel::ChannelKind;
+use crate::model::json_fields;
 use crate::ports::channel::FieldError;
 
+/// The fields that every channel renders.
+pub const COMMON_FIELDS: [&str; 4] = ["title", "body", "url", "data"];
+
 /// A message's content, borrowing from its JSON text.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default)]
 pub struct Content<'a> {
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Cow<'a, str>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Cow<'a, str>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub url: Option<Cow<'a, str>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "object_or_null",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub webpush: Option<WebpushContent<'a>>,
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "object_or_null",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub webhook: Option<WebhookContent<'a>>,
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "object_or_null",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub http: Option<HttpContent<'a>>,
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "object_or_null",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub fcm: Option<FcmContent<'a>>,
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "object_or_null",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub apns: Option<ApnsContent<'a>>,
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "object_or_null",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub email: Option<EmailContent<'a>>,
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "object_or_null",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub sms: Option<SmsContent<'a>>,
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "object_or_null",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub chat: Option<ChatContent<'a>>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WebpushContent<'a> {
-    /// The plaintext as it is encrypted, byte for byte; empty for a push without a body.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub raw: Option<Cow<'a, str>>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WebhookContent<'a> {
-    /// Replaces the webhook's body: a string byte for byte, anything else as the JSON text it came in.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub payload: Option<&'a RawValue>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HttpContent<'a> {
-    /// The request's body: a string byte for byte, anything else as the JSON text it came in.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub body: Option<&'a RawValue>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FcmContent<'a> {
-    /// A `Message` of FCM HTTP v1 without its target; `android.ttl` and `collapseKey` are added where it
-    /// has none.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<&'a RawValue>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ApnsContent<'a> {
-    /// The JSON object that Apple gets, `aps` included, as it came in.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub payload: Option<&'a RawValue>,
-    /// `apns-push-type`; told from the payload where it is missing.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub push_type: Option<Cow<'a, str>>,
-    /// `apns-priority`: 10, 5 or 1; by push type and class where it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<i64>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EmailContent<'a> {
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub subject: Option<Cow<'a, str>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub html: Option<Cow<'a, str>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<Cow<'a, str>>,
-    /// Where answers go; the account's own if absent.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub reply_to: Option<Cow<'a, str>>,
-    /// Takes the POST of a one-click unsubscription (RFC 8058); the account's own if absent.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub unsubscribe_url: Option<Cow<'a, str>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub unsubscribe_mailto: Option<Cow<'a, str>>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SmsContent<'a> {
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<Cow<'a, str>>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ChatContent<'a> {
-    /// Replaces the body that is posted: a string byte for byte, anything else as the JSON text it
-    /// came in.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub payload: Option<&'a RawValue>,
+    /// The channels' own parts by name, in the order in which they are written.
+    parts: Vec<(Cow<'a, str>, &'a RawValue)>,
 }
 
 impl<'a> Content<'a> {
+    /// For content that a [`ContentSchema`] has checked: takes any part.
     pub fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
+    /// A channel's own part as its own struct. Errors name fields relative to the content.
+    pub fn part<T: Deserialize<'a>>(&self, kind: ChannelKind) -> Result<Option<T>, FieldError> {
+        let own = self.parts.iter().find(|(name, _)| name == kind.name());
+        own.map_or(Ok(None), |(_, raw)| read_part(kind, raw))
+    }
+
     /// Whether any channel has a part of its own.
-    pub fn has_overrides(&self) -> bool {
-        self.webpush.is_some()
-            || self.webhook.is_some()
-            || self.http.is_some()
-            || self.fcm.is_some()
-            || self.apns.is_some()
-            || self.email.is_some()
-            || self.sms.is_some()
-            || self.chat.is_some()
+    pub fn has_parts(&self) -> bool {
+        self.parts.iter().any(|(_, raw)| !is_null(raw))
     }
 
-    /// What every channel renders; the channels' own parts are none of a receiver's business.
-    pub fn into_common(self) -> Self {
-        let Self { title, body, url, data, .. } = self;
-        Self { title, body, url, data, ..Self::default() }
+    /// The common fields as JSON. A receiver never sees the channels' own parts.
+    pub fn common_json(&self) -> Result<String, serde_json::Error> {
+        #[derive(Serialize)]
+        struct CommonContent<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            title: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            body: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            url: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            data: Option<&'a RawValue>,
+        }
+        serde_json::to_string(&CommonContent {
+            title: self.title.as_deref(),
+            body: self.body.as_deref(),
+            url: self.url.as_deref(),
+            data: self.data,
+        })
     }
 
-    /// The common data for those who have to take it apart; null where there is none.
+    /// The common data as a value; null where there is none.
     pub fn data_value(&self) -> Result<Value, FieldError> {
         let read = |raw: &RawValue| {
             serde_json::from_str(raw.get()).map_err(|_| {
@@ -196,17 +76,115 @@ impl<'a> Content<'a> {
         self.data.map_or(Ok(Value::Null), read)
     }
 
-    /// Nothing in the common fields.
+    /// Whether the common fields are all missing.
     pub fn is_bare(&self) -> bool {
         self.title.is_none() && self.body.is_none() && self.url.is_none() && self.data.is_none()
     }
 }
 
+impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct ContentVisitor;
+        impl<'de> Visitor<'de> for ContentVisitor {
+            type Value = Content<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Content<'de>, A::Error> {
+                let mut content = Content::default();
+                let mut seen = [false; COMMON_FIELDS.len()];
+                while let Some(BorrowedText(name)) = map.next_key()? {
+                    let common = COMMON_FIELDS.iter().position(|known| *known == name);
+                    let twice = match common {
+                        Some(index) => std::mem::replace(&mut seen[index], true),
+                        None => content.parts.iter().any(|(known, _)| *known == name),
+                    };
+                    if twice {
+                        return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
+                    }
+                    match common {
+                        Some(0) => content.title = text(&mut map)?,
+                        Some(1) => content.body = text(&mut map)?,
+                        Some(2) => content.url = text(&mut map)?,
+                        Some(_) => content.data = map.next_value()?,
+                        None => content.parts.push((name, map.next_value()?)),
+                    }
+                }
+                Ok(content)
+            }
+        }
+        from.deserialize_map(ContentVisitor)
+    }
+}
+
+/// A text that borrows where it has no escapes. A bare `Cow` would always copy.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
+
+fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<Cow<'de, str>>, A::Error> {
+    Ok(map.next_value::<Option<BorrowedText<'de>>>()?.map(|text| text.0))
+}
+
+/// Checks one channel's part. Errors name fields relative to the content.
+pub type PartCheck = fn(&RawValue) -> Result<(), FieldError>;
+
+/// Which parts content may have, in the order in which an error lists them, and how each is checked.
+#[derive(Debug, Clone, Default)]
+pub struct ContentSchema {
+    parts: Vec<(ChannelKind, PartCheck)>,
+}
+
+impl ContentSchema {
+    /// Content as a caller writes it. Errors name fields relative to it.
+    pub fn read<'a>(&self, text: &'a str) -> Result<Content<'a>, FieldError> {
+        let content: Content<'a> = json_fields::read(text, "")?;
+        for (name, raw) in &content.parts {
+            let known = self.parts.iter().find(|(kind, _)| kind.name() == name);
+            let (_, check) = known.ok_or_else(|| self.unknown(name))?;
+            check(raw)?;
+        }
+        Ok(content)
+    }
+
+    fn unknown(&self, name: &str) -> FieldError {
+        let kinds = self.parts.iter().map(|(kind, _)| kind.name());
+        let names: Vec<_> = COMMON_FIELDS.into_iter().chain(kinds).collect();
+        let name: String = name.chars().take(json_fields::NAME_SHOWN_MAX).collect();
+        FieldError::new(name, "unknown field", format!("one of {}", names.join(", ")))
+    }
+}
+
+impl FromIterator<(ChannelKind, PartCheck)> for ContentSchema {
+    fn from_iter<I: IntoIterator<Item = (ChannelKind, PartCheck)>>(parts: I) -> Self {
+        Self { parts: parts.into_iter().collect() }
+    }
+}
+
+/// A channel's part as its own struct; nothing for null. Errors name fields relative to the content.
+pub fn read_part<'a, T: Deserialize<'a>>(
+    kind: ChannelKind,
+    raw: &'a RawValue,
+) -> Result<Option<T>, FieldError> {
+    if is_null(raw) {
+        return Ok(None);
+    }
+    json_fields::read(raw.get(), "").map(Some).map_err(|error| {
+        let field = format!("{kind}.{}", error.field);
+        FieldError { field: field.trim_end_matches('.').to_owned(), ..error }
+    })
+}
+
+fn is_null(raw: &RawValue) -> bool {
+    raw.get() == "null"
+}
+
 /// A raw JSON value as the bytes of a request: a string's own text, anything else as it stands.
 pub fn raw_bytes(value: &RawValue) -> Cow<'_, str> {
-    match serde_json::from_str::<Cow<'_, str>>(value.get()) {
-        Ok(Cow::Borrowed(text)) => Cow::Borrowed(text),
-        Ok(Cow::Owned(text)) => Cow::Owned(text),
+    match serde_json::from_str::<BorrowedText<'_>>(value.get()) {
+        Ok(text) => text.0,
         Err(_) => Cow::Borrowed(value.get()),
     }
 }
@@ -215,19 +193,85 @@ pub fn raw_bytes(value: &RawValue) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_string_payload_is_taken_byte_for_byte_and_json_as_it_stands() {
-        let text = r#"{"webhook":{"payload":"{\"a\": 1}\n"},"http":{"body":{"a": [1,  2]}}}"#;
-        let content = Content::parse(text).unwrap();
-        let payload = content.webhook.and_then(|w| w.payload).unwrap();
-        let body = content.http.and_then(|h| h.body).unwrap();
-        assert_eq!(raw_bytes(payload), "{\"a\": 1}\n");
-        assert_eq!(raw_bytes(body), r#"{"a": [1,  2]}"#);
+    const LETTER: ChannelKind = ChannelKind::new("letter");
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct LetterContent<'a> {
+        #[serde(borrow, default)]
+        text: Option<Cow<'a, str>>,
+        #[serde(default)]
+        stamps: Option<i64>,
+    }
+
+    fn schema() -> ContentSchema {
+        let check: PartCheck = |raw| read_part::<LetterContent<'_>>(LETTER, raw).map(drop);
+        [(LETTER, check)].into_iter().collect()
+    }
+
+    fn wrong(text: &str) -> (String, String, String) {
+        let error = schema().read(text).unwrap_err();
+        (error.field, error.found, error.allowed)
+    }
+
+    fn is(field: &str, found: &str, allowed: &str) -> (String, String, String) {
+        (field.to_owned(), found.to_owned(), allowed.to_owned())
     }
 
     #[test]
-    fn an_unknown_field_is_an_error_that_names_it() {
-        let error = Content::parse(r#"{"titel":"x"}"#).unwrap_err().to_string();
-        assert!(error.contains("titel"), "{error}");
+    fn a_string_payload_is_taken_byte_for_byte_and_json_as_it_stands() {
+        let raw = |text: &'static str| serde_json::from_str::<&RawValue>(text).unwrap();
+        assert_eq!(raw_bytes(raw(r#""{\"a\": 1}\n""#)), "{\"a\": 1}\n");
+        assert_eq!(raw_bytes(raw(r#"{"a": [1,  2]}"#)), r#"{"a": [1,  2]}"#);
+        assert!(matches!(raw_bytes(raw(r#""plain""#)), Cow::Borrowed("plain")));
+    }
+
+    #[test]
+    fn texts_borrow_and_a_channel_reads_its_own_part() {
+        let text = r#"{"title":"Hi","data":{"a": 1},"letter":{"text":"Dear"},"other":null}"#;
+        let content = Content::parse(text).unwrap();
+        assert!(matches!(content.title, Some(Cow::Borrowed("Hi"))));
+        let own: LetterContent<'_> = content.part(LETTER).unwrap().unwrap();
+        assert_eq!(own.stamps, None);
+        assert_eq!(own.text.as_deref(), Some("Dear"));
+        assert!(content.has_parts() && !content.is_bare());
+        assert_eq!(content.common_json().unwrap(), r#"{"title":"Hi","data":{"a": 1}}"#);
+        let none = Content::parse(r#"{"letter":null}"#).unwrap();
+        assert!(!none.has_parts() && none.part::<LetterContent<'_>>(LETTER).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_named_by_its_path_and_never_repeated() {
+        assert_eq!(wrong(r#"{"title":4711}"#), is("title", "a number", "a string"));
+        assert_eq!(wrong(r#"{"letter":{"text":["x"]}}"#), is("letter.text", "a list", "a string"));
+        assert_eq!(wrong(r#"{"letter":"secret"}"#), is("letter", "a string", "an object"));
+        assert_eq!(wrong(r#"{"letter":["x"]}"#), is("letter", "a list", "an object"));
+        assert_eq!(wrong(r#"{"letter":[]}"#), is("letter", "a list", "an object"));
+        assert_eq!(wrong("[]"), is("", "a list", "an object"));
+        assert!(schema().read(r#"{"letter":null,"body":"x"}"#).is_ok());
+    }
+
+    #[test]
+    fn unknown_and_repeated_fields_are_named() {
+        let all = "one of title, body, url, data, letter";
+        assert_eq!(wrong(r#"{"titel":"x"}"#), is("titel", "unknown field", all));
+        assert_eq!(wrong(r#"{"titel":null}"#), is("titel", "unknown field", all));
+        let (field, found, _) = wrong(r#"{"letter":{"txt":"x"}}"#);
+        assert_eq!((&*field, &*found), ("letter.txt", "unknown field"));
+        assert_eq!(wrong(r#"{"title":"a","title":"b"}"#), is("title", "given twice", "given once"));
+        let twice = r#"{"letter":{"text":"a","text":"b"}}"#;
+        assert_eq!(wrong(twice), is("letter.text", "given twice", "given once"));
+        let twice = r#"{"letter":{},"letter":{}}"#;
+        assert_eq!(wrong(twice), is("letter", "given twice", "given once"));
+    }
+
+    #[test]
+    fn half_a_character_and_numbers_beyond_all_bounds_are_told() {
+        let half = wrong(r#"{"title":"\ud800"}"#);
+        assert_eq!(half.0, "title");
+        assert!(half.1.starts_with("half a character"), "{}", half.1);
+        assert_eq!(wrong(r#"{"title\ud800":"x"}"#).0, "");
+        let (field, found, _) = wrong(r#"{"letter":{"stamps":1e999}}"#);
+        assert_eq!((&*field, &*found), ("letter.stamps", "number out of range"));
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::address::{AddressHash, ChannelKind};
+use crate::model::address::AddressHash;
+use crate::model::channel::ChannelKind;
 use crate::model::decision::DecisionKind;
 use crate::model::id::{AddressId, DeliveryId, KeyId, MessageId};
 use crate::model::message::TenantId;

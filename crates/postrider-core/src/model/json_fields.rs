@@ -13,6 +13,8 @@ use crate::ports::channel::FieldError;
 
 /// Deeper JSON than this is nobody's message, and costs whoever reads it by recursion their stack.
 pub const DEPTH_MAX: usize = 64;
+/// At most so many characters of a field's name are repeated in an error.
+pub(crate) const NAME_SHOWN_MAX: usize = 64;
 
 /// An object as a `T`. `whole` says what is allowed at its top: its fields, in words.
 pub fn read<'de, T: Deserialize<'de>>(text: &'de str, whole: &str) -> Result<T, FieldError> {
@@ -78,7 +80,7 @@ pub fn describe(path: &str, error: &serde_json::Error, whole: &str) -> FieldErro
 
 /// The path of a field, whether or not the path ends with it already.
 fn below(path: &str, name: &str) -> String {
-    let name: String = name.chars().take(64).collect();
+    let name: String = name.chars().take(NAME_SHOWN_MAX).collect();
     match path {
         "" => name,
         path if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
@@ -136,19 +138,6 @@ pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result
     from.deserialize_map(Only(PhantomData))
 }
 
-/// The same where `null` stands for nothing.
-pub fn object_or_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    from: D,
-) -> Result<Option<T>, D::Error> {
-    struct Maybe<T>(T);
-    impl<'de, T: Deserialize<'de>> Deserialize<'de> for Maybe<T> {
-        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            object(from).map(Self)
-        }
-    }
-    Ok(Option::<Maybe<T>>::deserialize(from)?.map(|found| found.0))
-}
-
 /// What kind of value this is, in a caller's words.
 pub fn kind(value: &Value) -> &'static str {
     match value {
@@ -201,46 +190,6 @@ pub fn is_deep(json: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::content::Content;
-
-    fn wrong(text: &str) -> (String, String, String) {
-        let error = misfit::<Content<'_>>(text, "");
-        (error.field, error.found, error.allowed)
-    }
-
-    fn is(field: &str, found: &str, allowed: &str) -> (String, String, String) {
-        (field.to_owned(), found.to_owned(), allowed.to_owned())
-    }
-
-    #[test]
-    fn a_value_of_another_type_is_named_by_its_path_and_never_repeated() {
-        assert_eq!(wrong(r#"{"title":4711}"#), is("title", "a number", "a string"));
-        assert_eq!(wrong(r#"{"email":{"html":["x"]}}"#), is("email.html", "a list", "a string"));
-        assert_eq!(wrong(r#"{"email":"secret"}"#), is("email", "a string", "an object"));
-        assert_eq!(wrong(r#"{"sms":{"text":true}}"#), is("sms.text", "true or false", "a string"));
-        assert_eq!(wrong("[]"), is("", "a list", "an object"));
-        assert_eq!(wrong(r#"{"email":["x"]}"#), is("email", "a list", "an object"));
-        assert!(Content::parse(r#"{"email":[]}"#).is_err());
-        assert!(Content::parse(r#"{"email":null,"sms":{"text":"x"}}"#).is_ok());
-    }
-
-    #[test]
-    fn unknown_and_repeated_fields_are_named() {
-        let (field, found, allowed) = wrong(r#"{"sms":{"txt":"x"}}"#);
-        assert_eq!((&*field, &*found, &*allowed), ("sms.txt", "unknown field", "text"));
-        assert_eq!(wrong(r#"{"title":"a","title":"b"}"#), is("title", "given twice", "given once"));
-        let twice = r#"{"email":{"text":"a","text":"b"}}"#;
-        assert_eq!(wrong(twice), is("email.text", "given twice", "given once"));
-    }
-
-    #[test]
-    fn half_a_character_and_numbers_beyond_all_bounds_are_told() {
-        let half = wrong(r#"{"title":"\ud800"}"#);
-        assert_eq!((&*half.0, &*half.1), ("title", HALF));
-        assert_eq!(wrong(r#"{"title\ud800":"x"}"#).0, "");
-        let (field, found, _) = wrong(r#"{"apns":{"priority":1e999}}"#);
-        assert_eq!((&*field, &*found), ("apns.priority", "number out of range"));
-    }
 
     #[test]
     fn depth_is_counted_outside_of_strings_only() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::address::ChannelKind;
+use crate::model::channel::ChannelKind;
 use crate::model::message::TenantId;
 use crate::model::time::Timestamp;
 

@@ -1,6 +1,7 @@
 //! Postrider's words as types: messages, deliveries, addresses, lanes, outcomes.
 
 pub mod address;
+pub mod channel;
 pub mod class;
 pub mod content;
 pub mod decision;

@@ -2,31 +2,13 @@
 
 use std::time::Duration;
 
-use crate::model::address::ChannelKind;
 use crate::model::time::Timestamp;
 
 /// How long a message with TTL 0 ("now or never") may wait for its one attempt.
 pub const DISPATCH_WINDOW: Duration = Duration::from_secs(10);
 
-/// 28 days: the longest that Web Push services keep a message, and long enough for the others.
+/// 28 days: the longest TTL of a channel whose provider sets no limit of its own.
 pub const MAX_S: u32 = 2_419_200;
-
-/// 30 days: the longest that Apple keeps a notification.
-const APNS_MAX_S: u32 = 2_592_000;
-
-/// The longest TTL that a channel takes; the shortest is 0 everywhere.
-pub fn max_s(channel: ChannelKind) -> u32 {
-    match channel {
-        ChannelKind::Apns => APNS_MAX_S,
-        ChannelKind::Webpush
-        | ChannelKind::Webhook
-        | ChannelKind::Http
-        | ChannelKind::Fcm
-        | ChannelKind::Email
-        | ChannelKind::Sms
-        | ChannelKind::Chat => MAX_S,
-    }
-}
 
 /// When a message accepted `now` expires. The TTL counts from `send_at` where that is later.
 pub fn expires_at(now: Timestamp, send_at: Option<Timestamp>, ttl_s: u32) -> Timestamp {
@@ -82,14 +64,6 @@ mod tests {
     fn now_or_never_is_sent_as_such_until_a_replay_gives_it_time() {
         assert_eq!(remaining_s(0, expires_at(NOW, None, 0), NOW), 0);
         assert_eq!(remaining_s(0, NOW + Duration::from_secs(3600), NOW), 3600);
-    }
-
-    #[test]
-    fn nothing_lives_longer_than_the_channel_allows() {
-        for channel in ChannelKind::ALL {
-            let days = if channel == ChannelKind::Apns { 30 } else { 28 };
-            assert_eq!(max_s(channel), days * 86_400);
-        }
     }
 
     #[test]

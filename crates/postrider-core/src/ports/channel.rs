@@ -1,12 +1,16 @@
-//! The ports that every channel implements: [`ChannelIntake`] at the intake, [`Channel`] at dispatch.
+//! The ports that every channel implements: [`ChannelIntake`] for messages that come in, [`Channel`]
+//! for deliveries that go out.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::value::RawValue;
 
-use crate::model::address::{ChannelKind, Target};
+use crate::model::address::Target;
+use crate::model::channel::{ChannelKind, ChannelTraits};
 use crate::model::class::Class;
-use crate::model::content::Content;
+use crate::model::content::{Content, PartCheck};
 use crate::model::id::DeliveryId;
 use crate::model::message::{Message, TenantId};
 use crate::model::outcome::Report;
@@ -48,6 +52,8 @@ pub struct Finished {
 pub trait Channel: Send + Sync {
     fn kind(&self) -> ChannelKind;
 
+    fn traits(&self) -> &'static ChannelTraits;
+
     /// What one call counts for in rate limits, e.g. the segments of a text message.
     fn weight(&self, target: &Target, message: &Message) -> u32 {
         let _ = (target, message);
@@ -81,10 +87,23 @@ impl FieldError {
     }
 }
 
+/// An address that a caller wrote, as its channel understands it.
+#[derive(Debug)]
+pub struct CheckedAddress {
+    pub target: Target,
+    /// The text that names this one address: a URL, a device's token, a phone number. Never shown;
+    /// an [`AddressHash`](crate::AddressHash) is made from it.
+    pub locator: String,
+    /// The provider behind it: the lane's middle part.
+    pub provider: Arc<str>,
+}
+
 /// What a channel knows about addresses and content before anything is queued. Pure: resolves no
 /// name and opens no connection.
 pub trait ChannelIntake: Send + Sync {
     fn kind(&self) -> ChannelKind;
+
+    fn traits(&self) -> &'static ChannelTraits;
 
     /// Whether anything is configured to send this tenant's messages with.
     fn serves(&self, _tenant: &TenantId) -> bool {
@@ -92,10 +111,16 @@ pub trait ChannelIntake: Send + Sync {
     }
 
     /// Reads an address as a caller writes it (`{"channel": …, …}`). Fields are named relative to it.
-    fn target(&self, address: &str) -> Result<Target, Vec<FieldError>>;
+    fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>>;
 
-    /// The provider behind a target: the lane's middle part.
+    /// The locator of a stored target.
+    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str>;
+
+    /// The provider behind a stored target.
     fn provider(&self, target: &Target) -> Arc<str>;
+
+    /// Checks the form of this channel's part of a content.
+    fn part_check(&self) -> PartCheck;
 
     /// Refuses content that this channel could never deliver. Fields are named relative to `content`.
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>>;
@@ -106,6 +131,13 @@ pub trait ChannelIntake: Send + Sync {
         Ok(())
     }
 
-    /// The longest TTL that the provider takes.
-    fn ttl_s_max(&self) -> u32;
+    /// The body that a caller wrote for this channel. Decides whether two messages have the same
+    /// content; without one, the whole content does.
+    fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
+        let _ = content;
+        None
+    }
+
+    /// Keeps messages to the same locator apart that are sent in different ways.
+    fn method<'a>(&self, target: &'a Target) -> Cow<'a, str>;
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::decide::{AttemptProgress, decide};
-use postrider_core::{ChannelKind, Finished, Outcome, Report, Signal, Timestamp};
+use postrider_core::{Finished, Outcome, Report, Signal, Timestamp};
 
-use super::{DeliveryJob, LaneWork, rules};
+use super::{DeliveryJob, LaneWork};
 use crate::lanes::{CallEffect, CallResult};
 
 /// Why the end of an attempt is not known although the server runs, or runs again.
@@ -50,10 +50,9 @@ impl LaneWork {
             latency_ms: finished.latency_ms,
             is_retry: job.is_retry(),
             target: job.target(),
-            // A plain HTTP request names a credential of its own.
-            tenant_credential: self.lane.channel != ChannelKind::Http,
+            tenant_credential: self.traits.tenant_credential,
             // A channel leaves out an account that fails; the lane's other tenants may be well.
-            counts_for_breaker: !self.lane.channel.has_accounts(),
+            counts_for_breaker: !self.traits.has_accounts,
         }
     }
 
@@ -76,7 +75,7 @@ impl LaneWork {
             doubted: effect.doubted,
             retries_max: report.terms.retries_max,
         };
-        let (rules, random) = (rules(leased, &self.class), self.context.random.next());
+        let (rules, random) = (self.rules(leased), self.context.random.next());
         match decide(&report.outcome, &progress, &rules, now, random) {
             Decision::Again { .. } if now >= job.again_until => {
                 Decision::Retry { after: Duration::ZERO, counted: false }

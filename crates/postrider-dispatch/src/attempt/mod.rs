@@ -17,7 +17,7 @@ use postrider_core::policy::decide::{
     AttemptProgress, DeliveryRules, LeaseHistory, before_attempt,
 };
 use postrider_core::ports::store::{Halt, Learned, Leased};
-use postrider_core::{Channel, Class, LaneKey, Timestamp};
+use postrider_core::{Channel, ChannelTraits, Class, LaneKey, Timestamp};
 use tokio::task::JoinSet;
 
 use crate::context::DispatchContext;
@@ -43,9 +43,19 @@ pub(crate) struct LaneWork {
     pub(crate) context: Arc<DispatchContext>,
     pub(crate) lane: Arc<LaneKey>,
     pub(crate) class: Arc<Class>,
+    traits: &'static ChannelTraits,
 }
 
 impl LaneWork {
+    pub(crate) fn new(
+        context: Arc<DispatchContext>,
+        lane: Arc<LaneKey>,
+        class: Arc<Class>,
+    ) -> Self {
+        let traits = context.traits.get(&lane.channel).copied().unwrap_or(&ChannelTraits::PLAIN);
+        Self { context, lane, class, traits }
+    }
+
     /// Sends what is leased. Says until when the lane waits, if its retry budget is spent.
     pub(crate) fn deliver(
         &self,
@@ -87,7 +97,7 @@ impl LaneWork {
         let progress =
             AttemptProgress { attempts: leased.attempts + 1, ..AttemptProgress::default() };
         let history = LeaseHistory { crashes: leased.crashes, started: leased.started };
-        let (rules, random) = (rules(leased, &self.class), self.context.random.next());
+        let (rules, random) = (self.rules(leased), self.context.random.next());
         let Some(decision) = before_attempt(history, &progress, &rules, now, random) else {
             return Step::Ready;
         };
@@ -144,14 +154,16 @@ fn within_budget(job: &DeliveryJob, budget: &mut RetryAllowance) -> Step {
     }
 }
 
-fn rules<'a>(leased: &'a Leased, class: &'a Class) -> DeliveryRules<'a> {
-    let own = leased.retry.as_ref().or(leased.message.envelope.retry.as_ref());
-    DeliveryRules {
-        retry: own.unwrap_or(&class.retry),
-        on_ambiguous: class.on_ambiguous,
-        shows_repeats: leased.target.channel().shows_repeats(),
-        on_expiry: class.on_expiry,
-        ttl_s: leased.message.ttl_s,
-        expires_at: leased.expires_at,
+impl LaneWork {
+    fn rules<'a>(&'a self, leased: &'a Leased) -> DeliveryRules<'a> {
+        let own = leased.retry.as_ref().or(leased.message.envelope.retry.as_ref());
+        DeliveryRules {
+            retry: own.unwrap_or(&self.class.retry),
+            on_ambiguous: self.class.on_ambiguous,
+            shows_repeats: self.traits.shows_repeats,
+            on_expiry: self.class.on_expiry,
+            ttl_s: leased.message.ttl_s,
+            expires_at: leased.expires_at,
+        }
     }
 }

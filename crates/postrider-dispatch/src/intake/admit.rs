@@ -7,9 +7,6 @@ use postrider_core::{DeliveryId, MessageId, TenantId};
 use super::refusal::{IntakeRefusal, RefusalKind};
 use super::{MessageIntake, Submission};
 
-/// What a store keeps of an address beside the place itself, roughly.
-const ADDRESS_BYTES: usize = 96;
-
 /// The answer to a message that is on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
@@ -112,7 +109,7 @@ fn receipt(admission: Admission) -> Result<Receipt, IntakeRefusal> {
 
 fn weight(message: &NewMessage) -> Load {
     let address = |bytes: usize, delivery: &postrider_core::ports::store::NewDelivery| {
-        bytes + delivery.target.place().len() + ADDRESS_BYTES
+        bytes + delivery.target.as_json().len()
     };
     let addresses = message.deliveries.iter().fold(0, address);
     Load {

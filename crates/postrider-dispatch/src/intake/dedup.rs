@@ -1,53 +1,75 @@
 //! Under which key a message is a repeat, and what must be the same for it to be one.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use postrider_core::model::content::{Content, raw_bytes};
 use postrider_core::ports::store::{DedupKey, NewDelivery};
-use postrider_core::{ChannelKind, Target, TenantId};
+use postrider_core::{ChannelIntake, ChannelKind, TenantId};
 
 use super::Submission;
 use super::request::{Dedupe, Request};
 
 const WINDOW_MIN: Duration = Duration::from_secs(86_400);
 
-pub(super) fn key(
-    tenant: &TenantId,
-    own: Option<&str>,
-    request: &Request<'_>,
-    submission: &Submission,
-    content: &str,
-    deliveries: &[NewDelivery],
-    ttl_s: u32,
-) -> Option<DedupKey> {
-    let window = WINDOW_MIN.max(Duration::from_secs(u64::from(ttl_s)));
-    let keyed = |kind: &str, parts: &[&[u8]]| hash(tenant, kind, parts);
-    if let Some(own) = own {
-        return Some(DedupKey { window, ..own_key(tenant, own, submission) });
+/// A message that may be a repeat.
+pub(super) struct DedupSubject<'a> {
+    pub(super) tenant: &'a TenantId,
+    pub(super) own_key: Option<&'a str>,
+    pub(super) request: &'a Request<'a>,
+    pub(super) submission: &'a Submission,
+    /// The content as JSON text.
+    pub(super) text: &'a str,
+    pub(super) content: &'a Content<'a>,
+    pub(super) deliveries: &'a [NewDelivery],
+    pub(super) ttl_s: u32,
+}
+
+impl<'a> DedupSubject<'a> {
+    pub(super) fn key(
+        &self,
+        channel: impl Fn(ChannelKind) -> Option<&'a dyn ChannelIntake>,
+    ) -> Option<DedupKey> {
+        let window = WINDOW_MIN.max(Duration::from_secs(u64::from(self.ttl_s)));
+        if let Some(own) = self.own_key {
+            return Some(DedupKey { window, ..own_key(self.tenant, own, self.submission) });
+        }
+        // One message per campaign and recipient, whatever it says: never a conflict.
+        let never_conflicts = |key| Some(DedupKey { key, fingerprint: [0; 16], window });
+        if let Some(campaign) = &self.request.campaign {
+            return never_conflicts(self.campaign_key(campaign));
+        }
+        let by_content = match self.request.dedupe {
+            Some(dedupe) => dedupe == Dedupe::Content,
+            None => self.deliveries.iter().all(|delivery| {
+                channel(delivery.lane.channel).is_some_and(|c| c.traits().dedupes_content)
+            }),
+        };
+        let [delivery] = self.deliveries else { return None };
+        let channel = channel(delivery.lane.channel).filter(|_| by_content)?;
+        let method = channel.method(&delivery.target);
+        let locator = channel.locator(&delivery.target);
+        let body = channel.own_body(self.content).map_or(Cow::Borrowed(self.text), raw_bytes);
+        never_conflicts(content_key(self.tenant, &method, &locator, &body))
     }
-    if let Some(campaign) = &request.campaign {
-        let mut parts: Vec<&[u8]> = Vec::with_capacity(deliveries.len() + 1);
-        for delivery in deliveries {
+
+    fn campaign_key(&self, campaign: &str) -> [u8; 16] {
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(self.deliveries.len() + 1);
+        for delivery in self.deliveries {
             parts.push(delivery.recipient.as_ref().map_or(&delivery.hash.0[..], |r| r.as_bytes()));
         }
         parts.sort_unstable();
         parts.dedup();
         parts.push(campaign.as_bytes());
-        // One message per campaign and recipient, whatever it says: never a conflict.
-        return Some(DedupKey { key: keyed("campaign", &parts), fingerprint: [0; 16], window });
+        hash(self.tenant, "campaign", &parts)
     }
-    let by_content = match request.dedupe {
-        Some(dedupe) => dedupe == Dedupe::Content,
-        None => deliveries.iter().all(|d| d.lane.channel == ChannelKind::Http),
-    };
-    let [delivery] = deliveries else { return None };
-    by_content.then(|| {
-        let (method, url) = method_and_url(&delivery.target);
-        let body = body_of(content, delivery.lane.channel);
-        let key = keyed("content", &[method.as_bytes(), url.as_bytes(), body.as_bytes()]);
-        DedupKey { key, fingerprint: [0; 16], window }
-    })
+}
+
+/// The key of a message that is known by what is sent, and where.
+fn content_key(tenant: &TenantId, method: &str, locator: &str, body: &str) -> [u8; 16] {
+    let url = url::Url::parse(locator).map_or_else(|_| locator.to_owned(), Into::into);
+    hash(tenant, "content", &[method.as_bytes(), url.as_bytes(), body.as_bytes()])
 }
 
 /// The key of a caller who names one. It needs nothing but the request itself.
@@ -79,34 +101,38 @@ fn fingerprint(body: &[u8]) -> [u8; 16] {
     half(digest(&SHA256, canonical.as_deref().map_or(body, str::as_bytes)).as_ref())
 }
 
-fn method_and_url(target: &Target) -> (String, String) {
-    let method = match target {
-        Target::Http { method, .. } => method.to_ascii_uppercase(),
-        // What names no method is told apart by its channel: one text may be a place in two of them.
-        Target::Webpush { .. } | Target::Webhook { .. } => "POST".to_owned(),
-        other => other.channel().name().to_owned(),
-    };
-    let place = target.place();
-    let url = url::Url::parse(place).map_or_else(|_| place.to_owned(), Into::into);
-    (method, url)
-}
-
-/// The part of the content that the channel would send.
-fn body_of(content: &str, channel: ChannelKind) -> String {
-    let parsed = Content::parse(content).ok();
-    let raw = parsed.as_ref().and_then(|c| match channel {
-        ChannelKind::Http => c.http.as_ref()?.body,
-        ChannelKind::Webhook => c.webhook.as_ref()?.payload,
-        ChannelKind::Fcm => c.fcm.as_ref()?.message,
-        ChannelKind::Apns => c.apns.as_ref()?.payload,
-        ChannelKind::Chat => c.chat.as_ref()?.payload,
-        ChannelKind::Webpush | ChannelKind::Email | ChannelKind::Sms => None,
-    });
-    raw.map_or_else(|| content.to_owned(), |raw| raw_bytes(raw).into_owned())
-}
-
 fn half(hash: &[u8]) -> [u8; 16] {
     let mut half = [0; 16];
     half.copy_from_slice(&hash[..16]);
     half
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(key: [u8; 16]) -> String {
+        key.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Keys are stored: a repeat must be recognised across an upgrade.
+    #[test]
+    fn keys_are_the_same_as_in_earlier_versions() {
+        let tenant = TenantId::new("acme");
+        let submission = Submission {
+            body: br#"{"b":1,"a":[1, 2],"idempotency_key":"k1"}"#.as_slice().into(),
+            idempotency_key: None,
+            traceparent: None,
+        };
+        let own = own_key(&tenant, "k1", &submission);
+        assert_eq!(hex(own.key), "80064263fed2d2988134cbc98355f094");
+        assert_eq!(hex(own.fingerprint), "94a786c3662bc7beeb598efa7d8cb58d");
+        let campaign = hash(&tenant, "campaign", &[b"ada", b"bob", b"spring"]);
+        assert_eq!(hex(campaign), "fa1a2a59de844cc64588818abd46795b");
+        let key = |method, locator, body| hex(content_key(&tenant, method, locator, body));
+        let put = key("PUT", "https://API.example.com:443/x?y=1", r#"{"b":  2}"#);
+        assert_eq!(put, "725d1e362f76caeeb481a1c355e6f707");
+        let no_url = key("sms", "+4915112345678", r#"{"title":"Hi"}"#);
+        assert_eq!(no_url, "13fa465a7170602452211b94f9828619");
+    }
 }

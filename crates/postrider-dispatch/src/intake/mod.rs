@@ -1,9 +1,9 @@
 //! The one way in: validates, normalises and deduplicates messages, then makes them durable. What
 //! leaves here as accepted is on disk. Sends nothing and resolves no host name.
 
+mod addresses;
 mod admit;
 mod dedup;
-mod places;
 mod refusal;
 mod request;
 mod room;
@@ -15,20 +15,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
-use postrider_core::model::content::Content;
+use postrider_core::model::content::{Content, ContentSchema};
 use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{NewAddress, NewDelivery, NewMessage, Store};
 use postrider_core::{
-    Address, AddressHash, AddressStatus, ChannelIntake, ChannelKind, Class, Clock, FieldError,
-    LaneKey, Target, TenantId, model::json_fields,
+    Address, AddressHash, AddressStatus, ChannelIntake, ChannelKind, CheckedAddress, Class, Clock,
+    FieldError, LaneKey, Target, TenantId, model::json_fields,
 };
 use serde::Deserialize;
 
 use crate::policies::{Policies, Policy};
 use crate::template::Templates;
+use addresses::targets;
 pub use admit::Receipt;
 use admit::Refused;
-use places::targets;
+use dedup::DedupSubject;
 pub use refusal::{IntakeRefusal, RefusalKind};
 use request::{Audience, Request, shorten};
 use room::Room;
@@ -51,7 +52,9 @@ pub struct Submission {
 
 pub struct MessageIntake {
     store: Arc<dyn Store>,
-    intakes: HashMap<ChannelKind, Arc<dyn ChannelIntake>>,
+    /// In the order in which texts list them.
+    intakes: Vec<(ChannelKind, Arc<dyn ChannelIntake>)>,
+    schema: ContentSchema,
     policies: Arc<Policies>,
     hash_key: hmac::Key,
     clock: Arc<dyn Clock>,
@@ -71,7 +74,8 @@ impl MessageIntake {
     ) -> Self {
         Self {
             store,
-            intakes: intakes.into_iter().map(|i| (i.kind(), i)).collect(),
+            schema: intakes.iter().map(|intake| (intake.kind(), intake.part_check())).collect(),
+            intakes: intakes.into_iter().map(|intake| (intake.kind(), intake)).collect(),
             policies,
             hash_key: hmac::Key::new(hmac::HMAC_SHA256, hash_key),
             clock,
@@ -104,9 +108,9 @@ impl MessageIntake {
                 ));
             }
         };
-        let target = self.target(tenant, &value.to_string()).map_err(IntakeRefusal::invalid)?;
-        let hash = self.hash(target.place());
-        Ok(NewAddress { tenant: tenant.clone(), recipient, target, hash })
+        let address = self.address(tenant, &value.to_string()).map_err(IntakeRefusal::invalid)?;
+        let hash = self.hash(&address.locator);
+        Ok(NewAddress { tenant: tenant.clone(), recipient, target: address.target, hash })
     }
 
     async fn prepare(
@@ -135,11 +139,21 @@ impl MessageIntake {
     ) -> Result<NewMessage, IntakeRefusal> {
         let class = class(policy, request.class.as_deref())?;
         let words = self.words(tenant, &request)?;
-        let content = parse_content(&words)?;
+        let content = self.parse_content(&words)?;
         let deliveries = self.deliveries(tenant, &request.to, &class).await?;
         let ttl_s = self.ttl(&request, &class, &deliveries)?;
         self.check_content(tenant, &content, &deliveries)?;
-        let dedup = dedup::key(tenant, key, &request, submission, &words, &deliveries, ttl_s);
+        let subject = DedupSubject {
+            tenant,
+            own_key: key,
+            request: &request,
+            submission,
+            text: &words,
+            content: &content,
+            deliveries: &deliveries,
+            ttl_s,
+        };
+        let dedup = subject.key(|kind| self.channel(kind));
         Ok(NewMessage {
             tenant: tenant.clone(),
             class: class.name.clone(),
@@ -172,8 +186,8 @@ impl MessageIntake {
         class: &Class,
     ) -> Result<Vec<NewDelivery>, IntakeRefusal> {
         match to {
-            Audience::Address { place, fallback } => {
-                let mut delivery = self.place(tenant, place, class, "to.address").await?;
+            Audience::Address { address, fallback } => {
+                let mut delivery = self.delivery_to(tenant, address, class, "to.address").await?;
                 delivery.alternatives = self.alternatives(tenant, fallback, class).await?;
                 Ok(vec![delivery])
             }
@@ -224,10 +238,12 @@ impl MessageIntake {
 
     fn registered(&self, address: Address, class: &Class) -> Option<NewDelivery> {
         let usable = matches!(address.status, AddressStatus::Active | AddressStatus::Suspect);
-        let target = Arc::new(address.target.filter(|_| usable)?);
+        let target = address.target.filter(|_| usable)?;
+        let channel = target.channel();
+        let provider = self.channel(channel).map_or_else(|| "".into(), |c| c.provider(&target));
         Some(NewDelivery {
-            lane: self.lane(&address.tenant, &target, class),
-            target,
+            lane: self.lane(&address.tenant, channel, provider, class),
+            target: Arc::new(target),
             hash: address.hash,
             recipient: address.recipient,
             address: Some(address.id),
@@ -236,11 +252,12 @@ impl MessageIntake {
         })
     }
 
-    fn inline(&self, tenant: &TenantId, target: Arc<Target>, class: &Class) -> NewDelivery {
+    fn inline(&self, tenant: &TenantId, address: CheckedAddress, class: &Class) -> NewDelivery {
+        let CheckedAddress { target, locator, provider } = address;
         NewDelivery {
-            lane: self.lane(tenant, &target, class),
-            hash: self.hash(target.place()),
-            target,
+            lane: self.lane(tenant, target.channel(), provider, class),
+            hash: self.hash(&locator),
+            target: Arc::new(target),
             recipient: None,
             address: None,
             address_since: None,
@@ -248,35 +265,41 @@ impl MessageIntake {
         }
     }
 
-    fn target(&self, tenant: &TenantId, json: &str) -> Result<Target, Vec<FieldError>> {
+    fn address(&self, tenant: &TenantId, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         #[derive(Deserialize)]
-        struct Which<'a> {
+        struct NamedChannel<'a> {
             #[serde(borrow)]
             channel: Option<Cow<'a, str>>,
         }
         let wrong = |found: &str| vec![FieldError::new("channel", found, self.configured(tenant))];
-        let which: Which<'_> = json_fields::read(json, "an object, or the id of an address, adr_…")
-            .map_err(|error| vec![error])?;
-        let name = which.channel.ok_or_else(|| wrong("nothing"))?;
-        let kind = ChannelKind::parse(&name).ok_or_else(|| wrong(&shorten(&name)))?;
-        match self.intake(tenant, kind) {
-            Some(intake) => intake.target(json),
-            None => Err(wrong(&format!("{kind}, which is not configured"))),
+        let allowed = "an object, or the id of an address, adr_…";
+        let named: NamedChannel<'_> =
+            json_fields::read(json, allowed).map_err(|error| vec![error])?;
+        let name = named.channel.ok_or_else(|| wrong("nothing"))?;
+        let channel = ChannelKind::parse(&name).and_then(|kind| self.channel(kind));
+        let channel = channel.ok_or_else(|| wrong(&shorten(&name)))?;
+        match channel.serves(tenant) {
+            true => channel.address(json),
+            false => Err(wrong(&format!("{name}, which is not configured"))),
         }
     }
 
-    fn intake(&self, tenant: &TenantId, kind: ChannelKind) -> Option<&Arc<dyn ChannelIntake>> {
-        self.intakes.get(&kind).filter(|intake| intake.serves(tenant))
+    fn channel(&self, kind: ChannelKind) -> Option<&dyn ChannelIntake> {
+        self.intakes.iter().find(|(known, _)| *known == kind).map(|(_, intake)| &**intake)
+    }
+
+    fn intake(&self, tenant: &TenantId, kind: ChannelKind) -> Option<&dyn ChannelIntake> {
+        self.channel(kind).filter(|intake| intake.serves(tenant))
     }
 
     /// What a tenant can write to, and what would have to be done for the rest.
     fn configured(&self, tenant: &TenantId) -> String {
-        let (ready, rest): (Vec<_>, Vec<_>) =
-            ChannelKind::ALL.into_iter().partition(|kind| self.intake(tenant, *kind).is_some());
-        let names = |kinds: Vec<ChannelKind>| {
-            kinds.into_iter().map(ChannelKind::name).collect::<Vec<_>>().join(", ")
+        let (ready, mut rest): (Vec<_>, Vec<_>) =
+            self.intakes.iter().partition(|(_, intake)| intake.serves(tenant));
+        rest.retain(|(_, intake)| intake.traits().has_accounts);
+        let names = |intakes: Vec<&(ChannelKind, Arc<dyn ChannelIntake>)>| {
+            intakes.iter().map(|(kind, _)| kind.name()).collect::<Vec<_>>().join(", ")
         };
-        let rest: Vec<_> = rest.into_iter().filter(|kind| kind.has_accounts()).collect();
         let ready = format!("one of {}", names(ready));
         match rest.is_empty() {
             true => ready,
@@ -285,10 +308,13 @@ impl MessageIntake {
     }
 
     /// Lanes are few and messages many: the name is allocated once.
-    fn lane(&self, tenant: &TenantId, target: &Target, class: &Class) -> Arc<LaneKey> {
-        let channel = target.channel();
-        let provider =
-            self.intakes.get(&channel).map_or_else(|| "".into(), |intake| intake.provider(target));
+    fn lane(
+        &self,
+        tenant: &TenantId,
+        channel: ChannelKind,
+        provider: Arc<str>,
+        class: &Class,
+    ) -> Arc<LaneKey> {
         let key = LaneKey { tenant: tenant.clone(), channel, provider, class: class.name.clone() };
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lane) = lanes.get(&key) {
@@ -302,8 +328,8 @@ impl MessageIntake {
         lane
     }
 
-    fn hash(&self, url: &str) -> AddressHash {
-        let tag = hmac::sign(&self.hash_key, url.as_bytes());
+    fn hash(&self, locator: &str) -> AddressHash {
+        let tag = hmac::sign(&self.hash_key, locator.as_bytes());
         let mut hash = [0; 16];
         hash.copy_from_slice(&tag.as_ref()[..16]);
         AddressHash(hash)
@@ -316,7 +342,7 @@ impl MessageIntake {
         deliveries: &[NewDelivery],
     ) -> Result<u32, IntakeRefusal> {
         let longest =
-            |target: &Target| self.intakes.get(&target.channel()).map_or(0, |i| i.ttl_s_max());
+            |target: &Target| self.channel(target.channel()).map_or(0, |c| c.traits().ttl_s_max);
         let max = targets(deliveries).map(longest).min().unwrap_or(0);
         let Some(asked) = request.ttl_s else { return Ok(class.ttl_s.min(max)) };
         u32::try_from(asked).ok().filter(|ttl| *ttl <= max).ok_or_else(|| {
@@ -326,6 +352,23 @@ impl MessageIntake {
                 format!("0 to {max}; 0 means now or never"),
             )
         })
+    }
+
+    fn parse_content<'a>(&self, text: &'a str) -> Result<Content<'a>, IntakeRefusal> {
+        if json_fields::is_deep(text) {
+            let allowed = format!("at most {} levels of objects and lists", json_fields::DEPTH_MAX);
+            return Err(IntakeRefusal::field("content", "more levels than anybody reads", allowed));
+        }
+        let unfit = |error| IntakeRefusal::invalid(below("content", vec![error]));
+        let content = self.schema.read(text).map_err(unfit)?;
+        match content.url.as_deref().and_then(link_flaw) {
+            Some(found) => {
+                let allowed =
+                    "a link in one line of at most 2048 bytes, such as https://… or /orders/91";
+                Err(unfit(FieldError::new("url", found, allowed)))
+            }
+            None => Ok(content),
+        }
     }
 
     fn check_content(
@@ -363,23 +406,6 @@ fn class(policy: &Policy, name: Option<&str>) -> Result<Arc<Class>, IntakeRefusa
         let known = policy.class_names().join(", ");
         IntakeRefusal::field("class", shorten(name), format!("a configured class: {known}"))
     })
-}
-
-fn parse_content(text: &str) -> Result<Content<'_>, IntakeRefusal> {
-    if json_fields::is_deep(text) {
-        let allowed = format!("at most {} levels of objects and lists", json_fields::DEPTH_MAX);
-        return Err(IntakeRefusal::field("content", "more levels than anybody reads", allowed));
-    }
-    let unfit = |error| IntakeRefusal::invalid(below("content", vec![error]));
-    let content: Content<'_> = json_fields::read(text, "").map_err(unfit)?;
-    match content.url.as_deref().and_then(link_flaw) {
-        Some(found) => {
-            let allowed =
-                "a link in one line of at most 2048 bytes, such as https://… or /orders/91";
-            Err(unfit(FieldError::new("url", found, allowed)))
-        }
-        None => Ok(content),
-    }
 }
 
 /// Why a person should not be given this to click on. Apps have schemes of their own, and pages take

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::below;
 use super::refusal::IntakeRefusal;
-use super::template::Wish;
+use super::template::TemplateRef;
 
 pub(super) const TEXT_MAX: usize = 256;
 const LABELS_MAX: usize = 16;
@@ -69,14 +69,14 @@ struct To<'a> {
 }
 
 /// One address as a caller writes it.
-pub(super) enum Place<'a> {
+pub(super) enum AddressRef<'a> {
     /// An inline address, as JSON.
     Inline(&'a str),
     /// A registered address, `adr_…`.
     Registered(Cow<'a, str>),
 }
 
-impl<'a> Place<'a> {
+impl<'a> AddressRef<'a> {
     fn of(raw: &'a RawValue) -> Self {
         match serde_json::from_str::<Cow<'a, str>>(raw.get()) {
             Ok(id) => Self::Registered(id),
@@ -89,8 +89,8 @@ impl<'a> Place<'a> {
 pub(super) enum Audience<'a> {
     /// One address, and where to go instead while its provider's breaker is open.
     Address {
-        place: Place<'a>,
-        fallback: Vec<Place<'a>>,
+        address: AddressRef<'a>,
+        fallback: Vec<AddressRef<'a>>,
     },
     Recipients(Vec<Cow<'a, str>>),
 }
@@ -107,7 +107,7 @@ pub(super) struct Request<'a> {
     pub(super) class: Option<Cow<'a, str>>,
     /// A JSON object's text.
     pub(super) content: &'a str,
-    pub(super) template: Option<Wish<'a>>,
+    pub(super) template: Option<TemplateRef<'a>>,
     pub(super) ttl_s: Option<i64>,
     pub(super) send_at: Option<Timestamp>,
     pub(super) collapse_key: Option<Box<str>>,
@@ -215,9 +215,9 @@ impl Read {
         text
     }
 
-    fn template<'a>(&mut self, raw: Option<&'a RawValue>) -> Option<Wish<'a>> {
+    fn template<'a>(&mut self, raw: Option<&'a RawValue>) -> Option<TemplateRef<'a>> {
         let raw = raw.filter(|raw| raw.get() != "null")?;
-        Wish::read(raw).map_err(|error| self.errors.push(error)).ok()
+        TemplateRef::read(raw).map_err(|error| self.errors.push(error)).ok()
     }
 
     fn send_at(&mut self, raw: Option<&RawValue>, now: Timestamp) -> Option<Timestamp> {
@@ -267,8 +267,8 @@ impl Read {
         }
         match (to.address, to.recipient, to.recipients) {
             (Some(address), None, None) => Some(Audience::Address {
-                place: Place::of(address),
-                fallback: fallback.into_iter().map(Place::of).collect(),
+                address: AddressRef::of(address),
+                fallback: fallback.into_iter().map(AddressRef::of).collect(),
             }),
             (None, Some(one), None) => Some(Audience::Recipients(vec![one])),
             (None, None, Some(many)) if !many.is_empty() => Some(Audience::Recipients(many)),

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::MessageIntake;
 use super::refusal::IntakeRefusal;
 use super::request::{Request, shorten};
-use super::{MessageIntake, parse_content};
 use crate::template::{Call, Templates, VARIABLES_MAX};
 
 const ALLOWED: &str =
@@ -23,7 +23,7 @@ const NAMES_SHOWN: usize = 20;
 /// Which template, and what to fill in.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wish<'a> {
+pub(super) struct TemplateRef<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -32,7 +32,7 @@ pub(super) struct Wish<'a> {
     variables: Option<&'a RawValue>,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> TemplateRef<'a> {
     pub(super) fn read(raw: &'a RawValue) -> Result<Self, FieldError> {
         json_fields::read(raw.get(), ALLOWED).map_err(|error| {
             let field = format!("template.{}", error.field);
@@ -53,17 +53,17 @@ impl MessageIntake {
         tenant: &TenantId,
         request: &Request<'a>,
     ) -> Result<Cow<'a, str>, IntakeRefusal> {
-        let Some(wish) = &request.template else { return Ok(Cow::Borrowed(request.content)) };
-        parse_content(request.content)?;
+        let Some(wanted) = &request.template else { return Ok(Cow::Borrowed(request.content)) };
+        self.parse_content(request.content)?;
         let variables =
-            variables(wish.variables).map_err(|error| IntakeRefusal::template(vec![error]))?;
+            variables(wanted.variables).map_err(|error| IntakeRefusal::template(vec![error]))?;
         let shelf = self.templates.now();
-        let template = shelf.find(tenant, &wish.name).ok_or_else(|| {
+        let template = shelf.find(tenant, &wanted.name).ok_or_else(|| {
             let names = shelf.names(tenant);
-            IntakeRefusal::template(vec![unknown(&wish.name, &names)])
+            IntakeRefusal::template(vec![unknown(&wanted.name, &names)])
         })?;
         let call = Call {
-            locale: wish.locale.as_deref(),
+            locale: wanted.locale.as_deref(),
             variables: &variables,
             content: request.content,
         };

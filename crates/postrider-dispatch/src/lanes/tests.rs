@@ -8,10 +8,12 @@ use postrider_core::Gate;
 
 use super::*;
 
+const WEBHOOK: ChannelKind = ChannelKind::new("webhook");
+
 fn lane(tenant: &str) -> Arc<LaneKey> {
     Arc::new(LaneKey {
         tenant: TenantId::new(tenant),
-        channel: ChannelKind::Webhook,
+        channel: WEBHOOK,
         provider: "https://a.example".into(),
         class: "otp".into(),
     })
@@ -31,7 +33,7 @@ impl Clock for StillClock {
 
 fn lanes(limit: usize) -> Arc<Lanes> {
     let limits = DispatchLimits {
-        per_origin: [(ChannelKind::Webhook, limit)].into(),
+        per_origin: [(WEBHOOK, limit)].into(),
         settle_linger: Duration::ZERO,
         ..DispatchLimits::default()
     };
@@ -111,10 +113,7 @@ fn slots_are_kept_for_urgent_work_when_the_rest_is_taken() {
 fn a_smaller_limit_holds_at_once_and_calls_under_way_end_as_they_would_have() {
     let lanes = lanes(4);
     let permit = lanes.admit(&lane("a"), Priority::Normal, 4).unwrap().begin(4);
-    let smaller = DispatchLimits {
-        per_origin: [(ChannelKind::Webhook, 2)].into(),
-        ..DispatchLimits::default()
-    };
+    let smaller = DispatchLimits { per_origin: [(WEBHOOK, 2)].into(), ..DispatchLimits::default() };
     lanes.adopt(Policy::new([], smaller));
     lanes.ended(&permit, None);
     lanes.ended(&permit, None);

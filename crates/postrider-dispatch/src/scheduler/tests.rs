@@ -6,6 +6,7 @@ use postrider_core::{ChannelKind, TenantId};
 
 use super::*;
 
+const WEBHOOK: ChannelKind = ChannelKind::new("webhook");
 const FULL: TurnEnd = TurnEnd::ProviderFull { until: None, shut: false };
 
 struct Town {
@@ -30,7 +31,7 @@ impl Town {
         let impatient = tenant == "impatient";
         let key = LaneKey {
             tenant: TenantId::new(tenant),
-            channel: ChannelKind::Webhook,
+            channel: WEBHOOK,
             provider: provider.into(),
             class: format!("class of lane {id}").into(),
         };
@@ -52,7 +53,7 @@ impl Town {
 
     fn reopen(&mut self, provider: &str) {
         let terms = TurnTerms { weights: &self.weights, now: self.now };
-        self.scheduler.reopen(&(ChannelKind::Webhook, provider.into()), terms);
+        self.scheduler.reopen(&(WEBHOOK, provider.into()), terms);
     }
 
     fn had(&self, tenant: &str) -> usize {

@@ -6,13 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use minijinja::Environment;
 use postrider_core::FieldError;
+use postrider_core::model::content::COMMON_FIELDS;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{engine, guard};
-
-/// Common fields are taken whole or not at all; the others are objects in which each field counts.
-const COMMON: [&str; 4] = ["title", "body", "url", "data"];
 
 #[derive(Debug)]
 pub(super) enum Piece {
@@ -114,7 +112,10 @@ fn merged(
         key(name, out);
         match (own.remove(name.as_str()), piece) {
             (None, piece) => piece.write(out, say),
-            (Some(raw), Piece::Object(inner)) if is_top && !COMMON.contains(&name.as_str()) => {
+            // Common fields are taken whole; of the others, each field counts.
+            (Some(raw), Piece::Object(inner))
+                if is_top && !COMMON_FIELDS.contains(&name.as_str()) =>
+            {
                 match serde_json::from_str(raw.get()) {
                     Ok(mut own) => merged(inner, &mut own, out, say, false),
                     // Null, or not what it must be: the caller's word, which is checked with the rest.

@@ -15,8 +15,8 @@ mod variables;
 use std::collections::{BTreeMap, BTreeSet};
 
 use minijinja::Environment;
-use postrider_core::model::content::Content;
-use postrider_core::{FieldError, model::json_fields};
+use postrider_core::FieldError;
+use postrider_core::model::content::ContentSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -74,7 +74,11 @@ struct Locale {
 
 impl Template {
     /// Checks and compiles. Errors name fields relative to the template.
-    pub fn compile(name: &str, source: &Source) -> Result<Self, Vec<FieldError>> {
+    pub fn compile(
+        name: &str,
+        source: &Source,
+        schema: &ContentSchema,
+    ) -> Result<Self, Vec<FieldError>> {
         check_name(name).map_err(|error| vec![error])?;
         check_size(source).map_err(|error| vec![error])?;
         let mut template = Self {
@@ -86,7 +90,7 @@ impl Template {
         };
         let mut errors = Vec::new();
         for (written, fields) in &source.locales {
-            template.add(written, fields, &mut errors);
+            template.add(written, fields, schema, &mut errors);
         }
         let texts = template.engine.templates().count();
         if texts > TEXTS_MAX {
@@ -112,7 +116,13 @@ impl Template {
         all.into_iter().map(|(_, locale)| &*locale.written).collect()
     }
 
-    fn add(&mut self, written: &str, fields: &Map<String, Value>, errors: &mut Vec<FieldError>) {
+    fn add(
+        &mut self,
+        written: &str,
+        fields: &Map<String, Value>,
+        schema: &ContentSchema,
+        errors: &mut Vec<FieldError>,
+    ) {
         let at = format!("locales.{}", shorten(written));
         let Some(key) = locale::normalise(written) else {
             return errors.push(FieldError::new(at, shorten(written), locale::ALLOWED));
@@ -120,7 +130,7 @@ impl Template {
         if self.locales.contains_key(&key) {
             return errors.push(FieldError::new(at, "the same locale twice", "each locale once"));
         }
-        if let Some(wrong) = misfit(&at, fields) {
+        if let Some(wrong) = misfit(&at, fields, schema) {
             return errors.push(wrong);
         }
         let mut reader = content::Reader { locale: &key, at, engine: &mut self.engine, errors };
@@ -177,9 +187,9 @@ fn default_locale(source: &Source) -> Result<String, FieldError> {
 }
 
 /// What is wrong with a locale's content before anything is filled in.
-fn misfit(at: &str, fields: &Map<String, Value>) -> Option<FieldError> {
+fn misfit(at: &str, fields: &Map<String, Value>, schema: &ContentSchema) -> Option<FieldError> {
     let text = serde_json::to_string(fields).unwrap_or_default();
-    let error = json_fields::read::<Content<'_>>(&text, "").err()?;
+    let error = schema.read(&text).err()?;
     let field =
         if error.field.is_empty() { at.to_owned() } else { format!("{at}.{}", error.field) };
     Some(FieldError { field, ..error })

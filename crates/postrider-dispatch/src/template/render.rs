@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use minijinja::{Error, ErrorKind};
 use postrider_core::FieldError;
+use postrider_core::model::content::ContentSchema;
 use serde_json::{Map, Value};
 
 use super::content::{quote, write};
@@ -62,10 +63,16 @@ impl Template {
 
     /// The same for people who look at it first: missing variables are told, also where they do not
     /// refuse a message.
-    pub fn preview(&self, source: &Source, call: &Call<'_>) -> Result<Preview, Vec<FieldError>> {
+    pub fn preview(
+        &self,
+        source: &Source,
+        schema: &ContentSchema,
+        call: &Call<'_>,
+    ) -> Result<Preview, Vec<FieldError>> {
         let one = |error| vec![error];
         let (locale, filled) = self.fill(call).map_err(one)?;
-        let strict = Self::compile(&self.name, &Source { strict: true, ..source.clone() })?;
+        let strict = Source { strict: true, ..source.clone() };
+        let strict = Self::compile(&self.name, &strict, schema)?;
         let missing = strict.fill(call).map_err(one)?.1.missing;
         let (content, errors) = (filled.content, filled.errors);
         Ok(Preview { locale: locale.written.clone(), content, missing, errors })

@@ -1,5 +1,6 @@
 //! What templates promise, without a server.
 
+use postrider_channels::registry::content_schema;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -15,11 +16,12 @@ fn english(content: Value) -> Source {
 }
 
 fn compile(source: &Source) -> Template {
-    Template::compile("shipped", source).unwrap()
+    Template::compile("shipped", source, &content_schema()).unwrap()
 }
 
 fn refused(content: Value) -> FieldError {
-    let mut errors = Template::compile("shipped", &english(content)).unwrap_err();
+    let mut errors =
+        Template::compile("shipped", &english(content), &content_schema()).unwrap_err();
     assert_eq!(errors.len(), 1, "{errors:?}");
     errors.remove(0)
 }
@@ -121,7 +123,7 @@ fn without_strictness_nothing_stands_where_something_is_missing() {
     assert_eq!(render(&template, json!({}), "{}").unwrap()["title"], "ab");
     let variables = Map::new();
     let call = Call { locale: None, variables: &variables, content: "{}" };
-    let preview = template.preview(&lenient, &call).unwrap();
+    let preview = template.preview(&lenient, &content_schema(), &call).unwrap();
     let missing: Vec<_> = preview.missing.iter().map(|m| &*m.variable).collect();
     assert_eq!(missing, ["x", "y.z.w"], "told all the same");
     assert!(preview.errors.is_empty());
@@ -204,7 +206,8 @@ fn what_cannot_be_rendered_is_refused_when_it_is_saved_with_field_and_line() {
 
 #[test]
 fn what_is_no_template_is_refused_with_its_field() {
-    let errors = |json: Value| Template::compile("shipped", &source(json)).unwrap_err();
+    let errors =
+        |json: Value| Template::compile("shipped", &source(json), &content_schema()).unwrap_err();
     let field = |json: Value| errors(json).remove(0).field;
     assert_eq!(field(json!({"locales": {}})), "locales");
     assert_eq!(field(json!({"locales": {"en": {"titel": "x"}}})), "locales.en.titel");
@@ -275,8 +278,9 @@ fn what_is_endless_is_refused_before_anybody_walks_down_its_tree() {
         ("", "{% for a in x %}", ""),
     ] {
         let text = |times: usize| format!("{begin}{}{end}", link.repeat(times));
-        let compiled =
-            |times: usize| Template::compile("deep", &english(json!({"title": text(times)})));
+        let compiled = |times: usize| {
+            Template::compile("deep", &english(json!({"title": text(times)})), &content_schema())
+        };
         assert!(compiled(long.min(250_000 / link.len())).is_err(), "{link}");
         // Whatever the parser says to it, it comes back.
         let _ = compiled(fits).map(|template| render(&template, json!({"x": {}}), "{}"));
@@ -384,7 +388,7 @@ fn survive(text: &str) {
     let list = json!([3, "b", null, {"a": 1}, [2]]);
     let variables = json!({"s": "a<b>&ü", "l": list, "m": {"a": {"b": 2}}, "n": -3});
     for source in [strict, lenient] {
-        let Ok(template) = Template::compile("any", &source) else { continue };
+        let Ok(template) = Template::compile("any", &source, &content_schema()) else { continue };
         match render(&template, variables.clone(), "{}") {
             Ok(made) => assert!(made.to_string().len() < 4 << 20),
             Err(errors) => assert!(errors.iter().all(|e| !e.found.contains("gave up")), "{text}"),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_core::{ChannelKind, Class, DeadReason, Outcome, Scope, State};
+use postrider_core::{Class, DeadReason, Outcome, Scope, State};
 use postrider_dispatch::DispatchLimits;
 
-use crate::scripted::{Event, World};
+use crate::scripted::{Event, WEBHOOK, World};
 
 fn busy() -> Option<Outcome> {
     Some(Outcome::RetryBackoff { at_least: Duration::ZERO })
@@ -131,10 +131,7 @@ async fn draining_finishes_what_can_finish_and_gives_the_rest_back() {
 #[tokio::test]
 async fn a_hanging_origin_does_not_hold_up_another() {
     let mut world = World::new(vec![None]);
-    let limits = DispatchLimits {
-        per_origin: [(ChannelKind::Webhook, 1)].into(),
-        ..DispatchLimits::default()
-    };
+    let limits = DispatchLimits { per_origin: [(WEBHOOK, 1)].into(), ..DispatchLimits::default() };
     world.start_with(limits);
     let stuck = world.webhook("").await;
     world.becomes(stuck, State::Sending).await;

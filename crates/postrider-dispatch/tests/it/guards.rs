@@ -6,12 +6,10 @@ use postrider_core::model::class::{OnAmbiguous, WhenOpen};
 use postrider_core::policy::breaker::{BreakerOverride, BreakerPolicy};
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::ports::store::{Ledger as _, Queue as _};
-use postrider_core::{
-    ChannelKind, Class, DeadReason, DeliveryId, Gate, LaneKey, LaneState, Outcome, State,
-};
+use postrider_core::{Class, DeadReason, DeliveryId, Gate, LaneKey, LaneState, Outcome, State};
 use postrider_dispatch::DispatchLimits;
 
-use crate::scripted::{World, order, settle_down};
+use crate::scripted::{WEBHOOK, World, order, settle_down};
 
 fn failing(calls: usize) -> Vec<Option<Outcome>> {
     vec![Some(Outcome::RetryBackoff { at_least: Duration::ZERO }); calls]
@@ -123,7 +121,7 @@ async fn a_class_that_does_not_wait_is_refused_at_once_while_the_breaker_is_open
     assert_eq!(world.finished().await, (State::Sent, None));
     let lane = LaneKey {
         tenant: world.tenant.clone(),
-        channel: ChannelKind::Webhook,
+        channel: WEBHOOK,
         provider: "https://hooks.example".into(),
         class: "eager".into(),
     };
@@ -193,7 +191,7 @@ const FLEXIBLE: &str = r#"{"to":{"address":{"channel":"webhook","url":"https://a
 fn lane_to(world: &World, provider: &str) -> LaneKey {
     LaneKey {
         tenant: world.tenant.clone(),
-        channel: ChannelKind::Webhook,
+        channel: WEBHOOK,
         provider: provider.into(),
         class: "flexible".into(),
     }

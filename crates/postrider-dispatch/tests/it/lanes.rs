@@ -6,10 +6,10 @@ use postrider_core::policy::breaker::{BreakerOverride, BreakerPolicy, BreakerSta
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::ports::store::Ledger;
-use postrider_core::{ChannelKind, DeliveryId, Gate, LaneState, Outcome, Scope, State};
+use postrider_core::{DeliveryId, Gate, LaneState, Outcome, Scope, State};
 use postrider_dispatch::DispatchLimits;
 
-use crate::scripted::{World, order, settle_down};
+use crate::scripted::{WEBHOOK, World, order, settle_down};
 
 const OTHER: &str = r#"{"to":{"address":{"channel":"webhook","url":"https://other.example/"}}}"#;
 
@@ -211,7 +211,7 @@ async fn a_providers_rate_is_kept_to_the_call_and_its_lanes_share_it() {
         }
     }
     let rate = Rate { per_s: 2.0, burst: 4, ramp_s: 0 };
-    let rates = [(ChannelKind::Webhook, rate)].into();
+    let rates = [(WEBHOOK, rate)].into();
     world.start_with(DispatchLimits { rates, ..DispatchLimits::default() });
     settle_down().await;
     assert_eq!(world.calls(), 4, "one burst");
@@ -257,7 +257,7 @@ async fn a_tenants_old_backlog_does_not_keep_another_waiting() {
     for n in 0..3 {
         to_target(&world, n).await;
     }
-    let rates = [(ChannelKind::Webhook, Rate { per_s: 1.0, burst: 10, ramp_s: 0 })].into();
+    let rates = [(WEBHOOK, Rate { per_s: 1.0, burst: 10, ramp_s: 0 })].into();
     world.start_with(DispatchLimits { rates, ..DispatchLimits::default() });
     settle_down().await;
     world.clock.advance(Duration::from_secs(3));
@@ -278,8 +278,7 @@ async fn a_credentials_rate_holds_up_its_own_lanes_at_that_provider_only() {
     for n in 0..5 {
         to_target(&world, n).await;
     }
-    let credential_rates =
-        [(ChannelKind::Webhook, Rate { per_s: 1.0, burst: 2, ramp_s: 0 })].into();
+    let credential_rates = [(WEBHOOK, Rate { per_s: 1.0, burst: 2, ramp_s: 0 })].into();
     world.start_with(DispatchLimits { credential_rates, ..DispatchLimits::default() });
     settle_down().await;
     assert_eq!(world.calls(), 2 + 1 + 2, "two each at the one, one at the other");
@@ -296,7 +295,7 @@ async fn one_address_gets_no_more_than_its_rate_and_its_neighbours_do_not_wait()
         ids.push(to_target(&world, 1).await);
     }
     to_target(&world, 2).await;
-    let address_rates = [(ChannelKind::Webhook, Rate { per_s: 1.0, burst: 1, ramp_s: 0 })].into();
+    let address_rates = [(WEBHOOK, Rate { per_s: 1.0, burst: 1, ramp_s: 0 })].into();
     let settle_linger = Duration::ZERO;
     world.start_with(DispatchLimits { address_rates, settle_linger, ..DispatchLimits::default() });
     settle_down().await;

@@ -3,8 +3,10 @@
 use std::sync::Mutex;
 
 use futures_util::future::join_all;
-use postrider_core::{Attempt, Channel, ChannelKind, Finished, Outcome, Report};
+use postrider_core::{Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report};
 use tokio::sync::Semaphore;
+
+use crate::scripted::WEBHOOK;
 
 /// What becomes of one call.
 #[derive(Debug, Clone)]
@@ -68,7 +70,11 @@ impl Parallel {
 #[async_trait::async_trait]
 impl Channel for Parallel {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Webhook
+        WEBHOOK
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &ChannelTraits::PLAIN
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {

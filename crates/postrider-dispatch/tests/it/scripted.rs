@@ -1,19 +1,22 @@
 //! A world of one: reference store, hand-set clock, a channel that answers as told.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_channels::NetworkPolicy;
 use postrider_channels::http::HttpIntake;
-use postrider_channels::webhook::WebhookIntake;
+use postrider_channels::webhook::{WebhookIntake, WebhookTarget};
 use postrider_channels::webpush::WebpushIntake;
+use postrider_core::model::content::{Content, PartCheck};
 use postrider_core::model::decision::DecisionKind;
 use postrider_core::model::outcome::{AnswerTerms, OutcomeKind};
 use postrider_core::ports::store::{Ledger, Store, StoreError};
 use postrider_core::{
-    AddressHash, Attempt, AttemptRecord, Channel, ChannelKind, Class, Clock, DeadReason, Delivery,
-    DeliveryId, Finished, LaneKey, Outcome, Report, State, StrikeKind, TenantId, Timestamp,
+    AddressHash, Attempt, AttemptRecord, Channel, ChannelIntake, ChannelKind, ChannelTraits,
+    CheckedAddress, Class, Clock, DeadReason, Delivery, DeliveryId, FieldError, Finished, LaneKey,
+    Outcome, Report, State, StrikeKind, Target, TenantId, Timestamp,
 };
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{
@@ -61,6 +64,8 @@ impl Observer for Ear {
     }
 }
 
+pub(crate) const WEBHOOK: ChannelKind = postrider_channels::webhook::KIND;
+
 /// Answers in the order told, then accepts everything.
 #[derive(Default)]
 pub(crate) struct Scripted {
@@ -75,7 +80,11 @@ pub(crate) struct Scripted {
 #[async_trait::async_trait]
 impl Channel for Scripted {
     fn kind(&self) -> ChannelKind {
-        ChannelKind::Webhook
+        WEBHOOK
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &ChannelTraits::PLAIN
     }
 
     async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
@@ -101,7 +110,15 @@ impl Channel for Scripted {
 impl Scripted {
     /// Whom was called, in order.
     pub(crate) fn urls(&self) -> Vec<String> {
-        self.calls.lock().unwrap().iter().map(|call| call.target.place().to_owned()).collect()
+        self.calls
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|call| {
+                let target: WebhookTarget<'_> = call.target.read().unwrap();
+                target.url.into_owned()
+            })
+            .collect()
     }
 
     /// What it answers next.
@@ -141,23 +158,62 @@ pub(crate) struct World {
     policies: Arc<Policies>,
 }
 
+/// A channel for which there is no account.
+struct WithoutAccounts(ChannelKind);
+
+impl ChannelIntake for WithoutAccounts {
+    fn kind(&self) -> ChannelKind {
+        self.0
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &ChannelTraits { has_accounts: true, ..ChannelTraits::PLAIN }
+    }
+
+    fn serves(&self, _: &TenantId) -> bool {
+        false
+    }
+
+    fn address(&self, _: &str) -> Result<CheckedAddress, Vec<FieldError>> {
+        Err(Vec::new())
+    }
+
+    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        target.as_json().into()
+    }
+
+    fn provider(&self, _: &Target) -> Arc<str> {
+        self.0.name().into()
+    }
+
+    fn part_check(&self) -> PartCheck {
+        |_| Ok(())
+    }
+
+    fn check(&self, _: &Content<'_>) -> Result<(), Vec<FieldError>> {
+        Ok(())
+    }
+
+    fn method<'a>(&self, _: &'a Target) -> Cow<'a, str> {
+        self.0.to_string().into()
+    }
+}
+
 fn intake(
     store: &Arc<MemoryStore>,
     policies: &Arc<Policies>,
     clock: &Arc<ManualClock>,
 ) -> MessageIntake {
     let policy = NetworkPolicy::default();
-    MessageIntake::new(
-        store.clone(),
-        vec![
-            Arc::new(WebpushIntake::new(policy)),
-            Arc::new(WebhookIntake::new(policy)),
-            Arc::new(HttpIntake::new(policy)),
-        ],
-        policies.clone(),
-        b"hash key",
-        clock.clone(),
-    )
+    let mut intakes: Vec<Arc<dyn ChannelIntake>> = vec![
+        Arc::new(WebpushIntake::new(policy)),
+        Arc::new(WebhookIntake::new(policy)),
+        Arc::new(HttpIntake::new(policy)),
+    ];
+    for kind in ["fcm", "apns", "email", "sms"] {
+        intakes.push(Arc::new(WithoutAccounts(ChannelKind::new(kind))));
+    }
+    MessageIntake::new(store.clone(), intakes, policies.clone(), b"hash key", clock.clone())
 }
 
 impl World {

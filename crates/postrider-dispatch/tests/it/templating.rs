@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use postrider_channels::registry;
 use postrider_core::TenantId;
 use postrider_core::ports::store::Ledger as _;
 use postrider_dispatch::template::{Shelf, Source, Template, Templates};
@@ -28,7 +29,10 @@ impl House {
         let source: Source = serde_json::from_value(json).unwrap();
         let mut shelf = Shelf::clone(&self.templates.now());
         let owner = owner.map(TenantId::new);
-        shelf.put(owner.as_ref(), Arc::new(Template::compile("shipped", &source).unwrap()));
+        shelf.put(
+            owner.as_ref(),
+            Arc::new(Template::compile("shipped", &source, &registry::content_schema()).unwrap()),
+        );
         self.templates.replace(shelf);
     }
 

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use postrider_core::model::class::OnAmbiguous;
-use postrider_core::{ChannelKind, Class, DeadReason, Outcome, State};
+use postrider_core::{Class, DeadReason, Outcome, State};
 use postrider_dispatch::DispatchLimits;
 
 use crate::flaky::Flaky;
 use crate::parallel::{Fate, Parallel};
-use crate::scripted::{Event, World};
+use crate::scripted::{Event, WEBHOOK, World};
 
 #[tokio::test]
 async fn nothing_is_sent_twice_because_decisions_cannot_be_written() {
@@ -133,10 +133,7 @@ async fn what_expires_while_its_start_is_being_written_is_not_handed_over() {
     world.add_class(paid);
     let start_takes = Some((world.clock.clone(), Duration::from_secs(30)));
     let store = Flaky { start_takes, ..Flaky::over(world.store.clone()) };
-    let limits = DispatchLimits {
-        per_origin: [(ChannelKind::Webhook, 1)].into(),
-        ..DispatchLimits::default()
-    };
+    let limits = DispatchLimits { per_origin: [(WEBHOOK, 1)].into(), ..DispatchLimits::default() };
     world.start_over(Arc::new(store), limits);
     let id = world.webhook(r#","class":"paid","ttl_s":30"#).await;
     assert_eq!(world.finished().await, (State::Expired, None));
@@ -149,10 +146,7 @@ async fn what_expires_while_its_start_is_being_written_is_not_handed_over() {
 async fn one_free_place_is_used_while_the_other_calls_hang() {
     let mut world = World::new(vec![]);
     let channel = Arc::new(Parallel::new(vec![Fate::Wait; 8]));
-    let limits = DispatchLimits {
-        per_origin: [(ChannelKind::Webhook, 8)].into(),
-        ..DispatchLimits::default()
-    };
+    let limits = DispatchLimits { per_origin: [(WEBHOOK, 8)].into(), ..DispatchLimits::default() };
     for _ in 0..9 {
         world.webhook("").await;
     }

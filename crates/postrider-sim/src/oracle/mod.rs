@@ -229,11 +229,11 @@ impl Oracle {
         let number = |text: &str| digits(text).parse::<u64>().unwrap_or(u64::MAX);
         let class = self.classes.iter().position(|class| class.name == new.class);
         for (delivery, new_delivery) in deliveries.iter().zip(&new.deliveries) {
-            let url = new_delivery.target.place();
+            let url = crate::intake::url(&new_delivery.target);
             let part_of = |url: &str, n| number(url.split('/').nth(n).unwrap_or_default());
             let part = |n| part_of(url, n);
             let alternative = |other: &Alternative| {
-                let url = other.target.place();
+                let url = crate::intake::url(&other.target);
                 (part_of(url, 2) as usize, part_of(url, 4))
             };
             self.index.insert(*delivery, self.deliveries.len());

@@ -1,5 +1,6 @@
 //! A store, its clock, and the calls that the promises make.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,15 +152,28 @@ impl<'a> StoreFixture<'a> {
 pub fn lane(tenant: &str, number: u32) -> Arc<LaneKey> {
     Arc::new(LaneKey {
         tenant: TenantId::new(tenant),
-        channel: ChannelKind::Webhook,
+        channel: WEBHOOK,
         provider: format!("https://host-{number}.example").into(),
         class: "transactional".into(),
     })
 }
 
+/// The kind of all deliveries here; a store knows no channel.
+const WEBHOOK: ChannelKind = ChannelKind::new("webhook");
+
+/// An address with this URL.
+pub(super) fn target(url: &str) -> Target {
+    Target::new(WEBHOOK, &HashMap::from([("url", url)]))
+}
+
+/// The URL of such an address.
+pub fn url(target: &Target) -> String {
+    let mut fields: HashMap<String, String> = target.read().expect("a target of this file");
+    fields.remove("url").expect("it has a URL")
+}
+
 pub fn webhook(number: u32) -> Target {
-    let url = format!("https://host-{number}.example/hook").into();
-    Target::Webhook { url, secrets: Vec::new() }
+    target(&format!("https://host-{number}.example/hook"))
 }
 
 pub(super) fn hash(number: u32) -> AddressHash {

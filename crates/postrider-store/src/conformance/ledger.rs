@@ -76,7 +76,7 @@ pub async fn filters_find_what_they_name(fixture: &StoreFixture<'_>) {
         list(DeliveryFilter { until: Some(fixture.now()), ..none() }).await,
         [one[1], one[0]]
     );
-    let channel = Some(ChannelKind::Webpush);
+    let channel = Some(ChannelKind::new("webpush"));
     assert!(list(DeliveryFilter { channel, ..none() }).await.is_empty());
 }
 

@@ -27,7 +27,7 @@ use crate::ManualClock;
 pub use crashes::*;
 pub use dedup::*;
 pub use expiry::*;
-pub use fixture::{StoreFixture, batch, delivery_to, lane, message, success, webhook};
+pub use fixture::{StoreFixture, batch, delivery_to, lane, message, success, url, webhook};
 pub use ledger::*;
 pub use operator::*;
 pub use queue::*;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::strikes::{KEPT, NewStrike};
 use postrider_core::ports::store::{Learned, NewAddress, StrikeFilter, StruckAddress};
-use postrider_core::{AddressStatus, DeadReason, Strike, StrikeKind, Target, TenantId, Timestamp};
+use postrider_core::{AddressStatus, DeadReason, Strike, StrikeKind, TenantId, Timestamp};
 
-use super::fixture::{StoreFixture, hash, message, secs, webhook};
+use super::fixture::{StoreFixture, hash, message, secs, target, url, webhook};
 
 const DEAD: Decision = Decision::DeadLetter(DeadReason::Permanent);
 
@@ -179,8 +179,7 @@ pub async fn what_is_learned_of_a_target_is_kept_with_its_address(fixture: &Stor
     let known = register(fixture, 1).await;
     fixture.accept(message("acme", 1)).await;
     let leased = fixture.lease_one().await;
-    let secrets = vec!["whsec_learned".into()];
-    let better = Target::Webhook { url: leased.target.place().into(), secrets };
+    let better = target(&format!("{}?learned", url(&leased.target)));
     let learned = Learned { strike: None, target: Some(Arc::new(better.clone())) };
     fixture.settle_learned(&leased, Decision::Done, Vec::new(), learned.clone()).await;
     let acme = TenantId::new("acme");

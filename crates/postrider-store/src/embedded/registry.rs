@@ -14,7 +14,7 @@ use rusqlite::{Connection, Row, params};
 use crate::embedded::EmbeddedStore;
 use crate::embedded::reserve::DiskReserve;
 use crate::embedded::sql::error::{damaged, sql};
-use crate::embedded::sql::rows::{get, parse, to_json};
+use crate::embedded::sql::rows::{get, parse, stored_target, to_json};
 use crate::embedded::sql::strikes;
 use crate::embedded::writer::Writer;
 
@@ -196,19 +196,19 @@ impl Writer {
         if !self.reserve.is_whole() {
             return Err(DiskReserve::refusal());
         }
-        let target = to_json(&new.target)?;
         let active = to_json(&postrider_core::AddressStatus::Active)?;
         self.transact(|writer, effects| {
             let now = writer.shared.now();
             let id = AddressId(writer.shared.ids().next(now));
+            let channel = new.target.channel();
             let row = params![
                 order_key(id.0) as i64,
                 random_tail(id.0) as i64,
                 new.tenant.as_str(),
                 new.recipient.as_deref(),
-                new.target.channel().name(),
+                channel.name(),
                 new.hash.0,
-                target,
+                new.target.as_json(),
                 active,
             ];
             let found = select_addresses(
@@ -289,7 +289,7 @@ fn address(row: &Row<'_>) -> StoreResult<Address> {
         recipient: get::<Option<String>>(row, "recipient")?.map(Arc::from),
         channel: channel.ok_or_else(|| damaged("an address's channel"))?,
         hash: AddressHash(get(row, "hash")?),
-        target: target.map(|text| parse(&text, "an address")).transpose()?,
+        target: target.map(|text| stored_target(&text, "an address")).transpose()?,
         status: parse(&get::<String>(row, "status")?, "an address's status")?,
         created_at: id.created_at(),
         gone_at: get::<Option<i64>>(row, "gone_at")?.map(Timestamp),

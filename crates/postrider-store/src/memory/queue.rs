@@ -112,8 +112,8 @@ impl Queue for MemoryStore {
             let before = load.deliveries;
             for delivery in pending {
                 load.deliveries += 1;
-                let target = serde_json::to_string(&delivery.target).unwrap_or_default();
-                load.bytes += target.len() as u64;
+                let target = delivery.target.as_ref().map_or(0, |target| target.as_json().len());
+                load.bytes += target as u64;
             }
             if load.deliveries > before {
                 load.bytes += row.message.content.len() as u64;

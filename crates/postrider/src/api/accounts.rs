@@ -22,7 +22,7 @@ pub(crate) struct AccountList {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AccountBody {
     pub name: String,
-    pub channel: &'static str,
+    pub channel: String,
     /// Its tenant; `*` for every tenant that has no account of its own for this channel.
     pub tenant: String,
     /// The lowest number is used first.
@@ -89,7 +89,7 @@ impl AccountBody {
         let credential = credentials.iter().map(|c| c.state).max_by_key(|state| rank(state));
         Self {
             name: view.name.to_string(),
-            channel: view.channel.name(),
+            channel: view.channel.to_string(),
             tenant: view.tenant.to_string(),
             priority: view.priority,
             cost: view.cost,

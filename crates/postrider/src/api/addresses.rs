@@ -4,7 +4,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use postrider_core::{AddressId, Target};
+use postrider_channels::webpush::WebpushTarget;
+use postrider_core::AddressId;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -39,10 +40,9 @@ pub(crate) async fn create(
     app.signing.ensure(&access.tenant).await?;
     let mut new = app.intake.check_address(&access.tenant, &body)?;
     // A push service accepts only the key with which the subscription was made.
-    if let Target::Webpush { vapid_key, .. } = &mut new.target
-        && vapid_key.is_none()
-    {
-        *vapid_key = app.signing.active_vapid(&access.tenant);
+    let active = || app.signing.active_vapid(&access.tenant);
+    if let Some(target) = WebpushTarget::with_vapid_key(&new.target, active) {
+        new.target = target;
     }
     let (address, is_new) = app.store.put_address(new).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };

@@ -27,7 +27,7 @@ const LANES_MAX: usize = 1_000_000;
 pub(crate) struct LaneBody {
     pub id: u32,
     pub tenant: String,
-    pub channel: &'static str,
+    pub channel: String,
     pub provider: String,
     pub class: String,
     /// `ready`, `waiting` (until a time) or `blocked` (until something happens).
@@ -59,7 +59,7 @@ impl LaneBody {
         Self {
             id: lane.id.0,
             tenant: lane.key.tenant.to_string(),
-            channel: lane.key.channel.name(),
+            channel: lane.key.channel.to_string(),
             provider: lane.key.provider.to_string(),
             class: lane.key.class.to_string(),
             state: standing.state.name(),

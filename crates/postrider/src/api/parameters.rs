@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use postrider_channels::registry;
 use postrider_core::model::id::IdError;
 use postrider_core::{ChannelKind, DeadReason, State, Timestamp};
 
@@ -30,7 +31,11 @@ pub(crate) fn name<T>(
 }
 
 pub(crate) fn channel(text: Option<String>) -> ApiResult<Option<ChannelKind>> {
-    name("channel", text, ChannelKind::parse, || ChannelKind::ALL.map(ChannelKind::name).join(", "))
+    let all = registry::kinds();
+    let parse = |name: &str| all.iter().copied().find(|kind| kind.name() == name);
+    name("channel", text, parse, || {
+        all.iter().map(ChannelKind::name).collect::<Vec<_>>().join(", ")
+    })
 }
 
 pub(crate) fn time(field: &str, text: Option<String>) -> ApiResult<Option<Timestamp>> {

@@ -139,7 +139,7 @@ pub(crate) struct DeliveryBody {
     /// `msg_…`
     pub message: String,
     pub tenant: String,
-    pub channel: &'static str,
+    pub channel: String,
     /// The provider's origin.
     pub provider: String,
     pub class: String,
@@ -169,7 +169,7 @@ impl From<Delivery> for DeliveryBody {
             id: delivery.id.to_string(),
             message: delivery.message.to_string(),
             tenant: delivery.tenant.to_string(),
-            channel: delivery.channel.name(),
+            channel: delivery.channel.to_string(),
             provider: delivery.provider.to_string(),
             class: delivery.class.to_string(),
             recipient: delivery.recipient.map(|r| r.to_string()),
@@ -202,7 +202,7 @@ pub(crate) struct AddressBody {
     pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipient: Option<String>,
-    pub channel: &'static str,
+    pub channel: String,
     /// `active`, `suspect`, `gone` or `expired`.
     pub status: &'static str,
     pub hash: String,
@@ -219,7 +219,7 @@ impl From<Address> for AddressBody {
         Self {
             id: address.id.to_string(),
             recipient: address.recipient.map(|r| r.to_string()),
-            channel: address.channel.name(),
+            channel: address.channel.to_string(),
             status: match address.status {
                 AddressStatus::Active => "active",
                 AddressStatus::Suspect => "suspect",

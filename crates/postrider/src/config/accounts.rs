@@ -60,7 +60,7 @@ impl AccountSection {
         }
         let Some(guide) = self.guide() else {
             let with = registry::all().filter(|channel| channel.accounts().is_some());
-            let with: Vec<_> = with.map(|channel| channel.kind().name()).collect();
+            let with: Vec<_> = with.map(|channel| channel.section().name).collect();
             let (channel, with) = (self.channel, list(&with));
             let message =
                 format!("channel = \"{channel}\": allowed is {with}; others need no account");

@@ -184,7 +184,9 @@ impl Config {
             account.validate(name)?;
         }
         for (name, source) in &self.templates {
-            let wrong = Template::compile(name, source).err().and_then(|e| e.into_iter().next());
+            let schema = postrider_channels::registry::content_schema();
+            let wrong = Template::compile(name, source, &schema).err();
+            let wrong = wrong.and_then(|errors| errors.into_iter().next());
             if let Some(wrong) = wrong {
                 let path = format!("templates.{name}.{}", wrong.field);
                 return Err(ConfigError::invalid(&path, wrong.found, &wrong.allowed));

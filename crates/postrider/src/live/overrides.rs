@@ -145,7 +145,7 @@ pub(super) fn is_section(name: &str) -> bool {
 }
 
 pub(super) fn sections() -> impl Iterator<Item = String> {
-    let channels = registry::all().map(|channel| channel.kind().name());
+    let channels = registry::all().map(|channel| channel.section().name);
     channels.chain(LIMITS).map(str::to_owned)
 }
 

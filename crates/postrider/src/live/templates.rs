@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use postrider_channels::registry::content_schema;
 use postrider_core::ports::store::{Store, StoreError, StoreResult};
 use postrider_core::{FieldError, TenantId, Timestamp};
 use postrider_dispatch::template::{Shelf, Source, Template, Templates};
@@ -95,7 +96,7 @@ impl TemplateStore {
     /// Takes over the templates of the file. They were checked with the rest of the configuration.
     pub fn adopt(&self, config: &Config) {
         let compile = |(name, source): (&String, &Source)| {
-            let template = Arc::new(Template::compile(name, source).ok()?);
+            let template = Arc::new(Template::compile(name, source, &content_schema()).ok()?);
             let source = source.clone();
             let entry = TemplateEntry { source, template, set_by: None, is_shared: true, bytes: 0 };
             Some((name.clone(), entry))
@@ -204,7 +205,7 @@ fn entry(
     record: TemplateRecord,
     is_shared: bool,
 ) -> Result<TemplateEntry, Vec<FieldError>> {
-    let template = Arc::new(Template::compile(name, &record.template)?);
+    let template = Arc::new(Template::compile(name, &record.template, &content_schema())?);
     let set_by = Some((record.by, record.at));
     let bytes = serde_json::to_string(&record.template.locales).map_or(0, |text| text.len());
     Ok(TemplateEntry { source: record.template, template, set_by, is_shared, bytes })

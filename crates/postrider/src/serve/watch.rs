@@ -152,12 +152,15 @@ fn tell(view: &CredentialView, news: &News) {
 mod tests {
     use super::*;
     use postrider_channels::accounts::health::Credential;
-    use postrider_core::ChannelKind;
 
     const END: Timestamp = Timestamp(1_800_000_000_000);
 
     fn view(credential: Credential) -> CredentialView {
-        CredentialView { account: "apple".into(), channel: ChannelKind::Apns, credential }
+        CredentialView {
+            account: "apple".into(),
+            channel: postrider_channels::apns::KIND,
+            credential,
+        }
     }
 
     fn certificate(expires_at: Timestamp) -> CredentialView {

@@ -29,7 +29,7 @@ impl AccountMetrics {
     pub(super) fn update(&self, accounts: &[AccountView]) {
         for account in accounts {
             let labels =
-                ProviderLabels { channel: account.channel.name(), provider: account.name.clone() };
+                ProviderLabels { channel: account.channel, provider: account.name.clone() };
             self.ready.get_or_create(&labels).set(i64::from(account.held.is_none()));
             for (family, now) in
                 [(&self.calls, account.calls), (&self.failovers, account.failovers)]
@@ -44,7 +44,7 @@ impl AccountMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postrider_core::{ChannelKind, Timestamp};
+    use postrider_core::Timestamp;
 
     #[test]
     fn a_scrape_says_which_account_is_held_and_counts_no_call_twice() {
@@ -53,7 +53,7 @@ mod tests {
         metrics.register(&mut registry);
         let view = AccountView {
             name: "firebase".into(),
-            channel: ChannelKind::Fcm,
+            channel: postrider_channels::fcm::KIND,
             tenant: "*".into(),
             priority: 0,
             cost: 0.0,

@@ -71,7 +71,6 @@ impl CredentialMetrics {
 mod tests {
     use super::*;
     use postrider_channels::accounts::health::Credential;
-    use postrider_core::ChannelKind;
 
     #[test]
     fn a_scrape_says_how_long_credentials_are_good_and_the_worst_of_a_kind_counts() {
@@ -80,7 +79,7 @@ mod tests {
         metrics.register(&mut registry);
         let view = |account: &str, credential| CredentialView {
             account: account.into(),
-            channel: ChannelKind::Email,
+            channel: postrider_channels::email::KIND,
             credential,
         };
         let until = |secs| Some(Timestamp::from_secs(secs));

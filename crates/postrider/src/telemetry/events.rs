@@ -21,7 +21,7 @@ pub struct EventBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<String>,
     pub tenant: String,
-    pub channel: &'static str,
+    pub channel: String,
     pub class: String,
     /// `finished`: the final state.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,7 +131,7 @@ impl EventBody {
             kind,
             delivery: delivery.map(|id| id.to_string()),
             tenant: lane.tenant.to_string(),
-            channel: lane.channel.name(),
+            channel: lane.channel.to_string(),
             class: lane.class.to_string(),
             state: None,
             reason: None,

@@ -35,13 +35,13 @@ impl EncodeLabelSet for LaneLabels {
 /// The labels of a provider or an account.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ProviderLabels {
-    pub(super) channel: &'static str,
+    pub(super) channel: ChannelKind,
     pub(super) provider: Arc<str>,
 }
 
 impl EncodeLabelSet for ProviderLabels {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        ("channel", self.channel).encode(encoder.encode_label())?;
+        ("channel", self.channel.name()).encode(encoder.encode_label())?;
         ("provider", &*self.provider).encode(encoder.encode_label())
     }
 }
@@ -104,7 +104,7 @@ mod tests {
         let providers = Providers::default();
         let lane = |n: usize| LaneKey {
             tenant: TenantId::new("t"),
-            channel: ChannelKind::Webhook,
+            channel: postrider_channels::webhook::KIND,
             provider: format!("https://h{n}").into(),
             class: "otp".into(),
         };

@@ -201,7 +201,7 @@ impl Metrics {
         self.paces.clear();
         for (channel, provider, per_s) in learned {
             let provider = self.providers.bounded(provider);
-            let labels = ProviderLabels { channel: channel.name(), provider };
+            let labels = ProviderLabels { channel: *channel, provider };
             let gauge = self.paces.get_or_create(&labels);
             let known = Some(gauge.get()).filter(|known| *known > 0.0);
             gauge.set(known.map_or(*per_s, |known| known.min(*per_s)));
@@ -258,7 +258,9 @@ mod tests {
             let lines = text.lines().filter(|line| line.starts_with("postrider_lane_pace"));
             lines.map(str::to_owned).collect::<Vec<_>>()
         };
-        let of = |n: usize, per_s| (ChannelKind::Webhook, format!("https://h{n}").into(), per_s);
+        let of = |n: usize, per_s| {
+            (postrider_channels::webhook::KIND, format!("https://h{n}").into(), per_s)
+        };
         let line =
             r#"postrider_lane_pace_per_second{channel="webhook",provider="https://h0"} 97.5"#;
         assert_eq!(shown(&[of(0, 97.5)]), [line]);

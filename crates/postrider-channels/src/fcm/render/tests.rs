@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use postrider_core::model::message::Envelope;
-use postrider_core::{Class, DeliveryId, Message, MessageId, Target, TenantId};
+use postrider_core::{Class, DeliveryId, Message, MessageId, TenantId};
 
 use super::*;
+use crate::fcm::FcmTarget;
+use crate::target::ChannelTarget;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -30,7 +32,7 @@ fn attempt(ttl_s: u32, class: Class) -> Attempt {
         delivery: DeliveryId(9),
         message: Arc::new(message),
         class: Arc::new(class),
-        target: Arc::new(Target::Fcm { device, project: None }),
+        target: Arc::new(FcmTarget { device, project: None }.to_target()),
         number: 1,
         now: NOW,
         expires_at,

@@ -1,6 +1,6 @@
 //! SMPP 3.4 on the wire: the few PDUs that a sender needs. Pure; trusts no length.
 
-use postrider_core::policy::segments::{self, SmsEncoding};
+use crate::sms::segments::{self, SmsEncoding};
 
 pub(super) const GENERIC_NACK: u32 = 0x8000_0000;
 pub(super) const SUBMIT_SM: u32 = 0x04;

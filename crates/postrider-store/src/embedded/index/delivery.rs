@@ -71,6 +71,6 @@ impl StoredDelivery {
     pub(crate) fn bytes(&self) -> usize {
         let log = self.log.as_ref().map_or(0, |log| log.len());
         // 900 for the structs, their allocations and the smaller strings.
-        900 + self.message.content.len() + self.target.place().len() + log
+        900 + self.message.content.len() + self.target.as_json().len() + log
     }
 }

@@ -22,7 +22,6 @@ use crate::progress::StoredProgress;
 pub(crate) struct NewMessageRows {
     new: NewMessage,
     envelope: Option<String>,
-    targets: Vec<String>,
     /// One per delivery, or none at all.
     alternatives: Vec<Option<String>>,
 }
@@ -31,8 +30,6 @@ impl NewMessageRows {
     pub(crate) fn prepare(new: NewMessage) -> StoreResult<Self> {
         let plain = new.envelope == Default::default();
         let envelope = if plain { None } else { Some(to_json(&new.envelope)?) };
-        let targets =
-            new.deliveries.iter().map(|d| to_json(&*d.target)).collect::<Result<_, _>>()?;
         let alternatives = match new.deliveries.iter().any(|d| !d.alternatives.is_empty()) {
             true => {
                 let texts = new.deliveries.iter().map(|d| alternatives_json(&d.alternatives));
@@ -40,7 +37,7 @@ impl NewMessageRows {
             }
             false => Vec::new(),
         };
-        Ok(Self { new, envelope, targets, alternatives })
+        Ok(Self { new, envelope, alternatives })
     }
 }
 
@@ -49,7 +46,7 @@ impl SharedRow for NewMessageRows {
     const IS_NEW_WORK: bool = true;
 
     fn rows(&self) -> usize {
-        1 + self.targets.len()
+        1 + self.new.deliveries.len()
     }
 
     fn write(
@@ -110,7 +107,7 @@ impl Writer {
         let count = effects.counts_of(tenant);
         count.messages += 1;
         count.add(State::Queued, tails.len() as i64);
-        let targets: usize = rows.targets.iter().map(String::len).sum();
+        let targets: usize = new.deliveries.iter().map(|d| d.target.as_json().len()).sum();
         count.bytes += (targets + new.content.len()) as i64;
         effects.rows += 1 + tails.len() as u64;
         let first = order_key(message.0) + 1;
@@ -197,7 +194,7 @@ impl Writer {
                 delivery.address.map(|id| id.0.to_be_bytes()),
                 delivery.address_since.map(|at| at.0),
                 delivery.recipient.as_deref(),
-                rows.targets[index],
+                delivery.target.as_json(),
                 body,
                 rows.alternatives.get(index).and_then(Option::as_deref),
             ])
@@ -209,7 +206,7 @@ impl Writer {
             message: message.clone(),
             siblings: u32::try_from(new.deliveries.len()).unwrap_or(u32::MAX),
             target: delivery.target.clone(),
-            target_bytes: rows.targets[index].len(),
+            target_bytes: delivery.target.as_json().len(),
             hash: delivery.hash,
             address_since: delivery.address_since,
             expires: message.expires_at,

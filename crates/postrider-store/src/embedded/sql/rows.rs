@@ -9,7 +9,8 @@ use postrider_core::model::id::from_order_key;
 use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{StoreError, StoreResult};
 use postrider_core::{
-    AddressHash, AddressId, DeliveryId, LaneKey, Message, MessageId, State, TenantId, Timestamp,
+    AddressHash, AddressId, DeliveryId, LaneKey, Message, MessageId, State, Target, TenantId,
+    Timestamp,
 };
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -26,6 +27,11 @@ pub(crate) fn get<T: FromSql>(row: &Row<'_>, column: &str) -> StoreResult<T> {
 
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, what: &str) -> StoreResult<T> {
     serde_json::from_str(text).map_err(|_| damaged(format!("{what} is not readable")))
+}
+
+/// An address as it was stored: only its channel is looked at.
+pub(crate) fn stored_target(text: &str, what: &str) -> StoreResult<Target> {
+    Target::from_stored(text).ok_or_else(|| damaged(format!("{what} is not readable")))
 }
 
 pub(crate) fn to_json(value: &impl serde::Serialize) -> StoreResult<String> {
@@ -129,7 +135,7 @@ impl<'a> DeliveryReader<'a> {
             lane: row.get(2).map_err(sql)?,
             message,
             siblings,
-            target: Arc::new(parse(target, "a delivery's address")?),
+            target: Arc::new(stored_target(target, "a delivery's address")?),
             target_bytes: target.len(),
             hash: AddressHash(row.get(10).map_err(sql)?),
             address_since: since.map(Timestamp),

@@ -178,7 +178,7 @@ impl Writer {
             return Err(damaged("a delivery's other addresses"));
         };
         let lane = self.lane(&place.lane, effects)?;
-        let target = to_json(&*place.target)?;
+        let target = place.target.as_json();
         let mut update = self
             .conn
             .prepare_cached(

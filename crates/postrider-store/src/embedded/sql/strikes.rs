@@ -193,7 +193,7 @@ impl Writer {
         effects: &mut TransactionEffects,
     ) -> StoreResult<()> {
         effects.rows += 1;
-        let row = params![tenant.as_str(), hash.0, to_json(target)?];
+        let row = params![tenant.as_str(), hash.0, target.as_json()];
         self.conn
             .prepare_cached(
                 "UPDATE address SET target = ?3 \

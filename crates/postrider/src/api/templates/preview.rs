@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use postrider_channels::registry;
+use postrider_channels::registry::{self, content_schema};
 use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, TenantId};
 use postrider_dispatch::template::{Call, Missing, Source, Template, VARIABLES_MAX};
@@ -87,7 +87,7 @@ impl From<Missing> for MissingBody {
 /// What one channel would send.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ChannelPreview {
-    pub channel: &'static str,
+    pub channel: String,
     /// Whether the tenant can send by this channel. If not, the limits of the channel are not checked.
     pub configured: bool,
     /// Why the intake would refuse it.
@@ -128,7 +128,7 @@ pub(crate) async fn preview_unsaved(
     JsonBody(request): JsonBody<UnsavedPreviewRequest>,
 ) -> ApiResult<Json<PreviewBody>> {
     let UnsavedPreviewRequest { template: source, locale, variables, content, channel } = request;
-    let template = Template::compile(UNSAVED, &source).map_err(|errors| {
+    let template = Template::compile(UNSAVED, &source, &content_schema()).map_err(|errors| {
         let below = |e: FieldError| FieldError { field: format!("template.{}", e.field), ..e };
         unusable(errors.into_iter().map(below).collect())
     })?;
@@ -148,7 +148,7 @@ fn render_preview(
     check(request, &own)?;
     let call =
         Call { locale: request.locale.as_deref(), variables: &request.variables, content: &own };
-    let preview = template.preview(source, &call).map_err(unusable)?;
+    let preview = template.preview(source, &content_schema(), &call).map_err(unusable)?;
     let content = Content::parse(&preview.content)
         .map_err(|e| Problem::new(422, "template", "The content is not valid", e.to_string()))?;
     let tenant = access.view.unwrap_or_else(|| TenantId::new("default"));
@@ -170,15 +170,17 @@ fn check(request: &PreviewRequest, own: &str) -> ApiResult<()> {
         let allowed = format!("at most {VARIABLES_MAX} bytes of JSON");
         return Err(Problem::field("variables", format!("{size} bytes"), allowed));
     }
-    let wrong =
-        |e: serde_json::Error| Problem::field("content", e.to_string(), "a message's content");
-    Content::parse(own).map(drop).map_err(wrong)
+    content_schema().read(own).map(drop).map_err(|error| {
+        let field = format!("content.{}", error.field);
+        Problem::field(field.trim_end_matches('.'), error.found, error.allowed)
+    })
 }
 
 fn kinds(channel: Option<&str>) -> ApiResult<Vec<ChannelKind>> {
-    let Some(name) = channel else { return Ok(ChannelKind::ALL.to_vec()) };
-    let kind = ChannelKind::parse(name).ok_or_else(|| {
-        let names: Vec<_> = ChannelKind::ALL.into_iter().map(ChannelKind::name).collect();
+    let all = registry::kinds();
+    let Some(name) = channel else { return Ok(all) };
+    let kind = all.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(ChannelKind::name).collect();
         let found: String = name.chars().take(32).collect();
         Problem::field("channel", found, format!("one of {}", names.join(", ")))
     })?;
@@ -198,7 +200,7 @@ fn channel(
     let preview = registry::definition(kind).and_then(|channel| channel.preview(content));
     let (bytes, bytes_max) = preview.as_ref().map(|s| (s.bytes, s.bytes_max)).unzip();
     ChannelPreview {
-        channel: kind.name(),
+        channel: kind.to_string(),
         configured,
         errors,
         sends: preview.map(|preview| preview.parts),

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use crate::model::time::Timestamp;
-use crate::policy::window::SlidingWindow;
+use postrider_core::Timestamp;
+use postrider_core::policy::window::SlidingWindow;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReputationPolicy {
@@ -27,7 +27,7 @@ impl Default for ReputationPolicy {
 
 /// Whether a reply refuses the sender's reputation, not the mailbox or the mail's form. `text` may begin
 /// with the enhanced code.
-pub fn refuses(status: u16, text: &str) -> bool {
+pub(super) fn refuses(status: u16, text: &str) -> bool {
     const WORDS: [&str; 6] = ["spam", "policy", "dmarc", "spf", "ptr record", "reputation"];
     let text = text.to_ascii_lowercase();
     match status {
@@ -39,7 +39,7 @@ pub fn refuses(status: u16, text: &str) -> bool {
 
 /// The standing of one pair, from its first refusal on.
 #[derive(Debug, Clone)]
-pub struct Reputation {
+pub(super) struct Reputation {
     policy: ReputationPolicy,
     /// "Failed" are those that were refused for it.
     mails: SlidingWindow,
@@ -47,18 +47,18 @@ pub struct Reputation {
 }
 
 impl Reputation {
-    pub fn new(policy: ReputationPolicy) -> Self {
+    pub(super) fn new(policy: ReputationPolicy) -> Self {
         let mails = SlidingWindow::new(Duration::from_secs(policy.window_s.into()));
         Self { policy, mails, held_until: None }
     }
 
     /// Until when the pair rests.
-    pub fn held(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn held(&self, now: Timestamp) -> Option<Timestamp> {
         self.held_until.filter(|until| *until > now)
     }
 
     /// The end of a mail. Answers until when the pair rests, if it does from now on.
-    pub fn report(&mut self, refused: bool, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn report(&mut self, refused: bool, now: Timestamp) -> Option<Timestamp> {
         self.mails.count(refused, now);
         let too_many = self.mails.tally(now).exceeds(self.policy.share, self.policy.mails_min);
         if !refused || !too_many || self.held(now).is_some() {
@@ -70,7 +70,7 @@ impl Reputation {
     }
 
     /// Nothing is known that matters any more.
-    pub fn is_forgettable(&mut self, now: Timestamp) -> bool {
+    pub(super) fn is_forgettable(&mut self, now: Timestamp) -> bool {
         self.held(now).is_none() && self.mails.tally(now).failed == 0
     }
 }

@@ -1,31 +1,29 @@
 //! One address of a message, and where it may go instead: read, looked up and checked.
 
-use std::sync::Arc;
-
 use postrider_core::model::class::WhenOpen;
 use postrider_core::ports::store::{Alternative, NewDelivery};
 use postrider_core::{AddressId, Class, Target, TenantId};
 
-use super::request::{Place, shorten};
+use super::request::{AddressRef, shorten};
 use super::{IntakeRefusal, MessageIntake, below};
 
 impl MessageIntake {
     /// A delivery to one address; `field` is what errors call it.
-    pub(super) async fn place(
+    pub(super) async fn delivery_to(
         &self,
         tenant: &TenantId,
-        place: &Place<'_>,
+        address: &AddressRef<'_>,
         class: &Class,
         field: &str,
     ) -> Result<NewDelivery, IntakeRefusal> {
-        let text = match place {
-            Place::Inline(json) => {
-                let target = self
-                    .target(tenant, json)
+        let text = match address {
+            AddressRef::Inline(json) => {
+                let address = self
+                    .address(tenant, json)
                     .map_err(|errors| IntakeRefusal::invalid(below(field, errors)))?;
-                return Ok(self.inline(tenant, Arc::new(target), class));
+                return Ok(self.inline(tenant, address, class));
             }
-            Place::Registered(text) => text,
+            AddressRef::Registered(text) => text,
         };
         let allowed = "the id of a registered address, adr_…";
         // What is no id may be an address, which is not repeated.
@@ -44,7 +42,7 @@ impl MessageIntake {
     pub(super) async fn alternatives(
         &self,
         tenant: &TenantId,
-        fallback: &[Place<'_>],
+        fallback: &[AddressRef<'_>],
         class: &Class,
     ) -> Result<Vec<Alternative>, IntakeRefusal> {
         if !fallback.is_empty() && class.when_open != WhenOpen::FallBack {
@@ -53,8 +51,9 @@ impl MessageIntake {
             return Err(IntakeRefusal::field("to.fallback", found, allowed));
         }
         let mut alternatives = Vec::with_capacity(fallback.len());
-        for (n, place) in fallback.iter().enumerate() {
-            let found = self.place(tenant, place, class, &format!("to.fallback[{n}]")).await?;
+        for (n, address) in fallback.iter().enumerate() {
+            let field = format!("to.fallback[{n}]");
+            let found = self.delivery_to(tenant, address, class, &field).await?;
             alternatives.push(Alternative {
                 lane: found.lane,
                 target: found.target,

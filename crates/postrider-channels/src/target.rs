@@ -1,0 +1,44 @@
+//! A channel's own form of an address, and how it is read from what is stored.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use postrider_core::{Attempt, ChannelKind, CheckedAddress, Outcome, Target};
+use serde::{Deserialize, Serialize};
+
+use crate::deliver::{Ended, ended};
+
+/// The fields of one channel's addresses. Their names are stored: they never change.
+pub trait ChannelTarget<'a>: Serialize + Deserialize<'a> {
+    const KIND: ChannelKind;
+
+    /// The text that names this one address: a URL, a device's token, a phone number.
+    fn into_locator(self) -> Cow<'a, str>;
+
+    fn to_target(&self) -> Target {
+        Target::new(Self::KIND, self)
+    }
+}
+
+/// An address that was checked, with its provider made from its locator.
+pub(crate) fn checked<'a>(
+    fields: impl ChannelTarget<'a>,
+    provider: impl FnOnce(&str) -> Arc<str>,
+) -> CheckedAddress {
+    let target = fields.to_target();
+    let locator = fields.into_locator().into_owned();
+    CheckedAddress { target, provider: provider(&locator), locator }
+}
+
+/// The locator of a stored target; the whole text where it cannot be read.
+pub(crate) fn locator_of<'a, T: ChannelTarget<'a>>(target: &'a Target) -> Cow<'a, str> {
+    target.read::<T>().map_or(Cow::Borrowed(target.as_json()), T::into_locator)
+}
+
+/// The address of an attempt; an error ends the attempt.
+pub(crate) fn target_of<'a, T: ChannelTarget<'a>>(attempt: &'a Attempt) -> Result<T, Ended> {
+    if attempt.target.channel() != T::KIND {
+        return Err(ended(Outcome::DropMessage, "wrong_channel"));
+    }
+    attempt.target.read().map_err(|_| ended(Outcome::DropMessage, "bad_address"))
+}
