@@ -42,7 +42,7 @@ async function call(path, body, tenant) {
 const query = (path, parameters) => path + "?" + new URLSearchParams(Object.entries(parameters).filter(([, value]) => value != null));
 
 // A list is not refreshed while the pointer or the keyboard focus is in it.
-function isHeld(id) {
+function markIfHeld(id) {
   const still = !asked && at(id).matches(":focus-within, :hover");
   at(id + "-held").hidden = !still;
   return still;
@@ -66,8 +66,8 @@ async function refresh() {
   // Only an admin key may see accounts.
   if (stats.rates && lists) drawAccounts((await call("/v1/accounts")).accounts);
   if (lists) {
-    if (!isHeld("dead")) drawDead(dead.items, chosen.reason, explain, act);
-    if (!isHeld("recent")) drawRecent(recent.items, chosen.state, explain);
+    if (!markIfHeld("dead")) drawDead(dead.items, chosen.reason, explain, act);
+    if (!markIfHeld("recent")) drawRecent(recent.items, chosen.state, explain);
     asked = false;
     at("dead-more").hidden = !dead.next || shown.dead >= 500;
     at("recent-more").hidden = !recent.next || shown.recent >= 500;
