@@ -7,6 +7,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on had better stop")]
 
+#[path = "../tests/conformance/column.rs"]
+#[expect(dead_code, reason = "part of the rig that is shared with the suite")]
+mod column;
 #[path = "../tests/conformance/hosted.rs"]
 mod hosted;
 #[path = "../tests/conformance/post.rs"]

@@ -62,6 +62,11 @@ pub fn all() -> impl Iterator<Item = &'static dyn ChannelDefinition> {
     ALL.iter()
 }
 
+/// The channel of this name, with default settings.
+pub fn named(name: &str) -> Option<&'static dyn ChannelDefinition> {
+    all().find(|channel| channel.section().name == name)
+}
+
 /// The names of all channels.
 pub fn kinds() -> Vec<ChannelKind> {
     all().map(|channel| channel.kind()).collect()

@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex};
 use postrider_channels::apns::{ApnsEnvironment, ApnsTarget};
 use postrider_channels::email::EmailTarget;
 use postrider_channels::fcm::{FcmDevice, FcmTarget};
-use postrider_channels::sms::SmsTarget;
 use postrider_channels::{ApnsChannel, ChannelTarget, FcmChannel, Wiring};
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Channel, Target};
 use tokio::sync::OnceCell;
 
-use crate::post::{self, PHONE};
+use crate::post;
 use crate::provider::Provider;
 use crate::push::{TOPIC, apns_account, fcm_account, token_endpoint};
 use crate::rig::Subject;
@@ -68,7 +67,7 @@ impl PerOrigin {
                 let account = apns_account("main", origin, origin);
                 Arc::new(ApnsChannel::new(wiring, vec![account], policy))
             }
-            Subject::Twilio => Arc::new(post::sms(wiring, &written())),
+            Subject::Declared(column) => column.build(wiring, origin, &credential).await,
             _ => Arc::new(post::email(wiring, &written())),
         }
     }
@@ -89,10 +88,8 @@ pub(crate) fn target(subject: Subject, url: &str) -> Target {
             worked: None,
         }
         .to_target(),
-        Subject::Twilio => {
-            let number = name.parse::<u32>().map(|n| format!("+49151{n:08}"));
-            SmsTarget { phone: number.map_or_else(|_| PHONE.into(), Into::into) }.to_target()
-        }
+        Subject::Declared(column) if column.account.is_some() => (column.target)(name),
+        Subject::Declared(column) => (column.target)(url),
         _ => EmailTarget { email: format!("{name}@example.org").into(), name: None }.to_target(),
     }
 }

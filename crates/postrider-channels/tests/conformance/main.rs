@@ -8,6 +8,7 @@ mod apns;
 mod blame;
 #[cfg(feature = "smpp")]
 mod centre;
+mod column;
 mod fcm;
 mod hosted;
 mod mail;

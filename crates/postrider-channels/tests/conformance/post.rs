@@ -18,7 +18,7 @@ pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 pub(crate) const ADA: &str = "ada@example.org";
 pub(crate) const PHONE: &str = "+4915112345678";
 
-/// An account that leads to a provider over HTTP, with this reference to its secret.
+/// An e-mail account that leads to a provider over HTTP, with this reference to its secret.
 pub(crate) fn account(subject: Subject, origin: &str, credential: &str) -> Value {
     match subject {
         Subject::Ses => json!({
@@ -26,14 +26,10 @@ pub(crate) fn account(subject: Subject, origin: &str, credential: &str) -> Value
             "key_id": "AKID", "credential": credential, "endpoint": origin,
             "configuration_set": "cs",
         }),
-        Subject::SendGrid => json!({
+        _ => json!({
             "provider": "sendgrid", "from": "news@shop.example", "from_name": "Shop",
             "credential": credential, "endpoint": origin,
             "unsubscribe_url": "https://shop.example/u",
-        }),
-        _ => json!({
-            "account_sid": "AC1", "user": "SK1", "credential": credential, "from": "+15550100",
-            "endpoint": origin,
         }),
     }
 }

@@ -50,7 +50,8 @@ pub(crate) async fn throttling_waits_for_the_named_time(subject: Subject) {
     let report = answered(subject, Answer::status(429).header("retry-after", "7")).await;
     let scope = match subject {
         Subject::Http => Scope::Host,
-        Subject::Fcm | Subject::Ses | Subject::SendGrid | Subject::Twilio => Scope::Credential,
+        Subject::Declared(column) => column.throttle_scope,
+        Subject::Fcm | Subject::Ses | Subject::SendGrid => Scope::Credential,
         _ => Scope::Target,
     };
     assert_eq!(report.outcome, Outcome::RetryAfter { after: Duration::from_secs(7), scope });
@@ -68,7 +69,7 @@ pub(crate) async fn throttling_without_a_time_waits_as_the_table_says(subject: S
 pub(crate) async fn a_gone_answer_marks_the_address_as_gone(subject: Subject) {
     let answer = match subject {
         Subject::Fcm => crate::fcm::refusal(404, "NOT_FOUND", "UNREGISTERED", ""),
-        Subject::Twilio => crate::sms::error(400, 21211),
+        Subject::Declared(column) => (column.gone)(),
         _ => Answer::status(410),
     };
     assert_eq!(answered(subject, answer).await.outcome, Outcome::Gone);
@@ -92,10 +93,14 @@ fn backs_off(subject: Subject) -> Outcome {
 
 pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_address(subject: Subject) {
     let address = match subject {
-        Subject::Ses | Subject::SendGrid | Subject::Twilio => {
+        Subject::Ses | Subject::SendGrid | Subject::Declared(_) => {
             let target = crate::hosted::target(subject, &format!("https://localhost{PATH}"));
             let fields: serde_json::Value = target.read().unwrap();
-            fields.get("email").or(fields.get("phone")).unwrap().as_str().unwrap().to_owned()
+            let field = match subject {
+                Subject::Declared(column) => column.secret_field,
+                _ => "email",
+            };
+            fields[field].as_str().unwrap().to_owned()
         }
         _ => "c2VjcmV0LXN1YnNjcmlwdGlvbi1pZA".to_owned(),
     };
@@ -312,7 +317,8 @@ pub(crate) async fn every_attempt_of_a_large_batch_ends_exactly_once_over_few_co
     }
     // With an account there is one URL for all; who it is for is in the body.
     let place = |r: &Received| match subject {
-        Subject::Fcm | Subject::Ses | Subject::SendGrid | Subject::Twilio => r.body.clone(),
+        Subject::Declared(_) if subject.has_accounts() => r.body.clone(),
+        Subject::Fcm | Subject::Ses | Subject::SendGrid => r.body.clone(),
         _ => r.uri.path().to_owned().into(),
     };
     let mut paths: Vec<_> = provider.received().iter().map(place).collect();
@@ -403,8 +409,11 @@ pub(crate) async fn refusals_of_webhooks_and_http_are_retried_if_the_class_says_
 }
 
 /// What the provider was shown of the credential.
-fn shown(received: &Received) -> String {
-    received.headers["authorization"].to_str().unwrap().to_owned()
+fn shown(subject: Subject, received: &Received) -> String {
+    if let Subject::Declared(column) = subject {
+        return (column.credential_of)(received);
+    }
+    crate::column::authorization(received)
 }
 
 /// A token of our own making is made anew at once; a secret that an operator changes is read anew when the
@@ -419,13 +428,13 @@ pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted(subject: S
         Subject::Apns => {
             Answer::status(403).body(json!({"reason": "ExpiredProviderToken"}).to_string())
         }
-        Subject::Twilio => crate::sms::error(401, 20003),
+        Subject::Declared(column) => (column.refused_credential)(),
         _ => Answer::status(401),
     };
     provider.answers([refused]);
     let first = rig.send(&url).await.outcome;
-    let operator_s = matches!(subject, Subject::Ses | Subject::SendGrid | Subject::Twilio);
-    let again = if operator_s {
+    let is_configured = matches!(subject, Subject::Ses | Subject::SendGrid | Subject::Declared(_));
+    let again = if is_configured {
         assert_eq!(first, Outcome::Config);
         rig.put_secret("an0ther");
         rig.clock.advance(Duration::from_secs(600));
@@ -435,7 +444,8 @@ pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted(subject: S
         Attempt { resign: true, ..rig.attempt(&url) }
     };
     assert_eq!(rig.one(again).await.outcome, Outcome::Accepted);
-    let seen: Vec<_> = provider.received().iter().map(shown).collect();
+    let seen: Vec<_> =
+        provider.received().iter().map(|received| shown(subject, received)).collect();
     // What SES sees is signed, and so differs with the time, too.
     assert!(seen[0] == seen[1] || subject == Subject::Ses, "{seen:?}");
     assert_ne!(seen[1], seen[2]);

@@ -20,6 +20,7 @@ use postrider_core::{
     Target, TenantId, Timestamp,
 };
 
+use crate::column::Column;
 use crate::hosted::PerOrigin;
 use crate::provider::authority;
 
@@ -41,28 +42,18 @@ pub(crate) enum Subject {
     Apns,
     Ses,
     SendGrid,
-    Twilio,
+    /// Declared in a file of its own.
+    Declared(&'static Column),
 }
 
 impl Subject {
-    pub(crate) fn named(name: &str) -> Self {
-        match name {
-            "webpush" => Self::Webpush,
-            "webhook" => Self::Webhook,
-            "http" => Self::Http,
-            "chat" => Self::Chat,
-            "fcm" => Self::Fcm,
-            "apns" => Self::Apns,
-            "ses" => Self::Ses,
-            "sendgrid" => Self::SendGrid,
-            "twilio" => Self::Twilio,
-            other => panic!("{other} does not speak HTTP"),
-        }
-    }
-
     /// An account says where the provider is, not the address.
     pub(crate) fn has_accounts(self) -> bool {
-        !matches!(self, Self::Webpush | Self::Webhook | Self::Http | Self::Chat)
+        match self {
+            Self::Webpush | Self::Webhook | Self::Http | Self::Chat => false,
+            Self::Declared(column) => column.account.is_some(),
+            _ => true,
+        }
     }
 }
 
@@ -84,13 +75,19 @@ impl Clock for HandClock {
 
 pub(crate) struct Keys(pub(crate) Arc<VapidKey>);
 
+impl Keys {
+    pub(crate) fn generate() -> Self {
+        Self(Arc::new(VapidKey::generate(KeyId(1)).unwrap()))
+    }
+}
+
 impl VapidKeys for Keys {
     fn key(&self, _tenant: &TenantId, id: Option<KeyId>) -> Option<Arc<VapidKey>> {
         id.is_none_or(|id| id == self.0.id()).then(|| self.0.clone())
     }
 }
 
-struct Secrets;
+pub(crate) struct Secrets;
 
 impl WebhookSecrets for Secrets {
     fn secrets(&self, _tenant: &TenantId) -> Vec<Arc<WebhookSecret>> {
@@ -182,7 +179,7 @@ impl Rig {
         let pool = wiring.pool.clone();
         let channel: Box<dyn Channel> = match subject {
             Subject::Webpush => {
-                let keys = Arc::new(Keys(Arc::new(VapidKey::generate(KeyId(1)).unwrap())));
+                let keys = Arc::new(Keys::generate());
                 let config = WebPushConfig {
                     subject: "mailto:ops@example.com".to_owned(),
                     ..WebPushConfig::default()

@@ -2,18 +2,42 @@
 
 use std::time::Duration;
 
+use postrider_channels::ChannelTarget as _;
+use postrider_channels::sms::SmsTarget;
 use postrider_core::{Attempt, Outcome, Report, Scope, Timestamp};
 use serde_json::{Value, json};
 
-use crate::post::{Post, WITHIN, account};
+use crate::column::{Column, authorization};
+use crate::post::{PHONE, Post, WITHIN};
 use crate::provider::{Answer, Line, Provider};
-use crate::rig::Subject;
 
 const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
 
 fn twilio(provider: &Provider) -> Value {
-    account(Subject::Twilio, &provider.url(""), "command:echo s3cret")
+    account(&provider.url(""), "command:echo s3cret")
 }
+
+fn account(origin: &str, credential: &str) -> Value {
+    json!({
+        "account_sid": "AC1", "user": "SK1", "credential": credential, "from": "+15550100",
+        "endpoint": origin,
+    })
+}
+
+pub(crate) static TWILIO: Column = Column {
+    name: "twilio",
+    channel: "sms",
+    account: Some(account),
+    target: |path| {
+        let number = path.parse::<u32>().map(|n| format!("+49151{n:08}"));
+        SmsTarget { phone: number.map_or_else(|_| PHONE.into(), Into::into) }.to_target()
+    },
+    secret_field: "phone",
+    throttle_scope: Scope::Credential,
+    gone: || error(400, 21211),
+    refused_credential: || error(401, 20003),
+    credential_of: authorization,
+};
 
 async fn answered(answer: Answer) -> Report {
     let provider = Provider::start(Line::Http2).await;

@@ -73,7 +73,7 @@ struct DeadFilterArgs {
     /// permanent, retries_exhausted, ttl, poison, ambiguous or refused
     #[arg(long)]
     reason: Option<String>,
-    /// webpush, webhook, http, fcm, apns, email, sms or chat
+    /// Only this channel, e.g. webhook
     #[arg(long)]
     channel: Option<String>,
     /// Part of the last attempt's code or detail.

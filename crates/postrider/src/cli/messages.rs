@@ -53,7 +53,7 @@ struct DeliveryFilterArgs {
     /// queued, sending, retrying, parked, sent, gone, expired, failed, cancelled, …
     #[arg(long)]
     state: Option<String>,
-    /// webpush, webhook, http, fcm, apns, email, sms or chat
+    /// Only this channel, e.g. webhook
     #[arg(long)]
     channel: Option<String>,
     #[arg(long)]
