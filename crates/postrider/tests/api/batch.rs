@@ -5,9 +5,10 @@ use http_body_util::BodyExt as _;
 use postrider::client::whole;
 use serde_json::Value;
 
-use crate::server::{ADMIN, Server, message};
+use postrider_testkit::ADMIN_KEY;
+use postrider_testkit::server::{ServerFixture, message};
 
-async fn batch(server: &Server, body: String) -> Vec<Value> {
+async fn batch(server: &ServerFixture, body: String) -> Vec<Value> {
     let client = server.admin();
     let path = "/v1/messages/batch";
     let sent = client.send(Method::POST, path, "application/x-ndjson", whole(body.into()));
@@ -18,7 +19,7 @@ async fn batch(server: &Server, body: String) -> Vec<Value> {
 
 #[tokio::test]
 async fn results_come_in_order_with_errors_in_their_place() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let good = message().to_string();
     let huge = format!("{{\"x\":\"{}\"}}", "y".repeat(1 << 20));
     let body = format!("{good}\n\nnot json\n{good}\n{huge}\n{{}}\n{good}");
@@ -33,7 +34,7 @@ async fn results_come_in_order_with_errors_in_their_place() {
 
 #[tokio::test]
 async fn thousands_of_lines_are_answered_one_by_one() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let mut body = String::new();
     for n in 0..3000 {
         let mut line = message();
@@ -55,10 +56,10 @@ async fn thousands_of_lines_are_answered_one_by_one() {
 #[tokio::test]
 async fn one_key_for_a_whole_batch_is_refused() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let mut stream = tokio::net::TcpStream::connect(server.running.addr).await.unwrap();
     let head = format!(
-        "POST /v1/messages/batch HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ADMIN}\r\n\
+        "POST /v1/messages/batch HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ADMIN_KEY}\r\n\
          content-type: application/x-ndjson\r\nidempotency-key: k\r\ncontent-length: 0\r\n\
          connection: close\r\n\r\n"
     );

@@ -5,10 +5,10 @@ use http_body_util::BodyExt as _;
 use postrider::client::whole;
 use serde_json::{Value, json};
 
-use crate::server::{Server, message, reply};
+use postrider_testkit::server::{ServerFixture, message, reply};
 
-async fn full() -> Server {
-    let server = Server::with("[capacity]\ntenant_deliveries_max = 2\n").await;
+async fn full() -> ServerFixture {
+    let server = ServerFixture::with("[capacity]\ntenant_deliveries_max = 2\n").await;
     for _ in 0..2 {
         assert_eq!(server.post(message().to_string()).await.status, 202);
     }
@@ -33,7 +33,7 @@ async fn without_room_a_message_gets_429_with_the_time_to_come_again() {
 
 #[tokio::test]
 async fn in_a_batch_each_line_says_so_for_itself() {
-    let server = Server::with("[capacity]\ntenant_deliveries_max = 2\n").await;
+    let server = ServerFixture::with("[capacity]\ntenant_deliveries_max = 2\n").await;
     let lines: String = (0..3).map(|_| format!("{}\n", message())).collect();
     let body = whole(lines.into());
     let path = "/v1/messages/batch";
@@ -63,7 +63,7 @@ async fn everything_but_new_work_goes_on_and_shows_how_full_it_is() {
     let listed = admin.get("/v1/deliveries").await.unwrap();
     let message = listed["items"][0]["message"].as_str().unwrap().to_owned();
     admin.post(&format!("/v1/messages/{message}/cancel"), &Value::Null).await.unwrap();
-    assert_eq!(server.post(crate::server::message().to_string()).await.status, 202);
+    assert_eq!(server.post(postrider_testkit::server::message().to_string()).await.status, 202);
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn metrics_tell_how_full_it_is_and_what_was_refused_for_it() {
 
 #[tokio::test]
 async fn metrics_that_are_not_public_are_the_operators_alone() {
-    let server = Server::with("[server]\nmetrics_public = false\n").await;
+    let server = ServerFixture::with("[server]\nmetrics_public = false\n").await;
     let tenant = server.client(&server.key("tenant", "acme").await);
     assert_eq!(reply(&tenant, Method::GET, "/metrics", "").await.status, 403);
     assert_eq!(reply(&server.admin(), Method::GET, "/metrics", "").await.status, 200);

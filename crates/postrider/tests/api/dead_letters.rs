@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::server::{Server, eventually, message, reply};
+use postrider_testkit::server::{ServerFixture, eventually, message, reply};
 
 /// A message to a place where nobody listens, without retries.
 pub(crate) fn doomed() -> Value {
@@ -19,7 +19,7 @@ fn count(page: &Value) -> usize {
 
 #[tokio::test]
 async fn an_exhausted_delivery_is_listed_replayed_and_discarded() {
-    let server = Server::with_local_targets().await;
+    let server = ServerFixture::with_local_targets().await;
     let admin = server.admin();
     let sent = admin.post("/v1/messages", &doomed()).await.unwrap();
     let id = sent["deliveries"][0]["id"].clone();
@@ -41,7 +41,7 @@ async fn an_exhausted_delivery_is_listed_replayed_and_discarded() {
 
 #[tokio::test]
 async fn an_explanation_says_what_can_be_done() {
-    let server = Server::with_local_targets().await;
+    let server = ServerFixture::with_local_targets().await;
     let admin = server.admin();
     let sent = admin.post("/v1/messages", &doomed()).await.unwrap();
     let id = sent["deliveries"][0]["id"].as_str().unwrap();
@@ -57,7 +57,7 @@ async fn an_explanation_says_what_can_be_done() {
 
 #[tokio::test]
 async fn a_replay_takes_no_policy_that_a_message_could_not_have() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let how = json!({"filter": {}, "retry": {"retries": 4_000_000_000_u64, "base_ms": 0}});
     let path = "/v1/dead-letters/replay";
     let refused = reply(&server.admin(), http::Method::POST, path, how.to_string()).await;

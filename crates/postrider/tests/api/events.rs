@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use postrider::client::{Client, whole};
 
 use crate::dead_letters::doomed;
-use crate::server::Server;
+use postrider_testkit::server::ServerFixture;
 
 async fn listen(client: &Client) -> hyper::body::Incoming {
     let path = "/v1/events";
@@ -31,7 +31,7 @@ async fn hear(body: &mut hyper::body::Incoming, word: &str) -> String {
 
 #[tokio::test]
 async fn a_listener_hears_of_its_own_deliveries_until_the_server_ends() {
-    let server = Server::with_local_targets().await;
+    let server = ServerFixture::with_local_targets().await;
     let (a, b) = (server.key("tenant", "a").await, server.key("tenant", "b").await);
     let (mut of_a, mut of_b) = (listen(&server.client(&a)).await, listen(&server.client(&b)).await);
     let sent = server.client(&a).post("/v1/messages", &doomed()).await.unwrap();

@@ -3,9 +3,9 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::server::{Server, eventually, message, reply};
+use postrider_testkit::server::{ServerFixture, eventually, message, reply};
 
-async fn lane_of_a_waiting_message(server: &Server) -> (u64, String) {
+async fn lane_of_a_waiting_message(server: &ServerFixture) -> (u64, String) {
     let admin = server.admin();
     let sent = admin.post("/v1/messages", &message()).await.unwrap();
     let lanes = admin.get("/v1/lanes").await.unwrap();
@@ -22,7 +22,7 @@ fn gate<'a>(body: &'a Value, name: &str) -> &'a Value {
 
 #[tokio::test]
 async fn a_lane_is_paused_seen_as_such_and_resumed() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     let (id, delivery) = lane_of_a_waiting_message(&server).await;
     let paused = admin.post(&format!("/v1/lanes/{id}/pause"), &Value::Null).await.unwrap();
@@ -42,7 +42,7 @@ async fn a_lane_is_paused_seen_as_such_and_resumed() {
 
 #[tokio::test]
 async fn what_is_due_in_a_held_lane_says_what_it_waits_for_and_what_helps() {
-    let server = Server::with_local_targets().await;
+    let server = ServerFixture::with_local_targets().await;
     let admin = server.admin();
     let body = json!({
         "to": {"address": {"channel": "webhook", "url": "http://127.0.0.1:9/x"}},
@@ -65,7 +65,7 @@ async fn what_is_due_in_a_held_lane_says_what_it_waits_for_and_what_helps() {
 
 #[tokio::test]
 async fn a_breaker_is_the_operators_and_a_lane_its_tenants() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let (id, _) = lane_of_a_waiting_message(&server).await;
     let key = server.key("tenant", "acme").await;
     let stranger = server.client(&key);

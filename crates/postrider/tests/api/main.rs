@@ -1,23 +1,22 @@
 //! The API as a caller meets it: a whole server in process, real sockets, the store in memory.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
-mod bad_input;
+mod apns_certificates;
+mod auth;
 mod batch;
 mod capacity;
-mod certificates;
+mod configuration;
 mod dead_letters;
+mod email_sms_chat;
 mod events;
+mod fcm_apns;
+mod full_disk;
 mod lanes;
-mod mailing;
 mod messages;
-mod mutations;
-mod pushing;
+mod problem;
+mod random_messages;
 mod refusals;
-mod reload;
-mod rights;
-mod server;
 mod settings;
 mod strikes;
 mod templates;
-mod trouble;
 mod watch;

@@ -3,11 +3,11 @@
 use http::Method;
 use serde_json::json;
 
-use crate::server::{Server, message, reply};
+use postrider_testkit::server::{ServerFixture, message, reply};
 
 #[tokio::test]
 async fn a_repeat_gets_the_first_answer() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let mut body = message();
     body["idempotency_key"] = "once".into();
     let first = server.post(body.to_string()).await;
@@ -23,7 +23,7 @@ async fn a_repeat_gets_the_first_answer() {
 
 #[tokio::test]
 async fn a_message_can_be_seen_explained_and_cancelled() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     let sent = admin.post("/v1/messages", &message()).await.unwrap();
     let (id, delivery) =
@@ -45,7 +45,7 @@ async fn a_message_can_be_seen_explained_and_cancelled() {
 
 #[tokio::test]
 async fn an_address_is_registered_once_used_and_forgotten() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     let address = json!({"channel": "webhook", "url": "https://example.com/secret-path", "recipient": "u-42"});
     let made = reply(&admin, Method::POST, "/v1/addresses", address.to_string()).await;
@@ -68,7 +68,7 @@ async fn an_address_is_registered_once_used_and_forgotten() {
 
 #[tokio::test]
 async fn keys_rotate_with_overlap() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     let before = admin.get("/v1/vapid").await.unwrap();
     let after = admin.post("/v1/vapid/rotate", &json!(null)).await.unwrap();
@@ -83,7 +83,7 @@ async fn keys_rotate_with_overlap() {
 
 #[tokio::test]
 async fn numbers_health_and_the_page_are_there() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     admin.post("/v1/messages", &message()).await.unwrap();
     let stats = admin.get("/v1/stats").await.unwrap();

@@ -7,13 +7,13 @@ use postrider_core::ports::store::Store;
 use postrider_store::{MemoryStore, SystemClock};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Server, message, reply};
+use postrider_testkit::server::{ServerFixture, TestReply, message, reply};
 
-async fn put(server: &Server, path: &str, body: Value) -> Reply {
+async fn put(server: &ServerFixture, path: &str, body: Value) -> TestReply {
     reply(&server.admin(), Method::PUT, path, body.to_string()).await
 }
 
-async fn delete(server: &Server, path: &str) -> u16 {
+async fn delete(server: &ServerFixture, path: &str) -> u16 {
     reply(&server.admin(), Method::DELETE, path, "").await.status
 }
 
@@ -24,7 +24,7 @@ fn store() -> Arc<dyn Store> {
 #[tokio::test]
 async fn a_class_made_by_api_holds_at_once_and_after_a_restart_until_it_is_taken_back() {
     let store = store();
-    let server = Server::over(store.clone()).await;
+    let server = ServerFixture::over(store.clone()).await;
     let mut news = message();
     news["class"] = json!("news");
     assert_eq!(server.post(news.to_string()).await.status, 422);
@@ -37,7 +37,7 @@ async fn a_class_made_by_api_holds_at_once_and_after_a_restart_until_it_is_taken
     assert_eq!(server.post(news.to_string()).await.status, 202);
     server.running.shutdown().await;
 
-    let server = Server::over(store).await;
+    let server = ServerFixture::over(store).await;
     let kept = server.admin().get("/v1/classes/news").await.unwrap();
     assert_eq!((&kept["source"], &kept["ttl_s"]), (&json!("api"), &json!(60)));
     assert_eq!(delete(&server, "/v1/classes/news").await, 204);
@@ -47,7 +47,7 @@ async fn a_class_made_by_api_holds_at_once_and_after_a_restart_until_it_is_taken
 
 #[tokio::test]
 async fn every_value_says_where_it_comes_from_and_the_api_is_over_the_file() {
-    let server = Server::with("[classes.otp]\nttl_s = 70\n[webhook]\nrate_per_s = 5").await;
+    let server = ServerFixture::with("[classes.otp]\nttl_s = 70\n[webhook]\nrate_per_s = 5").await;
     let source = async |path: &str| server.admin().get(path).await.unwrap()["source"].clone();
     assert_eq!(source("/v1/classes/otp").await, "file");
     assert_eq!(source("/v1/classes/alert").await, "default");
@@ -63,7 +63,7 @@ async fn every_value_says_where_it_comes_from_and_the_api_is_over_the_file() {
 
 #[tokio::test]
 async fn what_cannot_be_set_is_refused_by_field_and_changes_nothing() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let errors = async |path: &str, body: Value| {
         let refused = put(&server, path, body).await;
         assert_eq!(refused.status, 422, "{}", refused.body);
@@ -92,7 +92,7 @@ async fn what_cannot_be_set_is_refused_by_field_and_changes_nothing() {
 
 #[tokio::test]
 async fn only_an_operator_sets_anything() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let client = server.client(&server.key("tenant", "acme").await);
     for path in ["/v1/classes/otp", "/v1/tenants/acme", "/v1/limits/webhook"] {
         assert_eq!(reply(&client, Method::PUT, path, "{}").await.status, 403, "{path}");
@@ -107,7 +107,7 @@ async fn only_an_operator_sets_anything() {
 #[tokio::test]
 async fn pauses_and_forced_breakers_survive_a_restart_with_who_and_when() {
     let store = store();
-    let server = Server::over(store.clone()).await;
+    let server = ServerFixture::over(store.clone()).await;
     let sent = server.post(message().to_string()).await;
     let delivery = sent.body["deliveries"][0]["id"].as_str().unwrap().to_owned();
     let lane = server.admin().get("/v1/lanes").await.unwrap()["lanes"][0]["id"].clone();
@@ -117,7 +117,7 @@ async fn pauses_and_forced_breakers_survive_a_restart_with_who_and_when() {
     server.admin().post("/v1/tenants/default/pause", &Value::Null).await.unwrap();
     server.running.shutdown().await;
 
-    let server = Server::over(store.clone()).await;
+    let server = ServerFixture::over(store.clone()).await;
     let admin = server.admin();
     let tenant = admin.get("/v1/tenants/default").await.unwrap();
     assert_eq!(tenant["paused"]["by"], "configured admin key");

@@ -6,7 +6,7 @@ use postrider::client::{Client, whole};
 use postrider_sandbox::{FakeKind, ReceiverRequest, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
-use crate::server::{Server, eventually, reply};
+use postrider_testkit::server::{ServerFixture, eventually, reply};
 
 const SETTINGS: &str = r#"
 [network]
@@ -28,13 +28,13 @@ blocked = 1
 
 struct Town {
     sandbox: Sandbox,
-    server: Server,
+    server: ServerFixture,
 }
 
 impl Town {
     async fn new() -> Self {
         let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
-        Self { sandbox, server: Server::with(SETTINGS).await }
+        Self { sandbox, server: ServerFixture::with(SETTINGS).await }
     }
 
     fn admin(&self) -> Client {

@@ -6,11 +6,11 @@ use postrider_store::{MemoryStore, SystemClock};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::mailing::Town;
-use crate::reload::{File, reload};
-use crate::server::{Reply, Server, message, reply};
+use crate::configuration::{File, reload};
+use crate::email_sms_chat::Town;
+use postrider_testkit::server::{ServerFixture, TestReply, message, reply};
 
-async fn put(client: &Client, name: &str, template: Value) -> Reply {
+async fn put(client: &Client, name: &str, template: Value) -> TestReply {
     reply(client, Method::PUT, &format!("/v1/templates/{name}"), template.to_string()).await
 }
 
@@ -18,7 +18,7 @@ async fn delete(client: &Client, name: &str) -> u16 {
     reply(client, Method::DELETE, &format!("/v1/templates/{name}"), "").await.status
 }
 
-async fn preview(client: &Client, name: &str, asked: Value) -> Reply {
+async fn preview(client: &Client, name: &str, asked: Value) -> TestReply {
     let path = format!("/v1/templates/{name}/preview");
     reply(client, Method::POST, &path, asked.to_string()).await
 }
@@ -36,7 +36,7 @@ fn with(template: Value) -> Value {
 }
 
 /// What is stored of a message.
-async fn said(server: &Server, client: &Client, message: Value) -> Value {
+async fn said(server: &ServerFixture, client: &Client, message: Value) -> Value {
     let sent = client.post("/v1/messages", &message).await.unwrap();
     let path = format!("/v1/messages/{}/content", sent["id"].as_str().unwrap());
     let all = server.admin().for_tenant(Some("*".to_owned()));
@@ -60,7 +60,7 @@ fn shipped() -> Value {
 
 #[tokio::test]
 async fn a_template_is_made_shown_used_and_taken_back() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     let made = put(&admin, "shipped", shipped()).await;
     assert_eq!(made.status, 200, "{}", made.body);
@@ -81,7 +81,7 @@ async fn a_template_is_made_shown_used_and_taken_back() {
 
 #[tokio::test]
 async fn what_cannot_be_saved_is_refused_with_field_line_and_what_is_allowed() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     let two = json!({"title": "{{ a | shout }}", "body": "x\n{% if %}"});
     let errors = [
@@ -103,7 +103,7 @@ async fn what_cannot_be_saved_is_refused_with_field_line_and_what_is_allowed() {
 
 #[tokio::test]
 async fn a_message_that_cannot_be_rendered_is_refused_and_counted() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     put(&admin, "shipped", shipped()).await;
     let refused = server.post(with(json!({"name": "shipped"})).to_string()).await;
@@ -121,7 +121,7 @@ async fn a_message_that_cannot_be_rendered_is_refused_and_counted() {
 
 #[tokio::test]
 async fn tenants_see_their_own_and_the_servers_and_nobody_elses() {
-    let server = Server::with("[templates.news.locales.en]\ntitle = \"file\"").await;
+    let server = ServerFixture::with("[templates.news.locales.en]\ntitle = \"file\"").await;
     let acme = server.client(&server.key("tenant", "acme").await);
     let other = server.client(&server.key("tenant", "other").await);
     let reader = server.client(&server.key("read", "acme").await);
@@ -151,10 +151,10 @@ async fn tenants_see_their_own_and_the_servers_and_nobody_elses() {
 #[tokio::test]
 async fn a_template_made_by_api_survives_a_restart() {
     let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
-    let server = Server::over(store.clone()).await;
+    let server = ServerFixture::over(store.clone()).await;
     assert_eq!(put(&server.admin(), "shipped", shipped()).await.status, 200);
     server.running.shutdown().await;
-    let server = Server::over(store).await;
+    let server = ServerFixture::over(store).await;
     let list = server.admin().get("/v1/templates").await.unwrap();
     assert_eq!(
         (&list["templates"][0]["name"], &list["templates"][0]["source"]),
@@ -183,7 +183,7 @@ async fn the_files_templates_change_with_it_and_a_wrong_one_changes_nothing() {
 
 #[tokio::test]
 async fn a_preview_tells_everything_that_is_missing_and_what_each_channel_would_send() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     put(&admin, "shipped", shipped()).await;
     let empty = preview(&admin, "shipped", json!({"channel": "sms"})).await;
@@ -206,7 +206,7 @@ async fn a_preview_tells_everything_that_is_missing_and_what_each_channel_would_
 
 #[tokio::test]
 async fn a_template_can_be_previewed_before_it_is_saved() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     let path = "/v1/templates/preview";
     let ask = async |template: Value| {
@@ -225,7 +225,7 @@ async fn a_template_can_be_previewed_before_it_is_saved() {
 
 #[tokio::test]
 async fn a_tenant_can_have_only_so_much() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     let large = english(json!({"body": "x".repeat(250_000)}));
     for n in 0..16 {
@@ -246,7 +246,7 @@ async fn a_tenant_can_have_only_so_much() {
 
 #[tokio::test]
 async fn a_batch_is_rendered_line_by_line() {
-    let server = Server::start().await;
+    let server = ServerFixture::start().await;
     let admin = server.admin();
     put(&admin, "shipped", shipped()).await;
     let line = |n: Value| {
@@ -285,7 +285,8 @@ async fn rendered_words_arrive_by_mail_text_message_and_webhook() {
         assert_eq!(reply.status, 202, "{}", reply.body);
         let id = reply.body["deliveries"][0]["id"].as_str().unwrap().to_owned();
         let path = format!("/v1/deliveries/{id}");
-        crate::server::eventually(&town.server.admin(), &path, |d| d["state"] == "sent").await
+        postrider_testkit::server::eventually(&town.server.admin(), &path, |d| d["state"] == "sent")
+            .await
     };
     send(json!({"channel": "email", "email": "ada@example.org"}), "<Ada>").await;
     let mail = town.last("email", "ada@example.org").await;

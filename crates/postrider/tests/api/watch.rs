@@ -12,7 +12,7 @@ use postrider_sandbox::SandboxConfig;
 use postrider_store::{ManualClock, SystemClock};
 use serde_json::{Value, json};
 
-use crate::server::{Server, eventually};
+use postrider_testkit::server::{ServerFixture, eventually};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -31,7 +31,7 @@ fn credential(list: &Value) -> &Value {
     &list["accounts"][0]["credential"]
 }
 
-async fn metrics(server: &Server) -> String {
+async fn metrics(server: &ServerFixture) -> String {
     let admin = server.admin();
     let answer = admin.send(Method::GET, "/metrics", "text/plain", whole("".into())).await.unwrap();
     let bytes = answer.into_body().collect().await.unwrap().to_bytes();
@@ -46,7 +46,7 @@ async fn a_certificate_that_ends_shows_in_the_account_and_in_the_metrics_before_
     let clock = Arc::new(ManualClock::at(end - DAY * 40));
     let config =
         format!("[accounts.apple]\nchannel = \"apns\"\ncredential = \"file:{}\"\n", file.display());
-    let server = Server::at(&config, clock.clone()).await;
+    let server = ServerFixture::at(&config, clock.clone()).await;
     let admin = server.admin();
     let list = eventually(&admin, "/v1/accounts", |list| credential(list) == "ok").await;
     let found = &list["accounts"][0]["credentials"][0];
@@ -81,7 +81,7 @@ async fn a_service_account_that_google_refuses_is_unusable_until_its_file_is_rep
         sandbox.https_origin(),
         file.display()
     );
-    let server = Server::at(&config, clock.clone()).await;
+    let server = ServerFixture::at(&config, clock.clone()).await;
     let admin = server.admin();
     let list = eventually(&admin, "/v1/accounts", |list| credential(list) == "unusable").await;
     let problem = list["accounts"][0]["credentials"][0]["problem"].as_str().unwrap();

@@ -1,15 +1,12 @@
 //! A server with an account for every fake provider of a sandbox.
 
-use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use postrider_sandbox::{ReceiverRequest, SampleReceiver, Sandbox, SandboxConfig};
+use postrider_testkit::http::{TestAnswer, call};
+use postrider_testkit::process::ProcessFixture;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-
-use super::http::{Answer, call};
-use super::process::{KEY, Process, await_ok, free_port};
 
 /// A channel with its sample receiver.
 pub(crate) struct Sample {
@@ -20,12 +17,8 @@ pub(crate) struct Sample {
 const REACHABLE: &str = "allow_private_targets = true\n";
 
 pub(crate) struct ChannelsFixture {
-    server_at: SocketAddr,
-    /// `https://host:port` of the sandbox, as its endpoints have it.
-    pub(crate) https: String,
+    processes: ProcessFixture,
     sandbox: Sandbox,
-    _server: Process,
-    _folder: tempfile::TempDir,
     _runtime: Runtime,
 }
 
@@ -61,17 +54,10 @@ impl ChannelsFixture {
             config += &format!("extra_ca_file = \"{}\"\n", ca.display());
         }
         config += &sandbox.server_config(folder.path()).unwrap();
-        let file = folder.path().join("postrider.toml");
-        std::fs::write(&file, config).unwrap();
-        let server_at = free_port();
-        let shown = |path: &Path| path.display().to_string();
-        let (listen, data) = (server_at.to_string(), shown(&folder.path().join("data")));
-        let config = shown(&file);
-        let arguments = ["serve", "--listen", &listen, "--data", &data, "--config", &config];
-        let server = Process::start(&arguments, &[], &folder.path().join("server.log"));
-        await_ok(server_at, "/readyz");
-        let https = sandbox.https_origin().to_owned();
-        Self { server_at, https, sandbox, _server: server, _folder: folder, _runtime: runtime }
+        let binary = env!("CARGO_BIN_EXE_postrider");
+        let mut processes = ProcessFixture::in_folder(binary, folder, &config).unwrap();
+        processes.start().unwrap();
+        Self { processes, sandbox, _runtime: runtime }
     }
 
     /// The sample receiver of every channel.
@@ -92,15 +78,15 @@ impl ChannelsFixture {
         serde_json::from_str(&answer.body).unwrap_or(Value::Null)
     }
 
-    pub(crate) fn try_api(&self, method: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) fn try_api(&self, method: &str, path: &str, body: &Value) -> TestAnswer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        call(self.server_at, method, path, KEY, &body).unwrap()
+        call(self.processes.server_at, method, path, &body).unwrap()
     }
 
     /// A call to the sandbox itself.
     pub(crate) fn sandbox(&self, method: &str, path: &str, body: &Value) -> Value {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let answer = call(self.sandbox.http, method, path, KEY, &body).unwrap();
+        let answer = call(self.sandbox.http, method, path, &body).unwrap();
         assert!(answer.status < 300, "{method} {path}: {} {}", answer.status, answer.body);
         serde_json::from_str(&answer.body).unwrap_or(Value::Null)
     }

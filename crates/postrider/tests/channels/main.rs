@@ -4,9 +4,4 @@
 
 mod every_channel;
 mod fixture;
-#[path = "../crash/http.rs"]
-mod http;
 mod mistakes;
-#[expect(dead_code, reason = "nothing is killed on purpose here")]
-#[path = "../crash/process.rs"]
-mod process;

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::http::call;
-use super::process::{KEY, await_ok, free_port};
+use postrider_testkit::ADMIN_KEY;
+use postrider_testkit::http::call;
+use postrider_testkit::process::{await_ok, free_port};
 
-struct Traced(Child);
+struct TracedServer(Child);
 
-impl Drop for Traced {
+impl Drop for TracedServer {
     fn drop(&mut self) {
         // strace blocks signals to itself and ends with what it traces.
         let pid = self.0.id();
@@ -21,7 +22,7 @@ impl Drop for Traced {
     }
 }
 
-fn serve_under_strace(dir: &Path, at: SocketAddr) -> Traced {
+fn serve_under_strace(dir: &Path, at: SocketAddr) -> TracedServer {
     let child = Command::new("strace")
         .args([
             "-f",
@@ -36,13 +37,13 @@ fn serve_under_strace(dir: &Path, at: SocketAddr) -> Traced {
         .arg(env!("CARGO_BIN_EXE_postrider"))
         .args(["serve", "--listen", &at.to_string(), "--role", "api", "--data"])
         .arg(dir.join("data"))
-        .env("POSTRIDER_ADMIN_KEY", KEY)
+        .env("POSTRIDER_ADMIN_KEY", ADMIN_KEY)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("strace must be installed: `cargo xtask test` does that");
-    Traced(child)
+    TracedServer(child)
 }
 
 /// What the trace says, in order, about the write-ahead log and the answer.
@@ -80,13 +81,13 @@ fn steps(trace: &str) -> Vec<Step> {
 #[test]
 fn the_202_is_written_only_after_the_disk_has_confirmed() {
     let dir = tempfile::tempdir().unwrap();
-    let at = free_port();
+    let at = free_port().unwrap();
     let server = serve_under_strace(dir.path(), at);
-    await_ok(at, "/readyz");
+    await_ok(at, "/readyz").unwrap();
     let message = r#"{"to":{"address":{"channel":"webhook","url":"https://hooks.example/a"}}}"#;
     let answers = 3;
     for _ in 0..answers {
-        let answer = call(at, "POST", "/v1/messages", KEY, message).unwrap();
+        let answer = call(at, "POST", "/v1/messages", message).unwrap();
         assert_eq!(answer.status, 202, "{}", answer.body);
     }
     drop(server);

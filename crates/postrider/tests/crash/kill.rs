@@ -6,15 +6,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::http::{call, get};
-use super::process::{KEY, Process, await_ok, free_port, start_sandbox};
+use postrider_testkit::http::{call, get};
+use postrider_testkit::process::{LOCAL_TARGETS, ProcessFixture};
+
+use super::BINARY;
 
 const LINES: usize = 200;
 /// The server's defaults, set explicitly so that the bound is known.
@@ -29,21 +30,20 @@ fn from_environment(name: &str, otherwise: usize) -> usize {
 fn killed_again_and_again_it_loses_nothing_and_repeats_little() -> Result<()> {
     let messages = from_environment("POSTRIDER_KILL_MESSAGES", 6_000);
     let kills = from_environment("POSTRIDER_KILLS", 3);
-    let dir = tempfile::tempdir()?;
-    let server_at = free_port();
-    let (_sandbox, sandbox_at) = start_sandbox(dir.path());
-    let mut server = start_server(dir.path(), server_at);
-    let client = Client::start(server_at, sandbox_at, messages);
+    let mut fixture = ProcessFixture::new(BINARY, &config())?;
+    let sandbox_at = fixture.start_sandbox(&[])?;
+    fixture.start()?;
+    let client = MessageSender::start(fixture.server_at, sandbox_at, messages);
     for kill in 1..=kills {
         // Spread over the whole run: the next kill when another share of the messages is accepted.
         client.await_accepted(kill * messages / (kills + 2))?;
-        server.kill();
+        fixture.kill();
         println!("kill {kill:>2}: {:>6} accepted so far", client.accepted());
-        server = start_server(dir.path(), server_at);
+        fixture.start()?;
     }
     let log = client.finish()?;
     ensure!(log.len() == messages, "the client has {} answers for {messages} messages", log.len());
-    await_drained(server_at)?;
+    await_drained(fixture.server_at)?;
     verdict(&log, sandbox_at, kills)
 }
 
@@ -67,7 +67,7 @@ fn verdict(log: &HashSet<String>, sandbox_at: SocketAddr, kills: usize) -> Resul
 
 /// Correlation id → how often the sandbox accepted it.
 fn accepted_by_sandbox(at: SocketAddr) -> Result<HashMap<String, usize>> {
-    let answer = get(at, "/sandbox/received/ids", KEY)?;
+    let answer = get(at, "/sandbox/received/ids")?;
     let mut received = HashMap::new();
     for line in answer.body.lines() {
         let id = text_field(line, "id").context("an entry without id")?;
@@ -78,13 +78,13 @@ fn accepted_by_sandbox(at: SocketAddr) -> Result<HashMap<String, usize>> {
 }
 
 /// Hands messages in as a product would: what got no answer is handed in again under its own key.
-struct Client {
+struct MessageSender {
     accepted: Arc<AtomicUsize>,
     failed: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<Result<Vec<String>>>>,
 }
 
-impl Client {
+impl MessageSender {
     fn start(server: SocketAddr, sandbox: SocketAddr, messages: usize) -> Self {
         let accepted = Arc::new(AtomicUsize::new(0));
         let failed = Arc::new(AtomicBool::new(false));
@@ -156,7 +156,7 @@ fn hand_in(
 fn insist(server: SocketAddr, body: &str) -> Result<Vec<String>> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        match call(server, "POST", "/v1/messages/batch", KEY, body) {
+        match call(server, "POST", "/v1/messages/batch", body) {
             Ok(answer)
                 if answer.status == 200 && answer.body.lines().count() == body.lines().count() =>
             {
@@ -181,7 +181,7 @@ fn delivery_of(line: &str) -> Result<String> {
 fn await_drained(server: SocketAddr) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(300);
     loop {
-        let stats = get(server, "/v1/stats", KEY)?;
+        let stats = get(server, "/v1/stats")?;
         let open: usize = ["queued", "sending", "retrying", "parked"]
             .iter()
             .filter_map(|s| number_field(&stats.body, s))
@@ -194,20 +194,11 @@ fn await_drained(server: SocketAddr) -> Result<()> {
     }
 }
 
-fn start_server(dir: &Path, at: SocketAddr) -> Process {
-    let data = dir.join("data").display().to_string();
-    let (concurrency, batch) = (CONCURRENCY.to_string(), SETTLE_BATCH.to_string());
-    let settings = [
-        ("POSTRIDER_NETWORK__ALLOW_PRIVATE_TARGETS", "true"),
-        ("POSTRIDER_NETWORK__ALLOW_PLAIN_HTTP", "true"),
-        ("POSTRIDER_DISPATCH__CONCURRENCY", &concurrency),
-        ("POSTRIDER_DISPATCH__SETTLE_BATCH", &batch),
-        ("POSTRIDER_LOG__LEVEL", "warn"),
-    ];
-    let arguments = ["serve", "--listen", &at.to_string(), "--data", &data];
-    let server = Process::start(&arguments, &settings, &dir.join("server.log"));
-    await_ok(at, "/readyz");
-    server
+fn config() -> String {
+    format!(
+        "{LOCAL_TARGETS}[dispatch]\nconcurrency = {CONCURRENCY}\nsettle_batch = {SETTLE_BATCH}\n\
+         [log]\nlevel = \"warn\"\n"
+    )
 }
 
 /// A field of flat JSON; proofs read only what the product writes on one line.

@@ -2,10 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod durability;
-mod guards;
-mod hangup;
-mod http;
-#[path = "../explain/keep.rs"]
-mod keep;
+mod in_flight;
 mod kill;
-mod process;
+mod sighup;
+#[path = "../explain/snapshot.rs"]
+mod snapshot;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_postrider");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::fixture::ExplainFixture;
 
 const CLASSES: &str = r#"
 [classes.paid]
@@ -15,93 +15,93 @@ when_open = "reject"
 
 #[tokio::test]
 async fn sent() {
-    let stage = Stage::with("").await;
-    let id = stage.send("a", &["ok"], json!({})).await;
-    stage.explained("sent", &id, "sent").await;
+    let fixture = ExplainFixture::with("").await;
+    let id = fixture.send("a", &["ok"], json!({})).await;
+    fixture.explained("sent", &id, "sent").await;
 }
 
 #[tokio::test]
 async fn gone() {
-    let stage = Stage::with("").await;
-    let id = stage.send("a", &["410"], json!({})).await;
-    stage.explained("gone", &id, "gone").await;
+    let fixture = ExplainFixture::with("").await;
+    let id = fixture.send("a", &["410"], json!({})).await;
+    fixture.explained("gone", &id, "gone").await;
 }
 
 #[tokio::test]
 async fn cancelled() {
-    let stage = Stage::with("").await;
+    let fixture = ExplainFixture::with("").await;
     let message = json!({
-        "to": {"address": stage.hook("a", &["ok"])}, "send_at": "2027-06-01T00:00:00Z",
+        "to": {"address": fixture.hook("a", &["ok"])}, "send_at": "2027-06-01T00:00:00Z",
     });
-    let sent = stage.post("/v1/messages", &message).await;
+    let sent = fixture.post("/v1/messages", &message).await;
     let path = format!("/v1/messages/{}/cancel", sent["id"].as_str().unwrap());
-    stage.post(&path, &Value::Null).await;
+    fixture.post(&path, &Value::Null).await;
     let id = sent["deliveries"][0]["id"].as_str().unwrap();
-    stage.explained("cancelled", id, "cancelled").await;
+    fixture.explained("cancelled", id, "cancelled").await;
 }
 
 #[tokio::test]
 async fn expired_untried() {
-    let stage = Stage::with("").await;
-    stage.send("a", &["ok"], json!({"send_at": "2027-06-01T00:00:00Z"})).await;
-    let lane = stage.lane().await;
-    stage.post(&format!("/v1/lanes/{lane}/pause"), &Value::Null).await;
-    let id = stage.send("a", &["ok"], json!({"ttl_s": 1})).await;
-    stage.explained("expired", &id, "expired").await;
+    let fixture = ExplainFixture::with("").await;
+    fixture.send("a", &["ok"], json!({"send_at": "2027-06-01T00:00:00Z"})).await;
+    let lane = fixture.lane().await;
+    fixture.post(&format!("/v1/lanes/{lane}/pause"), &Value::Null).await;
+    let id = fixture.send("a", &["ok"], json!({"ttl_s": 1})).await;
+    fixture.explained("expired", &id, "expired").await;
 }
 
 #[tokio::test]
 async fn refused_for_good() {
-    let stage = Stage::with("").await;
-    let id = stage.send("a", &["400"], json!({})).await;
-    stage.explained("dead_permanent", &id, "failed").await;
+    let fixture = ExplainFixture::with("").await;
+    let id = fixture.send("a", &["400"], json!({})).await;
+    fixture.explained("dead_permanent", &id, "failed").await;
 }
 
 #[tokio::test]
 async fn out_of_attempts() {
-    let stage = Stage::with("").await;
-    let id = stage.send("a", &["500"], json!({"retry": {"retries": 0}})).await;
-    stage.explained("dead_retries_exhausted", &id, "failed").await;
+    let fixture = ExplainFixture::with("").await;
+    let id = fixture.send("a", &["500"], json!({"retry": {"retries": 0}})).await;
+    fixture.explained("dead_retries_exhausted", &id, "failed").await;
 }
 
 #[tokio::test]
 async fn out_of_time_for_another_attempt() {
-    let stage = Stage::with("").await;
+    let fixture = ExplainFixture::with("").await;
     let slow = json!({"ttl_s": 5, "retry": {"base_ms": 60_000, "jitter": "none"}});
-    let id = stage.send("a", &["500"], slow).await;
-    stage.explained("dead_ttl", &id, "failed").await;
+    let id = fixture.send("a", &["500"], slow).await;
+    fixture.explained("dead_ttl", &id, "failed").await;
 }
 
 #[tokio::test]
 async fn perhaps_sent_and_a_person_decides() {
-    let stage = Stage::with(CLASSES).await;
-    let id = stage.send("a", &["reset-after"], json!({"class": "paid"})).await;
-    stage.explained("dead_ambiguous", &id, "failed").await;
+    let fixture = ExplainFixture::with(CLASSES).await;
+    let id = fixture.send("a", &["reset-after"], json!({"class": "paid"})).await;
+    fixture.explained("dead_ambiguous", &id, "failed").await;
 }
 
 #[tokio::test]
 async fn perhaps_sent_and_left_at_that() {
-    let stage = Stage::with(CLASSES).await;
-    let id = stage.send("a", &["reset-after"], json!({"class": "once"})).await;
-    stage.explained("suppressed_dropped", &id, "suppressed").await;
+    let fixture = ExplainFixture::with(CLASSES).await;
+    let id = fixture.send("a", &["reset-after"], json!({"class": "once"})).await;
+    fixture.explained("suppressed_dropped", &id, "suppressed").await;
 }
 
 #[tokio::test]
 async fn not_to_wait_for_an_open_breaker() {
-    let stage = Stage::with(CLASSES).await;
-    stage.send("a", &["ok"], json!({"send_at": "2027-06-01T00:00:00Z"})).await;
-    let lane = stage.lane().await;
-    stage.post(&format!("/v1/lanes/{lane}/breaker"), &json!({"force": "open"})).await;
-    let id = stage.send("a", &["ok"], json!({"class": "eager"})).await;
-    stage.explained("dead_refused", &id, "failed").await;
+    let fixture = ExplainFixture::with(CLASSES).await;
+    fixture.send("a", &["ok"], json!({"send_at": "2027-06-01T00:00:00Z"})).await;
+    let lane = fixture.lane().await;
+    fixture.post(&format!("/v1/lanes/{lane}/breaker"), &json!({"force": "open"})).await;
+    let id = fixture.send("a", &["ok"], json!({"class": "eager"})).await;
+    fixture.explained("dead_refused", &id, "failed").await;
 }
 
 #[tokio::test]
 async fn discarded() {
-    let stage = Stage::with("").await;
-    let id = stage.sent_into("failed", "a", &["400"], json!({})).await;
-    stage.post("/v1/dead-letters/discard", &json!({"ids": [id]})).await;
-    stage.explained("dead_discarded", &id, "failed").await;
+    let fixture = ExplainFixture::with("").await;
+    let id = fixture.sent_into("failed", "a", &["400"], json!({})).await;
+    fixture.post("/v1/dead-letters/discard", &json!({"ids": [id]})).await;
+    fixture.explained("dead_discarded", &id, "failed").await;
 }
 
 const STRIKES: &str = r#"
@@ -121,15 +121,15 @@ blocked = 1
 
 #[tokio::test]
 async fn gone_after_two_strikes() {
-    let stage = Stage::with(STRIKES).await;
-    stage.sent_into("failed", "a", &["404"], json!({})).await;
-    let id = stage.send("a", &["404"], json!({})).await;
-    stage.explained("gone_by_strikes", &id, "gone").await;
+    let fixture = ExplainFixture::with(STRIKES).await;
+    fixture.sent_into("failed", "a", &["404"], json!({})).await;
+    let id = fixture.send("a", &["404"], json!({})).await;
+    fixture.explained("gone_by_strikes", &id, "gone").await;
 }
 
 #[tokio::test]
 async fn refused_by_an_address_that_is_suspect() {
-    let stage = Stage::with(STRIKES).await;
-    let id = stage.send("a", &["422"], json!({})).await;
-    stage.explained("dead_suspect", &id, "failed").await;
+    let fixture = ExplainFixture::with(STRIKES).await;
+    let id = fixture.send("a", &["422"], json!({})).await;
+    fixture.explained("dead_suspect", &id, "failed").await;
 }

@@ -4,7 +4,7 @@
 
 mod complete;
 mod ended;
+mod fixture;
 mod held;
-mod keep;
 mod pending;
-mod stage;
+mod snapshot;

@@ -2,9 +2,8 @@
 //! burst, a provider with a rate limit, one with few slots, one that is down. Each scenario prints its
 //! figures and fails if a promise is broken.
 
-mod http;
+mod fixture;
 mod scenarios;
-mod town;
 
 use anyhow::{Context, Result, bail};
 

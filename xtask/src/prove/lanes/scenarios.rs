@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use postrider_testkit::http::TestConnection;
 
 use super::ProofOptions;
-use super::http::Connection;
-use super::town::{Received, Town, accepted_at, now_ms, received, until};
+use super::fixture::{LanesFixture, Received, accepted_at, now_ms, received, until};
 
 const BY_REFUSING: &[&str] = &["--rate", "500"];
 const BY_WAITING: &[&str] = &["--pace", "500"];
@@ -21,18 +21,18 @@ pub(super) fn noisy_paced(options: &ProofOptions) -> Result<String> {
 }
 
 fn noisy_neighbour(options: &ProofOptions, limit: &[&str]) -> Result<String> {
-    let mut town = Town::new("noisy", "")?;
-    let sandbox = town.sandbox(limit, None)?;
+    let mut fixture = LanesFixture::new("noisy", "")?;
+    let sandbox = fixture.sandbox(limit, None)?;
     let queued = options.of(1_000_000);
-    town.burst("noisy", "transactional", sandbox, queued)?;
+    fixture.burst("noisy", "transactional", sandbox, queued)?;
     // Time to learn the provider's limit.
     std::thread::sleep(Duration::from_secs(10));
-    let mut connection = Connection::open(town.server)?;
+    let mut connection = TestConnection::open(fixture.server)?;
     let mut sent = Vec::new();
     for _ in 0..10 {
         for tenant in 1..=99 {
             let tenant = format!("quiet-{tenant}");
-            sent.push(town.one(&mut connection, &tenant, "transactional", sandbox)?);
+            sent.push(fixture.one(&mut connection, &tenant, "transactional", sandbox)?);
         }
     }
     let latencies = latencies(sandbox, &sent, Duration::from_secs(60))?;
@@ -55,13 +55,14 @@ pub(super) fn burst_paced(options: &ProofOptions) -> Result<String> {
 }
 
 fn codes_beside_a_burst(options: &ProofOptions, limit: &[&str]) -> Result<String> {
-    let mut town = Town::new("burst", "")?;
-    let sandbox = town.sandbox(limit, None)?;
+    let mut fixture = LanesFixture::new("burst", "")?;
+    let sandbox = fixture.sandbox(limit, None)?;
     let queued = options.of(100_000);
     // From the first of the burst to nearly its last.
     let sent = std::thread::scope(|scope| {
-        let codes = scope.spawn(|| codes(&town, sandbox, Duration::from_secs(queued as u64 / 550)));
-        town.burst("shop", "marketing", sandbox, queued)?;
+        let codes =
+            scope.spawn(|| codes(&fixture, sandbox, Duration::from_secs(queued as u64 / 550)));
+        fixture.burst("shop", "marketing", sandbox, queued)?;
         codes.join().unwrap_or_else(|_| anyhow::bail!("sending the codes failed"))
     })?;
     let latencies = latencies(sandbox, &sent, Duration::from_secs(30))?;
@@ -75,11 +76,11 @@ fn codes_beside_a_burst(options: &ProofOptions, limit: &[&str]) -> Result<String
     Ok(figures)
 }
 
-fn codes(town: &Town, to: SocketAddr, lasting: Duration) -> Result<Vec<(String, u64)>> {
-    let mut connection = Connection::open(town.server)?;
+fn codes(fixture: &LanesFixture, to: SocketAddr, lasting: Duration) -> Result<Vec<(String, u64)>> {
+    let mut connection = TestConnection::open(fixture.server)?;
     let (began, mut sent) = (Instant::now(), Vec::new());
     while began.elapsed() < lasting {
-        sent.push(town.one(&mut connection, "shop", "otp", to)?);
+        sent.push(fixture.one(&mut connection, "shop", "otp", to)?);
         let next = Duration::from_millis(100) * sent.len() as u32;
         std::thread::sleep(next.saturating_sub(began.elapsed()));
     }
@@ -87,9 +88,9 @@ fn codes(town: &Town, to: SocketAddr, lasting: Duration) -> Result<Vec<(String, 
 }
 
 pub(super) fn limited(options: &ProofOptions) -> Result<String> {
-    let mut town = Town::new("limited", "")?;
-    let sandbox = town.sandbox(&["--rate", "100"], None)?;
-    town.burst("shop", "transactional", sandbox, options.of(30_000))?;
+    let mut fixture = LanesFixture::new("limited", "")?;
+    let sandbox = fixture.sandbox(&["--rate", "100"], None)?;
+    fixture.burst("shop", "transactional", sandbox, options.of(30_000))?;
     std::thread::sleep(Duration::from_secs(30));
     let counts = over(sandbox, Duration::from_secs(60))?;
     let (per_s, refused) = (counts.per_s(), counts.refused_percent());
@@ -100,10 +101,10 @@ pub(super) fn limited(options: &ProofOptions) -> Result<String> {
 
 pub(super) fn slots(options: &ProofOptions) -> Result<String> {
     const LATENCY_S: f64 = 0.2;
-    let mut town = Town::new("slots", "")?;
+    let mut fixture = LanesFixture::new("slots", "")?;
     let slow = "[[rule]]\nfault = \"slow:200\"\nshare = 1.0\n";
-    let sandbox = town.sandbox(&["--concurrency", "5"], Some(slow))?;
-    town.burst("shop", "transactional", sandbox, options.of(10_000))?;
+    let sandbox = fixture.sandbox(&["--concurrency", "5"], Some(slow))?;
+    fixture.burst("shop", "transactional", sandbox, options.of(10_000))?;
     std::thread::sleep(Duration::from_secs(30));
     let counts = over(sandbox, Duration::from_secs(60))?;
     // By Little's law; each of them takes 200 ms.
@@ -116,11 +117,11 @@ pub(super) fn slots(options: &ProofOptions) -> Result<String> {
 
 pub(super) fn down(options: &ProofOptions) -> Result<String> {
     let down = Duration::from_secs(options.down_s);
-    let mut town = Town::new("down", "")?;
-    let healthy = town.sandbox(BY_WAITING, None)?;
+    let mut fixture = LanesFixture::new("down", "")?;
+    let healthy = fixture.sandbox(BY_WAITING, None)?;
     let before_s = 20;
     let enough = options.of(2_000_000).min(500 * (options.down_s as usize + 120));
-    town.burst("other", "transactional", healthy, enough)?;
+    fixture.burst("other", "transactional", healthy, enough)?;
     std::thread::sleep(Duration::from_secs(5));
     let before = over(healthy, Duration::from_secs(before_s))?.per_s();
     // Down from its start, healthy afterwards.
@@ -130,8 +131,8 @@ pub(super) fn down(options: &ProofOptions) -> Result<String> {
     );
     let queued = options.of(100_000);
     let began = Instant::now();
-    let failing = town.sandbox(&[], Some(&fault))?;
-    town.burst("shop", "transactional", failing, queued)?;
+    let failing = fixture.sandbox(&[], Some(&fault))?;
+    fixture.burst("shop", "transactional", failing, queued)?;
     let at_first = received(healthy)?;
     std::thread::sleep(down.saturating_sub(began.elapsed() + Duration::from_secs(1)));
     let meanwhile = between(at_first, received(healthy)?).per_s();
@@ -139,7 +140,7 @@ pub(super) fn down(options: &ProofOptions) -> Result<String> {
     let drained = until("draining", Duration::from_secs(900), || {
         Ok(received(failing)?.distinct >= queued as u64)
     })?;
-    let dead = town.dead_letters()?;
+    let dead = fixture.dead_letters()?;
     let change = (meanwhile / before - 1.0) * 100.0;
     let figures = format!(
         "{calls:.2} calls per second in {} s of outage, {dead} dead letters, {queued} drained {:.0} s after it; the other provider {before:.0}/s before, {meanwhile:.0}/s meanwhile ({change:+.1} %)",
@@ -183,7 +184,7 @@ fn over(sandbox: SocketAddr, time: Duration) -> Result<RequestCounts> {
 
 /// Times from the 202 to the provider's acceptance in milliseconds, sorted.
 fn latencies(sandbox: SocketAddr, sent: &[(String, u64)], at_most: Duration) -> Result<Vec<u64>> {
-    let mut connection = Connection::open(sandbox)?;
+    let mut connection = TestConnection::open(sandbox)?;
     let (mut open, mut latencies): (Vec<_>, _) = (sent.iter().collect(), Vec::new());
     let deadline = now_ms() + at_most.as_millis() as u64;
     while !open.is_empty() && now_ms() < deadline {

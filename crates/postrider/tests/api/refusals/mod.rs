@@ -3,15 +3,15 @@
 
 mod device;
 mod mail;
+mod message;
 mod web;
-mod whole;
 
 use std::fmt::Write as _;
 
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::server::{Server, reply};
+use postrider_testkit::server::{ServerFixture, reply};
 
 /// One account of each sort. Nothing is ever sent, so none of their secrets is there.
 const ACCOUNTS: &str = r#"
@@ -99,7 +99,7 @@ fn slot<'a>(message: &'a mut Value, place: &str) -> &'a mut Value {
 
 /// Tries every case in every way in; the refusals are a snapshot.
 async fn check(name: &str, table: Table) {
-    let server = Server::with(ACCOUNTS).await;
+    let server = ServerFixture::with(ACCOUNTS).await;
     let good = server.post(table.good.to_string()).await;
     assert_eq!(good.status, 202, "{}: {}", table.good, good.body);
     let mut told = String::new();
@@ -170,7 +170,7 @@ fn texts(value: &Value, into: &mut Vec<String>) {
 }
 
 /// Each line its own answer, and the good one in the middle is taken.
-async fn in_a_batch(server: &Server, table: &Table, answers: &[Value]) -> Value {
+async fn in_a_batch(server: &ServerFixture, table: &Table, answers: &[Value]) -> Value {
     let lines: Vec<_> = table.cases.iter().map(|case| &case.body).collect();
     assert!(lines.iter().all(|line| !line.contains(&b'\n')));
     let good = table.good.to_string().into_bytes();
@@ -199,7 +199,7 @@ fn json_of(line: &[u8]) -> Value {
 }
 
 /// An address that no message may go to cannot be registered either, for the same reasons.
-async fn in_the_registry(server: &Server, table: &Table, answers: &[Value]) {
+async fn in_the_registry(server: &ServerFixture, table: &Table, answers: &[Value]) {
     for (case, answer) in table.cases.iter().zip(answers) {
         let errors = answer["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
         let below = |error: &Value| {

@@ -1,0 +1,169 @@
+//! A server and a sandbox that are brought into a state; then a delivery is explained.
+
+use std::process::Command;
+use std::time::Duration;
+
+use postrider::client::Client;
+use postrider_sandbox::{FakeKind, ReceiverRequest, Sandbox, SandboxConfig};
+use postrider_testkit::ADMIN_KEY;
+use postrider_testkit::process::LOCAL_TARGETS;
+use postrider_testkit::server::ServerFixture;
+use serde_json::{Value, json};
+
+use crate::snapshot::check_snapshot;
+
+pub(crate) struct ExplainFixture {
+    sandbox: Sandbox,
+    pub(crate) server: ServerFixture,
+    pub(crate) api: Client,
+}
+
+impl ExplainFixture {
+    /// A server with these settings beside what it needs to reach the sandbox.
+    pub(crate) async fn with(settings: &str) -> Self {
+        Self::with_sandbox(SandboxConfig::default(), settings).await
+    }
+
+    /// The same with a sandbox that is set up so.
+    pub(crate) async fn with_sandbox(sandbox: SandboxConfig, settings: &str) -> Self {
+        let sandbox = postrider_sandbox::start(sandbox).await.unwrap();
+        let server = ServerFixture::with(&format!("{LOCAL_TARGETS}{settings}")).await;
+        let api = server.admin();
+        Self { sandbox, server, api }
+    }
+
+    /// A webhook receiver that answers so; the last word repeats.
+    pub(crate) fn hook(&self, name: &str, script: &[&str]) -> Value {
+        let script = script.iter().map(|word| word.parse().unwrap()).collect();
+        let request = ReceiverRequest { script, ..ReceiverRequest::default() };
+        self.sandbox.set_up(FakeKind::HOOK, name, &request).unwrap();
+        json!({"channel": "webhook", "url": format!("{}/hook/{name}", self.sandbox.http_origin())})
+    }
+
+    /// Sends to a new receiver with such a script; `more` goes into the message.
+    pub(crate) async fn send(&self, name: &str, script: &[&str], more: Value) -> String {
+        let mut message = json!({"to": {"address": self.hook(name, script)}});
+        message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let sent = self.api.post("/v1/messages", &message).await.unwrap();
+        sent["deliveries"][0]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// The same, and waits until it is in that state.
+    pub(crate) async fn sent_into(
+        &self,
+        state: &str,
+        name: &str,
+        script: &[&str],
+        more: Value,
+    ) -> String {
+        let id = self.send(name, script, more).await;
+        self.becomes(&id, |why| why["state"] == state).await;
+        id
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
+        self.api.post(path, body).await.unwrap()
+    }
+
+    /// The only lane there is.
+    pub(crate) async fn lane(&self) -> u64 {
+        let lanes = self.api.get("/v1/lanes").await.unwrap();
+        lanes["lanes"][0]["id"].as_u64().unwrap()
+    }
+
+    /// Asks again until the explanation is as wanted; a whole server has no clock to move.
+    async fn becomes(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let path = format!("/v1/deliveries/{id}/explain");
+        let mut last = Value::Null;
+        for _ in 0..1_500 {
+            last = self.api.get(&path).await.unwrap();
+            if wanted(&last) {
+                return last;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("it never became what was wanted: {last:#}");
+    }
+
+    pub(crate) async fn sent_into_again(&self, state: &str, id: &str) {
+        self.becomes(id, |why| why["state"] == state).await;
+    }
+
+    pub(crate) async fn a_breaker_opens(&self) {
+        self.lane_becomes(|lane| lane["breaker"] == "open").await;
+    }
+
+    pub(crate) async fn learns_a_pace(&self) {
+        self.lane_becomes(|lane| lane["held_by"] == "learned pace").await;
+    }
+
+    /// What a scrape gets.
+    pub(crate) async fn metrics(&self) -> String {
+        let empty = postrider::client::whole(Default::default());
+        let answer = self.api.send(http::Method::GET, "/metrics", "", empty).await.unwrap();
+        let bytes = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    /// Waits until the only lane is as wanted.
+    async fn lane_becomes(&self, wanted: impl Fn(&Value) -> bool) {
+        for _ in 0..6_000 {
+            let lanes = self.api.get("/v1/lanes").await.unwrap();
+            if wanted(&lanes["lanes"][0]) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("the lane never became what was wanted");
+    }
+
+    /// Compares the explanation of a delivery in this state with its snapshot.
+    pub(crate) async fn explained(&self, name: &str, id: &str, state: &str) {
+        self.becomes(id, |why| why["state"] == state).await;
+        self.check_snapshot(name, id).await;
+    }
+
+    /// Compares the explanation of a delivery that waits for this gate with its snapshot.
+    pub(crate) async fn held(&self, name: &str, id: &str, gate: &str) {
+        let wanted = format!("its lane; {gate}: ");
+        let is_held =
+            |why: &Value| why["waits_for"].as_str().is_some_and(|w| w.starts_with(&wanted));
+        self.becomes(id, is_held).await;
+        self.check_snapshot(name, id).await;
+    }
+
+    /// Asked twice: nothing may have happened in between.
+    async fn check_snapshot(&self, name: &str, id: &str) {
+        let path = format!("/v1/deliveries/{id}/explain");
+        for _ in 0..20 {
+            let why = self.api.get(&path).await.unwrap();
+            assert!(!why["can_do"].as_array().unwrap().is_empty(), "nothing to be done? {why:#}");
+            let (url, id) = (self.server.running.url(), id.to_owned());
+            let told = tokio::task::spawn_blocking(move || explain_on_the_command_line(&url, &id));
+            let told = told.await.unwrap();
+            let after = self.api.get(&path).await.unwrap();
+            if position(&after) == position(&why) {
+                check_snapshot(name, &format!("{why:#}\n\n$ postrider explain ID\n{told}"));
+                return;
+            }
+        }
+        panic!("something happens all the time");
+    }
+}
+
+/// What must not change while it is looked at.
+fn position(why: &Value) -> (Value, Vec<Value>, Value) {
+    let gates = why["gates"].as_array().into_iter().flatten();
+    let verdicts = gates.map(|gate| gate["verdict"].clone()).collect();
+    (why["state"].clone(), verdicts, why["delivery"]["log"].clone())
+}
+
+fn explain_on_the_command_line(server: &str, id: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_postrider"))
+        .args(["explain", id, "--server", server])
+        .env("POSTRIDER_KEY", ADMIN_KEY)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
