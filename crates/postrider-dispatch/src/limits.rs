@@ -1,4 +1,4 @@
-//! The limits by which the dispatcher works. Checks nothing: what comes here is valid.
+//! The limits of the dispatcher. Checks nothing: the configuration did.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::strikes::StrikeRules;
 use postrider_core::{ChannelKind, TenantId};
 
-/// How much at once, and for how long.
+/// How much the dispatcher does at once, and for how long.
 #[derive(Debug, Clone)]
 pub struct DispatchLimits {
     /// Calls under way per origin.
     pub per_origin: HashMap<ChannelKind, usize>,
-    /// Calls under way in all. Together with one settle batch, this is what a crash can send twice.
+    /// Calls under way in all. A crash can send at most these and one settle batch twice.
     pub concurrency: usize,
     /// At least twice as long as an attempt can last: one that is to go again at once may do so
     /// during the first half.
@@ -32,11 +32,11 @@ pub struct DispatchLimits {
     pub address_rates: HashMap<ChannelKind, Rate>,
     /// Calls per second of one tenant.
     pub tenant_rates: HashMap<TenantId, Rate>,
-    /// Shares of tenants where they compete; whoever is not named weighs 1.
+    /// Shares of tenants where they compete; a tenant that is not named weighs 1.
     pub weights: HashMap<TenantId, f64>,
     /// How much of a lane's traffic may be retries.
     pub retry_budget: BudgetPolicy,
-    /// What comes of answers that blame an address.
+    /// What follows when strikes against an address add up.
     pub strikes: StrikeRules,
 }
 

@@ -1,4 +1,4 @@
-//! What the dispatcher tells whoever keeps metrics and logs. Never sees an endpoint or a payload.
+//! What the dispatcher reports for metrics and logs. Never sees an endpoint or a payload.
 
 use std::time::Duration;
 
@@ -32,13 +32,13 @@ pub trait Observer: Send + Sync + 'static {
     ) {
     }
 
-    /// An address was blamed for something, durably. `suspected` says that it is suspect by this.
+    /// A strike against an address was written. `suspected` says that it makes the address suspect.
     fn struck(&self, _lane: &LaneKey, _address: AddressHash, _kind: StrikeKind, _suspected: bool) {}
 
-    /// A settlement came too late and was refused: somebody else has the delivery.
+    /// A settlement came too late and was refused: the delivery was leased anew.
     fn fenced(&self, _delivery: DeliveryId) {}
 
-    /// A lane's provider opened up or shut down for a while.
+    /// The gates of a lane's provider changed.
     fn lane_event(&self, _lane: &LaneKey, _event: LaneEvent) {}
 
     /// How many deliveries are leased and not yet durably settled, whenever that changes.

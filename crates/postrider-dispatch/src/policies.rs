@@ -1,6 +1,5 @@
-//! What holds at present, classes and limits, for all who ask: one snapshot, swapped whole while the
-//! server runs. Readers take it once per batch or round, so that nobody sees half of a change.
-//! Checks nothing: what comes here is valid.
+//! The classes and limits in force: one snapshot, replaced as a whole while the server runs. Readers take
+//! it once per batch or round, so that none sees half of a change. Checks nothing: the caller did.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -46,7 +45,7 @@ impl Policy {
         }
     }
 
-    /// The same with bounds to what may be pending; without, there are none.
+    /// The same with bounds on what may be pending.
     pub fn bounded(self, capacities: Capacities) -> Self {
         Self { capacities, ..self }
     }
@@ -55,7 +54,7 @@ impl Policy {
         self.classes.get(name)
     }
 
-    /// For work that was accepted under a class which is not configured any more.
+    /// The class of that name, or the default for one that is not configured any more.
     pub fn class_or_default(&self, name: &str) -> &Arc<Class> {
         self.class(name).unwrap_or(&self.fallback)
     }
@@ -68,7 +67,7 @@ impl Policy {
     }
 }
 
-/// Where the snapshot is kept. Changed by [`Lanes::adopt`](crate::Lanes::adopt) alone.
+/// Holds the snapshot. Changed by [`Lanes::adopt`](crate::Lanes::adopt) alone.
 #[derive(Debug, Default)]
 pub struct Policies(RwLock<Arc<Policy>>);
 

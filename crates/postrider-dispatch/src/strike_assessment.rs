@@ -43,7 +43,7 @@ impl StrikeAssessment {
             Decision::DeadLetter(_) | Decision::MarkGone | Decision::Expire | Decision::Drop
         );
         let strike = self.strike.and_then(|(kind, standing)| {
-            NewStrike::noted(&leased.strikes, kind, standing, given_up, now)
+            NewStrike::for_answer(&leased.strikes, kind, standing, given_up, now)
         });
         Learned { strike, target: self.target }
     }

@@ -1,8 +1,8 @@
-//! A provider account's standing, and which of several is to send the next message. Reads no clock.
+//! The gates of a provider account, and the choice between several accounts. Reads no clock.
 //!
-//! The choice is made anew for every attempt, so nothing that is queued ever has to move: when an
-//! account's credential is refused, its breaker opens or its quota is spent, the next attempt simply
-//! goes through another one.
+//! The choice is made for every attempt, so nothing that is queued has to move: when an account's
+//! credential is refused, its breaker opens or its quota is used up, the next attempt goes through
+//! another account.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::policy::limiter::{Limiter, Rate};
 use crate::policy::signal::Signal;
 use crate::policy::throttle::Pause;
 
-/// How soon to ask again where nothing is known but that somebody is trying.
+/// How soon to ask again while a probe is under way.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
-/// Work that waits no longer than this for an account's quota waits on the spot.
+/// An attempt waits this long at most for an account's quota; beyond that its delivery is put off.
 pub const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// What is known about one account.
@@ -75,8 +75,8 @@ impl AccountGates {
         if is_near { Ok(()) } else { Err(AccountHold { by: Gate::RateLimit, until }) }
     }
 
-    /// Takes the right to one call, and says when it may be made. Its end is to be
-    /// [reported](Self::report), or it is to be [handed back](Self::hand_back).
+    /// Takes one call, and says when it may be made. The caller [reports](Self::report) its end or
+    /// [hands it back](Self::hand_back).
     pub fn take(&mut self, now: Timestamp) -> Result<(AccountEpochs, Timestamp), AccountHold> {
         self.ready(now)?;
         let at_once = AccountHold { by: Gate::Breaker, until: now + PROBE_PAUSE };
@@ -112,7 +112,7 @@ impl AccountGates {
         }
     }
 
-    /// The end of a call. Says what it has changed, and by what.
+    /// The end of a call. Says which gate changed, and how.
     pub fn report(
         &mut self,
         outcome: &Outcome,
@@ -146,13 +146,13 @@ impl AccountGates {
             .find(|(_, turn)| !matches!(turn, BreakerChange::Eased))
     }
 
-    /// There is a new credential: nothing that was known of the old one holds any longer.
+    /// There is a new credential: forgets all that is known of the old one.
     pub fn renewed(&mut self) {
         self.credential.renewed();
     }
 }
 
-/// Whether what a call has met is the account's and not the message's: another account may do better.
+/// Whether the outcome is the account's fault and not the message's: another account may do better.
 pub fn is_the_account_s(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Config => true,
@@ -161,9 +161,8 @@ pub fn is_the_account_s(outcome: &Outcome) -> bool {
     }
 }
 
-/// Whether a failed call was part of an outage of its account: one that opened its breaker, or a probe of
-/// one that is open. It says nothing about the message, so it is not to be counted. A call of which
-/// nobody knows whether it was taken is never one: repeating it is another matter.
+/// Whether a failed call was part of an outage of its account: it opened the account's breaker, or it was
+/// a probe. It says nothing about the message and does not count. An ambiguous call is never part of one.
 pub fn is_outage(outcome: &Outcome, status: Option<u16>, held: Option<AccountHold>) -> bool {
     let by_breaker = held.is_some_and(|held| held.by == Gate::Breaker);
     let answered = matches!(outcome, Outcome::RetryBackoff { .. } | Outcome::RetryAfter { .. });
@@ -184,7 +183,7 @@ pub struct AccountCandidate {
 pub enum AccountChoice {
     /// This one, by its place in the list.
     Use(usize),
-    /// None at the moment; the first of them is back then.
+    /// None at the moment; the first one is ready then.
     Wait(AccountHold),
     /// There is none.
     Nobody,

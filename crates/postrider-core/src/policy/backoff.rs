@@ -1,5 +1,5 @@
-//! How long to wait before the next attempt. The random number is an argument, and what a provider
-//! asked for is none of its business: [`crate::policy::decide`] weighs the two.
+//! How long to wait before the next attempt. The random number is an argument. Ignores what a provider
+//! asked for: [`crate::policy::decide`] combines the two.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ports::channel::FieldError;
 
-/// More retries than this is not patience.
+/// The largest number of retries that a policy may name.
 pub const MAX_RETRIES: u32 = 100;
 /// The longest single wait that a policy may name: as long as the longest TTL.
 pub const MAX_DELAY_MS: u64 = 28 * 86_400_000;
@@ -22,7 +22,7 @@ pub struct RetryPolicy {
     pub base_ms: u64,
     /// Multiplier of the exponential kind.
     pub factor: f64,
-    /// Where waits stop growing. Does not touch the `schedule` kind: a list says what it means.
+    /// Where waits stop growing. Does not apply to the `schedule` kind.
     pub cap_ms: u64,
     pub kind: BackoffKind,
     pub jitter: Jitter,
@@ -31,7 +31,7 @@ pub struct RetryPolicy {
     pub schedule_ms: Vec<u64>,
 }
 
-/// What the wait `d` before retry number *n* grows from, before jitter.
+/// How the wait `d` before retry number *n* grows, before jitter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackoffKind {
@@ -46,7 +46,7 @@ pub enum BackoffKind {
     Schedule,
 }
 
-/// How chance is mixed in, so that those who failed together do not come back together.
+/// How randomness is added, so that deliveries that failed together do not come back together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Jitter {
@@ -125,7 +125,7 @@ impl RetryPolicy {
         }
     }
 
-    /// What a user who wrote this policy should be told, field by field; names are relative to it.
+    /// What is wrong with the policy, field by field; names are relative to it.
     pub fn validate(&self) -> Result<(), Vec<FieldError>> {
         let mut wrong = Vec::new();
         let mut check = |right: bool, field: &str, found: String, allowed: String| {

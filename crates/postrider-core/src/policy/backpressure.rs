@@ -14,7 +14,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// How much there would be too much, if it is too much.
+    /// By how much the load would exceed the capacity, if it does.
     pub fn excess(&self, pending: Load, more: Load) -> Option<Load> {
         let over = |max: u64, sum: u64| if max == 0 { 0 } else { sum.saturating_sub(max) };
         let excess = Load {
@@ -62,7 +62,7 @@ pub fn retry_after(excess: Load, drain: Option<Speed>, random: f64) -> Duration 
     Duration::from_secs_f64(spread).clamp(WAIT_MIN, WAIT_MAX)
 }
 
-/// Measures how fast work drains, over the last ten to twenty seconds in which somebody looked.
+/// Measures how fast work drains, over the last ten to twenty seconds in which it was asked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Drain {
     old: Option<DrainSample>,
@@ -79,7 +79,7 @@ struct DrainSample {
 }
 
 const WINDOW: Duration = Duration::from_secs(10);
-/// Without a look for so long, what was seen before says nothing about now.
+/// Without a sample for so long, older ones say nothing about now.
 const FORGET: Duration = Duration::from_secs(60);
 /// Too short to tell.
 const LOOK_MIN: Duration = Duration::from_secs(1);

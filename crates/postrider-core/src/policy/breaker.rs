@@ -61,7 +61,7 @@ impl Default for BreakerPolicy {
     }
 }
 
-/// An operator's word, which stands until it is taken back.
+/// An operator's order, which holds until it is taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BreakerOverride {
@@ -84,7 +84,8 @@ pub enum BreakerCause {
     MassGone,
 }
 
-/// Calls that may be made, and under which count of openings: results of an earlier one are old news.
+/// Calls that may be made, and the count of openings under which they were permitted: results of an
+/// earlier epoch do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permit {
     pub calls: usize,
@@ -140,7 +141,7 @@ enum BreakerPhase {
     Recovering { allowed: usize, under_way: usize, good: usize, bad: usize },
 }
 
-/// From so many calls at once on, it is closed.
+/// From this many calls at once on, it is closed.
 const RAMP_END: usize = 64;
 
 #[derive(Debug, Clone)]
@@ -170,8 +171,8 @@ impl Breaker {
         }
     }
 
-    /// Judges by other rules from now on. An opening stays as it is; what was counted over a window
-    /// of another length is forgotten.
+    /// Applies other rules from now on. An opening stays as it is; counts over a window of another length
+    /// are forgotten.
     pub fn adopt(&mut self, policy: BreakerPolicy) {
         if policy.window_s != self.policy.window_s {
             self.long = SlidingWindow::new(Duration::from_secs(policy.window_s.into()));
@@ -182,7 +183,7 @@ impl Breaker {
         self.policy = policy;
     }
 
-    /// The same with nothing known; what is under way no longer counts.
+    /// The same with nothing known; calls under way no longer count.
     pub fn fresh(&self) -> Self {
         Self { epoch: self.epoch.wrapping_add(1), ..Self::new(self.policy) }
     }
@@ -241,7 +242,7 @@ impl Breaker {
         if epoch != self.epoch {
             return None;
         }
-        // What opened it is what a probe must not meet again.
+        // A breaker that a storm opened also counts a 429 to a probe as a failure.
         let failed = signal.is_failure() || self.is_storm_again(signal);
         let counts = failed || signal == Signal::Well;
         match &mut self.phase {
@@ -258,7 +259,7 @@ impl Breaker {
                 *under_way = under_way.saturating_sub(1);
                 *good += usize::from(signal == Signal::Well);
                 *bad += usize::from(failed);
-                // A lone probe must go well; of more calls, a few may fail as ever.
+                // A single probe must succeed; of more calls, a few may fail.
                 let too_bad = *bad > 0 && (*bad * 5 >= *good + *bad || *allowed == 1);
                 let round_is_over = *good >= *allowed;
                 if too_bad && self.forced.is_none() {
@@ -300,10 +301,10 @@ impl Breaker {
         self.short.clear();
     }
 
-    /// An operator's word; `None` takes it back.
+    /// Sets an operator's order; `None` takes it back.
     pub fn force(&mut self, forced: Option<BreakerOverride>) {
         if self.forced == Some(BreakerOverride::Closed) {
-            // What happened meanwhile was on the operator's word: judged from now on.
+            // Answers of the forced time do not count; it starts anew.
             self.epoch = self.epoch.wrapping_add(1);
             self.close();
         }
@@ -350,8 +351,8 @@ impl Breaker {
                 && f64::from(tally.failed) >= p.burst_share * f64::from(tally.calls)
         };
         let (short, long) = (self.short.tally(now), self.long.tally(now));
-        // A provider that answers nothing at all is met by few calls, each of which takes its time:
-        // what counts as an outage within seconds is one within minutes, too.
+        // A provider that never answers gets few calls, because each takes long: what is an outage
+        // within seconds is one within minutes, too.
         is_outage(short) || is_outage(long) || long.exceeds(p.share, p.calls_min)
     }
 }

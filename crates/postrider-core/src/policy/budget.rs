@@ -16,7 +16,7 @@ pub struct BudgetPolicy {
     pub share: f64,
     /// Retries per second that are always allowed.
     pub floor_per_s: f64,
-    /// Over which both are counted.
+    /// The window over which both are counted.
     pub window_s: u32,
 }
 
@@ -41,7 +41,7 @@ impl RetryBudget {
         Self { policy, attempts: SlidingWindow::new(length), earned: SlidingWindow::new(length) }
     }
 
-    /// Allows by another policy from now on; what was counted over another length is forgotten.
+    /// Applies another policy from now on; counts over a window of another length are forgotten.
     pub fn adopt(&mut self, policy: BudgetPolicy) {
         if policy.window_s != self.policy.window_s {
             *self = Self::new(policy);
@@ -82,7 +82,7 @@ impl RetryBudget {
         Timestamp((now.0.div_euclid(step_ms) + 1) * step_ms)
     }
 
-    /// Nothing is remembered.
+    /// Whether nothing is remembered.
     pub fn is_fresh(&mut self, now: Timestamp) -> bool {
         self.attempts.tally(now).calls == 0
     }

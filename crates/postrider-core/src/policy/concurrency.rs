@@ -8,12 +8,12 @@ use crate::policy::signal::Signal;
 
 /// Where the search starts.
 const START: f64 = 16.0;
-/// In one round trip, so many signs of too much and so large a share of all are no noise.
+/// This many signs of too much in one round trip, and this share of all answers, are no noise.
 const SIGNS_MIN: u32 = 2;
 const SIGNS_SHARE: f64 = 0.05;
-/// No more than this is given up at once.
+/// The limit keeps at least this share at a cut.
 const CUT_MAX: f64 = 0.5;
-/// What is left when it merely gets slow.
+/// The limit keeps this share when calls merely get slow.
 const EASE: f64 = 0.9;
 /// Slow is a multiple of the best that was seen lately ...
 const SLOW_FACTOR: f64 = 3.0;
@@ -76,7 +76,7 @@ impl Concurrency {
         }
     }
 
-    /// Another ceiling from now on; what was found below it stays.
+    /// Sets another ceiling; a limit below it stays.
     pub fn adopt(&mut self, ceiling: usize) {
         self.ceiling = ceiling.max(1) as f64;
         self.limit = self.limit.min(self.ceiling);

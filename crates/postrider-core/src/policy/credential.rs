@@ -1,8 +1,8 @@
 //! A breaker for one credential at one provider: opens at once when the provider refuses it, or when it
 //! calls too many of its addresses gone, and lets single calls try whether that is over. Reads no clock.
 //!
-//! One that came back is given the benefit of the doubt for a while: then a refusal is more likely
-//! about one address (a subscription made with another key) than about the credential.
+//! A credential that was accepted again is trusted for a while: a refusal then is more likely about one
+//! address (a subscription made with another key) than about the credential.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl CredentialBreaker {
         self.breaker.hand_back(calls, epoch);
     }
 
-    /// The end of a call; `gone` if it was that the address does not exist.
+    /// The end of a call; `gone` if the provider called the address gone.
     pub fn report(
         &mut self,
         signal: Signal,
@@ -101,7 +101,7 @@ impl CredentialBreaker {
                     BreakerState::Closed => {
                         Some(self.breaker.open(BreakerCause::Refused, now, random))
                     }
-                    // Of those coming back, one refusal is enough.
+                    // While it recovers, one refusal is enough.
                     _ => self.breaker.report(Signal::Failing, epoch, now, random),
                 }
             }
@@ -109,14 +109,14 @@ impl CredentialBreaker {
         }
     }
 
-    /// There is a new credential: nothing that was known holds any longer.
+    /// There is a new credential: forgets all that is known of the old one.
     pub fn renewed(&mut self) {
         self.breaker = self.breaker.fresh();
         self.gone.clear();
         self.refused_in_a_row = 0;
     }
 
-    /// Why it was stopped last.
+    /// Why it opened last.
     pub fn cause(&self) -> BreakerCause {
         self.breaker.cause()
     }
@@ -126,7 +126,7 @@ impl CredentialBreaker {
         self.gone.doubts()
     }
 
-    /// An operator's word that addresses are gone if the provider says so; `false` takes it back.
+    /// Sets that an operator confirms gone addresses; `false` takes it back.
     pub fn believe_gone(&mut self, believe: bool) {
         if self.gone.doubts() && believe {
             self.breaker = self.breaker.fresh();
@@ -134,7 +134,7 @@ impl CredentialBreaker {
         self.gone.overrule(believe);
     }
 
-    /// Nothing is remembered that is worth its memory.
+    /// Whether nothing is remembered that is worth its memory.
     pub fn is_forgettable(&mut self, now: Timestamp) -> bool {
         self.breaker.state() == BreakerState::Closed
             && self.gone.is_forgettable(now)

@@ -1,11 +1,10 @@
-//! Turns an outcome into what happens next. The one place where that is decided. Never reads a
-//! clock, and knows no provider.
+//! Turns an outcome into a decision. The one place that does. Never reads a clock, and knows no
+//! provider.
 //!
 //! A call that was made and answered counts as an attempt, also where the answer was "not now"
-//! (429, or 503 with `Retry-After`): a policy's attempts are a limit on calls. What does not count is
-//! waiting (for a lane's limit, a breaker, a credential), calls of which the provider says that it
-//! never processed them, and failures of a provider that is known to fail as a whole: those say
-//! nothing about the delivery that happened to ask.
+//! (429, or 503 with `Retry-After`): a policy's attempts are a limit on calls. Three things do not
+//! count: waiting (for a lane's limit, a breaker, a credential), calls that the provider says it never
+//! processed, and failures of a provider that is known to fail as a whole.
 
 use std::time::Duration;
 
@@ -17,13 +16,13 @@ use crate::model::time::Timestamp;
 use crate::policy::backoff::RetryPolicy;
 use crate::policy::ttl;
 
-/// How long work rests that waits for a credential or a person.
+/// How long a delivery waits for a credential or a person before it is looked at again.
 pub const PARK: Duration = Duration::from_secs(300);
-/// What may have arrived, and would be seen twice, is repeated no sooner.
+/// A repeat that a person may see twice waits at least this long.
 pub const REPEAT_PAUSE: Duration = Duration::from_secs(60);
 /// How often a request that was not processed is repeated at once.
 pub const MAX_REPLAYS: u32 = 3;
-/// After that, it rests at least this long: what counts nowhere must not spin.
+/// After that it waits at least this long: an uncounted retry must not spin.
 pub const REPLAY_PAUSE: Duration = Duration::from_secs(1);
 /// A subscription younger than this may be called gone by a service that does not know it yet.
 pub const YOUNG_ADDRESS: Duration = Duration::from_secs(60);
@@ -32,23 +31,22 @@ const YOUNG_ADDRESS_RETRIES: u32 = 3;
 /// A delivery that was in flight at so many crashes is suspected of causing them.
 pub const CRASHES_MAX: u32 = 3;
 
-/// The rules that hold for one delivery.
+/// The rules for one delivery.
 #[derive(Debug, Clone, Copy)]
 pub struct DeliveryRules<'a> {
     pub retry: &'a RetryPolicy,
     pub on_ambiguous: OnAmbiguous,
-    /// A person sees a repeat, because no provider drops it: a mail, a text message.
+    /// A person sees a repeat because no provider drops it: a mail, a text message.
     pub shows_repeats: bool,
     pub on_expiry: OnExpiry,
     pub ttl_s: u32,
     pub expires_at: Timestamp,
 }
 
-/// How far one delivery has come.
+/// How far a delivery has come, with the attempt that just ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AttemptProgress {
-    /// Attempts that count, this one included (also where the outcome is that there was no time left
-    /// to make it).
+    /// Attempts that count, this one included, even if there was no time left to make it.
     pub attempts: u32,
     /// The wait before this attempt.
     pub last_delay: Duration,
@@ -58,25 +56,25 @@ pub struct AttemptProgress {
     pub replays: u32,
     /// How long the address has been registered, where that is known.
     pub address_age: Option<Duration>,
-    /// The provider fails as a whole: what failed is no fault of this delivery.
+    /// The provider fails as a whole: the failure is not counted against this delivery.
     pub excused: bool,
-    /// So many addresses are called gone at once that it is not believed.
+    /// The provider calls so many addresses gone at once that it is not believed.
     pub doubted: bool,
-    /// What was said is final in itself: so many retries at the most, and then it was a refusal.
+    /// The answer is a refusal that is retried at most this often.
     pub retries_max: Option<u32>,
 }
 
-/// What a lease brings to light about earlier ones.
+/// What happened to the delivery under earlier leases.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LeaseHistory {
     /// How often the server crashed while the delivery was in flight.
     pub crashes: u32,
-    /// An attempt was begun, durably noted, and its end is unknown.
+    /// An attempt was durably noted as begun, and its end is unknown.
     pub started: bool,
 }
 
-/// What happens to a leased delivery instead of an attempt, if it is not to be attempted.
-/// `progress` counts the attempt that would be made.
+/// The decision about a leased delivery that is not to be attempted; `None` if it is. `progress` counts
+/// the attempt that would be made.
 pub fn before_attempt(
     past: LeaseHistory,
     progress: &AttemptProgress,
@@ -85,7 +83,7 @@ pub fn before_attempt(
     random: f64,
 ) -> Option<Decision> {
     if past.started {
-        // What may have arrived did not simply expire: doubt comes first.
+        // It may have arrived: doubt comes before expiry.
         return Some(decide(&Outcome::Ambiguous, progress, rules, now, random));
     }
     if ttl::is_over(rules.expires_at, now) {
@@ -94,8 +92,8 @@ pub fn before_attempt(
     (past.crashes >= CRASHES_MAX).then_some(Decision::DeadLetter(DeadReason::Poison))
 }
 
-/// What happens to a due delivery whose provider's or credential's breaker is open. `again_after` is
-/// when to look again at what cannot leave.
+/// The decision about a due delivery whose provider's or credential's breaker is open. `again_after` is
+/// when to look again at one that cannot leave.
 pub fn when_shut(when_open: WhenOpen, has_alternative: bool, again_after: Duration) -> Decision {
     match when_open {
         WhenOpen::Reject => Decision::DeadLetter(DeadReason::Refused),
@@ -104,7 +102,7 @@ pub fn when_shut(when_open: WhenOpen, has_alternative: bool, again_after: Durati
     }
 }
 
-/// What follows from an outcome. `random` is a random number in `0.0..1.0`.
+/// The decision that follows from an outcome. `random` is a random number in `0.0..1.0`.
 pub fn decide(
     outcome: &Outcome,
     progress: &AttemptProgress,
@@ -113,7 +111,7 @@ pub fn decide(
     random: f64,
 ) -> Decision {
     let by_formula = || rules.retry.delay(progress.attempts, progress.last_delay, random);
-    // Whoever allows no retry gets none, whoever is to blame.
+    // A policy without retries gets none, whoever is at fault.
     let excused = progress.excused && rules.retry.retries > 0;
     let retry = |after: Duration, at_least: Duration| match excused {
         true => excuse(rules, now, after, at_least),
@@ -149,7 +147,7 @@ pub fn decide(
     }
 }
 
-/// Where a person would see a repeat, one is risked at the most, and not soon; then a person decides.
+/// Where a person would see a repeat, at most one is risked, and not soon; then a person decides.
 fn repeat_once(
     progress: &AttemptProgress,
     rules: &DeliveryRules<'_>,
@@ -162,7 +160,7 @@ fn repeat_once(
     again_later(progress, rules, now, by_formula.max(REPEAT_PAUSE))
 }
 
-/// A retry that uses up one of the policy's, if there is one left and time for it.
+/// A counted retry, if the policy has one left and there is time for it.
 fn again_later(
     progress: &AttemptProgress,
     rules: &DeliveryRules<'_>,
@@ -180,8 +178,8 @@ fn again_later(
     }
 }
 
-/// Why there is to be no further retry. Where the provider's word was final in itself, that word is
-/// the reason, whoever forbids to ask once more.
+/// Why there is no further retry, if there is none. A refusal with bounded retries is the reason itself,
+/// whichever bound is reached first.
 fn spent(progress: &AttemptProgress, rules: &DeliveryRules<'_>) -> Option<DeadReason> {
     let class_s = progress.attempts > rules.retry.retries;
     match progress.retries_max {
@@ -190,8 +188,8 @@ fn spent(progress: &AttemptProgress, rules: &DeliveryRules<'_>) -> Option<DeadRe
     }
 }
 
-/// A retry that uses up nothing. It is the breaker that says when; the formula must not end what has
-/// time left.
+/// An uncounted retry during an outage. The breaker says when; the formula must not push it beyond the
+/// deadline.
 fn excuse(
     rules: &DeliveryRules<'_>,
     now: Timestamp,
@@ -211,7 +209,7 @@ fn uncounted(rules: &DeliveryRules<'_>, now: Timestamp, after: Duration) -> Deci
     }
 }
 
-/// Allowed even where there is to be one attempt only: the provider has not taken this one.
+/// Allowed even for a single attempt: the provider has not taken this one.
 fn at_once(rules: &DeliveryRules<'_>, now: Timestamp, resign: bool) -> Decision {
     if comes_too_late(rules, now, Duration::ZERO) {
         too_late(rules)

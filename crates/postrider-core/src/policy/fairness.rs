@@ -1,7 +1,7 @@
-//! Who is next: deficit round robin over the tenants that have something to send, by weight, within
-//! tiers of priority of which each has its share. Knows only who waits now: whoever has nothing to send is
-//! forgotten with what was left of its turn, so that nobody saves up and an idle tenant costs nothing.
-//! Reads no clock, and does not know how much anybody has queued.
+//! Whose turn it is: deficit round robin over the tenants that have something to send, by weight, within
+//! tiers of priority that each have a share. A tenant with nothing to send is forgotten with the rest of
+//! its turn, so that none saves up and an idle one costs nothing. Reads no clock, and does not know how
+//! much is queued.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -18,15 +18,15 @@ const CYCLE_MAX: Duration = Duration::from_secs(1);
 /// What each tier may send before all have had their share, where all have something to send; by
 /// [`Priority`] from low to high.
 pub const TIER_SHARES: [usize; 3] = [4, 12, 32];
-/// Of an origin's places, so many in a hundred are kept for urgent work.
+/// The percentage of a provider's slots that is kept for urgent work.
 const RESERVED_PERCENT: usize = 10;
-/// Without this, a weight near zero would turn the ring for ever.
+/// The smallest weight: one near zero would turn the ring for ever.
 const WEIGHT_MIN: f64 = 0.01;
 
-/// Shares of tenants where they compete; whoever is not named weighs 1.
+/// Shares of tenants where they compete; a tenant that is not named weighs 1.
 pub type Weights = HashMap<TenantId, f64>;
 
-/// Those that wait for one thing that cannot serve all at once. `L` stands for a lane.
+/// The lanes that wait for a resource that cannot serve all at once. `L` is a lane.
 #[derive(Debug)]
 pub struct Fairness<L> {
     tiers: [Tier<L>; 3],
@@ -55,7 +55,7 @@ struct Member<L> {
     lanes: VecDeque<L>,
 }
 
-/// A lane's leave to send; to be [ended](Fairness::end) with what it did send.
+/// The turn of a lane; to be [ended](Fairness::end) with what the lane sent.
 #[derive(Debug)]
 pub struct Turn {
     tenant: TenantId,
@@ -134,7 +134,7 @@ impl<L> Fairness<L> {
         tier.end(&turn.tenant, used, stays);
     }
 
-    /// Takes out whoever is meant. Looks at everybody.
+    /// Takes out the lanes that match. Looks at every lane.
     pub fn extract(&mut self, meant: impl Fn(&L) -> bool) -> Vec<L> {
         let mut out = Vec::new();
         for tier in &mut self.tiers {
@@ -219,7 +219,7 @@ impl<L> Tier<L> {
     fn end(&mut self, tenant: &TenantId, used: usize, stays: Option<L>) {
         self.out = false;
         let Some(member) = self.members.get_mut(tenant) else { return };
-        // Whoever was alone may have had more than its deficit, and owes nobody.
+        // A tenant that was alone may have used more than its deficit, and owes nothing.
         member.deficit = (member.deficit - used as f64).max(0.0);
         member.lanes.extend(stays);
         if member.lanes.is_empty() {
@@ -263,13 +263,12 @@ impl<L> Tier<L> {
     }
 }
 
-/// How many of an origin's free places work of this priority may use, where `others` that are not
-/// urgent are under way. What is kept counts what urgent work has already: it takes no more than that from
-/// the rest.
+/// How many of a provider's free slots work of this priority may use, while `others` that are not urgent
+/// are under way. Slots that urgent work uses already count towards those that are kept for it.
 pub fn places(free: usize, limit: usize, others: usize, priority: Priority) -> usize {
     match priority {
         Priority::High => free,
-        // Rounded down: of a few places, none can be spared.
+        // Rounded down: of a few slots, none can be spared.
         _ => free.min((limit - limit * RESERVED_PERCENT / 100).saturating_sub(others)),
     }
 }

@@ -1,6 +1,6 @@
-//! Doubts that so many addresses can have gone at once. A wrong key, a wrong environment or an incident
-//! at the provider look exactly like it, and an address that was erased does not come back.
-//! Counts what it is told; reads no clock.
+//! Doubts a provider that calls very many addresses gone at once. A wrong key, a wrong environment or an
+//! incident at the provider look the same, and an erased address does not come back. Counts what it is
+//! told; reads no clock.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::model::time::Timestamp;
 use crate::policy::breaker::BreakerPolicy;
 use crate::policy::window::SlidingWindow;
 
-/// What one credential was told about its addresses.
+/// The answers that one credential got about its addresses.
 #[derive(Debug, Clone)]
 pub struct GoneGuard {
     share: f64,
@@ -16,7 +16,7 @@ pub struct GoneGuard {
     /// "Failed" are those that were called gone.
     sends: SlidingWindow,
     doubts: bool,
-    /// An operator looked into it: they are gone.
+    /// An operator confirmed that they are gone.
     overruled: bool,
 }
 
@@ -31,7 +31,7 @@ impl GoneGuard {
         }
     }
 
-    /// Judges by other rules from now on; what was counted over another length is forgotten.
+    /// Applies other rules from now on; counts over a window of another length are forgotten.
     pub fn adopt(&mut self, policy: &BreakerPolicy) {
         let new = Self::new(policy);
         (self.share, self.sends_min) = (new.share, new.sends_min);
@@ -51,13 +51,13 @@ impl GoneGuard {
         self.doubts && !self.overruled
     }
 
-    /// What is known no longer holds; an operator's word does.
+    /// Forgets the counts; keeps an operator's order.
     pub fn clear(&mut self) {
         self.sends.clear();
         self.doubts = false;
     }
 
-    /// An operator's word that they are gone; `false` takes it back.
+    /// Sets that an operator confirms gone addresses; `false` takes it back.
     pub fn overrule(&mut self, overruled: bool) {
         if overruled || self.overruled {
             self.clear();
@@ -65,7 +65,7 @@ impl GoneGuard {
         self.overruled = overruled;
     }
 
-    /// Nothing is remembered that is worth its memory.
+    /// Whether nothing is remembered that is worth its memory.
     pub fn is_forgettable(&mut self, now: Timestamp) -> bool {
         !self.doubts && !self.overruled && self.sends.tally(now).calls == 0
     }

@@ -1,6 +1,6 @@
 //! The pace that a provider seems to take, learned from its 429s: a little below what it accepted when it
 //! complained, then slowly up again until it complains once more. A provider that never complains is not
-//! paced. Complaints that do not become fewer at a lower pace have another reason, and are then left alone.
+//! paced. Complaints that do not become fewer at a lower pace have another reason and are then ignored.
 //! Reads no clock and makes no call.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::policy::limiter::{Limiter, Rate};
 use crate::policy::signal::Signal;
 use crate::policy::window::{SlidingWindow, WindowCounts};
 
-/// Over which calls and complaints are counted.
+/// The window over which calls and complaints are counted.
 const WITHIN: Duration = Duration::from_secs(2);
 /// So many complaints, and so large a share of all answers, say "too fast" ...
 const COMPLAINTS_MIN: u32 = 2;
@@ -21,16 +21,16 @@ const SHARE_AT_FIRST: f64 = 0.2;
 const COMPLAINTS_SHARE: f64 = 0.02;
 /// ... and a tenth of that share where complaints came at this pace before ...
 const SHARE_CONFIRMED: f64 = 0.002;
-/// ... at most this often: what is under way tells of the same excess.
+/// ... at most this often: calls under way complain about the same excess.
 const ONCE_PER: Duration = Duration::from_secs(1);
-/// Refusals come back before anything that is accepted: the first of them are judged after a second, or
-/// once so many calls were accepted.
+/// Refusals come back faster than acceptances: the first ones are judged after a second, or once so many
+/// calls were accepted.
 const ACCEPTED_MIN: u32 = 20;
 /// Where so much less is asked for than the pace allows, complaints are not about the pace, unless
 /// they are as many as this.
 const SPARE: f64 = 0.7;
 const SPARE_SHARE: f64 = 0.5;
-/// What is left of what was accepted.
+/// The learned pace, as a share of what was accepted.
 const BELOW: f64 = 0.97;
 /// How fast it grows per second near where complaints came twice; beyond that ever faster.
 const GROWTH: f64 = 0.002;
@@ -42,14 +42,14 @@ const GROWTH_MAX: f64 = 0.5;
 const DOUBLES_EVERY_S: f64 = 4.0;
 /// How long a growing pace counts as near the last complaint.
 const NEAR: Duration = Duration::from_secs(20);
-/// Lateness of up to so much is made up for.
+/// Calls that are late by up to this much are made up for.
 const SLACK: Duration = Duration::from_millis(50);
-/// Not slower than this, whatever is said.
+/// The slowest pace.
 const PER_S_MIN: f64 = 0.5;
-/// After so many cuts that changed nothing, complaints are left alone for a while.
+/// After so many cuts that changed nothing, complaints are ignored for a while.
 const VAIN_MAX: u32 = 3;
 const LEAVE_ALONE: Duration = Duration::from_secs(60);
-/// A pace that held nobody up for so long is forgotten.
+/// A pace that held no lane for so long is forgotten.
 const FORGET: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ struct LearnedPace {
     grown_at: Timestamp,
     /// Complaints came at about this pace before.
     confirmed: bool,
-    /// Somebody was held up since.
+    /// It held a lane since it last grew.
     limits: bool,
     limited_at: Timestamp,
 }
@@ -216,7 +216,7 @@ impl Pace {
 }
 
 impl LearnedPace {
-    /// Only a pace that holds somebody up teaches anything about a higher one.
+    /// Grows only if it held a lane: otherwise nothing is learned about a higher pace.
     fn grow(&mut self, now: Timestamp) {
         let passed = now.since(self.grown_at);
         if passed < Duration::from_millis(100) {

@@ -1,5 +1,5 @@
-//! Reads `Retry-After`: seconds, or a date in any of HTTP's three forms. Decides nothing: what a
-//! wait is good for, and how long is too long, is up to the caller.
+//! Reads `Retry-After`: seconds, or a date in any of HTTP's three forms. Decides nothing: the
+//! caller says what the wait is for, and how long is too long.
 
 use std::time::Duration;
 
@@ -106,8 +106,8 @@ fn is_gmt(zone: &str) -> bool {
     zone.eq_ignore_ascii_case("GMT") || zone.eq_ignore_ascii_case("UTC")
 }
 
-/// Whether it is a name of a day, of at least that length. Whether it is the right one does not
-/// matter: the date says more.
+/// Whether it is a name of a day, of at least that length. It need not be the right one: the date
+/// counts.
 fn is_weekday(name: &str, at_least: usize) -> bool {
     const DAYS: [&str; 7] =
         ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];

@@ -1,5 +1,5 @@
-//! A retry storm: far more is tried again than is new, and hardly any of it succeeds. Knocking on then
-//! only makes it worse, whatever the answers are. Counts what it is told; reads no clock.
+//! Detects a retry storm: far more retries than first attempts, and hardly any of them succeeds. More
+//! retries then only make it worse, whatever the answers are. Counts what it is told; reads no clock.
 //!
 //! A burst of new messages is no storm, and neither are retries that succeed, however many.
 
@@ -30,7 +30,7 @@ impl Storm {
         }
     }
 
-    /// Judges by other rules from now on; what was counted over another length is forgotten.
+    /// Applies other rules from now on; counts over a window of another length are forgotten.
     pub fn adopt(&mut self, policy: &BreakerPolicy) {
         let new = Self::new(policy);
         let kept = self.retries.is_as_long_as(&new.retries);
@@ -40,8 +40,8 @@ impl Storm {
         }
     }
 
-    /// Counts the end of a call; true if there is a storm now. Being asked for less (429) is no
-    /// failure of the provider, but a retry that gets it has not helped either.
+    /// Counts the end of a call; true if there is a storm now. A 429 is no failure of the provider, but a
+    /// retry that gets one has not helped either.
     pub fn count(&mut self, signal: Signal, is_retry: bool, now: Timestamp) -> bool {
         let again = signal.is_failure() || signal == Signal::Busy;
         if !again && signal != Signal::Well {

@@ -1,7 +1,7 @@
-//! What an address was blamed for before, and what one more time makes of it. One such answer proves
-//! nothing: the same words come from a service that has a bad day. Keeps nothing and reads no clock;
-//! which answers strike is in the tables ([`crate::policy::classify`]), and that addresses are not erased in
-//! masses is the guard's matter ([`crate::policy::gone_guard`]).
+//! Strikes: answers that are held against an address, and what follows when they add up. One strike
+//! proves nothing, because a service with a bad day answers the same. The tables
+//! ([`crate::policy::classify`]) say which answers strike; [`crate::policy::gone_guard`] keeps masses of
+//! addresses from being erased. Stores nothing and reads no clock.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::model::outcome::Outcome;
 use crate::model::time::Timestamp;
 
 names! {
-    /// What an address is blamed for. New kinds go to the end: stores keep the numbers.
+    /// What a strike is for. New kinds go to the end: stores keep the numbers.
     StrikeKind {
         Endpoint = "endpoint",
         Mailbox = "mailbox",
@@ -26,34 +26,34 @@ names! {
     }
 }
 
-/// For so long a strike is remembered after the last of its kind.
+/// How long a strike is remembered after the last of its kind.
 pub const KEPT: Duration = Duration::from_secs(30 * DAY_S);
-/// A blame that counts by its length is written down again no sooner: its beginning is what matters.
+/// A strike that counts by its duration is written again no sooner: its beginning matters.
 const RENEWED_AFTER: Duration = Duration::from_secs(3600);
 const DAY_S: u64 = 86_400;
 const DAY_MS: i64 = 86_400_000;
 
 impl StrikeKind {
-    /// Whether every answer counts, also where the delivery is tried again. Else a delivery strikes
+    /// Whether every answer counts, even if the delivery is tried again. Otherwise a delivery strikes
     /// once, when it is given up.
     fn counts_each_answer(self) -> bool {
         matches!(self, Self::Host | Self::Failing)
     }
 }
 
-/// What is remembered of one kind since the last success.
+/// The strikes of one kind since the last success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strike {
     pub kind: StrikeKind,
     pub count: u32,
     pub first_at: Timestamp,
     pub last_at: Timestamp,
-    /// The address is suspect for it.
+    /// The address is suspect because of it.
     pub suspect: bool,
 }
 
 impl Strike {
-    /// One more of its kind after what is known.
+    /// One more strike of the kind, after the known ones.
     pub fn after(known: &[Self], kind: StrikeKind, now: Timestamp) -> Self {
         match known.iter().find(|strike| strike.kind == kind) {
             Some(strike) => Self {
@@ -66,21 +66,21 @@ impl Strike {
     }
 }
 
-/// What an address is taken for.
+/// How an address is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressStanding {
     Keep,
-    /// Its owner is asked; it is still sent to.
+    /// It is shown to its owner and still used.
     Suspect,
     Gone,
 }
 
-/// When a kind of strike has consequences, and which.
+/// When strikes of one kind have a consequence, and which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StrikeRule {
-    /// So many of them; 0 for never.
+    /// This many strikes; 0 for never.
     pub count_min: u32,
-    /// From the first to the last.
+    /// At least this long from the first to the last.
     pub over: Duration,
     /// They must not all have come on one day (UTC).
     pub different_days: bool,
@@ -148,13 +148,13 @@ impl StrikeRules {
         }
     }
 
-    /// What the address is taken for once this strike counts, too.
+    /// How the address is judged once this strike counts, too.
     pub fn weigh(&self, known: &[Strike], kind: StrikeKind, now: Timestamp) -> AddressStanding {
         self.of(kind).judges(&Strike::after(known, kind, now))
     }
 }
 
-/// What an answer that strikes means for an address of that standing. A receiver that has failed for
+/// The outcome of an answer that strikes an address of that standing. A receiver that has failed for
 /// days gets one attempt of each message and no retries, until one succeeds.
 pub fn outcome(said: Outcome, kind: StrikeKind, standing: AddressStanding) -> Outcome {
     let is_refusal = matches!(
@@ -179,9 +179,9 @@ pub struct NewStrike {
 }
 
 impl NewStrike {
-    /// What is to be written down of an answer, if anything. `given_up` says that the delivery is not
-    /// tried again because of it.
-    pub fn noted(
+    /// The strike to write down for an answer, if any. `given_up` says that the delivery is not tried
+    /// again.
+    pub fn for_answer(
         known: &[Strike],
         kind: StrikeKind,
         standing: AddressStanding,
@@ -197,7 +197,7 @@ impl NewStrike {
         noted.then_some(Self { kind, suspect })
     }
 
-    /// Whether that is not known yet: worth telling.
+    /// Whether the address was not suspect before.
     pub fn makes_suspect(self, known: &[Strike]) -> bool {
         self.suspect && !known.iter().any(|strike| strike.suspect)
     }
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_delivery_strikes_once_when_it_is_given_up() {
         let noted =
-            |kind, given_up| NewStrike::noted(&[], kind, AddressStanding::Keep, given_up, NOW);
+            |kind, given_up| NewStrike::for_answer(&[], kind, AddressStanding::Keep, given_up, NOW);
         assert_eq!(noted(StrikeKind::Unreachable, false), None);
         assert!(noted(StrikeKind::Unreachable, true).is_some());
         assert!(noted(StrikeKind::Host, false).is_some(), "its beginning is what matters");
@@ -300,7 +300,7 @@ mod tests {
         let known = known(StrikeKind::Failing, &[0]);
         let noted = |standing, minutes: u64| {
             let now = NOW + Duration::from_secs(60 * minutes);
-            NewStrike::noted(&known, StrikeKind::Failing, standing, true, now)
+            NewStrike::for_answer(&known, StrikeKind::Failing, standing, true, now)
         };
         assert_eq!(noted(AddressStanding::Keep, 59), None);
         assert!(noted(AddressStanding::Keep, 60).is_some());

@@ -1,5 +1,5 @@
-//! A provider's wish to be left alone (`Retry-After`), held for as far as it reaches. Several
-//! addresses that say the same at the same time speak for the whole provider. Reads no clock.
+//! Pauses that providers ask for (`Retry-After`), for an address, a credential or the whole host. Several
+//! addresses that ask at the same time make it a pause of the host. Reads no clock.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::model::time::Timestamp;
 use crate::policy::signal::Signal;
 use crate::policy::window::SlidingWindow;
 
-/// Within this time, wishes of single addresses add up.
+/// Within this time, pauses of single addresses add up.
 pub const WIDEN_WITHIN: Duration = Duration::from_secs(10);
-/// So many different addresses speak for their host.
+/// So many different addresses make it a pause of their host.
 pub const WIDEN_AT: usize = 3;
 
-/// And only if they are so many of the calls made meanwhile.
+/// And only if they are at least this share of the calls made meanwhile.
 const WIDEN_SHARE: f64 = 0.25;
 
 /// Until when one scope is left alone.
@@ -21,7 +21,7 @@ const WIDEN_SHARE: f64 = 0.25;
 pub struct Pause(Option<Timestamp>);
 
 impl Pause {
-    /// A longer wish stands; a shorter one does not shorten it.
+    /// Pauses until then, or longer if that was asked for before.
     pub fn extend(&mut self, until: Timestamp) {
         self.0 = self.0.max(Some(until));
     }
@@ -50,20 +50,20 @@ impl Default for ThrottleSpread {
 }
 
 impl ThrottleSpread {
-    /// Counts the end of any call: on a busy host a few wishes are a few addresses' own.
+    /// Counts the end of any call: a few pauses among many calls are about single addresses.
     pub fn count(&mut self, signal: Signal, now: Timestamp) {
         self.calls.count(signal == Signal::Busy, now);
     }
 
-    /// Whether this address was among the last that wished so: it hears too much from us, which is then
-    /// more than its own affair.
+    /// Whether this address asked for a pause within the last seconds: then it is about more than the
+    /// address.
     pub fn repeats(&self, target: u64, now: Timestamp) -> bool {
         let mut recent = self.recent.iter().flatten();
         recent.any(|(at, of, _)| *of == target && now.since(*at) < WIDEN_WITHIN)
     }
 
-    /// Takes note of one address' wish (`target` is any number that stands for it). If enough of
-    /// them said so, answers how long the host is to be left alone: the shortest of their wishes.
+    /// Notes the pause that one address asked for (`target` is a number that stands for it). If enough
+    /// addresses did, returns the pause of the host: the shortest of theirs.
     pub fn note(&mut self, target: u64, after: Duration, now: Timestamp) -> Option<Duration> {
         let is_recent = |at: Timestamp| now.since(at) < WIDEN_WITHIN;
         for slot in &mut self.recent {
@@ -86,7 +86,7 @@ impl ThrottleSpread {
     }
 }
 
-/// How far a wish reaches once it is known how many addresses share it.
+/// The scope and length of a pause, given how many addresses asked for one.
 pub fn reach(
     scope: Scope,
     after: Duration,

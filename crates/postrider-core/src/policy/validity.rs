@@ -1,11 +1,11 @@
-//! How long a credential is still good for, and from when on that is worth a word. Reads no clock and
-//! tells nobody.
+//! How long a credential is still valid, and when a person should be told. Reads no clock and tells
+//! nobody.
 
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
 
-/// So many days before the end a person is told, each time once.
+/// A person is told this many days before the end, once each.
 pub const TOLD_AT_DAYS: [u32; 5] = [30, 14, 7, 3, 1];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Validity {
         }
     }
 
-    /// Whether a person who heard `told` last should hear this, too. What got better is no news.
+    /// Whether a person who was told `told` last should be told this, too. An improvement is no news.
     pub fn is_news_after(self, told: Option<Self>) -> bool {
         self != Self::Ample && told.is_none_or(|told| self.rank() > told.rank())
     }

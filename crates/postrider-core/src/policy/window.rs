@@ -65,7 +65,7 @@ impl SlidingWindow {
         self.total
     }
 
-    /// How much time the tally is about at this moment: the oldest bucket is gone, the newest not full.
+    /// The time that the counts cover: the oldest bucket is gone, the newest not full.
     pub fn covered(&self, now: Timestamp) -> Duration {
         let full = self.bucket_ms * (BUCKETS as i64 - 1);
         Duration::from_millis((full + now.0.rem_euclid(self.bucket_ms)) as u64)

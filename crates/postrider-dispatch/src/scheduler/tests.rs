@@ -1,4 +1,4 @@
-//! Who is given a turn, and who is not looked at.
+//! Which lane is given a turn, and which are not looked at.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use super::*;
 const WEBHOOK: ChannelKind = ChannelKind::new("webhook");
 const FULL: TurnEnd = TurnEnd::ProviderFull { until: None, shut: false };
 
-struct Town {
+struct SchedulerFixture {
     scheduler: LaneScheduler,
     weights: Weights,
     now: Timestamp,
     had: HashMap<TenantId, usize>,
 }
 
-impl Town {
+impl SchedulerFixture {
     fn new() -> Self {
         let now = Timestamp(1_800_000_000_000);
         Self {
@@ -43,11 +43,11 @@ impl Town {
     /// One turn that takes up to `take` of its allowance.
     fn turn(&mut self, take: usize, rest: TurnEnd) -> Option<String> {
         let terms = TurnTerms { weights: &self.weights, now: self.now };
-        let pick = self.scheduler.next(terms)?;
-        let used = pick.allowance().min(take);
-        let tenant = pick.entry.key.tenant.clone();
+        let turn = self.scheduler.next(terms)?;
+        let used = turn.allowance().min(take);
+        let tenant = turn.entry.key.tenant.clone();
         *self.had.entry(tenant.clone()).or_default() += used;
-        self.scheduler.end(pick, used, rest, terms);
+        self.scheduler.end(turn, used, rest, terms);
         Some(tenant.to_string())
     }
 
@@ -63,112 +63,121 @@ impl Town {
 
 #[test]
 fn ten_thousand_lanes_of_one_do_not_keep_the_one_lane_of_another() {
-    let mut town = Town::new();
+    let mut fixture = SchedulerFixture::new();
     for id in 0..10_000 {
-        town.join(id, "many", &format!("https://{id}.example"), Priority::Normal);
+        fixture.join(id, "many", &format!("https://{id}.example"), Priority::Normal);
     }
-    town.join(10_000, "one", "https://a.example", Priority::Normal);
-    (0..400).for_each(|_| _ = town.turn(16, TurnEnd::More));
-    let (many, one) = (town.had("many"), town.had("one"));
+    fixture.join(10_000, "one", "https://a.example", Priority::Normal);
+    (0..400).for_each(|_| _ = fixture.turn(16, TurnEnd::More));
+    let (many, one) = (fixture.had("many"), fixture.had("one"));
     assert!(many.abs_diff(one) <= 16, "{many} and {one}");
 }
 
 #[test]
 fn whoever_waits_for_a_full_provider_is_not_looked_at_and_nobody_else_waits() {
-    let mut town = Town::new();
+    let mut fixture = SchedulerFixture::new();
     for id in 0..1_000 {
-        town.join(id, &format!("t{id}"), "https://full.example", Priority::Normal);
+        fixture.join(id, &format!("t{id}"), "https://full.example", Priority::Normal);
     }
-    assert!(town.turn(0, FULL).is_some());
-    assert_eq!(town.turn(1, TurnEnd::More), None, "the others find the door closed");
-    town.join(1_000, "free", "https://free.example", Priority::Low);
-    assert_eq!(town.turn(1, TurnEnd::LaneDone).as_deref(), Some("free"));
-    town.reopen("https://full.example");
+    assert!(fixture.turn(0, FULL).is_some());
+    assert_eq!(fixture.turn(1, TurnEnd::More), None, "the others find the door closed");
+    fixture.join(1_000, "free", "https://free.example", Priority::Low);
+    assert_eq!(fixture.turn(1, TurnEnd::LaneDone).as_deref(), Some("free"));
+    fixture.reopen("https://full.example");
     let went: std::collections::HashSet<_> =
-        (0..1_000).filter_map(|_| town.turn(1, TurnEnd::LaneDone)).collect();
+        (0..1_000).filter_map(|_| fixture.turn(1, TurnEnd::LaneDone)).collect();
     assert_eq!(went.len(), 1_000);
-    assert_eq!((town.scheduler.len(), town.scheduler.queues.len()), (0, 0), "nothing is kept");
+    assert_eq!(
+        (fixture.scheduler.len(), fixture.scheduler.queues.len()),
+        (0, 0),
+        "nothing is kept"
+    );
 }
 
 #[test]
 fn a_provider_with_one_place_at_a_time_is_shared_by_weight() {
-    let mut town = Town::new();
-    town.weights.insert(TenantId::new("heavy"), 3.0);
+    let mut fixture = SchedulerFixture::new();
+    fixture.weights.insert(TenantId::new("heavy"), 3.0);
     for (id, tenant) in ["heavy", "light", "other"].into_iter().enumerate() {
-        town.join(id as u32, tenant, "https://a.example", Priority::Normal);
+        fixture.join(id as u32, tenant, "https://a.example", Priority::Normal);
     }
     for _ in 0..5_000 {
-        town.now = Timestamp(town.now.0 + 10);
-        town.turn(1, TurnEnd::More);
-        town.turn(0, FULL);
-        town.reopen("https://a.example");
+        fixture.now = Timestamp(fixture.now.0 + 10);
+        fixture.turn(1, TurnEnd::More);
+        fixture.turn(0, FULL);
+        fixture.reopen("https://a.example");
     }
-    let shares = ["heavy", "light", "other"].map(|tenant| town.had(tenant));
+    let shares = ["heavy", "light", "other"].map(|tenant| fixture.had(tenant));
     assert!(shares[0].abs_diff(3_000) < 50 && shares[1].abs_diff(1_000) < 50, "{shares:?}");
 }
 
 #[test]
 fn a_closed_door_opens_at_its_time_or_with_a_word() {
-    let mut town = Town::new();
-    town.join(1, "a", "https://a.example", Priority::Normal);
-    let later = Timestamp(town.now.0 + 500);
-    town.turn(0, TurnEnd::ProviderFull { until: Some(later), shut: false });
-    assert_eq!(town.scheduler.next_wake(), Some(later));
-    assert!(town.turn(1, TurnEnd::More).is_none());
-    town.now = later;
-    town.scheduler.wake(TurnTerms { weights: &town.weights, now: later });
+    let mut fixture = SchedulerFixture::new();
+    fixture.join(1, "a", "https://a.example", Priority::Normal);
+    let later = Timestamp(fixture.now.0 + 500);
+    fixture.turn(0, TurnEnd::ProviderFull { until: Some(later), shut: false });
+    assert_eq!(fixture.scheduler.next_wake(), Some(later));
+    assert!(fixture.turn(1, TurnEnd::More).is_none());
+    fixture.now = later;
+    fixture.scheduler.wake(TurnTerms { weights: &fixture.weights, now: later });
     assert!(
-        town.turn(0, TurnEnd::ProviderFull { until: Some(Timestamp(later.0 + 9)), shut: false })
+        fixture
+            .turn(0, TurnEnd::ProviderFull { until: Some(Timestamp(later.0 + 9)), shut: false })
             .is_some()
     );
-    town.reopen("https://a.example");
-    assert_eq!(town.scheduler.next_wake(), None);
-    assert!(town.turn(1, TurnEnd::LaneDone).is_some());
+    fixture.reopen("https://a.example");
+    assert_eq!(fixture.scheduler.next_wake(), None);
+    assert!(fixture.turn(1, TurnEnd::LaneDone).is_some());
 }
 
 #[test]
 fn urgent_work_goes_where_the_rest_finds_no_place_and_overtakes_it() {
-    let mut town = Town::new();
-    town.join(1, "burst", "https://a.example", Priority::Low);
-    town.turn(16, FULL);
-    assert!(town.turn(16, TurnEnd::More).is_none());
-    town.join(2, "codes", "https://a.example", Priority::High);
-    assert_eq!(town.turn(1, TurnEnd::LaneDone).as_deref(), Some("codes"), "a place is kept for it");
-    town.reopen("https://a.example");
-    town.join(3, "codes", "https://a.example", Priority::High);
+    let mut fixture = SchedulerFixture::new();
+    fixture.join(1, "burst", "https://a.example", Priority::Low);
+    fixture.turn(16, FULL);
+    assert!(fixture.turn(16, TurnEnd::More).is_none());
+    fixture.join(2, "codes", "https://a.example", Priority::High);
     assert_eq!(
-        town.turn(1, TurnEnd::LaneDone).as_deref(),
+        fixture.turn(1, TurnEnd::LaneDone).as_deref(),
+        Some("codes"),
+        "a place is kept for it"
+    );
+    fixture.reopen("https://a.example");
+    fixture.join(3, "codes", "https://a.example", Priority::High);
+    assert_eq!(
+        fixture.turn(1, TurnEnd::LaneDone).as_deref(),
         Some("codes"),
         "ahead of who waits longer"
     );
-    assert_eq!(town.turn(16, TurnEnd::More).as_deref(), Some("burst"));
+    assert_eq!(fixture.turn(16, TurnEnd::More).as_deref(), Some("burst"));
 }
 
 #[test]
 fn a_lane_is_hidden_once_and_listed_again_when_it_leaves() {
-    let mut town = Town::new();
-    town.join(1, "a", "https://a.example", Priority::Normal);
-    assert!(town.scheduler.hide(LaneId(1)) && !town.scheduler.hide(LaneId(1)));
-    let terms = TurnTerms { weights: &town.weights, now: town.now };
-    let pick = town.scheduler.next(terms).unwrap();
-    assert!(town.scheduler.end(pick, 1, TurnEnd::LaneDone, terms));
-    assert!(!town.scheduler.hide(LaneId(1)));
+    let mut fixture = SchedulerFixture::new();
+    fixture.join(1, "a", "https://a.example", Priority::Normal);
+    assert!(fixture.scheduler.hide(LaneId(1)) && !fixture.scheduler.hide(LaneId(1)));
+    let terms = TurnTerms { weights: &fixture.weights, now: fixture.now };
+    let turn = fixture.scheduler.next(terms).unwrap();
+    assert!(fixture.scheduler.end(turn, 1, TurnEnd::LaneDone, terms));
+    assert!(!fixture.scheduler.hide(LaneId(1)));
 }
 
 #[test]
 fn who_does_not_wait_for_a_broken_provider_is_asked_while_the_others_wait() {
-    let mut town = Town::new();
-    town.join(1, "patient", "https://a.example", Priority::Normal);
-    town.join(2, "impatient", "https://a.example", Priority::Normal);
-    assert_eq!(town.turn(0, FULL).as_deref(), Some("patient"));
-    town.reopen("https://a.example");
-    let shut = TurnEnd::ProviderFull { until: Some(Timestamp(town.now.0 + 9_000)), shut: true };
-    assert_eq!(town.turn(0, shut).as_deref(), Some("patient"));
+    let mut fixture = SchedulerFixture::new();
+    fixture.join(1, "patient", "https://a.example", Priority::Normal);
+    fixture.join(2, "impatient", "https://a.example", Priority::Normal);
+    assert_eq!(fixture.turn(0, FULL).as_deref(), Some("patient"));
+    fixture.reopen("https://a.example");
+    let shut = TurnEnd::ProviderFull { until: Some(Timestamp(fixture.now.0 + 9_000)), shut: true };
+    assert_eq!(fixture.turn(0, shut).as_deref(), Some("patient"));
     for _ in 0..3 {
-        assert_eq!(town.turn(16, TurnEnd::More).as_deref(), Some("impatient"), "turned away");
+        assert_eq!(fixture.turn(16, TurnEnd::More).as_deref(), Some("impatient"), "turned away");
     }
-    town.turn(1, TurnEnd::LaneDone);
-    assert!(town.turn(1, TurnEnd::More).is_none());
-    town.join(3, "impatient", "https://a.example", Priority::Normal);
-    assert_eq!(town.turn(1, TurnEnd::LaneDone).as_deref(), Some("impatient"));
+    fixture.turn(1, TurnEnd::LaneDone);
+    assert!(fixture.turn(1, TurnEnd::More).is_none());
+    fixture.join(3, "impatient", "https://a.example", Priority::Normal);
+    assert_eq!(fixture.turn(1, TurnEnd::LaneDone).as_deref(), Some("impatient"));
 }

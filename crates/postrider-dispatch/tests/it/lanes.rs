@@ -9,7 +9,7 @@ use postrider_core::ports::store::Ledger;
 use postrider_core::{DeliveryId, Gate, LaneState, Outcome, Scope, State};
 use postrider_dispatch::DispatchLimits;
 
-use crate::scripted::{WEBHOOK, World, order, settle_down};
+use crate::fixture::{DispatchFixture, WEBHOOK, order, settle_down};
 
 const OTHER: &str = r#"{"to":{"address":{"channel":"webhook","url":"https://other.example/"}}}"#;
 
@@ -21,160 +21,163 @@ fn failing(calls: usize) -> Vec<Option<Outcome>> {
     vec![Some(Outcome::RetryBackoff { at_least: Duration::ZERO }); calls]
 }
 
-async fn to_target(world: &World, n: usize) -> DeliveryId {
+async fn to_target(fixture: &DispatchFixture, n: usize) -> DeliveryId {
     let url = format!("https://hooks.example/{n}");
-    world.submit(&format!(r#"{{"to":{{"address":{{"channel":"webhook","url":"{url}"}}}}}}"#)).await
+    fixture
+        .submit(&format!(r#"{{"to":{{"address":{{"channel":"webhook","url":"{url}"}}}}}}"#))
+        .await
 }
 
-async fn state_of_lane(world: &World) -> LaneState {
-    let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
-    world.lanes.report(&lane.key).state
+async fn state_of_lane(fixture: &DispatchFixture) -> LaneState {
+    let lane = fixture.store.lanes(None, 9).await.unwrap().remove(0);
+    fixture.lanes.report(&lane.key).state
 }
 
 #[tokio::test]
 async fn a_host_that_asks_to_be_left_alone_is_left_alone_by_all_its_lanes_and_only_by_them() {
-    let mut world = World::new(vec![wait(30, Scope::Host)]);
-    world.start();
-    let first = world.webhook("").await;
-    world.becomes(first, State::Retrying).await;
-    let until = world.now() + Duration::from_secs(30);
-    let second = to_target(&world, 2).await;
-    let third = world.webhook(r#","class":"otp""#).await;
-    world.submit(OTHER).await;
-    assert_eq!(world.finished().await, (State::Sent, None));
+    let mut fixture = DispatchFixture::new(vec![wait(30, Scope::Host)]);
+    fixture.start();
+    let first = fixture.webhook("").await;
+    fixture.becomes(first, State::Retrying).await;
+    let until = fixture.now() + Duration::from_secs(30);
+    let second = to_target(&fixture, 2).await;
+    let third = fixture.webhook(r#","class":"otp""#).await;
+    fixture.submit(OTHER).await;
+    assert_eq!(fixture.finished().await, (State::Sent, None));
     settle_down().await;
-    assert_eq!(world.calls(), 2);
-    assert_eq!(state_of_lane(&world).await, LaneState::Waiting { on: Gate::RetryAfter, until });
-    world.clock.advance(Duration::from_millis(29_999));
+    assert_eq!(fixture.calls(), 2);
+    assert_eq!(state_of_lane(&fixture).await, LaneState::Waiting { on: Gate::RetryAfter, until });
+    fixture.clock.advance(Duration::from_millis(29_999));
     settle_down().await;
-    assert_eq!(world.calls(), 2, "not before its time");
-    world.clock.advance(Duration::from_millis(1));
+    assert_eq!(fixture.calls(), 2, "not before its time");
+    fixture.clock.advance(Duration::from_millis(1));
     for _ in 0..3 {
-        assert_eq!(world.finished().await, (State::Sent, None));
+        assert_eq!(fixture.finished().await, (State::Sent, None));
     }
     for waited in [second, third] {
-        assert_eq!(world.delivery(waited).await.attempts, 1, "waiting is not an attempt");
+        assert_eq!(fixture.delivery(waited).await.attempts, 1, "waiting is not an attempt");
     }
 }
 
 #[tokio::test]
 async fn an_address_that_asks_to_be_left_alone_does_not_hold_up_its_neighbours() {
-    let mut world = World::new(vec![wait(30, Scope::Target)]);
-    world.start();
-    let first = world.webhook("").await;
-    world.becomes(first, State::Retrying).await;
-    to_target(&world, 2).await;
-    assert_eq!(world.finished().await, (State::Sent, None));
+    let mut fixture = DispatchFixture::new(vec![wait(30, Scope::Target)]);
+    fixture.start();
+    let first = fixture.webhook("").await;
+    fixture.becomes(first, State::Retrying).await;
+    to_target(&fixture, 2).await;
+    assert_eq!(fixture.finished().await, (State::Sent, None));
 }
 
 #[tokio::test]
 async fn three_addresses_that_ask_at_the_same_time_speak_for_their_host() {
-    let mut world = World::new(vec![wait(60, Scope::Target); 3]);
-    world.start();
+    let mut fixture = DispatchFixture::new(vec![wait(60, Scope::Target); 3]);
+    fixture.start();
     for n in 0..3 {
-        let id = to_target(&world, n).await;
-        world.becomes(id, State::Retrying).await;
+        let id = to_target(&fixture, n).await;
+        fixture.becomes(id, State::Retrying).await;
     }
-    let fourth = to_target(&world, 4).await;
+    let fourth = to_target(&fixture, 4).await;
     settle_down().await;
-    assert_eq!((world.calls(), world.delivery(fourth).await.state), (3, State::Queued));
-    world.clock.advance(Duration::from_secs(60));
+    assert_eq!((fixture.calls(), fixture.delivery(fourth).await.state), (3, State::Queued));
+    fixture.clock.advance(Duration::from_secs(60));
     for _ in 0..4 {
-        assert_eq!(world.finished().await, (State::Sent, None));
+        assert_eq!(fixture.finished().await, (State::Sent, None));
     }
 }
 
 #[tokio::test]
 async fn while_a_provider_is_down_nothing_is_leased_nothing_burned_and_one_probe_decides() {
-    let mut world = World::new(failing(21));
-    world.start();
+    let mut fixture = DispatchFixture::new(failing(21));
+    fixture.start();
     for n in 0..20 {
-        let id = world.webhook(r#","retry":{"retries":5,"jitter":"none","base_ms":120000}"#).await;
-        world.becomes(id, State::Retrying).await;
-        assert_eq!(world.calls(), n + 1);
+        let id =
+            fixture.webhook(r#","retry":{"retries":5,"jitter":"none","base_ms":120000}"#).await;
+        fixture.becomes(id, State::Retrying).await;
+        assert_eq!(fixture.calls(), n + 1);
     }
-    let waiting: Vec<_> = [world.webhook("").await, world.webhook("").await].into();
+    let waiting: Vec<_> = [fixture.webhook("").await, fixture.webhook("").await].into();
     settle_down().await;
-    assert_eq!(world.calls(), 20, "open");
-    let LaneState::Waiting { on: Gate::Breaker, until } = state_of_lane(&world).await else {
-        panic!("{:?}", state_of_lane(&world).await)
+    assert_eq!(fixture.calls(), 20, "open");
+    let LaneState::Waiting { on: Gate::Breaker, until } = state_of_lane(&fixture).await else {
+        panic!("{:?}", state_of_lane(&fixture).await)
     };
-    world.clock.set(until);
+    fixture.clock.set(until);
     settle_down().await;
-    assert_eq!(world.calls(), 21, "one probe, which fails");
-    world.submit(OTHER).await;
-    assert_eq!(world.finished().await, (State::Sent, None));
-    assert_eq!(world.calls(), 22, "another provider is served meanwhile");
+    assert_eq!(fixture.calls(), 21, "one probe, which fails");
+    fixture.submit(OTHER).await;
+    assert_eq!(fixture.finished().await, (State::Sent, None));
+    assert_eq!(fixture.calls(), 22, "another provider is served meanwhile");
     for id in &waiting {
-        assert!(world.delivery(*id).await.attempts <= 1);
+        assert!(fixture.delivery(*id).await.attempts <= 1);
     }
-    assert!(matches!(state_of_lane(&world).await, LaneState::Waiting { on: Gate::Breaker, .. }));
-    world.clock.advance(Duration::from_secs(60));
+    assert!(matches!(state_of_lane(&fixture).await, LaneState::Waiting { on: Gate::Breaker, .. }));
+    fixture.clock.advance(Duration::from_secs(60));
     for _ in 0..2 {
-        assert_eq!(world.finished().await, (State::Sent, None));
+        assert_eq!(fixture.finished().await, (State::Sent, None));
     }
 }
 
 #[tokio::test]
 async fn a_refused_credential_stops_its_tenant_at_once_and_no_other() {
-    let mut world = World::new(vec![Some(Outcome::Config)]);
-    world.start();
-    let first = world.webhook("").await;
-    world.becomes(first, State::Parked).await;
-    let second = to_target(&world, 2).await;
+    let mut fixture = DispatchFixture::new(vec![Some(Outcome::Config)]);
+    fixture.start();
+    let first = fixture.webhook("").await;
+    fixture.becomes(first, State::Parked).await;
+    let second = to_target(&fixture, 2).await;
     settle_down().await;
-    assert_eq!((world.calls(), world.delivery(second).await.state), (1, State::Queued));
-    world.tenant = postrider_core::TenantId::new("other");
-    to_target(&world, 3).await;
-    assert_eq!(world.finished().await, (State::Sent, None));
-    world.lanes.credential_renewed(&postrider_core::TenantId::new("acme"));
-    assert_eq!(world.finished().await, (State::Sent, None));
-    assert_eq!(world.delivery(second).await.state, State::Sent);
+    assert_eq!((fixture.calls(), fixture.delivery(second).await.state), (1, State::Queued));
+    fixture.tenant = postrider_core::TenantId::new("other");
+    to_target(&fixture, 3).await;
+    assert_eq!(fixture.finished().await, (State::Sent, None));
+    fixture.lanes.credential_renewed(&postrider_core::TenantId::new("acme"));
+    assert_eq!(fixture.finished().await, (State::Sent, None));
+    assert_eq!(fixture.delivery(second).await.state, State::Sent);
 }
 
 #[tokio::test]
 async fn a_paused_lane_waits_for_its_operator_however_long() {
-    let mut world = World::new(vec![]);
-    let id = world.webhook("").await;
-    world.start();
-    assert_eq!(world.finished().await, (State::Sent, None));
-    let waiting = world.webhook(r#","send_at":"2027-01-15T08:00:10Z""#).await;
-    let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
-    world.lanes.pause(lane.id, lane.key.clone(), order());
-    world.clock.advance(Duration::from_secs(36_000));
+    let mut fixture = DispatchFixture::new(vec![]);
+    let id = fixture.webhook("").await;
+    fixture.start();
+    assert_eq!(fixture.finished().await, (State::Sent, None));
+    let waiting = fixture.webhook(r#","send_at":"2027-01-15T08:00:10Z""#).await;
+    let lane = fixture.store.lanes(None, 9).await.unwrap().remove(0);
+    fixture.lanes.pause(lane.id, lane.key.clone(), order());
+    fixture.clock.advance(Duration::from_secs(36_000));
     settle_down().await;
-    assert_eq!(world.delivery(waiting).await.state, State::Queued);
-    assert_eq!(state_of_lane(&world).await, LaneState::Blocked { on: Gate::Paused });
-    assert!(world.lanes.resume(&lane.key));
-    assert_eq!(world.finished().await, (State::Sent, None));
+    assert_eq!(fixture.delivery(waiting).await.state, State::Queued);
+    assert_eq!(state_of_lane(&fixture).await, LaneState::Blocked { on: Gate::Paused });
+    assert!(fixture.lanes.resume(&lane.key));
+    assert_eq!(fixture.finished().await, (State::Sent, None));
     assert_ne!(id, waiting);
 }
 
 #[tokio::test]
 async fn an_operators_word_about_a_breaker_takes_effect_at_once() {
-    let mut world = World::new(vec![wait(600, Scope::Host)]);
-    world.start();
-    let first = world.webhook("").await;
-    world.becomes(first, State::Retrying).await;
-    let second = to_target(&world, 2).await;
+    let mut fixture = DispatchFixture::new(vec![wait(600, Scope::Host)]);
+    fixture.start();
+    let first = fixture.webhook("").await;
+    fixture.becomes(first, State::Retrying).await;
+    let second = to_target(&fixture, 2).await;
     settle_down().await;
-    let lane = world.store.lanes(None, 9).await.unwrap().remove(0);
-    world.lanes.force_breaker(&lane.key, Some((BreakerOverride::Closed, order())));
-    assert_eq!(world.finished().await, (State::Sent, None));
-    assert_eq!(world.delivery(second).await.state, State::Sent);
-    world.lanes.force_breaker(&lane.key, Some((BreakerOverride::Open, order())));
-    let third = to_target(&world, 3).await;
+    let lane = fixture.store.lanes(None, 9).await.unwrap().remove(0);
+    fixture.lanes.force_breaker(&lane.key, Some((BreakerOverride::Closed, order())));
+    assert_eq!(fixture.finished().await, (State::Sent, None));
+    assert_eq!(fixture.delivery(second).await.state, State::Sent);
+    fixture.lanes.force_breaker(&lane.key, Some((BreakerOverride::Open, order())));
+    let third = to_target(&fixture, 3).await;
     settle_down().await;
-    assert_eq!(world.delivery(third).await.state, State::Queued);
-    assert_eq!(world.lanes.report(&lane.key).breaker, BreakerState::ForcedOpen);
-    world.lanes.force_breaker(&lane.key, None);
-    assert_eq!(world.finished().await, (State::Sent, None));
+    assert_eq!(fixture.delivery(third).await.state, State::Queued);
+    assert_eq!(fixture.lanes.report(&lane.key).breaker, BreakerState::ForcedOpen);
+    fixture.lanes.force_breaker(&lane.key, None);
+    assert_eq!(fixture.finished().await, (State::Sent, None));
 }
 
 #[tokio::test]
 async fn retries_beyond_their_share_wait_unburned_and_those_that_succeed_let_the_others_go() {
-    let mut world = World::new(failing(8));
-    world.start_with(DispatchLimits {
+    let mut fixture = DispatchFixture::new(failing(8));
+    fixture.start_with(DispatchLimits {
         breaker: BreakerPolicy { burst_calls_min: 1_000, calls_min: 1_000, ..Default::default() },
         retry_budget: BudgetPolicy { floor_per_s: 0.2, ..Default::default() },
         settle_linger: Duration::ZERO,
@@ -182,131 +185,135 @@ async fn retries_beyond_their_share_wait_unburned_and_those_that_succeed_let_the
     });
     let mut ids = Vec::new();
     for _ in 0..6 {
-        let id = world.webhook(r#","retry":{"retries":9,"jitter":"none","base_ms":1000}"#).await;
-        world.becomes(id, State::Retrying).await;
+        let id = fixture.webhook(r#","retry":{"retries":9,"jitter":"none","base_ms":1000}"#).await;
+        fixture.becomes(id, State::Retrying).await;
         ids.push(id);
     }
-    world.clock.advance(Duration::from_secs(1));
+    fixture.clock.advance(Duration::from_secs(1));
     settle_down().await;
-    assert_eq!(world.calls(), 8, "two of the six, the floor of ten seconds");
+    assert_eq!(fixture.calls(), 8, "two of the six, the floor of ten seconds");
     let spent = |state| matches!(state, LaneState::Waiting { on: Gate::RetryBudget, .. });
-    assert!(spent(state_of_lane(&world).await), "{:?}", state_of_lane(&world).await);
+    assert!(spent(state_of_lane(&fixture).await), "{:?}", state_of_lane(&fixture).await);
     let mut burned = 0;
     for id in &ids {
-        burned += world.delivery(*id).await.attempts;
+        burned += fixture.delivery(*id).await.attempts;
     }
     assert_eq!(burned, 8, "what waits keeps its attempts");
-    world.clock.advance(Duration::from_secs(10));
+    fixture.clock.advance(Duration::from_secs(10));
     for _ in 0..6 {
-        assert_eq!(world.finished().await, (State::Sent, None));
+        assert_eq!(fixture.finished().await, (State::Sent, None));
     }
 }
 
 #[tokio::test]
 async fn a_providers_rate_is_kept_to_the_call_and_its_lanes_share_it() {
-    let mut world = World::new(vec![]);
+    let mut fixture = DispatchFixture::new(vec![]);
     for class in ["otp", "transactional"] {
         for _ in 0..10 {
-            world.webhook(&format!(r#","class":"{class}""#)).await;
+            fixture.webhook(&format!(r#","class":"{class}""#)).await;
         }
     }
     let rate = Rate { per_s: 2.0, burst: 4, ramp_s: 0 };
     let rates = [(WEBHOOK, rate)].into();
-    world.start_with(DispatchLimits { rates, ..DispatchLimits::default() });
+    fixture.start_with(DispatchLimits { rates, ..DispatchLimits::default() });
     settle_down().await;
-    assert_eq!(world.calls(), 4, "one burst");
-    let until = world.now() + Duration::from_millis(500);
-    assert_eq!(state_of_lane(&world).await, LaneState::Waiting { on: Gate::RateLimit, until });
+    assert_eq!(fixture.calls(), 4, "one burst");
+    let until = fixture.now() + Duration::from_millis(500);
+    assert_eq!(state_of_lane(&fixture).await, LaneState::Waiting { on: Gate::RateLimit, until });
     for second in 1..=8 {
         for _ in 0..2 {
-            world.clock.advance(Duration::from_millis(500));
+            fixture.clock.advance(Duration::from_millis(500));
             settle_down().await;
         }
-        assert_eq!(world.calls(), 4 + second * 2);
+        assert_eq!(fixture.calls(), 4 + second * 2);
     }
 }
 
 #[tokio::test]
 async fn a_tenants_rate_holds_up_no_other_tenant() {
-    let mut world = World::new(vec![]);
+    let mut fixture = DispatchFixture::new(vec![]);
     for n in 0..5 {
-        to_target(&world, n).await;
+        to_target(&fixture, n).await;
     }
-    let acme = world.tenant.clone();
-    world.tenant = postrider_core::TenantId::new("other");
+    let acme = fixture.tenant.clone();
+    fixture.tenant = postrider_core::TenantId::new("other");
     for n in 0..5 {
-        to_target(&world, n).await;
+        to_target(&fixture, n).await;
     }
     let tenant_rates = [(acme, Rate { per_s: 1.0, burst: 1, ramp_s: 0 })].into();
-    world.start_with(DispatchLimits { tenant_rates, ..DispatchLimits::default() });
+    fixture.start_with(DispatchLimits { tenant_rates, ..DispatchLimits::default() });
     settle_down().await;
-    assert_eq!(world.calls(), 1 + 5);
-    world.clock.advance(Duration::from_secs(1));
+    assert_eq!(fixture.calls(), 1 + 5);
+    fixture.clock.advance(Duration::from_secs(1));
     settle_down().await;
-    assert_eq!(world.calls(), 2 + 5);
+    assert_eq!(fixture.calls(), 2 + 5);
 }
 
 #[tokio::test]
 async fn a_tenants_old_backlog_does_not_keep_another_waiting() {
-    let mut world = World::new(vec![]);
+    let mut fixture = DispatchFixture::new(vec![]);
     for n in 0..200 {
-        to_target(&world, n).await;
+        to_target(&fixture, n).await;
     }
-    world.clock.advance(Duration::from_secs(60));
-    world.tenant = postrider_core::TenantId::new("small");
+    fixture.clock.advance(Duration::from_secs(60));
+    fixture.tenant = postrider_core::TenantId::new("small");
     for n in 0..3 {
-        to_target(&world, n).await;
+        to_target(&fixture, n).await;
     }
     let rates = [(WEBHOOK, Rate { per_s: 1.0, burst: 10, ramp_s: 0 })].into();
-    world.start_with(DispatchLimits { rates, ..DispatchLimits::default() });
+    fixture.start_with(DispatchLimits { rates, ..DispatchLimits::default() });
     settle_down().await;
-    world.clock.advance(Duration::from_secs(3));
+    fixture.clock.advance(Duration::from_secs(3));
     settle_down().await;
-    let calls = world.channel.calls.lock().unwrap();
+    let calls = fixture.channel.calls.lock().unwrap();
     let small = calls.iter().filter(|call| call.message.tenant.as_str() == "small").count();
     assert_eq!((calls.len(), small), (13, 3));
 }
 
 #[tokio::test]
 async fn a_credentials_rate_holds_up_its_own_lanes_at_that_provider_only() {
-    let mut world = World::new(vec![]);
+    let mut fixture = DispatchFixture::new(vec![]);
     for n in 0..5 {
-        to_target(&world, n).await;
+        to_target(&fixture, n).await;
     }
-    world.submit(OTHER).await;
-    world.tenant = postrider_core::TenantId::new("other");
+    fixture.submit(OTHER).await;
+    fixture.tenant = postrider_core::TenantId::new("other");
     for n in 0..5 {
-        to_target(&world, n).await;
+        to_target(&fixture, n).await;
     }
     let credential_rates = [(WEBHOOK, Rate { per_s: 1.0, burst: 2, ramp_s: 0 })].into();
-    world.start_with(DispatchLimits { credential_rates, ..DispatchLimits::default() });
+    fixture.start_with(DispatchLimits { credential_rates, ..DispatchLimits::default() });
     settle_down().await;
-    assert_eq!(world.calls(), 2 + 1 + 2, "two each at the one, one at the other");
-    world.clock.advance(Duration::from_secs(1));
+    assert_eq!(fixture.calls(), 2 + 1 + 2, "two each at the one, one at the other");
+    fixture.clock.advance(Duration::from_secs(1));
     settle_down().await;
-    assert_eq!(world.calls(), 5 + 2);
+    assert_eq!(fixture.calls(), 5 + 2);
 }
 
 #[tokio::test]
 async fn one_address_gets_no_more_than_its_rate_and_its_neighbours_do_not_wait() {
-    let mut world = World::new(vec![]);
+    let mut fixture = DispatchFixture::new(vec![]);
     let mut ids = Vec::new();
     for _ in 0..6 {
-        ids.push(to_target(&world, 1).await);
+        ids.push(to_target(&fixture, 1).await);
     }
-    to_target(&world, 2).await;
+    to_target(&fixture, 2).await;
     let address_rates = [(WEBHOOK, Rate { per_s: 1.0, burst: 1, ramp_s: 0 })].into();
     let settle_linger = Duration::ZERO;
-    world.start_with(DispatchLimits { address_rates, settle_linger, ..DispatchLimits::default() });
+    fixture.start_with(DispatchLimits {
+        address_rates,
+        settle_linger,
+        ..DispatchLimits::default()
+    });
     settle_down().await;
-    assert_eq!(world.calls(), 2, "one each");
+    assert_eq!(fixture.calls(), 2, "one each");
     for second in 1..=5 {
-        world.clock.advance(Duration::from_secs(1));
+        fixture.clock.advance(Duration::from_secs(1));
         settle_down().await;
-        assert_eq!(world.calls(), 2 + second);
+        assert_eq!(fixture.calls(), 2 + second);
     }
     for id in ids {
-        let delivery = world.delivery(id).await;
+        let delivery = fixture.delivery(id).await;
         assert_eq!((delivery.state, delivery.attempts), (State::Sent, 1), "waiting burns nothing");
     }
 }
@@ -314,51 +321,51 @@ async fn one_address_gets_no_more_than_its_rate_and_its_neighbours_do_not_wait()
 #[tokio::test]
 async fn complaints_of_single_addresses_slow_nobody_else_down() {
     let busy = Some(Outcome::RetryAfter { after: Duration::from_secs(3600), scope: Scope::Target });
-    let mut world = World::new(vec![]);
-    world.start();
+    let mut fixture = DispatchFixture::new(vec![]);
+    fixture.start();
     for n in 0..40_usize {
-        to_target(&world, n).await;
+        to_target(&fixture, n).await;
         settle_down().await;
-        world.clock.advance(Duration::from_millis(50));
+        fixture.clock.advance(Duration::from_millis(50));
     }
-    world.channel.then(vec![busy; 11]);
+    fixture.channel.then(vec![busy; 11]);
     for n in 0..111 {
-        to_target(&world, n).await;
+        to_target(&fixture, n).await;
     }
     settle_down().await;
-    assert_eq!(world.calls(), 40 + 11 + 100, "a fifth complained, each for itself");
+    assert_eq!(fixture.calls(), 40 + 11 + 100, "a fifth complained, each for itself");
 }
 
 #[tokio::test]
 async fn a_provider_that_complains_is_called_at_the_pace_that_it_takes() {
     let busy = Some(Outcome::RetryAfter { after: Duration::from_secs(3600), scope: Scope::Target });
-    let mut world = World::new(vec![]);
-    world.start();
+    let mut fixture = DispatchFixture::new(vec![]);
+    fixture.start();
     for n in 0..40_usize {
-        to_target(&world, n).await;
+        to_target(&fixture, n).await;
         settle_down().await;
-        world.clock.advance(Duration::from_millis(50));
+        fixture.clock.advance(Duration::from_millis(50));
     }
-    world.channel.then(vec![busy; 11]);
+    fixture.channel.then(vec![busy; 11]);
     for n in 0..11 {
         // The same two again and again: that is too much of ours, not a mood of theirs.
-        to_target(&world, n % 2).await;
+        to_target(&fixture, n % 2).await;
         settle_down().await;
     }
     for n in 0..100 {
-        to_target(&world, n).await;
+        to_target(&fixture, n).await;
     }
     settle_down().await;
-    let before = world.calls();
+    let before = fixture.calls();
     assert!(before < 60, "{before}");
     for _ in 0..200 {
-        world.clock.advance(Duration::from_millis(10));
+        fixture.clock.advance(Duration::from_millis(10));
         settle_down().await;
     }
-    let within_two_seconds = world.calls() - before;
+    let within_two_seconds = fixture.calls() - before;
     assert!(
         (32..=50).contains(&within_two_seconds),
         "{within_two_seconds}: 20 per second, growing"
     );
-    assert_eq!(state_of_lane(&world).await.name(), "waiting");
+    assert_eq!(state_of_lane(&fixture).await.name(), "waiting");
 }

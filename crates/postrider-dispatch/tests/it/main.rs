@@ -1,14 +1,17 @@
-//! Promises of intake and dispatcher, kept over the reference store and scripted channels.
+//! Promises of intake and dispatcher, tested with the reference store and scripted channels. The test of
+//! a module has the name of the module.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
-mod capacity;
-mod dispatching;
-mod flaky;
-mod gating;
-mod guards;
+mod at_most_once;
+mod attempt;
+mod dispatcher;
+mod expiry;
+mod fixture;
+mod flaky_store;
+mod intake;
+mod intake_room;
+mod intake_template;
 mod lanes;
-mod parallel;
-mod scripted;
+mod open_breaker;
+mod parallel_channel;
 mod strikes;
-mod templating;
-mod trouble;

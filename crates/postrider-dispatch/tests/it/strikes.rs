@@ -10,7 +10,7 @@ use postrider_core::{
     Address, AddressStatus, DeadReason, Outcome, State, Strike, StrikeKind, Timestamp,
 };
 
-use crate::scripted::{Event, World, settle_down};
+use crate::fixture::{DispatchFixture, ObservedEvent, settle_down};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const PERMANENT: (State, Option<DeadReason>) = (State::Failed, Some(DeadReason::Permanent));
@@ -18,10 +18,10 @@ const GONE: (State, Option<DeadReason>) = (State::Gone, None);
 const SENT: (State, Option<DeadReason>) = (State::Sent, None);
 
 /// Every answer blames the address for this.
-fn world(kind: StrikeKind, answers: Vec<Outcome>) -> World {
-    let world = World::new(answers.into_iter().map(Some).collect());
-    world.channel.terms.lock().unwrap().strike = Some(kind);
-    world
+fn fixture(kind: StrikeKind, answers: Vec<Outcome>) -> DispatchFixture {
+    let fixture = DispatchFixture::new(answers.into_iter().map(Some).collect());
+    fixture.channel.terms.lock().unwrap().strike = Some(kind);
+    fixture
 }
 
 fn dropped(times: usize) -> Vec<Outcome> {
@@ -29,131 +29,131 @@ fn dropped(times: usize) -> Vec<Outcome> {
 }
 
 /// One more message to the one address, and its end.
-async fn one(world: &mut World) -> (State, Option<DeadReason>) {
-    world.webhook("").await;
-    world.finished().await
+async fn one(fixture: &mut DispatchFixture) -> (State, Option<DeadReason>) {
+    fixture.webhook("").await;
+    fixture.finished().await
 }
 
-async fn strikes(world: &World) -> Vec<Strike> {
+async fn strikes(fixture: &DispatchFixture) -> Vec<Strike> {
     let all = StrikeFilter { limit: 10, ..StrikeFilter::default() };
-    let page = world.store.strikes(&world.tenant, all).await.unwrap();
+    let page = fixture.store.strikes(&fixture.tenant, all).await.unwrap();
     page.items.into_iter().flat_map(|struck| struck.strikes).collect()
 }
 
-async fn register(world: &World) -> Address {
+async fn register(fixture: &DispatchFixture) -> Address {
     let body = br#"{"channel":"webhook","url":"https://hooks.example/a"}"#;
-    let new: NewAddress = world.intake.check_address(&world.tenant, body).unwrap();
-    world.store.put_address(new).await.unwrap().0
+    let new: NewAddress = fixture.intake.check_address(&fixture.tenant, body).unwrap();
+    fixture.store.put_address(new).await.unwrap().0
 }
 
-async fn status(world: &World, address: &Address) -> AddressStatus {
-    world.store.address(&world.tenant, address.id).await.unwrap().unwrap().status
+async fn status(fixture: &DispatchFixture, address: &Address) -> AddressStatus {
+    fixture.store.address(&fixture.tenant, address.id).await.unwrap().unwrap().status
 }
 
 #[tokio::test]
 async fn three_strikes_within_a_day_cost_messages_and_the_first_after_a_day_the_address() {
-    let mut world = world(StrikeKind::Endpoint, dropped(9));
-    let address = register(&world).await;
-    world.start();
+    let mut fixture = fixture(StrikeKind::Endpoint, dropped(9));
+    let address = register(&fixture).await;
+    fixture.start();
     for hour in [0, 8, 15] {
-        assert_eq!(one(&mut world).await, PERMANENT, "{hour}");
-        world.clock.advance(8 * HOUR - Duration::from_millis(1));
+        assert_eq!(one(&mut fixture).await, PERMANENT, "{hour}");
+        fixture.clock.advance(8 * HOUR - Duration::from_millis(1));
     }
-    assert_eq!(strikes(&world).await[0].count, 3);
-    assert_eq!(status(&world, &address).await, AddressStatus::Active);
-    world.clock.advance(Duration::from_millis(3));
-    assert_eq!(one(&mut world).await, GONE);
-    assert_eq!(status(&world, &address).await, AddressStatus::Gone);
-    assert_eq!(one(&mut world).await, GONE);
-    assert_eq!(world.calls(), 4, "who is gone is not asked again");
+    assert_eq!(strikes(&fixture).await[0].count, 3);
+    assert_eq!(status(&fixture, &address).await, AddressStatus::Active);
+    fixture.clock.advance(Duration::from_millis(3));
+    assert_eq!(one(&mut fixture).await, GONE);
+    assert_eq!(status(&fixture, &address).await, AddressStatus::Gone);
+    assert_eq!(one(&mut fixture).await, GONE);
+    assert_eq!(fixture.calls(), 4, "who is gone is not asked again");
 }
 
 #[tokio::test]
 async fn an_inline_address_is_remembered_like_a_registered_one() {
-    let mut world = world(StrikeKind::Number, dropped(2));
-    world.start();
-    assert_eq!(one(&mut world).await, PERMANENT);
-    assert_eq!(one(&mut world).await, GONE);
+    let mut fixture = fixture(StrikeKind::Number, dropped(2));
+    fixture.start();
+    assert_eq!(one(&mut fixture).await, PERMANENT);
+    assert_eq!(one(&mut fixture).await, GONE);
 }
 
 #[tokio::test]
 async fn strikes_outlive_the_dispatcher() {
-    let mut world = world(StrikeKind::Number, dropped(2));
-    world.start();
-    assert_eq!(one(&mut world).await, PERMANENT);
-    assert!(world.drain(Duration::from_secs(5)).await);
-    world.start();
-    assert_eq!(one(&mut world).await, GONE);
+    let mut fixture = fixture(StrikeKind::Number, dropped(2));
+    fixture.start();
+    assert_eq!(one(&mut fixture).await, PERMANENT);
+    assert!(fixture.drain(Duration::from_secs(5)).await);
+    fixture.start();
+    assert_eq!(one(&mut fixture).await, GONE);
 }
 
 #[tokio::test]
 async fn a_success_between_two_strikes_clears_the_first() {
-    let mut world = world(
+    let mut fixture = fixture(
         StrikeKind::Number,
         vec![Outcome::DropMessage, Outcome::Accepted, Outcome::DropMessage],
     );
-    world.start();
-    assert_eq!(one(&mut world).await, PERMANENT);
-    assert_eq!(one(&mut world).await, SENT);
-    assert!(strikes(&world).await.is_empty());
-    assert_eq!(one(&mut world).await, PERMANENT);
+    fixture.start();
+    assert_eq!(one(&mut fixture).await, PERMANENT);
+    assert_eq!(one(&mut fixture).await, SENT);
+    assert!(strikes(&fixture).await.is_empty());
+    assert_eq!(one(&mut fixture).await, PERMANENT);
 }
 
 #[tokio::test]
 async fn an_unreachable_number_strikes_once_per_message_and_is_suspect_after_three() {
     let retry = Outcome::RetryBackoff { at_least: 2 * HOUR };
-    let mut world = world(StrikeKind::Unreachable, vec![retry; 9]);
-    world.channel.terms.lock().unwrap().retries_max = Some(2);
-    let address = register(&world).await;
-    world.start();
+    let mut fixture = fixture(StrikeKind::Unreachable, vec![retry; 9]);
+    fixture.channel.terms.lock().unwrap().retries_max = Some(2);
+    let address = register(&fixture).await;
+    fixture.start();
     for nth in 1..=3u32 {
-        world.webhook(r#","ttl_s":86400"#).await;
+        fixture.webhook(r#","ttl_s":86400"#).await;
         let mut retries = 0;
         let (kind, suspected) = loop {
-            match world.event().await {
-                Event::Attempted(_, DecisionKind::Retry) => {
+            match fixture.event().await {
+                ObservedEvent::Attempted(_, DecisionKind::Retry) => {
                     retries += 1;
                     settle_down().await;
-                    world.clock.advance(2 * HOUR);
+                    fixture.clock.advance(2 * HOUR);
                 }
-                Event::Struck(kind, suspected) => break (kind, suspected),
+                ObservedEvent::Struck(kind, suspected) => break (kind, suspected),
                 _ => {}
             }
         };
         assert_eq!((kind, suspected, retries), (StrikeKind::Unreachable, nth == 3, 2));
         assert_eq!(
-            world.finished().await,
+            fixture.finished().await,
             PERMANENT,
             "with the provider's words, not as exhausted"
         );
-        assert_eq!(strikes(&world).await[0].count, nth);
+        assert_eq!(strikes(&fixture).await[0].count, nth);
     }
-    assert_eq!(status(&world, &address).await, AddressStatus::Suspect);
-    assert_eq!(one(&mut world).await, SENT, "it is still sent to");
-    assert_eq!(status(&world, &address).await, AddressStatus::Active);
+    assert_eq!(status(&fixture, &address).await, AddressStatus::Suspect);
+    assert_eq!(one(&mut fixture).await, SENT, "it is still sent to");
+    assert_eq!(status(&fixture, &address).await, AddressStatus::Active);
 }
 
 #[tokio::test]
 async fn a_host_without_a_name_is_retried_for_a_day_and_then_gone() {
     let retry = Outcome::RetryBackoff { at_least: Duration::ZERO };
-    let mut world = world(StrikeKind::Host, vec![retry; 1_000]);
-    world.start();
-    let began: Timestamp = world.now();
+    let mut fixture = fixture(StrikeKind::Host, vec![retry; 1_000]);
+    fixture.start();
+    let began: Timestamp = fixture.now();
     let gone_at = loop {
-        world.webhook(r#","ttl_s":7200"#).await;
+        fixture.webhook(r#","ttl_s":7200"#).await;
         settle_down().await;
-        world.clock.advance(HOUR);
+        fixture.clock.advance(HOUR);
         settle_down().await;
         let mut ended = None;
-        while let Some(event) = world.heard() {
-            if let Event::Finished(state, _) = event {
+        while let Some(event) = fixture.heard() {
+            if let ObservedEvent::Finished(state, _) = event {
                 ended = Some(state);
             }
         }
         if ended == Some(State::Gone) {
-            break world.now();
+            break fixture.now();
         }
-        assert!(world.now().since(began) < 30 * HOUR, "it is never gone");
+        assert!(fixture.now().since(began) < 30 * HOUR, "it is never gone");
     };
     let after = gone_at.since(began);
     assert!(after >= 24 * HOUR, "gone after {after:?}");
@@ -162,52 +162,52 @@ async fn a_host_without_a_name_is_retried_for_a_day_and_then_gone() {
 #[tokio::test]
 async fn a_receiver_that_failed_for_five_days_gets_one_attempt_until_it_works() {
     let retry = Outcome::RetryBackoff { at_least: Duration::ZERO };
-    let mut world = world(StrikeKind::Failing, vec![retry; 100]);
-    let address = register(&world).await;
-    world.start();
+    let mut fixture = fixture(StrikeKind::Failing, vec![retry; 100]);
+    let address = register(&fixture).await;
+    fixture.start();
     let exhausted = (State::Failed, Some(DeadReason::RetriesExhausted));
     for day in 0..=5 {
-        world.webhook("").await;
+        fixture.webhook("").await;
         let end = loop {
-            match world.event().await {
-                Event::Finished(state, reason) => break (state, reason),
-                Event::Attempted(..) => {
+            match fixture.event().await {
+                ObservedEvent::Finished(state, reason) => break (state, reason),
+                ObservedEvent::Attempted(..) => {
                     settle_down().await;
-                    world.clock.advance(Duration::from_secs(120));
+                    fixture.clock.advance(Duration::from_secs(120));
                 }
                 _ => {}
             }
         };
         assert_eq!(end, if day < 5 { exhausted } else { PERMANENT }, "day {day}");
-        world.clock.advance(24 * HOUR);
+        fixture.clock.advance(24 * HOUR);
     }
-    assert_eq!(status(&world, &address).await, AddressStatus::Suspect);
-    world.channel.answer_well();
-    assert_eq!(one(&mut world).await, SENT);
-    assert_eq!(status(&world, &address).await, AddressStatus::Active);
-    assert!(strikes(&world).await.is_empty());
+    assert_eq!(status(&fixture, &address).await, AddressStatus::Suspect);
+    fixture.channel.answer_well();
+    assert_eq!(one(&mut fixture).await, SENT);
+    assert_eq!(status(&fixture, &address).await, AddressStatus::Active);
+    assert!(strikes(&fixture).await.is_empty());
 }
 
 #[tokio::test]
 async fn a_mass_of_addresses_that_strikes_call_gone_is_not_believed() {
-    let mut world = world(StrikeKind::Number, dropped(10_000));
-    world.start();
+    let mut fixture = fixture(StrikeKind::Number, dropped(10_000));
+    fixture.start();
     let to = |n| {
         let url = format!("https://hooks.example/{n}");
         format!(r#"{{"to":{{"address":{{"channel":"webhook","url":"{url}"}}}}}}"#)
     };
     for n in 0..200 {
-        world.submit(&to(n)).await;
-        assert_eq!(world.finished().await, PERMANENT);
+        fixture.submit(&to(n)).await;
+        assert_eq!(fixture.finished().await, PERMANENT);
     }
     let mut second = Vec::new();
     for n in 0..200 {
-        second.push(world.submit(&to(n)).await);
+        second.push(fixture.submit(&to(n)).await);
     }
     settle_down().await;
     let mut gone = 0;
     for id in second {
-        let state = world.delivery(id).await.state;
+        let state = fixture.delivery(id).await.state;
         assert!(state.is_pending() || state == State::Gone, "{state}");
         gone += usize::from(state == State::Gone);
     }
@@ -217,12 +217,12 @@ async fn a_mass_of_addresses_that_strikes_call_gone_is_not_believed() {
 #[tokio::test]
 async fn a_refusal_with_bounded_retries_ends_as_permanent() {
     let retry = Outcome::RetryBackoff { at_least: Duration::ZERO };
-    let mut world = World::new(vec![Some(retry); 9]);
-    *world.channel.terms.lock().unwrap() = AnswerTerms { retries_max: Some(1), strike: None };
-    world.start();
-    let id = world.webhook("").await;
-    world.becomes(id, State::Retrying).await;
-    world.clock.advance(Duration::from_secs(120));
-    assert_eq!(world.finished().await, PERMANENT);
-    assert_eq!(world.calls(), 2);
+    let mut fixture = DispatchFixture::new(vec![Some(retry); 9]);
+    *fixture.channel.terms.lock().unwrap() = AnswerTerms { retries_max: Some(1), strike: None };
+    fixture.start();
+    let id = fixture.webhook("").await;
+    fixture.becomes(id, State::Retrying).await;
+    fixture.clock.advance(Duration::from_secs(120));
+    assert_eq!(fixture.finished().await, PERMANENT);
+    assert_eq!(fixture.calls(), 2);
 }

@@ -6,28 +6,28 @@ use futures_util::future::join_all;
 use postrider_core::{Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report};
 use tokio::sync::Semaphore;
 
-use crate::scripted::WEBHOOK;
+use crate::fixture::WEBHOOK;
 
 /// What becomes of one call.
 #[derive(Debug, Clone)]
-pub(crate) enum Fate {
+pub(crate) enum CallFate {
     Answer(Outcome),
-    /// Goes on when [`Parallel::release`] lets it: to what [`Parallel::answer_next`] said, else
+    /// Goes on when [`ParallelChannel::release`] lets it: to what [`ParallelChannel::answer_next`] said, else
     /// accepted.
     Wait,
     Panic,
 }
 
 /// Fates in the order of the calls; when they run out, everything is accepted.
-pub(crate) struct Parallel {
-    fates: Mutex<Vec<Fate>>,
+pub(crate) struct ParallelChannel {
+    fates: Mutex<Vec<CallFate>>,
     pub(crate) calls: Mutex<Vec<Attempt>>,
     release: Semaphore,
     next: Mutex<Option<Outcome>>,
 }
 
-impl Parallel {
-    pub(crate) fn new(fates: Vec<Fate>) -> Self {
+impl ParallelChannel {
+    pub(crate) fn new(fates: Vec<CallFate>) -> Self {
         Self {
             fates: Mutex::new(fates),
             calls: Mutex::default(),
@@ -53,22 +53,22 @@ impl Parallel {
         self.calls.lock().unwrap().push(attempt);
         let fate = {
             let mut fates = self.fates.lock().unwrap();
-            if fates.is_empty() { Fate::Answer(Outcome::Accepted) } else { fates.remove(0) }
+            if fates.is_empty() { CallFate::Answer(Outcome::Accepted) } else { fates.remove(0) }
         };
         let outcome = match fate {
-            Fate::Answer(outcome) => outcome,
-            Fate::Wait => {
+            CallFate::Answer(outcome) => outcome,
+            CallFate::Wait => {
                 self.release.acquire().await.unwrap().forget();
                 self.next.lock().unwrap().take().unwrap_or(Outcome::Accepted)
             }
-            Fate::Panic => panic!("a channel with a bug"),
+            CallFate::Panic => panic!("a channel with a bug"),
         };
         done(Finished { slot, report: Report::new(outcome), latency_ms: 1 });
     }
 }
 
 #[async_trait::async_trait]
-impl Channel for Parallel {
+impl Channel for ParallelChannel {
     fn kind(&self) -> ChannelKind {
         WEBHOOK
     }

@@ -1,4 +1,4 @@
-//! A world of one: reference store, hand-set clock, a channel that answers as told.
+//! A dispatcher with the reference store, a manual clock and a channel that answers as scripted.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -26,22 +26,22 @@ use postrider_dispatch::{
 use postrider_store::{ManualClock, MemoryStore};
 use tokio::sync::{Notify, mpsc};
 
-/// What happened, as the observer heard it.
+/// What the observer was told.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Event {
+pub(crate) enum ObservedEvent {
     Attempted(OutcomeKind, DecisionKind),
     Finished(State, Option<DeadReason>),
     /// The store failed.
     Trouble,
-    /// An address was blamed; the flag says that it is suspect by this.
+    /// A strike; the flag says that it makes the address suspect.
     Struck(StrikeKind, bool),
 }
 
-struct Ear(mpsc::UnboundedSender<Event>);
+struct EventObserver(mpsc::UnboundedSender<ObservedEvent>);
 
-impl Observer for Ear {
+impl Observer for EventObserver {
     fn attempted(&self, _: &LaneKey, _: DeliveryId, _: AddressHash, attempt: &AttemptRecord) {
-        let _ = self.0.send(Event::Attempted(attempt.outcome, attempt.decision));
+        let _ = self.0.send(ObservedEvent::Attempted(attempt.outcome, attempt.decision));
     }
 
     fn finished(
@@ -52,15 +52,15 @@ impl Observer for Ear {
         reason: Option<DeadReason>,
         _: Duration,
     ) {
-        let _ = self.0.send(Event::Finished(state, reason));
+        let _ = self.0.send(ObservedEvent::Finished(state, reason));
     }
 
     fn struck(&self, _: &LaneKey, _: AddressHash, kind: StrikeKind, suspected: bool) {
-        let _ = self.0.send(Event::Struck(kind, suspected));
+        let _ = self.0.send(ObservedEvent::Struck(kind, suspected));
     }
 
     fn store_trouble(&self, _: &'static str, _: &StoreError) {
-        let _ = self.0.send(Event::Trouble);
+        let _ = self.0.send(ObservedEvent::Trouble);
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) const WEBHOOK: ChannelKind = postrider_channels::webhook::KIND;
 
 /// Answers in the order told, then accepts everything.
 #[derive(Default)]
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedChannel {
     script: Mutex<VecDeque<Option<Outcome>>>,
     pub(crate) calls: Mutex<Vec<Attempt>>,
     /// What goes with every answer that is no acceptance.
@@ -78,7 +78,7 @@ pub(crate) struct Scripted {
 }
 
 #[async_trait::async_trait]
-impl Channel for Scripted {
+impl Channel for ScriptedChannel {
     fn kind(&self) -> ChannelKind {
         WEBHOOK
     }
@@ -107,7 +107,7 @@ impl Channel for Scripted {
     }
 }
 
-impl Scripted {
+impl ScriptedChannel {
     /// Whom was called, in order.
     pub(crate) fn urls(&self) -> Vec<String> {
         self.calls
@@ -144,14 +144,14 @@ pub(crate) fn order() -> OperatorOrder {
     OperatorOrder { by: "an operator".into(), at: Timestamp::default() }
 }
 
-pub(crate) struct World {
+pub(crate) struct DispatchFixture {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) intake: MessageIntake,
-    pub(crate) channel: Arc<Scripted>,
+    pub(crate) channel: Arc<ScriptedChannel>,
     pub(crate) tenant: TenantId,
-    events: mpsc::UnboundedReceiver<Event>,
-    ear: mpsc::UnboundedSender<Event>,
+    events: mpsc::UnboundedReceiver<ObservedEvent>,
+    ear: mpsc::UnboundedSender<ObservedEvent>,
     dispatcher: Option<Dispatcher>,
     pub(crate) lanes: Arc<Lanes>,
     classes: Vec<Class>,
@@ -216,15 +216,17 @@ fn intake(
     MessageIntake::new(store.clone(), intakes, policies.clone(), b"hash key", clock.clone())
 }
 
-impl World {
+impl DispatchFixture {
     pub(crate) fn new(script: Vec<Option<Outcome>>) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let classes = Class::built_in();
         let policies = Policies::new(Policy::new(classes.clone(), DispatchLimits::default()));
         let intake = intake(&store, &policies, &clock);
-        let channel =
-            Arc::new(Scripted { script: Mutex::new(script.into()), ..Scripted::default() });
+        let channel = Arc::new(ScriptedChannel {
+            script: Mutex::new(script.into()),
+            ..ScriptedChannel::default()
+        });
         let (ear, events) = mpsc::unbounded_channel();
         let lanes = Lanes::new(policies.clone(), clock.clone(), 11);
         Self {
@@ -266,7 +268,7 @@ impl World {
             channels: vec![channel],
             lanes: self.lanes.clone(),
             clock: self.clock.clone(),
-            observer: Arc::new(Ear(self.ear.clone())),
+            observer: Arc::new(EventObserver(self.ear.clone())),
             seed: 7,
         }));
     }
@@ -312,20 +314,20 @@ impl World {
         .await
     }
 
-    pub(crate) async fn event(&mut self) -> Event {
+    pub(crate) async fn event(&mut self) -> ObservedEvent {
         let next = tokio::time::timeout(Duration::from_secs(10), self.events.recv());
         next.await.expect("an event within ten seconds").unwrap()
     }
 
     /// What was told already, if anything.
-    pub(crate) fn heard(&mut self) -> Option<Event> {
+    pub(crate) fn heard(&mut self) -> Option<ObservedEvent> {
         self.events.try_recv().ok()
     }
 
     /// Waits for the end of a delivery, whatever happens before.
     pub(crate) async fn finished(&mut self) -> (State, Option<DeadReason>) {
         loop {
-            if let Event::Finished(state, reason) = self.event().await {
+            if let ObservedEvent::Finished(state, reason) = self.event().await {
                 return (state, reason);
             }
         }

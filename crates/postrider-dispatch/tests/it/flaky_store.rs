@@ -16,7 +16,7 @@ use postrider_core::{
 };
 use postrider_store::{ManualClock, MemoryStore};
 
-pub(crate) struct Flaky {
+pub(crate) struct FlakyStore {
     pub(crate) inner: Arc<MemoryStore>,
     /// Settlements and starts fail as on a full disk.
     pub(crate) full: AtomicBool,
@@ -26,7 +26,7 @@ pub(crate) struct Flaky {
     pub(crate) waits: AtomicUsize,
 }
 
-impl Flaky {
+impl FlakyStore {
     pub(crate) fn over(inner: Arc<MemoryStore>) -> Self {
         let (full, waits) = (AtomicBool::new(false), AtomicUsize::new(0));
         Self { inner, full, start_takes: None, waits }
@@ -34,7 +34,7 @@ impl Flaky {
 }
 
 #[async_trait]
-impl Queue for Flaky {
+impl Queue for FlakyStore {
     async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
         self.inner.accept(messages).await
     }
@@ -100,7 +100,7 @@ impl Queue for Flaky {
 }
 
 #[async_trait]
-impl Ledger for Flaky {
+impl Ledger for FlakyStore {
     async fn message(
         &self,
         tenant: Option<&TenantId>,
@@ -175,7 +175,7 @@ impl Ledger for Flaky {
 }
 
 #[async_trait]
-impl Registry for Flaky {
+impl Registry for FlakyStore {
     async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
         self.inner.put_address(new).await
     }

@@ -3,30 +3,30 @@
 use postrider_core::ports::store::Registry;
 use postrider_dispatch::{IntakeRefusal, Receipt, RefusalKind, Submission};
 
-use crate::scripted::World;
+use crate::fixture::DispatchFixture;
 
-async fn admit(world: &World, bodies: &[&str]) -> Vec<Result<Receipt, IntakeRefusal>> {
+async fn admit(fixture: &DispatchFixture, bodies: &[&str]) -> Vec<Result<Receipt, IntakeRefusal>> {
     let submit = |body: &&str| Submission {
         body: (*body).to_owned().into(),
         idempotency_key: None,
         traceparent: None,
     };
-    world.intake.admit(&world.tenant, bodies.iter().map(submit).collect()).await
+    fixture.intake.admit(&fixture.tenant, bodies.iter().map(submit).collect()).await
 }
 
 async fn refusal(body: &str) -> IntakeRefusal {
-    admit(&World::new(vec![]), &[body]).await.pop().unwrap().expect_err(body)
+    admit(&DispatchFixture::new(vec![]), &[body]).await.pop().unwrap().expect_err(body)
 }
 
 const HOOK: &str = r#""to":{"address":{"channel":"webhook","url":"https://hooks.example/a"}}"#;
 
 #[tokio::test]
 async fn a_repeat_gets_the_first_answer_whatever_the_order_of_its_fields() {
-    let world = World::new(vec![]);
+    let fixture = DispatchFixture::new(vec![]);
     let first = format!(r#"{{{HOOK},"content":{{"title":"a"}},"idempotency_key":"k"}}"#);
     let again = format!(r#"{{"idempotency_key": "k", "content": {{"title": "a"}}, {HOOK}}}"#);
     let other = format!(r#"{{{HOOK},"content":{{"title":"b"}},"idempotency_key":"k"}}"#);
-    let answers = admit(&world, &[&first, &again, &other]).await;
+    let answers = admit(&fixture, &[&first, &again, &other]).await;
     let Ok(Receipt { message, deliveries, duplicate: false }) = &answers[0] else {
         panic!("{answers:?}")
     };
@@ -57,29 +57,29 @@ async fn a_channel_that_is_not_configured_is_refused_with_what_to_configure() {
 
 #[tokio::test]
 async fn keys_belong_to_their_tenant() {
-    let world = World::new(vec![]);
+    let fixture = DispatchFixture::new(vec![]);
     let body = format!(r#"{{{HOOK},"idempotency_key":"k"}}"#);
-    assert!(matches!(admit(&world, &[&body]).await[0], Ok(Receipt { duplicate: false, .. })));
+    assert!(matches!(admit(&fixture, &[&body]).await[0], Ok(Receipt { duplicate: false, .. })));
     let other = postrider_core::TenantId::new("other");
     let submission = Submission { body: body.into(), idempotency_key: None, traceparent: None };
     assert!(matches!(
-        world.intake.admit(&other, vec![submission]).await[0],
+        fixture.intake.admit(&other, vec![submission]).await[0],
         Ok(Receipt { duplicate: false, .. })
     ));
 }
 
 #[tokio::test]
 async fn a_campaign_reaches_an_address_once() {
-    let world = World::new(vec![]);
+    let fixture = DispatchFixture::new(vec![]);
     let first = format!(r#"{{{HOOK},"campaign":"spring","content":{{"title":"a"}}}}"#);
     let second = format!(r#"{{{HOOK},"campaign":"spring","content":{{"title":"b"}}}}"#);
-    let answers = admit(&world, &[&first, &second]).await;
+    let answers = admit(&fixture, &[&first, &second]).await;
     assert!(matches!(answers[1], Ok(Receipt { duplicate: true, .. })), "{answers:?}");
 }
 
 #[tokio::test]
 async fn http_requests_are_deduplicated_by_content_unless_told_otherwise() {
-    let world = World::new(vec![]);
+    let fixture = DispatchFixture::new(vec![]);
     let request = |url: &str, more: &str| {
         format!(
             r#"{{"to":{{"address":{{"channel":"http","method":"PUT","url":"{url}"}}}},"content":{{"http":{{"body":{{"a":1}}}}}}{more}}}"#
@@ -88,7 +88,7 @@ async fn http_requests_are_deduplicated_by_content_unless_told_otherwise() {
     let same = request("https://api.example/x?y=1", "");
     let other = request("https://api.example/x?y=2", "");
     let forced = request("https://api.example/x?y=1", r#","dedupe":"none""#);
-    let answers = admit(&world, &[&same, &same, &other, &forced]).await;
+    let answers = admit(&fixture, &[&same, &same, &other, &forced]).await;
     assert!(matches!(answers[0], Ok(Receipt { duplicate: false, .. })));
     assert!(matches!(answers[1], Ok(Receipt { duplicate: true, .. })));
     assert!(matches!(answers[2], Ok(Receipt { duplicate: false, .. })));
@@ -97,9 +97,9 @@ async fn http_requests_are_deduplicated_by_content_unless_told_otherwise() {
 
 #[tokio::test]
 async fn one_bad_message_does_not_spoil_the_batch() {
-    let world = World::new(vec![]);
+    let fixture = DispatchFixture::new(vec![]);
     let good = format!("{{{HOOK}}}");
-    let answers = admit(&world, &[&good, "{", &good]).await;
+    let answers = admit(&fixture, &[&good, "{", &good]).await;
     assert!(answers[0].is_ok() && answers[2].is_ok());
     assert_eq!(answers[1].as_ref().unwrap_err().kind, RefusalKind::InvalidJson);
 }
@@ -148,11 +148,11 @@ async fn an_endpoint_never_appears_in_a_refusal() {
 
 #[tokio::test]
 async fn a_recipient_named_twice_is_told_once() {
-    let world = World::new(vec![]);
+    let fixture = DispatchFixture::new(vec![]);
     let address = r#"{"channel":"webhook","url":"https://hooks.example/a","recipient":"ann"}"#;
-    let address = world.intake.check_address(&world.tenant, address.as_bytes()).unwrap();
-    world.store.put_address(address).await.unwrap();
-    let answers = admit(&world, &[r#"{"to":{"recipients":["ann","ann","\u0061nn"]}}"#]).await;
+    let address = fixture.intake.check_address(&fixture.tenant, address.as_bytes()).unwrap();
+    fixture.store.put_address(address).await.unwrap();
+    let answers = admit(&fixture, &[r#"{"to":{"recipients":["ann","ann","\u0061nn"]}}"#]).await;
     let Ok(Receipt { deliveries, duplicate: false, .. }) = &answers[0] else {
         panic!("{answers:?}")
     };
@@ -169,19 +169,19 @@ async fn a_message_names_only_so_many_recipients() {
 
 #[tokio::test]
 async fn a_campaign_to_the_same_recipients_is_a_repeat_in_any_order_and_with_new_addresses() {
-    let world = World::new(vec![]);
+    let fixture = DispatchFixture::new(vec![]);
     let register = async |who: &str, url: &str| {
         let json = format!(r#"{{"channel":"webhook","url":"{url}","recipient":"{who}"}}"#);
-        let address = world.intake.check_address(&world.tenant, json.as_bytes()).unwrap();
-        world.store.put_address(address).await.unwrap();
+        let address = fixture.intake.check_address(&fixture.tenant, json.as_bytes()).unwrap();
+        fixture.store.put_address(address).await.unwrap();
     };
     register("ann", "https://hooks.example/a").await;
     register("ben", "https://hooks.example/b").await;
     let first = r#"{"to":{"recipients":["ann","ben"]},"campaign":"spring"}"#;
     let again = r#"{"to":{"recipients":["ben","ann"]},"campaign":"spring"}"#;
-    assert!(matches!(admit(&world, &[first]).await[0], Ok(Receipt { duplicate: false, .. })));
+    assert!(matches!(admit(&fixture, &[first]).await[0], Ok(Receipt { duplicate: false, .. })));
     register("ann", "https://hooks.example/another").await;
-    assert!(matches!(admit(&world, &[again]).await[0], Ok(Receipt { duplicate: true, .. })));
+    assert!(matches!(admit(&fixture, &[again]).await[0], Ok(Receipt { duplicate: true, .. })));
 }
 
 #[tokio::test]
@@ -191,8 +191,8 @@ async fn an_alternative_address_is_checked_like_the_first_and_needs_a_class_that
             r#"{{"to":{{"address":{{"channel":"webhook","url":"https://a.example/"}},"fallback":{fallback}}},"class":"{class}"}}"#
         )
     };
-    let mut world = World::new(vec![]);
-    world.add_class(postrider_core::Class {
+    let mut fixture = DispatchFixture::new(vec![]);
+    fixture.add_class(postrider_core::Class {
         name: "flexible".into(),
         when_open: postrider_core::model::class::WhenOpen::FallBack,
         ..postrider_core::Class::default()
@@ -207,7 +207,7 @@ async fn an_alternative_address_is_checked_like_the_first_and_needs_a_class_that
         with("otp", &format!("[{good}]")),
         format!(r#"{{"to":{{"recipient":"u-1","fallback":[{good}]}},"class":"flexible"}}"#),
     ];
-    let answers = admit(&world, &bodies.each_ref().map(String::as_str)).await;
+    let answers = admit(&fixture, &bodies.each_ref().map(String::as_str)).await;
     assert!(answers[0].is_ok(), "{:?}", answers[0]);
     let field = |n: usize| answers[n].as_ref().unwrap_err().errors[0].field.clone();
     assert_eq!(field(1), "to.fallback[1].url");

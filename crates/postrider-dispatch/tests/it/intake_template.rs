@@ -9,19 +9,19 @@ use postrider_dispatch::template::{Shelf, Source, Template, Templates};
 use postrider_dispatch::{IntakeRefusal, Receipt, RefusalKind, Submission};
 use serde_json::{Value, json};
 
-use crate::scripted::World;
+use crate::fixture::DispatchFixture;
 
-struct House {
-    world: World,
+struct TemplateFixture {
+    fixture: DispatchFixture,
     templates: Arc<Templates>,
 }
 
-impl House {
+impl TemplateFixture {
     fn new() -> Self {
         let templates = Arc::new(Templates::default());
-        let mut world = World::new(vec![]);
-        world.intake = world.intake.with_templates(templates.clone());
-        Self { world, templates }
+        let mut fixture = DispatchFixture::new(vec![]);
+        fixture.intake = fixture.intake.with_templates(templates.clone());
+        Self { fixture, templates }
     }
 
     fn shelve(&self, owner: Option<&str>, title: &str) {
@@ -42,7 +42,7 @@ impl House {
             idempotency_key: None,
             traceparent: None,
         };
-        self.world.intake.admit(&self.world.tenant, vec![submission]).await.pop().unwrap()
+        self.fixture.intake.admit(&self.fixture.tenant, vec![submission]).await.pop().unwrap()
     }
 
     /// The stored content of what was accepted.
@@ -51,7 +51,7 @@ impl House {
         let Ok(Receipt { message, duplicate: false, .. }) = admission else {
             panic!("{admission:?}")
         };
-        let content = self.world.store.content(None, message).await.unwrap().unwrap();
+        let content = self.fixture.store.content(None, message).await.unwrap().unwrap();
         serde_json::from_str(&content).unwrap()
     }
 }
@@ -65,7 +65,7 @@ fn shipped(variables: Value) -> Value {
 
 #[tokio::test]
 async fn what_is_stored_is_plain_content_with_the_messages_own_fields_in_it() {
-    let house = House::new();
+    let house = TemplateFixture::new();
     house.shelve(None, "OperatorOrder {{ n }}");
     let mut message = shipped(json!({"n": 91}));
     message["content"] = json!({"body": "mine", "url": "https://mine.example"});
@@ -78,7 +78,7 @@ async fn what_is_stored_is_plain_content_with_the_messages_own_fields_in_it() {
 
 #[tokio::test]
 async fn a_tenants_own_template_is_used_before_the_servers() {
-    let house = House::new();
+    let house = TemplateFixture::new();
     house.shelve(None, "server");
     house.shelve(Some("other"), "other");
     assert_eq!(house.said(shipped(json!({}))).await["title"], "server");
@@ -88,7 +88,7 @@ async fn a_tenants_own_template_is_used_before_the_servers() {
 
 #[tokio::test]
 async fn a_repeat_gets_its_first_answer_also_when_the_template_changed_or_went() {
-    let house = House::new();
+    let house = TemplateFixture::new();
     house.shelve(None, "OperatorOrder {{ n }}");
     let keyed = |n: u32| {
         let mut message = shipped(json!({"n": n}));
@@ -114,7 +114,7 @@ async fn a_repeat_gets_its_first_answer_also_when_the_template_changed_or_went()
 
 #[tokio::test]
 async fn the_same_words_to_the_same_place_are_a_repeat_where_content_decides() {
-    let house = House::new();
+    let house = TemplateFixture::new();
     house.shelve(None, "OperatorOrder {{ n }}");
     let by_content = |n: u32| {
         let mut message = shipped(json!({"n": n}));
@@ -128,7 +128,7 @@ async fn the_same_words_to_the_same_place_are_a_repeat_where_content_decides() {
 
 #[tokio::test]
 async fn what_cannot_be_rendered_is_refused_with_field_and_reason() {
-    let house = House::new();
+    let house = TemplateFixture::new();
     house.shelve(None, "OperatorOrder {{ n }} for {{ name }}");
     let refused = async |template: Value| {
         let mut message = shipped(json!({}));
