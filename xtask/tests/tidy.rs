@@ -47,6 +47,15 @@ const KNOWN_DOUBLES: &[&str] = &[
     "Written",
 ];
 
+/// The list of channels.
+const CHANNEL_REGISTRY: &str = "crates/postrider-channels/src/registry.rs";
+
+/// Files that may name nearly all channels, each with its reason.
+const CHANNEL_LISTS: &[(&str, &str)] = &[
+    (CHANNEL_REGISTRY, "the list itself"),
+    ("crates/postrider-sandbox/src/demo/cases.rs", "the demo shows one delivery per channel"),
+];
+
 /// Pages that tests and `cargo xtask channels` write.
 const GENERATED_PAGES: [&str; 2] = ["docs/channels.md", "docs/conformance.md"];
 
@@ -410,4 +419,41 @@ fn the_map_of_the_code_names_only_what_exists() {
         missing.extend(gone.map(|path| format!("{page}: {path}")));
     }
     assert!(missing.is_empty(), "named, but not there:\n{}", missing.join("\n"));
+}
+
+/// The names of the channels: the lines of the registry's list.
+fn channel_names() -> Vec<String> {
+    let registry = read(&workspace().join(CHANNEL_REGISTRY));
+    let list = registry.lines().skip_while(|line| *line != "channels! {").skip(1);
+    let names =
+        list.take_while(|line| *line != "}").filter_map(|line| line.split_once(": crate::"));
+    names.map(|(name, _)| name.trim().to_owned()).collect()
+}
+
+/// How many channels the code of a file names, as text or as module. Comments and tests do not count.
+fn channels_named(text: &str, names: &[String]) -> usize {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let code: Vec<_> = code.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+    let code = code.join("\n");
+    let is_named = |name: &&String| {
+        code.contains(&format!("\"{name}\"")) || code.contains(&format!("::{name}::"))
+    };
+    names.iter().filter(is_named).count()
+}
+
+#[test]
+fn only_the_registry_lists_the_channels() {
+    let names = channel_names();
+    assert!(names.len() >= 8, "the registry lists {names:?}");
+    let lists: BTreeSet<_> = all_files()
+        .into_iter()
+        .filter(|path| path.components().any(|part| part.as_os_str() == "src"))
+        .filter(|path| channels_named(&read(path), &names) + 2 >= names.len())
+        .map(|path| short(&path))
+        .collect();
+    let allowed: BTreeSet<_> = CHANNEL_LISTS.iter().map(|(file, _)| (*file).to_owned()).collect();
+    let new: Vec<_> = lists.difference(&allowed).collect();
+    assert!(new.is_empty(), "loop over the registry instead of listing the channels: {new:?}");
+    let stale: Vec<_> = allowed.difference(&lists).collect();
+    assert!(stale.is_empty(), "lists no channels any more; remove from tidy.rs: {stale:?}");
 }
