@@ -12,15 +12,15 @@ use crate::scrub;
 const REASON_MAX: usize = 64;
 
 /// What Apple said. Reasons are kept as they come: new ones appear.
-pub(super) struct Refused {
+pub(super) struct ApnsRefusal {
     pub(super) reason: String,
     /// When the device was last known to be gone.
     timestamp: Option<Timestamp>,
 }
 
-pub(super) fn read(response: &Response) -> Option<Refused> {
+pub(super) fn read(response: &Response) -> Option<ApnsRefusal> {
     #[derive(Deserialize)]
-    struct Body<'a> {
+    struct ApnsErrorBody<'a> {
         #[serde(borrow)]
         reason: Cow<'a, str>,
         timestamp: Option<i64>,
@@ -28,21 +28,21 @@ pub(super) fn read(response: &Response) -> Option<Refused> {
     if response.status.is_success() {
         return None;
     }
-    let body: Body<'_> = serde_json::from_slice(&response.body).ok()?;
+    let body: ApnsErrorBody<'_> = serde_json::from_slice(&response.body).ok()?;
     let reason = scrub::shorten(&body.reason, REASON_MAX);
-    Some(Refused { reason, timestamp: body.timestamp.map(Timestamp) })
+    Some(ApnsRefusal { reason, timestamp: body.timestamp.map(Timestamp) })
 }
 
 /// The code for the tables. `proven` says that the account's other devices work, and that this one was
 /// asked for where it is at home.
 pub(super) fn code(
-    refused: Option<Refused>,
+    refused: Option<ApnsRefusal>,
     status: u16,
     attempt: &Attempt,
     proven: bool,
 ) -> Option<String> {
     let is_repeat = status >= 500 && attempt.number > 1;
-    let Some(Refused { reason, timestamp }) = refused else {
+    let Some(ApnsRefusal { reason, timestamp }) = refused else {
         return is_repeat.then(|| format!("{status}.again"));
     };
     let suffix = match reason.as_str() {

@@ -12,24 +12,24 @@ use serde_json::value::RawValue;
 
 use super::content::{ApnsContent, check_part};
 use super::{ApnsEnvironment, ApnsTarget, KIND, TRAITS};
-use super::{Sender, render};
+use super::{ApnsSender, render};
 use crate::accounts::Accounts;
 use crate::address::{read, shown};
 use crate::target::{checked, locator_of};
 
 pub struct ApnsIntake {
-    accounts: Arc<Accounts<Sender>>,
+    accounts: Arc<Accounts<ApnsSender>>,
 }
 
 impl ApnsIntake {
-    pub fn new(accounts: Arc<Accounts<Sender>>) -> Self {
+    pub fn new(accounts: Arc<Accounts<ApnsSender>>) -> Self {
         Self { accounts }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Device {
+struct ApnsDeviceRequest {
     #[serde(rename = "channel")]
     _channel: String,
     token: String,
@@ -57,7 +57,7 @@ impl ChannelIntake for ApnsIntake {
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "token, topic, and optionally environment (production or sandbox)";
-        let device: Device = read(json, shape)?;
+        let device: ApnsDeviceRequest = read(json, shape)?;
         let mut errors = Vec::new();
         let token = device.token;
         if let Some(found) = flaw(&token) {

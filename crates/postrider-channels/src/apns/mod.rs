@@ -30,7 +30,7 @@ pub use account::ApnsAccount;
 pub use content::ApnsContent;
 pub(crate) use content::check_part;
 pub use intake::ApnsIntake;
-pub use sender::Sender;
+pub use sender::ApnsSender;
 pub use target::{ApnsEnvironment, ApnsTarget};
 
 use crate::accounts::{Account, AccountConfig, Accounts};
@@ -38,7 +38,7 @@ use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigure
 use crate::pool::{Endpoint, Request, Response};
 use crate::scrub;
 use crate::target::{ChannelTarget, target_of};
-use render::Draft;
+use render::ApnsDraft;
 pub(crate) use render::collapse_id;
 use sender::Way;
 pub use settings::ApnsSection;
@@ -54,7 +54,7 @@ pub const TRAITS: ChannelTraits = ChannelTraits {
 
 pub struct ApnsChannel {
     wiring: Wiring,
-    accounts: Arc<Accounts<Sender>>,
+    accounts: Arc<Accounts<ApnsSender>>,
 }
 
 impl ApnsChannel {
@@ -71,14 +71,14 @@ impl ApnsChannel {
                 let new = Arc::new(ProviderTokens::new(&team, &key));
                 shared.entry((team, key)).or_insert(new).clone()
             });
-            Sender::new(settings, tokens)
+            ApnsSender::new(settings, tokens)
         };
         let accounts = accounts.into_iter().map(|config| config.map(&mut sender)).collect();
         let accounts = Accounts::new(KIND, accounts, policy, wiring.clock.clone());
         Self { wiring, accounts: Arc::new(accounts) }
     }
 
-    pub fn accounts(&self) -> &Arc<Accounts<Sender>> {
+    pub fn accounts(&self) -> &Arc<Accounts<ApnsSender>> {
         &self.accounts
     }
 
@@ -111,9 +111,9 @@ impl Channel for ApnsChannel {
 }
 
 impl Protocol for ApnsChannel {
-    type Ready = Draft;
+    type Ready = ApnsDraft;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Draft, Ended>> {
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<ApnsDraft, Ended>> {
         let draft = |attempt: &Attempt| {
             let content = Content::parse(&attempt.message.content).ok();
             content.and_then(|content| render::draft(&content).ok())
@@ -122,12 +122,12 @@ impl Protocol for ApnsChannel {
         attempts.iter().map(|attempt| draft(attempt).ok_or_else(bad)).collect()
     }
 
-    async fn send(&self, attempt: &Attempt, draft: Draft) -> Report {
+    async fn send(&self, attempt: &Attempt, draft: ApnsDraft) -> Report {
         let target: ApnsTarget<'_> = match target_of(attempt) {
             Ok(target) => target,
             Err(ended) => return *ended,
         };
-        let fits = |sender: &Sender| sender.may_send_to(&target.topic);
+        let fits = |sender: &ApnsSender| sender.may_send_to(&target.topic);
         let chosen = match self.accounts.choose(attempt, fits).await {
             Ok(chosen) => chosen,
             Err(held) => return *held,
@@ -166,9 +166,9 @@ impl ApnsChannel {
     /// One call. `is_home` says that there is no other place to look for the device.
     async fn call(
         &self,
-        account: &Account<Sender>,
+        account: &Account<ApnsSender>,
         (attempt, target): (&Attempt, &ApnsTarget<'_>),
-        draft: &Draft,
+        draft: &ApnsDraft,
         environment: ApnsEnvironment,
         is_home: bool,
     ) -> Report {
@@ -181,7 +181,7 @@ impl ApnsChannel {
         called.await.unwrap_or_else(|ended: Ended| *ended)
     }
 
-    async fn way(&self, account: &Account<Sender>) -> Result<Arc<Way>, Ended> {
+    async fn way(&self, account: &Account<ApnsSender>) -> Result<Arc<Way>, Ended> {
         account.settings.way(&self.wiring.pool).await.map_err(|why| {
             tracing::error!(account = &*account.name, why, "no credential");
             let detail = format!("the credential of account {} cannot be used", account.name);
@@ -191,11 +191,11 @@ impl ApnsChannel {
 
     async fn exchange(
         &self,
-        account: &Account<Sender>,
+        account: &Account<ApnsSender>,
         way: &Way,
         endpoint: &Endpoint,
         (attempt, target): (&Attempt, &ApnsTarget<'_>),
-        draft: &Draft,
+        draft: &ApnsDraft,
         (environment, is_home): (ApnsEnvironment, bool),
     ) -> Result<Report, Ended> {
         let sender = &account.settings;
@@ -229,7 +229,7 @@ impl ApnsChannel {
     /// What an answer means for the connections and the token, beyond this one attempt.
     fn react(
         &self,
-        sender: &Sender,
+        sender: &ApnsSender,
         endpoint: &Endpoint,
         response: &Response,
         reason: Option<&str>,

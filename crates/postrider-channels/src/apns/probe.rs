@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::key::Credential as Key;
-use super::sender::{Sender, Way};
+use super::sender::{ApnsSender, Way};
 use super::{ApnsEnvironment, answer, wire};
 use crate::accounts::health::{self, Credential, Examine, Finding, Probe};
 use crate::deliver::Wiring;
@@ -30,7 +30,7 @@ const NEW_CERTIFICATE: &str = "make a new certificate at developer.apple.com, or
 const CLOCK: &str = "set this machine's clock right (NTP): Apple takes no token from another time";
 
 #[async_trait]
-impl Examine for Sender {
+impl Examine for ApnsSender {
     async fn examine(&self, probe: &Probe) -> Vec<Finding> {
         let (credential, first) = health::read("credential", self.material(), NEW_KEY).await;
         let mut findings = vec![first];
@@ -65,7 +65,7 @@ impl Examine for Sender {
     }
 }
 
-impl Sender {
+impl ApnsSender {
     /// What can be told by looking.
     fn shape(&self, credential: &Key, probe: &Probe) -> Vec<Finding> {
         let settings = self.settings();

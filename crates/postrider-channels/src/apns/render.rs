@@ -61,14 +61,14 @@ impl PushType {
 
 /// A notification without what depends on its delivery.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct ApnsDraft {
     pub(crate) payload: Bytes,
     pub(crate) push_type: PushType,
     /// The caller's own.
     pub(crate) priority: Option<i64>,
 }
 
-pub(crate) fn draft(content: &Content<'_>) -> Result<Draft, Vec<FieldError>> {
+pub(crate) fn draft(content: &Content<'_>) -> Result<ApnsDraft, Vec<FieldError>> {
     let own = ApnsContent::of(content).map_err(|error| vec![error])?;
     let (payload, shape) = match own.payload {
         Some(raw) => {
@@ -86,7 +86,7 @@ pub(crate) fn draft(content: &Content<'_>) -> Result<Draft, Vec<FieldError>> {
         let allowed = format!("at most {max} bytes of JSON for push type {}", push_type.name);
         errors.push(FieldError::new(field, format!("{} bytes", payload.len()), allowed));
     }
-    let draft = Draft { payload, push_type, priority: own.priority };
+    let draft = ApnsDraft { payload, push_type, priority: own.priority };
     if errors.is_empty() { Ok(draft) } else { Err(errors) }
 }
 

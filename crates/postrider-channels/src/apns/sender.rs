@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_core::Timestamp;
 
 use super::key::Credential;
-use super::token::{ProviderTokens, Token};
+use super::token::{ApnsToken, ProviderTokens};
 use super::{ApnsAccount, ApnsEnvironment};
 use crate::Error;
 use crate::accounts::Material;
@@ -17,7 +17,7 @@ use crate::pool::{Endpoint, Pool};
 /// For so long after an acceptance, a refused device says something about the device.
 const WORKS_FOR: Duration = Duration::from_secs(3600);
 
-pub struct Sender {
+pub struct ApnsSender {
     settings: ApnsAccount,
     /// None with a certificate.
     tokens: Option<Arc<ProviderTokens>>,
@@ -33,7 +33,7 @@ pub(super) struct Way {
     sandbox: Endpoint,
 }
 
-impl Sender {
+impl ApnsSender {
     pub(super) fn new(settings: ApnsAccount, tokens: Option<Arc<ProviderTokens>>) -> Self {
         let credential = Material::new(settings.credential.clone(), Credential::parse);
         let (way, worked_at) = (RwLock::new(None), AtomicI64::new(i64::MIN));
@@ -128,10 +128,10 @@ impl Way {
     /// The provider token; none where a certificate identifies us.
     pub(super) fn token(
         &self,
-        sender: &Sender,
+        sender: &ApnsSender,
         now: Timestamp,
         resign: bool,
-    ) -> Result<Option<Arc<Token>>, Error> {
+    ) -> Result<Option<Arc<ApnsToken>>, Error> {
         match (&*self.credential, &sender.tokens) {
             (Credential::Key(signing), Some(tokens)) => tokens.get(signing, now, resign).map(Some),
             _ => Ok(None),

@@ -16,7 +16,7 @@ const RENEWED_AT: Duration = Duration::from_secs(48 * 60);
 /// Never renewed before this age, whatever anybody says.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(20 * 60);
 
-pub(super) struct Token {
+pub(super) struct ApnsToken {
     pub(super) authorization: HeaderValue,
     pub(super) signed_at: Timestamp,
 }
@@ -25,12 +25,12 @@ pub(super) struct Token {
 pub(super) struct ProviderTokens {
     team: Box<str>,
     key_id: Box<str>,
-    state: Mutex<State>,
+    state: Mutex<ApnsTokenState>,
 }
 
 #[derive(Default)]
-struct State {
-    token: Option<Arc<Token>>,
+struct ApnsTokenState {
+    token: Option<Arc<ApnsToken>>,
     /// The public half of the key that signed it.
     signed_by: Box<[u8]>,
     /// Apple asked for no new one before this.
@@ -48,7 +48,7 @@ impl ProviderTokens {
         key: &SigningKey,
         now: Timestamp,
         resign: bool,
-    ) -> Result<Arc<Token>, Error> {
+    ) -> Result<Arc<ApnsToken>, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(token) = &state.token
             && *state.signed_by == *key.public()
@@ -66,9 +66,9 @@ impl ProviderTokens {
         let value = HeaderValue::try_from(format!("bearer {text}"));
         let mut authorization = value.map_err(|_| Error::Crypto)?;
         authorization.set_sensitive(true);
-        let token = Arc::new(Token { authorization, signed_at: now });
+        let token = Arc::new(ApnsToken { authorization, signed_at: now });
         let signed_by = key.public().into();
-        *state = State { token: Some(token.clone()), signed_by, not_before: None };
+        *state = ApnsTokenState { token: Some(token.clone()), signed_by, not_before: None };
         Ok(token)
     }
 
@@ -106,7 +106,12 @@ mod tests {
         NOW + Duration::from_secs(minutes * 60)
     }
 
-    fn get(tokens: &ProviderTokens, key: &SigningKey, now: Timestamp, resign: bool) -> Arc<Token> {
+    fn get(
+        tokens: &ProviderTokens,
+        key: &SigningKey,
+        now: Timestamp,
+        resign: bool,
+    ) -> Arc<ApnsToken> {
         tokens.get(key, now, resign).unwrap()
     }
 

@@ -5,8 +5,8 @@ use ::http::{HeaderMap, HeaderName, HeaderValue};
 use postrider_core::model::class::Urgency;
 use postrider_core::{Attempt, DeliveryId, Timestamp, policy::ttl};
 
-use super::render::{self, Draft};
-use super::token::Token;
+use super::render::{self, ApnsDraft};
+use super::token::ApnsToken;
 use crate::webpush::urgency;
 
 pub(super) const TOPIC: HeaderName = HeaderName::from_static("apns-topic");
@@ -19,9 +19,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 pub(super) fn headers(
     attempt: &Attempt,
-    draft: &Draft,
+    draft: &ApnsDraft,
     topic: &str,
-    token: Option<&Token>,
+    token: Option<&ApnsToken>,
     now: Timestamp,
 ) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(12);
@@ -65,7 +65,7 @@ fn expiration(attempt: &Attempt, now: Timestamp) -> i64 {
     }
 }
 
-fn priority(attempt: &Attempt, draft: &Draft) -> HeaderValue {
+fn priority(attempt: &Attempt, draft: &ApnsDraft) -> HeaderValue {
     let by_urgency = match urgency(attempt) {
         // Apple takes no other for these.
         _ if draft.push_type.is_background() => 5,

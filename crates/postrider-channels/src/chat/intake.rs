@@ -34,7 +34,7 @@ impl ChatIntake {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ChatAddressRequest {
     #[serde(rename = "channel")]
     _channel: String,
     url: String,
@@ -50,7 +50,7 @@ impl ChannelIntake for ChatIntake {
     }
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
-        let written: Written = read(json, "url")?;
+        let written: ChatAddressRequest = read(json, "url")?;
         check_url("url", &written.url, self.policy).map_err(|error| vec![error])?;
         Ok(checked(ChatTarget { url: written.url.into() }, origin))
     }

@@ -60,7 +60,7 @@ impl Channel for ChatChannel {
     }
 }
 
-pub(crate) struct Call {
+pub(crate) struct ChatCall {
     endpoint: Endpoint,
     url: String,
     flavour: Flavour,
@@ -68,20 +68,20 @@ pub(crate) struct Call {
 }
 
 impl Protocol for ChatChannel {
-    type Ready = Call;
+    type Ready = ChatCall;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Call, Ended>> {
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<ChatCall, Ended>> {
         attempts.iter().map(|attempt| self.call(attempt)).collect()
     }
 
-    async fn send(&self, attempt: &Attempt, call: Call) -> Report {
+    async fn send(&self, attempt: &Attempt, call: ChatCall) -> Report {
         let request =
             |_| Request { method: Method::POST, headers: headers(), body: call.body.clone() };
         let response = match self.wiring.exchange(attempt, &call.endpoint, request).await {
             Ok(response) => response,
             Err(ended) => return *ended,
         };
-        let told = Told::read(call.flavour, &response);
+        let told = ChatAnswer::read(call.flavour, &response);
         let sent = std::str::from_utf8(&call.body).unwrap_or_default();
         let reading = Reading {
             service: call.flavour.service(),
@@ -96,7 +96,7 @@ impl Protocol for ChatChannel {
 }
 
 impl ChatChannel {
-    fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
+    fn call(&self, attempt: &Attempt) -> Result<ChatCall, Ended> {
         let ChatTarget { url } = target_of(attempt)?;
         let endpoint = self.wiring.endpoint(&url)?;
         let flavour = self.flavours.of(&url);
@@ -105,7 +105,7 @@ impl ChatChannel {
             Some(payload) => raw_bytes(payload).into_owned(),
             None => render(flavour, &content).to_string(),
         };
-        Ok(Call { endpoint, url: url.into_owned(), flavour, body: body.into() })
+        Ok(ChatCall { endpoint, url: url.into_owned(), flavour, body: body.into() })
     }
 }
 
@@ -117,13 +117,13 @@ fn headers() -> HeaderMap {
 }
 
 /// What an answer says beside its status.
-struct Told {
+struct ChatAnswer {
     code: Option<String>,
     retry_after: Option<String>,
     id: Option<String>,
 }
 
-impl Told {
+impl ChatAnswer {
     fn read(flavour: Flavour, response: &Response) -> Self {
         let text = || {
             let text = scrub::shorten(String::from_utf8_lossy(&response.body).trim(), 256);

@@ -8,7 +8,7 @@ use postrider_core::FieldError;
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 
-use super::carrier::{Carrier, DkimSettings, EmailSettings, Sender};
+use super::carrier::{Carrier, DkimSettings, EmailSender, EmailSettings};
 use super::dkim::DkimKey;
 use super::intake::{check_line, check_unsubscribe, normalise};
 use super::sendgrid::SendGrid;
@@ -19,7 +19,7 @@ use crate::address::NetworkPolicy;
 
 /// What `[accounts.NAME]` with `channel = "email"` holds beside what all accounts have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EmailAccount(Checked<Fields>);
+pub struct EmailAccount(Checked<EmailAccountFields>);
 
 /// Who carries the mails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub enum EmailProvider {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Fields {
+pub(super) struct EmailAccountFields {
     pub(super) provider: EmailProvider,
     /// Whom mails are from; aligned with the DKIM domain.
     pub(super) from: String,
@@ -46,7 +46,7 @@ pub(super) struct Fields {
     pub(super) unsubscribe_mailto: Option<String>,
     pub(super) feedback_id: Option<String>,
     /// Every one of them signs.
-    pub(super) dkim: Vec<DkimFields>,
+    pub(super) dkim: Vec<DkimKeyFields>,
     /// smtp: the relay.
     pub(super) host: Option<String>,
     /// smtp: 465 for `implicit`, 587 for `starttls`, else 25.
@@ -75,7 +75,7 @@ pub(super) struct Fields {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DkimFields {
+pub(super) struct DkimKeyFields {
     pub(super) selector: String,
     /// A PEM file with an RSA or Ed25519 private key.
     pub(super) key: SecretRef,
@@ -84,7 +84,7 @@ pub(super) struct DkimFields {
     pub(super) domain: Option<String>,
 }
 
-impl Check for Fields {
+impl Check for EmailAccountFields {
     fn check(&self) -> Result<(), FieldError> {
         self.check_addresses()?;
         match self.provider {
@@ -114,7 +114,7 @@ impl Check for Fields {
     }
 }
 
-impl Fields {
+impl EmailAccountFields {
     fn check_addresses(&self) -> Result<(), FieldError> {
         let stamped = |text: &str| text.replace("{delivery}", "dlv_00000000000000000000000000");
         for (field, address) in [
@@ -142,16 +142,16 @@ impl EmailAccount {
     pub fn settings(&self, tls: &Arc<ClientConfig>) -> EmailSettings {
         let fields = &self.0;
         let domain = fields.from.rsplit_once('@').map_or("", |(_, domain)| domain);
-        let dkim = |dkim: &DkimFields| DkimSettings {
+        let dkim = |dkim: &DkimKeyFields| DkimSettings {
             domain: dkim.domain.as_deref().unwrap_or(domain).to_ascii_lowercase(),
             selector: dkim.selector.clone(),
             key: Material::new(dkim.key.clone(), |pem| {
                 DkimKey::from_pem(pem).map_err(|error| error.to_string())
             }),
         };
-        let sender = |address: &String| Sender { address: address.clone(), name: None };
+        let sender = |address: &String| EmailSender { address: address.clone(), name: None };
         EmailSettings {
-            from: Sender { name: fields.from_name.clone(), ..sender(&fields.from) },
+            from: EmailSender { name: fields.from_name.clone(), ..sender(&fields.from) },
             reply_to: fields.reply_to.as_ref().map(sender),
             return_path: fields.return_path.clone().unwrap_or_default(),
             unsubscribe_url: fields.unsubscribe_url.clone(),
@@ -163,7 +163,7 @@ impl EmailAccount {
     }
 }
 
-impl Fields {
+impl EmailAccountFields {
     fn carrier(&self, tls: &Arc<ClientConfig>) -> Carrier {
         let own = |default: String| self.endpoint.as_deref().map_or(default, trimmed);
         let region = self.region.clone().unwrap_or_default();

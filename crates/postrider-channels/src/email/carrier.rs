@@ -34,7 +34,7 @@ impl Carrier {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sender {
+pub struct EmailSender {
     pub address: String,
     pub name: Option<String>,
 }
@@ -46,8 +46,8 @@ pub struct DkimSettings {
 }
 
 pub struct EmailSettings {
-    pub from: Sender,
-    pub reply_to: Option<Sender>,
+    pub from: EmailSender,
+    pub reply_to: Option<EmailSender>,
     /// Where bounces go; `{delivery}` makes it one address per delivery. The sender's if empty.
     pub return_path: String,
     /// One-click unsubscribing, for mails that bring no address of their own.
@@ -99,7 +99,7 @@ impl EmailSettings {
             to: Mailbox { name: target.name.as_deref(), address: &target.email },
             reply_to: match own.reply_to.as_deref() {
                 Some(address) => Some(Mailbox { name: None, address }),
-                None => self.reply_to.as_ref().map(Sender::mailbox),
+                None => self.reply_to.as_ref().map(EmailSender::mailbox),
             },
             subject: &words.subject,
             text: &words.text,
@@ -131,7 +131,7 @@ impl EmailSettings {
     }
 }
 
-impl Sender {
+impl EmailSender {
     fn mailbox(&self) -> Mailbox<'_> {
         Mailbox { name: self.name.as_deref(), address: &self.address }
     }

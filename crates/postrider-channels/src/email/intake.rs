@@ -40,7 +40,7 @@ impl EmailIntake {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct EmailAddressRequest {
     #[serde(rename = "channel")]
     _channel: String,
     email: String,
@@ -62,7 +62,7 @@ impl ChannelIntake for EmailIntake {
     }
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
-        let written: Written = read(json, "email, and optionally name")?;
+        let written: EmailAddressRequest = read(json, "email, and optionally name")?;
         let mut errors = Vec::new();
         let email = normalise(&written.email, self.policy.allow_private_targets)
             .and_then(|email| match email.is_ascii() || self.international {

@@ -34,7 +34,7 @@ use postrider_core::{
 use tokio::time::Instant;
 
 pub use account::{EmailAccount, EmailProvider};
-pub use carrier::{Carrier, DkimSettings, EmailSettings, Sender};
+pub use carrier::{Carrier, DkimSettings, EmailSender, EmailSettings};
 pub use content::EmailContent;
 pub(crate) use content::check_part;
 pub use dkim::DkimKey;

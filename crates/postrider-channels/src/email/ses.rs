@@ -31,7 +31,7 @@ pub struct Ses {
 }
 
 /// What a call is signed with.
-pub(super) struct Keys {
+pub(super) struct SesKeys {
     pub(super) secret: String,
     pub(super) token: Option<String>,
 }
@@ -41,13 +41,13 @@ impl Ses {
         format!("{}{PATH}", self.endpoint)
     }
 
-    pub(super) async fn keys(&self) -> Result<Keys, String> {
+    pub(super) async fn keys(&self) -> Result<SesKeys, String> {
         let secret = self.secret.get().await?.as_ref().clone();
         let token = match &self.session_token {
             Some(token) => Some(token.get().await?.as_ref().clone()),
             None => None,
         };
-        Ok(Keys { secret, token })
+        Ok(SesKeys { secret, token })
     }
 
     pub(super) fn forget_keys(&self) {
@@ -70,7 +70,7 @@ impl Ses {
 
     pub(super) fn request(
         &self,
-        keys: &Keys,
+        keys: &SesKeys,
         origin: &Origin,
         body: Vec<u8>,
         now: Timestamp,
@@ -80,7 +80,7 @@ impl Ses {
 
     pub(super) fn signed(
         &self,
-        keys: &Keys,
+        keys: &SesKeys,
         method: Method,
         path: &str,
         host: &str,

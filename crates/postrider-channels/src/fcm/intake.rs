@@ -29,7 +29,7 @@ impl FcmIntake {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Device {
+struct FcmDeviceRequest {
     #[serde(rename = "channel")]
     _channel: String,
     #[serde(default)]
@@ -59,7 +59,7 @@ impl ChannelIntake for FcmIntake {
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "token or fid, and optionally project";
-        let Device { token, fid, project, .. } = read(json, shape)?;
+        let FcmDeviceRequest { token, fid, project, .. } = read(json, shape)?;
         let mut errors = Vec::new();
         match (&token, &fid) {
             (Some(token), None) => errors.extend(flaw("token", token)),

@@ -38,7 +38,7 @@ use crate::accounts::{Account, AccountConfig, Accounts, Material};
 use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
 use crate::pool::Request;
 use crate::target::target_of;
-use oauth::Tokens;
+use oauth::FcmTokens;
 use service_account::ServiceAccount;
 
 pub const KIND: ChannelKind = ChannelKind::new("fcm");
@@ -48,7 +48,7 @@ pub const TRAITS: ChannelTraits = ChannelTraits { has_accounts: true, ..ChannelT
 pub struct Project {
     settings: FcmAccount,
     credential: Material<ServiceAccount>,
-    tokens: Arc<Tokens>,
+    tokens: Arc<FcmTokens>,
 }
 
 impl Project {

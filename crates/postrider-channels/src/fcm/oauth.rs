@@ -63,13 +63,13 @@ impl Failure {
 }
 
 #[derive(Default)]
-pub(super) struct Tokens {
-    state: Mutex<State>,
+pub(super) struct FcmTokens {
+    state: Mutex<FcmTokenState>,
     flight: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct State {
+struct FcmTokenState {
     token: Option<Arc<Token>>,
     /// The last failure, until when it stands, and how many came in a row.
     failure: Option<(Failure, Timestamp)>,
@@ -85,7 +85,7 @@ enum Look {
     Missing,
 }
 
-impl Tokens {
+impl FcmTokens {
     /// The token to send with. `resign` says that the present one was refused.
     pub(super) async fn get(
         self: &Arc<Self>,
@@ -162,7 +162,7 @@ impl Tokens {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FcmTokenState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -29,7 +29,7 @@ impl HttpIntake {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Request {
+struct HttpAddressRequest {
     #[serde(rename = "channel")]
     _channel: String,
     #[serde(default = "post")]
@@ -81,7 +81,7 @@ impl ChannelIntake for HttpIntake {
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "method, url, headers {name: value}, credential (env:NAME or file:PATH)";
-        let request: Request = read(json, shape)?;
+        let request: HttpAddressRequest = read(json, shape)?;
         let mut errors = Vec::new();
         if let Err(error) = check_url("url", &request.url, self.policy) {
             errors.push(error);

@@ -74,28 +74,28 @@ const NOT_FORWARDED: [HeaderName; 9] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-pub(crate) struct Call {
+pub(crate) struct HttpCall {
     endpoint: Endpoint,
     url: String,
     request: Request,
 }
 
 impl Protocol for HttpChannel {
-    type Ready = Call;
+    type Ready = HttpCall;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Call, Ended>> {
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<HttpCall, Ended>> {
         attempts.iter().map(|attempt| self.call(attempt)).collect()
     }
 
-    async fn send(&self, attempt: &Attempt, call: Call) -> Report {
-        let Call { endpoint, url, request } = call;
+    async fn send(&self, attempt: &Attempt, call: HttpCall) -> Report {
+        let HttpCall { endpoint, url, request } = call;
         let body = request.body.clone();
         self.wiring.call_on("http", attempt, (&endpoint, &url), &body, |_| request).await
     }
 }
 
 impl HttpChannel {
-    fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
+    fn call(&self, attempt: &Attempt) -> Result<HttpCall, Ended> {
         let HttpTarget { method, url, headers, credential } = target_of(attempt)?;
         let refuse = |code| ended(Outcome::DropMessage, code);
         let endpoint = self.wiring.endpoint(&url)?;
@@ -117,7 +117,7 @@ impl HttpChannel {
             self.add_credential(&reference, &url, &mut sent)?;
         }
         let request = Request { method, headers: sent, body: body.bytes };
-        Ok(Call { endpoint, url: url.into_owned(), request })
+        Ok(HttpCall { endpoint, url: url.into_owned(), request })
     }
 
     /// Headers of the sender, the deadline, the idempotency key and the trace.

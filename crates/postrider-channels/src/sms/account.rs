@@ -14,7 +14,7 @@ use crate::accounts::{Check, Checked, Material, SecretRef, needs};
 
 /// What `[accounts.NAME]` with `channel = "sms"` holds beside what all accounts have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SmsAccount(Checked<Fields>);
+pub struct SmsAccount(Checked<SmsAccountFields>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -29,7 +29,7 @@ pub enum SmsProvider {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Fields {
+pub(super) struct SmsAccountFields {
     pub(super) provider: SmsProvider,
     /// A number, a short code or a name; for Twilio also a messaging service (`MG…`).
     pub(super) from: String,
@@ -65,7 +65,7 @@ pub(super) struct Fields {
     pub(super) ok_values: Vec<String>,
 }
 
-impl Check for Fields {
+impl Check for SmsAccountFields {
     fn check(&self) -> Result<(), FieldError> {
         match self.provider {
             SmsProvider::Twilio => {
@@ -99,7 +99,7 @@ impl Check for Fields {
     }
 }
 
-impl Fields {
+impl SmsAccountFields {
     fn gateway_auth(&self) -> Result<GatewayAuth, FieldError> {
         let user = self.user.clone().unwrap_or_default();
         let auth = self.auth.as_deref().unwrap_or("none");
@@ -179,7 +179,7 @@ impl SmsAccount {
 }
 
 #[cfg(feature = "smpp")]
-impl Fields {
+impl SmsAccountFields {
     fn smsc(&self, password: Material<String>) -> super::smpp::Smsc {
         let config = super::smpp::SmscConfig {
             host: self.host.clone().unwrap_or_default(),

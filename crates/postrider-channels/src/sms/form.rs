@@ -40,7 +40,7 @@ pub enum GatewayAuth {
 
 /// What stands for the placeholders.
 #[derive(Debug, Clone, Copy)]
-pub struct Fields<'a> {
+pub struct SmsFormValues<'a> {
     pub to: &'a str,
     pub from: &'a str,
     pub text: &'a str,
@@ -70,7 +70,7 @@ impl Form {
         })
     }
 
-    pub(super) fn request(&self, auth: &GatewayAuth, fields: &Fields<'_>) -> Request {
+    pub(super) fn request(&self, auth: &GatewayAuth, fields: &SmsFormValues<'_>) -> Request {
         let filled = self.fields.iter().map(|(name, value)| (name.as_str(), fields.fill(value)));
         let filled = filled.filter(|(_, value)| !value.is_empty());
         let (kind, body) = match self.format {
@@ -116,7 +116,7 @@ impl GatewayAuth {
     }
 }
 
-impl Fields<'_> {
+impl SmsFormValues<'_> {
     /// One pass, so that a placeholder in somebody's text stays what it is.
     fn fill(&self, template: &str) -> String {
         let mut out = String::with_capacity(template.len() + self.text.len());
@@ -148,7 +148,7 @@ impl Fields<'_> {
 mod tests {
     use super::*;
 
-    const FIELDS: Fields<'_> = Fields {
+    const FIELDS: SmsFormValues<'_> = SmsFormValues {
         to: "+491701234567",
         from: "+15550100",
         text: "5 € & {to} {secret}",

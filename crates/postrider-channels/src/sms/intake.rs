@@ -30,7 +30,7 @@ impl SmsIntake {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct SmsAddressRequest {
     #[serde(rename = "channel")]
     _channel: String,
     phone: String,
@@ -50,7 +50,7 @@ impl ChannelIntake for SmsIntake {
     }
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
-        let written: Written = read(json, "phone")?;
+        let written: SmsAddressRequest = read(json, "phone")?;
         match normalise(&written.phone) {
             Ok(phone) => {
                 let target = SmsTarget { phone: phone.into() };

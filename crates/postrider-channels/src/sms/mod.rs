@@ -27,7 +27,7 @@ use postrider_core::{
 pub use account::{SmsAccount, SmsProvider};
 pub use content::SmsContent;
 pub(crate) use content::check_part;
-pub use form::{Fields, Form, Format, GatewayAuth};
+pub use form::{Form, Format, GatewayAuth, SmsFormValues};
 pub use intake::SmsIntake;
 pub use reading::AnswerShape;
 pub use render::render;
@@ -152,7 +152,7 @@ impl SmsChannel {
         let secret = secret.as_deref().map_or("", String::as_str);
         let endpoint = self.wiring.endpoint(&account.url)?;
         let request = |now| {
-            let fields = Fields {
+            let fields = SmsFormValues {
                 to,
                 from: &account.from,
                 text,

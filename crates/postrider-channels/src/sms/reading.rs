@@ -18,7 +18,7 @@ pub struct AnswerShape {
 }
 
 /// An answer with what was found in it.
-pub(super) struct Told {
+pub(super) struct GatewayAnswer {
     pub(super) response: Response,
     pub(super) id: Option<String>,
     pub(super) code: Option<String>,
@@ -34,7 +34,7 @@ impl AnswerShape {
         }
     }
 
-    pub(super) fn read(&self, mut response: Response) -> Told {
+    pub(super) fn read(&self, mut response: Response) -> GatewayAnswer {
         let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
         let at = |pointer: &Option<String>| text(body.pointer(pointer.as_deref()?)?);
         let taken = match &self.ok_at {
@@ -47,7 +47,7 @@ impl AnswerShape {
         if response.status.is_success() && !taken {
             response.status = StatusCode::BAD_REQUEST;
         }
-        Told { id: at(&self.id_at), code, response }
+        GatewayAnswer { id: at(&self.id_at), code, response }
     }
 }
 

@@ -29,7 +29,7 @@ impl WebhookIntake {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Endpoint {
+struct WebhookAddressRequest {
     #[serde(rename = "channel")]
     _channel: String,
     url: String,
@@ -51,7 +51,7 @@ impl ChannelIntake for WebhookIntake {
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "url, and optionally secrets (whsec_…, newest first)";
-        let endpoint: Endpoint = read(json, shape)?;
+        let endpoint: WebhookAddressRequest = read(json, shape)?;
         let mut errors = Vec::new();
         if let Err(error) = check_url("url", &endpoint.url, self.policy) {
             errors.push(error);

@@ -76,7 +76,7 @@ pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent"
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A webhook that lacks only its timestamp and signature.
-pub(crate) struct Call {
+pub(crate) struct WebhookCall {
     endpoint: Endpoint,
     url: String,
     secrets: Vec<Arc<WebhookSecret>>,
@@ -85,13 +85,13 @@ pub(crate) struct Call {
 }
 
 impl Protocol for WebhookChannel {
-    type Ready = Call;
+    type Ready = WebhookCall;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Call, Ended>> {
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<WebhookCall, Ended>> {
         attempts.iter().map(|attempt| self.call(attempt)).collect()
     }
 
-    async fn send(&self, attempt: &Attempt, call: Call) -> Report {
+    async fn send(&self, attempt: &Attempt, call: WebhookCall) -> Report {
         let request = |now| Request {
             method: Method::POST,
             headers: headers(attempt, &call, now),
@@ -119,13 +119,13 @@ fn failing(mut report: Report) -> Report {
 }
 
 impl WebhookChannel {
-    fn call(&self, attempt: &Attempt) -> Result<Call, Ended> {
+    fn call(&self, attempt: &Attempt) -> Result<WebhookCall, Ended> {
         let WebhookTarget { url, secrets } = target_of(attempt)?;
         let endpoint = self.wiring.endpoint(&url)?;
         let secrets = self.secrets_for(&attempt.message.tenant, &secrets)?;
         let body = body::render(attempt)?;
         let url = url.into_owned();
-        Ok(Call { endpoint, url, secrets, id: attempt.delivery.to_string(), body })
+        Ok(WebhookCall { endpoint, url, secrets, id: attempt.delivery.to_string(), body })
     }
 
     /// The endpoint's own secrets, else the tenant's. An unsigned webhook is never sent.
@@ -147,7 +147,7 @@ impl WebhookChannel {
     }
 }
 
-fn headers(attempt: &Attempt, call: &Call, now: Timestamp) -> HeaderMap {
+fn headers(attempt: &Attempt, call: &WebhookCall, now: Timestamp) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(CONTENT_TYPE, JSON);
     headers.insert(USER_AGENT, crate::webpush::AGENT);

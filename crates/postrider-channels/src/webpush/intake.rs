@@ -45,7 +45,7 @@ struct Subscription {
     _channel: String,
     endpoint: String,
     #[serde(deserialize_with = "object")]
-    keys: Keys,
+    keys: SubscriptionKeysRequest,
     /// Browsers send it; it is almost always null and says nothing that we need.
     #[serde(rename = "expirationTime", default)]
     _expiration_time: Option<f64>,
@@ -61,7 +61,7 @@ struct Subscription {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Keys {
+struct SubscriptionKeysRequest {
     p256dh: String,
     auth: String,
 }

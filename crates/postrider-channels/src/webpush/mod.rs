@@ -31,7 +31,7 @@ pub use keys::{SubscriptionKeys, VapidKey, VapidSubject};
 pub(crate) use render::{PLAINTEXT_MAX, plaintext_len};
 pub use settings::WebpushSection;
 pub use target::WebpushTarget;
-pub use vapid::{Token, Tokens};
+pub use vapid::{VapidToken, VapidTokens};
 pub use wire::topic;
 pub(crate) use wire::{AGENT, urgency};
 
@@ -68,7 +68,7 @@ impl Default for WebPushConfig {
 pub struct WebPushChannel {
     wiring: Wiring,
     keys: Arc<dyn VapidKeys>,
-    tokens: Tokens,
+    tokens: VapidTokens,
     padding: Padding,
 }
 
@@ -78,7 +78,7 @@ impl WebPushChannel {
         keys: Arc<dyn VapidKeys>,
         config: &WebPushConfig,
     ) -> Result<Self, Error> {
-        let tokens = Tokens::new(VapidSubject::parse(&config.subject)?);
+        let tokens = VapidTokens::new(VapidSubject::parse(&config.subject)?);
         Ok(Self { wiring, keys, tokens, padding: config.padding })
     }
 }
@@ -120,7 +120,7 @@ pub(crate) struct Push {
     /// The key that the subscription names.
     made_with: Option<KeyId>,
     service: Service,
-    token: Arc<Token>,
+    token: Arc<VapidToken>,
     body: Bytes,
 }
 

@@ -22,7 +22,7 @@ const KEPT: usize = 256;
 const HEADER: &str = r#"{"typ":"JWT","alg":"ES256"}"#;
 
 /// A signed token as it goes into `Authorization`.
-pub struct Token {
+pub struct VapidToken {
     authorization: HeaderValue,
     signed_at: Timestamp,
     key: KeyId,
@@ -30,7 +30,7 @@ pub struct Token {
     worked_at: AtomicI64,
 }
 
-impl Token {
+impl VapidToken {
     pub(super) fn worked(&self, now: Timestamp) {
         self.worked_at.store(now.0, Ordering::Relaxed);
     }
@@ -60,24 +60,24 @@ impl Token {
 }
 
 /// Signed tokens, the least recently used forgotten first.
-pub struct Tokens {
+pub struct VapidTokens {
     subject: VapidSubject,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedTokens>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedTokens {
     by_key: HashMap<KeyId, HashMap<Box<str>, Entry>>,
     count: usize,
     uses: u64,
 }
 
 struct Entry {
-    token: Arc<Token>,
+    token: Arc<VapidToken>,
     last_use: u64,
 }
 
-impl Tokens {
+impl VapidTokens {
     pub fn new(subject: VapidSubject) -> Self {
         Self { subject, kept: Mutex::default() }
     }
@@ -90,7 +90,7 @@ impl Tokens {
         origin: &Origin,
         now: Timestamp,
         resign: bool,
-    ) -> Result<Arc<Token>, Error> {
+    ) -> Result<Arc<VapidToken>, Error> {
         let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let known = kept.find(key.id(), origin.as_str());
         if let Some(token) = &known {
@@ -109,15 +109,15 @@ impl Tokens {
     }
 }
 
-impl Kept {
-    fn find(&mut self, key: KeyId, origin: &str) -> Option<Arc<Token>> {
+impl CachedTokens {
+    fn find(&mut self, key: KeyId, origin: &str) -> Option<Arc<VapidToken>> {
         self.uses += 1;
         let entry = self.by_key.get_mut(&key)?.get_mut(origin)?;
         entry.last_use = self.uses;
         Some(entry.token.clone())
     }
 
-    fn insert(&mut self, key: KeyId, origin: &str, token: Arc<Token>) {
+    fn insert(&mut self, key: KeyId, origin: &str, token: Arc<VapidToken>) {
         let entry = Entry { token, last_use: self.uses };
         if self.by_key.entry(key).or_default().insert(origin.into(), entry).is_none() {
             self.count += 1;
@@ -143,7 +143,7 @@ fn sign(
     audience: &str,
     subject: &VapidSubject,
     now: Timestamp,
-) -> Result<Token, Error> {
+) -> Result<VapidToken, Error> {
     let expires = (now + VALID_FOR).as_secs();
     let subject = subject.as_str();
     // Neither an origin nor a subject can hold a character that JSON would have to escape.
@@ -153,7 +153,7 @@ fn sign(
     let mut authorization = HeaderValue::try_from(value).map_err(|_| Error::Crypto)?;
     authorization.set_sensitive(true);
     let worked_at = AtomicI64::new(i64::MIN);
-    Ok(Token { authorization, signed_at: now, key: key.id(), worked_at })
+    Ok(VapidToken { authorization, signed_at: now, key: key.id(), worked_at })
 }
 
 #[cfg(test)]
@@ -164,8 +164,8 @@ mod tests {
 
     use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 
-    fn tokens() -> Tokens {
-        Tokens::new(VapidSubject::parse("mailto:ops@example.com").unwrap())
+    fn tokens() -> VapidTokens {
+        VapidTokens::new(VapidSubject::parse("mailto:ops@example.com").unwrap())
     }
 
     fn origin(url: &str) -> Origin {

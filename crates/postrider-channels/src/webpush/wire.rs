@@ -11,7 +11,7 @@ use postrider_core::{Attempt, TenantId, Timestamp};
 
 use super::TRAITS;
 use super::service::Service;
-use super::vapid::Token;
+use super::vapid::VapidToken;
 
 pub(crate) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("Postrider/", env!("CARGO_PKG_VERSION")));
@@ -25,7 +25,7 @@ const AES128GCM: HeaderValue = HeaderValue::from_static("aes128gcm");
 
 pub(super) fn headers(
     attempt: &Attempt,
-    token: &Token,
+    token: &VapidToken,
     service: Service,
     now: Timestamp,
     has_body: bool,

@@ -32,13 +32,13 @@ impl Listening {
         let listener = TcpListener::bind(config.listen).await?;
         let addr = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel();
-        let door = Door {
+        let acceptor = ConnectionListener {
             router,
             builder: builder(config),
             room: Arc::new(Semaphore::new(config.connections_max)),
             patience: Duration::from_secs(config.header_timeout_s),
         };
-        let task = tokio::spawn(door.run(listener, stopped));
+        let task = tokio::spawn(acceptor.run(listener, stopped));
         Ok(Self { addr, stop, task })
     }
 
@@ -49,14 +49,14 @@ impl Listening {
     }
 }
 
-struct Door {
+struct ConnectionListener {
     router: Router,
     builder: Builder<TokioExecutor>,
     room: Arc<Semaphore>,
     patience: Duration,
 }
 
-impl Door {
+impl ConnectionListener {
     async fn run(self, listener: TcpListener, mut stopped: oneshot::Receiver<Duration>) {
         let graceful = GracefulShutdown::new();
         let patience = loop {

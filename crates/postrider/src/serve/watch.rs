@@ -18,7 +18,7 @@ pub struct Watch {
     books: Vec<Arc<dyn AccountHealth>>,
     wiring: Wiring,
     seen: RwLock<Arc<Vec<CredentialView>>>,
-    told: Mutex<HashMap<Which, Told>>,
+    told: Mutex<HashMap<Which, ReportedState>>,
 }
 
 /// Account, kind, and which one of that kind.
@@ -26,7 +26,7 @@ type Which = (Arc<str>, &'static str, usize);
 
 /// What was said about a credential.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Told {
+struct ReportedState {
     /// Which end it was about: another one is another credential.
     end: Option<Timestamp>,
     validity: Option<Validity>,
@@ -35,7 +35,7 @@ struct Told {
 
 /// What is to be said about a credential.
 #[derive(Debug, PartialEq, Eq)]
-enum News {
+enum CredentialNews {
     Replaced,
     Ending { days: u64 },
     Over,
@@ -91,18 +91,18 @@ impl Watch {
     }
 }
 
-impl Told {
+impl ReportedState {
     /// What is new about it since the last time.
-    fn hear(&mut self, view: &CredentialView, now: Timestamp) -> Vec<News> {
+    fn hear(&mut self, view: &CredentialView, now: Timestamp) -> Vec<CredentialNews> {
         let found = &view.credential;
         let mut news = Vec::new();
         if found.replaced {
-            news.push(News::Replaced);
+            news.push(CredentialNews::Replaced);
         }
         if self.problem != found.problem {
             news.push(match &found.problem {
-                Some(why) => News::Unusable(why.clone()),
-                None => News::UsableAgain,
+                Some(why) => CredentialNews::Unusable(why.clone()),
+                None => CredentialNews::UsableAgain,
             });
             self.problem.clone_from(&found.problem);
         }
@@ -114,8 +114,8 @@ impl Told {
             if validity.is_news_after(self.validity) {
                 self.validity = Some(validity);
                 news.push(match validity {
-                    Validity::Over => News::Over,
-                    _ => News::Ending { days: end.since(now).as_secs() / 86_400 },
+                    Validity::Over => CredentialNews::Over,
+                    _ => CredentialNews::Ending { days: end.since(now).as_secs() / 86_400 },
                 });
             }
         }
@@ -123,22 +123,24 @@ impl Told {
     }
 }
 
-fn tell(view: &CredentialView, news: &News) {
+fn tell(view: &CredentialView, news: &CredentialNews) {
     let (account, channel) = (&*view.account, view.channel.name());
     let kind = view.credential.kind;
     let at = view.credential.expires_at.unwrap_or_default();
     match news {
-        News::Replaced => tracing::info!(account, channel, kind, "another credential was taken up"),
-        News::UsableAgain => {
+        CredentialNews::Replaced => {
+            tracing::info!(account, channel, kind, "another credential was taken up")
+        }
+        CredentialNews::UsableAgain => {
             tracing::info!(account, channel, kind, "the credential can be used again")
         }
-        News::Ending { days } => {
+        CredentialNews::Ending { days } => {
             tracing::warn!(account, channel, kind, days, %at, "the credential ends soon: replace it");
         }
-        News::Over => {
+        CredentialNews::Over => {
             tracing::error!(account, channel, kind, %at, "the credential has expired: replace it");
         }
-        News::Unusable(why) => tracing::error!(
+        CredentialNews::Unusable(why) => tracing::error!(
             account,
             channel,
             kind,
@@ -173,31 +175,31 @@ mod tests {
 
     #[test]
     fn the_end_is_told_at_30_14_7_3_and_1_days_once_each_and_when_it_has_come() {
-        let mut told = Told::default();
+        let mut told = ReportedState::default();
         let mut heard = Vec::new();
         // Every hour for 40 days, and for a day after the end.
         for hour in 0..41 * 24 {
             let now = before(40) + Duration::from_secs(hour * 3600);
             heard.extend(told.hear(&certificate(END), now));
         }
-        let ending = [30, 14, 7, 3, 1].map(|days| News::Ending { days });
+        let ending = [30, 14, 7, 3, 1].map(|days| CredentialNews::Ending { days });
         assert_eq!(heard[..5], ending);
-        assert_eq!(heard[5..], [News::Over]);
+        assert_eq!(heard[5..], [CredentialNews::Over]);
     }
 
     #[test]
     fn a_renewed_certificate_is_warned_about_anew() {
-        let mut told = Told::default();
-        assert_eq!(told.hear(&certificate(END), before(2)), [News::Ending { days: 2 }]);
+        let mut told = ReportedState::default();
+        assert_eq!(told.hear(&certificate(END), before(2)), [CredentialNews::Ending { days: 2 }]);
         let next = END + Duration::from_secs(365 * 86_400);
         assert_eq!(told.hear(&certificate(next), before(1)), []);
         let soon = next - Duration::from_secs(20 * 86_400);
-        assert_eq!(told.hear(&certificate(next), soon), [News::Ending { days: 20 }]);
+        assert_eq!(told.hear(&certificate(next), soon), [CredentialNews::Ending { days: 20 }]);
     }
 
     #[test]
     fn what_cannot_be_used_is_told_once_and_again_when_it_can() {
-        let mut told = Told::default();
+        let mut told = ReportedState::default();
         let good = view(Credential { kind: "password", ..Default::default() });
         let problem = Some("file:/x: entity not found".to_owned());
         let bad = view(Credential { kind: "password", problem, ..Default::default() });

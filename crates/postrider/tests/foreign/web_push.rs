@@ -4,7 +4,9 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use postrider_channels::pool::Origin;
-use postrider_channels::webpush::{Padding, Plain, Tokens, VapidKey, VapidSubject, encrypt_batch};
+use postrider_channels::webpush::{
+    Padding, Plain, VapidKey, VapidSubject, VapidTokens, encrypt_batch,
+};
 use postrider_core::{KeyId, Timestamp};
 use postrider_sandbox::{SandboxConfig, SubscriptionRequest};
 use serde_json::json;
@@ -93,7 +95,7 @@ fn npm_http_ece_reads_our_pushes_and_our_token_is_one_that_web_push_would_write(
         .into_iter()
         .map(|body| BASE64_URL_SAFE_NO_PAD.encode(body.unwrap()))
         .collect();
-    let tokens = Tokens::new(VapidSubject::parse("mailto:ops@example.com").unwrap());
+    let tokens = VapidTokens::new(VapidSubject::parse("mailto:ops@example.com").unwrap());
     let key = VapidKey::generate(KeyId(1)).unwrap();
     let now = Timestamp(jiff::Timestamp::now().as_millisecond());
     let endpoint = "https://push.example.com:8443/send/abc?x=1";

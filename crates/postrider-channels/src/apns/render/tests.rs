@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read(text: &str) -> Result<Draft, Vec<FieldError>> {
+fn read(text: &str) -> Result<ApnsDraft, Vec<FieldError>> {
     draft(&Content::parse(text).unwrap())
 }
 

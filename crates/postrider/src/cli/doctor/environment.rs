@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use postrider_channels::accounts::health::Finding;
 use postrider_store::FolderReport;
 
-use super::report::Report;
+use super::report::DoctorReport;
 use crate::client::Client;
 use crate::config::sections::NetworkSection;
 use crate::config::{Config, ConfigError, DEFAULT_FILE};
@@ -15,7 +15,7 @@ use crate::config::{Config, ConfigError, DEFAULT_FILE};
 const FREE_FAIL: u64 = 100 << 20;
 const FREE_WARN: u64 = 1 << 30;
 
-pub(super) async fn examine(config: &Config, report: &mut Report) {
+pub(super) async fn examine(config: &Config, report: &mut DoctorReport) {
     if config.store.url == "memory:" {
         let found = "the store is in memory: nothing survives the end of the process";
         report.add(Finding::warn("data", found, "leave store.url out to keep it on disk"));

@@ -20,7 +20,7 @@ use postrider_store::SystemClock;
 use super::{CliError, CliResult, output};
 use crate::config::{Config, ConfigError, Environment};
 use crate::serve::channels::AccountsToCheck;
-use report::Report;
+use report::DoctorReport;
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:
@@ -78,8 +78,8 @@ impl DoctorArgs {
     }
 }
 
-async fn examine(args: &DoctorArgs) -> Result<Report, CliError> {
-    let mut report = Report::default();
+async fn examine(args: &DoctorArgs) -> Result<DoctorReport, CliError> {
+    let mut report = DoctorReport::default();
     let config = match args.read() {
         Ok(config) => config,
         Err(error) => {
@@ -109,7 +109,7 @@ async fn examine(args: &DoctorArgs) -> Result<Report, CliError> {
     Ok(report)
 }
 
-async fn examine_accounts(args: &DoctorArgs, all: AccountsToCheck, report: &mut Report) {
+async fn examine_accounts(args: &DoctorArgs, all: AccountsToCheck, report: &mut DoctorReport) {
     let probe = Probe { wiring: all.wiring, offline: args.offline, resolver: args.resolver };
     let is_asked_for = |name: &str| args.account.as_deref().is_none_or(|only| only == name);
     let accounts: Vec<_> = all

@@ -6,11 +6,11 @@ use postrider_channels::accounts::health::{Finding, Verdict};
 use serde_json::json;
 
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(super) struct DoctorReport {
     findings: Vec<Finding>,
 }
 
-impl Report {
+impl DoctorReport {
     pub(super) fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
     }
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_report_says_verdict_check_finding_and_remedy() {
-        let mut report = Report::default();
+        let mut report = DoctorReport::default();
         report.add(Finding::ok("config", "postrider.toml is valid"));
         report.add(Finding::fail("clock", "10 min ahead", "run NTP"));
         report.add(Finding::skipped("accounts", "none"));
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn warnings_fail_only_whom_asks_for_it() {
-        let mut report = Report::default();
+        let mut report = DoctorReport::default();
         report.add(Finding::warn("network", "private targets are allowed", "do not"));
         report.add(Finding::skipped("clock", "--offline"));
         assert_eq!((report.is_well(false), report.is_well(true)), (true, false));
