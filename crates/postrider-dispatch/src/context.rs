@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{Learned, Settlement, Store};
+use postrider_core::ports::store::{AddressLearning, Settlement, Store};
 use postrider_core::{ChannelKind, ChannelTraits, Clock, LaneKey};
 
 use crate::attempt::DeliveryJob;
@@ -32,7 +32,7 @@ impl DispatchContext {
         lane: &Arc<LaneKey>,
         job: &mut DeliveryJob,
         decision: Decision,
-        learned: Learned,
+        learned: AddressLearning,
     ) {
         let attempts = std::mem::take(&mut job.log);
         let leased = &job.leased;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use postrider_core::model::class::WhenOpen;
 use postrider_core::policy::decide::when_shut;
-use postrider_core::ports::store::Leased;
+use postrider_core::ports::store::LeasedDelivery;
 use postrider_core::{Class, Gate, LaneState};
 
 use crate::attempt::{DeliveryJob, LaneWork, Step};
@@ -21,7 +21,7 @@ pub(crate) fn leaves(class: &Class, held: LaneState) -> bool {
 }
 
 /// Ends the lease of each as its class says.
-pub(crate) fn settle_as_class_says(work: &LaneWork, leased: Vec<Leased>, held: LaneState) {
+pub(crate) fn settle_as_class_says(work: &LaneWork, leased: Vec<LeasedDelivery>, held: LaneState) {
     let now = work.context.clock.now();
     let again_after = match held {
         LaneState::Waiting { until, .. } => until.since(now).clamp(PAUSE_MIN, PAUSE_MAX),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::ports::store::{Settled, Settlement, Store, StoreError};
+use postrider_core::ports::store::{SettleResult, Settlement, Store, StoreError};
 use postrider_core::{AddressHash, LaneKey, Timestamp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -105,9 +105,9 @@ impl Settler {
         }
     }
 
-    fn tell(&self, pending: &PendingSettlement, result: Settled) {
+    fn tell(&self, pending: &PendingSettlement, result: SettleResult) {
         let delivery = pending.settlement.delivery;
-        if result == Settled::Fenced {
+        if result == SettleResult::Fenced {
             self.observer.fenced(delivery);
             return;
         }

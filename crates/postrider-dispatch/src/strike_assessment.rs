@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::strikes::{self, AddressStanding, NewStrike, StrikeKind};
-use postrider_core::ports::store::{Learned, Leased};
+use postrider_core::ports::store::{AddressLearning, LeasedDelivery};
 use postrider_core::{Report, Target, Timestamp};
 
 use crate::policies::Policies;
@@ -21,7 +21,7 @@ impl StrikeAssessment {
     /// Assesses an answer. Its outcome may change: one strike too many, and the address is gone.
     pub(crate) fn of(
         report: &mut Report,
-        leased: &Leased,
+        leased: &LeasedDelivery,
         policies: &Policies,
         now: Timestamp,
     ) -> Self {
@@ -37,7 +37,12 @@ impl StrikeAssessment {
     }
 
     /// What is to be written down once the decision is known.
-    pub(crate) fn learned(self, leased: &Leased, decision: &Decision, now: Timestamp) -> Learned {
+    pub(crate) fn learned(
+        self,
+        leased: &LeasedDelivery,
+        decision: &Decision,
+        now: Timestamp,
+    ) -> AddressLearning {
         let given_up = matches!(
             decision,
             Decision::DeadLetter(_) | Decision::MarkGone | Decision::Expire | Decision::Drop
@@ -45,6 +50,6 @@ impl StrikeAssessment {
         let strike = self.strike.and_then(|(kind, standing)| {
             NewStrike::for_answer(&leased.strikes, kind, standing, given_up, now)
         });
-        Learned { strike, target: self.target }
+        AddressLearning { strike, target: self.target }
     }
 }

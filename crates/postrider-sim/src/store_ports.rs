@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::ports::store::{
-    Admission, ApiKey, Cancelled, Counts, DedupKey, DeliveryFilter, LaneDepth, Leased, Ledger,
-    Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
-    Settled, Settlement, SigningKey, StoreResult, StrikeFilter, StruckAddress,
+    Admission, ApiKey, CancelResult, Counts, DedupKey, DeliveryFilter, LaneDepth, LeasedDelivery,
+    Ledger, Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay,
+    Selection, SettleResult, Settlement, SigningKey, StoreResult, StrikeFilter, StruckAddress,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId,
@@ -18,7 +18,7 @@ use crate::faulty_store::{FaultyStore, StoreOp};
 use crate::oracle::EventTime;
 
 impl FaultyStore {
-    fn check_leased(&self, leased: &[Leased], lasts: Duration, asked: EventTime) {
+    fn check_leased(&self, leased: &[LeasedDelivery], lasts: Duration, asked: EventTime) {
         self.world.with(|state| {
             let now = state.now();
             let result = state.oracle.leased(leased, lasts, asked, now);
@@ -64,7 +64,12 @@ impl Queue for FaultyStore {
         self.leave(after, ready).await
     }
 
-    async fn lease(&self, lane: LaneId, max: usize, lasts: Duration) -> StoreResult<Vec<Leased>> {
+    async fn lease(
+        &self,
+        lane: LaneId,
+        max: usize,
+        lasts: Duration,
+    ) -> StoreResult<Vec<LeasedDelivery>> {
         let asked = self.world.with(|state| {
             let now = state.now();
             state.oracle.next_event(now)
@@ -80,7 +85,7 @@ impl Queue for FaultyStore {
         &self,
         max: usize,
         lasts: Duration,
-    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>> {
+    ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>> {
         let asked = self.world.with(|state| {
             let now = state.now();
             state.oracle.next_event(now)
@@ -97,7 +102,7 @@ impl Queue for FaultyStore {
         self.inner.load(tenant)
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
+    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>> {
         let after = self.enter(StoreOp::Settle).await?;
         let answers = self.ask(self.inner.settle(settlements.clone()))?;
         if !after.torn {
@@ -107,7 +112,7 @@ impl Queue for FaultyStore {
                 for (one, answer) in settlements.iter().zip(&answers) {
                     let which = state.oracle.find(one.delivery).unwrap_or(usize::MAX);
                     let how = crate::oracle::decision_name(&one.decision);
-                    let what = if *answer == Settled::Done { "settle" } else { "fenced" };
+                    let what = if *answer == SettleResult::Done { "settle" } else { "fenced" };
                     state.note(what, which, how, one.attempts.len() as i64);
                 }
                 state.report_violation(result);
@@ -198,7 +203,7 @@ impl Ledger for FaultyStore {
         &self,
         tenant: Option<&TenantId>,
         id: MessageId,
-    ) -> StoreResult<Option<Cancelled>> {
+    ) -> StoreResult<Option<CancelResult>> {
         self.ask(self.inner.cancel(tenant, id))
     }
 

@@ -11,7 +11,7 @@ use postrider_core::model::decision::{Decision, DecisionKind};
 use postrider_core::model::message::Envelope;
 use postrider_core::model::outcome::OutcomeKind;
 use postrider_core::ports::store::{
-    DedupKey, Learned, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
+    AddressLearning, DedupKey, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
 };
 use postrider_core::{
     AddressHash, AttemptRecord, ChannelKind, Clock, LaneKey, Target, TenantId, Timestamp,
@@ -171,7 +171,7 @@ async fn drain(store: Arc<EmbeddedStore>, jobs: u64, at_once: usize) -> StoreRes
                     token: leased.token,
                     attempts: vec![record(leased.tries + 1)],
                     decision: Decision::Done,
-                    learned: Learned::default(),
+                    learned: AddressLearning::default(),
                 });
             }
             if batch.len() >= 512 {
@@ -293,12 +293,12 @@ async fn held(lanes: u32, jobs: u64) -> StoreResult<()> {
         if leased.is_empty() {
             break;
         }
-        let settlement = |leased: &postrider_core::ports::store::Leased| Settlement {
+        let settlement = |leased: &postrider_core::ports::store::LeasedDelivery| Settlement {
             delivery: leased.delivery,
             token: leased.token,
             attempts: Vec::new(),
             decision: Decision::Expire,
-            learned: Learned::default(),
+            learned: AddressLearning::default(),
         };
         expired += leased.len() as u64;
         store.settle(leased.iter().map(|(_, leased)| settlement(leased)).collect()).await?;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    Admission, DeliveryFilter, Learned, Ledger, Load, Queue, Settled, Settlement, StoreError,
+    AddressLearning, Admission, DeliveryFilter, Ledger, Load, Queue, SettleResult, Settlement,
+    StoreError,
 };
 use postrider_core::{Clock, DeadReason, State, Timestamp};
 use postrider_store::conformance::{batch, message, success, url};
@@ -119,9 +120,9 @@ async fn a_store_of_the_first_version_is_taken_over() {
             token: l.token,
             attempts: vec![success(1, clock.now())],
             decision: Decision::Done,
-            learned: Learned::default(),
+            learned: AddressLearning::default(),
         };
-        assert_eq!(store.settle(vec![settlement]).await.unwrap(), [Settled::Done]);
+        assert_eq!(store.settle(vec![settlement]).await.unwrap(), [SettleResult::Done]);
     }
     assert_eq!(store.load(None), Load::default());
     let counts = store.counts(None).await.unwrap();
@@ -189,10 +190,10 @@ async fn a_full_disk_refuses_new_work_keeps_the_old_and_heals() {
         token: l.token,
         attempts: Vec::new(),
         decision: Decision::Done,
-        learned: Learned::default(),
+        learned: AddressLearning::default(),
     });
     let settled = store.settle(settlements.collect()).await.unwrap();
-    assert!(settled.iter().all(|s| *s == Settled::Done), "what is there can be finished");
+    assert!(settled.iter().all(|s| *s == SettleResult::Done), "what is there can be finished");
     let Admission::Accepted { message, .. } = first[0] else { panic!() };
     let view = store.message(None, message).await.unwrap().unwrap();
     assert_eq!(view.states[&State::Sent], 20);
@@ -216,12 +217,12 @@ async fn one_refused_order_does_not_fail_those_it_was_grouped_with() {
         token: leased.token,
         attempts: Vec::new(),
         decision: Decision::Done,
-        learned: Learned::default(),
+        learned: AddressLearning::default(),
     };
     let (accepted, settled) =
         tokio::join!(store.accept(vec![batch("acme", &[1; 3000])]), store.settle(vec![settlement]));
     assert!(matches!(accepted, Err(StoreError::Full { .. })));
-    assert_eq!(settled.unwrap(), [Settled::Done]);
+    assert_eq!(settled.unwrap(), [SettleResult::Done]);
 }
 
 #[tokio::test]
@@ -294,7 +295,7 @@ async fn what_was_erased_is_not_in_the_files_any_more() {
         token: l.token,
         attempts: Vec::new(),
         decision: Decision::Done,
-        learned: Learned::default(),
+        learned: AddressLearning::default(),
     });
     store.settle(settlements.collect()).await.unwrap();
     store.close().await;
@@ -304,7 +305,7 @@ async fn what_was_erased_is_not_in_the_files_any_more() {
 }
 
 /// Three leased deliveries of which the first is then damaged, and decisions about all of them.
-async fn settle_with_damage(damage: &str) -> (EmbeddedStore, Vec<Settled>, tempfile::TempDir) {
+async fn settle_with_damage(damage: &str) -> (EmbeddedStore, Vec<SettleResult>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     store.accept(vec![batch("acme", &[1, 1, 1])]).await.unwrap();
@@ -323,7 +324,7 @@ async fn settle_with_damage(damage: &str) -> (EmbeddedStore, Vec<Settled>, tempf
         token: l.token,
         attempts: vec![success(1, at)],
         decision: Decision::Done,
-        learned: Learned::default(),
+        learned: AddressLearning::default(),
     });
     let settled = store.settle(settlements.collect()).await.unwrap();
     (store, settled, dir)
@@ -332,7 +333,7 @@ async fn settle_with_damage(damage: &str) -> (EmbeddedStore, Vec<Settled>, tempf
 #[tokio::test]
 async fn a_settlement_that_cannot_be_written_does_not_fail_the_others() {
     let (store, settled, _dir) = settle_with_damage("").await;
-    assert_eq!(settled, [Settled::Fenced, Settled::Done, Settled::Done]);
+    assert_eq!(settled, [SettleResult::Fenced, SettleResult::Done, SettleResult::Done]);
     let counts = store.counts(None).await.unwrap();
     assert_eq!((counts.states[&State::Failed], counts.states[&State::Sent]), (1, 2));
     assert_eq!(counts.dead[&DeadReason::Poison], 1);
@@ -343,7 +344,7 @@ async fn a_settlement_that_cannot_be_written_does_not_fail_the_others() {
 async fn a_settlement_of_what_is_missing_does_not_fail_the_others() {
     let lose = "DELETE FROM delivery WHERE seq = (SELECT min(seq) FROM delivery)";
     let (store, settled, _dir) = settle_with_damage(lose).await;
-    assert_eq!(settled, [Settled::Fenced, Settled::Done, Settled::Done]);
+    assert_eq!(settled, [SettleResult::Fenced, SettleResult::Done, SettleResult::Done]);
     assert_eq!(store.counts(None).await.unwrap().states[&State::Sent], 2);
     assert!(store.ready_lanes(1).await.unwrap().is_empty(), "it is not tried again");
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    Admission, Learned, Ledger, NewMessage, Queue, Settled, Settlement, StoreError,
+    AddressLearning, Admission, Ledger, NewMessage, Queue, SettleResult, Settlement, StoreError,
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};
 use postrider_store::conformance::{batch, success};
@@ -136,10 +136,10 @@ async fn deliver(store: &EmbeddedStore, at_most: usize) -> usize {
             token: l.token,
             attempts: vec![success(1, clock().now())],
             decision: Decision::Done,
-            learned: Learned::default(),
+            learned: AddressLearning::default(),
         });
         let settled = store.settle(settlements.collect()).await.unwrap();
-        assert!(settled.iter().all(|s| *s == Settled::Done), "{settled:?}");
+        assert!(settled.iter().all(|s| *s == SettleResult::Done), "{settled:?}");
         delivered += settled.len();
     }
     delivered

@@ -11,8 +11,8 @@ use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
 use postrider_core::policy::strikes::NewStrike;
 use postrider_core::ports::store::{
-    Admission, Alternative, DedupKey, DeliveryFilter, Learned, Leased, Ledger, NewAddress,
-    NewMessage, Queue, Registry, Replay, Selection, Settlement, StrikeFilter,
+    AddressLearning, Admission, Alternative, DedupKey, DeliveryFilter, LeasedDelivery, Ledger,
+    NewAddress, NewMessage, Queue, Registry, Replay, Selection, Settlement, StrikeFilter,
 };
 use postrider_core::{
     AddressHash, Clock, DeliveryId, LaneId, LaneKey, MessageId, StrikeKind, TenantId, Timestamp,
@@ -82,7 +82,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 /// Something about the address, where the delivery did not just succeed.
-fn learned(attempts: &[AttemptRecord], decision: &Decision) -> Learned {
+fn learned(attempts: &[AttemptRecord], decision: &Decision) -> AddressLearning {
     let number = attempts.iter().map(|attempt| attempt.number).sum::<u32>() as usize;
     let kinds = StrikeKind::ALL;
     let strikes = number > 0 && *decision != Decision::Done;
@@ -90,7 +90,7 @@ fn learned(attempts: &[AttemptRecord], decision: &Decision) -> Learned {
         kind: kinds[number % kinds.len()],
         suspect: number.is_multiple_of(4),
     });
-    Learned { strike, target: None }
+    AddressLearning { strike, target: None }
 }
 
 /// The two stores, and what is called the same in both.
@@ -102,7 +102,7 @@ struct Pair {
     options: StoreOptions,
     messages: Vec<(MessageId, MessageId)>,
     deliveries: Vec<(DeliveryId, DeliveryId)>,
-    leases: Vec<(Leased, Leased)>,
+    leases: Vec<(LeasedDelivery, LeasedDelivery)>,
 }
 
 fn tenant(first: bool) -> &'static str {
@@ -310,15 +310,16 @@ impl Pair {
         let duration = Duration::from_secs(for_s);
         let ours = self.model.lease_expired(max, duration).await.unwrap();
         let theirs = self.store.lease_expired(max, duration).await.unwrap();
-        let lanes = |leased: &[(Arc<LaneKey>, Leased)]| {
+        let lanes = |leased: &[(Arc<LaneKey>, LeasedDelivery)]| {
             leased.iter().map(|(lane, _)| lane.clone()).collect::<Vec<_>>()
         };
         assert_eq!(lanes(&theirs), lanes(&ours));
-        let leased = |leased: Vec<(_, Leased)>| leased.into_iter().map(|(_, l)| l).collect();
+        let leased =
+            |leased: Vec<(_, LeasedDelivery)>| leased.into_iter().map(|(_, l)| l).collect();
         self.leased(leased(ours), leased(theirs));
     }
 
-    fn leased(&mut self, ours: Vec<Leased>, theirs: Vec<Leased>) {
+    fn leased(&mut self, ours: Vec<LeasedDelivery>, theirs: Vec<LeasedDelivery>) {
         assert_eq!(ours.len(), theirs.len());
         for (a, b) in ours.into_iter().zip(theirs) {
             assert_eq!(self.names(&[a.delivery]), [b.delivery]);
@@ -339,7 +340,7 @@ impl Pair {
             let (a, b) = &self.leases[lease];
             let attempts: Vec<AttemptRecord> =
                 (1..=attempts).map(|n| success(a.tries + n, now)).collect();
-            let of = |leased: &Leased| Settlement {
+            let of = |leased: &LeasedDelivery| Settlement {
                 delivery: leased.delivery,
                 token: leased.token,
                 attempts: attempts.clone(),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::Leased;
+use postrider_core::ports::store::LeasedDelivery;
 use postrider_core::{Attempt, AttemptRecord, Channel, Class, Report, Timestamp};
 
 pub(crate) struct DeliveryJob {
-    pub(crate) leased: Leased,
+    pub(crate) leased: LeasedDelivery,
     pub(super) resigned: bool,
     pub(super) replays: u32,
     /// Attempts made under this lease.
@@ -28,7 +28,7 @@ pub(super) enum JobStage {
 }
 
 impl DeliveryJob {
-    pub(crate) fn new(leased: Leased, again_until: Timestamp) -> Self {
+    pub(crate) fn new(leased: LeasedDelivery, again_until: Timestamp) -> Self {
         Self {
             leased,
             resigned: false,

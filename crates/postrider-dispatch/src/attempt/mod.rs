@@ -16,7 +16,7 @@ use postrider_core::model::decision::Decision;
 use postrider_core::policy::decide::{
     AttemptProgress, DeliveryRules, LeaseHistory, before_attempt,
 };
-use postrider_core::ports::store::{Halt, Learned, Leased};
+use postrider_core::ports::store::{AddressLearning, Halt, LeasedDelivery};
 use postrider_core::{Channel, ChannelTraits, Class, LaneKey, Timestamp};
 use tokio::task::JoinSet;
 
@@ -136,7 +136,7 @@ impl LaneWork {
 
     /// Ends the lease of a delivery.
     pub(crate) fn settle(&self, job: &mut DeliveryJob, decision: Decision) {
-        self.context.settle(&self.lane, job, decision, Learned::default());
+        self.context.settle(&self.lane, job, decision, AddressLearning::default());
     }
 }
 
@@ -155,7 +155,7 @@ fn within_budget(job: &DeliveryJob, budget: &mut RetryAllowance) -> Step {
 }
 
 impl LaneWork {
-    fn rules<'a>(&'a self, leased: &'a Leased) -> DeliveryRules<'a> {
+    fn rules<'a>(&'a self, leased: &'a LeasedDelivery) -> DeliveryRules<'a> {
         let own = leased.retry.as_ref().or(leased.message.envelope.retry.as_ref());
         DeliveryRules {
             retry: own.unwrap_or(&self.class.retry),

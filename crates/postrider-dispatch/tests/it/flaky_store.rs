@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::ports::store::{
-    Admission, ApiKey, Cancelled, Counts, DedupKey, DeliveryFilter, LaneDepth, Leased, Ledger,
-    Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay, Selection,
-    Settled, Settlement, SigningKey, StoreError, StoreResult, StrikeFilter, StruckAddress,
+    Admission, ApiKey, CancelResult, Counts, DedupKey, DeliveryFilter, LaneDepth, LeasedDelivery,
+    Ledger, Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay,
+    Selection, SettleResult, Settlement, SigningKey, StoreError, StoreResult, StrikeFilter,
+    StruckAddress,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId,
@@ -52,11 +53,11 @@ impl Queue for FlakyStore {
         lane: LaneId,
         max: usize,
         duration: Duration,
-    ) -> StoreResult<Vec<Leased>> {
+    ) -> StoreResult<Vec<LeasedDelivery>> {
         self.inner.lease(lane, max, duration).await
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
+    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>> {
         if self.full.load(Ordering::SeqCst) {
             return Err(StoreError::Full { what: "no space left".to_owned(), source: None });
         }
@@ -82,7 +83,7 @@ impl Queue for FlakyStore {
         &self,
         max: usize,
         duration: Duration,
-    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>> {
+    ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>> {
         self.inner.lease_expired(max, duration).await
     }
 
@@ -153,7 +154,7 @@ impl Ledger for FlakyStore {
         &self,
         tenant: Option<&TenantId>,
         id: MessageId,
-    ) -> StoreResult<Option<Cancelled>> {
+    ) -> StoreResult<Option<CancelResult>> {
         self.inner.cancel(tenant, id).await
     }
 

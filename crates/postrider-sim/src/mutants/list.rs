@@ -27,8 +27,8 @@ pub(super) const MUTANTS: &[SimMutant] = &[
         patches: &[
             patch(
                 "crates/postrider-store/src/memory/queue.rs",
-                "if held.is_none_or(|lease| lease.token != token) {\n            return Settled::Fenced;",
-                "if held.is_none() && token == 0 {\n            return Settled::Fenced;",
+                "if held.is_none_or(|lease| lease.token != token) {\n            return SettleResult::Fenced;",
+                "if held.is_none() && token == 0 {\n            return SettleResult::Fenced;",
             ),
             patch(
                 "crates/postrider-store/src/embedded/index/mod.rs",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::decide::CRASHES_MAX;
-use postrider_core::ports::store::{Leased, Settled, Settlement};
+use postrider_core::ports::store::{LeasedDelivery, SettleResult, Settlement};
 use postrider_core::{DeadReason, DeliveryId, State, Timestamp};
 
 use super::{CheckResult, DeliveryRecord, EventTime, HeldLease, Oracle, check};
@@ -21,7 +21,7 @@ const MONOTONE: &str = "a final state stays";
 impl Oracle {
     pub(crate) fn leased(
         &mut self,
-        leased: &[Leased],
+        leased: &[LeasedDelivery],
         lasts: Duration,
         asked: EventTime,
         now: Timestamp,
@@ -31,7 +31,7 @@ impl Oracle {
 
     fn leased_one(
         &mut self,
-        leased: &Leased,
+        leased: &LeasedDelivery,
         lasts: Duration,
         asked: EventTime,
         now: Timestamp,
@@ -95,7 +95,7 @@ impl Oracle {
     pub(crate) fn settled(
         &mut self,
         asked: &[Settlement],
-        answers: &[Settled],
+        answers: &[SettleResult],
         now: Timestamp,
     ) -> CheckResult {
         check(asked.len() == answers.len(), "every settlement gets its answer", || {
@@ -104,17 +104,22 @@ impl Oracle {
         asked.iter().zip(answers).try_for_each(|(one, answer)| self.settled_one(one, *answer, now))
     }
 
-    fn settled_one(&mut self, asked: &Settlement, answer: Settled, now: Timestamp) -> CheckResult {
+    fn settled_one(
+        &mut self,
+        asked: &Settlement,
+        answer: SettleResult,
+        now: Timestamp,
+    ) -> CheckResult {
         let Some(index) = self.find(asked.delivery) else { return Ok(()) };
         let record = &mut self.deliveries[index];
         let held = record.held.filter(|held| held.token == asked.token);
         let Some(held) = held else {
-            return check(answer == Settled::Fenced, FENCED, || {
+            return check(answer == SettleResult::Fenced, FENCED, || {
                 let holder = record.held.map_or("nobody", |_| "somebody else");
                 format!("{holder} holds it; {} was written all the same", name(&asked.decision))
             });
         };
-        check(answer == Settled::Done, "a settlement by the holder is written", || {
+        check(answer == SettleResult::Done, "a settlement by the holder is written", || {
             format!("{} was refused", name(&asked.decision))
         })?;
         check_settlement(record, held, asked, self.classes[record.class].retry.retries)?;

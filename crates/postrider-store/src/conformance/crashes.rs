@@ -2,7 +2,7 @@
 
 use postrider_core::State;
 use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{Cancelled, Halt, Settled};
+use postrider_core::ports::store::{CancelResult, Halt, SettleResult};
 
 use super::fixture::{LEASE, StoreFixture, batch, message, secs};
 
@@ -16,7 +16,7 @@ pub async fn what_was_in_flight_at_a_crash_is_counted(fixture: &StoreFixture<'_>
     fixture.settle(&leased[2], Decision::Release).await;
     let Some(fixture) = fixture.reopened().await else { return };
     fixture.clock.advance(secs(1));
-    let crashes = |leased: &[postrider_core::ports::store::Leased]| {
+    let crashes = |leased: &[postrider_core::ports::store::LeasedDelivery]| {
         let mut all: Vec<_> = leased.iter().map(|l| (l.delivery, l.crashes)).collect();
         all.sort();
         all
@@ -72,7 +72,7 @@ pub async fn giving_back_what_was_started_says_that_nothing_left(fixture: &Store
     let leased = fixture.lease_one().await;
     let asked = vec![(leased.delivery, leased.token)];
     assert_eq!(fixture.store.start(asked.clone()).await.unwrap(), [true]);
-    assert_eq!(fixture.settle(&leased, Decision::Release).await, Settled::Done);
+    assert_eq!(fixture.settle(&leased, Decision::Release).await, SettleResult::Done);
     assert_eq!(fixture.store.start(asked).await.unwrap(), [false], "the lease was given back");
     let reopened = fixture.reopened().await;
     let fixture = reopened.as_ref().unwrap_or(fixture);
@@ -97,10 +97,10 @@ pub async fn cancel_stops_the_retry_of_what_is_in_flight(fixture: &StoreFixture<
         let (id, deliveries) = fixture.accept(batch("acme", &[1, 1])).await;
         let leased = fixture.lease_all().await;
         let result = fixture.store.cancel(None, id).await.unwrap();
-        assert_eq!(result, Some(Cancelled { in_flight: 2, ..Cancelled::default() }));
+        assert_eq!(result, Some(CancelResult { in_flight: 2, ..CancelResult::default() }));
         let asked = vec![(leased[0].delivery, leased[0].token)];
         assert_eq!(fixture.store.start(asked).await.unwrap(), [false]);
-        assert_eq!(fixture.settle(&leased[0], change).await, Settled::Done);
+        assert_eq!(fixture.settle(&leased[0], change).await, SettleResult::Done);
         assert_eq!(fixture.state(deliveries[0]).await, State::Cancelled);
         fixture.settle(&leased[1], Decision::Done).await;
         assert_eq!(fixture.state(deliveries[1]).await, State::Sent, "what was sent was sent");
@@ -119,5 +119,5 @@ pub async fn cancel_reaches_what_nobody_settles(fixture: &StoreFixture<'_>) {
     fixture.clock.advance(LEASE);
     let again = fixture.lease_one().await;
     assert_eq!(again.halt, Some(Halt::Cancelled));
-    assert_eq!(fixture.settle(&again, Decision::Cancel).await, Settled::Done);
+    assert_eq!(fixture.settle(&again, Decision::Cancel).await, SettleResult::Done);
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{Alternative, Load, NewMessage, Replay, Selection, Settled};
+use postrider_core::ports::store::{
+    Alternative, Load, NewMessage, Replay, Selection, SettleResult,
+};
 use postrider_core::{DeadReason, DeliveryId, State, TenantId};
 
 use super::fixture::{LEASE, StoreFixture, batch, delivery_to, hash, lane, message, secs, webhook};
@@ -31,7 +33,7 @@ pub async fn expired_work_is_leased_whatever_its_lane_does(fixture: &StoreFixtur
     assert_eq!((leased.delivery, key), (first, &lane("acme", 1)));
     assert_eq!(leased.expires_at, fixture.now());
     assert!(expired(fixture).await.is_empty(), "it is leased");
-    assert_eq!(fixture.settle(leased, Decision::Expire).await, Settled::Done);
+    assert_eq!(fixture.settle(leased, Decision::Expire).await, SettleResult::Done);
     fixture.clock.advance(secs(5));
     assert_eq!(expired(fixture).await, [second]);
     fixture.clock.advance(secs(5000));
@@ -147,7 +149,7 @@ pub async fn a_redirected_delivery_goes_to_its_next_place(fixture: &StoreFixture
     fixture.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await;
     fixture.clock.advance(secs(1));
     let leased = fixture.lease_one().await;
-    assert_eq!(fixture.settle(&leased, Decision::FallBack).await, Settled::Done);
+    assert_eq!(fixture.settle(&leased, Decision::FallBack).await, SettleResult::Done);
     let view = fixture.delivery(id).await;
     assert_eq!((view.state, view.attempts, view.log.len()), (State::Queued, 0, 2));
     assert_eq!((&*view.provider, view.address_hash), ("https://host-2.example", hash(2)));

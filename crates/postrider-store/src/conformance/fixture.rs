@@ -9,8 +9,8 @@ use postrider_core::model::delivery::{AttemptRecord, Delivery};
 use postrider_core::model::message::Envelope;
 use postrider_core::model::outcome::OutcomeKind;
 use postrider_core::ports::store::{
-    Admission, DedupKey, DeliveryFilter, Learned, Leased, NewDelivery, NewMessage, Settled,
-    Settlement, Store,
+    AddressLearning, Admission, DedupKey, DeliveryFilter, LeasedDelivery, NewDelivery, NewMessage,
+    SettleResult, Settlement, Store,
 };
 use postrider_core::{
     AddressHash, ChannelKind, Clock, DeliveryId, LaneId, LaneKey, MessageId, State, Target,
@@ -66,7 +66,7 @@ impl<'a> StoreFixture<'a> {
     }
 
     /// Leases up to `max` from every ready lane.
-    pub async fn lease(&self, max: usize) -> Vec<Leased> {
+    pub async fn lease(&self, max: usize) -> Vec<LeasedDelivery> {
         let mut leased = Vec::new();
         for lane in self.ready().await {
             leased.extend(self.store.lease(lane, max, LEASE).await.unwrap());
@@ -75,7 +75,7 @@ impl<'a> StoreFixture<'a> {
     }
 
     /// Everything that is due: a store may give less at once than is asked for.
-    pub async fn lease_all(&self) -> Vec<Leased> {
+    pub async fn lease_all(&self) -> Vec<LeasedDelivery> {
         let mut all = Vec::new();
         loop {
             let some = self.lease(100).await;
@@ -86,13 +86,13 @@ impl<'a> StoreFixture<'a> {
         }
     }
 
-    pub async fn lease_one(&self) -> Leased {
+    pub async fn lease_one(&self) -> LeasedDelivery {
         let mut leased = self.lease(1).await;
         assert_eq!(leased.len(), 1, "one delivery should be due");
         leased.remove(0)
     }
 
-    pub async fn settle(&self, leased: &Leased, decision: Decision) -> Settled {
+    pub async fn settle(&self, leased: &LeasedDelivery, decision: Decision) -> SettleResult {
         let attempt =
             (decision != Decision::Release).then(|| success(leased.tries + 1, self.now()));
         self.settle_with(leased, decision, attempt.into_iter().collect()).await
@@ -100,20 +100,20 @@ impl<'a> StoreFixture<'a> {
 
     pub async fn settle_with(
         &self,
-        leased: &Leased,
+        leased: &LeasedDelivery,
         decision: Decision,
         attempts: Vec<AttemptRecord>,
-    ) -> Settled {
-        self.settle_learned(leased, decision, attempts, Learned::default()).await
+    ) -> SettleResult {
+        self.settle_learned(leased, decision, attempts, AddressLearning::default()).await
     }
 
     pub async fn settle_learned(
         &self,
-        leased: &Leased,
+        leased: &LeasedDelivery,
         decision: Decision,
         attempts: Vec<AttemptRecord>,
-        learned: Learned,
-    ) -> Settled {
+        learned: AddressLearning,
+    ) -> SettleResult {
         let (delivery, token) = (leased.delivery, leased.token);
         let settlement = Settlement { delivery, token, attempts, decision, learned };
         self.store.settle(vec![settlement]).await.unwrap()[0]

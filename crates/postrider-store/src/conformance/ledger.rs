@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::DeadReason;
-use postrider_core::ports::store::{Counts, DeliveryFilter, NewMessage, Selection, Settled};
+use postrider_core::ports::store::{Counts, DeliveryFilter, NewMessage, Selection, SettleResult};
 use postrider_core::{ChannelKind, State, TenantId};
 
 use super::fixture::{LEASE, StoreFixture, batch, message, secs};
@@ -212,11 +212,11 @@ pub async fn leases_do_not_survive_a_restart(fixture: &StoreFixture<'_>) {
     let old = fixture.lease_one().await;
     let Some(fixture) = fixture.reopened().await else { return };
     assert_eq!(fixture.state(id).await, State::Queued);
-    assert_eq!(fixture.settle(&old, Decision::Done).await, Settled::Fenced);
+    assert_eq!(fixture.settle(&old, Decision::Done).await, SettleResult::Fenced);
     let new = fixture.lease_one().await;
     assert!(new.token > old.token, "tokens are never used twice");
-    assert_eq!(fixture.settle(&old, Decision::Done).await, Settled::Fenced);
-    assert_eq!(fixture.settle(&new, Decision::Done).await, Settled::Done);
+    assert_eq!(fixture.settle(&old, Decision::Done).await, SettleResult::Fenced);
+    assert_eq!(fixture.settle(&new, Decision::Done).await, SettleResult::Done);
 }
 
 pub async fn ids_grow_even_if_the_clock_goes_back(fixture: &StoreFixture<'_>) {

@@ -3,7 +3,7 @@
 use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::DeadReason;
 use postrider_core::ports::store::{
-    Cancelled, DeliveryFilter, Halt, NewMessage, Replay, Selection, Settled,
+    CancelResult, DeliveryFilter, Halt, NewMessage, Replay, Selection, SettleResult,
 };
 use postrider_core::{AttemptRecord, DeliveryId, State, TenantId};
 
@@ -136,13 +136,13 @@ pub async fn cancel_stops_what_is_not_yet_sent(fixture: &StoreFixture<'_>) {
     fixture.settle(find(deliveries[1]), Decision::Retry { after: secs(5), counted: true }).await;
     fixture.settle(find(deliveries[2]), Decision::Release).await;
     let result = fixture.store.cancel(None, id).await.unwrap();
-    assert_eq!(result, Some(Cancelled { cancelled: 2, in_flight: 1, already_final: 1 }));
+    assert_eq!(result, Some(CancelResult { cancelled: 2, in_flight: 1, already_final: 1 }));
     fixture.clock.advance(secs(10));
     assert!(fixture.lease(10).await.is_empty());
     assert_eq!(fixture.state(deliveries[1]).await, State::Cancelled);
     assert_eq!(fixture.state(deliveries[3]).await, State::Sending);
     let last = fixture.settle(find(deliveries[3]), Decision::Done).await;
-    assert_eq!(last, Settled::Done);
+    assert_eq!(last, SettleResult::Done);
     assert_eq!(fixture.store.content(None, id).await.unwrap(), None);
     let unknown = postrider_core::MessageId(1);
     assert_eq!(fixture.store.cancel(None, unknown).await.unwrap(), None);
@@ -153,10 +153,10 @@ pub async fn cancel_reaches_work_whose_lease_ended(fixture: &StoreFixture<'_>) {
     let leased = fixture.lease_one().await;
     fixture.clock.advance(LEASE);
     let result = fixture.store.cancel(None, id).await.unwrap();
-    assert_eq!(result, Some(Cancelled { cancelled: 1, ..Cancelled::default() }));
+    assert_eq!(result, Some(CancelResult { cancelled: 1, ..CancelResult::default() }));
     assert!(fixture.ready().await.is_empty());
     let late = fixture.settle(&leased, Decision::Done).await;
-    assert_eq!(late, Settled::Fenced);
+    assert_eq!(late, SettleResult::Fenced);
 }
 
 pub async fn gone_halts_what_is_queued_for_the_address(fixture: &StoreFixture<'_>) {
@@ -164,7 +164,7 @@ pub async fn gone_halts_what_is_queued_for_the_address(fixture: &StoreFixture<'_
     let leased = fixture.lease_one().await;
     assert_eq!(leased.halt, None);
     let queued = fixture.accept(message("acme", 1)).await.1[0];
-    assert_eq!(fixture.settle(&leased, Decision::MarkGone).await, Settled::Done);
+    assert_eq!(fixture.settle(&leased, Decision::MarkGone).await, SettleResult::Done);
     assert_eq!(fixture.state(first).await, State::Gone);
     let later = fixture.accept(message("acme", 1)).await.1[0];
     let halted = fixture.lease(10).await;

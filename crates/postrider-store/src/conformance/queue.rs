@@ -1,7 +1,7 @@
 //! Promises of the queue.
 
 use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{NewMessage, Settled};
+use postrider_core::ports::store::{NewMessage, SettleResult};
 use postrider_core::{DeliveryId, State};
 
 use super::fixture::{LEASE, StoreFixture, batch, message, secs, success, url};
@@ -74,10 +74,10 @@ pub async fn an_old_token_is_refused(fixture: &StoreFixture<'_>) {
     let old = fixture.lease_one().await;
     fixture.clock.advance(LEASE);
     let new = fixture.lease_one().await;
-    assert_eq!(fixture.settle(&old, Decision::Done).await, Settled::Fenced);
+    assert_eq!(fixture.settle(&old, Decision::Done).await, SettleResult::Fenced);
     assert_eq!(fixture.state(id).await, State::Sending);
     assert!(fixture.delivery(id).await.log.is_empty());
-    assert_eq!(fixture.settle(&new, Decision::Done).await, Settled::Done);
+    assert_eq!(fixture.settle(&new, Decision::Done).await, SettleResult::Done);
     assert_eq!(fixture.state(id).await, State::Sent);
 }
 
@@ -86,7 +86,7 @@ pub async fn a_late_settlement_counts_if_nobody_leased_since(fixture: &StoreFixt
     let leased = fixture.lease_one().await;
     fixture.clock.advance(LEASE + secs(5));
     assert_eq!(fixture.ready().await.len(), 1, "the lease has ended");
-    assert_eq!(fixture.settle(&leased, Decision::Done).await, Settled::Done);
+    assert_eq!(fixture.settle(&leased, Decision::Done).await, SettleResult::Done);
     assert_eq!(fixture.state(id).await, State::Sent);
     assert!(fixture.ready().await.is_empty());
 }
@@ -99,13 +99,13 @@ pub async fn a_settlement_counts_once(fixture: &StoreFixture<'_>) {
         token: leased.token,
         attempts: Vec::new(),
         decision: Decision::Done,
-        learned: postrider_core::ports::store::Learned::default(),
+        learned: postrider_core::ports::store::AddressLearning::default(),
     };
     let answers = fixture.store.settle(vec![settlement.clone(), settlement]).await.unwrap();
-    assert_eq!(answers, [Settled::Done, Settled::Fenced]);
+    assert_eq!(answers, [SettleResult::Done, SettleResult::Fenced]);
     assert_eq!(
         fixture.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await,
-        Settled::Fenced
+        SettleResult::Fenced
     );
 }
 
@@ -156,8 +156,8 @@ pub async fn parked_work_keeps_its_attempts(fixture: &StoreFixture<'_>) {
 pub async fn released_work_is_due_at_once_and_unchanged(fixture: &StoreFixture<'_>) {
     let id = fixture.accept_one().await;
     let leased = fixture.lease_one().await;
-    assert_eq!(fixture.settle(&leased, Decision::Release).await, Settled::Done);
-    assert_eq!(fixture.settle(&leased, Decision::Release).await, Settled::Fenced);
+    assert_eq!(fixture.settle(&leased, Decision::Release).await, SettleResult::Done);
+    assert_eq!(fixture.settle(&leased, Decision::Release).await, SettleResult::Fenced);
     let view = fixture.delivery(id).await;
     assert_eq!((view.state, view.attempts, view.log.len()), (State::Queued, 0, 0));
     let again = fixture.lease_one().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::strikes::{KEPT, NewStrike};
-use postrider_core::ports::store::{Learned, NewAddress, StrikeFilter, StruckAddress};
+use postrider_core::ports::store::{AddressLearning, NewAddress, StrikeFilter, StruckAddress};
 use postrider_core::{AddressStatus, DeadReason, Strike, StrikeKind, TenantId, Timestamp};
 
 use super::fixture::{StoreFixture, hash, message, secs, target, url, webhook};
@@ -21,7 +21,7 @@ async fn one(
     fixture.accept(message("acme", number)).await;
     let leased = fixture.lease_one().await;
     let strike = strike.map(|(kind, suspect)| NewStrike { kind, suspect });
-    let learned = Learned { strike, target: None };
+    let learned = AddressLearning { strike, target: None };
     fixture.settle_learned(&leased, decision, Vec::new(), learned).await;
 }
 
@@ -95,7 +95,7 @@ pub async fn a_fenced_settlement_strikes_nobody(fixture: &StoreFixture<'_>) {
     fixture.clock.advance(secs(3600));
     fixture.lease_one().await;
     let strike = Some(NewStrike { kind: StrikeKind::Number, suspect: true });
-    fixture.settle_learned(&late, DEAD, Vec::new(), Learned { strike, target: None }).await;
+    fixture.settle_learned(&late, DEAD, Vec::new(), AddressLearning { strike, target: None }).await;
     assert!(of(fixture, 1).await.is_empty());
 }
 
@@ -180,7 +180,7 @@ pub async fn what_is_learned_of_a_target_is_kept_with_its_address(fixture: &Stor
     fixture.accept(message("acme", 1)).await;
     let leased = fixture.lease_one().await;
     let better = target(&format!("{}?learned", url(&leased.target)));
-    let learned = Learned { strike: None, target: Some(Arc::new(better.clone())) };
+    let learned = AddressLearning { strike: None, target: Some(Arc::new(better.clone())) };
     fixture.settle_learned(&leased, Decision::Done, Vec::new(), learned.clone()).await;
     let acme = TenantId::new("acme");
     let found = fixture.store.address(&acme, known.id).await.unwrap().unwrap();

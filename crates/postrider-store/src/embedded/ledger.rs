@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use postrider_core::model::id::{from_order_key, order_key, order_key_at};
 use postrider_core::ports::store::{
-    Cancelled, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
+    CancelResult, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
     StoreResult,
 };
 use postrider_core::{Delivery, DeliveryId, LaneId, MessageId, State, TenantId, Timestamp};
@@ -101,7 +101,7 @@ impl Ledger for EmbeddedStore {
         &self,
         tenant: Option<&TenantId>,
         id: MessageId,
-    ) -> StoreResult<Option<Cancelled>> {
+    ) -> StoreResult<Option<CancelResult>> {
         self.cancel_in_chunks(tenant, id).await
     }
 

@@ -3,7 +3,7 @@
 
 use postrider_core::model::id::order_key;
 use postrider_core::policy::ttl::expires_at;
-use postrider_core::ports::store::{Cancelled, DeliveryFilter, Replay, Selection, StoreResult};
+use postrider_core::ports::store::{CancelResult, DeliveryFilter, Replay, Selection, StoreResult};
 use postrider_core::{DeliveryId, MessageId, State, TenantId, Timestamp};
 use rusqlite::params;
 
@@ -103,7 +103,7 @@ impl EmbeddedStore {
         &self,
         tenant: Option<&TenantId>,
         id: MessageId,
-    ) -> StoreResult<Option<Cancelled>> {
+    ) -> StoreResult<Option<CancelResult>> {
         self.shared.index().end_leases(self.shared.now().0);
         let seq = order_key(id.0);
         let found = self.shared.read(move |conn, _| rows::message(conn, seq)).await?;
@@ -112,7 +112,7 @@ impl EmbeddedStore {
             return Ok(None);
         };
         let shared = (row.deliveries > 1).then(|| row.content.as_ref().map_or(0, String::len));
-        let mut sum = Cancelled::default();
+        let mut sum = CancelResult::default();
         let last = seq + u64::from(row.deliveries);
         let mut from = seq + 1;
         while from <= last {
@@ -268,10 +268,10 @@ impl Writer {
         from: u64,
         to: u64,
         shared: Option<usize>,
-    ) -> StoreResult<Cancelled> {
+    ) -> StoreResult<CancelResult> {
         self.transact_surely(|writer, effects| {
             let now = writer.shared.now();
-            let mut result = Cancelled::default();
+            let mut result = CancelResult::default();
             let mut waiting = Vec::new();
             {
                 let mut select = writer

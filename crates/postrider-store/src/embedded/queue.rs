@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use postrider_core::model::decision::Decision;
 use postrider_core::model::id::order_key;
 use postrider_core::ports::store::{
-    Admission, DedupKey, Leased, Load, NewMessage, Queue, ReadyLane, Settled, Settlement,
-    StoreError, StoreResult,
+    Admission, DedupKey, LeasedDelivery, Load, NewMessage, Queue, ReadyLane, SettleResult,
+    Settlement, StoreError, StoreResult,
 };
 use postrider_core::{DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
 use rusqlite::Connection;
@@ -66,7 +66,7 @@ impl Queue for EmbeddedStore {
         lane: LaneId,
         max: usize,
         duration: Duration,
-    ) -> StoreResult<Vec<Leased>> {
+    ) -> StoreResult<Vec<LeasedDelivery>> {
         loop {
             let now = self.shared.now();
             let batch = self.shared.index().lease(lane.0, max, now.0, end_of(now, duration));
@@ -87,7 +87,7 @@ impl Queue for EmbeddedStore {
         self.run_task(move |writer| keys.iter().map(|key| writer.repeat(key)).collect()).await
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
+    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>> {
         if self.are_untouched(&settlements) {
             return Ok(self.release(&settlements));
         }
@@ -99,7 +99,7 @@ impl Queue for EmbeddedStore {
         &self,
         max: usize,
         duration: Duration,
-    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>> {
+    ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>> {
         let now = self.shared.now();
         let may_have_expired = {
             let mut index = self.shared.index();
@@ -113,7 +113,7 @@ impl Queue for EmbeddedStore {
         let leased = self.read_missing(batch, now).await?;
         self.note(&leased, now);
         let index = self.shared.index();
-        let lane = |l: Leased| Some((index.lane_of(order_key(l.delivery.0))?, l));
+        let lane = |l: LeasedDelivery| Some((index.lane_of(order_key(l.delivery.0))?, l));
         Ok(leased.into_iter().filter_map(lane).collect())
     }
 
@@ -149,7 +149,7 @@ impl Queue for EmbeddedStore {
 
 impl EmbeddedStore {
     /// Notes leases in the log of deliveries in flight, before anything is sent.
-    fn note(&self, leased: &[Leased], now: Timestamp) {
+    fn note(&self, leased: &[LeasedDelivery], now: Timestamp) {
         let seqs = leased.iter().map(|leased| order_key(leased.delivery.0));
         let all = || self.shared.index().all_leased(now.0);
         self.shared.in_flight.leased(now.0, seqs, all);
@@ -169,17 +169,21 @@ impl EmbeddedStore {
     }
 
     /// Leases are in memory only, so giving one back writes nothing.
-    fn release(&self, settlements: &[Settlement]) -> Vec<Settled> {
+    fn release(&self, settlements: &[Settlement]) -> Vec<SettleResult> {
         let now = self.shared.now().0;
         let answers: Vec<_> = {
             let mut index = self.shared.index();
             let release = |s: &Settlement| {
                 let seq = order_key(s.delivery.0);
-                if index.release(seq, s.token, now) { Settled::Done } else { Settled::Fenced }
+                if index.release(seq, s.token, now) {
+                    SettleResult::Done
+                } else {
+                    SettleResult::Fenced
+                }
             };
             settlements.iter().map(release).collect()
         };
-        let given = settlements.iter().zip(&answers).filter(|(_, a)| **a == Settled::Done);
+        let given = settlements.iter().zip(&answers).filter(|(_, a)| **a == SettleResult::Done);
         self.shared.in_flight.ended(given.map(|(s, _)| order_key(s.delivery.0)));
         self.shared.work.notify();
         answers
@@ -202,7 +206,11 @@ impl EmbeddedStore {
     }
 
     /// Reads the deliveries that are not in memory. Mostly there are none.
-    async fn read_missing(&self, batch: LeaseBatch, now: Timestamp) -> StoreResult<Vec<Leased>> {
+    async fn read_missing(
+        &self,
+        batch: LeaseBatch,
+        now: Timestamp,
+    ) -> StoreResult<Vec<LeasedDelivery>> {
         let unread: Vec<_> =
             batch.leases.iter().filter_map(|(_, l)| l.as_ref().err()).copied().collect();
         if unread.is_empty() {

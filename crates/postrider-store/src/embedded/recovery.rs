@@ -5,7 +5,7 @@ use std::slice;
 use std::time::Duration;
 
 use postrider_core::model::delivery::DeadReason;
-use postrider_core::ports::store::{Settled, StoreError, StoreResult};
+use postrider_core::ports::store::{SettleResult, StoreError, StoreResult};
 use postrider_core::{State, TenantId};
 use rusqlite::{OptionalExtension, params};
 
@@ -70,7 +70,7 @@ impl Writer {
     }
 
     /// Writes decisions although the disk is full or some of the deliveries are damaged.
-    pub(crate) fn settle_surely(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<Settled>> {
+    pub(crate) fn settle_surely(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<SettleResult>> {
         match self.transact_surely(|writer, effects| writer.settle(rows, effects)) {
             Err(StoreError::Corrupt { .. }) => self.settle_each(rows),
             done => done,
@@ -78,7 +78,7 @@ impl Writer {
     }
 
     /// One by one, so that a damaged delivery does not stop the others.
-    fn settle_each(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<Settled>> {
+    fn settle_each(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<SettleResult>> {
         let mut answers = Vec::with_capacity(rows.len());
         for row in rows {
             let one = slice::from_ref(row);
@@ -86,7 +86,7 @@ impl Writer {
                 Ok(done) => answers.extend(done),
                 Err(StoreError::Corrupt { what, .. }) => {
                     self.give_up_damaged(row, &what);
-                    answers.push(Settled::Fenced);
+                    answers.push(SettleResult::Fenced);
                 }
                 Err(error) => return Err(error),
             }

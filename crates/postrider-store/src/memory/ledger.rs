@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::ports::store::{
-    Cancelled, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
+    CancelResult, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
     StoreResult,
 };
 use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp};
@@ -128,14 +128,14 @@ impl Ledger for MemoryStore {
         &self,
         tenant: Option<&TenantId>,
         id: MessageId,
-    ) -> StoreResult<Option<Cancelled>> {
+    ) -> StoreResult<Option<CancelResult>> {
         let now = self.clock.now();
         let mut rows = self.rows();
         let Some(row) = rows.messages.get(&id) else { return Ok(None) };
         if tenant.is_some_and(|tenant| *tenant != row.message.tenant) {
             return Ok(None);
         }
-        let mut result = Cancelled::default();
+        let mut result = CancelResult::default();
         for delivery in row.deliveries.clone() {
             rows.change(delivery, |row| match row.state(now) {
                 State::Sending => {

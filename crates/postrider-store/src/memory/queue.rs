@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::ttl::expires_at;
 use postrider_core::ports::store::{
-    Admission, DedupKey, Leased, Load, NewMessage, Queue, ReadyLane, Settled, Settlement,
-    StoreResult,
+    Admission, DedupKey, LeasedDelivery, Load, NewMessage, Queue, ReadyLane, SettleResult,
+    Settlement, StoreResult,
 };
 use postrider_core::{
     AddressStatus, DeliveryId, LaneId, LaneKey, Message, MessageId, TenantId, Timestamp,
@@ -57,7 +57,7 @@ impl Queue for MemoryStore {
         lane: LaneId,
         max: usize,
         duration: Duration,
-    ) -> StoreResult<Vec<Leased>> {
+    ) -> StoreResult<Vec<LeasedDelivery>> {
         let now = self.clock.now();
         let mut rows = self.rows();
         let due: Vec<_> = rows.due.get(&lane).map_or_else(Vec::new, |queue| {
@@ -71,7 +71,7 @@ impl Queue for MemoryStore {
         Ok(keys.iter().map(|key| rows.repeated(key, now)).collect())
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>> {
+    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>> {
         let now = self.clock.now();
         let answers = {
             let mut rows = self.rows();
@@ -85,7 +85,7 @@ impl Queue for MemoryStore {
         &self,
         max: usize,
         duration: Duration,
-    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>> {
+    ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>> {
         let now = self.clock.now();
         let mut rows = self.rows();
         rows.checked_at = Some(now);
@@ -272,14 +272,14 @@ impl MemoryTables {
         ids.iter().filter(|id| self.deliveries.contains_key(id)).copied().collect()
     }
 
-    fn lease(&mut self, id: DeliveryId, until: Timestamp) -> Option<Leased> {
+    fn lease(&mut self, id: DeliveryId, until: Timestamp) -> Option<LeasedDelivery> {
         self.token += 1;
         let token = self.token;
         self.change(id, |row| row.lease = Some(MemoryLease { token, until }))?;
         let row = self.deliveries.get(&id)?;
         let message = self.messages.get(&row.message)?.message.clone();
         let gone = self.gone.contains(&(message.tenant.clone(), row.hash));
-        Some(Leased {
+        Some(LeasedDelivery {
             delivery: id,
             token,
             target: row.target.clone()?,
@@ -299,13 +299,13 @@ impl MemoryTables {
         })
     }
 
-    fn settle(&mut self, settlement: Settlement, now: Timestamp) -> Settled {
+    fn settle(&mut self, settlement: Settlement, now: Timestamp) -> SettleResult {
         let Settlement { delivery, token, attempts, decision, learned } = settlement;
         let held = self.deliveries.get(&delivery).and_then(|row| row.lease);
         if held.is_none_or(|lease| lease.token != token) {
-            return Settled::Fenced;
+            return SettleResult::Fenced;
         }
-        let Some(row) = self.deliveries.get(&delivery) else { return Settled::Fenced };
+        let Some(row) = self.deliveries.get(&delivery) else { return SettleResult::Fenced };
         let place = (self.lane(row.lane).tenant.clone(), row.hash);
         let next = row.alternatives.first().cloned();
         let decision = effective_decision(&decision, row.mark.cancelled, next.is_some());
@@ -326,7 +326,7 @@ impl MemoryTables {
             }
             (row.message, row.lane, row.progress)
         });
-        let Some((message, lane, progress)) = message else { return Settled::Fenced };
+        let Some((message, lane, progress)) = message else { return SettleResult::Fenced };
         self.learn(&place, learned, &decision, now);
         if decision == Decision::MarkGone {
             for address in self.addresses_at(&place) {
@@ -341,6 +341,6 @@ impl MemoryTables {
         self.scrub(message);
         self.has_new_work |=
             progress.state.is_pending() && self.is_new_work(lane, progress.due, now);
-        Settled::Done
+        SettleResult::Done
     }
 }

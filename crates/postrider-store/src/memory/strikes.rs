@@ -1,7 +1,7 @@
 //! The model's strikes of addresses.
 
 use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{Learned, Page, StrikeFilter, StruckAddress};
+use postrider_core::ports::store::{AddressLearning, Page, StrikeFilter, StruckAddress};
 use postrider_core::{
     Address, AddressHash, AddressStatus, Strike, TenantId, Timestamp, policy::strikes,
 };
@@ -27,7 +27,7 @@ impl MemoryTables {
     pub(super) fn learn(
         &mut self,
         place: &AddressKey,
-        learned: Learned,
+        learned: AddressLearning,
         decision: &Decision,
         now: Timestamp,
     ) {

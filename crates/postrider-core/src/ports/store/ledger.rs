@@ -77,7 +77,7 @@ pub struct Replay {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cancelled {
+pub struct CancelResult {
     pub cancelled: u64,
     /// Being sent at this moment: what is under way ends as it will and is not tried again.
     pub in_flight: u64,
@@ -147,7 +147,7 @@ pub trait Ledger: Send + Sync {
         &self,
         tenant: Option<&TenantId>,
         id: MessageId,
-    ) -> StoreResult<Option<Cancelled>>;
+    ) -> StoreResult<Option<CancelResult>>;
 
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts>;
 

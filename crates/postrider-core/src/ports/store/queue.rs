@@ -95,7 +95,7 @@ pub enum Halt {
 
 /// The right to attempt a delivery until the lease ends.
 #[derive(Debug, Clone)]
-pub struct Leased {
+pub struct LeasedDelivery {
     pub delivery: DeliveryId,
     /// The fencing token: a settlement with an older one is refused.
     pub token: u64,
@@ -134,13 +134,13 @@ pub struct Settlement {
     /// nothing was sent.
     pub attempts: Vec<AttemptRecord>,
     pub decision: Decision,
-    pub learned: Learned,
+    pub learned: AddressLearning,
 }
 
 /// What an attempt taught about its address, written with its settlement. A success clears the strikes
 /// of the address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Learned {
+pub struct AddressLearning {
     /// The store counts it, by its own clock.
     pub strike: Option<NewStrike>,
     /// The target with new facts, for a registered address.
@@ -148,7 +148,7 @@ pub struct Learned {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Settled {
+pub enum SettleResult {
     Done,
     /// The lease had ended and the delivery moved on without it; nothing was written.
     Fenced,
@@ -189,8 +189,12 @@ pub trait Queue: Send + Sync {
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>>;
 
     /// Leases up to `max` due deliveries of a lane, in order of due time.
-    async fn lease(&self, lane: LaneId, max: usize, duration: Duration)
-    -> StoreResult<Vec<Leased>>;
+    async fn lease(
+        &self,
+        lane: LaneId,
+        max: usize,
+        duration: Duration,
+    ) -> StoreResult<Vec<LeasedDelivery>>;
 
     /// Leases up to `max` pending deliveries whose expiry has passed, the longest expired first,
     /// whatever their lane's state and whenever they are due. Costs nothing while there are none. Fewer
@@ -199,11 +203,11 @@ pub trait Queue: Send + Sync {
         &self,
         max: usize,
         duration: Duration,
-    ) -> StoreResult<Vec<(Arc<LaneKey>, Leased)>>;
+    ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>>;
 
     /// Writes decisions down: state and ledger entry, atomic each, fenced. One answer each, in order.
     /// A decision to try again becomes `Cancelled` if the message was cancelled meanwhile.
-    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<Settled>>;
+    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>>;
 
     /// Notes that an attempt of each is about to be sent, durable on return, until it is settled. For
     /// classes that must not send twice: costs a write. False if the lease is not valid any more or the

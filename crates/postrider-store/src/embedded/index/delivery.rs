@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::model::id::{from_order_key, order_key};
 use postrider_core::policy::backoff::RetryPolicy;
-use postrider_core::ports::store::{Alternative, Leased};
+use postrider_core::ports::store::{Alternative, LeasedDelivery};
 use postrider_core::{AddressHash, DeliveryId, Message, Strike, Target, Timestamp};
 
 use crate::progress::{DeliveryMark, StoredProgress};
@@ -46,8 +46,13 @@ impl StoredDelivery {
         order_key(self.message.id.0)
     }
 
-    pub(crate) fn leased(&self, token: u64, flags: AddressFlags, mark: DeliveryMark) -> Leased {
-        Leased {
+    pub(crate) fn leased(
+        &self,
+        token: u64,
+        flags: AddressFlags,
+        mark: DeliveryMark,
+    ) -> LeasedDelivery {
+        LeasedDelivery {
             delivery: self.id(),
             token,
             message: self.message.clone(),

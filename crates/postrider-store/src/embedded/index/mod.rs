@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::model::id::order_key;
-use postrider_core::ports::store::{Leased, ReadyLane};
+use postrider_core::ports::store::{LeasedDelivery, ReadyLane};
 use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
 
 use crate::progress::DeliveryMark;
@@ -93,7 +93,7 @@ pub(crate) struct UnreadLease {
     pub(crate) token: u64,
 }
 
-pub(crate) type LeaseResult = Result<Leased, UnreadLease>;
+pub(crate) type LeaseResult = Result<LeasedDelivery, UnreadLease>;
 
 #[derive(Default)]
 pub(crate) struct LeaseBatch {
@@ -249,7 +249,7 @@ impl MemoryIndex {
         unread: UnreadLease,
         delivery: Arc<StoredDelivery>,
         flags: AddressFlags,
-    ) -> Option<Leased> {
+    ) -> Option<LeasedDelivery> {
         let lease = self.leases.get_mut(&unread.seq)?;
         if lease.token != unread.token || lease.phase != LeasePhase::Held {
             return None;

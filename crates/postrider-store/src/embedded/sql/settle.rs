@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::model::id::order_key;
-use postrider_core::ports::store::{Settled, Settlement, StoreResult};
+use postrider_core::ports::store::{SettleResult, Settlement, StoreResult};
 use postrider_core::{AddressStatus, DeliveryId, Timestamp};
 use rusqlite::params;
 
@@ -56,17 +56,17 @@ struct SettlingDelivery {
 }
 
 impl SharedRow for SettleRow {
-    type Answer = Settled;
+    type Answer = SettleResult;
 
     fn write(
         rows: &[Self],
         writer: &mut Writer,
         effects: &mut TransactionEffects,
-    ) -> StoreResult<Vec<Settled>> {
+    ) -> StoreResult<Vec<SettleResult>> {
         writer.settle(rows, effects)
     }
 
-    fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Settled>> {
+    fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<SettleResult>> {
         writer.settle_surely(rows)
     }
 }
@@ -76,18 +76,18 @@ impl Writer {
         &mut self,
         rows: &[SettleRow],
         effects: &mut TransactionEffects,
-    ) -> StoreResult<Vec<Settled>> {
+    ) -> StoreResult<Vec<SettleResult>> {
         let now = self.shared.now();
         let held = self.begin_settling(rows, effects);
         let mut answers = Vec::with_capacity(rows.len());
         for (row, held) in rows.iter().zip(held) {
             let Some(held) = held else {
-                answers.push(Settled::Fenced);
+                answers.push(SettleResult::Fenced);
                 continue;
             };
             let landing = self.write(row, &held, now, effects)?;
             effects.settling[held.slot].1 = Some(landing);
-            answers.push(Settled::Done);
+            answers.push(SettleResult::Done);
         }
         Ok(answers)
     }

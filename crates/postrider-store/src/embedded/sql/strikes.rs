@@ -3,7 +3,9 @@
 
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::strikes::{KEPT, NewStrike};
-use postrider_core::ports::store::{Learned, Page, StoreResult, StrikeFilter, StruckAddress};
+use postrider_core::ports::store::{
+    AddressLearning, Page, StoreResult, StrikeFilter, StruckAddress,
+};
 use postrider_core::{AddressHash, AddressStatus, Strike, StrikeKind, Target, TenantId, Timestamp};
 use rusqlite::{Connection, Row, params};
 
@@ -101,7 +103,7 @@ impl Writer {
         effects: &mut TransactionEffects,
     ) -> StoreResult<()> {
         let learned = &row.settlement.learned;
-        if !struck && effects.struck.is_empty() && *learned == Learned::default() {
+        if !struck && effects.struck.is_empty() && *learned == AddressLearning::default() {
             return Ok(());
         }
         let address = (delivery.message.tenant.clone(), delivery.hash);
