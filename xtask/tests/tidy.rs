@@ -164,6 +164,27 @@ fn the_core_names_no_clock_no_runtime_no_engine_and_no_transport() {
 }
 
 #[test]
+fn the_core_and_the_dispatcher_name_no_provider() {
+    const PROVIDERS: [&str; 16] = [
+        "apns", "apple", "autopush", "discord", "fcm", "firebase", "google", "mozilla", "ntfy",
+        "sendgrid", "ses", "slack", "teams", "telegram", "twilio", "wns",
+    ];
+    let mut wrong = Vec::new();
+    for folder in ["crates/postrider-core/src", "crates/postrider-dispatch/src"] {
+        for path in rust_files(&workspace().join(folder)) {
+            for (number, line) in read(&path).lines().enumerate() {
+                let line = line.to_ascii_lowercase();
+                let mut words = line.split(|c: char| !c.is_ascii_alphanumeric());
+                if let Some(word) = words.find(|word| PROVIDERS.contains(word)) {
+                    wrong.push(format!("{}:{}: {word}", short(&path), number + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "only channels name providers:\n{}", wrong.join("\n"));
+}
+
+#[test]
 fn every_file_says_what_it_is() {
     let silent: Vec<_> = all_files()
         .into_iter()

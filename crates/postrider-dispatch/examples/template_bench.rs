@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use postrider_channels::NetworkPolicy;
+use postrider_channels::email::EmailIntake;
 use postrider_channels::http::HttpIntake;
 use postrider_channels::webhook::WebhookIntake;
 use postrider_channels::webpush::WebpushIntake;
 use postrider_core::{Class, TenantId};
-use postrider_dispatch::template::{Shelf, Source, Template, Templates};
+use postrider_dispatch::template::{CurrentTemplates, Template, TemplateSet, TemplateSource};
 use postrider_dispatch::{DispatchLimits, MessageIntake, Policies, Policy, Submission};
 use postrider_store::{MemoryStore, SystemClock};
 
@@ -35,10 +36,10 @@ const TEMPLATES: [(&str, &str); 2] = [
 
 fn intake() -> MessageIntake {
     let clock = Arc::new(SystemClock);
-    let mut shelf = Shelf::default();
+    let mut templates = TemplateSet::default();
     for (name, json) in TEMPLATES {
-        let source: Source = serde_json::from_str(json).unwrap();
-        shelf.put(
+        let source: TemplateSource = serde_json::from_str(json).unwrap();
+        templates.put(
             None,
             Arc::new(
                 Template::compile(name, &source, &postrider_channels::registry::content_schema())
@@ -46,8 +47,8 @@ fn intake() -> MessageIntake {
             ),
         );
     }
-    let templates = Templates::default();
-    templates.replace(shelf);
+    let current = CurrentTemplates::default();
+    current.replace(templates);
     let policies = Policies::new(Policy::new(Class::built_in(), DispatchLimits::default()));
     let store = Arc::new(MemoryStore::new(clock.clone()));
     MessageIntake::new(
@@ -56,12 +57,13 @@ fn intake() -> MessageIntake {
             Arc::new(WebpushIntake::new(NetworkPolicy::default())),
             Arc::new(WebhookIntake::new(NetworkPolicy::default())),
             Arc::new(HttpIntake::new(NetworkPolicy::default())),
+            Arc::new(EmailIntake::new(NetworkPolicy::default(), Arc::new(|_| true), false)),
         ],
         policies,
         b"hash key",
         clock,
     )
-    .with_templates(Arc::new(templates))
+    .with_templates(Arc::new(current))
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -123,8 +123,8 @@ fn plain(expected: &str) -> &str {
 
 /// An object as a `T`. Derived code would take a list of its fields' values as well.
 pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
-    struct Only<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Only<T> {
+    struct ObjectVisitor<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
         type Value = T;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,7 +135,7 @@ pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result
             T::deserialize(MapAccessDeserializer::new(map))
         }
     }
-    from.deserialize_map(Only(PhantomData))
+    from.deserialize_map(ObjectVisitor(PhantomData))
 }
 
 /// What kind of value this is, in a caller's words.

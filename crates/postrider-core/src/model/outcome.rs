@@ -118,7 +118,7 @@ pub struct Report {
     pub detail: Option<String>,
     /// `Retry-After` as it came.
     pub retry_after: Option<String>,
-    /// What the provider calls the message (`Location`, `apns-id`), where it says.
+    /// What the provider calls the message (`Location`, `x-message-id`), if it says so.
     pub provider_id: Option<String>,
     /// The key of ours that the call was signed with, where it has an id.
     pub key: Option<KeyId>,

@@ -43,7 +43,7 @@ const DOUBLES_EVERY_S: f64 = 4.0;
 /// How long a growing pace counts as near the last complaint.
 const NEAR: Duration = Duration::from_secs(20);
 /// Calls that are late by up to this much are made up for.
-const SLACK: Duration = Duration::from_millis(50);
+const BURST_WINDOW: Duration = Duration::from_millis(50);
 /// The slowest pace.
 const PER_S_MIN: f64 = 0.5;
 /// After so many cuts that changed nothing, complaints are ignored for a while.
@@ -235,7 +235,7 @@ impl LearnedPace {
 }
 
 fn rate(per_s: f64) -> Rate {
-    let burst = 1 + (per_s * SLACK.as_secs_f64()) as u32;
+    let burst = 1 + (per_s * BURST_WINDOW.as_secs_f64()) as u32;
     Rate { per_s, burst, ramp_s: 0 }
 }
 

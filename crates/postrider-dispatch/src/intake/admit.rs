@@ -9,7 +9,7 @@ use super::{MessageIntake, Submission};
 
 /// The answer to a message that is on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receipt {
+pub struct IntakeReceipt {
     pub message: MessageId,
     pub deliveries: Vec<DeliveryId>,
     /// The message was accepted before: this repeats the first answer.
@@ -17,12 +17,12 @@ pub struct Receipt {
 }
 
 /// A message that is not taken, and the key by which it may be a repeat.
-pub(super) struct Refused {
+pub(super) struct RefusedMessage {
     pub(super) refusal: IntakeRefusal,
     pub(super) key: Option<DedupKey>,
 }
 
-impl From<IntakeRefusal> for Refused {
+impl From<IntakeRefusal> for RefusedMessage {
     fn from(refusal: IntakeRefusal) -> Self {
         Self { refusal, key: None }
     }
@@ -34,7 +34,7 @@ impl MessageIntake {
         &self,
         tenant: &TenantId,
         batch: Vec<Submission>,
-    ) -> Vec<Result<Receipt, IntakeRefusal>> {
+    ) -> Vec<Result<IntakeReceipt, IntakeRefusal>> {
         let policy = self.policies.now();
         let mut prepared = Vec::with_capacity(batch.len());
         for submission in &batch {
@@ -48,12 +48,12 @@ impl MessageIntake {
         let mut messages = Vec::with_capacity(weights.len());
         let mut sizes = Vec::with_capacity(weights.len());
         let mut weights = weights.into_iter();
-        let mut refused: Vec<Option<Refused>> = Vec::with_capacity(prepared.len());
+        let mut refused: Vec<Option<RefusedMessage>> = Vec::with_capacity(prepared.len());
         for message in prepared {
             refused.push(match message {
                 Err(refused) => Some(refused),
                 Ok(message) => match (verdicts.next(), weights.next()) {
-                    (Some(Err(refusal)), _) => Some(Refused { refusal, key: message.dedup }),
+                    (Some(Err(refusal)), _) => Some(RefusedMessage { refusal, key: message.dedup }),
                     (_, size) => {
                         messages.push(message);
                         sizes.push(size.unwrap_or_default());
@@ -70,15 +70,15 @@ impl MessageIntake {
 
     async fn answers(
         &self,
-        refused: Vec<Option<Refused>>,
+        refused: Vec<Option<RefusedMessage>>,
         admissions: StoreResult<Vec<Admission>>,
-    ) -> Vec<Result<Receipt, IntakeRefusal>> {
+    ) -> Vec<Result<IntakeReceipt, IntakeRefusal>> {
         let keys: Vec<_> = refused.iter().flatten().filter_map(|r| r.key.clone()).collect();
         let repeats = if keys.is_empty() { Ok(Vec::new()) } else { self.store.repeats(keys).await };
         let mut repeats = repeats.unwrap_or_default().into_iter();
         let mut admissions = admissions.map(Vec::into_iter);
-        let answer = |refused: Option<Refused>| match (refused, &mut admissions) {
-            (Some(Refused { refusal, key }), _) => {
+        let answer = |refused: Option<RefusedMessage>| match (refused, &mut admissions) {
+            (Some(RefusedMessage { refusal, key }), _) => {
                 match key.and_then(|_| repeats.next().flatten()) {
                     Some(admission) => receipt(admission),
                     None => Err(refusal),
@@ -98,13 +98,13 @@ impl MessageIntake {
 }
 
 /// A conflict is a refusal.
-fn receipt(admission: Admission) -> Result<Receipt, IntakeRefusal> {
+fn receipt(admission: Admission) -> Result<IntakeReceipt, IntakeRefusal> {
     let (message, deliveries, duplicate) = match admission {
         Admission::Accepted { message, deliveries } => (message, deliveries, false),
         Admission::Duplicate { message, deliveries } => (message, deliveries, true),
         Admission::Conflict { message } => return Err(IntakeRefusal::conflict(message)),
     };
-    Ok(Receipt { message, deliveries, duplicate })
+    Ok(IntakeReceipt { message, deliveries, duplicate })
 }
 
 fn weight(message: &NewMessage) -> Load {

@@ -9,7 +9,7 @@ use postrider_core::ports::store::{DedupKey, NewDelivery};
 use postrider_core::{ChannelIntake, ChannelKind, TenantId};
 
 use super::Submission;
-use super::request::{Dedupe, Request};
+use super::request::{Dedupe, SubmittedMessage};
 
 const WINDOW_MIN: Duration = Duration::from_secs(86_400);
 
@@ -17,7 +17,7 @@ const WINDOW_MIN: Duration = Duration::from_secs(86_400);
 pub(super) struct DedupSubject<'a> {
     pub(super) tenant: &'a TenantId,
     pub(super) own_key: Option<&'a str>,
-    pub(super) request: &'a Request<'a>,
+    pub(super) request: &'a SubmittedMessage<'a>,
     pub(super) submission: &'a Submission,
     /// The content as JSON text.
     pub(super) text: &'a str,

@@ -25,14 +25,14 @@ use postrider_core::{
 use serde::Deserialize;
 
 use crate::policies::{Policies, Policy};
-use crate::template::Templates;
+use crate::template::CurrentTemplates;
 use addresses::targets;
-pub use admit::Receipt;
-use admit::Refused;
+pub use admit::IntakeReceipt;
+use admit::RefusedMessage;
 use dedup::DedupSubject;
 pub use refusal::{IntakeRefusal, RefusalKind};
-use request::{Audience, Request, shorten};
-use room::Room;
+use request::{Audience, SubmittedMessage, shorten};
+use room::IntakeRoom;
 
 /// The most addresses that one message is expanded to at the intake.
 const ADDRESSES_MAX: usize = 10_000;
@@ -59,8 +59,8 @@ pub struct MessageIntake {
     hash_key: hmac::Key,
     clock: Arc<dyn Clock>,
     lanes: Mutex<HashMap<LaneKey, Arc<LaneKey>>>,
-    room: Room,
-    templates: Arc<Templates>,
+    room: IntakeRoom,
+    templates: Arc<CurrentTemplates>,
 }
 
 impl MessageIntake {
@@ -80,7 +80,7 @@ impl MessageIntake {
             hash_key: hmac::Key::new(hmac::HMAC_SHA256, hash_key),
             clock,
             lanes: Mutex::default(),
-            room: Room::new(seed(hash_key)),
+            room: IntakeRoom::new(seed(hash_key)),
             templates: Arc::default(),
         }
     }
@@ -118,14 +118,14 @@ impl MessageIntake {
         policy: &Policy,
         tenant: &TenantId,
         submission: &Submission,
-    ) -> Result<NewMessage, Refused> {
-        let request = Request::parse(&submission.body, self.clock.now())?;
+    ) -> Result<NewMessage, RefusedMessage> {
+        let request = SubmittedMessage::parse(&submission.body, self.clock.now())?;
         let key = own_key(&request, submission)?;
         let composed = self.compose(policy, tenant, submission, request, key.as_deref()).await;
         composed.map_err(|refusal| {
             let invalid = refusal.kind.is_invalid();
             let key = key.filter(|_| invalid).map(|key| dedup::own_key(tenant, &key, submission));
-            Refused { refusal, key }
+            RefusedMessage { refusal, key }
         })
     }
 
@@ -134,7 +134,7 @@ impl MessageIntake {
         policy: &Policy,
         tenant: &TenantId,
         submission: &Submission,
-        request: Request<'_>,
+        request: SubmittedMessage<'_>,
         key: Option<&str>,
     ) -> Result<NewMessage, IntakeRefusal> {
         let class = class(policy, request.class.as_deref())?;
@@ -337,7 +337,7 @@ impl MessageIntake {
 
     fn ttl(
         &self,
-        request: &Request<'_>,
+        request: &SubmittedMessage<'_>,
         class: &Class,
         deliveries: &[NewDelivery],
     ) -> Result<u32, IntakeRefusal> {
@@ -424,7 +424,7 @@ fn link_flaw(url: &str) -> Option<&'static str> {
 
 /// The caller's key, from the header or the body.
 fn own_key<'a>(
-    request: &'a Request<'_>,
+    request: &'a SubmittedMessage<'_>,
     submission: &'a Submission,
 ) -> Result<Option<String>, IntakeRefusal> {
     let header = submission.idempotency_key.as_deref();

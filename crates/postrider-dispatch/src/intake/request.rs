@@ -22,7 +22,7 @@ const SEND_AHEAD_DAYS_MAX: i64 = 366;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fields<'a> {
+struct MessageFields<'a> {
     #[serde(borrow)]
     to: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -55,7 +55,7 @@ struct Fields<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct To<'a> {
+struct AudienceFields<'a> {
     #[serde(borrow)]
     address: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -102,7 +102,7 @@ pub(super) enum Dedupe {
     Content,
 }
 
-pub(super) struct Request<'a> {
+pub(super) struct SubmittedMessage<'a> {
     pub(super) to: Audience<'a>,
     pub(super) class: Option<Cow<'a, str>>,
     /// A JSON object's text.
@@ -120,10 +120,10 @@ pub(super) struct Request<'a> {
     pub(super) compliance: Vec<Box<str>>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> SubmittedMessage<'a> {
     pub(super) fn parse(body: &'a [u8], now: Timestamp) -> Result<Self, IntakeRefusal> {
-        let fields: Fields<'a> = whole(body)?;
-        let mut read = Read { errors: Vec::new() };
+        let fields: MessageFields<'a> = whole(body)?;
+        let mut read = FieldReader { errors: Vec::new() };
         let to = read.audience(fields.to);
         let request = Self {
             class: read.text("class", fields.class, TEXT_MAX).map(|c| Cow::Owned(c.into())),
@@ -146,11 +146,11 @@ impl<'a> Request<'a> {
 }
 
 /// Reads field by field and collects what is wrong.
-struct Read {
+struct FieldReader {
     errors: Vec<FieldError>,
 }
 
-impl Read {
+impl FieldReader {
     fn wrong(&mut self, field: &str, found: impl Into<String>, allowed: impl Into<String>) {
         self.errors.push(FieldError::new(field, found, allowed));
     }
@@ -249,7 +249,7 @@ impl Read {
             self.wrong("to", "nothing", ALLOWED);
             return None;
         };
-        let to: To<'a> = self.read("to", raw, ALLOWED)?;
+        let to: AudienceFields<'a> = self.read("to", raw, ALLOWED)?;
         if to.topic.is_some() {
             self.wrong(
                 "to.topic",
@@ -294,7 +294,7 @@ pub(super) fn shorten(text: &str) -> String {
 }
 
 /// The fields, still unread. What is no JSON at all is another error than what is no message.
-fn whole(body: &[u8]) -> Result<Fields<'_>, IntakeRefusal> {
+fn whole(body: &[u8]) -> Result<MessageFields<'_>, IntakeRefusal> {
     let broken = |error: &dyn std::fmt::Display| IntakeRefusal::invalid_json(error.to_string());
     let text = std::str::from_utf8(body).map_err(|e| broken(&e))?;
     json_fields::read(text, "").map_err(|mut misfit| {

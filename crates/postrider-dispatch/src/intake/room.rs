@@ -20,19 +20,19 @@ const TENANTS_MAX: usize = 10_000;
 /// Far from full, what the store said is believed for so long.
 const BELIEVED: Duration = Duration::from_secs(1);
 
-pub(super) struct Room {
-    book: Mutex<Book>,
+pub(super) struct IntakeRoom {
+    book: Mutex<RoomAccounts>,
     roll: JitterRng,
 }
 
 #[derive(Default)]
-struct Book {
-    server: Account,
-    tenants: HashMap<TenantId, Account>,
+struct RoomAccounts {
+    server: LoadAccount,
+    tenants: HashMap<TenantId, LoadAccount>,
 }
 
 #[derive(Default)]
-struct Account {
+struct LoadAccount {
     /// What the store said ...
     known: Load,
     asked_at: Option<Timestamp>,
@@ -46,13 +46,13 @@ struct Account {
 }
 
 /// Room that was taken for one batch; given back when it is dropped, counted when it is [used](Self::used).
-pub(super) struct Taken<'a> {
-    room: &'a Room,
+pub(super) struct RoomReservation<'a> {
+    room: &'a IntakeRoom,
     tenant: &'a TenantId,
     load: Load,
 }
 
-impl Room {
+impl IntakeRoom {
     pub(super) fn new(seed: u64) -> Self {
         Self { book: Mutex::default(), roll: JitterRng::new(seed) }
     }
@@ -65,9 +65,9 @@ impl Room {
         tenant: &'a TenantId,
         messages: &[Load],
         now: Timestamp,
-    ) -> (Vec<Result<(), IntakeRefusal>>, Taken<'a>) {
+    ) -> (Vec<Result<(), IntakeRefusal>>, RoomReservation<'a>) {
         let mut book = self.book();
-        let Book { server, tenants } = &mut *book;
+        let RoomAccounts { server, tenants } = &mut *book;
         if tenants.len() >= TENANTS_MAX && !tenants.contains_key(tenant) {
             tenants.retain(|_, account| account.under_way != Load::default());
         }
@@ -91,19 +91,19 @@ impl Room {
             .collect();
         own.alarm(&share, Some(tenant));
         server.alarm(&whole, None);
-        (verdicts, Taken { room: self, tenant, load: taken })
+        (verdicts, RoomReservation { room: self, tenant, load: taken })
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, RoomAccounts> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken<'_> {
+impl RoomReservation<'_> {
     /// So much of it was accepted.
     pub(super) fn used(self, accepted: Load) {
         let mut book = self.room.book();
-        let Book { server, tenants } = &mut *book;
+        let RoomAccounts { server, tenants } = &mut *book;
         for account in tenants.get_mut(self.tenant).into_iter().chain([server]) {
             account.since = plus(account.since, accepted);
             account.accepted = plus(account.accepted, accepted);
@@ -111,17 +111,17 @@ impl Taken<'_> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for RoomReservation<'_> {
     fn drop(&mut self) {
         let mut book = self.room.book();
-        let Book { server, tenants } = &mut *book;
+        let RoomAccounts { server, tenants } = &mut *book;
         for account in tenants.get_mut(self.tenant).into_iter().chain([server]) {
             account.under_way = minus(account.under_way, self.load);
         }
     }
 }
 
-impl Account {
+impl LoadAccount {
     fn pending(&self) -> Load {
         plus(plus(self.known, self.since), self.under_way)
     }

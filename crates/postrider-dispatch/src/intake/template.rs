@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 
 use super::MessageIntake;
 use super::refusal::IntakeRefusal;
-use super::request::{Request, shorten};
-use crate::template::{Call, Templates, VARIABLES_MAX};
+use super::request::{SubmittedMessage, shorten};
+use crate::template::{CurrentTemplates, TemplateCall, VARIABLES_MAX};
 
 const ALLOWED: &str =
     "{\"name\": \"…\", \"locale\": \"de-AT\", \"variables\": {…}}; only name is needed";
@@ -43,7 +43,7 @@ impl<'a> TemplateRef<'a> {
 
 impl MessageIntake {
     /// The same intake, with templates.
-    pub fn with_templates(self, templates: Arc<Templates>) -> Self {
+    pub fn with_templates(self, templates: Arc<CurrentTemplates>) -> Self {
         Self { templates, ..self }
     }
 
@@ -51,18 +51,18 @@ impl MessageIntake {
     pub(super) fn words<'a>(
         &self,
         tenant: &TenantId,
-        request: &Request<'a>,
+        request: &SubmittedMessage<'a>,
     ) -> Result<Cow<'a, str>, IntakeRefusal> {
         let Some(wanted) = &request.template else { return Ok(Cow::Borrowed(request.content)) };
         self.parse_content(request.content)?;
         let variables =
             variables(wanted.variables).map_err(|error| IntakeRefusal::template(vec![error]))?;
-        let shelf = self.templates.now();
-        let template = shelf.find(tenant, &wanted.name).ok_or_else(|| {
-            let names = shelf.names(tenant);
+        let templates = self.templates.now();
+        let template = templates.find(tenant, &wanted.name).ok_or_else(|| {
+            let names = templates.names(tenant);
             IntakeRefusal::template(vec![unknown(&wanted.name, &names)])
         })?;
-        let call = Call {
+        let call = TemplateCall {
             locale: wanted.locale.as_deref(),
             variables: &variables,
             content: request.content,

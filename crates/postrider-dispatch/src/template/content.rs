@@ -13,17 +13,17 @@ use serde_json::{Map, Value};
 use super::{engine, guard};
 
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum ContentPiece {
     /// JSON, as it is written out.
     Fixed(Box<str>),
     /// A text by its name in the engine.
     Text(Box<str>),
-    List(Vec<Piece>),
-    Object(Vec<(String, Piece)>),
+    List(Vec<ContentPiece>),
+    Object(Vec<(String, ContentPiece)>),
 }
 
 /// Reads one locale's content.
-pub(super) struct Reader<'a> {
+pub(super) struct LocaleReader<'a> {
     pub(super) locale: &'a str,
     /// Where errors are said to be.
     pub(super) at: String,
@@ -31,8 +31,8 @@ pub(super) struct Reader<'a> {
     pub(super) errors: &'a mut Vec<FieldError>,
 }
 
-impl Reader<'_> {
-    pub(super) fn fields(&mut self, fields: &Map<String, Value>) -> Vec<(String, Piece)> {
+impl LocaleReader<'_> {
+    pub(super) fn fields(&mut self, fields: &Map<String, Value>) -> Vec<(String, ContentPiece)> {
         self.object("", fields)
     }
 
@@ -46,7 +46,7 @@ impl Reader<'_> {
         found
     }
 
-    fn object(&mut self, path: &str, fields: &Map<String, Value>) -> Vec<(String, Piece)> {
+    fn object(&mut self, path: &str, fields: &Map<String, Value>) -> Vec<(String, ContentPiece)> {
         let mut pieces = Vec::with_capacity(fields.len());
         for (name, value) in fields {
             let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -55,38 +55,44 @@ impl Reader<'_> {
         pieces
     }
 
-    fn piece(&mut self, path: &str, value: &Value) -> Piece {
+    fn piece(&mut self, path: &str, value: &Value) -> ContentPiece {
         match value {
             Value::String(text) if text.contains('{') => self.text(path, text),
-            Value::Object(fields) => Piece::Object(self.object(path, fields)),
+            Value::Object(fields) => ContentPiece::Object(self.object(path, fields)),
             Value::Array(items) => {
                 let numbered = items.iter().enumerate();
-                Piece::List(numbered.map(|(n, v)| self.piece(&format!("{path}.{n}"), v)).collect())
+                ContentPiece::List(
+                    numbered.map(|(n, v)| self.piece(&format!("{path}.{n}"), v)).collect(),
+                )
             }
-            fixed => Piece::Fixed(fixed.to_string().into()),
+            fixed => ContentPiece::Fixed(fixed.to_string().into()),
         }
     }
 
-    fn text(&mut self, path: &str, text: &str) -> Piece {
+    fn text(&mut self, path: &str, text: &str) -> ContentPiece {
         let name = format!("{}/{path}", self.locale);
         let compiled = guard::check(text, &engine::SYNTAX).and_then(|()| {
             let added = self.engine.add_template_owned(name.clone(), text.to_owned());
-            added.map_err(|error| guard::Wrong::of(&error))
+            added.map_err(|error| guard::TemplateFlaw::of(&error))
         });
         if let Err(wrong) = compiled {
             let field = format!("{}.{path}", self.at);
             let found = format!("line {}: {}", wrong.line, wrong.found);
             self.errors.push(FieldError::new(field, found, wrong.allowed));
         }
-        Piece::Text(name.into())
+        ContentPiece::Text(name.into())
     }
 }
 
 /// Says the text of that name, as JSON.
-pub(super) type Say<'a> = dyn FnMut(&str, &mut String) + 'a;
+pub(super) type TextWriter<'a> = dyn FnMut(&str, &mut String) + 'a;
 
 /// Writes the content of a locale as JSON, with the caller's own fields in the place of the template's.
-pub(super) fn write(fields: &[(String, Piece)], own: &str, say: &mut Say<'_>) -> String {
+pub(super) fn write(
+    fields: &[(String, ContentPiece)],
+    own: &str,
+    say: &mut TextWriter<'_>,
+) -> String {
     let mut own = fields_of(own).unwrap_or_default();
     let mut out = String::with_capacity(256);
     merged(fields, &mut own, &mut out, say, true);
@@ -101,10 +107,10 @@ fn fields_of(json: &str) -> Option<BTreeMap<Cow<'_, str>, &RawValue>> {
 }
 
 fn merged(
-    fields: &[(String, Piece)],
+    fields: &[(String, ContentPiece)],
     own: &mut BTreeMap<Cow<'_, str>, &RawValue>,
     out: &mut String,
-    say: &mut Say<'_>,
+    say: &mut TextWriter<'_>,
     is_top: bool,
 ) {
     out.push('{');
@@ -113,7 +119,7 @@ fn merged(
         match (own.remove(name.as_str()), piece) {
             (None, piece) => piece.write(out, say),
             // Common fields are taken whole; of the others, each field counts.
-            (Some(raw), Piece::Object(inner))
+            (Some(raw), ContentPiece::Object(inner))
                 if is_top && !COMMON_FIELDS.contains(&name.as_str()) =>
             {
                 match serde_json::from_str(raw.get()) {
@@ -132,8 +138,8 @@ fn merged(
     out.push('}');
 }
 
-impl Piece {
-    fn write(&self, out: &mut String, say: &mut Say<'_>) {
+impl ContentPiece {
+    fn write(&self, out: &mut String, say: &mut TextWriter<'_>) {
         match self {
             Self::Fixed(json) => out.push_str(json),
             Self::Text(name) => say(name, out),

@@ -12,13 +12,13 @@ use super::engine::{FILTERS, TESTS};
 
 /// What is wrong, and in which line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct TemplateFlaw {
     pub(super) line: usize,
     pub(super) found: String,
     pub(super) allowed: String,
 }
 
-impl Wrong {
+impl TemplateFlaw {
     fn at(span: Span, found: impl Into<String>, allowed: impl Into<String>) -> Self {
         Self { line: span.start_line.into(), found: found.into(), allowed: allowed.into() }
     }
@@ -33,7 +33,7 @@ impl Wrong {
     }
 }
 
-type Verdict = Result<(), Wrong>;
+type GuardResult = Result<(), TemplateFlaw>;
 
 const STATEMENTS: &str = "if, for, set NAME = …, raw, and {{ … }}";
 
@@ -44,14 +44,14 @@ const TOKENS_MAX: usize = 400;
 const ELIFS_MAX: usize = 100;
 
 /// Whether a text is a template, and says nothing that it may not.
-pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Verdict {
+pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> GuardResult {
     tame(source, syntax)?;
-    let root = parse(source, "text", syntax.clone()).map_err(|error| Wrong::of(&error))?;
+    let root = parse(source, "text", syntax.clone()).map_err(|error| TemplateFlaw::of(&error))?;
     statement(&root)
 }
 
 /// Refuses what is too long to be parsed; what cannot even be read is the parser's to tell.
-fn tame(source: &str, syntax: &SyntaxConfig) -> Verdict {
+fn tame(source: &str, syntax: &SyntaxConfig) -> GuardResult {
     let (mut tokens, mut elifs) = (0, 0);
     for (token, span) in tokenize(source, false, syntax.clone()).map_while(Result::ok) {
         match token {
@@ -62,22 +62,22 @@ fn tame(source: &str, syntax: &SyntaxConfig) -> Verdict {
         tokens += 1;
         if tokens > TOKENS_MAX {
             let allowed = format!("at most {TOKENS_MAX} words and signs between two braces");
-            return Err(Wrong::at(span, "an endless expression", allowed));
+            return Err(TemplateFlaw::at(span, "an endless expression", allowed));
         }
         if elifs > ELIFS_MAX {
             let allowed = format!("at most {ELIFS_MAX} in one text");
-            return Err(Wrong::at(span, "too many elif", allowed));
+            return Err(TemplateFlaw::at(span, "too many elif", allowed));
         }
     }
     Ok(())
 }
 
-fn statements(all: &[Stmt<'_>]) -> Verdict {
+fn statements(all: &[Stmt<'_>]) -> GuardResult {
     all.iter().try_for_each(statement)
 }
 
-fn statement(stmt: &Stmt<'_>) -> Verdict {
-    let refuse = |span: Span, name: &str| Err(Wrong::at(span, name, STATEMENTS));
+fn statement(stmt: &Stmt<'_>) -> GuardResult {
+    let refuse = |span: Span, name: &str| Err(TemplateFlaw::at(span, name, STATEMENTS));
     match stmt {
         Stmt::Template(template) => statements(&template.children),
         Stmt::EmitExpr(emit) => expression(&emit.expr),
@@ -98,9 +98,9 @@ fn statement(stmt: &Stmt<'_>) -> Verdict {
     }
 }
 
-fn for_loop(each: &Spanned<ForLoop<'_>>) -> Verdict {
+fn for_loop(each: &Spanned<ForLoop<'_>>) -> GuardResult {
     if each.recursive {
-        return Err(Wrong::at(each.span(), "for … recursive", STATEMENTS));
+        return Err(TemplateFlaw::at(each.span(), "for … recursive", STATEMENTS));
     }
     expression(&each.iter)?;
     each.filter_expr.iter().try_for_each(expression)?;
@@ -108,13 +108,13 @@ fn for_loop(each: &Spanned<ForLoop<'_>>) -> Verdict {
     statements(&each.else_body)
 }
 
-fn if_cond(cond: &IfCond<'_>) -> Verdict {
+fn if_cond(cond: &IfCond<'_>) -> GuardResult {
     expression(&cond.expr)?;
     statements(&cond.true_body)?;
     statements(&cond.false_body)
 }
 
-fn expression(expr: &Expr<'_>) -> Verdict {
+fn expression(expr: &Expr<'_>) -> GuardResult {
     match expr {
         Expr::Var(_) | Expr::Const(_) => Ok(()),
         Expr::Slice(slice) => sliced(slice),
@@ -146,7 +146,7 @@ fn expression(expr: &Expr<'_>) -> Verdict {
         }
         Expr::Call(call) => {
             let allowed = "variables and filters: there are no functions";
-            Err(Wrong::at(call.span(), "a call", allowed))
+            Err(TemplateFlaw::at(call.span(), "a call", allowed))
         }
         Expr::List(list) => constants(list.span(), &list.items),
         Expr::Tuple(tuple) => constants(tuple.span(), &tuple.items),
@@ -158,32 +158,32 @@ fn expression(expr: &Expr<'_>) -> Verdict {
 }
 
 /// The engine's way backwards through an empty list ends in a panic.
-fn sliced(slice: &Slice<'_>) -> Verdict {
+fn sliced(slice: &Slice<'_>) -> GuardResult {
     if let Some(step) = &slice.step {
         let allowed = "[from:to]; | reverse goes backwards";
-        return Err(Wrong::at(step.span(), "a slice with a step", allowed));
+        return Err(TemplateFlaw::at(step.span(), "a slice with a step", allowed));
     }
     expression(&slice.expr)?;
     [&slice.start, &slice.stop].into_iter().flatten().try_for_each(expression)
 }
 
-fn chosen(choice: &IfExpr<'_>) -> Verdict {
+fn chosen(choice: &IfExpr<'_>) -> GuardResult {
     expression(&choice.test_expr)?;
     expression(&choice.true_expr)?;
     choice.false_expr.iter().try_for_each(expression)
 }
 
-fn arguments(args: &[CallArg<'_>]) -> Verdict {
+fn arguments(args: &[CallArg<'_>]) -> GuardResult {
     args.iter().try_for_each(|arg| match arg {
         CallArg::Pos(expr) | CallArg::Kwarg(_, expr) => expression(expr),
         CallArg::PosSplat(expr) | CallArg::KwargSplat(expr) => {
-            Err(Wrong::at(expr.span(), "* before an argument", "arguments one by one"))
+            Err(TemplateFlaw::at(expr.span(), "* before an argument", "arguments one by one"))
         }
     })
 }
 
 /// Only what cannot make a text longer.
-fn operator(span: Span, op: BinOpKind, sides: [&Expr<'_>; 2]) -> Verdict {
+fn operator(span: Span, op: BinOpKind, sides: [&Expr<'_>; 2]) -> GuardResult {
     let number = |expr: &Expr<'_>| matches!(expr, Expr::Const(c) if c.value.is_number());
     let name = match op {
         BinOpKind::Concat => "~",
@@ -195,11 +195,11 @@ fn operator(span: Span, op: BinOpKind, sides: [&Expr<'_>; 2]) -> Verdict {
     };
     let allowed = "texts side by side, {{ a }}{{ b }}; + with a number on one side; sums and products \
                    are for the caller to make";
-    Err(Wrong::at(span, name, allowed))
+    Err(TemplateFlaw::at(span, name, allowed))
 }
 
 /// A list of lists of the same list again would be small to write and huge to print.
-fn constants(span: Span, items: &[Expr<'_>]) -> Verdict {
+fn constants(span: Span, items: &[Expr<'_>]) -> GuardResult {
     let constant = |expr: &Expr<'_>| match expr {
         Expr::Const(_) => true,
         Expr::UnaryOp(op) => matches!(op.expr, Expr::Const(_)),
@@ -208,17 +208,21 @@ fn constants(span: Span, items: &[Expr<'_>]) -> Verdict {
     if items.iter().all(constant) {
         return Ok(());
     }
-    Err(Wrong::at(
+    Err(TemplateFlaw::at(
         span,
         "a list with something else than constants",
         "[\"a\", \"b\"] or a variable",
     ))
 }
 
-fn known(span: Span, what: &str, name: &str, names: &[&str]) -> Verdict {
+fn known(span: Span, what: &str, name: &str, names: &[&str]) -> GuardResult {
     if names.contains(&name) {
         return Ok(());
     }
     let name: String = name.chars().take(64).collect();
-    Err(Wrong::at(span, format!("the {what} {name}"), format!("one of {}", names.join(", "))))
+    Err(TemplateFlaw::at(
+        span,
+        format!("the {what} {name}"),
+        format!("one of {}", names.join(", ")),
+    ))
 }

@@ -9,7 +9,7 @@ mod engine;
 mod guard;
 mod locale;
 mod render;
-mod shelf;
+mod set;
 mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,10 +20,10 @@ use postrider_core::model::content::ContentSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use render::{Call, Missing, Preview, VARIABLES_MAX};
-pub use shelf::{Shelf, Templates};
+pub use render::{MissingVariable, TemplateCall, TemplatePreview, VARIABLES_MAX};
+pub use set::{CurrentTemplates, TemplateSet};
 
-use content::Piece;
+use content::ContentPiece;
 
 /// A template's JSON text, all locales together.
 const SOURCE_MAX: usize = 256 << 10;
@@ -37,7 +37,7 @@ const RESERVED: &str = "preview";
 /// A template as it is written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub struct TemplateSource {
     /// Whose words are used where nothing fits better; may be left out where there is one locale only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_locale: Option<String>,
@@ -59,24 +59,24 @@ pub struct Template {
     /// A key of `locales`.
     default_locale: String,
     /// By normalised locale.
-    locales: BTreeMap<String, Locale>,
+    locales: BTreeMap<String, CompiledLocale>,
     /// Every text of every locale that has something to fill in.
     engine: Environment<'static>,
     variables: BTreeSet<String>,
 }
 
 #[derive(Debug)]
-struct Locale {
+struct CompiledLocale {
     /// As its author writes it.
     written: String,
-    fields: Vec<(String, Piece)>,
+    fields: Vec<(String, ContentPiece)>,
 }
 
 impl Template {
     /// Checks and compiles. Errors name fields relative to the template.
     pub fn compile(
         name: &str,
-        source: &Source,
+        source: &TemplateSource,
         schema: &ContentSchema,
     ) -> Result<Self, Vec<FieldError>> {
         check_name(name).map_err(|error| vec![error])?;
@@ -133,10 +133,11 @@ impl Template {
         if let Some(wrong) = misfit(&at, fields, schema) {
             return errors.push(wrong);
         }
-        let mut reader = content::Reader { locale: &key, at, engine: &mut self.engine, errors };
+        let mut reader =
+            content::LocaleReader { locale: &key, at, engine: &mut self.engine, errors };
         let fields = reader.fields(fields);
         self.variables.extend(reader.variables());
-        self.locales.insert(key, Locale { written: written.to_owned(), fields });
+        self.locales.insert(key, CompiledLocale { written: written.to_owned(), fields });
     }
 }
 
@@ -155,7 +156,7 @@ pub fn check_name(name: &str) -> Result<(), FieldError> {
     Err(FieldError::new("name", format!("{:?}", shorten(name)), text))
 }
 
-fn check_size(source: &Source) -> Result<(), FieldError> {
+fn check_size(source: &TemplateSource) -> Result<(), FieldError> {
     let size = serde_json::to_string(&source.locales).map_or(usize::MAX, |text| text.len());
     if size > SOURCE_MAX {
         let allowed = format!("at most {SOURCE_MAX} bytes, all locales together");
@@ -169,7 +170,7 @@ fn check_size(source: &Source) -> Result<(), FieldError> {
     Ok(())
 }
 
-fn default_locale(source: &Source) -> Result<String, FieldError> {
+fn default_locale(source: &TemplateSource) -> Result<String, FieldError> {
     let known = || {
         let names: Vec<_> = source.locales.keys().map(|name| shorten(name)).collect();
         format!("one of the locales: {}", names.join(", "))

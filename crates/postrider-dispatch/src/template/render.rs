@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 
 use super::content::{quote, write};
 use super::engine::STEPS_MAX;
-use super::variables::{Ledger, WORK_MAX, root};
-use super::{Locale, Source, Template, locale};
+use super::variables::{RenderLedger, WORK_MAX, root};
+use super::{CompiledLocale, Template, TemplateSource, locale};
 
 /// The variables of one message, as JSON text.
 pub const VARIABLES_MAX: usize = 64 << 10;
@@ -24,7 +24,7 @@ const MISSING_MAX: usize = 100;
 
 /// What a message asks of a template.
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
+pub struct TemplateCall<'a> {
     /// The default one if absent.
     pub locale: Option<&'a str>,
     pub variables: &'a Map<String, Value>,
@@ -34,30 +34,30 @@ pub struct Call<'a> {
 
 /// A variable that is not there, and the fields that need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingVariable {
     pub variable: String,
     pub fields: Vec<String>,
 }
 
 /// What a message would say, and what is in its way.
 #[derive(Debug)]
-pub struct Preview {
+pub struct TemplatePreview {
     /// As its author writes it.
     pub locale: String,
     /// JSON; nothing stands where something is missing.
     pub content: String,
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingVariable>,
     pub errors: Vec<FieldError>,
 }
 
 impl Template {
     /// The content, as JSON text. Errors name fields of the message.
-    pub fn render(&self, call: &Call<'_>) -> Result<String, Vec<FieldError>> {
+    pub fn render(&self, call: &TemplateCall<'_>) -> Result<String, Vec<FieldError>> {
         let (locale, filled) = self.fill(call).map_err(|error| vec![error])?;
         if filled.missing.is_empty() && filled.errors.is_empty() {
             return Ok(filled.content);
         }
-        let told = |missing: &Missing| self.missing(locale, missing);
+        let told = |missing: &MissingVariable| self.missing(locale, missing);
         Err(filled.missing.iter().map(told).chain(filled.errors).collect())
     }
 
@@ -65,23 +65,26 @@ impl Template {
     /// refuse a message.
     pub fn preview(
         &self,
-        source: &Source,
+        source: &TemplateSource,
         schema: &ContentSchema,
-        call: &Call<'_>,
-    ) -> Result<Preview, Vec<FieldError>> {
+        call: &TemplateCall<'_>,
+    ) -> Result<TemplatePreview, Vec<FieldError>> {
         let one = |error| vec![error];
         let (locale, filled) = self.fill(call).map_err(one)?;
-        let strict = Source { strict: true, ..source.clone() };
+        let strict = TemplateSource { strict: true, ..source.clone() };
         let strict = Self::compile(&self.name, &strict, schema)?;
         let missing = strict.fill(call).map_err(one)?.1.missing;
         let (content, errors) = (filled.content, filled.errors);
-        Ok(Preview { locale: locale.written.clone(), content, missing, errors })
+        Ok(TemplatePreview { locale: locale.written.clone(), content, missing, errors })
     }
 
-    fn fill(&self, call: &Call<'_>) -> Result<(&Locale, Filled), FieldError> {
+    fn fill(
+        &self,
+        call: &TemplateCall<'_>,
+    ) -> Result<(&CompiledLocale, RenderedContent), FieldError> {
         let locale = self.locale(call.locale)?;
-        let ledger = Arc::new(Ledger::default());
-        let mut run = Run {
+        let ledger = Arc::new(RenderLedger::default());
+        let mut run = TemplateRun {
             template: self,
             written: &locale.written,
             root: root(call.variables, &ledger),
@@ -90,14 +93,14 @@ impl Template {
             steps: STEPS_MAX * 2,
             is_over: false,
             retries: MISSING_MAX,
-            filled: Filled::default(),
+            filled: RenderedContent::default(),
         };
         let content = write(&locale.fields, call.content, &mut |name, out| run.say(name, out));
-        Ok((locale, Filled { content, ..run.filled }))
+        Ok((locale, RenderedContent { content, ..run.filled }))
     }
 
     /// The wished one, or the next best.
-    fn locale(&self, wished: Option<&str>) -> Result<&Locale, FieldError> {
+    fn locale(&self, wished: Option<&str>) -> Result<&CompiledLocale, FieldError> {
         let key = match wished {
             None => self.default_locale.clone(),
             Some(wished) => locale::normalise(wished).ok_or_else(|| {
@@ -111,7 +114,7 @@ impl Template {
         })
     }
 
-    fn missing(&self, locale: &Locale, missing: &Missing) -> FieldError {
+    fn missing(&self, locale: &CompiledLocale, missing: &MissingVariable) -> FieldError {
         let (name, written) = (&self.name, &locale.written);
         let fields = missing.fields.join(", ");
         let allowed = format!(
@@ -122,18 +125,18 @@ impl Template {
 }
 
 #[derive(Default)]
-struct Filled {
+struct RenderedContent {
     content: String,
-    missing: Vec<Missing>,
+    missing: Vec<MissingVariable>,
     errors: Vec<FieldError>,
 }
 
 /// One rendering of one locale.
-struct Run<'a> {
+struct TemplateRun<'a> {
     template: &'a Template,
     written: &'a str,
     root: minijinja::Value,
-    ledger: Arc<Ledger>,
+    ledger: Arc<RenderLedger>,
     /// Bytes that may still be written.
     room: usize,
     /// Steps that may still be taken.
@@ -141,10 +144,10 @@ struct Run<'a> {
     is_over: bool,
     /// Renderings that may still be repeated.
     retries: usize,
-    filled: Filled,
+    filled: RenderedContent,
 }
 
-impl Run<'_> {
+impl TemplateRun<'_> {
     /// Renders one text and writes it as JSON; notes what is in the way.
     fn say(&mut self, name: &str, out: &mut String) {
         let field = name.split_once('/').map_or(name, |(_, field)| field);
@@ -183,7 +186,7 @@ impl Run<'_> {
         if self.steps == 0 || self.is_over {
             return Err(ErrorKind::OutOfFuel.into());
         }
-        let mut out = Bounded { bytes: Vec::with_capacity(64), room: self.room };
+        let mut out = BoundedBuffer { bytes: Vec::with_capacity(64), room: self.room };
         let text = self.template.engine.get_template(name)?;
         let root = self.root.clone();
         // A mistake in the engine costs one message, not all that came in with it.
@@ -203,7 +206,7 @@ impl Run<'_> {
             let field = field.to_owned();
             match self.filled.missing.iter_mut().find(|known| known.variable == variable) {
                 Some(known) => known.fields.push(field),
-                None => self.filled.missing.push(Missing { variable, fields: vec![field] }),
+                None => self.filled.missing.push(MissingVariable { variable, fields: vec![field] }),
             }
         }
     }
@@ -238,12 +241,12 @@ impl Run<'_> {
 }
 
 /// Takes so many bytes and not one more.
-struct Bounded {
+struct BoundedBuffer {
     bytes: Vec<u8>,
     room: usize,
 }
 
-impl io::Write for Bounded {
+impl io::Write for BoundedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.bytes.len() + bytes.len() > self.room {
             return Err(io::ErrorKind::StorageFull.into());

@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn source(json: Value) -> Source {
+fn source(json: Value) -> TemplateSource {
     serde_json::from_value(json).unwrap()
 }
 
 /// A template in one language.
-fn english(content: Value) -> Source {
+fn english(content: Value) -> TemplateSource {
     source(json!({"locales": {"en": content}}))
 }
 
-fn compile(source: &Source) -> Template {
+fn compile(source: &TemplateSource) -> Template {
     Template::compile("shipped", source, &content_schema()).unwrap()
 }
 
@@ -28,7 +28,7 @@ fn refused(content: Value) -> FieldError {
 
 fn render(template: &Template, variables: Value, own: &str) -> Result<Value, Vec<FieldError>> {
     let variables = variables.as_object().unwrap();
-    let call = Call { locale: None, variables, content: own };
+    let call = TemplateCall { locale: None, variables, content: own };
     template.render(&call).map(|text| serde_json::from_str(&text).unwrap())
 }
 
@@ -122,7 +122,7 @@ fn without_strictness_nothing_stands_where_something_is_missing() {
     let template = compile(&lenient);
     assert_eq!(render(&template, json!({}), "{}").unwrap()["title"], "ab");
     let variables = Map::new();
-    let call = Call { locale: None, variables: &variables, content: "{}" };
+    let call = TemplateCall { locale: None, variables: &variables, content: "{}" };
     let preview = template.preview(&lenient, &content_schema(), &call).unwrap();
     let missing: Vec<_> = preview.missing.iter().map(|m| &*m.variable).collect();
     assert_eq!(missing, ["x", "y.z.w"], "told all the same");
@@ -166,12 +166,12 @@ fn the_next_best_locale_is_used() {
         (Some("pt"), "en"),
         (Some("fr"), "en"),
     ] {
-        let call = Call { locale: wished, variables: &variables, content: "{}" };
+        let call = TemplateCall { locale: wished, variables: &variables, content: "{}" };
         let made: Value = serde_json::from_str(&template.render(&call).unwrap()).unwrap();
         assert_eq!(made["title"], used, "{wished:?}");
     }
     assert_eq!(template.locales(), ["en", "de", "de-AT", "pt-BR", "zh_Hant"]);
-    let call = Call { locale: Some("de/.."), variables: &variables, content: "{}" };
+    let call = TemplateCall { locale: Some("de/.."), variables: &variables, content: "{}" };
     assert_eq!(template.render(&call).unwrap_err()[0].field, "template.locale");
 }
 
@@ -384,7 +384,7 @@ const STEPS: [&str; 62] = [
 /// Compiles and renders, strictly and not; nothing that is written may do more than fail.
 fn survive(text: &str) {
     let strict = english(json!({"title": text, "email": {"html": text}}));
-    let lenient = Source { strict: false, ..strict.clone() };
+    let lenient = TemplateSource { strict: false, ..strict.clone() };
     let list = json!([3, "b", null, {"a": 1}, [2]]);
     let variables = json!({"s": "a<b>&ü", "l": list, "m": {"a": {"b": 2}}, "n": -3});
     for source in [strict, lenient] {

@@ -17,13 +17,13 @@ const LEDGER: &str = " ledger";
 
 /// What one rendering asked for.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct RenderLedger {
     spent: AtomicUsize,
-    asked: Mutex<Asked>,
+    asked: Mutex<VariableLookups>,
 }
 
 #[derive(Debug, Default)]
-struct Asked {
+struct VariableLookups {
     /// Names that were looked up in vain, in this order.
     unmet: Vec<String>,
     /// Names that something empty stands in for, so that what else is missing is found.
@@ -32,7 +32,7 @@ struct Asked {
     inside: BTreeSet<String>,
 }
 
-impl Ledger {
+impl RenderLedger {
     /// Accounts for work.
     pub(super) fn spend(&self, bytes: usize) -> Result<(), Error> {
         let before = self.spent.fetch_add(bytes, Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Ledger {
 
     /// Another text: what was asked for before says nothing about it.
     pub(super) fn begin(&self) {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Asked::default();
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = VariableLookups::default();
     }
 
     /// The name that was last looked up in vain; from now on something empty stands in for it.
@@ -70,7 +70,7 @@ impl Ledger {
     fn unmet(self: &Arc<Self>, name: String) -> Option<Value> {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.stood_in.contains(&name) {
-            return Some(Value::from_object(StandIn { path: name, ledger: self.clone() }));
+            return Some(Value::from_object(EmptyVariable { path: name, ledger: self.clone() }));
         }
         asked.unmet.push(name);
         None
@@ -78,38 +78,38 @@ impl Ledger {
 }
 
 /// The ledger of the rendering that is under way.
-pub(super) fn ledger(state: &State<'_, '_>) -> Result<Arc<Ledger>, Error> {
-    let found = state.lookup(LEDGER).and_then(|value| value.downcast_object::<Handle>());
+pub(super) fn ledger(state: &State<'_, '_>) -> Result<Arc<RenderLedger>, Error> {
+    let found = state.lookup(LEDGER).and_then(|value| value.downcast_object::<LedgerHandle>());
     let lost = || Error::new(ErrorKind::InvalidOperation, "a rendering without a ledger");
     found.map(|handle| handle.0.clone()).ok_or_else(lost)
 }
 
 #[derive(Debug)]
-struct Handle(Arc<Ledger>);
+struct LedgerHandle(Arc<RenderLedger>);
 
-impl Object for Handle {
+impl Object for LedgerHandle {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
     }
 }
 
 /// The variables as one value.
-pub(super) fn root(variables: &serde_json::Map<String, Json>, ledger: &Arc<Ledger>) -> Value {
+pub(super) fn root(variables: &serde_json::Map<String, Json>, ledger: &Arc<RenderLedger>) -> Value {
     node(String::new(), variables, ledger)
 }
 
-fn node(path: String, fields: &serde_json::Map<String, Json>, ledger: &Arc<Ledger>) -> Value {
+fn node(path: String, fields: &serde_json::Map<String, Json>, ledger: &Arc<RenderLedger>) -> Value {
     let below =
         |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     let value = |(name, json): (&String, &Json)| {
         Some((name.clone(), value(&|| below(name), json, ledger)?))
     };
     let fields = fields.iter().filter_map(value).collect();
-    Value::from_object(Node { path, fields, ledger: ledger.clone() })
+    Value::from_object(VariableNode { path, fields, ledger: ledger.clone() })
 }
 
 /// Null is as good as nothing: nobody wants to read "none".
-fn value(path: &dyn Fn() -> String, json: &Json, ledger: &Arc<Ledger>) -> Option<Value> {
+fn value(path: &dyn Fn() -> String, json: &Json, ledger: &Arc<RenderLedger>) -> Option<Value> {
     Some(match json {
         Json::Null => return None,
         Json::Bool(yes) => (*yes).into(),
@@ -132,13 +132,13 @@ fn value(path: &dyn Fn() -> String, json: &Json, ledger: &Arc<Ledger>) -> Option
 
 /// An object among the variables, that knows its own name.
 #[derive(Debug)]
-struct Node {
+struct VariableNode {
     path: String,
     fields: BTreeMap<String, Value>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<RenderLedger>,
 }
 
-impl Object for Node {
+impl Object for VariableNode {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         self.get_value_by_str(key.as_str()?)
     }
@@ -148,7 +148,7 @@ impl Object for Node {
             return Some(value.clone());
         }
         if key == LEDGER {
-            return Some(Value::from_object(Handle(self.ledger.clone())));
+            return Some(Value::from_object(LedgerHandle(self.ledger.clone())));
         }
         let name = match self.path.as_str() {
             "" => key.to_owned(),
@@ -164,12 +164,12 @@ impl Object for Node {
 
 /// Nothing, in place of what is missing: prints nothing, holds nothing, whatever is looked for in it.
 #[derive(Debug)]
-struct StandIn {
+struct EmptyVariable {
     path: String,
-    ledger: Arc<Ledger>,
+    ledger: Arc<RenderLedger>,
 }
 
-impl Object for StandIn {
+impl Object for EmptyVariable {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Iterable
     }

@@ -20,8 +20,8 @@ use postrider_core::{
 };
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{
-    Capacities, DispatchLimits, Dispatcher, DispatcherConfig, Lanes, MessageIntake, Observer,
-    Policies, Policy, Receipt, Submission,
+    Capacities, DispatchLimits, Dispatcher, DispatcherConfig, IntakeReceipt, Lanes, MessageIntake,
+    Observer, Policies, Policy, Submission,
 };
 use postrider_store::{ManualClock, MemoryStore};
 use tokio::sync::{Notify, mpsc};
@@ -302,7 +302,7 @@ impl DispatchFixture {
         let body = json.to_owned().into();
         let submission = Submission { body, idempotency_key: None, traceparent: None };
         match self.intake.admit(&self.tenant, vec![submission]).await.pop().unwrap() {
-            Ok(Receipt { deliveries, duplicate: false, .. }) => deliveries[0],
+            Ok(IntakeReceipt { deliveries, duplicate: false, .. }) => deliveries[0],
             other => panic!("not accepted: {other:?}"),
         }
     }

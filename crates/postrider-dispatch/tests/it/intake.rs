@@ -1,11 +1,14 @@
 //! What the intake takes, and what it answers to the rest.
 
-use postrider_core::ports::store::Registry;
-use postrider_dispatch::{IntakeRefusal, Receipt, RefusalKind, Submission};
+use postrider_core::ports::store::{DedupKey, Queue as _, Registry};
+use postrider_dispatch::{IntakeReceipt, IntakeRefusal, RefusalKind, Submission};
 
 use crate::fixture::DispatchFixture;
 
-async fn admit(fixture: &DispatchFixture, bodies: &[&str]) -> Vec<Result<Receipt, IntakeRefusal>> {
+async fn admit(
+    fixture: &DispatchFixture,
+    bodies: &[&str],
+) -> Vec<Result<IntakeReceipt, IntakeRefusal>> {
     let submit = |body: &&str| Submission {
         body: (*body).to_owned().into(),
         idempotency_key: None,
@@ -27,10 +30,11 @@ async fn a_repeat_gets_the_first_answer_whatever_the_order_of_its_fields() {
     let again = format!(r#"{{"idempotency_key": "k", "content": {{"title": "a"}}, {HOOK}}}"#);
     let other = format!(r#"{{{HOOK},"content":{{"title":"b"}},"idempotency_key":"k"}}"#);
     let answers = admit(&fixture, &[&first, &again, &other]).await;
-    let Ok(Receipt { message, deliveries, duplicate: false }) = &answers[0] else {
+    let Ok(IntakeReceipt { message, deliveries, duplicate: false }) = &answers[0] else {
         panic!("{answers:?}")
     };
-    let expected = Receipt { message: *message, deliveries: deliveries.clone(), duplicate: true };
+    let expected =
+        IntakeReceipt { message: *message, deliveries: deliveries.clone(), duplicate: true };
     assert_eq!(answers[1], Ok(expected));
     assert_eq!(answers[2].as_ref().unwrap_err().kind, RefusalKind::IdempotencyConflict);
 }
@@ -59,12 +63,15 @@ async fn a_channel_that_is_not_configured_is_refused_with_what_to_configure() {
 async fn keys_belong_to_their_tenant() {
     let fixture = DispatchFixture::new(vec![]);
     let body = format!(r#"{{{HOOK},"idempotency_key":"k"}}"#);
-    assert!(matches!(admit(&fixture, &[&body]).await[0], Ok(Receipt { duplicate: false, .. })));
+    assert!(matches!(
+        admit(&fixture, &[&body]).await[0],
+        Ok(IntakeReceipt { duplicate: false, .. })
+    ));
     let other = postrider_core::TenantId::new("other");
     let submission = Submission { body: body.into(), idempotency_key: None, traceparent: None };
     assert!(matches!(
         fixture.intake.admit(&other, vec![submission]).await[0],
-        Ok(Receipt { duplicate: false, .. })
+        Ok(IntakeReceipt { duplicate: false, .. })
     ));
 }
 
@@ -74,7 +81,7 @@ async fn a_campaign_reaches_an_address_once() {
     let first = format!(r#"{{{HOOK},"campaign":"spring","content":{{"title":"a"}}}}"#);
     let second = format!(r#"{{{HOOK},"campaign":"spring","content":{{"title":"b"}}}}"#);
     let answers = admit(&fixture, &[&first, &second]).await;
-    assert!(matches!(answers[1], Ok(Receipt { duplicate: true, .. })), "{answers:?}");
+    assert!(matches!(answers[1], Ok(IntakeReceipt { duplicate: true, .. })), "{answers:?}");
 }
 
 #[tokio::test]
@@ -89,10 +96,10 @@ async fn http_requests_are_deduplicated_by_content_unless_told_otherwise() {
     let other = request("https://api.example/x?y=2", "");
     let forced = request("https://api.example/x?y=1", r#","dedupe":"none""#);
     let answers = admit(&fixture, &[&same, &same, &other, &forced]).await;
-    assert!(matches!(answers[0], Ok(Receipt { duplicate: false, .. })));
-    assert!(matches!(answers[1], Ok(Receipt { duplicate: true, .. })));
-    assert!(matches!(answers[2], Ok(Receipt { duplicate: false, .. })));
-    assert!(matches!(answers[3], Ok(Receipt { duplicate: false, .. })));
+    assert!(matches!(answers[0], Ok(IntakeReceipt { duplicate: false, .. })));
+    assert!(matches!(answers[1], Ok(IntakeReceipt { duplicate: true, .. })));
+    assert!(matches!(answers[2], Ok(IntakeReceipt { duplicate: false, .. })));
+    assert!(matches!(answers[3], Ok(IntakeReceipt { duplicate: false, .. })));
 }
 
 #[tokio::test]
@@ -153,7 +160,7 @@ async fn a_recipient_named_twice_is_told_once() {
     let address = fixture.intake.check_address(&fixture.tenant, address.as_bytes()).unwrap();
     fixture.store.put_address(address).await.unwrap();
     let answers = admit(&fixture, &[r#"{"to":{"recipients":["ann","ann","\u0061nn"]}}"#]).await;
-    let Ok(Receipt { deliveries, duplicate: false, .. }) = &answers[0] else {
+    let Ok(IntakeReceipt { deliveries, duplicate: false, .. }) = &answers[0] else {
         panic!("{answers:?}")
     };
     assert_eq!(deliveries.len(), 1);
@@ -179,9 +186,15 @@ async fn a_campaign_to_the_same_recipients_is_a_repeat_in_any_order_and_with_new
     register("ben", "https://hooks.example/b").await;
     let first = r#"{"to":{"recipients":["ann","ben"]},"campaign":"spring"}"#;
     let again = r#"{"to":{"recipients":["ben","ann"]},"campaign":"spring"}"#;
-    assert!(matches!(admit(&fixture, &[first]).await[0], Ok(Receipt { duplicate: false, .. })));
+    assert!(matches!(
+        admit(&fixture, &[first]).await[0],
+        Ok(IntakeReceipt { duplicate: false, .. })
+    ));
     register("ann", "https://hooks.example/another").await;
-    assert!(matches!(admit(&fixture, &[again]).await[0], Ok(Receipt { duplicate: true, .. })));
+    assert!(matches!(
+        admit(&fixture, &[again]).await[0],
+        Ok(IntakeReceipt { duplicate: true, .. })
+    ));
 }
 
 #[tokio::test]
@@ -213,4 +226,31 @@ async fn an_alternative_address_is_checked_like_the_first_and_needs_a_class_that
     assert_eq!(field(1), "to.fallback[1].url");
     assert_eq!(field(2), "to.fallback[0]");
     assert_eq!([field(3), field(4), field(5)], ["to.fallback", "to.fallback", "to.fallback"]);
+}
+
+/// Keys are stored: a repeat must be recognised across an upgrade. These were made by version 0.1.
+#[tokio::test]
+async fn keys_of_content_are_the_same_as_in_earlier_versions() {
+    let fixture = DispatchFixture::new(vec![]);
+    let own = r#"{"webhook":{"payload":"{\"a\": 1}"},"http":{"body":{"b":  2}}}"#;
+    let http = r#""channel":"http","method":"put","url":"https://api.example.com/x?y=1""#;
+    let hook = r#""channel":"webhook","url":"https://hooks.example.com:443/x""#;
+    for (address, content, key) in [
+        (http, r#"{"title":"Hi"}"#, "eb3ecd101837c3cfa8decf1eac3a8176"),
+        (http, own, "725d1e362f76caeeb481a1c355e6f707"),
+        (hook, r#"{"title":"Hi"}"#, "b33c1ed19a4bcf6f16f0350def42347d"),
+        (hook, own, "d0befe0d243a31f9ee7c0eb5ed94511d"),
+    ] {
+        let body = format!(
+            r#"{{"to":{{"address":{{{address}}}}},"content":{content},"dedupe":"content"}}"#
+        );
+        let submission = Submission { body: body.into(), idempotency_key: None, traceparent: None };
+        let acme = postrider_core::TenantId::new("acme");
+        assert!(fixture.intake.admit(&acme, vec![submission]).await[0].is_ok());
+        let window = std::time::Duration::from_secs(86_400);
+        let key = u128::from_str_radix(key, 16).unwrap().to_be_bytes();
+        let known = DedupKey { key, fingerprint: [0; 16], window };
+        let repeats = fixture.store.repeats(vec![known]).await.unwrap();
+        assert!(repeats[0].is_some(), "{content} by {address}");
+    }
 }

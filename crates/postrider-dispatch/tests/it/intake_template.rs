@@ -5,20 +5,20 @@ use std::sync::Arc;
 use postrider_channels::registry;
 use postrider_core::TenantId;
 use postrider_core::ports::store::Ledger as _;
-use postrider_dispatch::template::{Shelf, Source, Template, Templates};
-use postrider_dispatch::{IntakeRefusal, Receipt, RefusalKind, Submission};
+use postrider_dispatch::template::{CurrentTemplates, Template, TemplateSet, TemplateSource};
+use postrider_dispatch::{IntakeReceipt, IntakeRefusal, RefusalKind, Submission};
 use serde_json::{Value, json};
 
 use crate::fixture::DispatchFixture;
 
 struct TemplateFixture {
     fixture: DispatchFixture,
-    templates: Arc<Templates>,
+    templates: Arc<CurrentTemplates>,
 }
 
 impl TemplateFixture {
     fn new() -> Self {
-        let templates = Arc::new(Templates::default());
+        let templates = Arc::new(CurrentTemplates::default());
         let mut fixture = DispatchFixture::new(vec![]);
         fixture.intake = fixture.intake.with_templates(templates.clone());
         Self { fixture, templates }
@@ -26,17 +26,17 @@ impl TemplateFixture {
 
     fn shelve(&self, owner: Option<&str>, title: &str) {
         let json = json!({"locales": {"en": {"title": title, "url": "https://shop.example"}}});
-        let source: Source = serde_json::from_value(json).unwrap();
-        let mut shelf = Shelf::clone(&self.templates.now());
+        let source: TemplateSource = serde_json::from_value(json).unwrap();
+        let mut templates = TemplateSet::clone(&self.templates.now());
         let owner = owner.map(TenantId::new);
-        shelf.put(
+        templates.put(
             owner.as_ref(),
             Arc::new(Template::compile("shipped", &source, &registry::content_schema()).unwrap()),
         );
-        self.templates.replace(shelf);
+        self.templates.replace(templates);
     }
 
-    async fn admit(&self, message: Value) -> Result<Receipt, IntakeRefusal> {
+    async fn admit(&self, message: Value) -> Result<IntakeReceipt, IntakeRefusal> {
         let submission = Submission {
             body: message.to_string().into(),
             idempotency_key: None,
@@ -48,7 +48,7 @@ impl TemplateFixture {
     /// The stored content of what was accepted.
     async fn said(&self, message: Value) -> Value {
         let admission = self.admit(message).await;
-        let Ok(Receipt { message, duplicate: false, .. }) = admission else {
+        let Ok(IntakeReceipt { message, duplicate: false, .. }) = admission else {
             panic!("{admission:?}")
         };
         let content = self.fixture.store.content(None, message).await.unwrap().unwrap();
@@ -95,13 +95,13 @@ async fn a_repeat_gets_its_first_answer_also_when_the_template_changed_or_went()
         message["idempotency_key"] = json!("k");
         message
     };
-    let Ok(Receipt { message, duplicate: false, .. }) = house.admit(keyed(91)).await else {
+    let Ok(IntakeReceipt { message, duplicate: false, .. }) = house.admit(keyed(91)).await else {
         panic!()
     };
     house.shelve(None, "Parcel {{ n }} {{ another }}");
-    let same = |answer: &Result<Receipt, IntakeRefusal>| matches!(answer, Ok(Receipt { message: m, duplicate: true, .. }) if *m == message);
+    let same = |answer: &Result<IntakeReceipt, IntakeRefusal>| matches!(answer, Ok(IntakeReceipt { message: m, duplicate: true, .. }) if *m == message);
     assert!(same(&house.admit(keyed(91)).await), "it cannot be rendered any more");
-    house.templates.replace(Shelf::default());
+    house.templates.replace(TemplateSet::default());
     assert!(same(&house.admit(keyed(91)).await), "the template is gone");
     house.shelve(None, "OperatorOrder {{ n }}");
     assert!(same(&house.admit(keyed(91)).await));
@@ -121,9 +121,9 @@ async fn the_same_words_to_the_same_place_are_a_repeat_where_content_decides() {
         message["dedupe"] = json!("content");
         message
     };
-    assert!(matches!(house.admit(by_content(1)).await, Ok(Receipt { duplicate: false, .. })));
-    assert!(matches!(house.admit(by_content(2)).await, Ok(Receipt { duplicate: false, .. })));
-    assert!(matches!(house.admit(by_content(1)).await, Ok(Receipt { duplicate: true, .. })));
+    assert!(matches!(house.admit(by_content(1)).await, Ok(IntakeReceipt { duplicate: false, .. })));
+    assert!(matches!(house.admit(by_content(2)).await, Ok(IntakeReceipt { duplicate: false, .. })));
+    assert!(matches!(house.admit(by_content(1)).await, Ok(IntakeReceipt { duplicate: true, .. })));
 }
 
 #[tokio::test]

@@ -3,19 +3,19 @@
 
 use std::io::Write as _;
 
-use postrider_dispatch::{IntakeRefusal, Receipt};
+use postrider_dispatch::{IntakeReceipt, IntakeRefusal};
 
 use super::problem::Problem;
 
 /// Writes `{"id":…,"deliveries":[…],"duplicate":…}`.
-pub(crate) fn accepted(out: &mut Vec<u8>, receipt: &Receipt) {
+pub(crate) fn accepted(out: &mut Vec<u8>, receipt: &IntakeReceipt) {
     out.push(b'{');
     fields(out, receipt);
     out.push(b'}');
 }
 
 /// Writes one line of a batch's answer.
-pub(crate) fn result(out: &mut Vec<u8>, index: u64, answer: Result<Receipt, IntakeRefusal>) {
+pub(crate) fn result(out: &mut Vec<u8>, index: u64, answer: Result<IntakeReceipt, IntakeRefusal>) {
     match answer {
         Ok(receipt) => {
             let _ = write!(out, "{{\"index\":{index},\"status\":202,");
@@ -36,8 +36,8 @@ pub(crate) fn refused(out: &mut Vec<u8>, index: u64, problem: &Problem) {
     out.extend_from_slice(b"}\n");
 }
 
-fn fields(out: &mut Vec<u8>, receipt: &Receipt) {
-    let Receipt { message, deliveries, duplicate } = receipt;
+fn fields(out: &mut Vec<u8>, receipt: &IntakeReceipt) {
+    let IntakeReceipt { message, deliveries, duplicate } = receipt;
     let _ = write!(out, "\"id\":\"{message}\",\"deliveries\":[");
     for (i, delivery) in deliveries.iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };

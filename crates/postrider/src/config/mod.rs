@@ -16,7 +16,7 @@ use postrider_channels::registry::ChannelSections;
 use postrider_core::model::json_fields;
 use postrider_core::policy::classify::AnswerRow;
 use postrider_core::{Class, FieldError};
-use postrider_dispatch::template::{Source, Template};
+use postrider_dispatch::template::{Template, TemplateSource};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -89,7 +89,7 @@ pub struct Config {
     pub accounts: BTreeMap<String, AccountSection>,
     /// Templates of all tenants, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub templates: BTreeMap<String, Source>,
+    pub templates: BTreeMap<String, TemplateSource>,
     /// What answers of providers mean, where the built-in tables are not to be believed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classify: Vec<AnswerRow>,

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use postrider_channels::registry::content_schema;
 use postrider_core::ports::store::{Store, StoreError, StoreResult};
 use postrider_core::{FieldError, TenantId, Timestamp};
-use postrider_dispatch::template::{Shelf, Source, Template, Templates};
+use postrider_dispatch::template::{CurrentTemplates, Template, TemplateSet, TemplateSource};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
@@ -24,7 +24,7 @@ const BYTES_MAX: usize = 4 << 20;
 /// A template as the store keeps it, with the key and the time of the change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct TemplateRecord {
-    template: Source,
+    template: TemplateSource,
     by: String,
     at: Timestamp,
 }
@@ -35,7 +35,7 @@ type TemplateOwner = Option<TenantId>;
 /// One template in force.
 #[derive(Debug, Clone)]
 pub struct TemplateEntry {
-    pub source: Source,
+    pub source: TemplateSource,
     pub template: Arc<Template>,
     /// The key and the time, if it was set by API.
     pub set_by: Option<(String, Timestamp)>,
@@ -55,7 +55,7 @@ pub enum TemplateError {
 /// Keeps the templates in the store, and compiled in memory.
 pub struct TemplateStore {
     store: Arc<dyn Store>,
-    templates: Arc<Templates>,
+    templates: Arc<CurrentTemplates>,
     table: RwLock<TemplateTable>,
     /// One change at a time.
     changing: Mutex<()>,
@@ -89,13 +89,13 @@ impl TemplateStore {
     }
 
     /// Where the intake finds them.
-    pub fn templates(&self) -> Arc<Templates> {
+    pub fn templates(&self) -> Arc<CurrentTemplates> {
         self.templates.clone()
     }
 
     /// Takes over the templates of the file. They were checked with the rest of the configuration.
     pub fn adopt(&self, config: &Config) {
-        let compile = |(name, source): (&String, &Source)| {
+        let compile = |(name, source): (&String, &TemplateSource)| {
             let template = Arc::new(Template::compile(name, source, &content_schema()).ok()?);
             let source = source.clone();
             let entry = TemplateEntry { source, template, set_by: None, is_shared: true, bytes: 0 };
@@ -103,7 +103,7 @@ impl TemplateStore {
         };
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.file = config.templates.iter().filter_map(compile).collect();
-        self.templates.replace(table.shelf());
+        self.templates.replace(table.set());
     }
 
     /// Sets one template; `None` deletes what was set by API. Durable on return. False if there was nothing
@@ -112,7 +112,7 @@ impl TemplateStore {
         &self,
         owner: Option<&TenantId>,
         name: &str,
-        new: Option<(Source, String, Timestamp)>,
+        new: Option<(TemplateSource, String, Timestamp)>,
     ) -> Result<bool, TemplateError> {
         let _one_at_a_time = self.changing.lock().await;
         let key = (owner.cloned(), name.to_owned());
@@ -131,7 +131,7 @@ impl TemplateStore {
             Some(entry) => drop(table.set.insert(key, entry)),
             None => drop(table.set.remove(&key)),
         }
-        self.templates.replace(table.shelf());
+        self.templates.replace(table.set());
         Ok(true)
     }
 
@@ -185,13 +185,13 @@ impl TemplateTable {
             .map(|((_, name), entry)| (name.as_str(), entry))
     }
 
-    fn shelf(&self) -> Shelf {
-        let mut shelf = Shelf::default();
-        self.file.values().for_each(|entry| shelf.put(None, entry.template.clone()));
+    fn set(&self) -> TemplateSet {
+        let mut set = TemplateSet::default();
+        self.file.values().for_each(|entry| set.put(None, entry.template.clone()));
         for ((owner, _), entry) in &self.set {
-            shelf.put(owner.as_ref(), entry.template.clone());
+            set.put(owner.as_ref(), entry.template.clone());
         }
-        shelf
+        set
     }
 }
 

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use postrider_core::TenantId;
 use postrider_core::ports::store::KeyScope;
-use postrider_dispatch::template::{Source, check_name};
+use postrider_dispatch::template::{TemplateSource, check_name};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -187,7 +187,7 @@ pub(crate) async fn set(
     State(app): State<SharedState>,
     access: TemplateAccess,
     Path(name): Path<String>,
-    JsonBody(source): JsonBody<Source>,
+    JsonBody(source): JsonBody<TemplateSource>,
 ) -> ApiResult<Json<TemplateBody>> {
     check_name(&name).map_err(|error| unusable(vec![error]))?;
     let new = (source, key_name(&access.caller), app.clock.now());

@@ -5,7 +5,9 @@ use axum::extract::{Path, State};
 use postrider_channels::registry::{self, content_schema};
 use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError, TenantId};
-use postrider_dispatch::template::{Call, Missing, Source, Template, VARIABLES_MAX};
+use postrider_dispatch::template::{
+    MissingVariable, Template, TemplateCall, TemplateSource, VARIABLES_MAX,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -40,7 +42,7 @@ pub(crate) struct PreviewRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct UnsavedPreviewRequest {
     #[schema(value_type = TemplateRequest)]
-    pub template: Source,
+    pub template: TemplateSource,
     #[serde(default)]
     pub locale: Option<String>,
     #[serde(default)]
@@ -78,8 +80,8 @@ pub(crate) struct MissingBody {
     pub fields: Vec<String>,
 }
 
-impl From<Missing> for MissingBody {
-    fn from(Missing { variable, fields }: Missing) -> Self {
+impl From<MissingVariable> for MissingBody {
+    fn from(MissingVariable { variable, fields }: MissingVariable) -> Self {
         Self { variable, fields }
     }
 }
@@ -140,14 +142,17 @@ fn render_preview(
     app: &SharedState,
     access: ReadAccess,
     template: &Template,
-    source: &Source,
+    source: &TemplateSource,
     request: &PreviewRequest,
 ) -> ApiResult<PreviewBody> {
     let kinds = kinds(request.channel.as_deref())?;
     let own = Value::Object(request.content.clone()).to_string();
     check(request, &own)?;
-    let call =
-        Call { locale: request.locale.as_deref(), variables: &request.variables, content: &own };
+    let call = TemplateCall {
+        locale: request.locale.as_deref(),
+        variables: &request.variables,
+        content: &own,
+    };
     let preview = template.preview(source, &content_schema(), &call).map_err(unusable)?;
     let content = Content::parse(&preview.content)
         .map_err(|e| Problem::new(422, "template", "The content is not valid", e.to_string()))?;

@@ -8,16 +8,16 @@ use postrider_core::TenantId;
 
 use super::Template;
 
-type ByName = HashMap<String, Arc<Template>>;
+type TemplatesByName = HashMap<String, Arc<Template>>;
 
 /// Templates of the server and of its tenants.
 #[derive(Debug, Clone, Default)]
-pub struct Shelf {
-    server: ByName,
-    tenants: HashMap<TenantId, Arc<ByName>>,
+pub struct TemplateSet {
+    server: TemplatesByName,
+    tenants: HashMap<TenantId, Arc<TemplatesByName>>,
 }
 
-impl Shelf {
+impl TemplateSet {
     /// Puts a template of a tenant, or of the server, in its place.
     pub fn put(&mut self, owner: Option<&TenantId>, template: Arc<Template>) {
         let name = template.name().to_owned();
@@ -43,7 +43,7 @@ impl Shelf {
         names
     }
 
-    fn of(&mut self, owner: Option<&TenantId>) -> &mut ByName {
+    fn of(&mut self, owner: Option<&TenantId>) -> &mut TemplatesByName {
         match owner {
             None => &mut self.server,
             Some(tenant) => Arc::make_mut(self.tenants.entry(tenant.clone()).or_default()),
@@ -53,14 +53,14 @@ impl Shelf {
 
 /// Where the snapshot is kept.
 #[derive(Debug, Default)]
-pub struct Templates(RwLock<Arc<Shelf>>);
+pub struct CurrentTemplates(RwLock<Arc<TemplateSet>>);
 
-impl Templates {
-    pub fn now(&self) -> Arc<Shelf> {
+impl CurrentTemplates {
+    pub fn now(&self) -> Arc<TemplateSet> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub fn replace(&self, shelf: Shelf) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shelf);
+    pub fn replace(&self, templates: TemplateSet) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(templates);
     }
 }
