@@ -142,7 +142,10 @@ pub enum FieldForm {
     /// Texts by name, whatever the names are.
     TextMap,
     /// An object with these texts in it.
-    Object(&'static [&'static str]),
+    Object {
+        name: &'static str,
+        fields: &'static [&'static str],
+    },
 }
 
 /// An option of `postrider send`. It is called like the channel, and its value is one field of the address.

@@ -84,7 +84,8 @@ impl ChannelDefinition for WebpushSection {
     }
 
     fn address_fields(&self) -> Vec<AddressField> {
-        const KEYS: FieldForm = FieldForm::Object(&["p256dh", "auth"]);
+        const KEYS: FieldForm =
+            FieldForm::Object { name: "SubscriptionKeys", fields: &["p256dh", "auth"] };
         vec![
             AddressField::text("endpoint", "the subscription's endpoint"),
             AddressField { name: "keys", about: "the subscription's keys", form: KEYS },

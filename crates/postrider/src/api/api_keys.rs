@@ -18,6 +18,7 @@ use super::views::Time;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewKeyRequest)]
 pub(crate) struct KeyRequest {
     /// What it is for.
     pub name: String,

@@ -1,29 +1,46 @@
 //! Addresses and contents as OpenAPI describes them, made from what each channel says about its fields.
 //! Parses nothing: the intake does.
 
+use std::borrow::Cow;
+
 use postrider_channels::definition::{AddressField, FieldForm};
 use postrider_channels::registry;
 use serde::Serialize;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type};
-use utoipa::openapi::{OneOfBuilder, RefOr};
+use utoipa::openapi::{OneOfBuilder, Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
 /// Where a message goes.
 pub(crate) struct AddressRequest;
 
-impl ToSchema for AddressRequest {}
+impl ToSchema for AddressRequest {
+    fn name() -> Cow<'static, str> {
+        "NewAddressBody".into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        for (field, _) in address_fields() {
+            if let FieldForm::Object { name, fields } = field.form {
+                let add = |object: ObjectBuilder, field: &&'static str| {
+                    object.property(*field, text()).required(*field)
+                };
+                let object = fields.iter().fold(ObjectBuilder::new(), add);
+                schemas.push((name.to_owned(), object.into()));
+            }
+        }
+    }
+}
 
 impl PartialSchema for AddressRequest {
     fn schema() -> RefOr<Schema> {
         let channels: Vec<_> = registry::all().map(|c| quoted(c.kind().name())).collect();
-        let channel = ObjectBuilder::new().schema_type(Type::String);
         let about = "Where a message goes. Which fields are needed depends on the channel.";
         let recipient = "The owner of the address. Only in the registry.";
         let address = ObjectBuilder::new()
             .description(Some(about))
             .property(
                 "channel",
-                channel.description(Some(format!("One of {}.", channels.join(", ")))),
+                text().description(Some(format!("One of {}.", channels.join(", ")))),
             )
             .required("channel")
             .property("recipient", field_schema(FieldForm::Text, recipient));
@@ -39,7 +56,11 @@ impl PartialSchema for AddressRequest {
 #[derive(Debug, Serialize)]
 pub(crate) struct ContentRequest;
 
-impl ToSchema for ContentRequest {}
+impl ToSchema for ContentRequest {
+    fn name() -> Cow<'static, str> {
+        "NewContent".into()
+    }
+}
 
 impl PartialSchema for ContentRequest {
     fn schema() -> RefOr<Schema> {
@@ -78,7 +99,6 @@ fn address_fields() -> Vec<(AddressField, Vec<String>)> {
 }
 
 fn field_schema(form: FieldForm, about: &str) -> Schema {
-    let text = || ObjectBuilder::new().schema_type(Type::String);
     let about = Some(about);
     match form {
         FieldForm::Text => optional(ObjectBuilder::new(), Type::String).description(about).into(),
@@ -88,17 +108,19 @@ fn field_schema(form: FieldForm, about: &str) -> Schema {
         }
         FieldForm::TextMap => optional(ObjectBuilder::new(), Type::Object)
             .additional_properties(Some(Schema::from(text())))
+            .property_names(Some(text()))
             .description(about)
             .into(),
-        FieldForm::Object(fields) => {
-            let add = |object: ObjectBuilder, field: &&'static str| {
-                object.property(*field, text()).required(*field)
-            };
-            let object = fields.iter().fold(ObjectBuilder::new(), add);
+        FieldForm::Object { name, .. } => {
             let null = ObjectBuilder::new().schema_type(Type::Null);
+            let object = Ref::from_schema_name(name);
             OneOfBuilder::new().item(object).item(null).description(about).into()
         }
     }
+}
+
+fn text() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String)
 }
 
 fn optional(object: ObjectBuilder, of: Type) -> ObjectBuilder {

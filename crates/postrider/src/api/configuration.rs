@@ -12,6 +12,7 @@ use crate::config::ConfigError;
 
 /// The result of a reload.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Reloaded)]
 pub(crate) struct ReloadResponse {
     /// Settings that are in force from now on.
     pub changed: Vec<String>,

@@ -60,6 +60,7 @@ pub(crate) async fn list(
 /// Selects dead letters; `{}` selects all of them.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = DeadFilter)]
 pub(crate) struct DeadLetterFilter {
     pub reason: Option<String>,
     pub channel: Option<String>,
@@ -92,11 +93,13 @@ pub(crate) struct DiscardRequest {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Replayed)]
 pub(crate) struct ReplayResponse {
     pub replayed: u64,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Discarded)]
 pub(crate) struct DiscardResponse {
     pub discarded: u64,
 }

@@ -180,12 +180,14 @@ pub(crate) async fn resume(
 /// What to do with a breaker.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = BreakerOrder)]
 pub(crate) struct BreakerRequest {
     pub force: BreakerForce,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = Force)]
 pub(crate) enum BreakerForce {
     /// Send nothing to this provider.
     Open,

@@ -19,6 +19,7 @@ use super::views::{DeliveryRef, MessageBody};
 
 /// An accepted message. It is on disk.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Accepted)]
 pub(crate) struct AcceptResponse {
     /// `msg_…`
     pub id: String,
@@ -69,6 +70,7 @@ pub(crate) async fn show(
 
 /// The result of a cancellation.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CancelBody)]
 pub(crate) struct CancelResponse {
     pub cancelled: u64,
     /// Being sent at this moment: too late to cancel.

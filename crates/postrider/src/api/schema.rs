@@ -10,7 +10,7 @@ use super::channel_schema::ContentRequest;
 
 /// A message.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(example = json!({
+#[schema(as = NewMessage, example = json!({
     "to": {"address": {"channel": "webhook", "url": "https://example.com/hooks/orders"}},
     "content": {"title": "Shipped", "body": "Order 91 is on its way"},
     "class": "transactional", "ttl_s": 3600, "idempotency_key": "ord-91:shipped"
@@ -44,7 +44,7 @@ pub(crate) struct MessageRequest {
 
 /// The name, locale and variables of a template.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(example = json!({"name": "shipped", "locale": "de-AT", "variables": {"order": {"number": 91}}}))]
+#[schema(as = TemplateWish, example = json!({"name": "shipped", "locale": "de-AT", "variables": {"order": {"number": 91}}}))]
 pub(crate) struct TemplateRefRequest {
     pub name: String,
     /// `de-AT` falls back to `de`, then to the template's default.
@@ -56,7 +56,7 @@ pub(crate) struct TemplateRefRequest {
 /// A template. Every string in its content may use variables, in Jinja's syntax. Values in `email.html`
 /// are escaped.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(example = json!({
+#[schema(as = NewTemplate, example = json!({
     "default_locale": "en",
     "locales": {
         "en": {"title": "Order {{ order.number }} shipped", "email": {"html": "<p>Hello {{ name }}</p>"}},
@@ -74,6 +74,7 @@ pub(crate) struct TemplateRequest {
 
 /// Exactly one of `address`, `recipient` and `recipients`.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = To)]
 pub(crate) struct DestinationRequest {
     /// An inline address, or the id of a registered one (`adr_…`).
     #[schema(value_type = Object)]
@@ -89,6 +90,7 @@ pub(crate) struct DestinationRequest {
 
 /// How often and how patiently to retry.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Retry)]
 pub(crate) struct RetryRequest {
     pub retries: Option<u32>,
     pub base_ms: Option<u64>,

@@ -42,6 +42,7 @@ impl From<Strike> for StrikeBody {
 
 /// An address with strikes.
 #[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = StruckBody)]
 pub(crate) struct StruckAddressBody {
     /// The `address_hash` of its deliveries.
     pub hash: String,
@@ -61,6 +62,7 @@ impl From<StruckAddress> for StruckAddressBody {
 
 /// A page of addresses with strikes, by hash.
 #[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = StruckPage)]
 pub(crate) struct StruckAddressPage {
     pub items: Vec<StruckAddressBody>,
     pub next: Option<String>,

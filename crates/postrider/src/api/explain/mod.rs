@@ -15,6 +15,7 @@ use super::views::{DeliveryBody, Time};
 
 /// Why a delivery is in its state.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Explanation)]
 pub(crate) struct ExplanationBody {
     pub id: String,
     pub state: &'static str,
@@ -39,6 +40,7 @@ pub(crate) struct ExplanationBody {
 
 /// The verdict of one gate.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = GateVerdict)]
 pub(crate) struct GateBody {
     pub gate: &'static str,
     /// `open`, `waiting` or `closed`.

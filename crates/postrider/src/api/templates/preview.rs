@@ -40,6 +40,7 @@ pub(crate) struct PreviewRequest {
 /// The same, with a template that is not saved yet.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = UnsavedRequest)]
 pub(crate) struct UnsavedPreviewRequest {
     #[schema(value_type = TemplateRequest)]
     pub template: TemplateSource,
