@@ -21,7 +21,7 @@ pub mod template;
 mod unsettled_limit;
 
 pub use dispatcher::{Dispatcher, DispatcherConfig};
-pub use intake::{IntakeReceipt, IntakeRefusal, MessageIntake, RefusalKind, Submission};
+pub use intake::{IntakeAnswer, IntakeRefusal, MessageIntake, RefusalKind, Submission};
 pub use lanes::{LaneEvent, Lanes};
 pub use limits::DispatchLimits;
 pub use observer::{NoObserver, Observer};

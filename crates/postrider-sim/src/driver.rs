@@ -9,7 +9,7 @@ use anyhow::Result;
 use postrider_core::ports::store::{DeliveryFilter, Replay, Selection};
 use postrider_core::{Clock, LaneKey, State, Timestamp};
 use postrider_dispatch::lanes::OperatorOrder;
-use postrider_dispatch::{IntakeReceipt, Submission};
+use postrider_dispatch::{IntakeAnswer, Submission};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -143,7 +143,7 @@ impl<'a> PlanDriver<'a> {
                 }
                 for (&message, answer) in messages.iter().zip(&answers) {
                     let (how, caller_answer) = match answer {
-                        Ok(IntakeReceipt { message, duplicate, .. }) => {
+                        Ok(IntakeAnswer { message, duplicate, .. }) => {
                             let how = if *duplicate { "repeat" } else { "accepted" };
                             (how, CallerAnswer::Accepted(*message))
                         }

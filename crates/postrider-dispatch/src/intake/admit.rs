@@ -9,7 +9,7 @@ use super::{MessageIntake, Submission};
 
 /// The answer to a message that is on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IntakeReceipt {
+pub struct IntakeAnswer {
     pub message: MessageId,
     pub deliveries: Vec<DeliveryId>,
     /// The message was accepted before: this repeats the first answer.
@@ -34,7 +34,7 @@ impl MessageIntake {
         &self,
         tenant: &TenantId,
         batch: Vec<Submission>,
-    ) -> Vec<Result<IntakeReceipt, IntakeRefusal>> {
+    ) -> Vec<Result<IntakeAnswer, IntakeRefusal>> {
         let policy = self.policies.now();
         let mut prepared = Vec::with_capacity(batch.len());
         for submission in &batch {
@@ -72,7 +72,7 @@ impl MessageIntake {
         &self,
         refused: Vec<Option<RefusedMessage>>,
         admissions: StoreResult<Vec<Admission>>,
-    ) -> Vec<Result<IntakeReceipt, IntakeRefusal>> {
+    ) -> Vec<Result<IntakeAnswer, IntakeRefusal>> {
         let keys: Vec<_> = refused.iter().flatten().filter_map(|r| r.key.clone()).collect();
         let repeats = if keys.is_empty() { Ok(Vec::new()) } else { self.store.repeats(keys).await };
         let mut repeats = repeats.unwrap_or_default().into_iter();
@@ -80,13 +80,13 @@ impl MessageIntake {
         let answer = |refused: Option<RefusedMessage>| match (refused, &mut admissions) {
             (Some(RefusedMessage { refusal, key }), _) => {
                 match key.and_then(|_| repeats.next().flatten()) {
-                    Some(admission) => receipt(admission),
+                    Some(admission) => answer_to(admission),
                     None => Err(refusal),
                 }
             }
             (None, Err(error)) => Err(error.clone().into()),
             (None, Ok(admissions)) => match admissions.next() {
-                Some(admission) => receipt(admission),
+                Some(admission) => answer_to(admission),
                 None => Err(IntakeRefusal::new(
                     RefusalKind::Internal,
                     "the store gave no answer; please report this",
@@ -98,13 +98,13 @@ impl MessageIntake {
 }
 
 /// A conflict is a refusal.
-fn receipt(admission: Admission) -> Result<IntakeReceipt, IntakeRefusal> {
+fn answer_to(admission: Admission) -> Result<IntakeAnswer, IntakeRefusal> {
     let (message, deliveries, duplicate) = match admission {
         Admission::Accepted { message, deliveries } => (message, deliveries, false),
         Admission::Duplicate { message, deliveries } => (message, deliveries, true),
         Admission::Conflict { message } => return Err(IntakeRefusal::conflict(message)),
     };
-    Ok(IntakeReceipt { message, deliveries, duplicate })
+    Ok(IntakeAnswer { message, deliveries, duplicate })
 }
 
 fn weight(message: &NewMessage) -> Load {

@@ -27,7 +27,7 @@ use serde::Deserialize;
 use crate::policies::{Policies, Policy};
 use crate::template::CurrentTemplates;
 use addresses::targets;
-pub use admit::IntakeReceipt;
+pub use admit::IntakeAnswer;
 use admit::RefusedMessage;
 use dedup::DedupSubject;
 pub use refusal::{IntakeRefusal, RefusalKind};

@@ -20,7 +20,7 @@ use postrider_core::{
 };
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{
-    Capacities, DispatchLimits, Dispatcher, DispatcherConfig, IntakeReceipt, Lanes, MessageIntake,
+    Capacities, DispatchLimits, Dispatcher, DispatcherConfig, IntakeAnswer, Lanes, MessageIntake,
     Observer, Policies, Policy, Submission,
 };
 use postrider_store::{ManualClock, MemoryStore};
@@ -302,7 +302,7 @@ impl DispatchFixture {
         let body = json.to_owned().into();
         let submission = Submission { body, idempotency_key: None, traceparent: None };
         match self.intake.admit(&self.tenant, vec![submission]).await.pop().unwrap() {
-            Ok(IntakeReceipt { deliveries, duplicate: false, .. }) => deliveries[0],
+            Ok(IntakeAnswer { deliveries, duplicate: false, .. }) => deliveries[0],
             other => panic!("not accepted: {other:?}"),
         }
     }

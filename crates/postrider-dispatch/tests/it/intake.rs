@@ -1,14 +1,14 @@
 //! What the intake takes, and what it answers to the rest.
 
 use postrider_core::ports::store::{DedupKey, Queue as _, Registry};
-use postrider_dispatch::{IntakeReceipt, IntakeRefusal, RefusalKind, Submission};
+use postrider_dispatch::{IntakeAnswer, IntakeRefusal, RefusalKind, Submission};
 
 use crate::fixture::DispatchFixture;
 
 async fn admit(
     fixture: &DispatchFixture,
     bodies: &[&str],
-) -> Vec<Result<IntakeReceipt, IntakeRefusal>> {
+) -> Vec<Result<IntakeAnswer, IntakeRefusal>> {
     let submit = |body: &&str| Submission {
         body: (*body).to_owned().into(),
         idempotency_key: None,
@@ -30,11 +30,11 @@ async fn a_repeat_gets_the_first_answer_whatever_the_order_of_its_fields() {
     let again = format!(r#"{{"idempotency_key": "k", "content": {{"title": "a"}}, {HOOK}}}"#);
     let other = format!(r#"{{{HOOK},"content":{{"title":"b"}},"idempotency_key":"k"}}"#);
     let answers = admit(&fixture, &[&first, &again, &other]).await;
-    let Ok(IntakeReceipt { message, deliveries, duplicate: false }) = &answers[0] else {
+    let Ok(IntakeAnswer { message, deliveries, duplicate: false }) = &answers[0] else {
         panic!("{answers:?}")
     };
     let expected =
-        IntakeReceipt { message: *message, deliveries: deliveries.clone(), duplicate: true };
+        IntakeAnswer { message: *message, deliveries: deliveries.clone(), duplicate: true };
     assert_eq!(answers[1], Ok(expected));
     assert_eq!(answers[2].as_ref().unwrap_err().kind, RefusalKind::IdempotencyConflict);
 }
@@ -65,13 +65,13 @@ async fn keys_belong_to_their_tenant() {
     let body = format!(r#"{{{HOOK},"idempotency_key":"k"}}"#);
     assert!(matches!(
         admit(&fixture, &[&body]).await[0],
-        Ok(IntakeReceipt { duplicate: false, .. })
+        Ok(IntakeAnswer { duplicate: false, .. })
     ));
     let other = postrider_core::TenantId::new("other");
     let submission = Submission { body: body.into(), idempotency_key: None, traceparent: None };
     assert!(matches!(
         fixture.intake.admit(&other, vec![submission]).await[0],
-        Ok(IntakeReceipt { duplicate: false, .. })
+        Ok(IntakeAnswer { duplicate: false, .. })
     ));
 }
 
@@ -81,7 +81,7 @@ async fn a_campaign_reaches_an_address_once() {
     let first = format!(r#"{{{HOOK},"campaign":"spring","content":{{"title":"a"}}}}"#);
     let second = format!(r#"{{{HOOK},"campaign":"spring","content":{{"title":"b"}}}}"#);
     let answers = admit(&fixture, &[&first, &second]).await;
-    assert!(matches!(answers[1], Ok(IntakeReceipt { duplicate: true, .. })), "{answers:?}");
+    assert!(matches!(answers[1], Ok(IntakeAnswer { duplicate: true, .. })), "{answers:?}");
 }
 
 #[tokio::test]
@@ -96,10 +96,10 @@ async fn http_requests_are_deduplicated_by_content_unless_told_otherwise() {
     let other = request("https://api.example/x?y=2", "");
     let forced = request("https://api.example/x?y=1", r#","dedupe":"none""#);
     let answers = admit(&fixture, &[&same, &same, &other, &forced]).await;
-    assert!(matches!(answers[0], Ok(IntakeReceipt { duplicate: false, .. })));
-    assert!(matches!(answers[1], Ok(IntakeReceipt { duplicate: true, .. })));
-    assert!(matches!(answers[2], Ok(IntakeReceipt { duplicate: false, .. })));
-    assert!(matches!(answers[3], Ok(IntakeReceipt { duplicate: false, .. })));
+    assert!(matches!(answers[0], Ok(IntakeAnswer { duplicate: false, .. })));
+    assert!(matches!(answers[1], Ok(IntakeAnswer { duplicate: true, .. })));
+    assert!(matches!(answers[2], Ok(IntakeAnswer { duplicate: false, .. })));
+    assert!(matches!(answers[3], Ok(IntakeAnswer { duplicate: false, .. })));
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn a_recipient_named_twice_is_told_once() {
     let address = fixture.intake.check_address(&fixture.tenant, address.as_bytes()).unwrap();
     fixture.store.put_address(address).await.unwrap();
     let answers = admit(&fixture, &[r#"{"to":{"recipients":["ann","ann","\u0061nn"]}}"#]).await;
-    let Ok(IntakeReceipt { deliveries, duplicate: false, .. }) = &answers[0] else {
+    let Ok(IntakeAnswer { deliveries, duplicate: false, .. }) = &answers[0] else {
         panic!("{answers:?}")
     };
     assert_eq!(deliveries.len(), 1);
@@ -188,13 +188,10 @@ async fn a_campaign_to_the_same_recipients_is_a_repeat_in_any_order_and_with_new
     let again = r#"{"to":{"recipients":["ben","ann"]},"campaign":"spring"}"#;
     assert!(matches!(
         admit(&fixture, &[first]).await[0],
-        Ok(IntakeReceipt { duplicate: false, .. })
+        Ok(IntakeAnswer { duplicate: false, .. })
     ));
     register("ann", "https://hooks.example/another").await;
-    assert!(matches!(
-        admit(&fixture, &[again]).await[0],
-        Ok(IntakeReceipt { duplicate: true, .. })
-    ));
+    assert!(matches!(admit(&fixture, &[again]).await[0], Ok(IntakeAnswer { duplicate: true, .. })));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use postrider_core::policy::backpressure::Capacity;
 use postrider_core::ports::store::{Queue as _, Registry as _};
 use postrider_core::{State, TenantId};
-use postrider_dispatch::{Capacities, IntakeReceipt, IntakeRefusal, RefusalKind, Submission};
+use postrider_dispatch::{Capacities, IntakeAnswer, IntakeRefusal, RefusalKind, Submission};
 
 use crate::fixture::DispatchFixture;
 
@@ -24,7 +24,7 @@ fn webhook(key: Option<&str>) -> Submission {
     Submission { body: body.into(), idempotency_key: key.map(str::to_owned), traceparent: None }
 }
 
-async fn admit(fixture: &DispatchFixture, tenant: &str) -> Result<IntakeReceipt, IntakeRefusal> {
+async fn admit(fixture: &DispatchFixture, tenant: &str) -> Result<IntakeAnswer, IntakeRefusal> {
     let answers = fixture.intake.admit(&TenantId::new(tenant), vec![webhook(None)]).await;
     answers.into_iter().next().unwrap()
 }
@@ -103,10 +103,8 @@ async fn a_repeat_is_answered_although_there_is_no_room() {
     };
     let first = send("one").await.unwrap();
     assert_eq!(send("two").await.unwrap_err().kind, RefusalKind::TenantFull);
-    let IntakeReceipt { message, deliveries, duplicate: false } = first else {
-        panic!("{first:?}")
-    };
-    assert_eq!(send("one").await.unwrap(), IntakeReceipt { message, deliveries, duplicate: true });
+    let IntakeAnswer { message, deliveries, duplicate: false } = first else { panic!("{first:?}") };
+    assert_eq!(send("one").await.unwrap(), IntakeAnswer { message, deliveries, duplicate: true });
 }
 
 #[tokio::test]
@@ -120,11 +118,11 @@ async fn a_repeat_is_answered_although_its_address_is_gone() {
         let submission = Submission { body: body.clone().into(), ..webhook(Some(key)) };
         fixture.intake.admit(&fixture.tenant, vec![submission]).await.remove(0)
     };
-    let Ok(IntakeReceipt { message, deliveries, duplicate: false }) = send("one").await else {
+    let Ok(IntakeAnswer { message, deliveries, duplicate: false }) = send("one").await else {
         panic!()
     };
     fixture.store.delete_address(&fixture.tenant, address.id).await.unwrap();
-    assert_eq!(send("one").await.unwrap(), IntakeReceipt { message, deliveries, duplicate: true });
+    assert_eq!(send("one").await.unwrap(), IntakeAnswer { message, deliveries, duplicate: true });
     assert_eq!(send("two").await.unwrap_err().kind, RefusalKind::InvalidMessage);
     let other = Submission { body: r#"{"to":{"recipient":"u"}}"#.into(), ..webhook(Some("one")) };
     let conflict = fixture.intake.admit(&fixture.tenant, vec![other]).await.remove(0);

@@ -6,7 +6,7 @@ use postrider_channels::registry;
 use postrider_core::TenantId;
 use postrider_core::ports::store::Ledger as _;
 use postrider_dispatch::template::{CurrentTemplates, Template, TemplateSet, TemplateSource};
-use postrider_dispatch::{IntakeReceipt, IntakeRefusal, RefusalKind, Submission};
+use postrider_dispatch::{IntakeAnswer, IntakeRefusal, RefusalKind, Submission};
 use serde_json::{Value, json};
 
 use crate::fixture::DispatchFixture;
@@ -36,7 +36,7 @@ impl TemplateFixture {
         self.templates.replace(templates);
     }
 
-    async fn admit(&self, message: Value) -> Result<IntakeReceipt, IntakeRefusal> {
+    async fn admit(&self, message: Value) -> Result<IntakeAnswer, IntakeRefusal> {
         let submission = Submission {
             body: message.to_string().into(),
             idempotency_key: None,
@@ -48,7 +48,7 @@ impl TemplateFixture {
     /// The stored content of what was accepted.
     async fn said(&self, message: Value) -> Value {
         let admission = self.admit(message).await;
-        let Ok(IntakeReceipt { message, duplicate: false, .. }) = admission else {
+        let Ok(IntakeAnswer { message, duplicate: false, .. }) = admission else {
             panic!("{admission:?}")
         };
         let content = self.fixture.store.content(None, message).await.unwrap().unwrap();
@@ -95,11 +95,11 @@ async fn a_repeat_gets_its_first_answer_also_when_the_template_changed_or_went()
         message["idempotency_key"] = json!("k");
         message
     };
-    let Ok(IntakeReceipt { message, duplicate: false, .. }) = house.admit(keyed(91)).await else {
+    let Ok(IntakeAnswer { message, duplicate: false, .. }) = house.admit(keyed(91)).await else {
         panic!()
     };
     house.shelve(None, "Parcel {{ n }} {{ another }}");
-    let same = |answer: &Result<IntakeReceipt, IntakeRefusal>| matches!(answer, Ok(IntakeReceipt { message: m, duplicate: true, .. }) if *m == message);
+    let same = |answer: &Result<IntakeAnswer, IntakeRefusal>| matches!(answer, Ok(IntakeAnswer { message: m, duplicate: true, .. }) if *m == message);
     assert!(same(&house.admit(keyed(91)).await), "it cannot be rendered any more");
     house.templates.replace(TemplateSet::default());
     assert!(same(&house.admit(keyed(91)).await), "the template is gone");
@@ -121,9 +121,9 @@ async fn the_same_words_to_the_same_place_are_a_repeat_where_content_decides() {
         message["dedupe"] = json!("content");
         message
     };
-    assert!(matches!(house.admit(by_content(1)).await, Ok(IntakeReceipt { duplicate: false, .. })));
-    assert!(matches!(house.admit(by_content(2)).await, Ok(IntakeReceipt { duplicate: false, .. })));
-    assert!(matches!(house.admit(by_content(1)).await, Ok(IntakeReceipt { duplicate: true, .. })));
+    assert!(matches!(house.admit(by_content(1)).await, Ok(IntakeAnswer { duplicate: false, .. })));
+    assert!(matches!(house.admit(by_content(2)).await, Ok(IntakeAnswer { duplicate: false, .. })));
+    assert!(matches!(house.admit(by_content(1)).await, Ok(IntakeAnswer { duplicate: true, .. })));
 }
 
 #[tokio::test]

@@ -3,23 +3,23 @@
 
 use std::io::Write as _;
 
-use postrider_dispatch::{IntakeReceipt, IntakeRefusal};
+use postrider_dispatch::{IntakeAnswer, IntakeRefusal};
 
 use super::problem::Problem;
 
 /// Writes `{"id":…,"deliveries":[…],"duplicate":…}`.
-pub(crate) fn accepted(out: &mut Vec<u8>, receipt: &IntakeReceipt) {
+pub(crate) fn accepted(out: &mut Vec<u8>, answer: &IntakeAnswer) {
     out.push(b'{');
-    fields(out, receipt);
+    fields(out, answer);
     out.push(b'}');
 }
 
 /// Writes one line of a batch's answer.
-pub(crate) fn result(out: &mut Vec<u8>, index: u64, answer: Result<IntakeReceipt, IntakeRefusal>) {
+pub(crate) fn result(out: &mut Vec<u8>, index: u64, answer: Result<IntakeAnswer, IntakeRefusal>) {
     match answer {
-        Ok(receipt) => {
+        Ok(answer) => {
             let _ = write!(out, "{{\"index\":{index},\"status\":202,");
-            fields(out, &receipt);
+            fields(out, &answer);
             out.extend_from_slice(b"}\n");
         }
         Err(refusal) => refused(out, index, &refusal.into()),
@@ -36,8 +36,8 @@ pub(crate) fn refused(out: &mut Vec<u8>, index: u64, problem: &Problem) {
     out.extend_from_slice(b"}\n");
 }
 
-fn fields(out: &mut Vec<u8>, receipt: &IntakeReceipt) {
-    let IntakeReceipt { message, deliveries, duplicate } = receipt;
+fn fields(out: &mut Vec<u8>, answer: &IntakeAnswer) {
+    let IntakeAnswer { message, deliveries, duplicate } = answer;
     let _ = write!(out, "\"id\":\"{message}\",\"deliveries\":[");
     for (i, delivery) in deliveries.iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };

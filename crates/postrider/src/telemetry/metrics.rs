@@ -11,7 +11,7 @@ use postrider_channels::pool::PoolStats;
 use postrider_core::policy::backpressure::Capacity;
 use postrider_core::ports::store::{Counts, Load};
 use postrider_core::{ChannelKind, DeadReason, State, Timestamp};
-use postrider_dispatch::{IntakeReceipt, IntakeRefusal};
+use postrider_dispatch::{IntakeAnswer, IntakeRefusal};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -152,9 +152,9 @@ impl Metrics {
     }
 
     /// Counts one answer of the intake.
-    pub fn admitted(&self, answer: &Result<IntakeReceipt, IntakeRefusal>) {
+    pub fn admitted(&self, answer: &Result<IntakeAnswer, IntakeRefusal>) {
         let (family, label, total) = match answer {
-            Ok(IntakeReceipt { duplicate: false, .. }) => {
+            Ok(IntakeAnswer { duplicate: false, .. }) => {
                 (&self.messages, "accepted", &self.totals.accepted)
             }
             Ok(_) => (&self.messages, "duplicate", &self.totals.duplicates),
