@@ -33,7 +33,7 @@ const STORED: [(&str, &str); 9] = [
 ];
 
 fn reread<'a, T: ChannelTarget<'a>>(target: &'a Target) -> (String, Cow<'a, str>) {
-    let fields: T = target.read().unwrap();
+    let fields: T = target.read().expect("a stored address");
     (fields.to_target().as_json().to_owned(), fields.into_locator())
 }
 
