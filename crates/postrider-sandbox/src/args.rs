@@ -48,13 +48,13 @@ pub struct SandboxArgs {
         hide_env_values = true
     )]
     pub webhook_secret: Option<String>,
-    /// FakeAnswer 429 beyond so many requests per second
+    /// Answer 429 beyond so many requests per second
     #[arg(long, value_name = "N")]
     pub rate: Option<u32>,
     /// Work off so many requests per second, in order; the others wait for their answer
     #[arg(long, value_name = "N")]
     pub pace: Option<u32>,
-    /// FakeAnswer 429 beyond so many requests at once
+    /// Answer 429 beyond so many requests at once
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
     /// Streams allowed on one HTTP/2 connection

@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_complete_only_with_its_whole_body() {
-        let head = b"HTTP/1.1 202 AcceptFigures\r\nContent-Length: 3\r\n\r\n";
+        let head = b"HTTP/1.1 202 Accepted\r\nContent-Length: 3\r\n\r\n";
         let whole = [&head[..], b"abc"].concat();
         assert!(complete(&whole[..whole.len() - 1]).unwrap().is_none());
         assert_eq!(complete(&whole).unwrap().unwrap().status, 202);

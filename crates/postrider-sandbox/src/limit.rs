@@ -1,4 +1,4 @@
-//! SandboxLimits that the sandbox keeps over all its targets: requests per second and requests at once.
+//! Limits that the sandbox keeps over all its targets: requests per second and requests at once.
 //! Beyond them the answer is 429; where a pace is set, it comes later instead.
 
 use std::sync::Mutex;

@@ -128,7 +128,7 @@ async fn totals(
         &format!("violations = {} by the sandbox's own clock", count("retry_after_violations")),
     );
     for early in received.values().filter(|entry| entry["retry_after_violations"] != 0) {
-        println!("      {} {}: {}", early["kind"], early["id"], early["hirun"]);
+        println!("      {} {}: {}", early["kind"], early["id"], early["history"]);
     }
     let flaws =
         count("bad_signature") + count("bad_vapid") + count("undecryptable") + count("bad_request");

@@ -1,4 +1,4 @@
-//! FakeGoogleOauth's token endpoint (`POST /token`) and the service account that it knows: made when first asked
+//! Google's token endpoint (`POST /token`) and the service account that it knows: made when first asked
 //! for, given out by `GET /sandbox/fcm/service-account`. Issues tokens; remembers no message.
 
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ impl FakeGoogleOauth {
         self.key.get_or_init(|| KeyPair::generate(KeySize::Rsa2048).ok()).as_ref()
     }
 
-    /// The key file as the FakeGoogleOauth console gives it out; its `token_uri` leads here.
+    /// The key file as Google's console gives it out; its `token_uri` leads here.
     pub(super) fn service_account(&self, origin: &str) -> Option<Value> {
         let der = self.key()?.as_der().ok()?;
         let pem = format!(
@@ -114,7 +114,7 @@ impl FakeGoogleOauth {
         if claims.iss != EMAIL {
             return Err(("invalid_grant", "Invalid grant: account not found"));
         }
-        // FakeGoogleOauth's own libraries name its endpoint whatever the key file says.
+        // Google's own libraries name its endpoint whatever the key file says.
         if claims.aud != TOKEN_URI && claims.aud != format!("{origin}/token") {
             return Err(("invalid_grant", "Invalid JWT: Failed audience check."));
         }

@@ -111,7 +111,7 @@ impl FakeSmtpSession {
             }
             FakeSmtpCommand::StartTls => self.say("503 5.5.1 TLS already active").await,
             FakeSmtpCommand::Malformed => self.say("501 5.5.4 Syntax error in parameters").await,
-            FakeSmtpCommand::Unknown => self.say("500 5.5.2 FakeSmtpCommand unrecognized").await,
+            FakeSmtpCommand::Unknown => self.say("500 5.5.2 Command unrecognized").await,
         }
     }
 
