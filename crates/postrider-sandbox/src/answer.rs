@@ -11,18 +11,17 @@ pub(crate) struct FakeAnswer {
 }
 
 impl FakeAnswer {
-    pub(crate) fn text(status: u16, text: &'static str) -> Self {
-        let mut answer = Self::empty(status);
-        answer.body = Bytes::from_static(text.as_bytes());
-        answer.set("content-type", "text/plain; charset=utf-8");
-        answer
+    pub(crate) fn text(status: u16, text: impl Into<Bytes>) -> Self {
+        Self::with_body(status, "text/plain; charset=utf-8", text)
     }
 
     pub(crate) fn json(status: u16, value: &serde_json::Value) -> Self {
-        let mut answer = Self::empty(status);
-        answer.body = value.to_string().into();
-        answer.set("content-type", "application/json");
-        answer
+        Self::with_body(status, "application/json", value.to_string())
+    }
+
+    pub(crate) fn with_body(status: u16, content_type: &str, body: impl Into<Bytes>) -> Self {
+        let answer = Self { body: body.into(), ..Self::empty(status) };
+        answer.with("content-type", content_type)
     }
 
     pub(crate) fn empty(status: u16) -> Self {
@@ -30,10 +29,12 @@ impl FakeAnswer {
         Self { status, ..Self::default() }
     }
 
-    pub(crate) fn set(&mut self, name: &'static str, value: &str) {
+    /// The same answer with this header.
+    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.insert(HeaderName::from_static(name), value);
         }
+        self
     }
 
     /// The same answer with `Retry-After`, if there is one.

@@ -15,7 +15,7 @@ use super::body::{self, FakeBody};
 use super::correlation::CorrelationId;
 use super::fakes::email::smtp::SmtpStage;
 use super::fakes::webhook::parse_secret;
-use super::fakes::{ControlCall, FakeKind, FakeProvider};
+use super::fakes::{ControlCall, FAKES, FakeEntry, FakeKind};
 use super::fault::Fault;
 use super::profile::FaultProfile;
 use super::receiver::{self, ReceiverBehaviour, ReceiverDetail};
@@ -89,9 +89,9 @@ fn not_found(error: &str) -> Response<FakeBody> {
 
 fn about(state: &SandboxState) -> Value {
     let (https, http) = state.origins.get().cloned().unwrap_or_default();
-    let kinds: Vec<_> = FakeKind::all().into_iter().map(FakeKind::name).collect();
+    let kinds: Vec<_> = FakeKind::all().map(FakeKind::name).collect();
     let last = format!("GET /sandbox/last/<{}>/<name>", kinds.join("|"));
-    let of_fakes = state.fakes().flat_map(FakeProvider::control_calls).map(|call| &**call);
+    let of_fakes = FAKES.iter().flat_map(|entry| entry.control_calls).map(|call| &**call);
     let calls: Vec<_> = of_fakes
         .chain([
             "PUT /sandbox/faults {profile}",
@@ -133,18 +133,14 @@ fn last(state: &SandboxState, kind: &str, name: &str) -> Response<FakeBody> {
 }
 
 fn pem(state: &SandboxState) -> Response<FakeBody> {
-    let mut answer = FakeAnswer::empty(200);
-    answer.body = state.ca_pem.clone().into();
-    answer.set("content-type", "application/x-pem-file");
-    answer.into()
+    FakeAnswer::with_body(200, "application/x-pem-file", state.ca_pem.clone()).into()
 }
 
 /// `PUT /sandbox/<path of a fake>/<name>`
 fn put_receiver(call: &ControlCall<'_>) -> anyhow::Result<Option<Response<FakeBody>>> {
     let (&Method::PUT, [path, name]) = (&call.parts.method, call.path) else { return Ok(None) };
-    let fakes = call.state.fakes.iter();
-    let fake = fakes.into_iter().find(|(_, fake)| fake.setup_path() == Some(path));
-    let Some((kind, _)) = fake else { return Ok(None) };
+    let entry = FAKES.iter().find(|entry| entry.setup_path == Some(path));
+    let Some(FakeEntry { kind, .. }) = entry else { return Ok(None) };
     let request = match call.body.is_empty() {
         true => ReceiverRequest::default(),
         false => serde_json::from_slice(call.body)?,

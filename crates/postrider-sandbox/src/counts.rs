@@ -154,7 +154,6 @@ impl RequestCounts {
             "first_at": at(&self.first_ms),
             "last_at": at(&self.last_ms),
             "by_kind": FakeKind::all()
-                .into_iter()
                 .map(|kind| (kind.name(), n(&self.by_kind[kind.index()])))
                 .collect::<BTreeMap<_, _>>(),
         })

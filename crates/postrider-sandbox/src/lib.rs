@@ -199,12 +199,15 @@ impl Sandbox {
 
 fn make_state(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<SandboxState> {
     let receivers = Arc::new(ReceiverRegistry::new(config.seed));
-    let fakes = FAKES.iter().map(|entry| Ok((entry.0, entry.1(config)?)));
+    let mut fakes = Vec::new();
+    for entry in FAKES {
+        fakes.extend((entry.make)(config)?.into_iter().map(|fake| (entry, fake)));
+    }
     Ok(SandboxState {
         seed: config.seed,
         streams_max: config.streams_max,
         clock_offset_s: config.clock_offset_s,
-        fakes: fakes.collect::<anyhow::Result<_>>()?,
+        fakes,
         receivers: Arc::clone(&receivers),
         received: Arc::new(ReceivedRequests::new(receivers)),
         limits: SandboxLimits::new(config.rate_per_s, config.concurrency_max, config.pace_per_s),

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::control::ReceiverRequest;
-use crate::fakes::{FakeKind, FakeProvider};
+use crate::fakes::{FAKES, FakeKind};
 use crate::{Sandbox, receiver};
 
 /// A receiver with everything that is needed to send to it and to find what arrived.
@@ -34,13 +34,17 @@ pub enum ShownId {
     Nothing,
 }
 
-impl SampleReceiver {
-    /// A receiver whose provider is told the delivery's id and no TTL.
-    pub(crate) fn new(kind: FakeKind, name: impl Into<String>, address: Value) -> Self {
-        let (shown_id, ttl_field) = (ShownId::Delivery, "none");
-        Self { address, kind, name: name.into(), shown_id, ttl_field, ttl_value: |_| None }
-    }
+/// How a sample receiver of a channel is made.
+pub(crate) struct ChannelSample {
+    pub(crate) channel: &'static str,
+    pub(crate) shown_id: ShownId,
+    /// As in [`SampleReceiver`].
+    pub(crate) ttl: (&'static str, fn(&Value) -> Option<String>),
+    /// Makes the receiver; returns its name and its address. The number differs from call to call.
+    pub(crate) make: fn(&Sandbox, &str, usize, &ReceiverRequest) -> anyhow::Result<(String, Value)>,
+}
 
+impl SampleReceiver {
     /// `<kind>/<name>`, as in `/sandbox/last/<kind>/<name>`.
     pub fn path(&self) -> String {
         receiver::path(self.kind, &self.name)
@@ -55,7 +59,7 @@ pub(crate) fn shown_header(request: &Value, name: &str) -> Option<String> {
 impl Sandbox {
     /// The channels that have a sample.
     pub fn sample_channels(&self) -> Vec<&'static str> {
-        self.state.fakes().filter_map(FakeProvider::sample_channel).collect()
+        FAKES.iter().map(|entry| entry.sample.channel).collect()
     }
 
     /// Makes the sample receiver of a channel, set up as `request` says.
@@ -67,15 +71,17 @@ impl Sandbox {
     ) -> anyhow::Result<SampleReceiver> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let fake = self.state.fakes().find(|fake| fake.sample_channel() == Some(channel));
-        let fake = fake.with_context(|| format!("no fake provider for channel {channel:?}"))?;
-        fake.sample(self, name, number, request)
+        let entry = FAKES.iter().find(|entry| entry.sample.channel == channel);
+        let entry = entry.with_context(|| format!("no fake provider for channel {channel:?}"))?;
+        let ChannelSample { shown_id, ttl: (ttl_field, ttl_value), make, .. } = entry.sample;
+        let (name, address) = make(self, name, number, request)?;
+        Ok(SampleReceiver { address, kind: entry.kind, name, shown_id, ttl_field, ttl_value })
     }
 
     /// The part of a server's configuration file that lets it send to every fake. Credentials are written to
     /// `folder`.
     pub fn server_config(&self, folder: &Path) -> anyhow::Result<String> {
-        self.state.fakes().map(|fake| fake.server_config(self, folder)).collect()
+        FAKES.iter().map(|entry| (entry.server_config)(self, folder)).collect()
     }
 }
 

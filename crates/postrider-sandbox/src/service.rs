@@ -14,7 +14,7 @@ use super::answer::FakeAnswer;
 use super::body::{self, BodyReadError, FakeBody};
 use super::control;
 use super::counts::CheckFailure;
-use super::fakes::{CheckedRequest, FakeCall, FakeKind, FakeProvider, RejectedRequest};
+use super::fakes::{CheckedRequest, FakeCall, FakeEntry, FakeKind, FakeProvider, RejectedRequest};
 use super::fault::Fault;
 use super::limit::SandboxLimits;
 use super::listener::ConnectionControl;
@@ -31,7 +31,7 @@ const SIDE_CALL_BODY_MAX: usize = 64 * 1024;
 pub(super) struct SandboxState {
     pub(crate) seed: u64,
     pub(crate) streams_max: u32,
-    pub(crate) fakes: Vec<(FakeKind, Box<dyn FakeProvider>)>,
+    pub(crate) fakes: Vec<(&'static FakeEntry, Box<dyn FakeProvider>)>,
     pub(crate) receivers: Arc<ReceiverRegistry>,
     pub(crate) received: Arc<ReceivedRequests>,
     pub(crate) limits: SandboxLimits,
@@ -87,19 +87,20 @@ async fn handle_now(
     if connection.is_cut() {
         return Err(CutStream::unprocessed());
     }
-    let Some((kind, fake)) = state.fake_for(parts.uri.path()) else {
+    let found = state.fakes.iter().find(|(_, fake)| fake.serves(parts.uri.path()));
+    let Some((entry, fake)) = found else {
         let unknown = "the sandbox has no such provider; see GET /sandbox\n";
         let answer = FakeAnswer::text(404, unknown);
         let rejected = RejectedRequest { failure: CheckFailure::Request, answer };
         return Ok(state.reject(FakeKind::HTTP, rejected).into());
     };
     if !fake.is_serial(connection) {
-        return answer(state, connection, kind, fake, parts, body).await;
+        return answer(state, connection, entry, &**fake, parts, body).await;
     }
     if !connection.enter() {
         return Err(CutStream::unprocessed());
     }
-    let answered = answer(state, connection, kind, fake, parts, body).await;
+    let answered = answer(state, connection, entry, &**fake, parts, body).await;
     connection.leave(answered.as_ref().is_ok_and(|response| response.status().is_success()));
     answered
 }
@@ -107,15 +108,15 @@ async fn handle_now(
 async fn answer(
     state: &SandboxState,
     connection: &ConnectionControl,
-    kind: FakeKind,
+    entry: &FakeEntry,
     fake: &dyn FakeProvider,
     parts: Parts,
     body: Incoming,
 ) -> Result<Response<FakeBody>, CutStream> {
-    let checked = match body::read(body, fake.body_max()).await {
+    let checked = match body::read(body, entry.body_max).await {
         Ok(body) => fake.check(&FakeCall { state, connection, parts: &parts, body: &body }),
         Err(BodyReadError::TooLarge) => {
-            let answer = fake.too_large(state, &parts);
+            let answer = fake.too_large(state, &parts, entry.body_max);
             Err(RejectedRequest::new(CheckFailure::Request, answer))
         }
         Err(BodyReadError::Broken) => return Err(CutStream::abrupt()),
@@ -127,7 +128,7 @@ async fn answer(
             request.receiver.remember(LastRequest { method, headers, body });
             settle(state, connection, fake, request).await
         }
-        Err(rejected) => Ok(state.reject(kind, *rejected).into()),
+        Err(rejected) => Ok(state.reject(entry.kind, *rejected).into()),
     }
 }
 
@@ -161,8 +162,7 @@ async fn settle(
             Ok(state.refuse(&attempt, fake.refuse(&request, code, retry_after_s)).into())
         }
         Fault::Redirect => {
-            let mut answer = FakeAnswer::empty(307);
-            answer.set("location", "/sandbox/elsewhere");
+            let answer = FakeAnswer::empty(307).with("location", "/sandbox/elsewhere");
             Ok(state.refuse(&attempt, answer).into())
         }
         Fault::HugeBody => {
@@ -210,11 +210,6 @@ impl SandboxState {
     /// The fake of this type.
     pub(crate) fn fake<F: FakeProvider>(&self) -> Option<&F> {
         self.fakes().find_map(|fake| (fake as &dyn Any).downcast_ref())
-    }
-
-    fn fake_for(&self, path: &str) -> Option<(FakeKind, &dyn FakeProvider)> {
-        let found = self.fakes.iter().find(|(_, fake)| fake.serves(path));
-        found.map(|(kind, fake)| (*kind, &**fake))
     }
 
     /// The origin of the TLS socket, `https://host:port`.

@@ -1,5 +1,5 @@
-//! What a fake provider is to the sandbox, and the list of all of them. A new fake is its own file and one
-//! line of [`FAKES`]; nothing else in this crate names a provider.
+//! The list of fake providers, and what the sandbox needs to know of each. A new fake is its own file and two
+//! lines here; nothing else in this crate names a provider.
 
 pub(crate) mod apns;
 pub(crate) mod chat;
@@ -19,36 +19,41 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::answer::FakeAnswer;
-use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
 use crate::listener::ConnectionControl;
 use crate::receiver::Receiver;
-use crate::sample::SampleReceiver;
+use crate::sample::ChannelSample;
 use crate::service::SandboxState;
 use crate::{Sandbox, SandboxConfig};
 
-/// Every fake provider, in the order in which `GET /sandbox` shows them.
+/// Every kind of receiver, in the order in which `GET /sandbox` shows them.
 pub(crate) const FAKES: &[FakeEntry] = &[
-    FakeEntry(FakeKind::PUSH, |config| Ok(Box::new(web_push::FakeWebPush::new(config.seed)))),
-    FakeEntry(FakeKind::HOOK, |config| Ok(Box::new(webhook::FakeWebhook::new(config)?))),
-    FakeEntry(FakeKind::HTTP, |_| Ok(Box::new(http::FakeHttp))),
-    FakeEntry(FakeKind::EMAIL, |_| Ok(Box::new(email::FakeMailServer))),
-    FakeEntry(FakeKind::EMAIL, |_| Ok(Box::new(email::ses::FakeSes))),
-    FakeEntry(FakeKind::EMAIL, |_| Ok(Box::new(email::sendgrid::FakeSendGrid))),
-    FakeEntry(FakeKind::SMS, |_| Ok(Box::new(twilio::FakeTwilio))),
-    FakeEntry(FakeKind::CHAT, |_| Ok(Box::new(chat::slack::FakeSlack))),
-    FakeEntry(FakeKind::CHAT, |_| Ok(Box::new(chat::discord::FakeDiscord))),
-    FakeEntry(FakeKind::CHAT, |_| Ok(Box::new(chat::teams::FakeTeams))),
-    FakeEntry(FakeKind::FCM, |_| Ok(Box::new(fcm::FakeFcm::default()))),
-    FakeEntry(FakeKind::APNS, |_| Ok(Box::new(apns::FakeApns::default()))),
+    web_push::ENTRY,
+    webhook::ENTRY,
+    http::ENTRY,
+    email::ENTRY,
+    twilio::ENTRY,
+    chat::ENTRY,
+    fcm::ENTRY,
+    apns::ENTRY,
 ];
 
-/// The kind of a fake's receivers, and how the fake is made.
-pub(crate) struct FakeEntry(
-    pub(crate) FakeKind,
-    pub(crate) fn(&SandboxConfig) -> anyhow::Result<Box<dyn FakeProvider>>,
-);
+/// One kind of receiver, with the providers that deliver to it.
+pub(crate) struct FakeEntry {
+    pub(crate) kind: FakeKind,
+    pub(crate) make: fn(&SandboxConfig) -> anyhow::Result<Vec<Box<dyn FakeProvider>>>,
+    /// A larger body is answered by [`FakeProvider::too_large`].
+    pub(crate) body_max: usize,
+    /// Where its receivers are set up: `PUT /sandbox/<path>/<name>`.
+    pub(crate) setup_path: Option<&'static str>,
+    /// Its calls below `/sandbox`, as `GET /sandbox` shows them.
+    pub(crate) control_calls: &'static [&'static str],
+    /// How the demo and the tests send to it.
+    pub(crate) sample: ChannelSample,
+    /// The part of a server's configuration file that lets it send here. Credentials are written to the folder.
+    pub(crate) server_config: fn(&Sandbox, &Path) -> anyhow::Result<String>,
+}
 
 /// A provider as far as a sender sees it. It checks requests and words answers; the sandbox counts them and
 /// decides which faults they meet.
@@ -59,13 +64,8 @@ pub(crate) trait FakeProvider: Any + Send + Sync {
     /// Checks a message as the provider does.
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult;
 
-    /// A larger body is answered by [`FakeProvider::too_large`].
-    fn body_max(&self) -> usize {
-        1 << 20
-    }
-
-    fn too_large(&self, _state: &SandboxState, _parts: &Parts) -> FakeAnswer {
-        FakeAnswer::text(413, "larger than 1 MiB\n")
+    fn too_large(&self, _: &SandboxState, _: &Parts, body_max: usize) -> FakeAnswer {
+        FakeAnswer::text(413, format!("larger than {} MiB\n", body_max >> 20))
     }
 
     /// `message_id` is what the provider calls the message.
@@ -94,40 +94,9 @@ pub(crate) trait FakeProvider: Any + Send + Sync {
         false
     }
 
-    /// Where its receivers are set up: `PUT /sandbox/<path>/<name>`.
-    fn setup_path(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Its calls below `/sandbox`, as `GET /sandbox` shows them.
-    fn control_calls(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// Answers a call of its own below `/sandbox`.
     fn control(&self, _: &ControlCall<'_>) -> Option<anyhow::Result<FakeAnswer>> {
         None
-    }
-
-    /// The channel of which this fake is the sample in the demo and in tests.
-    fn sample_channel(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Makes a receiver. `number` differs from call to call.
-    fn sample(
-        &self,
-        _: &Sandbox,
-        _name: &str,
-        _number: usize,
-        _: &ReceiverRequest,
-    ) -> anyhow::Result<SampleReceiver> {
-        anyhow::bail!("this fake has no sample")
-    }
-
-    /// The part of a server's configuration file that lets it send here. Credentials are written to `folder`.
-    fn server_config(&self, _: &Sandbox, _folder: &Path) -> anyhow::Result<String> {
-        Ok(String::new())
     }
 }
 
@@ -137,6 +106,14 @@ pub(crate) struct FakeCall<'a> {
     pub(crate) connection: &'a ConnectionControl,
     pub(crate) parts: &'a Parts,
     pub(crate) body: &'a Bytes,
+}
+
+impl FakeCall<'_> {
+    /// A request to this receiver, which comes into being when it is first addressed.
+    fn checked(&self, kind: FakeKind, name: &str, id: CorrelationId, ttl_s: u32) -> CheckedRequest {
+        let receiver = self.state.receivers.get_or_put(kind, name);
+        CheckedRequest { receiver, id, ttl_s, content: self.body.clone() }
+    }
 }
 
 /// A call to the sandbox itself.
@@ -169,6 +146,15 @@ impl RejectedRequest {
     pub(crate) fn new(failure: CheckFailure, answer: FakeAnswer) -> Box<Self> {
         Box::new(Self { failure, answer })
     }
+
+    /// Anything but a credential is wrong.
+    fn request(answer: FakeAnswer) -> Box<Self> {
+        Self::new(CheckFailure::Request, answer)
+    }
+
+    fn signature(answer: FakeAnswer) -> Box<Self> {
+        Self::new(CheckFailure::Signature, answer)
+    }
 }
 
 /// What a receiver is, as in `/sandbox/last/<kind>/<name>`. Each fake defines its own; some share one.
@@ -184,16 +170,13 @@ impl FakeKind {
         self.0
     }
 
-    /// Every kind once.
-    pub fn all() -> Vec<Self> {
-        let mut kinds: Vec<_> = FAKES.iter().map(|entry| entry.0).collect();
-        kinds.dedup();
-        kinds
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        FAKES.iter().map(|entry| entry.kind)
     }
 
-    /// The place of its first fake in [`FAKES`].
+    /// Its place in [`FAKES`].
     pub(crate) fn index(self) -> usize {
-        FAKES.iter().position(|entry| entry.0 == self).unwrap_or_default()
+        Self::all().position(|kind| kind == self).unwrap_or_default()
     }
 }
 
@@ -206,7 +189,7 @@ impl Serialize for FakeKind {
 impl<'de> Deserialize<'de> for FakeKind {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let name = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        let known = Self::all().into_iter().find(|kind| kind.0 == name);
+        let known = Self::all().find(|kind| kind.0 == name);
         known.ok_or_else(|| serde::de::Error::custom(format!("unknown kind {name:?}")))
     }
 }
@@ -216,11 +199,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fakes_of_one_kind_stand_together_so_that_a_kind_is_listed_once() {
-        let mut names: Vec<_> = FakeKind::all().into_iter().map(FakeKind::name).collect();
-        let listed = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), listed);
+    fn every_kind_is_listed_once() {
+        let names: std::collections::HashSet<_> = FakeKind::all().map(FakeKind::name).collect();
+        assert_eq!(names.len(), FAKES.len());
     }
 }

@@ -1,7 +1,6 @@
 //! Twilio: the Messages resource, as far as a sender sees it.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -10,13 +9,11 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
-use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeKind, FakeProvider, RejectedRequest};
-use crate::Sandbox;
+use super::RejectedRequest;
+use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
 use crate::answer::FakeAnswer;
-use crate::control::ReceiverRequest;
 use crate::correlation::{CorrelationId, hash};
-use crate::counts::CheckFailure;
-use crate::sample::{SampleReceiver, ShownId, credential_file};
+use crate::sample::{ChannelSample, ShownId, credential_file};
 use crate::service::{SandboxState, header_text};
 
 const TEXT_MAX: usize = 1600;
@@ -38,7 +35,37 @@ impl FakeKind {
     pub const SMS: Self = Self::new("sms");
 }
 
-pub(crate) struct FakeTwilio;
+pub(super) const ENTRY: FakeEntry = FakeEntry {
+    kind: FakeKind::SMS,
+    make: |_| Ok(vec![Box::new(FakeTwilio)]),
+    body_max: 1 << 20,
+    setup_path: Some("sms"),
+    control_calls: &["PUT /sandbox/sms/<phone> {faults, script}"],
+    sample: ChannelSample {
+        channel: "sms",
+        shown_id: ShownId::Nothing,
+        ttl: ("ValidityPeriod", |request| {
+            let mut fields = url::form_urlencoded::parse(request["body"].as_str()?.as_bytes());
+            fields.find(|(name, _)| name == "ValidityPeriod").map(|(_, value)| value.into())
+        }),
+        make: |sandbox, _, number, request| {
+            let phone = format!("+1555{number:07}");
+            sandbox.set_up(FakeKind::SMS, &phone, request)?;
+            let address = json!({"channel": "sms", "phone": phone});
+            Ok((phone, address))
+        },
+    },
+    server_config: |sandbox, folder| {
+        Ok(format!(
+            "[accounts.phone]\nchannel = \"sms\"\naccount_sid = \"AC1\"\nfrom = \"+15550100\"\n\
+             endpoint = \"https://127.0.0.1:{}\"\n{}",
+            sandbox.https.port(),
+            credential_file(folder, "twilio", "demo")?,
+        ))
+    },
+};
+
+struct FakeTwilio;
 
 impl FakeProvider for FakeTwilio {
     fn serves(&self, path: &str) -> bool {
@@ -47,8 +74,7 @@ impl FakeProvider for FakeTwilio {
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let (to, id) = read(call.parts, call.body)?;
-        let receiver = call.state.receivers.get_or_put(FakeKind::SMS, &to);
-        Ok(CheckedRequest { receiver, id, ttl_s: 0, content: call.body.clone() })
+        Ok(call.checked(FakeKind::SMS, &to, id, 0))
     }
 
     fn accept(&self, _: &SandboxState, _: &CheckedRequest, message_id: u64) -> FakeAnswer {
@@ -73,75 +99,21 @@ impl FakeProvider for FakeTwilio {
         let page = json!({ "sid": account, "status": "active", "type": "Full", "messages": [] });
         FakeAnswer::json(200, &page)
     }
-
-    fn setup_path(&self) -> Option<&'static str> {
-        Some("sms")
-    }
-
-    fn control_calls(&self) -> &'static [&'static str] {
-        &["PUT /sandbox/sms/<phone> {faults, script}"]
-    }
-
-    fn sample_channel(&self) -> Option<&'static str> {
-        Some("sms")
-    }
-
-    fn sample(
-        &self,
-        sandbox: &Sandbox,
-        _name: &str,
-        number: usize,
-        request: &ReceiverRequest,
-    ) -> anyhow::Result<SampleReceiver> {
-        let phone = format!("+1555{number:07}");
-        sandbox.set_up(FakeKind::SMS, &phone, request)?;
-        let address = json!({"channel": "sms", "phone": phone});
-        Ok(SampleReceiver {
-            shown_id: ShownId::Nothing,
-            ttl_field: "ValidityPeriod",
-            ttl_value: |request| {
-                let form = request["body"].as_str()?;
-                let mut fields = url::form_urlencoded::parse(form.as_bytes());
-                fields.find(|(name, _)| name == "ValidityPeriod").map(|(_, value)| value.into())
-            },
-            ..SampleReceiver::new(FakeKind::SMS, phone, address)
-        })
-    }
-
-    fn server_config(&self, sandbox: &Sandbox, folder: &Path) -> anyhow::Result<String> {
-        Ok(format!(
-            "[accounts.phone]\nchannel = \"sms\"\naccount_sid = \"AC1\"\nfrom = \"+15550100\"\n\
-             endpoint = \"https://127.0.0.1:{}\"\n{}",
-            sandbox.https.port(),
-            credential_file(folder, "twilio", "demo")?,
-        ))
-    }
 }
 
 /// The number, and the digest of number and text: Twilio knows no idempotency key.
 fn read(parts: &Parts, content: &Bytes) -> Result<(String, CorrelationId), Box<RejectedRequest>> {
     let account = account_of(parts.uri.path()).unwrap_or_default();
     if !may_send(&parts.headers, account) {
-        return Err(RejectedRequest::new(
-            CheckFailure::Signature,
-            twilio_error(401, 20003, "Authenticate"),
-        ));
+        return Err(RejectedRequest::signature(twilio_error(401, 20003, "Authenticate")));
     }
-    let wrong = |code, message: &str| {
-        RejectedRequest::new(CheckFailure::Request, twilio_error(400, code, message))
-    };
+    let wrong = |code, message: &str| RejectedRequest::request(twilio_error(400, code, message));
     if parts.method != Method::POST {
-        return Err(RejectedRequest::new(
-            CheckFailure::Request,
-            twilio_error(405, 20004, "Method not allowed"),
-        ));
+        return Err(RejectedRequest::request(twilio_error(405, 20004, "Method not allowed")));
     }
     let kind = header_text(&parts.headers, "content-type").unwrap_or_default();
     if !kind.starts_with("application/x-www-form-urlencoded") {
-        return Err(RejectedRequest::new(
-            CheckFailure::Request,
-            twilio_error(415, 20415, "Unsupported Media Type"),
-        ));
+        return Err(RejectedRequest::request(twilio_error(415, 20415, "Unsupported Media Type")));
     }
     let form: HashMap<String, String> = url::form_urlencoded::parse(content).into_owned().collect();
     let field = |name: &str| form.get(name).map(String::as_str).filter(|value| !value.is_empty());

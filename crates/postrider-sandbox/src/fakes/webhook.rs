@@ -6,21 +6,19 @@ use std::sync::Arc;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use http::request::Parts;
 use http::{HeaderMap, Method};
 use serde_json::json;
 
-use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeKind, FakeProvider, RejectedRequest};
+use super::RejectedRequest;
+use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
+use crate::SandboxConfig;
 use crate::answer::FakeAnswer;
-use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
 use crate::receiver::{Receiver, ReceiverDetail};
-use crate::sample::{SampleReceiver, shown_header};
-use crate::service::{SandboxState, header_text};
-use crate::{Sandbox, SandboxConfig};
+use crate::sample::{ChannelSample, ShownId, shown_header};
+use crate::service::header_text;
 
-const BODY_MAX: usize = 4 << 20;
 const TOLERANCE_S: i64 = 5 * 60;
 const NAME_MAX: usize = 200;
 
@@ -28,7 +26,26 @@ impl FakeKind {
     pub const HOOK: Self = Self::new("hook");
 }
 
-pub(crate) struct FakeWebhook {
+pub(super) const ENTRY: FakeEntry = FakeEntry {
+    kind: FakeKind::HOOK,
+    make: |config| Ok(vec![Box::new(FakeWebhook::new(config)?)]),
+    body_max: 4 << 20,
+    setup_path: Some("hooks"),
+    control_calls: &["PUT /sandbox/hooks/<name> {secret, faults, script}"],
+    sample: ChannelSample {
+        channel: "webhook",
+        shown_id: ShownId::Delivery,
+        ttl: ("postrider-expires", |request| shown_header(request, "postrider-expires")),
+        make: |sandbox, name, _, request| {
+            sandbox.set_up(FakeKind::HOOK, name, request)?;
+            let url = format!("{}/hook/{name}", sandbox.https_origin());
+            Ok((name.to_owned(), json!({"channel": "webhook", "url": url})))
+        },
+    },
+    server_config: |_, _| Ok(String::new()),
+};
+
+struct FakeWebhook {
     /// For receivers that have no secret of their own.
     default_secret: Option<hmac::Key>,
 }
@@ -46,7 +63,7 @@ pub(crate) enum WebhookSignatureError {
 }
 
 impl FakeWebhook {
-    pub(crate) fn new(config: &SandboxConfig) -> anyhow::Result<Self> {
+    fn new(config: &SandboxConfig) -> anyhow::Result<Self> {
         let secret = config.webhook_secret.as_deref().map(parse_secret).transpose();
         Ok(Self { default_secret: anyhow::Context::context(secret, "the webhook secret")? })
     }
@@ -55,14 +72,6 @@ impl FakeWebhook {
 impl FakeProvider for FakeWebhook {
     fn serves(&self, path: &str) -> bool {
         path.starts_with("/hook/")
-    }
-
-    fn body_max(&self) -> usize {
-        BODY_MAX
-    }
-
-    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
-        FakeAnswer::text(413, "larger than 4 MiB\n")
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
@@ -83,34 +92,6 @@ impl FakeProvider for FakeWebhook {
             None => call.state.received.counts.unverified(),
         }
         Ok(checked(call, receiver, "webhook-id"))
-    }
-
-    fn setup_path(&self) -> Option<&'static str> {
-        Some("hooks")
-    }
-
-    fn control_calls(&self) -> &'static [&'static str] {
-        &["PUT /sandbox/hooks/<name> {secret, faults, script}"]
-    }
-
-    fn sample_channel(&self) -> Option<&'static str> {
-        Some("webhook")
-    }
-
-    fn sample(
-        &self,
-        sandbox: &Sandbox,
-        name: &str,
-        _number: usize,
-        request: &ReceiverRequest,
-    ) -> anyhow::Result<SampleReceiver> {
-        sandbox.set_up(FakeKind::HOOK, name, request)?;
-        let url = format!("{}/hook/{name}", sandbox.https_origin());
-        Ok(SampleReceiver {
-            ttl_field: "postrider-expires",
-            ttl_value: |request| shown_header(request, "postrider-expires"),
-            ..SampleReceiver::new(FakeKind::HOOK, name, json!({"channel": "webhook", "url": url}))
-        })
     }
 }
 

@@ -16,20 +16,18 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Version, header};
 use serde_json::{Value, json};
 
-use super::RejectedRequest;
-use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeKind, FakeProvider};
+use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeEntry, FakeKind};
+use super::{FakeProvider, RejectedRequest};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
-use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
 use crate::listener::ConnectionControl;
-use crate::sample::{SampleReceiver, credential_file, shown_header};
+use crate::sample::{ChannelSample, ShownId, credential_file, shown_header};
 use crate::service::{SandboxState, header_text, now_s};
 use certificate::{CertificateRequest, FakeApnsCertificates};
 use provider_token::FakeProviderTokens;
 
-const BODY_MAX: usize = 16 * 1024;
 const COLLAPSE_ID_MAX: usize = 64;
 /// Push types with what each adds to the topic.
 const TYPES: [(&str, &str); 11] = [
@@ -53,8 +51,46 @@ impl FakeKind {
     pub const APNS: Self = Self::new("apns");
 }
 
+pub(super) const ENTRY: FakeEntry = FakeEntry {
+    kind: FakeKind::APNS,
+    make: |_| Ok(vec![Box::new(FakeApns::default())]),
+    body_max: 16 * 1024,
+    setup_path: Some("apns"),
+    control_calls: &[
+        "PUT /sandbox/apns/<token> {faults, script}",
+        "GET /sandbox/apns/key",
+        "GET /sandbox/apns/certificate?topic=<bundle id>&environment=<production|sandbox|both>",
+    ],
+    sample: ChannelSample {
+        channel: "apns",
+        shown_id: ShownId::Delivery,
+        ttl: ("apns-expiration", |request| shown_header(request, "apns-expiration")),
+        make: |sandbox, _, number, request| {
+            let token = format!("{:064x}", number + 1);
+            sandbox.set_up(FakeKind::APNS, &token, request)?;
+            let address = json!({"channel": "apns", "token": token, "topic": "example.shop.app"});
+            Ok((token, address))
+        },
+    },
+    server_config,
+};
+
+fn server_config(sandbox: &Sandbox, folder: &Path) -> anyhow::Result<String> {
+    let key = sandbox.apns_key();
+    let text = |field: &str| key[field].as_str().context("the sandbox has no key for APNs");
+    let credential = credential_file(folder, "apple.p8", text("key")?)?;
+    Ok(format!(
+        "[accounts.apple]\nchannel = \"apns\"\nteam_id = \"{}\"\nkey_id = \"{}\"\n\
+         endpoint = \"https://127.0.0.1:{port}\"\n\
+         sandbox_endpoint = \"https://localhost:{port}\"\n{credential}",
+        text("team_id")?,
+        text("key_id")?,
+        port = sandbox.https.port(),
+    ))
+}
+
 #[derive(Default)]
-pub(crate) struct FakeApns {
+struct FakeApns {
     tokens: FakeProviderTokens,
     certificates: FakeApnsCertificates,
 }
@@ -64,20 +100,14 @@ impl FakeProvider for FakeApns {
         path.starts_with("/3/")
     }
 
-    fn body_max(&self) -> usize {
-        BODY_MAX
-    }
-
-    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
         answer((413, "PayloadTooLarge"), None)
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let id = header_text(&call.parts.headers, "apns-id");
         let (device, ttl_s) = self.read(call).map_err(|refusal| rejected(refusal, id))?;
-        let receiver = call.state.receivers.get_or_put(FakeKind::APNS, &device);
-        let id = correlation(id, call.body);
-        Ok(CheckedRequest { receiver, id, ttl_s, content: call.body.clone() })
+        Ok(call.checked(FakeKind::APNS, &device, correlation(id, call.body), ttl_s))
     }
 
     fn accept(&self, _: &SandboxState, request: &CheckedRequest, _: u64) -> FakeAnswer {
@@ -93,18 +123,6 @@ impl FakeProvider for FakeApns {
         connection.certificate.get().is_none()
     }
 
-    fn setup_path(&self) -> Option<&'static str> {
-        Some("apns")
-    }
-
-    fn control_calls(&self) -> &'static [&'static str] {
-        &[
-            "PUT /sandbox/apns/<token> {faults, script}",
-            "GET /sandbox/apns/key",
-            "GET /sandbox/apns/certificate?topic=<bundle id>&environment=<production|sandbox|both>",
-        ]
-    }
-
     fn control(&self, call: &ControlCall<'_>) -> Option<anyhow::Result<FakeAnswer>> {
         let given = match (&call.parts.method, call.path) {
             (&Method::GET, ["apns", "key"]) => {
@@ -118,41 +136,6 @@ impl FakeProvider for FakeApns {
             _ => return None,
         };
         Some(given.map(|value| FakeAnswer::json(200, &value)))
-    }
-
-    fn sample_channel(&self) -> Option<&'static str> {
-        Some("apns")
-    }
-
-    fn sample(
-        &self,
-        sandbox: &Sandbox,
-        _name: &str,
-        number: usize,
-        request: &ReceiverRequest,
-    ) -> anyhow::Result<SampleReceiver> {
-        let token = format!("{:064x}", number + 1);
-        sandbox.set_up(FakeKind::APNS, &token, request)?;
-        let address = json!({"channel": "apns", "token": token, "topic": "example.shop.app"});
-        Ok(SampleReceiver {
-            ttl_field: "apns-expiration",
-            ttl_value: |request| shown_header(request, "apns-expiration"),
-            ..SampleReceiver::new(FakeKind::APNS, token, address)
-        })
-    }
-
-    fn server_config(&self, sandbox: &Sandbox, folder: &Path) -> anyhow::Result<String> {
-        let key = sandbox.apns_key();
-        let text = |field: &str| key[field].as_str().context("the sandbox has no key for APNs");
-        let credential = credential_file(folder, "apple.p8", text("key")?)?;
-        Ok(format!(
-            "[accounts.apple]\nchannel = \"apns\"\nteam_id = \"{}\"\nkey_id = \"{}\"\n\
-             endpoint = \"https://127.0.0.1:{port}\"\n\
-             sandbox_endpoint = \"https://localhost:{port}\"\n{credential}",
-            text("team_id")?,
-            text("key_id")?,
-            port = sandbox.https.port(),
-        ))
     }
 }
 
@@ -303,14 +286,12 @@ fn refuse(status: u16) -> FakeAnswer {
 }
 
 fn accept(id: &CorrelationId) -> FakeAnswer {
-    let mut accepted = FakeAnswer::empty(200);
-    if let CorrelationId::Delivery(bytes) = id {
-        let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
-        let part = |from, to| hex.get(from..to).unwrap_or_default();
-        let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
-        set_id(&mut accepted, &parts.join("-"));
-    }
-    accepted
+    let accepted = FakeAnswer::empty(200);
+    let CorrelationId::Delivery(bytes) = id else { return accepted };
+    let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
+    let part = |from, to| hex.get(from..to).unwrap_or_default();
+    let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
+    accepted.with("apns-id", &parts.join("-"))
 }
 
 fn answer((status, reason): ApnsRefusal, id: Option<&str>) -> FakeAnswer {
@@ -318,15 +299,11 @@ fn answer((status, reason): ApnsRefusal, id: Option<&str>) -> FakeAnswer {
         410 => json!({ "reason": reason, "timestamp": now_s() * 1000 }),
         _ => json!({ "reason": reason }),
     };
-    let mut answer = FakeAnswer::json(status, &body);
-    if let Some(id) = id {
-        set_id(&mut answer, id);
+    let answer = FakeAnswer::json(status, &body);
+    match id {
+        Some(id) => answer.with("apns-id", id),
+        None => answer,
     }
-    answer
-}
-
-fn set_id(answer: &mut FakeAnswer, id: &str) {
-    answer.set("apns-id", id);
 }
 
 fn rejected(refusal: ApnsRefusal, id: Option<&str>) -> Box<RejectedRequest> {

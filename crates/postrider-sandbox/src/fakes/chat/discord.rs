@@ -1,6 +1,5 @@
 //! Discord: `/discord/<name>`.
 
-use http::header;
 use http::request::Parts;
 use serde_json::{Value, json};
 
@@ -9,14 +8,14 @@ use crate::answer::FakeAnswer;
 use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeProvider};
 use crate::service::SandboxState;
 
-pub(crate) struct FakeDiscord;
+pub(super) struct FakeDiscord;
 
 impl FakeProvider for FakeDiscord {
     fn serves(&self, path: &str) -> bool {
         hook_name("discord", path).is_some()
     }
 
-    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
         refuse(413, None)
     }
 
@@ -83,15 +82,13 @@ fn refuse(status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
         429 => {
             let wait = retry_after_s.unwrap_or(1);
             let limited = "You are being rate limited.";
-            let mut answer = FakeAnswer::json(
-                429,
-                &json!({ "message": limited, "retry_after": f64::from(wait), "global": false }),
-            );
-            answer.headers.insert(header::RETRY_AFTER, wait.into());
-            answer.set("x-ratelimit-remaining", "0");
-            answer.set("x-ratelimit-reset-after", &wait.to_string());
-            answer.set("x-ratelimit-scope", "user");
-            answer
+            let body =
+                json!({ "message": limited, "retry_after": f64::from(wait), "global": false });
+            FakeAnswer::json(429, &body)
+                .with_retry_after(Some(wait))
+                .with("x-ratelimit-remaining", "0")
+                .with("x-ratelimit-reset-after", &wait.to_string())
+                .with("x-ratelimit-scope", "user")
         }
         400 | 413 | 422 => discord_error(400, 50035, "Invalid Form Body"),
         other => discord_error(other, 0, "refused by the sandbox's fault profile"),

@@ -1,16 +1,16 @@
 //! Incoming webhooks of chat services: `/<service>/<name>`. A webhook comes into being when it is first
 //! addressed.
 
-pub(crate) mod discord;
-pub(crate) mod slack;
-pub(crate) mod teams;
+mod discord;
+mod slack;
+mod teams;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeKind, RejectedRequest};
+use super::{FakeCall, FakeCheckResult, FakeEntry, FakeKind, RejectedRequest};
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
-use crate::counts::CheckFailure;
+use crate::sample::{ChannelSample, ShownId};
 use crate::service::header_text;
 
 const NAME_MAX: usize = 200;
@@ -18,6 +18,31 @@ const NAME_MAX: usize = 200;
 impl FakeKind {
     pub const CHAT: Self = Self::new("chat");
 }
+
+pub(super) const ENTRY: FakeEntry = FakeEntry {
+    kind: FakeKind::CHAT,
+    make: |_| {
+        let slack = Box::new(slack::FakeSlack);
+        Ok(vec![slack, Box::new(discord::FakeDiscord), Box::new(teams::FakeTeams)])
+    },
+    body_max: 1 << 20,
+    setup_path: Some("chat"),
+    control_calls: &["PUT /sandbox/chat/<slack|discord|teams>.<name> {faults, script}"],
+    sample: ChannelSample {
+        channel: "chat",
+        shown_id: ShownId::Nothing,
+        ttl: ("none", |_| None),
+        make: |sandbox, name, _, request| {
+            let receiver = format!("slack.{name}");
+            sandbox.set_up(FakeKind::CHAT, &receiver, request)?;
+            let url = format!("{}/slack/{name}", sandbox.https_origin());
+            Ok((receiver, json!({"channel": "chat", "url": url})))
+        },
+    },
+    server_config: |sandbox, _| {
+        Ok(format!("[chat.hosts]\n\"{}/slack\" = \"slack\"\n", sandbox.https))
+    },
+};
 
 /// The name of a webhook of this service.
 fn hook_name<'a>(service: &str, path: &'a str) -> Option<&'a str> {
@@ -32,22 +57,20 @@ fn check(
     service: &str,
     find_flaw: impl FnOnce(Option<&Value>) -> Option<FakeAnswer>,
 ) -> FakeCheckResult {
-    let rejected = |answer| RejectedRequest::new(CheckFailure::Request, answer);
     if call.parts.method != http::Method::POST {
-        return Err(rejected(FakeAnswer::text(405, "POST\n")));
+        return Err(RejectedRequest::request(FakeAnswer::text(405, "POST\n")));
     }
     let content_type = header_text(&call.parts.headers, "content-type").unwrap_or_default();
     if !content_type.starts_with("application/json") {
-        return Err(rejected(FakeAnswer::text(400, "invalid_payload")));
+        return Err(RejectedRequest::request(FakeAnswer::text(400, "invalid_payload")));
     }
     let message: Option<Value> = serde_json::from_slice(call.body).ok();
     if let Some(answer) = find_flaw(message.as_ref().filter(|message| message.is_object())) {
-        return Err(rejected(answer));
+        return Err(RejectedRequest::request(answer));
     }
     let name = hook_name(service, call.parts.uri.path()).unwrap_or_default();
-    let receiver = call.state.receivers.get_or_put(FakeKind::CHAT, &format!("{service}.{name}"));
     let id = CorrelationId::from_content(call.body);
-    Ok(CheckedRequest { receiver, id, ttl_s: 0, content: call.body.clone() })
+    Ok(call.checked(FakeKind::CHAT, &format!("{service}.{name}"), id, 0))
 }
 
 fn has_text(value: &Value) -> bool {

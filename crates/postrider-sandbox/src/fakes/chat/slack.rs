@@ -1,26 +1,21 @@
 //! Slack: `/slack/<name>`.
 
-use std::path::Path;
-
 use http::request::Parts;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{check, count, has_text, hook_name};
-use crate::Sandbox;
 use crate::answer::FakeAnswer;
-use crate::control::ReceiverRequest;
-use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeKind, FakeProvider};
-use crate::sample::{SampleReceiver, ShownId};
+use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeProvider};
 use crate::service::SandboxState;
 
-pub(crate) struct FakeSlack;
+pub(super) struct FakeSlack;
 
 impl FakeProvider for FakeSlack {
     fn serves(&self, path: &str) -> bool {
         hook_name("slack", path).is_some()
     }
 
-    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
         refuse(413)
     }
 
@@ -34,37 +29,6 @@ impl FakeProvider for FakeSlack {
 
     fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
         refuse(status).with_retry_after(retry_after_s)
-    }
-
-    fn setup_path(&self) -> Option<&'static str> {
-        Some("chat")
-    }
-
-    fn control_calls(&self) -> &'static [&'static str] {
-        &["PUT /sandbox/chat/<slack|discord|teams>.<name> {faults, script}"]
-    }
-
-    fn sample_channel(&self) -> Option<&'static str> {
-        Some("chat")
-    }
-
-    fn sample(
-        &self,
-        sandbox: &Sandbox,
-        name: &str,
-        _number: usize,
-        request: &ReceiverRequest,
-    ) -> anyhow::Result<SampleReceiver> {
-        let url = format!("{}/slack/{name}", sandbox.https_origin());
-        let receiver = format!("slack.{name}");
-        sandbox.set_up(FakeKind::CHAT, &receiver, request)?;
-        let address = json!({"channel": "chat", "url": url});
-        let shown_id = ShownId::Nothing;
-        Ok(SampleReceiver { shown_id, ..SampleReceiver::new(FakeKind::CHAT, receiver, address) })
-    }
-
-    fn server_config(&self, sandbox: &Sandbox, _: &Path) -> anyhow::Result<String> {
-        Ok(format!("[chat.hosts]\n\"{}/slack\" = \"slack\"\n", sandbox.https))
     }
 }
 

@@ -12,14 +12,14 @@ use crate::service::SandboxState;
 
 const BODY_MAX: usize = 28 * 1024;
 
-pub(crate) struct FakeTeams;
+pub(super) struct FakeTeams;
 
 impl FakeProvider for FakeTeams {
     fn serves(&self, path: &str) -> bool {
         hook_name("teams", path).is_some()
     }
 
-    fn too_large(&self, _: &SandboxState, parts: &Parts) -> FakeAnswer {
+    fn too_large(&self, _: &SandboxState, parts: &Parts, _: usize) -> FakeAnswer {
         refuse(is_connector(hook_name("teams", parts.uri.path())), 413, None)
     }
 
@@ -75,7 +75,5 @@ fn refuse_as_connector(status: u16) -> FakeAnswer {
         "Webhook message delivery failed with error: Microsoft Teams endpoint returned HTTP error \
          {status} with ContextId tcid=0,server=sandbox,cv=0.0"
     );
-    let mut answer = FakeAnswer::empty(200);
-    answer.body = told.into();
-    answer
+    FakeAnswer { body: told.into(), ..FakeAnswer::empty(200) }
 }

@@ -5,85 +5,53 @@ pub(crate) mod sendgrid;
 pub(crate) mod ses;
 pub(crate) mod smtp;
 
-use std::path::Path;
-
 use http::Method;
 use serde_json::json;
 
-use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeKind, FakeProvider, RejectedRequest};
-use crate::Sandbox;
+use super::{CheckedRequest, FakeCall, FakeEntry, FakeKind, RejectedRequest};
 use crate::answer::FakeAnswer;
-use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
-use crate::counts::CheckFailure;
-use crate::sample::{SampleReceiver, credential_file, shown_header};
-
-const BODY_MAX: usize = 40 << 20;
+use crate::sample::{ChannelSample, ShownId, credential_file, shown_header};
 
 impl FakeKind {
     pub const EMAIL: Self = Self::new("email");
 }
 
-/// The mail server. It takes no HTTP request: [`smtp`] has its sockets.
-pub(crate) struct FakeMailServer;
-
-impl FakeProvider for FakeMailServer {
-    fn serves(&self, _: &str) -> bool {
-        false
-    }
-
-    fn check(&self, _: &FakeCall<'_>) -> FakeCheckResult {
-        let answer = FakeAnswer::text(404, "a mail server speaks SMTP\n");
-        Err(RejectedRequest::new(CheckFailure::Request, answer))
-    }
-
-    fn setup_path(&self) -> Option<&'static str> {
-        Some("email")
-    }
-
-    fn control_calls(&self) -> &'static [&'static str] {
-        &["PUT /sandbox/email/<address> {faults, script, stage}"]
-    }
-
-    fn sample_channel(&self) -> Option<&'static str> {
-        Some("email")
-    }
-
-    fn sample(
-        &self,
-        sandbox: &Sandbox,
-        name: &str,
-        _number: usize,
-        request: &ReceiverRequest,
-    ) -> anyhow::Result<SampleReceiver> {
-        let mailbox = format!("{name}@customer.example");
-        sandbox.set_up(FakeKind::EMAIL, &mailbox, request)?;
-        let address = json!({"channel": "email", "email": mailbox});
-        Ok(SampleReceiver {
-            ttl_field: "MAIL FROM … BY= (DELIVERBY)",
-            ttl_value: |request| shown_header(request, "deliver-by"),
-            ..SampleReceiver::new(FakeKind::EMAIL, mailbox, address)
-        })
-    }
-
-    fn server_config(&self, sandbox: &Sandbox, folder: &Path) -> anyhow::Result<String> {
+/// The mail server itself takes no HTTP request: [`smtp`] has its sockets.
+pub(super) const ENTRY: FakeEntry = FakeEntry {
+    kind: FakeKind::EMAIL,
+    make: |_| Ok(vec![Box::new(ses::FakeSes), Box::new(sendgrid::FakeSendGrid)]),
+    body_max: 40 << 20,
+    setup_path: Some("email"),
+    control_calls: &["PUT /sandbox/email/<address> {faults, script, stage}"],
+    sample: ChannelSample {
+        channel: "email",
+        shown_id: ShownId::Delivery,
+        ttl: ("MAIL FROM … BY= (DELIVERBY)", |request| shown_header(request, "deliver-by")),
+        make: |sandbox, name, _, request| {
+            let mailbox = format!("{name}@customer.example");
+            sandbox.set_up(FakeKind::EMAIL, &mailbox, request)?;
+            let address = json!({"channel": "email", "email": mailbox});
+            Ok((mailbox, address))
+        },
+    },
+    server_config: |sandbox, folder| {
         Ok(format!(
             "[accounts.relay]\nchannel = \"email\"\nhost = \"localhost\"\nport = {}\nuser = \"shop\"\n\
              from = \"shop@shop.example\"\n{}",
             sandbox.smtp.port(),
             credential_file(folder, "password", "demo")?,
         ))
-    }
-}
+    },
+};
 
 fn check_post(call: &FakeCall<'_>) -> Result<(), Box<RejectedRequest>> {
     match call.parts.method {
         Method::POST => Ok(()),
-        _ => Err(RejectedRequest::new(CheckFailure::Request, FakeAnswer::text(405, "POST\n"))),
+        _ => Err(RejectedRequest::request(FakeAnswer::text(405, "POST\n"))),
     }
 }
 
 fn checked(call: &FakeCall<'_>, mailbox: &str, id: CorrelationId) -> CheckedRequest {
-    let receiver = call.state.receivers.get_or_put(FakeKind::EMAIL, &mailbox.to_lowercase());
-    CheckedRequest { receiver, id, ttl_s: 0, content: call.body.clone() }
+    call.checked(FakeKind::EMAIL, &mailbox.to_lowercase(), id, 0)
 }

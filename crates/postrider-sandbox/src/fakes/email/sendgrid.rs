@@ -7,22 +7,17 @@ use serde_json::{Value, json};
 
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
-use crate::counts::CheckFailure;
 use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeProvider, RejectedRequest};
 use crate::service::{SandboxState, header_text, now_s};
 
-pub(crate) struct FakeSendGrid;
+pub(super) struct FakeSendGrid;
 
 impl FakeProvider for FakeSendGrid {
     fn serves(&self, path: &str) -> bool {
         path == "/v3/mail/send"
     }
 
-    fn body_max(&self) -> usize {
-        super::BODY_MAX
-    }
-
-    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
         refuse(413, None)
     }
 
@@ -33,9 +28,7 @@ impl FakeProvider for FakeSendGrid {
     }
 
     fn accept(&self, _: &SandboxState, _: &CheckedRequest, message_id: u64) -> FakeAnswer {
-        let mut answer = FakeAnswer::empty(202);
-        answer.set("x-message-id", &format!("{message_id:016x}"));
-        answer
+        FakeAnswer::empty(202).with("x-message-id", &format!("{message_id:016x}"))
     }
 
     fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
@@ -59,11 +52,10 @@ impl FakeProvider for FakeSendGrid {
 fn read(call: &FakeCall<'_>) -> Result<(String, CorrelationId), Box<RejectedRequest>> {
     let content = call.body;
     if !has_key(&call.parts.headers) {
-        return Err(RejectedRequest::new(CheckFailure::Signature, refuse(401, None)));
+        return Err(RejectedRequest::signature(refuse(401, None)));
     }
-    let wrong = |why: &str, field: &str| {
-        RejectedRequest::new(CheckFailure::Request, sendgrid_error(400, why, Some(field)))
-    };
+    let wrong =
+        |why: &str, field: &str| RejectedRequest::request(sendgrid_error(400, why, Some(field)));
     let call: Value = serde_json::from_slice(content).map_err(|_| wrong("Bad Request", ""))?;
     let to = call["personalizations"][0]["to"][0]["email"].as_str();
     let to = to.filter(|to| to.contains('@')).ok_or_else(|| {
@@ -110,12 +102,11 @@ fn refuse(status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
         429 => "too many requests",
         _ => "refused by the sandbox's fault profile",
     };
-    let mut answer = sendgrid_error(status, message, None);
-    if status == 429 {
-        let reset = now_s() + i64::from(retry_after_s.unwrap_or(60));
-        answer.set("x-ratelimit-limit", "600");
-        answer.set("x-ratelimit-remaining", "0");
-        answer.set("x-ratelimit-reset", &reset.to_string());
+    let answer = sendgrid_error(status, message, None);
+    if status != 429 {
+        return answer;
     }
-    answer
+    let reset = now_s() + i64::from(retry_after_s.unwrap_or(60));
+    let answer = answer.with("x-ratelimit-limit", "600").with("x-ratelimit-remaining", "0");
+    answer.with("x-ratelimit-reset", &reset.to_string())
 }

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use super::smtp;
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
-use crate::counts::CheckFailure;
 use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeProvider, RejectedRequest};
 use crate::service::{SandboxState, header_text};
 
@@ -22,18 +21,14 @@ const CLOCK_SKEW_S: i64 = 5 * 60;
 const KEY_ID: &str = "AKIDSANDBOX";
 const SECRET: &str = "sandbox-secret";
 
-pub(crate) struct FakeSes;
+pub(super) struct FakeSes;
 
 impl FakeProvider for FakeSes {
     fn serves(&self, path: &str) -> bool {
         path == "/v2/email/outbound-emails"
     }
 
-    fn body_max(&self) -> usize {
-        super::BODY_MAX
-    }
-
-    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
         refuse(413)
     }
 
@@ -74,12 +69,9 @@ impl FakeProvider for FakeSes {
 /// The mailbox, and the id of the delivery.
 fn read(call: &FakeCall<'_>) -> Result<(String, CorrelationId), Box<RejectedRequest>> {
     let (parts, content) = (call.parts, call.body);
-    verify(parts, content, call.state.now_s()).map_err(|(kind, why)| {
-        RejectedRequest::new(CheckFailure::Signature, ses_error(403, kind, why))
-    })?;
-    let wrong = |why: &str| {
-        RejectedRequest::new(CheckFailure::Request, ses_error(400, "BadRequestException", why))
-    };
+    verify(parts, content, call.state.now_s())
+        .map_err(|(kind, why)| RejectedRequest::signature(ses_error(403, kind, why)))?;
+    let wrong = |why: &str| RejectedRequest::request(ses_error(400, "BadRequestException", why));
     let call: Value = serde_json::from_slice(content).map_err(|_| wrong("not JSON"))?;
     let to =
         call["Destination"]["ToAddresses"][0].as_str().ok_or_else(|| wrong("no ToAddresses"))?;
@@ -162,9 +154,7 @@ fn read_time(text: &str) -> Option<i64> {
 
 /// `{"message": …}` with the type in a header.
 fn ses_error(status: u16, kind: &str, message: &str) -> FakeAnswer {
-    let mut answer = FakeAnswer::json(status, &json!({ "message": message }));
-    answer.set("x-amzn-errortype", kind);
-    answer
+    FakeAnswer::json(status, &json!({ "message": message })).with("x-amzn-errortype", kind)
 }
 
 fn refuse(status: u16) -> FakeAnswer {

@@ -5,26 +5,21 @@
 mod oauth;
 mod proto;
 
-use std::path::Path;
-
 use anyhow::Context as _;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, header};
 use serde_json::{Map, Value, json};
 
-use super::RejectedRequest;
-use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeKind, FakeProvider};
+use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeEntry, FakeKind};
+use super::{FakeProvider, RejectedRequest};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
-use crate::control::ReceiverRequest;
 use crate::correlation::{CorrelationId, hash};
-use crate::counts::CheckFailure;
-use crate::sample::{SampleReceiver, ShownId, credential_file};
+use crate::sample::{ChannelSample, ShownId, credential_file};
 use crate::service::{SandboxState, header_text};
 use oauth::{FakeGoogleOauth, PROJECT};
 
-const BODY_MAX: usize = 64 * 1024;
 const PAYLOAD_MAX: usize = 4096;
 const TTL_MAX_S: f64 = 2_419_200.0;
 const FCM_ERROR: &str = "type.googleapis.com/google.firebase.fcm.v1.FcmError";
@@ -40,8 +35,42 @@ impl FakeKind {
     pub const FCM: Self = Self::new("fcm");
 }
 
+pub(super) const ENTRY: FakeEntry = FakeEntry {
+    kind: FakeKind::FCM,
+    make: |_| Ok(vec![Box::new(FakeFcm::default())]),
+    body_max: 64 * 1024,
+    setup_path: Some("fcm"),
+    control_calls: &[
+        "PUT /sandbox/fcm/<token> {faults, script}",
+        "GET /sandbox/fcm/service-account",
+        "GET /sandbox/fcm/tokens",
+    ],
+    sample: ChannelSample {
+        channel: "fcm",
+        shown_id: ShownId::Nothing,
+        ttl: ("message.android.ttl", |request| {
+            let body: Value = serde_json::from_str(request["body"].as_str()?).ok()?;
+            body["message"]["android"]["ttl"].as_str().map(str::to_owned)
+        }),
+        make: |sandbox, name, number, request| {
+            let token = format!("{name}:APA91b{number:0>32}");
+            sandbox.set_up(FakeKind::FCM, &token, request)?;
+            let address = json!({"channel": "fcm", "token": token});
+            Ok((token, address))
+        },
+    },
+    server_config: |sandbox, folder| {
+        let key = sandbox.fcm_service_account().to_string();
+        let credential = credential_file(folder, "firebase.json", &key)?;
+        let port = sandbox.https.port();
+        Ok(format!(
+            "[accounts.firebase]\nchannel = \"fcm\"\nendpoint = \"https://127.0.0.1:{port}\"\n{credential}"
+        ))
+    },
+};
+
 #[derive(Default)]
-pub(crate) struct FakeFcm {
+struct FakeFcm {
     oauth: FakeGoogleOauth,
 }
 
@@ -50,18 +79,12 @@ impl FakeProvider for FakeFcm {
         project_of(path).is_some()
     }
 
-    fn body_max(&self) -> usize {
-        BODY_MAX
-    }
-
-    fn too_large(&self, _: &SandboxState, _: &Parts) -> FakeAnswer {
+    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
         large()
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        let FcmMessage { device, id, ttl_s } = self.read(call)?;
-        let receiver = call.state.receivers.get_or_put(FakeKind::FCM, &device);
-        Ok(CheckedRequest { receiver, id, ttl_s, content: call.body.clone() })
+        self.read(call)
     }
 
     fn accept(&self, _: &SandboxState, _: &CheckedRequest, message_id: u64) -> FakeAnswer {
@@ -85,18 +108,6 @@ impl FakeProvider for FakeFcm {
         }
     }
 
-    fn setup_path(&self) -> Option<&'static str> {
-        Some("fcm")
-    }
-
-    fn control_calls(&self) -> &'static [&'static str] {
-        &[
-            "PUT /sandbox/fcm/<token> {faults, script}",
-            "GET /sandbox/fcm/service-account",
-            "GET /sandbox/fcm/tokens",
-        ]
-    }
-
     fn control(&self, call: &ControlCall<'_>) -> Option<anyhow::Result<FakeAnswer>> {
         let given = match (&call.parts.method, call.path) {
             (&Method::GET, ["fcm", "service-account"]) => self
@@ -108,40 +119,6 @@ impl FakeProvider for FakeFcm {
         };
         Some(given.map(|value| FakeAnswer::json(200, &value)))
     }
-
-    fn sample_channel(&self) -> Option<&'static str> {
-        Some("fcm")
-    }
-
-    fn sample(
-        &self,
-        sandbox: &Sandbox,
-        name: &str,
-        number: usize,
-        request: &ReceiverRequest,
-    ) -> anyhow::Result<SampleReceiver> {
-        let token = format!("{name}:APA91b{number:0>32}");
-        sandbox.set_up(FakeKind::FCM, &token, request)?;
-        let address = json!({"channel": "fcm", "token": token});
-        Ok(SampleReceiver {
-            shown_id: ShownId::Nothing,
-            ttl_field: "message.android.ttl",
-            ttl_value: |request| {
-                let body: Value = serde_json::from_str(request["body"].as_str()?).ok()?;
-                body["message"]["android"]["ttl"].as_str().map(str::to_owned)
-            },
-            ..SampleReceiver::new(FakeKind::FCM, token, address)
-        })
-    }
-
-    fn server_config(&self, sandbox: &Sandbox, folder: &Path) -> anyhow::Result<String> {
-        let key = sandbox.fcm_service_account().to_string();
-        let credential = credential_file(folder, "firebase.json", &key)?;
-        let port = sandbox.https.port();
-        Ok(format!(
-            "[accounts.firebase]\nchannel = \"fcm\"\nendpoint = \"https://127.0.0.1:{port}\"\n{credential}"
-        ))
-    }
 }
 
 impl Sandbox {
@@ -152,26 +129,20 @@ impl Sandbox {
     }
 }
 
-struct FcmMessage {
-    device: String,
-    id: CorrelationId,
-    ttl_s: u32,
-}
-
 impl FakeFcm {
-    fn read(&self, call: &FakeCall<'_>) -> Result<FcmMessage, Box<RejectedRequest>> {
+    fn read(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let FakeCall { state, parts, body: content, .. } = call;
-        let wrong = |answer: Box<FakeAnswer>| RejectedRequest::new(CheckFailure::Request, *answer);
+        let wrong = |answer: Box<FakeAnswer>| RejectedRequest::request(*answer);
         if parts.method != Method::POST {
             return Err(wrong(FakeAnswer::empty(404).into()));
         }
         let bearer = header_text(&parts.headers, header::AUTHORIZATION.as_str())
             .and_then(|value| value.strip_prefix("Bearer "));
         if !bearer.is_some_and(|token| self.oauth.knows(token, state.now_s())) {
-            return Err(RejectedRequest::new(CheckFailure::Signature, unauthenticated()));
+            return Err(RejectedRequest::signature(unauthenticated()));
         }
         if project_of(parts.uri.path()) != Some(PROJECT) {
-            return Err(RejectedRequest::new(CheckFailure::Signature, denied()));
+            return Err(RejectedRequest::signature(denied()));
         }
         let body: Option<Value> = serde_json::from_slice(content).ok();
         let message = body.as_ref().and_then(|b| b.get("message")).and_then(Value::as_object);
@@ -193,7 +164,7 @@ impl FakeFcm {
         }
         let said = json!([device, message.get("notification"), message.get("data")]).to_string();
         let id = CorrelationId::Digest(hash(0, said.as_bytes()));
-        Ok(FcmMessage { device, id, ttl_s })
+        Ok(call.checked(FakeKind::FCM, &device, id, ttl_s))
     }
 }
 
@@ -336,12 +307,8 @@ fn unauthenticated() -> FakeAnswer {
     let told = "Request had invalid authentication credentials. Expected OAuth 2 access token, login \
                 cookie or other valid authentication credential. See \
                 https://developers.google.com/identity/sign-in/web/devconsole-project.";
-    let mut answer = error(401, "UNAUTHENTICATED", told, json!([]));
-    answer.set(
-        "www-authenticate",
-        "Bearer realm=\"https://accounts.google.com/\", error=\"invalid_token\"",
-    );
-    answer
+    let realm = "Bearer realm=\"https://accounts.google.com/\", error=\"invalid_token\"";
+    error(401, "UNAUTHENTICATED", told, json!([])).with("www-authenticate", realm)
 }
 
 fn denied() -> FakeAnswer {

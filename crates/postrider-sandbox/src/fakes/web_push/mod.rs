@@ -14,15 +14,14 @@ use http::request::Parts;
 use http::{HeaderMap, Method, header};
 use serde_json::json;
 
-use super::RejectedRequest;
-use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeKind, FakeProvider};
+use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeEntry, FakeKind};
+use super::{FakeProvider, RejectedRequest};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
-use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
 use crate::receiver::{Receiver, ReceiverDetail};
-use crate::sample::{SampleReceiver, shown_header};
+use crate::sample::{ChannelSample, ShownId, shown_header};
 use crate::service::{SandboxState, header_text};
 use services::{FakePushService, PushRefusal};
 use subscription::{
@@ -30,7 +29,6 @@ use subscription::{
 };
 use vapid::{FakeVapidToken, FakeVapidVerifier, subject_suits_apple};
 
-const BODY_MAX: usize = 4096;
 const TTL_MAX_S: u64 = 30 * 24 * 3600;
 const TOPIC_MAX: usize = 32;
 
@@ -38,13 +36,36 @@ impl FakeKind {
     pub const PUSH: Self = Self::new("push");
 }
 
-pub(crate) struct FakeWebPush {
+pub(super) const ENTRY: FakeEntry = FakeEntry {
+    kind: FakeKind::PUSH,
+    make: |config| Ok(vec![Box::new(FakeWebPush::new(config.seed))]),
+    body_max: 4096,
+    setup_path: None,
+    control_calls: &[
+        "POST /sandbox/subscriptions {count, service, faults, script, applicationServerKey}",
+    ],
+    sample: ChannelSample {
+        channel: "webpush",
+        shown_id: ShownId::Delivery,
+        ttl: ("TTL", |request| shown_header(request, "ttl")),
+        make: |sandbox, _, _, request| {
+            let (script, faults) = (request.script.clone(), request.faults.clone());
+            let request = SubscriptionRequest { script, faults, ..SubscriptionRequest::default() };
+            let made = sandbox.subscribe(&request)?.pop().context("a subscription")?;
+            let name = made.endpoint.rsplit('/').next().unwrap_or_default().to_owned();
+            Ok((name, json!({"channel": "webpush", "endpoint": made.endpoint, "keys": made.keys})))
+        },
+    },
+    server_config: |_, _| Ok(String::new()),
+};
+
+struct FakeWebPush {
     subscriptions: SubscriptionMaker,
     verifier: FakeVapidVerifier,
 }
 
 impl FakeWebPush {
-    pub(crate) fn new(seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         let subscriptions = SubscriptionMaker::new(seed);
         Self { subscriptions, verifier: FakeVapidVerifier::default() }
     }
@@ -92,11 +113,7 @@ impl FakeProvider for FakeWebPush {
         path.starts_with("/push/")
     }
 
-    fn body_max(&self) -> usize {
-        BODY_MAX
-    }
-
-    fn too_large(&self, state: &SandboxState, parts: &Parts) -> FakeAnswer {
+    fn too_large(&self, state: &SandboxState, parts: &Parts, _: usize) -> FakeAnswer {
         match find(state, parts) {
             None => FakePushService::Generic.refuse(PushRefusal::NotFound),
             Some(receiver) if parts.method != Method::POST => not_a_post(service_of(&receiver)),
@@ -112,7 +129,7 @@ impl FakeProvider for FakeWebPush {
         };
         let service = subscription.service;
         if call.parts.method != Method::POST {
-            return Err(RejectedRequest::new(CheckFailure::Request, not_a_post(service)));
+            return Err(RejectedRequest::request(not_a_post(service)));
         }
         let (ttl_s, content) =
             self.check_push(call, subscription).map_err(|refusal| rejected(service, refusal))?;
@@ -143,38 +160,11 @@ impl FakeProvider for FakeWebPush {
         })
     }
 
-    fn control_calls(&self) -> &'static [&'static str] {
-        &["POST /sandbox/subscriptions {count, service, faults, script, applicationServerKey}"]
-    }
-
     fn control(&self, call: &ControlCall<'_>) -> Option<anyhow::Result<FakeAnswer>> {
         match (&call.parts.method, call.path) {
             (&Method::POST, ["subscriptions"]) => Some(self.subscribe(call)),
             _ => None,
         }
-    }
-
-    fn sample_channel(&self) -> Option<&'static str> {
-        Some("webpush")
-    }
-
-    fn sample(
-        &self,
-        sandbox: &Sandbox,
-        _name: &str,
-        _number: usize,
-        request: &ReceiverRequest,
-    ) -> anyhow::Result<SampleReceiver> {
-        let (script, faults) = (request.script.clone(), request.faults.clone());
-        let request = SubscriptionRequest { script, faults, ..SubscriptionRequest::default() };
-        let made = sandbox.subscribe(&request)?.pop().context("a subscription")?;
-        let name = made.endpoint.rsplit('/').next().unwrap_or_default().to_owned();
-        let address = json!({"channel": "webpush", "endpoint": made.endpoint, "keys": made.keys});
-        Ok(SampleReceiver {
-            ttl_field: "TTL",
-            ttl_value: |request| shown_header(request, "ttl"),
-            ..SampleReceiver::new(FakeKind::PUSH, name, address)
-        })
     }
 }
 
@@ -189,10 +179,7 @@ impl FakeWebPush {
         if header_text(&call.parts.headers, "accept").is_some_and(|a| a.contains("ndjson")) {
             let lines: Result<String, _> =
                 made.iter().map(|s| serde_json::to_string(s).map(|line| line + "\n")).collect();
-            let mut answer = FakeAnswer::empty(201);
-            answer.body = lines?.into();
-            answer.set("content-type", "application/x-ndjson");
-            return Ok(answer);
+            return Ok(FakeAnswer::with_body(201, "application/x-ndjson", lines?));
         }
         let value = match (request.count, made.as_slice()) {
             (None, [single]) => json!(single),

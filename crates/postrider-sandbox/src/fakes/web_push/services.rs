@@ -1,6 +1,6 @@
 //! How each push service words its answers: status, body and headers. Checks no request.
 
-use http::{HeaderName, StatusCode, header};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::vapid::FakeVapidError;
@@ -54,27 +54,19 @@ struct RefusalTexts {
 
 impl FakePushService {
     pub(crate) fn accept(self, location: &str, ttl_s: u32) -> FakeAnswer {
-        let mut answer = FakeAnswer { status: StatusCode::CREATED, ..FakeAnswer::default() };
-        answer.set("location", location);
+        let answer = FakeAnswer::empty(201).with("location", location);
         match self {
             Self::Wns => {
-                answer.set("x-wns-status", "received");
-                answer.set("x-wns-notificationstatus", "received");
+                answer.with("x-wns-status", "received").with("x-wns-notificationstatus", "received")
             }
-            Self::Apple => {
-                let id = location.rsplit('/').next().unwrap_or_default();
-                answer.set("apns-id", id);
-            }
-            Self::Generic | Self::Fcm | Self::Mozilla => {
-                answer.headers.insert(HeaderName::from_static("ttl"), ttl_s.into());
-            }
+            Self::Apple => answer.with("apns-id", location.rsplit('/').next().unwrap_or_default()),
+            Self::Generic | Self::Fcm | Self::Mozilla => answer.with("ttl", &ttl_s.to_string()),
         }
-        answer
     }
 
     pub(crate) fn refuse(self, refusal: PushRefusal) -> FakeAnswer {
         let texts = texts(refusal);
-        let mut answer = match self {
+        let answer = match self {
             Self::Generic => FakeAnswer::text(texts.status, texts.text),
             Self::Fcm => FakeAnswer::text(texts.fcm_status, texts.text),
             Self::Mozilla => mozilla(texts.mozilla),
@@ -82,16 +74,15 @@ impl FakePushService {
             Self::Wns => wns(texts.status, texts.text),
         };
         match (refusal, self) {
-            (PushRefusal::Status { retry_after_s: Some(seconds), .. }, _) => {
-                answer.headers.insert(header::RETRY_AFTER, seconds.into());
+            (PushRefusal::Status { code: 503, retry_after_s: None }, Self::Mozilla) => {
+                answer.with_retry_after(Some(120))
             }
-            (PushRefusal::Status { code: 503, .. }, Self::Mozilla) => {
-                answer.headers.insert(header::RETRY_AFTER, 120.into());
+            (PushRefusal::Status { retry_after_s, .. }, _) => {
+                answer.with_retry_after(retry_after_s)
             }
-            (PushRefusal::Gone, Self::Mozilla) => answer.set("cache-control", "max-age=86400"),
-            _ => {}
+            (PushRefusal::Gone, Self::Mozilla) => answer.with("cache-control", "max-age=86400"),
+            _ => answer,
         }
-        answer
     }
 }
 
@@ -115,11 +106,10 @@ fn apple((status, reason): (u16, &str)) -> FakeAnswer {
 
 /// WNS says everything in headers, and throttles with 406.
 fn wns(status: u16, text: &str) -> FakeAnswer {
-    let mut answer = FakeAnswer::empty(if status == 429 { 406 } else { status });
-    let state = if status == 429 { "channelthrottled" } else { "dropped" };
-    answer.set("x-wns-status", state);
-    answer.set("x-wns-error-description", text);
-    answer
+    let (status, state) =
+        if status == 429 { (406, "channelthrottled") } else { (status, "dropped") };
+    let answer = FakeAnswer::empty(status).with("x-wns-status", state);
+    answer.with("x-wns-error-description", text)
 }
 
 fn texts(refusal: PushRefusal) -> RefusalTexts {
