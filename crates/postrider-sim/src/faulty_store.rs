@@ -75,7 +75,7 @@ impl FaultyStore {
             sleep(Duration::from_millis(after.slow_ms)).await;
         }
         if after.fails {
-            Err(StoreError::Io { what: "a simulated fault".into(), source: None })
+            Err(StoreError::Io { what: "a simulated fault".into(), cause: None })
         } else {
             Ok(answer)
         }
@@ -109,7 +109,7 @@ fn draw_fault(state: &mut WorldState, op: StoreOp) -> (u64, StoreResult<FaultAft
     if !state.rng.chance(fault.share) {
         return (0, Ok(FaultAfterCall::default()));
     }
-    let failed = |what: &str| Err(StoreError::Io { what: what.to_owned(), source: None });
+    let failed = |what: &str| Err(StoreError::Io { what: what.to_owned(), cause: None });
     match fault.kind {
         DiskFaultKind::Slow { ms } => {
             let before = state.rng.below(ms + 1);
@@ -121,7 +121,7 @@ fn draw_fault(state: &mut WorldState, op: StoreOp) -> (u64, StoreResult<FaultAft
             (0, Ok(FaultAfterCall { fails: true, ..FaultAfterCall::default() }))
         }
         DiskFaultKind::Full if op == StoreOp::Accept => {
-            (0, Err(StoreError::Full { what: "simulated".into(), source: None }))
+            (0, Err(StoreError::Full { what: "simulated".into(), cause: None }))
         }
         DiskFaultKind::Full => (0, Ok(FaultAfterCall::default())),
     }

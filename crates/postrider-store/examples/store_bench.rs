@@ -147,7 +147,7 @@ async fn accept(callers: usize, size: usize, jobs: u64) -> StoreResult<()> {
 }
 
 fn io(error: impl std::fmt::Display) -> postrider_core::ports::store::StoreError {
-    postrider_core::ports::store::StoreError::Io { what: error.to_string(), source: None }
+    postrider_core::ports::store::StoreError::Io { what: error.to_string(), cause: None }
 }
 
 async fn preload(store: &Arc<EmbeddedStore>, load: &Load, jobs: u64) -> StoreResult<()> {

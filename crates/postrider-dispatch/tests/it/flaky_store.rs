@@ -59,14 +59,14 @@ impl Queue for FlakyStore {
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>> {
         if self.full.load(Ordering::SeqCst) {
-            return Err(StoreError::Full { what: "no space left".to_owned(), source: None });
+            return Err(StoreError::Full { what: "no space left".to_owned(), cause: None });
         }
         self.inner.settle(settlements).await
     }
 
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
         if self.full.load(Ordering::SeqCst) {
-            return Err(StoreError::Full { what: "no space left".to_owned(), source: None });
+            return Err(StoreError::Full { what: "no space left".to_owned(), cause: None });
         }
         if let Some((clock, long)) = &self.start_takes {
             clock.advance(*long);

@@ -58,7 +58,7 @@ impl DiskReserve {
             what: "the disk is full, what is left is kept for finishing what was accepted; \
                    free space on the disk of the data folder, new work is then taken again by itself"
                 .to_owned(),
-            source: None,
+            cause: None,
         }
     }
 

@@ -15,16 +15,17 @@ pub use registry::*;
 /// What caused a [`StoreError`], as the engine reports it.
 pub type StoreCause = Arc<dyn Error + Send + Sync>;
 
-/// Why a store could not do what it was asked. The text of a cause is part of `what`.
+/// Why a store could not do what it was asked. The text of a cause is part of `what`, so it is printed once:
+/// the cause is no `source` as well.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// There is no room. New work is refused, and stored work is kept. Heals when there is room again.
     #[error("the store is full: {what}")]
-    Full { what: String, source: Option<StoreCause> },
+    Full { what: String, cause: Option<StoreCause> },
     #[error("the store cannot write or read: {what}")]
-    Io { what: String, source: Option<StoreCause> },
+    Io { what: String, cause: Option<StoreCause> },
     #[error("the store's content is damaged: {what}")]
-    Corrupt { what: String, source: Option<StoreCause> },
+    Corrupt { what: String, cause: Option<StoreCause> },
     #[error("another process holds the store: {what}")]
     Locked { what: String },
     #[error(
@@ -38,11 +39,11 @@ pub enum StoreError {
 
 impl StoreError {
     pub fn full(what: &str, cause: impl Error + Send + Sync + 'static) -> Self {
-        Self::Full { what: format!("{what}: {cause}"), source: Some(Arc::new(cause)) }
+        Self::Full { what: format!("{what}: {cause}"), cause: Some(Arc::new(cause)) }
     }
 
     pub fn io(what: &str, cause: impl Error + Send + Sync + 'static) -> Self {
-        Self::Io { what: format!("{what}: {cause}"), source: Some(Arc::new(cause)) }
+        Self::Io { what: format!("{what}: {cause}"), cause: Some(Arc::new(cause)) }
     }
 }
 
@@ -52,3 +53,16 @@ pub type StoreResult<T> = Result<T, StoreError>;
 pub trait Store: Queue + Ledger + Registry {}
 
 impl<T: Queue + Ledger + Registry> Store for T {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_printed_once() {
+        let error = StoreError::io("cannot open the file", std::io::Error::other("no luck"));
+        let text = "the store cannot write or read: cannot open the file: no luck";
+        assert_eq!(error.to_string(), text);
+        assert!(error.source().is_none(), "a chain of causes would print it again");
+    }
+}
