@@ -8,6 +8,7 @@ pub mod memory;
 
 mod ids;
 mod progress;
+mod view;
 mod work_signal;
 
 pub use clock::{ManualClock, SystemClock};

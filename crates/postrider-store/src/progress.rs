@@ -1,11 +1,26 @@
-//! What a settlement does to the fields and marks of a delivery. Pure; knows no store.
+//! What is stored of a message and its deliveries, and what a settlement changes. Pure; knows no store.
 
 use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
-use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
-use postrider_core::ports::store::{DeliveryFilter, Halt};
-use postrider_core::{State, Timestamp};
+use postrider_core::model::delivery::{AttemptRecord, DeadReason};
+use postrider_core::policy::ttl::expires_at;
+use postrider_core::ports::store::{Halt, NewMessage};
+use postrider_core::{Message, MessageId, State, Timestamp};
+
+/// A new message as it is stored.
+pub(crate) fn stored_message(new: &NewMessage, id: MessageId, now: Timestamp) -> Message {
+    Message {
+        id,
+        tenant: new.tenant.clone(),
+        class: new.class.clone(),
+        created_at: id.created_at(),
+        expires_at: expires_at(now, new.send_at, new.ttl_s),
+        ttl_s: new.ttl_s,
+        envelope: new.envelope.clone(),
+        content: new.content.clone(),
+    }
+}
 
 /// A delivery's history keeps so many attempts, the newest ones.
 pub(crate) const LOG_MAX: usize = 64;
@@ -145,22 +160,4 @@ pub(crate) fn paced(now: Timestamp, index: u64, rate_per_s: Option<f64>) -> Time
         }
         _ => now,
     }
-}
-
-/// Whether a delivery matches the filter. Ignores cursor and limit.
-pub(crate) fn matches(filter: &DeliveryFilter, delivery: &Delivery) -> bool {
-    let error_matches = |part: &String| {
-        delivery.log.last().is_some_and(|last| {
-            [&last.code, &last.detail].into_iter().flatten().any(|text| text.contains(part))
-        })
-    };
-    filter.tenant.as_ref().is_none_or(|t| *t == delivery.tenant)
-        && filter.state.is_none_or(|s| s == delivery.state)
-        && filter.channel.is_none_or(|c| c == delivery.channel)
-        && filter.recipient.as_ref().is_none_or(|r| Some(r) == delivery.recipient.as_ref())
-        && filter.message.is_none_or(|m| m == delivery.message)
-        && filter.reason.is_none_or(|r| Some(r) == delivery.reason)
-        && filter.error.as_ref().is_none_or(error_matches)
-        && filter.since.is_none_or(|t| delivery.created_at >= t)
-        && filter.until.is_none_or(|t| delivery.created_at < t)
 }

@@ -96,8 +96,8 @@ pub(super) const MUTANTS: &[SimMutant] = &[
             ),
             patch(
                 "crates/postrider-store/src/embedded/sql/dedup/bucket.rs",
-                "list.open = rows.collect::<Result<_, _>>().map_err(sql)?;",
-                "list.open = rows.take(0).collect::<Result<_, _>>().map_err(sql)?;",
+                "list.open = keys.into_iter().collect();",
+                "list.open = keys.into_iter().take(0).collect();",
             ),
         ],
     },

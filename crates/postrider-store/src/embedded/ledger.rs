@@ -1,6 +1,5 @@
 //! The ledger: reads the disk on connections of its own, and adds what is in flight from memory.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +13,13 @@ use postrider_core::{Delivery, DeliveryId, LaneId, MessageId, State, TenantId, T
 use rusqlite::{Connection, params};
 
 use crate::embedded::EmbeddedStore;
+use crate::embedded::operator::CHUNK;
 use crate::embedded::shared::StoreShared;
 use crate::embedded::sql::error::{damaged, sql};
-use crate::embedded::sql::rows::{self, DELIVERY, get};
+use crate::embedded::sql::rows::{self, DELIVERY, MessageRow, row_id};
+use crate::embedded::sql::statement::{all_rows, first_row, get, unsigned, value};
+use crate::view::{self, SHOWN};
 
-/// Deliveries that the view of a message lists, and the default size of a page.
-const SHOWN: usize = 100;
 /// Rows that one call reads: a rare match costs several short reads, never one long one.
 const READ_MAX: usize = 20_000;
 
@@ -43,10 +43,7 @@ impl Ledger for EmbeddedStore {
         let tenant = tenant.cloned();
         self.shared
             .read(move |conn, _| {
-                let found =
-                    rows::message(conn, order_key(id.0))?.filter(|row| row.message.id == id);
-                let seen = found.filter(|row| tenant.is_none_or(|t| t == row.message.tenant));
-                let Some(row) = seen else { return Ok(None) };
+                let Some(row) = seen_message(conn, tenant.as_ref(), id)? else { return Ok(None) };
                 Ok(row.content.or(lone_body(conn, id, row.deliveries)?).map(Arc::from))
             })
             .await
@@ -62,12 +59,10 @@ impl Ledger for EmbeddedStore {
         self.shared
             .read(move |conn, shared| {
                 let query = format!("{DELIVERY} WHERE d.seq = ?1");
-                let mut select = conn.prepare_cached(&query).map_err(sql)?;
-                let mut found = select.query([order_key(id.0) as i64]).map_err(sql)?;
-                let Some(row) = found.next().map_err(sql)? else { return Ok(None) };
-                let delivery = view(row, shared)?;
-                let seen = delivery.id == id && tenant.is_none_or(|t| t == delivery.tenant);
-                Ok(seen.then_some(delivery))
+                let row = [order_key(id.0) as i64];
+                let found = first_row(conn, &query, row, |row| delivery_view(row, shared))?;
+                let seen = |d: &Delivery| tenant.as_ref().is_none_or(|t| *t == d.tenant);
+                Ok(found.filter(|delivery| delivery.id == id && seen(delivery)))
             })
             .await
     }
@@ -90,11 +85,21 @@ impl Ledger for EmbeddedStore {
         which: Selection,
         how: Replay,
     ) -> StoreResult<u64> {
-        self.replay_in_chunks(tenant, which, how).await
+        let mut replayed = 0;
+        for chunk in self.choose(tenant, which).await?.chunks(CHUNK) {
+            let (chunk, how, from) = (chunk.to_vec(), how.clone(), replayed);
+            replayed += self.run_task(move |writer| writer.replay(&chunk, &how, from)).await?;
+        }
+        Ok(replayed)
     }
 
     async fn discard(&self, tenant: Option<&TenantId>, which: Selection) -> StoreResult<u64> {
-        self.discard_in_chunks(tenant, which).await
+        let mut discarded = 0;
+        for chunk in self.choose(tenant, which).await?.chunks(CHUNK) {
+            let chunk = chunk.to_vec();
+            discarded += self.run_task(move |writer| writer.discard(&chunk)).await?;
+        }
+        Ok(discarded)
     }
 
     async fn cancel(
@@ -144,11 +149,11 @@ impl Ledger for EmbeddedStore {
 }
 
 /// A stored delivery with its lease.
-fn view(row: &rusqlite::Row<'_>, shared: &StoreShared) -> StoreResult<Delivery> {
+fn delivery_view(row: &rusqlite::Row<'_>, shared: &StoreShared) -> StoreResult<Delivery> {
     let index = shared.index();
     let lane: u32 = get(row, "lane")?;
     let key = index.lane_key(lane).ok_or_else(|| damaged("a delivery's lane"))?.clone();
-    let seq = get::<i64>(row, "seq")? as u64;
+    let seq = unsigned(row, "seq")?;
     let leased_until = index.leased_until(seq);
     let ended_at = index.lease_ended_at(seq);
     drop(index);
@@ -171,44 +176,30 @@ fn message_view(
     id: MessageId,
 ) -> StoreResult<Option<MessageView>> {
     let seq = order_key(id.0);
-    let found = rows::message(conn, seq)?.filter(|row| row.message.id == id);
-    let seen = found.filter(|row| tenant.is_none_or(|tenant| tenant == row.message.tenant));
-    let Some(found) = seen else { return Ok(None) };
-    let mut states = BTreeMap::new();
-    let mut deliveries = Vec::new();
-    let mut select = conn
-        .prepare_cached(
-            "SELECT seq, tail, state FROM delivery WHERE seq > ?1 AND seq <= ?2 ORDER BY seq",
-        )
-        .map_err(sql)?;
-    let last = seq + u64::from(found.deliveries);
-    let mut rows = select.query([seq as i64, last as i64]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        let seq = get::<i64>(row, "seq")? as u64;
-        let mut state = rows::state(row)?;
-        if state.is_pending() && shared.index().leased_until(seq).is_some() {
-            state = State::Sending;
-        }
-        *states.entry(state).or_default() += 1;
-        if deliveries.len() < SHOWN {
-            let id = from_order_key(seq, get::<i64>(row, "tail")? as u64);
-            deliveries.push((DeliveryId(id), state));
-        }
-    }
+    let Some(found) = seen_message(conn, tenant.as_ref(), id)? else { return Ok(None) };
     let body = found.content.or(lone_body(conn, id, found.deliveries)?);
-    let message = found.message;
-    Ok(Some(MessageView {
-        id,
-        tenant: message.tenant,
-        class: message.class,
-        created_at: message.created_at,
-        expires_at: message.expires_at,
-        ttl_s: message.ttl_s,
-        envelope: message.envelope,
-        states,
-        deliveries,
-        has_content: body.is_some(),
-    }))
+    let mut view = view::message(&found.message, body.is_some());
+    let select = "SELECT seq, tail, state FROM delivery WHERE seq > ?1 AND seq <= ?2 ORDER BY seq";
+    let last = seq + u64::from(found.deliveries);
+    all_rows(conn, select, [seq as i64, last as i64], |row| {
+        let (id, stored) = (row_id(row)?, rows::state(row)?);
+        let leased = stored.is_pending() && shared.index().leased_until(order_key(id)).is_some();
+        let state = if leased { State::Sending } else { stored };
+        view::add_delivery(&mut view, DeliveryId(id), state);
+        Ok(())
+    })?;
+    Ok(Some(view))
+}
+
+/// The row of a message, if the tenant may see it.
+pub(crate) fn seen_message(
+    conn: &Connection,
+    tenant: Option<&TenantId>,
+    id: MessageId,
+) -> StoreResult<Option<MessageRow>> {
+    let found = rows::message(conn, order_key(id.0))?;
+    let seen = |row: &MessageRow| tenant.is_none_or(|tenant| *tenant == row.message.tenant);
+    Ok(found.filter(|row| row.message.id == id && seen(row)))
 }
 
 /// The body of a message with a single delivery; the delivery's row has it.
@@ -216,13 +207,8 @@ fn lone_body(conn: &Connection, id: MessageId, deliveries: u32) -> StoreResult<O
     if deliveries != 1 {
         return Ok(None);
     }
-    let mut select =
-        conn.prepare_cached("SELECT body FROM delivery WHERE seq = ?1").map_err(sql)?;
-    let mut rows = select.query([order_key(id.0) as i64 + 1]).map_err(sql)?;
-    match rows.next().map_err(sql)? {
-        Some(row) => row.get(0).map_err(sql),
-        None => Ok(None),
-    }
+    let select = "SELECT body FROM delivery WHERE seq = ?1";
+    Ok(value(conn, select, [order_key(id.0) as i64 + 1])?.flatten())
 }
 
 /// Newest first. Reads a bounded number of rows, whether they match or not.
@@ -254,13 +240,12 @@ pub(crate) fn page(
             return Ok(page);
         }
         looked_at += 1;
-        let seq = get::<i64>(row, "seq")? as u64;
-        last = Some(DeliveryId(from_order_key(seq, get::<i64>(row, "tail")? as u64)));
+        last = Some(DeliveryId(row_id(row)?));
         if !may_match(row, shared, filter)? {
             continue;
         }
-        let delivery = view(row, shared)?;
-        if crate::progress::matches(filter, &delivery) {
+        let delivery = delivery_view(row, shared)?;
+        if view::matches(filter, &delivery) {
             page.items.push(delivery);
         }
     }
@@ -307,17 +292,14 @@ fn may_match(
 /// Searches on from the last known oldest: nothing before it is pending.
 fn oldest_pending(conn: &Connection, shared: &StoreShared) -> StoreResult<Option<Timestamp>> {
     let known = shared.index().oldest;
-    let first = |query: &str, from: u64| -> StoreResult<Option<u64>> {
-        let mut select = conn.prepare_cached(query).map_err(sql)?;
-        let seq: Option<i64> = select.query_row([from as i64], |row| row.get(0)).map_err(sql)?;
+    let first = |query: &str| -> StoreResult<Option<u64>> {
+        let seq: Option<i64> = value(conn, query, [known.seq as i64])?.flatten();
         Ok(seq.map(|seq| seq as u64))
     };
     // Ids grow from commit to commit, so a row that is not visible yet comes after the last visible one.
-    let last = first("SELECT max(seq) FROM delivery WHERE seq >= ?1", known.seq)?;
-    let found = first(
-        "SELECT (SELECT seq FROM delivery WHERE seq >= ?1 AND due IS NOT NULL ORDER BY seq LIMIT 1)",
-        known.seq,
-    )?;
+    let last = first("SELECT max(seq) FROM delivery WHERE seq >= ?1")?;
+    let found =
+        first("SELECT seq FROM delivery WHERE seq >= ?1 AND due IS NOT NULL ORDER BY seq LIMIT 1")?;
     let mut index = shared.index();
     if index.oldest == known {
         index.oldest.seq = found.or(last).unwrap_or(known.seq);

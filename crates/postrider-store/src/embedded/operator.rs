@@ -5,49 +5,23 @@ use postrider_core::model::id::order_key;
 use postrider_core::policy::ttl::expires_at;
 use postrider_core::ports::store::{CancelResult, DeliveryFilter, Replay, Selection, StoreResult};
 use postrider_core::{DeliveryId, MessageId, State, TenantId, Timestamp};
-use rusqlite::params;
+use rusqlite::{Connection, Row, params};
 
 use crate::embedded::EmbeddedStore;
 use crate::embedded::index::effects::{BodyRelease, ReplayedDelivery, TransactionEffects};
-use crate::embedded::ledger::page;
-use crate::embedded::sql::error::{damaged, sql};
-use crate::embedded::sql::rows::{self, get, to_json};
+use crate::embedded::ledger::{page, seen_message};
+use crate::embedded::sql::error::damaged;
+use crate::embedded::sql::rows::{self, to_json};
+use crate::embedded::sql::statement::{all_rows, first_row, get, run, unsigned};
 use crate::embedded::writer::Writer;
 use crate::progress::{DeliveryMark, paced};
 
 /// Rows of one transaction.
-const CHUNK: usize = 1_000;
+pub(crate) const CHUNK: usize = 1_000;
 
 impl EmbeddedStore {
-    pub(crate) async fn replay_in_chunks(
-        &self,
-        tenant: Option<&TenantId>,
-        which: Selection,
-        how: Replay,
-    ) -> StoreResult<u64> {
-        let mut replayed = 0;
-        for chunk in self.choose(tenant, which).await?.chunks(CHUNK) {
-            let (chunk, how, from) = (chunk.to_vec(), how.clone(), replayed);
-            replayed += self.run_task(move |writer| writer.replay(&chunk, &how, from)).await?;
-        }
-        Ok(replayed)
-    }
-
-    pub(crate) async fn discard_in_chunks(
-        &self,
-        tenant: Option<&TenantId>,
-        which: Selection,
-    ) -> StoreResult<u64> {
-        let mut discarded = 0;
-        for chunk in self.choose(tenant, which).await?.chunks(CHUNK) {
-            let chunk = chunk.to_vec();
-            discarded += self.run_task(move |writer| writer.discard(&chunk)).await?;
-        }
-        Ok(discarded)
-    }
-
     /// The ids of the chosen dead letters, oldest first.
-    async fn choose(
+    pub(crate) async fn choose(
         &self,
         tenant: Option<&TenantId>,
         which: Selection,
@@ -105,12 +79,10 @@ impl EmbeddedStore {
         id: MessageId,
     ) -> StoreResult<Option<CancelResult>> {
         self.shared.index().end_leases(self.shared.now().0);
+        let tenant = tenant.cloned();
+        let read = move |conn: &Connection, _: &_| seen_message(conn, tenant.as_ref(), id);
+        let Some(row) = self.shared.read(read).await? else { return Ok(None) };
         let seq = order_key(id.0);
-        let found = self.shared.read(move |conn, _| rows::message(conn, seq)).await?;
-        let found = found.filter(|row| row.message.id == id);
-        let Some(row) = found.filter(|r| tenant.is_none_or(|t| *t == r.message.tenant)) else {
-            return Ok(None);
-        };
         let shared = (row.deliveries > 1).then(|| row.content.as_ref().map_or(0, String::len));
         let mut sum = CancelResult::default();
         let last = seq + u64::from(row.deliveries);
@@ -139,7 +111,12 @@ impl Writer {
         named.map(|(_, tenant)| *tenant).ok_or_else(|| damaged("the lane of a delivery"))
     }
 
-    fn replay(&mut self, ids: &[DeliveryId], how: &Replay, from: u64) -> StoreResult<u64> {
+    pub(crate) fn replay(
+        &mut self,
+        ids: &[DeliveryId],
+        how: &Replay,
+        from: u64,
+    ) -> StoreResult<u64> {
         let retry = how.retry.as_ref().map(to_json).transpose()?;
         self.transact_surely(|writer, effects| {
             let mut replayed = 0;
@@ -164,16 +141,12 @@ impl Writer {
         let now = self.shared.now();
         let Some(dead) = self.take_dead_letter(seq, effects)? else { return Ok(false) };
         let expires = expires_at(now, Some(due), how.ttl_s.unwrap_or(dead.ttl_s));
-        self.conn
-            .prepare_cached(
-                "UPDATE delivery SET state = ?2, reason = NULL, due = ?3, attempts = 0, \
-                 last_delay_ms = 0, expires = ?4, changed = ?5, retry = ?6 WHERE seq = ?1",
-            )
-            .and_then(|mut update| {
-                let state = State::Queued.code();
-                update.execute(params![seq as i64, state, due.0, expires.0, now.0, retry])
-            })
-            .map_err(sql)?;
+        run(
+            &self.conn,
+            "UPDATE delivery SET state = ?2, reason = NULL, due = ?3, attempts = 0, \
+             last_delay_ms = 0, expires = ?4, changed = ?5, retry = ?6 WHERE seq = ?1",
+            params![seq as i64, State::Queued.code(), due.0, expires.0, now.0, retry],
+        )?;
         let count = effects.counts_of(dead.tenant);
         count.add(State::Failed, -1);
         count.add(State::Queued, 1);
@@ -182,26 +155,18 @@ impl Writer {
             effects.release(dead.message, BodyRelease { holds: 0, pending: -1, ..dead.body });
         }
         self.list_if_neighbours_are(seq, expires.0)?;
-        effects.replayed.push(ReplayedDelivery {
-            lane: dead.lane,
-            due: due.0,
-            seq,
-            expires: expires.0,
-        });
+        let (lane, due, expires) = (dead.lane, due.0, expires.0);
+        effects.replayed.push(ReplayedDelivery { lane, due, seq, expires });
         Ok(true)
     }
 
-    fn discard(&mut self, ids: &[DeliveryId]) -> StoreResult<u64> {
+    pub(crate) fn discard(&mut self, ids: &[DeliveryId]) -> StoreResult<u64> {
         self.transact_surely(|writer, effects| {
             let mut discarded = 0;
             for id in ids {
                 let seq = order_key(id.0);
                 let Some(dead) = writer.take_dead_letter(seq, effects)? else { continue };
-                writer
-                    .conn
-                    .prepare_cached("UPDATE delivery SET target = NULL, body = NULL, alternatives = NULL WHERE seq = ?1")
-                    .and_then(|mut update| update.execute([seq as i64]))
-                    .map_err(sql)?;
+                run(&writer.conn, "UPDATE delivery SET target = NULL, body = NULL, alternatives = NULL WHERE seq = ?1", [seq as i64])?;
                 if dead.siblings > 1 {
                     effects.release(dead.message, BodyRelease { holds: 1, pending: 0, ..dead.body });
                 }
@@ -217,26 +182,24 @@ impl Writer {
         seq: u64,
         effects: &mut TransactionEffects,
     ) -> StoreResult<Option<DeadLetterRow>> {
-        let taken = self
-            .conn
-            .prepare_cached("DELETE FROM dead_letter WHERE seq = ?1")
-            .and_then(|mut delete| delete.execute([seq as i64]))
-            .map_err(sql)?;
+        let taken = run(&self.conn, "DELETE FROM dead_letter WHERE seq = ?1", [seq as i64])?;
         if taken == 0 {
             return Ok(None);
         }
-        let mut select = self
-            .conn
-            .prepare_cached(
-                "SELECT d.lane, d.reason, d.message, m.ttl_s, m.deliveries, \
-                 coalesce(length(CAST(d.target AS BLOB)), 0) \
-                 + coalesce(length(CAST(d.body AS BLOB)), 0) AS bytes, \
-                 coalesce(length(CAST(m.content AS BLOB)), 0) AS shared FROM delivery d \
-                 JOIN message m ON m.seq = d.message WHERE d.seq = ?1",
-            )
-            .map_err(sql)?;
-        let mut rows = select.query([seq as i64]).map_err(sql)?;
-        let Some(row) = rows.next().map_err(sql)? else { return Ok(None) };
+        let select = "SELECT d.lane, d.reason, d.message, m.ttl_s, m.deliveries, \
+                      coalesce(length(CAST(d.target AS BLOB)), 0) \
+                      + coalesce(length(CAST(d.body AS BLOB)), 0) AS bytes, \
+                      coalesce(length(CAST(m.content AS BLOB)), 0) AS shared FROM delivery d \
+                      JOIN message m ON m.seq = d.message WHERE d.seq = ?1";
+        first_row(&self.conn, select, [seq as i64], |row| self.dead_letter(row, effects))
+    }
+
+    /// Reads a row that is no dead letter any more, and takes it from their counts.
+    fn dead_letter(
+        &self,
+        row: &Row<'_>,
+        effects: &mut TransactionEffects,
+    ) -> StoreResult<DeadLetterRow> {
         let lane: u32 = get(row, "lane")?;
         let tenant = self.tenant_of(lane)?;
         let reason: Option<u8> = get(row, "reason")?;
@@ -244,20 +207,16 @@ impl Writer {
             effects.counts_of(tenant).add_dead(reason, -1);
         }
         effects.rows += 2;
-        Ok(Some(DeadLetterRow {
+        let bytes = get::<i64>(row, "shared")?.unsigned_abs() as usize;
+        Ok(DeadLetterRow {
             lane,
             tenant,
-            message: get::<i64>(row, "message")? as u64,
+            message: unsigned(row, "message")?,
             ttl_s: get(row, "ttl_s")?,
             siblings: get(row, "deliveries")?,
             bytes: get(row, "bytes")?,
-            body: BodyRelease {
-                tenant,
-                bytes: get::<i64>(row, "shared")?.unsigned_abs() as usize,
-                holds: 0,
-                pending: 0,
-            },
-        }))
+            body: BodyRelease { tenant, bytes, holds: 0, pending: 0 },
+        })
     }
 
     /// Cancels the deliveries of a message in a range of sequences, except those in flight. `shared` is the
@@ -272,30 +231,23 @@ impl Writer {
         self.transact_surely(|writer, effects| {
             let now = writer.shared.now();
             let mut result = CancelResult::default();
-            let mut waiting = Vec::new();
-            {
-                let mut select = writer
-                    .conn
-                    .prepare_cached(
-                        "SELECT seq, lane, state, due, \
-                         coalesce(length(CAST(target AS BLOB)), 0) \
-                         + coalesce(length(CAST(body AS BLOB)), 0) AS bytes \
-                         FROM delivery WHERE seq >= ?1 AND seq <= ?2",
-                    )
-                    .map_err(sql)?;
-                let mut found = select.query([from as i64, to as i64]).map_err(sql)?;
-                while let Some(row) = found.next().map_err(sql)? {
-                    match get::<Option<i64>>(row, "due")? {
-                        None => result.already_final += 1,
-                        Some(due) => {
-                            let (lane, seq): (u32, i64) = (get(row, "lane")?, get(row, "seq")?);
-                            let bytes: i64 = get(row, "bytes")?;
-                            waiting.push((lane, due, seq as u64, rows::state(row)?, bytes));
-                        }
-                    }
-                }
-            }
-            for (lane, due, seq, state, bytes) in waiting {
+            let found = all_rows(
+                &writer.conn,
+                "SELECT seq, lane, state, due, coalesce(length(CAST(target AS BLOB)), 0) \
+                 + coalesce(length(CAST(body AS BLOB)), 0) AS bytes \
+                 FROM delivery WHERE seq >= ?1 AND seq <= ?2",
+                [from as i64, to as i64],
+                |row| {
+                    let (lane, due): (u32, Option<i64>) = (get(row, "lane")?, get(row, "due")?);
+                    let bytes: i64 = get(row, "bytes")?;
+                    Ok((lane, due, unsigned(row, "seq")?, rows::state(row)?, bytes))
+                },
+            )?;
+            for (lane, due, seq, state, bytes) in found {
+                let Some(due) = due else {
+                    result.already_final += 1;
+                    continue;
+                };
                 let (withdrawn, mark) = {
                     let mut index = writer.shared.index();
                     (index.withdraw(lane, due, seq), index.mark(seq))
@@ -328,15 +280,12 @@ impl Writer {
         now: Timestamp,
         effects: &mut TransactionEffects,
     ) -> StoreResult<u32> {
-        self.conn
-            .prepare_cached(
-                "UPDATE delivery SET state = ?2, due = NULL, changed = ?3, target = NULL, \
+        run(
+            &self.conn,
+            "UPDATE delivery SET state = ?2, due = NULL, changed = ?3, target = NULL, \
                  body = NULL, alternatives = NULL WHERE seq = ?1",
-            )
-            .and_then(|mut update| {
-                update.execute(params![seq as i64, State::Cancelled.code(), now.0])
-            })
-            .map_err(sql)?;
+            params![seq as i64, State::Cancelled.code(), now.0],
+        )?;
         let tenant = self.tenant_of(lane)?;
         let count = effects.counts_of(tenant);
         count.add(state, -1);

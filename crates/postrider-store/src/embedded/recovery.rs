@@ -7,13 +7,13 @@ use std::time::Duration;
 use postrider_core::model::delivery::DeadReason;
 use postrider_core::ports::store::{SettleResult, StoreError, StoreResult};
 use postrider_core::{State, TenantId};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::index::effects::{BodyRelease, TransactionEffects};
 use super::index::{AfterSettle, UnreadLease};
 use super::queue::DAMAGED_PAUSE;
-use super::sql::error::sql;
 use super::sql::settle::SettleRow;
+use super::sql::statement::{first_row, get, run, unsigned};
 use super::writer::Writer;
 
 /// How long a checkpoint may wait for readers while everybody waits for it.
@@ -115,39 +115,30 @@ impl Writer {
     pub(crate) fn bury_unreadable(&mut self, seq: u64) -> StoreResult<()> {
         self.transact_surely(|writer, effects| {
             let now = writer.shared.now();
-            let found = writer
-                .conn
-                .query_row(
-                    "SELECT d.state, l.tenant, coalesce(length(CAST(d.target AS BLOB)), 0) \
+            let found = first_row(
+                &writer.conn,
+                "SELECT d.state, l.tenant, coalesce(length(CAST(d.target AS BLOB)), 0) \
                      + coalesce(length(CAST(d.body AS BLOB)), 0), d.message, \
                      coalesce((SELECT length(CAST(m.content AS BLOB)) FROM message m \
                      WHERE m.seq = d.message AND m.deliveries > 1), 0) \
                      FROM delivery d JOIN lane l ON l.id = d.lane \
                      WHERE d.seq = ?1 AND d.due IS NOT NULL",
-                    [seq as i64],
-                    |row| {
-                        let state: u8 = row.get(0)?;
-                        let tenant: String = row.get(1)?;
-                        let (bytes, message, shared): (i64, i64, i64) =
-                            (row.get(2)?, row.get(3)?, row.get(4)?);
-                        Ok((state, tenant, bytes, message as u64, shared.unsigned_abs() as usize))
-                    },
-                )
-                .optional()
-                .map_err(sql)?;
+                [seq as i64],
+                |row| {
+                    let (state, tenant): (u8, String) = (get(row, 0)?, get(row, 1)?);
+                    let (bytes, shared): (i64, i64) = (get(row, 2)?, get(row, 4)?);
+                    let shared = shared.unsigned_abs() as usize;
+                    Ok((state, tenant, bytes, unsigned(row, 3)?, shared))
+                },
+            )?;
             let Some((state, tenant, bytes, message, shared)) = found else { return Ok(()) };
-            writer
-                .conn
-                .execute(
-                    "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, changed = ?4 \
+            run(
+                &writer.conn,
+                "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, changed = ?4 \
                      WHERE seq = ?1",
-                    params![seq as i64, State::Failed.code(), DeadReason::Poison.code(), now.0],
-                )
-                .map_err(sql)?;
-            writer
-                .conn
-                .execute("INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)", [seq as i64])
-                .map_err(sql)?;
+                params![seq as i64, State::Failed.code(), DeadReason::Poison.code(), now.0],
+            )?;
+            run(&writer.conn, "INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)", [seq as i64])?;
             let tenant = TenantId(tenant.into());
             if let Some(&tenant) = writer.tenants.get(&tenant) {
                 let count = effects.counts_of(tenant);

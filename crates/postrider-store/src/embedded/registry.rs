@@ -3,20 +3,22 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::model::id::{from_order_key, order_key, random_tail};
+use postrider_core::model::id::{order_key, random_tail};
 use postrider_core::ports::store::{
     ApiKey, NewAddress, Page, Registry, SigningKey, SigningKind, StoreResult, StrikeFilter,
     StruckAddress,
 };
 use postrider_core::{Address, AddressHash, AddressId, ChannelKind, KeyId, TenantId, Timestamp};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Params, Row, params};
 
 use crate::embedded::EmbeddedStore;
 use crate::embedded::reserve::DiskReserve;
-use crate::embedded::sql::error::{damaged, sql};
-use crate::embedded::sql::rows::{get, parse, stored_target, to_json};
+use crate::embedded::sql::error::damaged;
+use crate::embedded::sql::rows::{optional_time, parse, row_id, stored_target, to_json};
+use crate::embedded::sql::statement::{all_rows, first_row, get, run};
 use crate::embedded::sql::strikes;
 use crate::embedded::writer::Writer;
+use crate::view::page;
 
 #[async_trait]
 impl Registry for EmbeddedStore {
@@ -26,28 +28,18 @@ impl Registry for EmbeddedStore {
 
     async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>> {
         let tenant = tenant.clone();
+        let select = "SELECT * FROM address WHERE seq = ?1 AND tenant = ?2";
         self.shared
             .read(move |conn, _| {
-                let found = select_addresses(
-                    conn,
-                    "SELECT * FROM address WHERE seq = ?1 AND tenant = ?2",
-                    params![order_key(id.0) as i64, tenant.as_str()],
-                )?;
-                Ok(found.into_iter().find(|address| address.id == id))
+                let row = params![order_key(id.0) as i64, tenant.as_str()];
+                Ok(first_row(conn, select, row, address)?.filter(|address| address.id == id))
             })
             .await
     }
 
     async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
         let row = (order_key(id.0) as i64, random_tail(id.0) as i64, tenant.as_str().to_owned());
-        self.run_task(move |writer| {
-            writer.transact_surely(|writer, effects| {
-                effects.rows += 1;
-                let delete = "DELETE FROM address WHERE seq = ?1 AND tail = ?2 AND tenant = ?3";
-                Ok(writer.conn.execute(delete, params![row.0, row.1, row.2]).map_err(sql)? > 0)
-            })
-        })
-        .await
+        self.change("DELETE FROM address WHERE seq = ?1 AND tail = ?2 AND tenant = ?3", row).await
     }
 
     async fn addresses(
@@ -74,10 +66,7 @@ impl Registry for EmbeddedStore {
                     }
                 };
                 let row = params![tenant.as_str(), after, most, recipient];
-                let mut items = select_addresses(conn, query, row)?;
-                let more = items.len() > limit;
-                items.truncate(limit);
-                Ok(Page { next: items.last().filter(|_| more).map(|a| a.id), items })
+                Ok(page(all_rows(conn, query, row, address)?, limit, |address| address.id))
             })
             .await
     }
@@ -115,28 +104,20 @@ impl Registry for EmbeddedStore {
                 ];
                 let insert = "INSERT OR REPLACE INTO api_key (id, tenant, name, scope, \
                               secret_hash, created, revoked) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-                writer.conn.execute(insert, row).map_err(sql).map(drop)
+                run(&writer.conn, insert, row).map(drop)
             })
         })
         .await
     }
 
     async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool> {
-        self.run_task(move |writer| {
-            writer.transact_surely(|writer, effects| {
-                effects.rows += 1;
-                let row = params![id.0.to_be_bytes(), writer.shared.now().0];
-                let update = "UPDATE api_key SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL";
-                Ok(writer.conn.execute(update, row).map_err(sql)? > 0)
-            })
-        })
-        .await
+        let row = (id.0.to_be_bytes(), self.shared.now().0);
+        self.change("UPDATE api_key SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL", row).await
     }
 
     async fn api_keys(&self) -> StoreResult<Vec<ApiKey>> {
-        self.shared
-            .read(|conn, _| select(conn, "SELECT * FROM api_key ORDER BY id", [], api_key))
-            .await
+        let select = "SELECT * FROM api_key ORDER BY id";
+        self.shared.read(|conn, _| all_rows(conn, select, [], api_key)).await
     }
 
     async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()> {
@@ -150,44 +131,47 @@ impl Registry for EmbeddedStore {
     }
 
     async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>> {
-        self.shared
-            .read(|conn, _| select(conn, "SELECT * FROM signing_key ORDER BY id", [], signing_key))
-            .await
+        let select = "SELECT * FROM signing_key ORDER BY id";
+        self.shared.read(|conn, _| all_rows(conn, select, [], signing_key)).await
     }
 
     async fn put_setting(&self, name: &str, json: Option<&str>) -> StoreResult<()> {
-        let (name, json) = (name.to_owned(), json.map(str::to_owned));
-        self.run_task(move |writer| {
-            writer.transact_surely(|writer, effects| {
-                effects.rows += 1;
-                let done = match &json {
-                    Some(json) => writer.conn.execute(
-                        "INSERT OR REPLACE INTO setting (name, json) VALUES (?1, ?2)",
-                        params![name, json],
-                    ),
-                    None => writer.conn.execute("DELETE FROM setting WHERE name = ?1", [&name]),
-                };
-                done.map(drop).map_err(sql)
-            })
-        })
-        .await
+        let name = name.to_owned();
+        let done = match json.map(str::to_owned) {
+            Some(json) => {
+                let insert = "INSERT OR REPLACE INTO setting (name, json) VALUES (?1, ?2)";
+                self.change(insert, (name, json)).await
+            }
+            None => self.change("DELETE FROM setting WHERE name = ?1", (name,)).await,
+        };
+        done.map(drop)
     }
 
     async fn settings(&self) -> StoreResult<Vec<(String, String)>> {
-        self.shared
-            .read(|conn, _| {
-                let mut select = conn
-                    .prepare_cached("SELECT name, json FROM setting ORDER BY name")
-                    .map_err(sql)?;
-                let rows =
-                    select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql)?;
-                rows.collect::<Result<_, _>>().map_err(sql)
-            })
-            .await
+        let select = "SELECT name, json FROM setting ORDER BY name";
+        let pair = |row: &Row<'_>| Ok((get(row, 0)?, get(row, 1)?));
+        self.shared.read(move |conn, _| all_rows(conn, select, [], pair)).await
     }
 
     fn new_key_id(&self) -> KeyId {
         KeyId(self.shared.ids().next(self.shared.now()))
+    }
+}
+
+impl EmbeddedStore {
+    /// Runs one statement in a transaction of its own. Answers whether it changed anything.
+    async fn change(
+        &self,
+        text: &'static str,
+        row: impl Params + Clone + Send + 'static,
+    ) -> StoreResult<bool> {
+        self.run_task(move |writer| {
+            writer.transact_surely(|writer, effects| {
+                effects.rows += 1;
+                Ok(run(&writer.conn, text, row.clone())? > 0)
+            })
+        })
+        .await
     }
 }
 
@@ -211,25 +195,26 @@ impl Writer {
                 new.target.as_json(),
                 active,
             ];
-            let found = select_addresses(
+            let found = first_row(
                 &writer.conn,
                 "INSERT INTO address (seq, tail, tenant, recipient, channel, hash, target, status) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (tenant, hash) DO UPDATE SET \
                  recipient = excluded.recipient, channel = excluded.channel, \
                  target = excluded.target, status = excluded.status, gone_at = NULL RETURNING *",
                 row,
+                address,
             )?;
-            writer
-                .conn
-                .prepare_cached("DELETE FROM gone WHERE tenant = ?1 AND hash = ?2")
-                .and_then(|mut delete| delete.execute(params![new.tenant.as_str(), new.hash.0]))
-                .map_err(sql)?;
+            run(
+                &writer.conn,
+                "DELETE FROM gone WHERE tenant = ?1 AND hash = ?2",
+                params![new.tenant.as_str(), new.hash.0],
+            )?;
             effects.registered.push((new.tenant.clone(), new.hash));
             if writer.shared.index().may_be_struck(&new.tenant, new.hash) {
                 writer.forgive(&new.tenant, new.hash, effects)?;
             }
             effects.rows += 1;
-            let address = found.into_iter().next().ok_or_else(|| damaged("an address"))?;
+            let address = found.ok_or_else(|| damaged("an address"))?;
             let is_new = address.id == id;
             Ok((address, is_new))
         })
@@ -240,7 +225,7 @@ impl Writer {
         let retire = "UPDATE signing_key SET retired = ?3 \
                       WHERE tenant = ?1 AND kind = ?2 AND retired IS NULL";
         let now = self.shared.now().0;
-        self.conn.execute(retire, params![key.tenant.as_str(), kind, now]).map_err(sql)?;
+        run(&self.conn, retire, params![key.tenant.as_str(), kind, now])?;
         let row = params![
             key.id.0.to_be_bytes(),
             key.tenant.as_str(),
@@ -251,36 +236,12 @@ impl Writer {
         ];
         let insert = "INSERT OR REPLACE INTO signing_key (id, tenant, kind, secret, created, \
                       retired) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        self.conn.execute(insert, row).map_err(sql).map(drop)
+        run(&self.conn, insert, row).map(drop)
     }
-}
-
-fn select<T>(
-    conn: &Connection,
-    query: &str,
-    row: impl rusqlite::Params,
-    read: impl Fn(&Row<'_>) -> StoreResult<T>,
-) -> StoreResult<Vec<T>> {
-    let mut select = conn.prepare_cached(query).map_err(sql)?;
-    let mut rows = select.query(row).map_err(sql)?;
-    let mut items = Vec::new();
-    while let Some(row) = rows.next().map_err(sql)? {
-        items.push(read(row)?);
-    }
-    Ok(items)
-}
-
-fn select_addresses(
-    conn: &Connection,
-    query: &str,
-    row: impl rusqlite::Params,
-) -> StoreResult<Vec<Address>> {
-    select(conn, query, row, address)
 }
 
 fn address(row: &Row<'_>) -> StoreResult<Address> {
-    let seq = get::<i64>(row, "seq")? as u64;
-    let id = AddressId(from_order_key(seq, get::<i64>(row, "tail")? as u64));
+    let id = AddressId(row_id(row)?);
     let target: Option<String> = get(row, "target")?;
     let channel = ChannelKind::parse(&get::<String>(row, "channel")?);
     Ok(Address {
@@ -292,7 +253,7 @@ fn address(row: &Row<'_>) -> StoreResult<Address> {
         target: target.map(|text| stored_target(&text, "an address")).transpose()?,
         status: parse(&get::<String>(row, "status")?, "an address's status")?,
         created_at: id.created_at(),
-        gone_at: get::<Option<i64>>(row, "gone_at")?.map(Timestamp),
+        gone_at: optional_time(row, "gone_at")?,
     })
 }
 
@@ -304,7 +265,7 @@ fn api_key(row: &Row<'_>) -> StoreResult<ApiKey> {
         scope: parse(&get::<String>(row, "scope")?, "an API key's scope")?,
         secret_hash: get(row, "secret_hash")?,
         created_at: Timestamp(get(row, "created")?),
-        revoked_at: get::<Option<i64>>(row, "revoked")?.map(Timestamp),
+        revoked_at: optional_time(row, "revoked")?,
     })
 }
 
@@ -318,7 +279,7 @@ fn signing_key(row: &Row<'_>) -> StoreResult<SigningKey> {
         kind: kind.ok_or_else(|| damaged("a signing key's kind"))?,
         secret: get(row, "secret")?,
         created_at: Timestamp(get(row, "created")?),
-        retired_at: get::<Option<i64>>(row, "retired")?.map(Timestamp),
+        retired_at: optional_time(row, "retired")?,
     })
 }
 

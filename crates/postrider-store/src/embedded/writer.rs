@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use postrider_core::ports::store::{StoreError, StoreResult};
 use postrider_core::{LaneKey, TenantId};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 use tokio::sync::mpsc;
 
 use super::checkpoint::Checkpointer;
@@ -18,8 +18,8 @@ use super::requests::{SharedWrite, WriterRequest};
 use super::reserve::{self, DiskReserve};
 use super::shared::StoreShared;
 use super::sql::dedup::DedupStore;
-use super::sql::error::sql;
 use super::sql::rows::to_json;
+use super::sql::statement::{run, value};
 
 /// A transaction takes no more rows than this, so that the first caller does not wait too long.
 const GROUP_ROWS: usize = 8_192;
@@ -195,36 +195,22 @@ impl Writer {
         effects: &mut TransactionEffects,
         body: impl FnOnce(&mut Self, &mut TransactionEffects) -> StoreResult<T>,
     ) -> StoreResult<(T, Vec<(u32, TenantTotals)>)> {
-        self.statement("BEGIN IMMEDIATE")?;
+        run(&self.conn, "BEGIN IMMEDIATE", [])?;
         let value = body(self, effects)?;
         self.release_bodies(effects)?;
         let totals = self.write_totals(effects)?;
-        self.statement("COMMIT")?;
+        run(&self.conn, "COMMIT", [])?;
         Ok((value, totals))
-    }
-
-    fn statement(&self, text: &str) -> StoreResult<()> {
-        self.conn.prepare_cached(text).and_then(|mut s| s.execute([])).map_err(sql).map(drop)
     }
 
     /// A shared body counts as pending while one of its deliveries is, and is kept while one may need it.
     fn release_bodies(&self, effects: &mut TransactionEffects) -> StoreResult<()> {
-        if effects.released.is_empty() {
-            return Ok(());
-        }
-        let mut statement = self
-            .conn
-            .prepare_cached(
-                "UPDATE message SET holds = holds - ?2, pending = pending - ?3, \
-                 content = CASE WHEN holds <= ?2 THEN NULL ELSE content END WHERE seq = ?1 \
-                 RETURNING pending",
-            )
-            .map_err(sql)?;
+        let update = "UPDATE message SET holds = holds - ?2, pending = pending - ?3, \
+                      content = CASE WHEN holds <= ?2 THEN NULL ELSE content END WHERE seq = ?1 \
+                      RETURNING pending";
         for (message, by) in std::mem::take(&mut effects.released) {
             let row = [message as i64, by.holds, by.pending];
-            let left: Option<i64> =
-                statement.query_row(row, |row| row.get(0)).optional().map_err(sql)?;
-            let Some(left) = left else { continue };
+            let Some(left) = value::<i64>(&self.conn, update, row)? else { continue };
             let (now, before) = (left > 0, left + by.pending > 0);
             effects.counts_of(by.tenant).bytes +=
                 by.bytes as i64 * (i64::from(now) - i64::from(before));
@@ -242,10 +228,9 @@ impl Writer {
             };
             effects.counts.iter().map(sum).collect()
         };
-        let mut statement =
-            self.conn.prepare_cached("UPDATE tenant SET counts = ?2 WHERE id = ?1").map_err(sql)?;
         for (tenant, totals) in &sums {
-            statement.execute((tenant, to_json(totals)?)).map_err(sql)?;
+            let row = (tenant, to_json(totals)?);
+            run(&self.conn, "UPDATE tenant SET counts = ?2 WHERE id = ?1", row)?;
         }
         Ok(sums)
     }

@@ -1,6 +1,5 @@
 //! The model's ledger. Counts rows at each call, because a model may be slow.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +12,9 @@ use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp
 
 use super::MemoryStore;
 use super::rows::MemoryTables;
-use crate::progress::{DeliveryMark, matches, may_forget, paced};
+use crate::progress::{DeliveryMark, may_forget, paced};
+use crate::view::{self, SHOWN};
 
-const SHOWN: usize = 100;
 const PRUNED_AT_ONCE: usize = 10_000;
 
 #[async_trait]
@@ -32,27 +31,12 @@ impl Ledger for MemoryStore {
         if tenant.is_some_and(|tenant| *tenant != message.tenant) {
             return Ok(None);
         }
-        let mut states = BTreeMap::new();
-        let mut deliveries = Vec::new();
+        let mut view = view::message(message, !row.scrubbed);
         for id in &row.deliveries {
-            let Some(state) = rows.deliveries.get(id).map(|row| row.state(now)) else { continue };
-            *states.entry(state).or_default() += 1;
-            if deliveries.len() < SHOWN {
-                deliveries.push((*id, state));
-            }
+            let Some(row) = rows.deliveries.get(id) else { continue };
+            view::add_delivery(&mut view, *id, row.state(now));
         }
-        Ok(Some(MessageView {
-            id,
-            tenant: message.tenant.clone(),
-            class: message.class.clone(),
-            created_at: message.created_at,
-            expires_at: message.expires_at,
-            ttl_s: message.ttl_s,
-            envelope: message.envelope.clone(),
-            states,
-            deliveries,
-            has_content: !row.scrubbed,
-        }))
+        Ok(Some(view))
     }
 
     async fn content(
@@ -238,11 +222,8 @@ impl MemoryTables {
         now: Timestamp,
     ) -> Page<Delivery, DeliveryId> {
         let limit = if filter.limit == 0 { SHOWN } else { filter.limit };
-        let mut items: Vec<_> =
-            self.select(filter, dead, now).take(limit.saturating_add(1)).collect();
-        let more = items.len() > limit;
-        items.truncate(limit);
-        Page { next: items.last().filter(|_| more).map(|d| d.id), items }
+        let found = self.select(filter, dead, now).take(limit.saturating_add(1));
+        view::page(found.collect(), limit, |delivery| delivery.id)
     }
 
     /// Newest first, from the cursor on.
@@ -260,7 +241,7 @@ impl MemoryTables {
                 !dead || (row.progress.state == State::Failed && !row.discarded)
             })
             .map(move |(id, row)| self.view(*id, row, now))
-            .filter(|delivery| matches(filter, delivery))
+            .filter(|delivery| view::matches(filter, delivery))
     }
 
     /// The ids of the chosen dead letters, oldest first.

@@ -6,19 +6,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::model::decision::Decision;
-use postrider_core::policy::ttl::expires_at;
 use postrider_core::ports::store::{
     Admission, DedupKey, LeasedDelivery, Load, NewMessage, Queue, ReadyLane, SettleResult,
     Settlement, StoreResult,
 };
-use postrider_core::{
-    AddressStatus, DeliveryId, LaneId, LaneKey, Message, MessageId, TenantId, Timestamp,
-};
+use postrider_core::{AddressStatus, DeliveryId, LaneId, LaneKey, MessageId, TenantId, Timestamp};
 
 use super::MemoryStore;
 use super::rows::{MemoryDelivery, MemoryKey, MemoryLease, MemoryMessage, MemoryTables};
 use crate::ids::IdGenerator;
-use crate::progress::{DeliveryMark, LOG_MAX, StoredProgress, effective_decision};
+use crate::progress::{DeliveryMark, LOG_MAX, StoredProgress, effective_decision, stored_message};
 use crate::work_signal::NextWork;
 
 #[async_trait]
@@ -213,7 +210,7 @@ impl MemoryTables {
         }
         let message = MessageId(ids.next(now));
         let due = new.send_at.map_or(now, |at| at.max(now));
-        let expires = expires_at(now, new.send_at, new.ttl_s);
+        let stored = Arc::new(stored_message(&new, message, now));
         let mut deliveries = Vec::with_capacity(new.deliveries.len());
         for delivery in new.deliveries {
             let id = DeliveryId(ids.next(now));
@@ -226,7 +223,7 @@ impl MemoryTables {
                 recipient: delivery.recipient,
                 address: delivery.address,
                 address_since: delivery.address_since,
-                expires,
+                expires: stored.expires_at,
                 retry: None,
                 progress: StoredProgress::new(due, now),
                 discarded: false,
@@ -249,21 +246,8 @@ impl MemoryTables {
             };
             self.dedup.insert(dedup.key, seen);
         }
-        let stored = Message {
-            id: message,
-            tenant: new.tenant,
-            class: new.class,
-            created_at: message.created_at(),
-            expires_at: expires,
-            ttl_s: new.ttl_s,
-            envelope: new.envelope,
-            content: new.content,
-        };
-        let row = MemoryMessage {
-            message: Arc::new(stored),
-            scrubbed: false,
-            deliveries: deliveries.clone(),
-        };
+        let ids = deliveries.clone();
+        let row = MemoryMessage { message: stored, scrubbed: false, deliveries: ids };
         self.messages.insert(message, row);
         Admission::Accepted { message, deliveries }
     }

@@ -7,6 +7,7 @@ use postrider_core::ports::store::{
 use postrider_core::{Address, AddressHash, AddressId, AddressStatus, KeyId, TenantId};
 
 use super::MemoryStore;
+use crate::view::page;
 
 #[async_trait]
 impl Registry for MemoryStore {
@@ -16,19 +17,8 @@ impl Registry for MemoryStore {
         let place = (new.tenant.clone(), new.hash);
         rows.gone.remove(&place);
         rows.strikes.remove(&place);
-        let known = rows
-            .addresses
-            .values_mut()
-            .find(|address| address.tenant == new.tenant && address.hash == new.hash);
-        if let Some(address) = known {
-            address.recipient = new.recipient;
-            address.channel = new.target.channel();
-            address.target = Some(new.target);
-            address.status = AddressStatus::Active;
-            address.gone_at = None;
-            return Ok((address.clone(), false));
-        }
-        let id = AddressId(self.ids().next(now));
+        let known = rows.addresses_at(&place).next().map(|address| address.id);
+        let id = known.unwrap_or_else(|| AddressId(self.ids().next(now)));
         let address = Address {
             id,
             tenant: new.tenant,
@@ -41,7 +31,7 @@ impl Registry for MemoryStore {
             gone_at: None,
         };
         rows.addresses.insert(id, address.clone());
-        Ok((address, true))
+        Ok((address, known.is_none()))
     }
 
     async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>> {
@@ -63,17 +53,14 @@ impl Registry for MemoryStore {
     ) -> StoreResult<Page<Address, AddressId>> {
         let rows = self.rows();
         let limit = limit.max(1);
-        let mut items: Vec<_> = rows
+        let found = rows
             .addresses
             .values()
             .filter(|a| a.tenant == *tenant && cursor.is_none_or(|cursor| a.id > cursor))
             .filter(|a| recipient.is_none_or(|r| a.recipient.as_deref() == Some(r)))
             .take(limit + 1)
-            .cloned()
-            .collect();
-        let more = items.len() > limit;
-        items.truncate(limit);
-        Ok(Page { next: items.last().filter(|_| more).map(|a| a.id), items })
+            .cloned();
+        Ok(page(found.collect(), limit, |address| address.id))
     }
 
     async fn strikes(

@@ -7,6 +7,7 @@ use postrider_core::{
 };
 
 use super::rows::MemoryTables;
+use crate::view;
 
 /// An address of a tenant, registered or not.
 pub(super) type AddressKey = (TenantId, AddressHash);
@@ -77,7 +78,7 @@ impl MemoryTables {
         which: &StrikeFilter,
     ) -> Page<StruckAddress, AddressHash> {
         let limit = which.limit.max(1);
-        let mut items: Vec<_> = self
+        let found = self
             .strikes
             .iter()
             .filter(|((of, _), _)| of == tenant)
@@ -85,10 +86,7 @@ impl MemoryTables {
             .filter(|((_, hash), _)| which.cursor.is_none_or(|cursor| *hash > cursor))
             .filter(|(_, known)| !which.suspect || known.iter().any(|strike| strike.suspect))
             .map(|((_, hash), known)| StruckAddress { hash: *hash, strikes: known.clone() })
-            .take(limit + 1)
-            .collect();
-        let more = items.len() > limit;
-        items.truncate(limit);
-        Page { next: items.last().filter(|_| more).map(|struck| struck.hash), items }
+            .take(limit + 1);
+        view::page(found.collect(), limit, |struck| struck.hash)
     }
 }

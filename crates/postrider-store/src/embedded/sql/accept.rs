@@ -13,10 +13,10 @@ use crate::embedded::index::delivery::StoredDelivery;
 use crate::embedded::index::effects::{DedupEntry, TransactionEffects, UncommittedKeys};
 use crate::embedded::requests::SharedRow;
 use crate::embedded::reserve::DiskReserve;
-use crate::embedded::sql::error::sql;
-use crate::embedded::sql::rows::to_json;
+use crate::embedded::sql::rows::{row_id, to_json};
+use crate::embedded::sql::statement::{all_rows, run};
 use crate::embedded::writer::Writer;
-use crate::progress::StoredProgress;
+use crate::progress::{StoredProgress, stored_message};
 
 /// A message with its JSON texts. The caller's thread makes them, not the writer's.
 pub(crate) struct NewMessageRows {
@@ -87,16 +87,7 @@ impl Writer {
         let (message, tails) = self.make_ids(new.deliveries.len(), now);
         self.insert_message(rows, message, now)?;
         let tenant = self.tenant(&new.tenant, effects)?;
-        let stored = Arc::new(Message {
-            id: message,
-            tenant: new.tenant.clone(),
-            class: new.class.clone(),
-            created_at: message.created_at(),
-            expires_at: expires_at(now, new.send_at, new.ttl_s),
-            ttl_s: new.ttl_s,
-            envelope: new.envelope.clone(),
-            content: new.content.clone(),
-        });
+        let stored = Arc::new(stored_message(new, message, now));
         for (index, tail) in tails.iter().enumerate() {
             self.insert_delivery(rows, &stored, index, *tail, now, effects)?;
         }
@@ -132,27 +123,20 @@ impl Writer {
         let new = &rows.new;
         let count = new.deliveries.len() as i64;
         let content = if count == 1 { None } else { Some(&*new.content) };
-        let mut insert = self
-            .conn
-            .prepare_cached(
-                "INSERT INTO message (seq, tail, tenant, class, expires, ttl_s, deliveries, holds, \
-                 pending, envelope, content) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9)",
-            )
-            .map_err(sql)?;
-        insert
-            .execute(params![
-                order_key(id.0) as i64,
-                random_tail(id.0) as i64,
-                new.tenant.as_str(),
-                &*new.class,
-                expires_at(now, new.send_at, new.ttl_s).0,
-                new.ttl_s,
-                count,
-                rows.envelope,
-                content,
-            ])
-            .map_err(sql)?;
-        Ok(())
+        let insert = "INSERT INTO message (seq, tail, tenant, class, expires, ttl_s, deliveries, holds, \
+                 pending, envelope, content) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9)";
+        let row = params![
+            order_key(id.0) as i64,
+            random_tail(id.0) as i64,
+            new.tenant.as_str(),
+            &*new.class,
+            expires_at(now, new.send_at, new.ttl_s).0,
+            new.ttl_s,
+            count,
+            rows.envelope,
+            content,
+        ];
+        run(&self.conn, insert, row).map(drop)
     }
 
     fn insert_delivery(
@@ -171,34 +155,28 @@ impl Writer {
         let seq = message_seq + 1 + index as u64;
         let due = new.send_at.map_or(now, |at| at.max(now));
         let body = if new.deliveries.len() == 1 { Some(&*new.content) } else { None };
-        let mut insert = self
-            .conn
-            .prepare_cached(
-                "INSERT INTO delivery (seq, tail, message, lane, state, due, attempts, tries, \
+        let insert = "INSERT INTO delivery (seq, tail, message, lane, state, due, attempts, tries, \
                  last_delay_ms, expires, changed, hash, address, address_since, recipient, target, \
                  body, alternatives) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0, ?7, ?8, ?9, ?10, ?11, \
-                 ?12, ?13, ?14, ?15)",
-            )
-            .map_err(sql)?;
-        insert
-            .execute(params![
-                seq as i64,
-                tail as i64,
-                message_seq as i64,
-                lane,
-                State::Queued.code(),
-                due.0,
-                message.expires_at.0,
-                now.0,
-                delivery.hash.0,
-                delivery.address.map(|id| id.0.to_be_bytes()),
-                delivery.address_since.map(|at| at.0),
-                delivery.recipient.as_deref(),
-                delivery.target.as_json(),
-                body,
-                rows.alternatives.get(index).and_then(Option::as_deref),
-            ])
-            .map_err(sql)?;
+                 ?12, ?13, ?14, ?15)";
+        let row = params![
+            seq as i64,
+            tail as i64,
+            message_seq as i64,
+            lane,
+            State::Queued.code(),
+            due.0,
+            message.expires_at.0,
+            now.0,
+            delivery.hash.0,
+            delivery.address.map(|id| id.0.to_be_bytes()),
+            delivery.address_since.map(|at| at.0),
+            delivery.recipient.as_deref(),
+            delivery.target.as_json(),
+            body,
+            rows.alternatives.get(index).and_then(Option::as_deref),
+        ];
+        run(&self.conn, insert, row)?;
         effects.arrivals.push(Arc::new(StoredDelivery {
             seq,
             tail,
@@ -230,20 +208,13 @@ impl Writer {
         if !same {
             return Ok(Admission::Conflict { message });
         }
-        let seq = order_key(message.0);
-        let mut select = self
-            .conn
-            .prepare_cached(
-                "SELECT d.seq, d.tail FROM message m JOIN delivery d \
-                 ON d.seq > m.seq AND d.seq <= m.seq + m.deliveries WHERE m.seq = ?1 ORDER BY d.seq",
-            )
-            .map_err(sql)?;
-        let id = |row: &rusqlite::Row<'_>| {
-            let (seq, tail): (i64, i64) = (row.get(0)?, row.get(1)?);
-            Ok(DeliveryId(from_order_key(seq as u64, tail as u64)))
-        };
-        let ids = select.query_map([seq as i64], id).map_err(sql)?;
-        let deliveries = ids.collect::<Result<_, _>>().map_err(sql)?;
+        let deliveries = all_rows(
+            &self.conn,
+            "SELECT d.seq, d.tail FROM message m JOIN delivery d \
+             ON d.seq > m.seq AND d.seq <= m.seq + m.deliveries WHERE m.seq = ?1 ORDER BY d.seq",
+            [order_key(message.0) as i64],
+            |row| row_id(row).map(DeliveryId),
+        )?;
         Ok(Admission::Duplicate { message, deliveries })
     }
 
@@ -257,15 +228,12 @@ impl Writer {
         }
         let tenant = self.tenant(&key.tenant, effects)?;
         let lane = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
-        self.conn
-            .prepare_cached(
-                "INSERT INTO lane (id, tenant, channel, provider, class) VALUES (?1, ?2, ?3, ?4, ?5)",
-            )
-            .and_then(|mut insert| {
-                let channel = key.channel.name();
-                insert.execute(params![lane, key.tenant.as_str(), channel, &*key.provider, &*key.class])
-            })
-            .map_err(sql)?;
+        let channel = key.channel.name();
+        run(
+            &self.conn,
+            "INSERT INTO lane (id, tenant, channel, provider, class) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![lane, key.tenant.as_str(), channel, &*key.provider, &*key.class],
+        )?;
         self.lanes.insert(key.clone(), lane);
         effects.new_lanes.push((key.clone(), tenant));
         Ok(lane)
@@ -276,12 +244,11 @@ impl Writer {
             return Ok(*tenant);
         }
         let tenant = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
-        self.conn
-            .execute(
-                "INSERT INTO tenant (id, name, counts) VALUES (?1, ?2, ?3)",
-                params![tenant, name.as_str(), to_json(&TenantTotals::default())?],
-            )
-            .map_err(sql)?;
+        run(
+            &self.conn,
+            "INSERT INTO tenant (id, name, counts) VALUES (?1, ?2, ?3)",
+            params![tenant, name.as_str(), to_json(&TenantTotals::default())?],
+        )?;
         self.tenants.insert(name.clone(), tenant);
         effects.new_tenants.push(name.clone());
         Ok(tenant)

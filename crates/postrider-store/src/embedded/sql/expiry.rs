@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use postrider_core::Timestamp;
 use postrider_core::ports::store::StoreResult;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, Row, params};
 
-use super::error::sql;
 use super::rows::{parse, to_json};
+use super::statement::{all_rows, first_row, get, run, unsigned, value};
 use crate::embedded::index::expiry::{ExpiryIndex, PAUSE_MS, SavedBlock};
 use crate::embedded::index::lanes::DueKey;
 use crate::embedded::index::{LeaseBatch, end_of};
@@ -20,20 +20,17 @@ const STEPS: usize = 8;
 /// How far the saved `listed_before` may lag behind. So many sequences are read again after a crash.
 const UNSAVED: u64 = 300_000 << 15;
 
+const LIST: &str = "INSERT OR IGNORE INTO expiry (expires, seq) VALUES (?1, ?2)";
+
 pub(crate) fn load(conn: &Connection, last_id: u64) -> StoreResult<ExpiryIndex> {
-    let blocks: Option<String> = conn
-        .query_row("DELETE FROM meta WHERE key = 'young' RETURNING value", [], |row| row.get(0))
-        .optional()
-        .map_err(sql)?;
+    let blocks: Option<String> =
+        value(conn, "DELETE FROM meta WHERE key = 'young' RETURNING value", [])?;
     let blocks: Option<Vec<SavedBlock>> =
         blocks.map(|blocks| parse(&blocks, "the list of recent deliveries")).transpose()?;
-    let listed_before: Option<i64> = conn
-        .query_row("SELECT value FROM meta WHERE key = 'swept'", [], |row| row.get(0))
-        .optional()
-        .map_err(sql)?;
-    let next_listed = conn.query_row("SELECT min(expires) FROM expiry", [], |row| row.get(0));
-    let listed_before = listed_before.unwrap_or(0) as u64;
-    Ok(ExpiryIndex::load(listed_before, next_listed.map_err(sql)?, blocks, last_id))
+    let listed_before =
+        value(conn, "SELECT value FROM meta WHERE key = 'swept'", [])?.unwrap_or(0i64);
+    let next_listed = value(conn, "SELECT min(expires) FROM expiry", [])?.flatten();
+    Ok(ExpiryIndex::load(listed_before as u64, next_listed, blocks, last_id))
 }
 
 impl Writer {
@@ -69,10 +66,8 @@ impl Writer {
         if !pending.is_empty() {
             self.transact_surely(|writer, effects| {
                 effects.rows += pending.len() as u64;
-                let insert = "INSERT OR IGNORE INTO expiry (expires, seq) VALUES (?1, ?2)";
-                let mut insert = writer.conn.prepare_cached(insert).map_err(sql)?;
                 for (expires, seq) in &pending {
-                    insert.execute(params![expires, *seq as i64]).map_err(sql)?;
+                    run(&writer.conn, LIST, params![expires, *seq as i64])?;
                 }
                 writer.save_listed_before(to)
             })?;
@@ -83,33 +78,30 @@ impl Writer {
 
     /// The pending deliveries by expiry and sequence, and the sequence up to which they were read.
     fn pending_between(&self, from: u64, to: u64) -> StoreResult<(Vec<(i64, u64)>, u64)> {
-        let mut select = self
-            .conn
-            .prepare_cached(
-                "SELECT seq, due, expires FROM delivery WHERE seq >= ?1 AND seq < ?2 \
-                 ORDER BY seq LIMIT ?3",
-            )
-            .map_err(sql)?;
-        let mut rows = select.query(params![from as i64, to as i64, STEP as i64]).map_err(sql)?;
-        let (mut pending, mut read, mut last) = (Vec::new(), 0, 0);
-        while let Some(row) = rows.next().map_err(sql)? {
-            read += 1;
-            last = row.get::<_, i64>(0).map_err(sql)? as u64;
-            if row.get::<_, Option<i64>>(1).map_err(sql)?.is_some() {
-                pending.push((row.get(2).map_err(sql)?, last));
-            }
-        }
-        Ok((pending, if read == STEP { last + 1 } else { to }))
+        let (mut read, mut last) = (0, 0);
+        let pending = all_rows(
+            &self.conn,
+            "SELECT seq, due, expires FROM delivery WHERE seq >= ?1 AND seq < ?2 \
+             ORDER BY seq LIMIT ?3",
+            params![from as i64, to as i64, STEP as i64],
+            |row| {
+                read += 1;
+                last = unsigned(row, 0)?;
+                let is_pending = get::<Option<i64>>(row, 1)?.is_some();
+                Ok(if is_pending { Some((get(row, 2)?, last)) } else { None })
+            },
+        )?;
+        let to = if read == STEP { last + 1 } else { to };
+        Ok((pending.into_iter().flatten().collect(), to))
     }
 
     fn save_listed_before(&self, seq: u64) -> StoreResult<()> {
-        self.conn
-            .prepare_cached(
-                "INSERT INTO meta (key, value) VALUES ('swept', ?1) \
+        run(
+            &self.conn,
+            "INSERT INTO meta (key, value) VALUES ('swept', ?1) \
                  ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            )
-            .and_then(|mut insert| insert.execute([seq as i64]))
-            .map_err(sql)?;
+            [seq as i64],
+        )?;
         self.shared.index().expiry.saved = seq;
         Ok(())
     }
@@ -123,12 +115,8 @@ impl Writer {
     pub(crate) fn save_expiry_blocks(&self) -> StoreResult<()> {
         let blocks = self.shared.index().expiry.save_blocks();
         if let Some(blocks) = blocks {
-            self.conn
-                .execute(
-                    "INSERT OR REPLACE INTO meta (key, value) VALUES ('young', ?1)",
-                    [to_json(&blocks)?],
-                )
-                .map_err(sql)?;
+            let insert = "INSERT OR REPLACE INTO meta (key, value) VALUES ('young', ?1)";
+            run(&self.conn, insert, [to_json(&blocks)?])?;
         }
         self.save_listed()
     }
@@ -138,11 +126,7 @@ impl Writer {
         if seq >= self.shared.index().expiry.listed_before {
             return Ok(());
         }
-        let insert = "INSERT OR IGNORE INTO expiry (expires, seq) VALUES (?1, ?2)";
-        let done = self.conn.prepare_cached(insert);
-        done.and_then(|mut insert| insert.execute(params![expires, seq as i64]))
-            .map(drop)
-            .map_err(sql)
+        run(&self.conn, LIST, params![expires, seq as i64]).map(drop)
     }
 
     /// Leases expired deliveries that wait.
@@ -189,30 +173,18 @@ impl Writer {
     }
 
     fn expired(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(i64, u64)>> {
-        let mut select = self
-            .conn
-            .prepare_cached(
-                "SELECT expires, seq FROM expiry WHERE expires <= ?1 \
-                 ORDER BY expires, seq LIMIT ?2",
-            )
-            .map_err(sql)?;
-        let entry = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64));
-        let rows = select.query_map(params![now.0, limit as i64], entry).map_err(sql)?;
-        rows.collect::<Result<_, _>>().map_err(sql)
+        let select = "SELECT expires, seq FROM expiry WHERE expires <= ?1 \
+                      ORDER BY expires, seq LIMIT ?2";
+        let entry = |row: &Row<'_>| Ok((get(row, 0)?, unsigned(row, 1)?));
+        all_rows(&self.conn, select, params![now.0, limit as i64], entry)
     }
 
     /// Lane and key of a delivery, if it is pending and this is still its expiry: a replay changes it.
     fn waiting_since(&self, expires: i64, seq: u64) -> StoreResult<Option<(u32, DueKey)>> {
-        self.conn
-            .prepare_cached(
-                "SELECT lane, due FROM delivery \
-                 WHERE seq = ?1 AND due IS NOT NULL AND expires = ?2",
-            )
-            .and_then(|mut select| {
-                let entry = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, (row.get(1)?, seq)));
-                select.query_row(params![seq as i64, expires], entry).optional()
-            })
-            .map_err(sql)
+        let select = "SELECT lane, due FROM delivery \
+                      WHERE seq = ?1 AND due IS NOT NULL AND expires = ?2";
+        let entry = |row: &Row<'_>| Ok((get(row, 0)?, (get(row, 1)?, seq)));
+        first_row(&self.conn, select, params![seq as i64, expires], entry)
     }
 
     fn unlist(&mut self, stale: &[(i64, u64)]) -> StoreResult<()> {
@@ -222,9 +194,8 @@ impl Writer {
         self.transact_surely(|writer, effects| {
             effects.rows += stale.len() as u64;
             let delete = "DELETE FROM expiry WHERE expires = ?1 AND seq = ?2";
-            let mut delete = writer.conn.prepare_cached(delete).map_err(sql)?;
             for (expires, seq) in stale {
-                delete.execute(params![expires, *seq as i64]).map_err(sql)?;
+                run(&writer.conn, delete, params![expires, *seq as i64])?;
             }
             Ok(())
         })
@@ -232,11 +203,8 @@ impl Writer {
 
     /// When the next listed delivery expires. With expired ones in flight, the next check is soon.
     fn next_listed(&self, now: Timestamp, some_in_flight: bool) -> StoreResult<Option<i64>> {
-        let next: Option<i64> = self
-            .conn
-            .prepare_cached("SELECT min(expires) FROM expiry WHERE expires > ?1")
-            .and_then(|mut select| select.query_row([now.0], |row| row.get(0)))
-            .map_err(sql)?;
+        let select = "SELECT min(expires) FROM expiry WHERE expires > ?1";
+        let next = value(&self.conn, select, [now.0])?.flatten();
         let again = some_in_flight.then_some(now.0 + PAUSE_MS);
         Ok([next, again].into_iter().flatten().min())
     }

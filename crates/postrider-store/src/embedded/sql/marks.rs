@@ -10,15 +10,15 @@ use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::effects::TransactionEffects;
 use crate::embedded::requests::SharedRow;
 use crate::embedded::sql::error::sql;
+use crate::embedded::sql::statement::{all_rows, get, run, unsigned, value};
 use crate::embedded::writer::Writer;
 use crate::progress::DeliveryMark;
 
 /// Counts a crash for each delivery that was in flight when the previous process did not shut down cleanly.
 /// Counts each crash only once.
 pub(crate) fn count_crash(conn: &Connection, left: &UnfinishedRun) -> StoreResult<()> {
-    let counted = conn
-        .query_row("SELECT value FROM meta WHERE key = 'crash_counted'", [], |row| row.get(0))
-        .unwrap_or(0i64);
+    let counted = value(conn, "SELECT value FROM meta WHERE key = 'crash_counted'", []);
+    let counted = counted.ok().flatten().unwrap_or(0i64);
     if left.in_flight.is_empty() || counted as u64 >= left.run {
         return Ok(());
     }
@@ -29,18 +29,14 @@ pub(crate) fn count_crash(conn: &Connection, left: &UnfinishedRun) -> StoreResul
                      SELECT seq, 1, 0, 0 FROM delivery \
                      WHERE seq = ?1 AND due IS NOT NULL AND changed <= ?2 \
                      ON CONFLICT (seq) DO UPDATE SET crashes = crashes + 1";
-        transaction
-            .prepare_cached(count)
-            .and_then(|mut insert| insert.execute(params![*seq as i64, at]))
-            .map_err(sql)?;
+        run(&transaction, count, params![*seq as i64, at])?;
     }
-    transaction
-        .execute(
-            "INSERT INTO meta (key, value) VALUES ('crash_counted', ?1) \
+    run(
+        &transaction,
+        "INSERT INTO meta (key, value) VALUES ('crash_counted', ?1) \
              ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            [left.run as i64],
-        )
-        .map_err(sql)?;
+        [left.run as i64],
+    )?;
     transaction.commit().map_err(sql)?;
     tracing::warn!(
         in_flight = left.in_flight.len(),
@@ -52,19 +48,14 @@ pub(crate) fn count_crash(conn: &Connection, left: &UnfinishedRun) -> StoreResul
 pub(crate) fn load(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
     let stale = "DELETE FROM mark WHERE NOT EXISTS (SELECT 1 FROM delivery d \
                  WHERE d.seq = mark.seq AND d.due IS NOT NULL)";
-    conn.execute(stale, []).map_err(sql)?;
-    let mut select =
-        conn.prepare("SELECT seq, crashes, started, cancelled FROM mark").map_err(sql)?;
-    let mut rows = select.query([]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        let mark = DeliveryMark {
-            crashes: row.get(1).map_err(sql)?,
-            started: row.get(2).map_err(sql)?,
-            cancelled: row.get(3).map_err(sql)?,
-        };
-        index.set_mark(row.get::<_, i64>(0).map_err(sql)? as u64, mark);
-    }
-    Ok(())
+    run(conn, stale, [])?;
+    let select = "SELECT seq, crashes, started, cancelled FROM mark";
+    all_rows(conn, select, [], |row| {
+        let (crashes, started, cancelled) = (get(row, 1)?, get(row, 2)?, get(row, 3)?);
+        index.set_mark(unsigned(row, 0)?, DeliveryMark { crashes, started, cancelled });
+        Ok(())
+    })
+    .map(drop)
 }
 
 /// An attempt that is about to be sent.
@@ -96,21 +87,14 @@ impl Writer {
         effects.rows += 1;
         effects.marks.push((seq, mark));
         let done = if mark.is_empty() {
-            self.conn
-                .prepare_cached("DELETE FROM mark WHERE seq = ?1")
-                .and_then(|mut delete| delete.execute([seq as i64]))
+            run(&self.conn, "DELETE FROM mark WHERE seq = ?1", [seq as i64])
         } else {
-            self.conn
-                .prepare_cached(
-                    "INSERT OR REPLACE INTO mark (seq, crashes, started, cancelled) \
-                     VALUES (?1, ?2, ?3, ?4)",
-                )
-                .and_then(|mut insert| {
-                    let row = params![seq as i64, mark.crashes, mark.started, mark.cancelled];
-                    insert.execute(row)
-                })
+            let insert = "INSERT OR REPLACE INTO mark (seq, crashes, started, cancelled) \
+                          VALUES (?1, ?2, ?3, ?4)";
+            let row = params![seq as i64, mark.crashes, mark.started, mark.cancelled];
+            run(&self.conn, insert, row)
         };
-        done.map(drop).map_err(sql)
+        done.map(drop)
     }
 
     /// Notes attempts that are about to be sent.
@@ -123,11 +107,8 @@ impl Writer {
         };
         for (row, mark) in rows.iter().zip(&held) {
             if let Some(mark) = mark {
-                self.put_mark(
-                    order_key(row.delivery.0),
-                    DeliveryMark { started: true, ..*mark },
-                    effects,
-                )?;
+                let mark = DeliveryMark { started: true, ..*mark };
+                self.put_mark(order_key(row.delivery.0), mark, effects)?;
             }
         }
         Ok(held.iter().map(Option::is_some).collect())

@@ -12,4 +12,5 @@ pub(crate) mod refill;
 pub(crate) mod rows;
 pub(crate) mod schema;
 pub(crate) mod settle;
+pub(crate) mod statement;
 pub(crate) mod strikes;

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use postrider_core::ports::store::StoreResult;
-use postrider_core::{AddressHash, ChannelKind, Clock, LaneKey, TenantId};
-use rusqlite::{Connection, params};
+use postrider_core::{ChannelKind, Clock, LaneKey, TenantId};
+use rusqlite::{Connection, Row};
 
 use crate::embedded::StoreOptions;
 use crate::embedded::checkpoint::Checkpointer;
@@ -23,7 +23,8 @@ use crate::embedded::sql::expiry;
 use crate::embedded::sql::marks;
 use crate::embedded::sql::rows::parse;
 use crate::embedded::sql::schema::open_writer;
-use crate::embedded::sql::strikes;
+use crate::embedded::sql::statement::{all_rows, get, unsigned, value};
+use crate::embedded::sql::strikes::{self, tenant_and_hash};
 use crate::embedded::writer::Writer;
 use crate::ids::IdGenerator;
 
@@ -75,52 +76,36 @@ pub(crate) fn open(
 fn number_of_run(conn: &Connection) -> StoreResult<u64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(0);
-    let epoch: i64 = conn
-        .query_row(
-            "INSERT INTO meta (key, value) VALUES ('epoch', ?1) \
-             ON CONFLICT (key) DO UPDATE SET value = max(value + 1, excluded.value) RETURNING value",
-            [seconds],
-            |row| row.get(0),
-        )
-        .map_err(sql)?;
-    Ok(epoch as u64)
+    let insert = "INSERT INTO meta (key, value) VALUES ('epoch', ?1) ON CONFLICT (key) \
+                  DO UPDATE SET value = max(value + 1, excluded.value) RETURNING value";
+    let epoch: Option<i64> = value(conn, insert, [seconds])?;
+    epoch.map(|epoch| epoch as u64).ok_or_else(|| damaged("the number of this run"))
 }
 
 /// The highest id ever given out, also of rows that were pruned since.
 fn last_id(conn: &Connection) -> StoreResult<u64> {
-    let last: Option<i64> = conn
-        .query_row(
-            "SELECT max(n) FROM (SELECT max(seq) AS n FROM message UNION ALL \
-             SELECT max(seq) FROM delivery UNION ALL SELECT max(seq) FROM address UNION ALL \
-             SELECT value FROM meta WHERE key = 'last_id')",
-            [],
-            |row| row.get(0),
-        )
-        .map_err(sql)?;
+    let select = "SELECT max(n) FROM (SELECT max(seq) AS n FROM message UNION ALL \
+                  SELECT max(seq) FROM delivery UNION ALL SELECT max(seq) FROM address UNION ALL \
+                  SELECT value FROM meta WHERE key = 'last_id')";
+    let last: Option<i64> = value(conn, select, [])?.flatten();
     Ok(last.unwrap_or(0) as u64)
 }
 
 fn load_tenants(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
-    let mut select = conn.prepare("SELECT name, counts FROM tenant ORDER BY id").map_err(sql)?;
-    let mut rows = select.query([]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        let (name, counts): (String, String) = (row.get(0).map_err(sql)?, row.get(1).map_err(sql)?);
+    let select = "SELECT name, counts FROM tenant ORDER BY id";
+    let pair = |row: &Row<'_>| Ok((get::<String>(row, 0)?, get::<String>(row, 1)?));
+    for (name, counts) in all_rows(conn, select, [], pair)? {
         index.tenants.push(TenantId(name.into()), parse(&counts, "a tenant's counts")?);
     }
     Ok(())
 }
 
 fn load_lanes(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
-    let mut select = conn
-        .prepare(
-            "SELECT l.channel, l.provider, l.class, t.id, l.id FROM lane l \
-             JOIN tenant t ON t.name = l.tenant ORDER BY l.id",
-        )
-        .map_err(sql)?;
-    let mut rows = select.query([]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        let text = |column| row.get::<_, String>(column).map_err(sql);
-        let tenant: u32 = row.get(3).map_err(sql)?;
+    let select = "SELECT l.channel, l.provider, l.class, t.id, l.id FROM lane l \
+                  JOIN tenant t ON t.name = l.tenant ORDER BY l.id";
+    all_rows(conn, select, [], |row| {
+        let text = |column: usize| get::<String>(row, column);
+        let tenant: u32 = get(row, 3)?;
         let owner = index.tenants.get(tenant).ok_or_else(|| damaged("a lane's tenant"))?;
         let key = LaneKey {
             tenant: owner.name.clone(),
@@ -128,40 +113,32 @@ fn load_lanes(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
             provider: text(1)?.into(),
             class: text(2)?.into(),
         };
-        if row.get::<_, i64>(4).map_err(sql)? != index.names.len() as i64 {
+        if get::<i64>(row, 4)? != index.names.len() as i64 {
             return Err(damaged("the lanes are not numbered without a gap"));
         }
         index.names.push((Arc::new(key), tenant));
-    }
-    Ok(())
+        Ok(())
+    })
+    .map(drop)
 }
 
 fn load_gone(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
-    let mut select = conn.prepare("SELECT tenant, hash FROM gone").map_err(sql)?;
-    let mut rows = select.query([]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        let tenant = TenantId(row.get::<_, String>(0).map_err(sql)?.into());
-        index.mark_gone(&tenant, AddressHash(row.get(1).map_err(sql)?));
-    }
-    Ok(())
+    all_rows(conn, "SELECT tenant, hash FROM gone", [], |row| {
+        let (tenant, hash) = tenant_and_hash(row)?;
+        index.mark_gone(&tenant, hash);
+        Ok(())
+    })
+    .map(drop)
 }
 
 /// Finds where each lane starts and how deep it is, by one pass over the index of pending deliveries.
 /// Returns the oldest of them.
 fn load_pending(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<u64> {
-    let mut select = conn
-        .prepare(
-            "SELECT lane, min(due), count(*), min(seq) FROM delivery INDEXED BY pending \
-             WHERE due IS NOT NULL GROUP BY lane",
-        )
-        .map_err(sql)?;
-    let mut rows = select.query(params![]).map_err(sql)?;
-    let mut oldest = u64::MAX;
-    while let Some(row) = rows.next().map_err(sql)? {
-        let number = |column| row.get::<_, i64>(column).map_err(sql);
-        let lane: u32 = row.get(0).map_err(sql)?;
-        index.lanes.load(lane, (number(1)?, 0), number(2)? as u64);
-        oldest = oldest.min(number(3)? as u64);
-    }
-    Ok(oldest)
+    let select = "SELECT lane, min(due), count(*), min(seq) FROM delivery INDEXED BY pending \
+                  WHERE due IS NOT NULL GROUP BY lane";
+    let firsts = all_rows(conn, select, [], |row| {
+        index.lanes.load(get(row, 0)?, (get(row, 1)?, 0), unsigned(row, 2)?);
+        unsigned(row, 3)
+    })?;
+    Ok(firsts.into_iter().min().unwrap_or(u64::MAX))
 }

@@ -9,12 +9,12 @@ use rusqlite::params;
 
 use crate::embedded::EmbeddedStore;
 use crate::embedded::index::effects::TransactionEffects;
-use crate::embedded::sql::error::sql;
-use crate::embedded::sql::rows::{self, get};
+use crate::embedded::sql::rows;
+use crate::embedded::sql::statement::{all_rows, get, run, unsigned};
 use crate::embedded::writer::Writer;
 
 /// Rows that one step reads.
-const PRUNE_STEP: i64 = 4_000;
+const PRUNE_STEP: usize = 4_000;
 /// Rows that one call deletes.
 const PRUNE_CALL: u64 = 10_000;
 
@@ -36,13 +36,12 @@ impl EmbeddedStore {
 impl Writer {
     pub(crate) fn save_last_id(&mut self) -> StoreResult<()> {
         let last = self.shared.ids().last();
-        self.conn
-            .prepare_cached(
-                "INSERT INTO meta (key, value) VALUES ('last_id', ?1) \
+        run(
+            &self.conn,
+            "INSERT INTO meta (key, value) VALUES ('last_id', ?1) \
                  ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
-            )
-            .and_then(|mut insert| insert.execute([last as i64]))
-            .map_err(sql)?;
+            [last as i64],
+        )?;
         Ok(())
     }
 
@@ -75,24 +74,19 @@ impl Writer {
         let (old, next) = self.old_rows(from, before, limit)?;
         let mut messages: Vec<(u64, u32)> = Vec::new();
         for row in &old {
-            self.conn
-                .prepare_cached("DELETE FROM delivery WHERE seq = ?1")
-                .and_then(|mut delete| delete.execute([row.seq as i64]))
-                .map_err(sql)?;
+            run(&self.conn, "DELETE FROM delivery WHERE seq = ?1", [row.seq as i64])?;
             let tenant = self.tenant_of(row.lane)?;
             effects.counts_of(tenant).add(row.state, -1);
             messages.push((row.message, tenant));
         }
         messages.dedup();
         for (message, tenant) in messages {
-            let gone = self
-                .conn
-                .prepare_cached(
-                    "DELETE FROM message WHERE seq = ?1 AND NOT EXISTS (SELECT 1 FROM delivery d \
+            let gone = run(
+                &self.conn,
+                "DELETE FROM message WHERE seq = ?1 AND NOT EXISTS (SELECT 1 FROM delivery d \
                      WHERE d.seq > message.seq AND d.seq <= message.seq + message.deliveries)",
-                )
-                .and_then(|mut delete| delete.execute([message as i64]))
-                .map_err(sql)?;
+                [message as i64],
+            )?;
             effects.counts_of(tenant).messages -= gone as i64;
         }
         effects.rows += old.len() as u64 * 2;
@@ -105,28 +99,25 @@ impl Writer {
         before: u64,
         limit: Timestamp,
     ) -> StoreResult<(Vec<FinishedRow>, Option<u64>)> {
-        let mut select = self
-            .conn
-            .prepare_cached(
-                "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq AS dead \
-                 FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
-                 WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq LIMIT ?3",
-            )
-            .map_err(sql)?;
-        let mut found =
-            select.query(params![from as i64, before as i64, PRUNE_STEP]).map_err(sql)?;
-        let (mut old, mut read, mut last) = (Vec::new(), 0, 0);
-        while let Some(row) = found.next().map_err(sql)? {
-            read += 1;
-            last = get::<i64>(row, "seq")? as u64;
-            let waiting = get::<Option<i64>>(row, "due")?.is_some();
-            let dead = get::<Option<i64>>(row, "dead")?.is_some();
-            if !waiting && !dead && get::<i64>(row, "changed")? <= limit.0 {
-                let (lane, message) = (get(row, "lane")?, get::<i64>(row, "message")? as u64);
-                old.push(FinishedRow { seq: last, lane, message, state: rows::state(row)? });
-            }
-        }
-        Ok((old, (read == PRUNE_STEP).then_some(last + 1)))
+        let (mut old, mut last) = (Vec::new(), 0);
+        let read = all_rows(
+            &self.conn,
+            "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq AS dead \
+             FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
+             WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq LIMIT ?3",
+            params![from as i64, before as i64, PRUNE_STEP as i64],
+            |row| {
+                last = unsigned(row, "seq")?;
+                let waiting = get::<Option<i64>>(row, "due")?.is_some();
+                let dead = get::<Option<i64>>(row, "dead")?.is_some();
+                if !waiting && !dead && get::<i64>(row, "changed")? <= limit.0 {
+                    let (lane, message) = (get(row, "lane")?, unsigned(row, "message")?);
+                    old.push(FinishedRow { seq: last, lane, message, state: rows::state(row)? });
+                }
+                Ok(())
+            },
+        )?;
+        Ok((old, (read.len() == PRUNE_STEP).then_some(last + 1)))
     }
 }
 

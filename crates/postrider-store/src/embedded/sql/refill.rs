@@ -5,8 +5,8 @@ use std::sync::Arc;
 use postrider_core::ports::store::StoreResult;
 use rusqlite::{Connection, params};
 
-use super::error::sql;
 use super::rows::DeliveryReader;
+use super::statement::{all_rows, get, unsigned, value};
 use super::strikes::strikes_of;
 use crate::embedded::index::UnreadLease;
 use crate::embedded::index::delivery::{AddressFlags, StoredDelivery};
@@ -37,25 +37,21 @@ impl Writer {
     }
 
     fn waiting(&self, lane: u32, from: DueKey, limit: usize) -> StoreResult<Vec<DueKey>> {
-        let read = |query: &str, limit: usize| -> rusqlite::Result<Vec<DueKey>> {
-            let mut select = self.conn.prepare_cached(query)?;
+        let read = |query: &str, limit: usize| -> StoreResult<Vec<DueKey>> {
             let row = params![lane, from.0, from.1 as i64, limit as i64];
-            let keys =
-                select.query_map(row, |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
-            keys.collect()
+            all_rows(&self.conn, query, row, |row| Ok((get(row, 0)?, unsigned(row, 1)?)))
         };
         let mut keys = read(
             "SELECT due, seq FROM delivery INDEXED BY pending \
              WHERE lane = ?1 AND due = ?2 AND seq >= ?3 ORDER BY seq LIMIT ?4",
             limit,
-        )
-        .map_err(sql)?;
+        )?;
         let rest = read(
             "SELECT due, seq FROM delivery INDEXED BY pending \
              WHERE lane = ?1 AND due > ?2 AND ?3 IS NOT NULL ORDER BY due, seq LIMIT ?4",
             limit - keys.len(),
-        );
-        keys.extend(rest.map_err(sql)?);
+        )?;
+        keys.extend(rest);
         Ok(keys)
     }
 }
@@ -84,9 +80,7 @@ pub(crate) fn read_deliveries(
 }
 
 fn is_gone(conn: &Connection, delivery: &StoredDelivery) -> StoreResult<bool> {
-    conn.prepare_cached("SELECT 1 FROM gone WHERE tenant = ?1 AND hash = ?2")
-        .and_then(|mut select| {
-            select.exists(params![delivery.message.tenant.as_str(), delivery.hash.0])
-        })
-        .map_err(sql)
+    let select = "SELECT 1 FROM gone WHERE tenant = ?1 AND hash = ?2";
+    let row = params![delivery.message.tenant.as_str(), delivery.hash.0];
+    Ok(value::<i64>(conn, select, row)?.is_some())
 }

@@ -12,18 +12,14 @@ use postrider_core::{
     AddressHash, AddressId, DeliveryId, LaneKey, Message, MessageId, State, Target, TenantId,
     Timestamp,
 };
-use rusqlite::types::FromSql;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, Row};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::embedded::index::delivery::StoredDelivery;
 use crate::embedded::sql::error::{damaged, sql};
+use crate::embedded::sql::statement::{first_row, get, unsigned};
 use crate::progress::{LOG_MAX, StoredProgress};
-
-pub(crate) fn get<T: FromSql>(row: &Row<'_>, column: &str) -> StoreResult<T> {
-    row.get(column).map_err(sql)
-}
 
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, what: &str) -> StoreResult<T> {
     serde_json::from_str(text).map_err(|_| damaged(format!("{what} is not readable")))
@@ -42,13 +38,22 @@ pub(crate) fn state(row: &Row<'_>) -> StoreResult<State> {
     State::from_code(get(row, "state")?).ok_or_else(|| damaged("a delivery's state"))
 }
 
+/// The id in the columns `seq` and `tail`.
+pub(crate) fn row_id(row: &Row<'_>) -> StoreResult<u128> {
+    Ok(from_order_key(unsigned(row, "seq")?, unsigned(row, "tail")?))
+}
+
+pub(crate) fn optional_time(row: &Row<'_>, column: &str) -> StoreResult<Option<Timestamp>> {
+    Ok(get::<Option<i64>>(row, column)?.map(Timestamp))
+}
+
 /// `due` is absent once the delivery is final.
 pub(crate) fn progress(row: &Row<'_>) -> StoreResult<StoredProgress> {
     let reason: Option<u8> = get(row, "reason")?;
     Ok(StoredProgress {
         state: state(row)?,
         reason: reason.and_then(DeadReason::from_code),
-        due: Timestamp(get::<Option<i64>>(row, "due")?.unwrap_or_default()),
+        due: optional_time(row, "due")?.unwrap_or(Timestamp(0)),
         attempts: get(row, "attempts")?,
         tries: get(row, "tries")?,
         last_delay: Duration::from_millis(get::<i64>(row, "last_delay_ms")?.unsigned_abs()),
@@ -58,15 +63,14 @@ pub(crate) fn progress(row: &Row<'_>) -> StoreResult<StoredProgress> {
 
 /// A delivery as the ledger shows it, without its lease.
 pub(crate) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
-    let seq: i64 = get(row, "seq")?;
-    let message: i64 = get(row, "message")?;
+    let message = from_order_key(unsigned(row, "message")?, unsigned(row, "message_tail")?);
     let progress = progress(row)?;
     let log: Option<String> = get(row, "log")?;
-    let id = DeliveryId(from_order_key(seq as u64, get::<i64>(row, "tail")? as u64));
+    let id = DeliveryId(row_id(row)?);
     let address: Option<[u8; 16]> = get(row, "address")?;
     Ok(Delivery {
         id,
-        message: MessageId(from_order_key(message as u64, get::<i64>(row, "message_tail")? as u64)),
+        message: MessageId(message),
         tenant: lane.tenant.clone(),
         channel: lane.channel,
         provider: lane.provider.clone(),
@@ -110,34 +114,35 @@ impl<'a> DeliveryReader<'a> {
 
     /// `None` if the delivery is not waiting any more.
     pub(crate) fn read(&mut self, seq: u64) -> StoreResult<Option<StoredDelivery>> {
-        let mut statement = self.conn.prepare_cached(STORED_DELIVERY).map_err(sql)?;
-        let mut rows = statement.query([seq as i64]).map_err(sql)?;
-        let Some(row) = rows.next().map_err(sql)? else { return Ok(None) };
-        let text = |column| row.get::<_, Option<String>>(column).map_err(sql);
-        let number = |column| row.get::<_, i64>(column).map_err(sql);
+        first_row(self.conn, STORED_DELIVERY, [seq as i64], |row| self.stored(row, seq))
+    }
+
+    fn stored(&mut self, row: &Row<'_>, seq: u64) -> StoreResult<StoredDelivery> {
+        let text = |column: usize| get::<Option<String>>(row, column);
+        let number = |column: usize| get::<i64>(row, column);
         let (message, siblings) = self.message(number(1)? as u64, text(15)?)?;
         let target = row.get_ref(14).map_err(sql)?.as_str_or_null().map_err(damaged)?;
         let target = target.ok_or_else(|| damaged("a waiting delivery has no address"))?;
-        let since = row.get::<_, Option<i64>>(11).map_err(sql)?;
-        let state = State::from_code(row.get(3).map_err(sql)?);
+        let since = get::<Option<i64>>(row, 11)?;
+        let state = State::from_code(get(row, 3)?);
         let progress = StoredProgress {
             state: state.ok_or_else(|| damaged("a delivery's state"))?,
             reason: None,
             due: Timestamp(number(4)?),
-            attempts: row.get(5).map_err(sql)?,
-            tries: row.get(6).map_err(sql)?,
+            attempts: get(row, 5)?,
+            tries: get(row, 6)?,
             last_delay: Duration::from_millis(number(7)?.unsigned_abs()),
             changed: Timestamp(number(9)?),
         };
-        Ok(Some(StoredDelivery {
+        Ok(StoredDelivery {
             seq,
             tail: number(0)? as u64,
-            lane: row.get(2).map_err(sql)?,
+            lane: get(row, 2)?,
             message,
             siblings,
             target: Arc::new(stored_target(target, "a delivery's address")?),
             target_bytes: target.len(),
-            hash: AddressHash(row.get(10).map_err(sql)?),
+            hash: AddressHash(get(row, 10)?),
             address_since: since.map(Timestamp),
             expires: Timestamp(number(8)?),
             retry: text(12)?.map(|retry| parse(&retry, "a delivery's retry policy")).transpose()?,
@@ -145,7 +150,7 @@ impl<'a> DeliveryReader<'a> {
             log: text(13)?.map(Into::into),
             alternatives: text(16)?
                 .map_or(Ok(Vec::new()), |list| parse(&list, "a delivery's other addresses"))?,
-        }))
+        })
     }
 
     fn message(&mut self, seq: u64, body: Option<String>) -> StoreResult<(Arc<Message>, u32)> {
@@ -178,16 +183,14 @@ const MESSAGE: &str = "SELECT tail, tenant, class, expires, ttl_s, envelope, del
                        FROM message WHERE seq = ?1";
 
 pub(crate) fn message(conn: &Connection, seq: u64) -> StoreResult<Option<MessageRow>> {
-    let mut statement = conn.prepare_cached(MESSAGE).map_err(sql)?;
-    let read = |row: &Row<'_>| Ok(message_row(row, seq));
-    statement.query_row([seq as i64], read).optional().map_err(sql)?.transpose()
+    first_row(conn, MESSAGE, [seq as i64], |row| message_row(row, seq))
 }
 
 fn message_row(row: &Row<'_>, seq: u64) -> StoreResult<MessageRow> {
-    let text = |column| -> StoreResult<&str> {
+    let text = |column: usize| -> StoreResult<&str> {
         row.get_ref(column).map_err(sql)?.as_str().map_err(damaged)
     };
-    let number = |column| row.get::<_, i64>(column).map_err(sql);
+    let number = |column: usize| get::<i64>(row, column);
     let id = MessageId(from_order_key(seq, number(0)? as u64));
     let envelope = row.get_ref(5).map_err(sql)?.as_str_or_null().map_err(damaged)?;
     let message = Message {
@@ -196,12 +199,12 @@ fn message_row(row: &Row<'_>, seq: u64) -> StoreResult<MessageRow> {
         class: text(2)?.into(),
         created_at: id.created_at(),
         expires_at: Timestamp(number(3)?),
-        ttl_s: row.get(4).map_err(sql)?,
+        ttl_s: get(row, 4)?,
         envelope: envelope
             .map_or(Ok(Envelope::default()), |text| parse(text, "a message's envelope"))?,
         content: "".into(),
     };
-    let (deliveries, content) = (row.get(6).map_err(sql)?, row.get(7).map_err(sql)?);
+    let (deliveries, content) = (get(row, 6)?, get(row, 7)?);
     Ok(MessageRow { message, deliveries, content })
 }
 

@@ -6,15 +6,16 @@ use postrider_core::model::decision::Decision;
 use postrider_core::model::id::order_key;
 use postrider_core::ports::store::{SettleResult, Settlement, StoreResult};
 use postrider_core::{AddressStatus, DeliveryId, Timestamp};
-use rusqlite::params;
+use rusqlite::{Params, params};
 
 use crate::embedded::index::AfterSettle;
 use crate::embedded::index::delivery::StoredDelivery;
 use crate::embedded::index::effects::{BodyRelease, TransactionEffects};
 use crate::embedded::requests::SharedRow;
 use crate::embedded::sql::accept::alternatives_json;
-use crate::embedded::sql::error::{damaged, sql};
+use crate::embedded::sql::error::damaged;
 use crate::embedded::sql::rows::{appended, to_json};
+use crate::embedded::sql::statement::run;
 use crate::embedded::writer::Writer;
 use crate::progress::{DeliveryMark, StoredProgress, effective_decision};
 
@@ -179,14 +180,9 @@ impl Writer {
         };
         let lane = self.lane(&place.lane, effects)?;
         let target = place.target.as_json();
-        let mut update = self
-            .conn
-            .prepare_cached(
-                "UPDATE delivery SET lane = ?2, target = ?3, hash = ?4, address = ?5, \
-                 address_since = ?6, alternatives = ?7, state = ?8, due = ?9, attempts = 0, \
-                 tries = ?10, last_delay_ms = 0, changed = ?11, log = ?12 WHERE seq = ?1",
-            )
-            .map_err(sql)?;
+        let update = "UPDATE delivery SET lane = ?2, target = ?3, hash = ?4, address = ?5, \
+                      address_since = ?6, alternatives = ?7, state = ?8, due = ?9, attempts = 0, \
+                      tries = ?10, last_delay_ms = 0, changed = ?11, log = ?12 WHERE seq = ?1";
         let row = params![
             delivery.seq as i64,
             lane,
@@ -201,8 +197,7 @@ impl Writer {
             new.changed.0,
             log,
         ];
-        changed_one(update.execute(row).map_err(sql)?)?;
-        drop(update);
+        self.change_one(update, row)?;
         let tenant = self.tenant_number(&delivery.message.tenant)?;
         let count = effects.counts_of(tenant);
         count.add(delivery.progress.state, -1);
@@ -215,53 +210,27 @@ impl Writer {
     }
 
     fn finish(&self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {
-        let mut update = self
-            .conn
-            .prepare_cached(
-                "UPDATE delivery SET state = ?2, due = NULL, attempts = ?3, tries = ?4, \
-                 changed = ?5, log = ?6, target = NULL, body = NULL, alternatives = NULL WHERE seq = ?1",
-            )
-            .map_err(sql)?;
-        let row =
-            params![seq as i64, new.state.code(), new.attempts, new.tries, new.changed.0, log];
-        changed_one(update.execute(row).map_err(sql)?)?;
-        Ok(())
+        self.change_one(
+            "UPDATE delivery SET state = ?2, due = NULL, attempts = ?3, tries = ?4, \
+             changed = ?5, log = ?6, target = NULL, body = NULL, alternatives = NULL WHERE seq = ?1",
+            params![seq as i64, new.state.code(), new.attempts, new.tries, new.changed.0, log],
+        )
     }
 
     fn bury(&self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {
-        let mut update = self
-            .conn
-            .prepare_cached(
-                "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, attempts = ?4, \
-                 tries = ?5, changed = ?6, log = ?7 WHERE seq = ?1",
-            )
-            .map_err(sql)?;
-        let reason = new.reason.map(|reason| reason.code());
-        let row = params![
-            seq as i64,
-            new.state.code(),
-            reason,
-            new.attempts,
-            new.tries,
-            new.changed.0,
-            log
-        ];
-        changed_one(update.execute(row).map_err(sql)?)?;
-        self.conn
-            .prepare_cached("INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)")
-            .and_then(|mut insert| insert.execute([seq as i64]))
-            .map_err(sql)?;
+        let (state, reason) = (new.state.code(), new.reason.map(|reason| reason.code()));
+        self.change_one(
+            "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, attempts = ?4, \
+             tries = ?5, changed = ?6, log = ?7 WHERE seq = ?1",
+            params![seq as i64, state, reason, new.attempts, new.tries, new.changed.0, log],
+        )?;
+        run(&self.conn, "INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)", [seq as i64])?;
         Ok(())
     }
 
     fn postpone(&self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {
-        let mut update = self
-            .conn
-            .prepare_cached(
-                "UPDATE delivery SET state = ?2, due = ?3, attempts = ?4, tries = ?5, \
-                 last_delay_ms = ?6, changed = ?7, log = ?8 WHERE seq = ?1",
-            )
-            .map_err(sql)?;
+        let update = "UPDATE delivery SET state = ?2, due = ?3, attempts = ?4, tries = ?5, \
+                      last_delay_ms = ?6, changed = ?7, log = ?8 WHERE seq = ?1";
         let delay = i64::try_from(new.last_delay.as_millis()).unwrap_or(i64::MAX);
         let row = params![
             seq as i64,
@@ -273,8 +242,13 @@ impl Writer {
             new.changed.0,
             log
         ];
-        changed_one(update.execute(row).map_err(sql)?)?;
-        Ok(())
+        self.change_one(update, row)
+    }
+
+    /// Changes one delivery. An error if it is not in the store.
+    fn change_one(&self, update: &str, row: impl Params) -> StoreResult<()> {
+        let found = run(&self.conn, update, row)? == 1;
+        if found { Ok(()) } else { Err(damaged("the delivery is not in the store")) }
     }
 
     fn mark_gone(
@@ -285,25 +259,20 @@ impl Writer {
     ) -> StoreResult<()> {
         let tenant = &delivery.message.tenant;
         let hash = delivery.hash;
-        self.conn
-            .prepare_cached("INSERT OR IGNORE INTO gone (tenant, hash) VALUES (?1, ?2)")
-            .and_then(|mut insert| insert.execute(params![tenant.as_str(), hash.0]))
-            .map_err(sql)?;
+        run(
+            &self.conn,
+            "INSERT OR IGNORE INTO gone (tenant, hash) VALUES (?1, ?2)",
+            params![tenant.as_str(), hash.0],
+        )?;
         let gone = to_json(&AddressStatus::Gone)?;
-        self.conn
-            .prepare_cached(
-                "UPDATE address SET status = ?3, gone_at = ?4, target = NULL \
+        run(
+            &self.conn,
+            "UPDATE address SET status = ?3, gone_at = ?4, target = NULL \
                  WHERE tenant = ?1 AND hash = ?2 AND status <> ?3",
-            )
-            .and_then(|mut update| update.execute(params![tenant.as_str(), hash.0, gone, now.0]))
-            .map_err(sql)?;
+            params![tenant.as_str(), hash.0, gone, now.0],
+        )?;
         effects.gone.push((tenant.clone(), hash));
         effects.rows += 2;
         Ok(())
     }
-}
-
-/// The delivery must be in the store, else nothing was written.
-fn changed_one(rows: usize) -> StoreResult<()> {
-    if rows == 1 { Ok(()) } else { Err(damaged("the delivery is not in the store")) }
 }

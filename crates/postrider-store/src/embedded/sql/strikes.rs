@@ -12,19 +12,24 @@ use rusqlite::{Connection, Row, params};
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::delivery::StoredDelivery;
 use crate::embedded::index::effects::TransactionEffects;
-use crate::embedded::sql::error::{damaged, sql};
-use crate::embedded::sql::rows::{get, to_json};
+use crate::embedded::sql::error::damaged;
+use crate::embedded::sql::rows::to_json;
 use crate::embedded::sql::settle::SettleRow;
+use crate::embedded::sql::statement::{all_rows, get, run};
 use crate::embedded::writer::Writer;
+use crate::view;
 
 /// Addresses that one step of a prune handles.
 const PRUNED_AT_ONCE: u32 = 1_000;
 
 pub(crate) fn load(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
-    for (tenant, hash) in addresses(conn, "SELECT DISTINCT tenant, hash FROM strike", [])? {
+    let select = "SELECT DISTINCT tenant, hash FROM strike";
+    all_rows(conn, select, [], |row| {
+        let (tenant, hash) = tenant_and_hash(row)?;
         index.mark_struck(&tenant, hash);
-    }
-    Ok(())
+        Ok(())
+    })
+    .map(drop)
 }
 
 pub(crate) fn strikes_of(
@@ -32,15 +37,8 @@ pub(crate) fn strikes_of(
     tenant: &TenantId,
     hash: AddressHash,
 ) -> StoreResult<Vec<Strike>> {
-    let mut select = conn
-        .prepare_cached("SELECT * FROM strike WHERE tenant = ?1 AND hash = ?2 ORDER BY kind")
-        .map_err(sql)?;
-    let mut rows = select.query(params![tenant.as_str(), hash.0]).map_err(sql)?;
-    let mut strikes = Vec::new();
-    while let Some(row) = rows.next().map_err(sql)? {
-        strikes.push(strike(row)?);
-    }
-    Ok(strikes)
+    let select = "SELECT * FROM strike WHERE tenant = ?1 AND hash = ?2 ORDER BY kind";
+    all_rows(conn, select, params![tenant.as_str(), hash.0], strike)
 }
 
 fn strike(row: &Row<'_>) -> StoreResult<Strike> {
@@ -63,33 +61,21 @@ pub(crate) fn page(
     let most = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
     let after = which.cursor.map_or_else(Vec::new, |hash| hash.0.to_vec());
     let one = which.hash.map(|hash| hash.0);
-    let found = addresses(
+    let found = all_rows(
         conn,
         "SELECT DISTINCT tenant, hash FROM strike WHERE tenant = ?1 AND hash > ?2 \
          AND (?3 IS NULL OR hash = ?3) AND (?4 = 0 OR suspect = 1) ORDER BY hash LIMIT ?5",
         params![tenant.as_str(), after, one, which.suspect, most],
+        tenant_and_hash,
     )?;
-    let more = found.len() > limit;
-    let mut items = Vec::with_capacity(limit.min(found.len()));
-    for (_, hash) in found.into_iter().take(limit) {
-        items.push(StruckAddress { hash, strikes: strikes_of(conn, tenant, hash)? });
-    }
-    Ok(Page { next: items.last().filter(|_| more).map(|struck| struck.hash), items })
+    let Page { items, next } = view::page(found, limit, |(_, hash)| *hash);
+    let struck = |(_, hash)| Ok(StruckAddress { hash, strikes: strikes_of(conn, tenant, hash)? });
+    Ok(Page { items: items.into_iter().map(struck).collect::<StoreResult<_>>()?, next })
 }
 
-fn addresses(
-    conn: &Connection,
-    query: &str,
-    row: impl rusqlite::Params,
-) -> StoreResult<Vec<(TenantId, AddressHash)>> {
-    let mut select = conn.prepare_cached(query).map_err(sql)?;
-    let mut rows = select.query(row).map_err(sql)?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(sql)? {
-        let tenant = TenantId(get::<String>(row, "tenant")?.into());
-        found.push((tenant, AddressHash(get(row, "hash")?)));
-    }
-    Ok(found)
+/// Reads the columns `tenant` and `hash`.
+pub(crate) fn tenant_and_hash(row: &Row<'_>) -> StoreResult<(TenantId, AddressHash)> {
+    Ok((TenantId(get::<String>(row, "tenant")?.into()), AddressHash(get(row, "hash")?)))
 }
 
 impl Writer {
@@ -138,13 +124,12 @@ impl Writer {
             strike.last_at.0,
             strike.suspect || struck.suspect,
         ];
-        self.conn
-            .prepare_cached(
-                "INSERT OR REPLACE INTO strike (tenant, hash, kind, count, first, last, suspect) \
+        run(
+            &self.conn,
+            "INSERT OR REPLACE INTO strike (tenant, hash, kind, count, first, last, suspect) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )
-            .and_then(|mut insert| insert.execute(row))
-            .map_err(sql)?;
+            row,
+        )?;
         if struck.suspect {
             self.change_status(tenant, hash, (AddressStatus::Active, AddressStatus::Suspect))?;
         }
@@ -160,11 +145,11 @@ impl Writer {
         hash: AddressHash,
         effects: &mut TransactionEffects,
     ) -> StoreResult<bool> {
-        let forgotten = self
-            .conn
-            .prepare_cached("DELETE FROM strike WHERE tenant = ?1 AND hash = ?2")
-            .and_then(|mut delete| delete.execute(params![tenant.as_str(), hash.0]))
-            .map_err(sql)?;
+        let forgotten = run(
+            &self.conn,
+            "DELETE FROM strike WHERE tenant = ?1 AND hash = ?2",
+            params![tenant.as_str(), hash.0],
+        )?;
         self.change_status(tenant, hash, (AddressStatus::Suspect, AddressStatus::Active))?;
         effects.rows += forgotten as u64;
         effects.struck.insert((tenant.clone(), hash), false);
@@ -178,12 +163,11 @@ impl Writer {
         (from, to): (AddressStatus, AddressStatus),
     ) -> StoreResult<()> {
         let row = params![tenant.as_str(), hash.0, to_json(&from)?, to_json(&to)?];
-        self.conn
-            .prepare_cached(
-                "UPDATE address SET status = ?4 WHERE tenant = ?1 AND hash = ?2 AND status = ?3",
-            )
-            .and_then(|mut update| update.execute(row))
-            .map_err(sql)?;
+        run(
+            &self.conn,
+            "UPDATE address SET status = ?4 WHERE tenant = ?1 AND hash = ?2 AND status = ?3",
+            row,
+        )?;
         Ok(())
     }
 
@@ -196,13 +180,12 @@ impl Writer {
     ) -> StoreResult<()> {
         effects.rows += 1;
         let row = params![tenant.as_str(), hash.0, target.as_json()];
-        self.conn
-            .prepare_cached(
-                "UPDATE address SET target = ?3 \
+        run(
+            &self.conn,
+            "UPDATE address SET target = ?3 \
                  WHERE tenant = ?1 AND hash = ?2 AND target IS NOT NULL",
-            )
-            .and_then(|mut update| update.execute(row))
-            .map_err(sql)?;
+            row,
+        )?;
         Ok(())
     }
 
@@ -210,7 +193,7 @@ impl Writer {
     pub(crate) fn prune_strikes(&mut self) -> StoreResult<bool> {
         let limit = self.shared.now() - KEPT;
         let old = "SELECT DISTINCT tenant, hash FROM strike WHERE last <= ?1 LIMIT ?2";
-        let found = addresses(&self.conn, old, params![limit.0, PRUNED_AT_ONCE])?;
+        let found = all_rows(&self.conn, old, params![limit.0, PRUNED_AT_ONCE], tenant_and_hash)?;
         if found.is_empty() {
             return Ok(false);
         }
@@ -218,13 +201,11 @@ impl Writer {
         self.transact_surely(|writer, effects| {
             for (tenant, hash) in &found {
                 let row = params![tenant.as_str(), hash.0, limit.0];
-                writer
-                    .conn
-                    .prepare_cached(
-                        "DELETE FROM strike WHERE tenant = ?1 AND hash = ?2 AND last <= ?3",
-                    )
-                    .and_then(|mut delete| delete.execute(row))
-                    .map_err(sql)?;
+                run(
+                    &writer.conn,
+                    "DELETE FROM strike WHERE tenant = ?1 AND hash = ?2 AND last <= ?3",
+                    row,
+                )?;
                 let left = !strikes_of(&writer.conn, tenant, *hash)?.is_empty();
                 effects.struck.insert((tenant.clone(), *hash), left);
                 effects.rows += 1;

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use postrider_core::MessageId;
 use postrider_core::model::id::{from_order_key, order_key, random_tail};
 use postrider_core::ports::store::StoreResult;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 
 use super::filter::BloomFilter;
 use crate::embedded::index::effects::DedupEntry;
 use crate::embedded::sql::error::{damaged, sql};
+use crate::embedded::sql::statement::{all_rows, first_row, get, run, unsigned, value};
 
 /// An open bucket is closed at this age, so that it can be dropped in time.
 const OPEN_FOR_MS: i64 = 3_600_000;
@@ -45,15 +46,10 @@ struct ClosingBucket {
 
 /// Removes buckets that a crash left incomplete. Their keys are still in the growing table.
 pub(crate) fn drop_unfinished(conn: &Connection) -> StoreResult<()> {
-    let mut statement = conn
-        .prepare(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'dedup_bucket_*' \
-             AND CAST(substr(name, 14) AS INTEGER) NOT IN (SELECT id FROM dedup_bucket)",
-        )
-        .map_err(sql)?;
-    let names = statement.query_map([], |row| row.get::<_, String>(0)).map_err(sql)?;
-    let names: Vec<_> = names.collect::<Result<_, _>>().map_err(sql)?;
-    for name in names {
+    let select = "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB \
+                  'dedup_bucket_*' AND CAST(substr(name, 14) AS INTEGER) \
+                  NOT IN (SELECT id FROM dedup_bucket)";
+    for name in all_rows(conn, select, [], |row| get::<String>(row, 0))? {
         conn.execute_batch(&format!("DROP TABLE {name}")).map_err(sql)?;
     }
     Ok(())
@@ -76,20 +72,14 @@ impl BucketList {
         };
         let query =
             format!("SELECT key, fingerprint, message, tail, expires FROM {}", list.table());
-        let mut statement = conn.prepare(&query).map_err(sql)?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, seen(row, 1)?))).map_err(sql)?;
-        list.open = rows.collect::<Result<_, _>>().map_err(sql)?;
-        let mut statement = conn
-            .prepare("SELECT id, latest, filter FROM dedup_bucket WHERE long = ?1 ORDER BY id")
-            .map_err(sql)?;
-        let mut rows = statement.query([long]).map_err(sql)?;
-        while let Some(row) = rows.next().map_err(sql)? {
-            let bytes: Vec<u8> = row.get(2).map_err(sql)?;
-            let filter = BloomFilter::from_bytes(&bytes)
+        let keys = all_rows(conn, &query, [], |row| Ok((get(row, 0)?, seen(row, 1)?)))?;
+        list.open = keys.into_iter().collect();
+        let select = "SELECT id, latest, filter FROM dedup_bucket WHERE long = ?1 ORDER BY id";
+        list.closed = all_rows(conn, select, [long], |row| {
+            let filter = BloomFilter::from_bytes(&get::<Vec<u8>>(row, 2)?)
                 .ok_or_else(|| damaged("the filter of a bucket of idempotency keys"))?;
-            let (id, latest) = (row.get(0).map_err(sql)?, row.get(1).map_err(sql)?);
-            list.closed.push(ClosedBucket { id, latest, filter });
-        }
+            Ok(ClosedBucket { id: get(row, 0)?, latest: get(row, 1)?, filter })
+        })?;
         Ok(list)
     }
 
@@ -119,9 +109,8 @@ impl BucketList {
                     "SELECT fingerprint, message, tail, expires FROM dedup_bucket_{} WHERE key = ?1",
                     bucket.id
                 );
-                let mut statement = conn.prepare_cached(&query).map_err(sql)?;
-                let found = statement.query_row([key], |row| seen(row, 0)).optional();
-                if let Some(seen) = found.map_err(sql)?.filter(|seen| seen.expires > now) {
+                let found = first_row(conn, &query, [key], |row| seen(row, 0))?;
+                if let Some(seen) = found.filter(|seen| seen.expires > now) {
                     return Ok(Some(seen));
                 }
             }
@@ -145,12 +134,9 @@ impl BucketList {
                  VALUES (?1, ?2, ?3, ?4, ?5)"
             }
         };
-        let mut statement = conn.prepare_cached(insert).map_err(sql)?;
         let (message, tail) = split(seen.message);
-        statement
-            .execute(params![key, seen.fingerprint, message, tail, seen.expires])
-            .map_err(sql)?;
-        Ok(())
+        let row = params![key, seen.fingerprint, message, tail, seen.expires];
+        run(conn, insert, row).map(drop)
     }
 
     pub(crate) fn remember(&mut self, key: DedupHash, seen: DedupEntry, now: i64) {
@@ -187,18 +173,11 @@ impl BucketList {
     }
 
     fn start_closing(&mut self, conn: &Connection) -> StoreResult<()> {
-        let last: Option<i64> = conn
-            .query_row(&format!("SELECT max(id) FROM {}", self.table()), [], |row| row.get(0))
-            .map_err(sql)?;
-        let id: i64 = conn
-            .query_row(
-                "SELECT coalesce(max(n), 0) + 1 FROM (SELECT max(id) AS n FROM dedup_bucket UNION \
-                 ALL SELECT max(CAST(substr(name, 14) AS INTEGER)) FROM sqlite_master \
-                 WHERE name GLOB 'dedup_bucket_*')",
-                [],
-                |row| row.get(0),
-            )
-            .map_err(sql)?;
+        let last = value(conn, &format!("SELECT max(id) FROM {}", self.table()), [])?.flatten();
+        let select = "SELECT coalesce(max(n), 0) + 1 FROM (SELECT max(id) AS n FROM dedup_bucket \
+                      UNION ALL SELECT max(CAST(substr(name, 14) AS INTEGER)) FROM sqlite_master \
+                      WHERE name GLOB 'dedup_bucket_*')";
+        let id: i64 = value(conn, select, [])?.unwrap_or(1);
         conn.execute_batch(&format!(
             "CREATE TABLE dedup_bucket_{id} (key BLOB PRIMARY KEY, fingerprint BLOB NOT NULL, \
              message INTEGER NOT NULL, tail INTEGER NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID"
@@ -252,18 +231,17 @@ impl ClosingBucket {
         let mut filter = BloomFilter::sized_for(self.keys.len());
         self.keys.iter().for_each(|(key, _)| filter.insert(key));
         let latest = self.keys.iter().map(|(_, seen)| seen.expires).max().unwrap_or(0);
-        conn.execute(
+        run(
+            conn,
             "INSERT INTO dedup_bucket (id, long, latest, filter) VALUES (?1, ?2, ?3, ?4)",
             params![self.id, long, latest, filter.to_bytes()],
-        )
-        .map_err(sql)?;
+        )?;
         Ok(ClosedBucket { id: self.id, latest, filter })
     }
 }
 
 fn smallest_row(conn: &Connection, table: &str) -> StoreResult<i64> {
-    let query = format!("SELECT min(id) FROM {table}");
-    let first: Option<i64> = conn.query_row(&query, [], |row| row.get(0)).map_err(sql)?;
+    let first = value(conn, &format!("SELECT min(id) FROM {table}"), [])?.flatten();
     Ok(first.unwrap_or(i64::MAX))
 }
 
@@ -271,11 +249,8 @@ fn split(message: MessageId) -> (i64, i64) {
     (order_key(message.0) as i64, random_tail(message.0) as i64)
 }
 
-fn seen(row: &Row<'_>, first: usize) -> rusqlite::Result<DedupEntry> {
-    let (seq, tail): (i64, i64) = (row.get(first + 1)?, row.get(first + 2)?);
-    Ok(DedupEntry {
-        message: MessageId(from_order_key(seq as u64, tail as u64)),
-        fingerprint: row.get(first)?,
-        expires: row.get(first + 3)?,
-    })
+fn seen(row: &Row<'_>, first: usize) -> StoreResult<DedupEntry> {
+    let (seq, tail) = (unsigned(row, first + 1)?, unsigned(row, first + 2)?);
+    let (fingerprint, expires) = (get(row, first)?, get(row, first + 3)?);
+    Ok(DedupEntry { message: MessageId(from_order_key(seq, tail)), fingerprint, expires })
 }

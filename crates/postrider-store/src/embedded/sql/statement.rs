@@ -1,0 +1,56 @@
+//! Runs statements. Prepares each once per connection, and translates its errors.
+
+use postrider_core::ports::store::StoreResult;
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, Params, Row, RowIndex};
+
+use super::error::sql;
+
+/// Runs a statement that returns no rows. Answers how many rows it changed.
+pub(crate) fn run(conn: &Connection, text: &str, values: impl Params) -> StoreResult<usize> {
+    conn.prepare_cached(text).and_then(|mut statement| statement.execute(values)).map_err(sql)
+}
+
+pub(crate) fn all_rows<T>(
+    conn: &Connection,
+    text: &str,
+    values: impl Params,
+    mut read: impl FnMut(&Row<'_>) -> StoreResult<T>,
+) -> StoreResult<Vec<T>> {
+    let mut statement = conn.prepare_cached(text).map_err(sql)?;
+    let mut rows = statement.query(values).map_err(sql)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(sql)? {
+        found.push(read(row)?);
+    }
+    Ok(found)
+}
+
+pub(crate) fn first_row<T>(
+    conn: &Connection,
+    text: &str,
+    values: impl Params,
+    read: impl FnOnce(&Row<'_>) -> StoreResult<T>,
+) -> StoreResult<Option<T>> {
+    let mut statement = conn.prepare_cached(text).map_err(sql)?;
+    let mut rows = statement.query(values).map_err(sql)?;
+    rows.next().map_err(sql)?.map(read).transpose()
+}
+
+/// The first column of the first row.
+pub(crate) fn value<T: FromSql>(
+    conn: &Connection,
+    text: &str,
+    values: impl Params,
+) -> StoreResult<Option<T>> {
+    first_row(conn, text, values, |row| get(row, 0))
+}
+
+pub(crate) fn get<T: FromSql>(row: &Row<'_>, column: impl RowIndex) -> StoreResult<T> {
+    row.get(column).map_err(sql)
+}
+
+/// A number that the core has without a sign.
+pub(crate) fn unsigned(row: &Row<'_>, column: impl RowIndex) -> StoreResult<u64> {
+    get::<i64>(row, column).map(|number| number as u64)
+}
