@@ -143,15 +143,15 @@ impl Wiring {
             provider_id: scrub::header(&response.headers, "x-request-id"),
             hide: &[url, sent],
         };
-        self.judge(attempt, &response, reading)
+        self.judge_answer(&response, reading, attempt.class.retry_all)
     }
 
-    pub(crate) fn judge(
-        &self,
-        attempt: &Attempt,
-        response: &Response,
-        reading: Reading<'_>,
-    ) -> Report {
+    /// Judges the answer of a provider. What a provider refuses is not retried, whatever the class says.
+    pub(crate) fn judge(&self, response: &Response, reading: Reading<'_>) -> Report {
+        self.judge_answer(response, reading, false)
+    }
+
+    fn judge_answer(&self, response: &Response, reading: Reading<'_>, retry_all: bool) -> Report {
         let retry_after =
             reading.retry_after.or_else(|| scrub::header(&response.headers, "retry-after"));
         let answer = ProviderAnswer {
@@ -160,7 +160,7 @@ impl Wiring {
             code: reading.code.as_deref(),
             retry_after: retry_after.as_deref(),
             token_age: reading.token_age,
-            retry_all: attempt.class.retry_all,
+            retry_all,
         };
         let judged = judge(&self.answers.current(), &answer, self.clock.now());
         let accepted = judged.0 == Outcome::Accepted;

@@ -281,7 +281,7 @@ fn report(service: &str, reply: SimAnswer, attempt: &Attempt, now: Timestamp) ->
                 service,
                 status,
                 retry_after: retry_after.as_deref(),
-                retry_all: attempt.class.retry_all,
+                retry_all: attempt.class.retry_all && matches!(service, "webhook" | "http"),
                 ..ProviderAnswer::default()
             };
             let outcome = classify(TABLE.get_or_init(answers::built_in), &answer, now);

@@ -223,7 +223,7 @@ impl ApnsChannel {
             provider_id: scrub::header(&response.headers, "apns-id"),
             hide: &[&target.token],
         };
-        Ok(self.wiring.judge(attempt, &response, reading))
+        Ok(self.wiring.judge(&response, reading))
     }
 
     /// What an answer means for the connections and the token, beyond this one attempt.

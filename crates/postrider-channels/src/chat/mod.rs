@@ -91,7 +91,7 @@ impl Protocol for ChatChannel {
             provider_id: told.id,
             hide: &[&call.url, sent],
         };
-        self.wiring.judge(attempt, &response, reading)
+        self.wiring.judge(&response, reading)
     }
 }
 

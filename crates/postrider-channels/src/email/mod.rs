@@ -253,7 +253,7 @@ impl EmailChannel {
             provider_id: ses::provider_id(&response),
             hide: &[draft.to.address],
         };
-        let report = self.wiring.judge(attempt, &response, reading);
+        let report = self.wiring.judge(&response, reading);
         if report.outcome == Outcome::Config {
             ses.forget_keys();
         }
@@ -279,7 +279,7 @@ impl EmailChannel {
             provider_id: scrub::header(&response.headers, "x-message-id"),
             hide: &[draft.to.address],
         };
-        let report = self.wiring.judge(attempt, &response, reading);
+        let report = self.wiring.judge(&response, reading);
         if report.outcome == Outcome::Config {
             sendgrid.key.forget();
         }

@@ -195,6 +195,6 @@ impl FcmChannel {
             provider_id: answer::name(&response),
             hide: &[device.name()],
         };
-        Ok(self.wiring.judge(attempt, &response, reading))
+        Ok(self.wiring.judge(&response, reading))
     }
 }

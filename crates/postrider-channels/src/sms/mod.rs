@@ -172,7 +172,7 @@ impl SmsChannel {
             provider_id: told.id,
             hide: &[to, text, &account.url],
         };
-        let report = self.wiring.judge(attempt, &told.response, reading);
+        let report = self.wiring.judge(&told.response, reading);
         if report.outcome == Outcome::Config {
             account.secret.iter().for_each(Material::forget);
         }

@@ -189,7 +189,7 @@ impl WebPushChannel {
             provider_id: scrub::header(&response.headers, push.service.id_header()),
             hide: &[&push.url],
         };
-        self.wiring.judge(attempt, &response, reading)
+        self.wiring.judge(&response, reading)
     }
 
     /// All of a push but its ciphertext, and what is to be encrypted, if anything is.

@@ -31,7 +31,7 @@ fn answer<'a>(service: &'a str, status: u16, code: &'a str) -> ProviderAnswer<'a
 }
 
 #[test]
-fn a_class_may_retry_what_webhooks_refuse_but_not_what_push_services_refuse() {
+fn a_class_may_retry_what_webhooks_refuse() {
     for status in [400, 401, 403, 404, 413, 422] {
         for service in ["webhook", "http"] {
             let refused = ProviderAnswer { retry_all: true, ..answer(service, status, "") };
@@ -40,8 +40,6 @@ fn a_class_may_retry_what_webhooks_refuse_but_not_what_push_services_refuse() {
     }
     let gone = ProviderAnswer { retry_all: true, ..answer("webhook", 410, "") };
     assert_eq!(ask(gone), Outcome::Gone);
-    let push = ProviderAnswer { retry_all: true, ..answer("webpush.apple", 400, "BadTtl") };
-    assert_eq!(ask(push), Outcome::DropMessage);
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub struct Class {
     pub on_ambiguous: OnAmbiguous,
     pub on_expiry: OnExpiry,
     pub when_open: WhenOpen,
-    /// Webhooks and HTTP: retry refusals (400, 401, 403, 404, 413, 422) too.
+    /// Retry refusals (400, 401, 403, 404, 413, 422), too, where the receiver is no provider.
     pub retry_all: bool,
 }
 

@@ -82,7 +82,7 @@ id!(/// A delivery: one message to one address. The correlation id of all its at
     DeliveryId, "dlv");
 id!(/// A registered address.
     AddressId, "adr");
-id!(/// An API key, a VAPID key or a signing secret.
+id!(/// An API key, or a key or secret to sign with.
     KeyId, "key");
 
 /// Makes UUIDv7 values that strictly grow: 48 bits of milliseconds, a 15-bit counter within the

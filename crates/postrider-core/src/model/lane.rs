@@ -19,7 +19,7 @@ pub struct LaneId(pub u32);
 pub struct LaneKey {
     pub tenant: TenantId,
     pub channel: ChannelKind,
-    /// The origin for Web Push, webhooks and HTTP: `https://host[:port]`.
+    /// The provider's origin, `https://host[:port]`, or the channel's name where an account is chosen.
     pub provider: Arc<str>,
     pub class: Arc<str>,
 }

@@ -52,7 +52,7 @@ pub enum Priority {
 pub struct Envelope {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collapse_key: Option<Box<str>>,
-    /// The caller's own key, forwarded by the `http` channel.
+    /// The caller's own key; a channel may forward it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -45,7 +45,7 @@ pub struct ProviderAnswer<'a> {
     pub retry_after: Option<&'a str>,
     /// How old the token of the request was, where it had one.
     pub token_age: Option<Duration>,
-    /// Whether the class wants that a refusal by a webhook or HTTP server is retried, too.
+    /// Whether a refusal is retried, too: the class wants it, and the channel's receivers are no providers.
     pub retry_all: bool,
 }
 
@@ -135,7 +135,7 @@ fn outcome(meaning: Meaning, answer: &ProviderAnswer<'_>, now: Timestamp) -> Out
         }
         Meaning::Tomorrow { scope } => Outcome::RetryAfter { after: until_tomorrow(now), scope },
         Meaning::Gone => Outcome::Gone,
-        Meaning::DropMessage if answer.retry_all && takes_retry_all(answer.service) => {
+        Meaning::DropMessage if answer.retry_all => {
             retry(answer, now, Scope::Target, None, Duration::ZERO)
         }
         Meaning::DropMessage => Outcome::DropMessage,
@@ -156,10 +156,6 @@ fn until_tomorrow(now: Timestamp) -> Duration {
     const DAY_MS: i64 = 86_400_000;
     let left_ms = DAY_MS - now.0.rem_euclid(DAY_MS);
     Duration::from_millis(left_ms.unsigned_abs()).max(TOMORROW_WAIT_MIN)
-}
-
-fn takes_retry_all(service: &str) -> bool {
-    matches!(service, "webhook" | "http")
 }
 
 fn retry(
