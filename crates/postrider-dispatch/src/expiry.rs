@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::StoreError;
 
-use crate::attempt::{DeliveryJob, LaneWork, Step};
+use crate::attempt::LaneWork;
 use crate::context::DispatchContext;
 
 /// How many at once: a mass of them must not keep others from being sent.
@@ -25,14 +25,9 @@ pub(crate) async fn sweep(
     let (policy, now) = (context.lanes.policies().now(), context.clock.now());
     for (lane, leased) in expired {
         let class = policy.class_or_default(&lane.class).clone();
+        // If the store's clock and ours disagree, it has its turn like the others.
         let work = LaneWork::new(context.clone(), lane, class);
-        let mut job = DeliveryJob::new(leased, now);
-        let decision = match work.still_sendable(&mut job, now) {
-            Step::Settle(decision) => decision,
-            // The store's clock and ours disagree: it has its turn like the others.
-            Step::Ready => Decision::Release,
-        };
-        work.settle(&mut job, decision);
+        work.settle_unattempted(leased, now, |_| Decision::Release);
     }
     Ok(count)
 }

@@ -8,7 +8,7 @@ use postrider_core::policy::decide::when_shut;
 use postrider_core::ports::store::LeasedDelivery;
 use postrider_core::{Class, Gate, LaneState};
 
-use crate::attempt::{DeliveryJob, LaneWork, Step};
+use crate::attempt::LaneWork;
 
 /// A delivery that cannot leave is looked at again between these.
 const PAUSE_MIN: Duration = Duration::from_secs(5);
@@ -28,14 +28,8 @@ pub(crate) fn settle_as_class_says(work: &LaneWork, leased: Vec<LeasedDelivery>,
         _ => PAUSE_MIN,
     };
     for leased in leased {
-        let mut job = DeliveryJob::new(leased, now);
-        let decision = match work.still_sendable(&mut job, now) {
-            Step::Settle(decision) => decision,
-            Step::Ready => {
-                let has_alternative = !job.leased.alternatives.is_empty();
-                when_shut(work.class.when_open, has_alternative, again_after)
-            }
-        };
-        work.settle(&mut job, decision);
+        work.settle_unattempted(leased, now, |leased| {
+            when_shut(work.class.when_open, !leased.alternatives.is_empty(), again_after)
+        });
     }
 }

@@ -16,14 +16,19 @@ use crate::ports::channel::FieldError;
 /// The fields that every channel renders.
 pub const COMMON_FIELDS: [&str; 4] = ["title", "body", "url", "data"];
 
-/// A message's content, borrowing from its JSON text.
-#[derive(Debug, Default)]
+/// A message's content, borrowing from its JSON text. Serialized without the channels' own parts.
+#[derive(Debug, Default, Serialize)]
 pub struct Content<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
     /// The channels' own parts by name, in the order in which they are written.
+    #[serde(skip)]
     parts: Vec<(Cow<'a, str>, &'a RawValue)>,
 }
 
@@ -46,23 +51,7 @@ impl<'a> Content<'a> {
 
     /// The common fields as JSON. A receiver never sees the channels' own parts.
     pub fn common_json(&self) -> Result<String, serde_json::Error> {
-        #[derive(Serialize)]
-        struct CommonContent<'a> {
-            #[serde(skip_serializing_if = "Option::is_none")]
-            title: Option<&'a str>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            body: Option<&'a str>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            url: Option<&'a str>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            data: Option<&'a RawValue>,
-        }
-        serde_json::to_string(&CommonContent {
-            title: self.title.as_deref(),
-            body: self.body.as_deref(),
-            url: self.url.as_deref(),
-            data: self.data,
-        })
+        serde_json::to_string(self)
     }
 
     /// The common data as a value; null where there is none.
@@ -171,10 +160,7 @@ pub fn read_part<'a, T: Deserialize<'a>>(
     if is_null(raw) {
         return Ok(None);
     }
-    json_fields::read(raw.get(), "").map(Some).map_err(|error| {
-        let field = format!("{kind}.{}", error.field);
-        FieldError { field: field.trim_end_matches('.').to_owned(), ..error }
-    })
+    json_fields::read(raw.get(), "").map(Some).map_err(|error| error.below(kind.name()))
 }
 
 fn is_null(raw: &RawValue) -> bool {

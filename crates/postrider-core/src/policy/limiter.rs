@@ -35,6 +35,10 @@ impl Limiter {
         Self { rate, earned_at: 0, ramping_since: None }
     }
 
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
     /// Another rate from now on. What was taken and is not earned yet is owed at the new rate.
     pub fn adopt(&mut self, rate: Rate, now: Timestamp) {
         let before = self.interval(now);

@@ -85,6 +85,15 @@ impl FieldError {
         let found = found.unwrap_or_else(|| "an empty text".to_owned());
         Self { field: field.into(), found, allowed: allowed.into() }
     }
+
+    /// The same with its field named below another one.
+    pub fn below(self, prefix: &str) -> Self {
+        let field = match self.field.as_str() {
+            "" => prefix.to_owned(),
+            field => format!("{prefix}.{field}"),
+        };
+        Self { field, ..self }
+    }
 }
 
 /// An address that a caller wrote, as its channel understands it.

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::answer::UnansweredCause;
 use super::job::JobStage;
-use super::{DeliveryJob, LaneWork, Step};
+use super::{DeliveryJob, LaneWork};
 use crate::lanes::{CallEffect, CallPermit, CallResult};
 use crate::strike_assessment::StrikeAssessment;
 
@@ -58,11 +58,11 @@ impl AttemptBatch {
         });
         let now = context.clock.now();
         for (slot, job) in self.jobs().iter_mut().enumerate() {
-            let step = match noted.get(slot) {
-                Some(true) => self.work.still_sendable(job, now),
-                _ => Step::Settle(Decision::Release),
+            let decision = match noted.get(slot) {
+                Some(true) => self.work.reason_not_to_send(job, now),
+                _ => Some(Decision::Release),
             };
-            if let Step::Settle(decision) = step {
+            if let Some(decision) = decision {
                 job.stage = JobStage::Ended;
                 context.lanes.ended(&self.permit, None);
                 self.work.settle(job, decision);

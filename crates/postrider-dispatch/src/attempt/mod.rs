@@ -3,8 +3,8 @@
 //! leased → still sendable? → permitted? → attempt → classify → decide → settle
 //!
 //! [`LaneWork::deliver`] takes it from the lease to the calls, [`AttemptBatch`] from the call to the
-//! settlement. The channel makes the call and classifies the answer. A step says what follows; only
-//! [`LaneWork::settle`] ends a lease.
+//! settlement. The channel makes the call and classifies the answer. A step returns the decision that
+//! ends the lease, or `None` if the next step follows; only [`LaneWork::settle`] ends a lease.
 
 mod answer;
 mod batch;
@@ -29,14 +29,6 @@ pub(crate) use job::DeliveryJob;
 /// What one task sends: large enough to encrypt in one go, small enough to spread over cores.
 const TASK_JOBS: usize = 16;
 
-/// What follows a step of a delivery's life.
-pub(crate) enum Step {
-    /// The next step.
-    Ready,
-    /// The end of its lease.
-    Settle(Decision),
-}
-
 /// The deliveries of one lane that were leased together, and the rules for them.
 #[derive(Clone)]
 pub(crate) struct LaneWork {
@@ -58,103 +50,97 @@ impl LaneWork {
 
     /// Sends what is leased. Says until when the lane waits, if its retry budget is spent.
     pub(crate) fn deliver(
-        &self,
+        self,
         mut jobs: Vec<DeliveryJob>,
         permit: LanePermit,
         channel: &Arc<dyn Channel>,
         tasks: &mut JoinSet<()>,
     ) -> Option<Timestamp> {
         let now = self.context.clock.now();
-        jobs.retain_mut(|job| self.settle_unless_ready(job, |job| self.still_sendable(job, now)));
+        jobs.retain_mut(|job| {
+            !self.settle_if_decided(job, |job| self.reason_not_to_send(job, now))
+        });
 
         let retries = jobs.iter().filter(|job| job.is_retry()).count();
         let mut budget = self.context.lanes.spend(&self.lane, jobs.len() - retries, retries);
         let waits_until = (budget.retries < retries).then_some(budget.more_at);
-        jobs.retain_mut(|job| self.settle_unless_ready(job, |job| within_budget(job, &mut budget)));
-        jobs.retain_mut(|job| self.settle_unless_ready(job, |job| self.address_permits(job)));
+        jobs.retain_mut(|job| !self.settle_if_decided(job, |job| over_budget(job, &mut budget)));
+        jobs.retain_mut(|job| !self.settle_if_decided(job, |job| self.over_address_rate(job)));
 
         let weight = jobs.iter().map(|job| job.weight(&**channel)).sum::<usize>();
         permit.charge(weight.saturating_sub(jobs.len()));
         let permit = permit.begin(jobs.len());
-        while !jobs.is_empty() {
-            let rest = jobs.split_off(jobs.len().min(TASK_JOBS));
+        // Each task attempts, classifies, decides and settles.
+        while jobs.len() > TASK_JOBS {
+            let rest = jobs.split_off(TASK_JOBS);
             let jobs = std::mem::replace(&mut jobs, rest);
             let batch = AttemptBatch::new(self.clone(), permit.clone(), jobs);
-            // Attempts, classifies, decides and settles.
             tasks.spawn(batch.run(channel.clone()));
+        }
+        if !jobs.is_empty() {
+            tasks.spawn(AttemptBatch::new(self, permit, jobs).run(channel.clone()));
         }
         waits_until
     }
 
-    /// Whether a leased delivery is still to be attempted.
-    pub(crate) fn still_sendable(&self, job: &mut DeliveryJob, now: Timestamp) -> Step {
+    /// The decision about a leased delivery that is not to be attempted any more.
+    pub(crate) fn reason_not_to_send(
+        &self,
+        job: &mut DeliveryJob,
+        now: Timestamp,
+    ) -> Option<Decision> {
         let leased = &job.leased;
         match leased.halt {
-            Some(Halt::AddressGone) => return Step::Settle(Decision::AddressGone),
-            Some(Halt::Cancelled) => return Step::Settle(Decision::Cancel),
+            Some(Halt::AddressGone) => return Some(Decision::AddressGone),
+            Some(Halt::Cancelled) => return Some(Decision::Cancel),
             None => {}
         }
         let progress =
             AttemptProgress { attempts: leased.attempts + 1, ..AttemptProgress::default() };
         let history = LeaseHistory { crashes: leased.crashes, started: leased.started };
         let (rules, random) = (self.rules(leased), self.context.random.next());
-        let Some(decision) = before_attempt(history, &progress, &rules, now, random) else {
-            return Step::Ready;
-        };
+        let decision = before_attempt(history, &progress, &rules, now, random)?;
         if leased.started {
             // The attempt that a crash left without an end.
             job.log_attempt(UnansweredCause::Crash.report(), 0, &decision, now);
         }
-        Step::Settle(decision)
+        Some(decision)
     }
 
     /// Takes the call from the address' own rate, or puts the delivery off until there is room.
-    fn address_permits(&self, job: &DeliveryJob) -> Step {
-        match self.context.lanes.take_address(&self.lane, job.target()) {
-            Ok(()) => Step::Ready,
-            Err(until) => {
-                let after = until.since(self.context.clock.now());
-                Step::Settle(Decision::Park { after })
-            }
-        }
+    fn over_address_rate(&self, job: &DeliveryJob) -> Option<Decision> {
+        let until = self.context.lanes.take_address(&self.lane, job.target()).err()?;
+        Some(Decision::Park { after: until.since(self.context.clock.now()) })
     }
 
-    /// True if the delivery goes on after the step.
-    fn settle_unless_ready(
+    /// True if the step ended the delivery's lease.
+    fn settle_if_decided(
         &self,
         job: &mut DeliveryJob,
-        step: impl FnOnce(&mut DeliveryJob) -> Step,
+        step: impl FnOnce(&mut DeliveryJob) -> Option<Decision>,
     ) -> bool {
-        match step(job) {
-            Step::Ready => true,
-            Step::Settle(decision) => {
-                self.settle(job, decision);
-                false
-            }
-        }
+        let decision = step(job);
+        decision.map(|decision| self.settle(job, decision)).is_some()
+    }
+
+    /// Ends the lease of a delivery that is not attempted now, as `otherwise` says if nothing else does.
+    pub(crate) fn settle_unattempted(
+        &self,
+        leased: LeasedDelivery,
+        now: Timestamp,
+        otherwise: impl FnOnce(&LeasedDelivery) -> Decision,
+    ) {
+        let mut job = DeliveryJob::new(leased, now);
+        let decision = self.reason_not_to_send(&mut job, now);
+        let decision = decision.unwrap_or_else(|| otherwise(&job.leased));
+        self.settle(&mut job, decision);
     }
 
     /// Ends the lease of a delivery.
     pub(crate) fn settle(&self, job: &mut DeliveryJob, decision: Decision) {
         self.context.settle(&self.lane, job, decision, AddressLearning::default());
     }
-}
 
-/// Retries beyond the lane's budget give their leases back.
-fn within_budget(job: &DeliveryJob, budget: &mut RetryAllowance) -> Step {
-    if !job.is_retry() {
-        return Step::Ready;
-    }
-    match budget.retries.checked_sub(1) {
-        Some(left) => {
-            budget.retries = left;
-            Step::Ready
-        }
-        None => Step::Settle(Decision::Release),
-    }
-}
-
-impl LaneWork {
     fn rules<'a>(&'a self, leased: &'a LeasedDelivery) -> DeliveryRules<'a> {
         let own = leased.retry.as_ref().or(leased.message.envelope.retry.as_ref());
         DeliveryRules {
@@ -166,4 +152,14 @@ impl LaneWork {
             expires_at: leased.expires_at,
         }
     }
+}
+
+/// Retries beyond the lane's budget give their leases back.
+fn over_budget(job: &DeliveryJob, budget: &mut RetryAllowance) -> Option<Decision> {
+    if !job.is_retry() {
+        return None;
+    }
+    let left = budget.retries.checked_sub(1);
+    budget.retries = left.unwrap_or(0);
+    left.is_none().then_some(Decision::Release)
 }

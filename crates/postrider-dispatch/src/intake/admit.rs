@@ -1,5 +1,5 @@
-//! A batch at the intake: each message checked, room taken, made durable, answered. What cannot be taken
-//! may still be a repeat, and a repeat gets its first answer whatever has changed since.
+//! Admits a batch: checks each message, takes room, makes it durable, answers. A refused message may be a
+//! repeat; a repeat gets its first answer, whatever has changed since.
 
 use postrider_core::ports::store::{Admission, DedupKey, Load, NewMessage, StoreResult};
 use postrider_core::{DeliveryId, MessageId, TenantId};
@@ -16,7 +16,7 @@ pub struct IntakeAnswer {
     pub duplicate: bool,
 }
 
-/// A message that is not taken, and the key by which it may be a repeat.
+/// A message that is refused, and the key by which it may be a repeat.
 pub(super) struct RefusedMessage {
     pub(super) refusal: IntakeRefusal,
     pub(super) key: Option<DedupKey>,
@@ -44,24 +44,18 @@ impl MessageIntake {
         let now = self.clock.now();
         let (verdicts, taken) =
             self.room.take(&*self.store, &policy.capacities, tenant, &weights, now);
-        let mut verdicts = verdicts.into_iter();
-        let mut messages = Vec::with_capacity(weights.len());
-        let mut sizes = Vec::with_capacity(weights.len());
-        let mut weights = weights.into_iter();
-        let mut refused: Vec<Option<RefusedMessage>> = Vec::with_capacity(prepared.len());
-        for message in prepared {
-            refused.push(match message {
-                Err(refused) => Some(refused),
-                Ok(message) => match (verdicts.next(), weights.next()) {
-                    (Some(Err(refusal)), _) => Some(RefusedMessage { refusal, key: message.dedup }),
-                    (_, size) => {
-                        messages.push(message);
-                        sizes.push(size.unwrap_or_default());
-                        None
-                    }
-                },
-            });
-        }
+        let mut verdicts = verdicts.into_iter().zip(weights);
+        let (mut messages, mut sizes) = (Vec::new(), Vec::new());
+        let mut admitted = |message: NewMessage| {
+            let (verdict, size) = verdicts.next().unwrap_or((Ok(()), Load::default()));
+            if let Err(refusal) = verdict {
+                return Some(RefusedMessage { refusal, key: message.dedup });
+            }
+            messages.push(message);
+            sizes.push(size);
+            None
+        };
+        let refused = prepared.into_iter().map(|m| m.map_or_else(Some, &mut admitted)).collect();
         let admissions =
             if messages.is_empty() { Ok(Vec::new()) } else { self.store.accept(messages).await };
         taken.used(accepted(&admissions, &sizes));

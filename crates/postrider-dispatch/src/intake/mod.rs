@@ -1,5 +1,5 @@
-//! The one way in: validates, normalises and deduplicates messages, then makes them durable. What
-//! leaves here as accepted is on disk. Sends nothing and resolves no host name.
+//! The one way in: validates, normalises and deduplicates messages, then makes them durable. An accepted
+//! message is on disk. Sends nothing and resolves no host name.
 
 mod addresses;
 mod admit;
@@ -31,7 +31,7 @@ pub use admit::IntakeAnswer;
 use admit::RefusedMessage;
 use dedup::DedupSubject;
 pub use refusal::{IntakeRefusal, RefusalKind};
-use request::{Audience, SubmittedMessage, shorten};
+use request::{Audience, SubmittedMessage, is_short_text, shorten};
 use room::IntakeRoom;
 
 /// The most addresses that one message is expanded to at the intake.
@@ -41,7 +41,7 @@ const LINK_MAX: usize = 2_048;
 /// The name of the class that a message gets if it names none.
 pub const DEFAULT_CLASS: &str = "transactional";
 
-/// One message as it came in: JSON, and what travelled beside it.
+/// One message as it came in: JSON, and headers.
 #[derive(Debug, Clone)]
 pub struct Submission {
     pub body: Bytes,
@@ -64,7 +64,7 @@ pub struct MessageIntake {
 }
 
 impl MessageIntake {
-    /// `hash_key` turns endpoints into what may be remembered of them.
+    /// `hash_key` is for the hashes of endpoints.
     pub fn new(
         store: Arc<dyn Store>,
         intakes: Vec<Arc<dyn ChannelIntake>>,
@@ -101,11 +101,8 @@ impl MessageIntake {
                 Some(s.into())
             }
             Some(_) => {
-                return Err(IntakeRefusal::field(
-                    "recipient",
-                    "something else",
-                    "a string of 1 to 256 bytes",
-                ));
+                let allowed = "a string of 1 to 256 bytes";
+                return Err(IntakeRefusal::field("recipient", "something else", allowed));
             }
         };
         let address = self.address(tenant, &value.to_string()).map_err(IntakeRefusal::invalid)?;
@@ -138,8 +135,8 @@ impl MessageIntake {
         key: Option<&str>,
     ) -> Result<NewMessage, IntakeRefusal> {
         let class = class(policy, request.class.as_deref())?;
-        let words = self.words(tenant, &request)?;
-        let content = self.parse_content(&words)?;
+        let text = self.content_text(tenant, &request)?;
+        let content = self.parse_content(&text)?;
         let deliveries = self.deliveries(tenant, &request.to, &class).await?;
         let ttl_s = self.ttl(&request, &class, &deliveries)?;
         self.check_content(tenant, &content, &deliveries)?;
@@ -148,7 +145,7 @@ impl MessageIntake {
             own_key: key,
             request: &request,
             submission,
-            text: &words,
+            text: &text,
             content: &content,
             deliveries: &deliveries,
             ttl_s,
@@ -159,7 +156,7 @@ impl MessageIntake {
             class: class.name.clone(),
             ttl_s,
             send_at: request.send_at,
-            content: (&*words).into(),
+            content: (&*text).into(),
             dedup,
             deliveries,
             envelope: Envelope {
@@ -207,18 +204,15 @@ impl MessageIntake {
             return Err(IntakeRefusal::field("to.recipients", found, allowed()));
         }
         let mut deliveries = Vec::new();
-        let mut told = HashSet::new();
-        for name in names.iter().filter(|name| told.insert(&***name)) {
+        let mut seen = HashSet::new();
+        for name in names.iter().filter(|name| seen.insert(&***name)) {
             let mut cursor = None;
             loop {
                 let page = self.store.addresses(tenant, Some(name), cursor, 1_000).await?;
                 deliveries.extend(page.items.into_iter().filter_map(|a| self.registered(a, class)));
                 if deliveries.len() > ADDRESSES_MAX {
-                    return Err(IntakeRefusal::field(
-                        "to.recipients",
-                        "too many addresses",
-                        allowed(),
-                    ));
+                    let found = "too many addresses";
+                    return Err(IntakeRefusal::field("to.recipients", found, allowed()));
                 }
                 cursor = page.next;
                 if cursor.is_none() {
@@ -227,11 +221,8 @@ impl MessageIntake {
             }
         }
         if deliveries.is_empty() {
-            return Err(IntakeRefusal::field(
-                "to",
-                "no active address",
-                "recipients with at least one active address; register one first",
-            ));
+            let allowed = "recipients with at least one active address; register one first";
+            return Err(IntakeRefusal::field("to", "no active address", allowed));
         }
         Ok(deliveries)
     }
@@ -292,7 +283,7 @@ impl MessageIntake {
         self.channel(kind).filter(|intake| intake.serves(tenant))
     }
 
-    /// What a tenant can write to, and what would have to be done for the rest.
+    /// The channels of a tenant, and how to get the others.
     fn configured(&self, tenant: &TenantId) -> String {
         let (ready, mut rest): (Vec<_>, Vec<_>) =
             self.intakes.iter().partition(|(_, intake)| intake.serves(tenant));
@@ -307,7 +298,7 @@ impl MessageIntake {
         }
     }
 
-    /// Lanes are few and messages many: the name is allocated once.
+    /// The key of a lane, allocated once: lanes are few and messages many.
     fn lane(
         &self,
         tenant: &TenantId,
@@ -346,11 +337,8 @@ impl MessageIntake {
         let max = targets(deliveries).map(longest).min().unwrap_or(0);
         let Some(asked) = request.ttl_s else { return Ok(class.ttl_s.min(max)) };
         u32::try_from(asked).ok().filter(|ttl| *ttl <= max).ok_or_else(|| {
-            IntakeRefusal::field(
-                "ttl_s",
-                asked.to_string(),
-                format!("0 to {max}; 0 means now or never"),
-            )
+            let allowed = format!("0 to {max}; 0 means now or never");
+            IntakeRefusal::field("ttl_s", asked.to_string(), allowed)
         })
     }
 
@@ -395,7 +383,7 @@ impl MessageIntake {
     }
 }
 
-/// Jitter that differs from server to server.
+/// A seed that differs from server to server.
 fn seed(hash_key: &[u8]) -> u64 {
     hash_key.iter().fold(7, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
@@ -408,8 +396,7 @@ fn class(policy: &Policy, name: Option<&str>) -> Result<Arc<Class>, IntakeRefusa
     })
 }
 
-/// Why a person should not be given this to click on. Apps have schemes of their own, and pages take
-/// paths.
+/// Why nobody should click on this link. Any other scheme is allowed, and so is a path.
 fn link_flaw(url: &str) -> Option<&'static str> {
     if url.len() > LINK_MAX {
         return Some("more than 2048 bytes");
@@ -434,28 +421,16 @@ fn own_key<'a>(
             shorten(b),
             "the same as the Idempotency-Key header, or only one of the two",
         )),
-        (Some(key), _)
-            if key.is_empty()
-                || key.len() > request::TEXT_MAX
-                || key.chars().any(char::is_control) =>
-        {
-            Err(IntakeRefusal::field(
-                "Idempotency-Key",
-                format!("{} bytes", key.len()),
-                "1 to 256 printable characters",
-            ))
+        (Some(key), _) if !is_short_text(key) => {
+            let found = format!("{} bytes", key.len());
+            Err(IntakeRefusal::field("Idempotency-Key", found, "1 to 256 printable characters"))
         }
         (key, other) => Ok(key.or(other).map(str::to_owned)),
     }
 }
 
 fn below(prefix: &str, errors: Vec<FieldError>) -> Vec<FieldError> {
-    let under = |mut e: FieldError| {
-        e.field =
-            if e.field.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", e.field) };
-        e
-    };
-    errors.into_iter().map(under).collect()
+    errors.into_iter().map(|error| error.below(prefix)).collect()
 }
 
 /// W3C trace context: `00-<32 hex>-<16 hex>-<2 hex>`. Anything else is not passed on.

@@ -20,37 +20,24 @@ const LABELS_MAX: usize = 16;
 const FALLBACK_MAX: usize = 4;
 const SEND_AHEAD_DAYS_MAX: i64 = 366;
 
+/// The fields of a message, not read yet: `R` is a raw value.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct MessageFields<'a> {
-    #[serde(borrow)]
-    to: Option<&'a RawValue>,
-    #[serde(borrow)]
-    class: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    template: Option<&'a RawValue>,
-    #[serde(borrow)]
-    ttl_s: Option<&'a RawValue>,
-    #[serde(borrow)]
-    collapse_key: Option<&'a RawValue>,
-    #[serde(borrow)]
-    send_at: Option<&'a RawValue>,
-    #[serde(borrow)]
-    idempotency_key: Option<&'a RawValue>,
-    #[serde(borrow)]
-    priority: Option<&'a RawValue>,
-    #[serde(borrow)]
-    tags: Option<&'a RawValue>,
-    #[serde(borrow)]
-    campaign: Option<&'a RawValue>,
-    #[serde(borrow)]
-    dedupe: Option<&'a RawValue>,
-    #[serde(borrow)]
-    retry: Option<&'a RawValue>,
-    #[serde(borrow)]
-    compliance: Option<&'a RawValue>,
+struct MessageFields<R> {
+    to: Option<R>,
+    class: Option<R>,
+    content: Option<R>,
+    template: Option<R>,
+    ttl_s: Option<R>,
+    collapse_key: Option<R>,
+    send_at: Option<R>,
+    idempotency_key: Option<R>,
+    priority: Option<R>,
+    tags: Option<R>,
+    campaign: Option<R>,
+    dedupe: Option<R>,
+    retry: Option<R>,
+    compliance: Option<R>,
 }
 
 #[derive(Deserialize)]
@@ -122,20 +109,20 @@ pub(super) struct SubmittedMessage<'a> {
 
 impl<'a> SubmittedMessage<'a> {
     pub(super) fn parse(body: &'a [u8], now: Timestamp) -> Result<Self, IntakeRefusal> {
-        let fields: MessageFields<'a> = whole(body)?;
+        let fields = fields_of(body)?;
         let mut read = FieldReader { errors: Vec::new() };
         let to = read.audience(fields.to);
         let request = Self {
-            class: read.text("class", fields.class, TEXT_MAX).map(|c| Cow::Owned(c.into())),
+            class: read.text("class", fields.class).map(|c| Cow::Owned(c.into())),
             content: read.object("content", fields.content),
             template: read.template(fields.template),
             ttl_s: read.typed("ttl_s", fields.ttl_s, "a whole number of seconds, 0 or more"),
             send_at: read.send_at(fields.send_at, now),
-            collapse_key: read.text("collapse_key", fields.collapse_key, TEXT_MAX),
-            idempotency_key: read.text("idempotency_key", fields.idempotency_key, TEXT_MAX),
+            collapse_key: read.text("collapse_key", fields.collapse_key),
+            idempotency_key: read.text("idempotency_key", fields.idempotency_key),
             priority: read.typed("priority", fields.priority, "\"low\", \"normal\" or \"high\""),
             tags: read.labels("tags", fields.tags),
-            campaign: read.text("campaign", fields.campaign, TEXT_MAX),
+            campaign: read.text("campaign", fields.campaign),
             dedupe: read.typed("dedupe", fields.dedupe, "\"content\" or \"none\""),
             retry: read.retry(fields.retry),
             compliance: read.labels("compliance", fields.compliance),
@@ -177,10 +164,10 @@ impl FieldReader {
         json_fields::read(raw.get(), allowed).map_err(misfit).ok()
     }
 
-    fn text(&mut self, field: &str, raw: Option<&RawValue>, max: usize) -> Option<Box<str>> {
-        let allowed = format!("a string of 1 to {max} bytes without control characters");
+    fn text(&mut self, field: &str, raw: Option<&RawValue>) -> Option<Box<str>> {
+        let allowed = format!("a string of 1 to {TEXT_MAX} bytes without control characters");
         let text: Box<str> = self.typed(field, raw, &allowed)?;
-        if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
+        if !is_short_text(&text) {
             self.wrong(field, format!("{} bytes: {:?}", text.len(), shorten(&text)), allowed);
             return None;
         }
@@ -190,15 +177,9 @@ impl FieldReader {
     fn labels(&mut self, field: &str, raw: Option<&RawValue>) -> Vec<Box<str>> {
         let allowed = format!("at most {LABELS_MAX} strings of 1 to {TEXT_MAX} bytes");
         let labels: Vec<Box<str>> = self.typed(field, raw, &allowed).unwrap_or_default();
-        let fits = |label: &str| {
-            !label.is_empty() && label.len() <= TEXT_MAX && !label.chars().any(char::is_control)
-        };
-        if labels.len() > LABELS_MAX || !labels.iter().all(|label| fits(label)) {
-            self.wrong(
-                field,
-                format!("{} strings: {}", labels.len(), shorten(raw.map_or("", RawValue::get))),
-                allowed,
-            );
+        if labels.len() > LABELS_MAX || !labels.iter().all(|label| is_short_text(label)) {
+            let written = shorten(raw.map_or("", RawValue::get));
+            self.wrong(field, format!("{} strings: {written}", labels.len()), allowed);
         }
         labels
     }
@@ -206,11 +187,9 @@ impl FieldReader {
     fn object<'a>(&mut self, field: &str, raw: Option<&'a RawValue>) -> &'a str {
         let text = raw.map(RawValue::get).filter(|text| *text != "null").unwrap_or("{}");
         if !text.starts_with('{') {
-            self.wrong(
-                field,
-                json_fields::kind_of_text(text),
-                "an object, e.g. {\"title\": \"Shipped\", \"body\": \"Order 91 is on its way\"}",
-            );
+            let allowed =
+                r#"an object, e.g. {"title": "Shipped", "body": "Order 91 is on its way"}"#;
+            self.wrong(field, json_fields::kind_of_text(text), allowed);
         }
         text
     }
@@ -237,9 +216,7 @@ impl FieldReader {
     fn retry(&mut self, raw: Option<&RawValue>) -> Option<RetryPolicy> {
         let raw = raw.filter(|raw| raw.get() != "null")?;
         let policy: RetryPolicy = self.read("retry", raw, "")?;
-        for error in policy.validate().err().unwrap_or_default() {
-            self.wrong(&format!("retry.{}", error.field), error.found, error.allowed);
-        }
+        self.errors.extend(below("retry", policy.validate().err().unwrap_or_default()));
         Some(policy)
     }
 
@@ -251,11 +228,8 @@ impl FieldReader {
         };
         let to: AudienceFields<'a> = self.read("to", raw, ALLOWED)?;
         if to.topic.is_some() {
-            self.wrong(
-                "to.topic",
-                "a topic",
-                "topics are not supported by this version; name the recipients",
-            );
+            let allowed = "topics are not supported by this version; name the recipients";
+            self.wrong("to.topic", "a topic", allowed);
             return None;
         }
         let fallback = to.fallback.unwrap_or_default();
@@ -284,7 +258,12 @@ impl FieldReader {
     }
 }
 
-/// What was found, fit to be shown in an error.
+/// Whether a text that a caller chose is 1 to [`TEXT_MAX`] bytes long and printable.
+pub(super) fn is_short_text(text: &str) -> bool {
+    (1..=TEXT_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+/// The start of a text, for an error.
 pub(super) fn shorten(text: &str) -> String {
     const SHOWN: usize = 64;
     match text.char_indices().nth(SHOWN) {
@@ -293,8 +272,8 @@ pub(super) fn shorten(text: &str) -> String {
     }
 }
 
-/// The fields, still unread. What is no JSON at all is another error than what is no message.
-fn whole(body: &[u8]) -> Result<MessageFields<'_>, IntakeRefusal> {
+/// The fields of a body. A body that is not JSON is another error than one that is not a message.
+fn fields_of(body: &[u8]) -> Result<MessageFields<&RawValue>, IntakeRefusal> {
     let broken = |error: &dyn std::fmt::Display| IntakeRefusal::invalid_json(error.to_string());
     let text = std::str::from_utf8(body).map_err(|e| broken(&e))?;
     json_fields::read(text, "").map_err(|mut misfit| {

@@ -1,5 +1,5 @@
-//! Room for more work, of the server and of each tenant. What is on its way to the disk counts as
-//! pending, so that callers who come at the same time cannot overshoot together.
+//! Room for more work, of the server and of each tenant. Messages on their way to the disk count as
+//! pending, so that concurrent callers cannot exceed the capacity together.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,14 +15,14 @@ use super::refusal::{CapacityOwner, IntakeRefusal};
 use crate::jitter_rng::JitterRng;
 use crate::policies::Capacities;
 
-/// Beyond this many, tenants with nothing on its way are forgotten.
+/// Beyond this many, tenants without messages on their way to the disk are forgotten.
 const TENANTS_MAX: usize = 10_000;
-/// Far from full, what the store said is believed for so long.
+/// How long the store's count is used while it is far from full.
 const BELIEVED: Duration = Duration::from_secs(1);
 
 pub(super) struct IntakeRoom {
-    book: Mutex<RoomAccounts>,
-    roll: JitterRng,
+    accounts: Mutex<RoomAccounts>,
+    random: JitterRng,
 }
 
 #[derive(Default)]
@@ -33,10 +33,10 @@ struct RoomAccounts {
 
 #[derive(Default)]
 struct LoadAccount {
-    /// What the store said ...
+    /// Pending by the store's count ...
     known: Load,
     asked_at: Option<Timestamp>,
-    /// ... and what was accepted since.
+    /// ... and accepted since that count.
     since: Load,
     /// On its way to the disk.
     under_way: Load,
@@ -45,16 +45,17 @@ struct LoadAccount {
     alarm: Alarm,
 }
 
-/// Room that was taken for one batch; given back when it is dropped, counted when it is [used](Self::used).
+/// Room that was taken for one batch. Dropping it gives back what was not [used](Self::used).
 pub(super) struct RoomReservation<'a> {
     room: &'a IntakeRoom,
     tenant: &'a TenantId,
     load: Load,
+    accepted: Load,
 }
 
 impl IntakeRoom {
     pub(super) fn new(seed: u64) -> Self {
-        Self { book: Mutex::default(), roll: JitterRng::new(seed) }
+        Self { accounts: Mutex::default(), random: JitterRng::new(seed) }
     }
 
     /// Takes room for as many of the messages as there is room for, each on its own.
@@ -66,8 +67,8 @@ impl IntakeRoom {
         messages: &[Load],
         now: Timestamp,
     ) -> (Vec<Result<(), IntakeRefusal>>, RoomReservation<'a>) {
-        let mut book = self.book();
-        let RoomAccounts { server, tenants } = &mut *book;
+        let mut accounts = self.accounts();
+        let RoomAccounts { server, tenants } = &mut *accounts;
         if tenants.len() >= TENANTS_MAX && !tenants.contains_key(tenant) {
             tenants.retain(|_, account| account.under_way != Load::default());
         }
@@ -80,8 +81,8 @@ impl IntakeRoom {
         let verdicts = messages
             .iter()
             .map(|more| {
-                own.room_for(&share, *more, CapacityOwner::Tenant, &self.roll)?;
-                server.room_for(&whole, *more, CapacityOwner::Server, &self.roll)?;
+                own.room_for(&share, *more, CapacityOwner::Tenant, &self.random)?;
+                server.room_for(&whole, *more, CapacityOwner::Server, &self.random)?;
                 for account in [&mut *own, &mut *server] {
                     account.under_way = plus(account.under_way, *more);
                 }
@@ -91,31 +92,28 @@ impl IntakeRoom {
             .collect();
         own.alarm(&share, Some(tenant));
         server.alarm(&whole, None);
-        (verdicts, RoomReservation { room: self, tenant, load: taken })
+        (verdicts, RoomReservation { room: self, tenant, load: taken, accepted: Load::default() })
     }
 
-    fn book(&self) -> MutexGuard<'_, RoomAccounts> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn accounts(&self) -> MutexGuard<'_, RoomAccounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RoomReservation<'_> {
-    /// So much of it was accepted.
-    pub(super) fn used(self, accepted: Load) {
-        let mut book = self.room.book();
-        let RoomAccounts { server, tenants } = &mut *book;
-        for account in tenants.get_mut(self.tenant).into_iter().chain([server]) {
-            account.since = plus(account.since, accepted);
-            account.accepted = plus(account.accepted, accepted);
-        }
+    /// Ends it: this part of it was accepted.
+    pub(super) fn used(mut self, accepted: Load) {
+        self.accepted = accepted;
     }
 }
 
 impl Drop for RoomReservation<'_> {
     fn drop(&mut self) {
-        let mut book = self.room.book();
-        let RoomAccounts { server, tenants } = &mut *book;
+        let mut accounts = self.room.accounts();
+        let RoomAccounts { server, tenants } = &mut *accounts;
         for account in tenants.get_mut(self.tenant).into_iter().chain([server]) {
+            account.since = plus(account.since, self.accepted);
+            account.accepted = plus(account.accepted, self.accepted);
             account.under_way = minus(account.under_way, self.load);
         }
     }
@@ -148,13 +146,13 @@ impl LoadAccount {
         capacity: &Capacity,
         more: Load,
         owner: CapacityOwner,
-        roll: &JitterRng,
+        random: &JitterRng,
     ) -> Result<(), IntakeRefusal> {
         let Some(excess) = capacity.excess(self.pending(), more) else { return Ok(()) };
         if capacity.excess(Load::default(), more).is_some() {
             return Err(IntakeRefusal::never_fits(capacity, more, owner));
         }
-        let wait = retry_after(excess, self.drain.speed(), roll.next());
+        let wait = retry_after(excess, self.drain.speed(), random.next());
         Err(IntakeRefusal::full(owner, wait))
     }
 

@@ -1,5 +1,5 @@
-//! A message that names a template: its content is rendered here, once, so that everything behind the
-//! intake sees plain words, and every retry says the same.
+//! Renders the content of a message that names a template, once: everything behind the intake sees plain
+//! content, and every retry sends the same.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::template::{CurrentTemplates, TemplateCall, VARIABLES_MAX};
 
 const ALLOWED: &str =
     "{\"name\": \"…\", \"locale\": \"de-AT\", \"variables\": {…}}; only name is needed";
-/// Names of templates that are listed when another one was asked for.
+/// Names of templates that an error lists.
 const NAMES_SHOWN: usize = 20;
 
-/// Which template, and what to fill in.
+/// Which template, and the variables for it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TemplateRef<'a> {
@@ -34,10 +34,7 @@ pub(super) struct TemplateRef<'a> {
 
 impl<'a> TemplateRef<'a> {
     pub(super) fn read(raw: &'a RawValue) -> Result<Self, FieldError> {
-        json_fields::read(raw.get(), ALLOWED).map_err(|error| {
-            let field = format!("template.{}", error.field);
-            FieldError { field: field.trim_end_matches('.').to_owned(), ..error }
-        })
+        json_fields::read(raw.get(), ALLOWED).map_err(|error| error.below("template"))
     }
 }
 
@@ -47,8 +44,8 @@ impl MessageIntake {
         Self { templates, ..self }
     }
 
-    /// What a message says: its own content, or a template's with its own in it.
-    pub(super) fn words<'a>(
+    /// The content of a message: its own, or a template's with its own fields in it.
+    pub(super) fn content_text<'a>(
         &self,
         tenant: &TenantId,
         request: &SubmittedMessage<'a>,
@@ -70,7 +67,7 @@ impl MessageIntake {
         template.render(&call).map(Cow::Owned).map_err(IntakeRefusal::template)
     }
 
-    /// What a channel says to content before it is sent; nothing if the tenant cannot send by it.
+    /// Checks content for a channel; `None` if the tenant cannot send by it.
     pub fn check(
         &self,
         tenant: &TenantId,

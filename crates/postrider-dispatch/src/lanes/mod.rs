@@ -118,8 +118,10 @@ impl Lanes {
         let now = self.clock.now();
         let provider = self.provider(lane, now);
         let free_slots = checks::slots_for(&provider, priority, want);
-        let context = LaneContext::new(self, lane, &provider, now);
-        let (calls, epochs) = context.with_slots(free_slots).admit(want)?;
+        let mut context = LaneContext::new(self, lane, &provider, now);
+        context.free_slots = free_slots;
+        let (calls, epochs) = context.admit(want)?;
+        drop(context);
         let call = CallPermit { provider, lane: lane.clone(), epochs, priority };
         Ok(LanePermit { lanes: self.clone(), call, calls, at: now })
     }
@@ -161,8 +163,8 @@ impl Lanes {
     fn learn(&self, permit: &CallPermit, result: Option<&CallResult>) -> CallEffect {
         let now = self.clock.now_rounded_up();
         let random = result.map_or(0.0, |_| self.random.next());
-        let context = LaneContext::new(self, &permit.lane, &permit.provider, now);
-        let mut context = context.permitted(permit.epochs).begun(random);
+        let mut context = LaneContext::new(self, &permit.lane, &permit.provider, now);
+        (context.epochs, context.begun, context.random) = (permit.epochs, true, random);
         if let Some(result) = result {
             return context.learn(result);
         }

@@ -52,8 +52,9 @@ impl Drop for LanePermit {
     fn drop(&mut self) {
         if self.calls > 0 {
             let CallPermit { provider, lane, epochs, .. } = &self.call;
-            let context = LaneContext::new(&self.lanes, lane, provider, self.at);
-            context.permitted(*epochs).give_back(self.calls);
+            let mut context = LaneContext::new(&self.lanes, lane, provider, self.at);
+            context.epochs = *epochs;
+            context.give_back(self.calls);
         }
     }
 }

@@ -48,12 +48,8 @@ impl RateLimits {
     pub(super) fn adopt(&self, limits: &DispatchLimits, now: Timestamp) {
         self.configured.store(is_configured(limits), Ordering::Release);
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
-        let renew = |limiter: &mut Limiter, rate: Option<&Rate>| match rate {
-            Some(rate) => {
-                limiter.adopt(*rate, now);
-                true
-            }
-            None => false,
+        let renew = |limiter: &mut Limiter, rate: Option<&Rate>| {
+            rate.map(|rate| limiter.adopt(*rate, now)).is_some()
         };
         limiters.providers.retain(|(kind, _), l| renew(l, limits.rates.get(kind)));
         limiters.tenants.retain(|tenant, l| renew(l, limits.tenant_rates.get(tenant)));
@@ -121,10 +117,16 @@ impl RateLimits {
         });
     }
 
-    /// Each limit of the lane with the time at which there is room; takes nothing.
-    pub(super) fn next_calls(&self, lane: &LaneKey, now: Timestamp) -> Vec<(Gate, Timestamp)> {
+    /// Each limit of the lane, its rate, and the time at which there is room; takes nothing.
+    pub(super) fn next_calls(
+        &self,
+        lane: &LaneKey,
+        now: Timestamp,
+    ) -> Vec<(Gate, Rate, Timestamp)> {
         self.with(lane, now, Vec::new(), |levels, names| {
-            names.iter().copied().zip(levels.iter().map(|level| level.next(now))).collect()
+            let next =
+                |(gate, level): (&Gate, &&mut Limiter)| (*gate, level.rate(), level.next(now));
+            names.iter().zip(levels.iter()).map(next).collect()
         })
     }
 
@@ -161,15 +163,6 @@ impl RateLimits {
             names.push(Gate::CredentialRateLimit);
         }
         if levels.is_empty() { otherwise } else { act(&mut levels, &names) }
-    }
-
-    pub(super) fn rate_of(&self, lane: &LaneKey, level: Gate) -> Option<Rate> {
-        let limits = &self.policies.now().limits;
-        match level {
-            Gate::RateLimit => limits.rates.get(&lane.channel).copied(),
-            Gate::CredentialRateLimit => limits.credential_rates.get(&lane.channel).copied(),
-            _ => limits.tenant_rates.get(&lane.tenant).copied(),
-        }
     }
 }
 

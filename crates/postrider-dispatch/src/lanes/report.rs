@@ -30,6 +30,11 @@ pub struct LaneReport {
 }
 
 impl GateVerdict {
+    /// Closed until that time, or open if there is none.
+    pub(super) fn until(gate: Gate, until: Option<Timestamp>, detail: String) -> Self {
+        Self { gate, open: until.is_none(), until, detail }
+    }
+
     /// Closed if it holds the lane.
     pub(super) fn of(gate: Gate, held: Option<LaneState>, detail: String) -> Self {
         let until = match held {
@@ -61,8 +66,10 @@ impl Lanes {
         // A provider that nobody has called yet is reported as a new one.
         let provider = known.unwrap_or_else(|| self.new_provider(lane));
         let priority = self.policies.now().class_or_default(&lane.class).priority;
-        let context = LaneContext::new(self, lane, &provider, self.clock.now());
-        let gates = context.with_slots(provider.slots.free(priority)).verdicts();
+        let mut context = LaneContext::new(self, lane, &provider, self.clock.now());
+        context.free_slots = provider.slots.free(priority);
+        let gates = context.verdicts();
+        drop(context);
         let held = gates.iter().find(|verdict| !verdict.open);
         let breaker = provider.gates().breaker.state();
         LaneReport {

@@ -1,5 +1,5 @@
-//! The engine, set up so that a template cannot take more than its share: a small list of filters, each
-//! paid for by the bytes that it reads and makes, and a number of steps per text.
+//! The template engine with bounds: a small list of filters, each of which pays for the bytes that it reads
+//! and writes, and a number of steps per text.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, ValueKind, ValueOrKwargs};
 use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
-    escape_formatter, filters,
+    escape_formatter,
 };
 
 use super::variables::ledger;
@@ -16,94 +16,31 @@ use super::variables::ledger;
 pub(super) const STEPS_MAX: u64 = 20_000;
 const DEPTH_MAX: usize = 20;
 
-/// The filters that there are.
-pub(super) const FILTERS: &[&str] = &[
-    "abs",
-    "bool",
-    "capitalize",
-    "count",
-    "d",
-    "default",
-    "dictsort",
-    "e",
-    "escape",
-    "first",
-    "float",
-    "int",
-    "items",
-    "join",
-    "last",
-    "length",
-    "lines",
-    "list",
-    "lower",
-    "map",
-    "max",
-    "min",
-    "reject",
-    "rejectattr",
-    "replace",
-    "reverse",
-    "round",
-    "safe",
-    "select",
-    "selectattr",
-    "sort",
-    "split",
-    "string",
-    "sum",
-    "title",
-    "tojson",
-    "trim",
-    "truncate",
-    "unique",
-    "upper",
-    "urlencode",
-];
+/// The names of the filters, in order.
+pub(super) static FILTERS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let mut names: Vec<_> = filters().into_iter().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    names
+});
 
-/// The tests that there are, for `is` and for `select`.
-pub(super) const TESTS: &[&str] = &[
-    "boolean",
-    "defined",
-    "endingwith",
-    "eq",
-    "equalto",
-    "even",
-    "false",
-    "float",
-    "ge",
-    "greaterthan",
-    "gt",
-    "in",
-    "integer",
-    "iterable",
-    "le",
-    "lessthan",
-    "lower",
-    "lt",
-    "mapping",
-    "ne",
-    "none",
-    "number",
-    "odd",
-    "sequence",
-    "startingwith",
-    "string",
-    "true",
-    "undefined",
-    "upper",
-];
+/// The names of the tests, for `is` and for `select`.
+pub(super) static TESTS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let names = "boolean defined endingwith eq equalto even false float ge greaterthan gt in integer \
+                 iterable le lessthan lower lt mapping ne none number odd sequence startingwith string \
+                 true undefined upper";
+    names.split(' ').collect()
+});
 
 /// As Jinja has it, but a line break at the very end is kept: some bodies are taken byte for byte.
 pub(super) static SYNTAX: LazyLock<SyntaxConfig> = LazyLock::new(|| {
     SyntaxConfig::builder().keep_trailing_newline(true).build().unwrap_or_default()
 });
 
-/// Where texts of a template are compiled to and rendered by.
+/// An engine that compiles and renders the texts of one template.
 pub(super) fn new(strict: bool) -> Environment<'static> {
     static BASE: LazyLock<Environment<'static>> = LazyLock::new(base);
     let mut engine = BASE.clone();
-    // Without strictness nothing is missing, however deep one looks.
+    // Without strictness, a field of a missing variable is missing, too, and no error.
     let undefined = if strict { UndefinedBehavior::Strict } else { UndefinedBehavior::Chainable };
     engine.set_undefined_behavior(undefined);
     engine
@@ -113,7 +50,7 @@ fn base() -> Environment<'static> {
     let mut engine = Environment::new();
     let functions: Vec<String> = engine.globals().map(|(name, _)| name.to_owned()).collect();
     functions.iter().for_each(|name| engine.remove_global(name));
-    for (name, filter) in built_in() {
+    for (name, filter) in filters() {
         let paid = move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
             let args = args.into_values();
             pay(state, name, &args)?;
@@ -128,7 +65,7 @@ fn base() -> Environment<'static> {
     {
         engine.remove_filter(unbounded);
     }
-    // By zero it ends in a panic.
+    // It panics if it divides by zero.
     engine.remove_test("divisibleby");
     engine.set_fuel(Some(STEPS_MAX));
     engine.set_recursion_limit(DEPTH_MAX);
@@ -141,8 +78,7 @@ fn base() -> Environment<'static> {
     engine
 }
 
-/// Escapes what HTML needs and no more: a slash as an entity makes links unreadable for all who look at
-/// the source, and for those who make text of it.
+/// Escapes what HTML needs and no more: a slash as an entity would make links unreadable in the source.
 fn print(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     let text = value.as_str().filter(|_| !value.is_safe());
     let (Some(text), AutoEscape::Html) = (text, state.auto_escape()) else {
@@ -163,9 +99,9 @@ fn print(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Resu
     Ok(out.write_str(rest)?)
 }
 
-fn built_in() -> Vec<(&'static str, Value)> {
+fn filters() -> Vec<(&'static str, Value)> {
     macro_rules! listed {
-        ($($name:ident),*) => { vec![$((stringify!($name), Value::from_function(filters::$name))),*] };
+        ($($name:ident),*) => { vec![$((stringify!($name), Value::from_function(minijinja::filters::$name))),*] };
     }
     let mut all = listed!(
         abs, bool, capitalize, default, dictsort, escape, first, float, int, items, join, last,
@@ -174,18 +110,18 @@ fn built_in() -> Vec<(&'static str, Value)> {
         urlencode
     );
     all.push(("truncate", Value::from_function(truncate)));
-    all.push(("count", Value::from_function(filters::length)));
-    all.push(("d", Value::from_function(filters::default)));
-    all.push(("e", Value::from_function(filters::escape)));
+    all.push(("count", Value::from_function(minijinja::filters::length)));
+    all.push(("d", Value::from_function(minijinja::filters::default)));
+    all.push(("e", Value::from_function(minijinja::filters::escape)));
     all
 }
 
-/// What a filter is about to read and make, before it does.
+/// Pays for what a filter is about to read and write.
 fn pay(state: &State<'_, '_>, name: &str, args: &[Value]) -> Result<(), Error> {
     let text = |n: usize| args.get(n).map(Value::to_string).unwrap_or_default();
     let made = match name {
         "replace" => text(0).matches(&text(1)).count().saturating_mul(text(2).len()),
-        // What joins may also be given by name; whatever else is given counts with it.
+        // The separator may also be given by name, so all arguments count.
         "join" => {
             args.first().map_or(0, items).saturating_mul(args.iter().skip(1).map(printed).sum())
         }
@@ -232,11 +168,13 @@ mod tests {
 
     #[test]
     fn the_lists_name_what_there_is_and_nothing_else() {
-        let mut names: Vec<_> = built_in().into_iter().map(|(name, _)| name).collect();
-        names.sort_unstable();
-        assert_eq!(names, FILTERS);
         let engine = new(true);
-        for name in TESTS {
+        for name in FILTERS.iter() {
+            let known = engine.render_str(&format!("{{{{ 1 | {name} }}}}"), ());
+            let unknown = known.is_err_and(|e| e.kind() == ErrorKind::UnknownFilter);
+            assert!(!unknown, "{name}");
+        }
+        for name in TESTS.iter() {
             let known = engine.render_str(&format!("{{{{ 1 is {name} }}}}"), ());
             let unknown = known.is_err_and(|e| e.kind() == ErrorKind::UnknownTest);
             assert!(!unknown, "{name}");

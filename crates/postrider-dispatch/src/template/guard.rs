@@ -1,6 +1,6 @@
-//! What a template may say. Words are chosen, repeated and put in their places; nothing is called,
-//! captured, included or multiplied, because each of these could make much out of little: a string that
-//! is joined with itself forty times needs a terabyte, however few steps that takes.
+//! Checks what a template contains. It may choose, repeat and place texts. It may not call, capture,
+//! include or multiply, because these make much out of little: a string that is doubled forty times
+//! needs a terabyte and takes few steps.
 
 use minijinja::machinery::ast::{
     BinOpKind, CallArg, Expr, ForLoop, IfCond, IfExpr, Slice, Spanned, Stmt,
@@ -10,7 +10,7 @@ use minijinja::syntax::SyntaxConfig;
 
 use super::engine::{FILTERS, TESTS};
 
-/// What is wrong, and in which line.
+/// What is wrong with a text, and in which line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TemplateFlaw {
     pub(super) line: usize,
@@ -23,7 +23,7 @@ impl TemplateFlaw {
         Self { line: span.start_line.into(), found: found.into(), allowed: allowed.into() }
     }
 
-    /// What the engine could not read.
+    /// Of an error of the engine.
     pub(super) fn of(error: &minijinja::Error) -> Self {
         Self {
             line: error.line().unwrap_or(1),
@@ -37,21 +37,21 @@ type GuardResult = Result<(), TemplateFlaw>;
 
 const STATEMENTS: &str = "if, for, set NAME = …, raw, and {{ … }}";
 
-/// Words and signs between one pair of braces. The parser's tree is as deep as a chain of them is long,
-/// and whoever walks it takes a step on the stack for each.
+/// Tokens between one pair of braces. The syntax tree is as deep as a chain of them is long, and each
+/// level takes stack.
 const TOKENS_MAX: usize = 400;
-/// Each is nested in the one before it.
+/// The syntax tree nests each in the one before it.
 const ELIFS_MAX: usize = 100;
 
-/// Whether a text is a template, and says nothing that it may not.
+/// Whether a text is a template that contains only what is allowed.
 pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> GuardResult {
-    tame(source, syntax)?;
+    check_length(source, syntax)?;
     let root = parse(source, "text", syntax.clone()).map_err(|error| TemplateFlaw::of(&error))?;
     statement(&root)
 }
 
-/// Refuses what is too long to be parsed; what cannot even be read is the parser's to tell.
-fn tame(source: &str, syntax: &SyntaxConfig) -> GuardResult {
+/// Refuses what is too long to be parsed. The parser reports what has no tokens.
+fn check_length(source: &str, syntax: &SyntaxConfig) -> GuardResult {
     let (mut tokens, mut elifs) = (0, 0);
     for (token, span) in tokenize(source, false, syntax.clone()).map_while(Result::ok) {
         match token {
@@ -130,12 +130,12 @@ fn expression(expr: &Expr<'_>) -> GuardResult {
         }
         Expr::IfExpr(choice) => chosen(choice),
         Expr::Filter(filter) => {
-            known(filter.span(), "filter", filter.name, FILTERS)?;
+            known(filter.span(), "filter", filter.name, &FILTERS)?;
             filter.expr.iter().try_for_each(expression)?;
             arguments(&filter.args)
         }
         Expr::Test(test) => {
-            known(test.span(), "test", test.name, TESTS)?;
+            known(test.span(), "test", test.name, &TESTS)?;
             expression(&test.expr)?;
             arguments(&test.args)
         }
@@ -157,7 +157,7 @@ fn expression(expr: &Expr<'_>) -> GuardResult {
     }
 }
 
-/// The engine's way backwards through an empty list ends in a panic.
+/// The engine panics when it goes backwards through an empty list.
 fn sliced(slice: &Slice<'_>) -> GuardResult {
     if let Some(step) = &slice.step {
         let allowed = "[from:to]; | reverse goes backwards";
@@ -182,7 +182,7 @@ fn arguments(args: &[CallArg<'_>]) -> GuardResult {
     })
 }
 
-/// Only what cannot make a text longer.
+/// Allows only operators that cannot make a text longer.
 fn operator(span: Span, op: BinOpKind, sides: [&Expr<'_>; 2]) -> GuardResult {
     let number = |expr: &Expr<'_>| matches!(expr, Expr::Const(c) if c.value.is_number());
     let name = match op {
@@ -198,7 +198,7 @@ fn operator(span: Span, op: BinOpKind, sides: [&Expr<'_>; 2]) -> GuardResult {
     Err(TemplateFlaw::at(span, name, allowed))
 }
 
-/// A list of lists of the same list again would be small to write and huge to print.
+/// Allows only constants: lists of the same list are small to write and huge to print.
 fn constants(span: Span, items: &[Expr<'_>]) -> GuardResult {
     let constant = |expr: &Expr<'_>| match expr {
         Expr::Const(_) => true,

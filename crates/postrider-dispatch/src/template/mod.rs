@@ -1,8 +1,8 @@
-//! Templates: content written once with variables, in several languages, and rendered at the intake into
-//! the plain content that a message is stored with. Channels, stores and retries never see one.
+//! Templates: content with variables, in several languages. The intake renders them into the plain content
+//! of a message; channels, stores and retries never see one.
 //!
-//! What a template can do is bounded by what it may say ([`guard`]), by steps, by bytes of work and by
-//! bytes of output: whoever may write one cannot hang or bloat the intake. Nothing is loaded from disk.
+//! The language ([`guard`]), the steps, the bytes of work and the bytes of output are bounded, so that the
+//! author of a template cannot block the intake. Loads nothing from disk.
 
 mod content;
 mod engine;
@@ -28,17 +28,17 @@ use content::ContentPiece;
 /// A template's JSON text, all locales together.
 const SOURCE_MAX: usize = 256 << 10;
 const LOCALES_MAX: usize = 100;
-/// Texts with something to fill in, all locales together.
+/// Texts with variables, all locales together.
 const TEXTS_MAX: usize = 1_000;
 const NAME_MAX: usize = 64;
-/// The name of a call beside those of templates.
+/// The API has a call of this name beside the templates.
 const RESERVED: &str = "preview";
 
 /// A template as it is written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateSource {
-    /// Whose words are used where nothing fits better; may be left out where there is one locale only.
+    /// Used where no other locale fits; may be left out if there is only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_locale: Option<String>,
     /// Whether a missing variable refuses the message.
@@ -60,7 +60,7 @@ pub struct Template {
     default_locale: String,
     /// By normalised locale.
     locales: BTreeMap<String, CompiledLocale>,
-    /// Every text of every locale that has something to fill in.
+    /// Every text with variables, of every locale.
     engine: Environment<'static>,
     variables: BTreeSet<String>,
 }
@@ -104,7 +104,7 @@ impl Template {
         &self.name
     }
 
-    /// The variables that it looks at, with what is looked at inside of them: `order.number`.
+    /// The variables that it reads, with the path inside of them: `order.number`.
     pub fn variables(&self) -> &BTreeSet<String> {
         &self.variables
     }
@@ -130,8 +130,9 @@ impl Template {
         if self.locales.contains_key(&key) {
             return errors.push(FieldError::new(at, "the same locale twice", "each locale once"));
         }
-        if let Some(wrong) = misfit(&at, fields, schema) {
-            return errors.push(wrong);
+        let text = serde_json::to_string(fields).unwrap_or_default();
+        if let Err(error) = schema.read(&text) {
+            return errors.push(error.below(&at));
         }
         let mut reader =
             content::LocaleReader { locale: &key, at, engine: &mut self.engine, errors };
@@ -185,15 +186,6 @@ fn default_locale(source: &TemplateSource) -> Result<String, FieldError> {
         None if source.locales.len() == 1 => Ok(keys.into_iter().next().unwrap_or_default()),
         None => Err(wrong("nothing".to_owned())),
     }
-}
-
-/// What is wrong with a locale's content before anything is filled in.
-fn misfit(at: &str, fields: &Map<String, Value>, schema: &ContentSchema) -> Option<FieldError> {
-    let text = serde_json::to_string(fields).unwrap_or_default();
-    let error = schema.read(&text).err()?;
-    let field =
-        if error.field.is_empty() { at.to_owned() } else { format!("{at}.{}", error.field) };
-    Some(FieldError { field, ..error })
 }
 
 fn shorten(text: &str) -> String {

@@ -1,5 +1,5 @@
-//! The variables of one rendering as the engine looks at them, and the ledger of what it asked for: which
-//! names were not there, and how much work was done.
+//! The variables of one rendering as the engine reads them, and its ledger: which names were missing, and
+//! how much work was done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +15,7 @@ pub(super) const WORK_MAX: usize = 1 << 20;
 /// The ledger's own name among the variables; no template can write it.
 const LEDGER: &str = " ledger";
 
-/// What one rendering asked for.
+/// What one rendering looked up and how much it worked.
 #[derive(Debug, Default)]
 pub(super) struct RenderLedger {
     spent: AtomicUsize,
@@ -24,16 +24,16 @@ pub(super) struct RenderLedger {
 
 #[derive(Debug, Default)]
 struct VariableLookups {
-    /// Names that were looked up in vain, in this order.
+    /// Names that were looked up and not found, in this order.
     unmet: Vec<String>,
-    /// Names that something empty stands in for, so that what else is missing is found.
+    /// Names that got an empty value, so that the other missing names are found, too.
     stood_in: BTreeSet<String>,
-    /// What was looked for inside of those.
+    /// Paths that were looked up inside of those.
     inside: BTreeSet<String>,
 }
 
 impl RenderLedger {
-    /// Accounts for work.
+    /// Adds to the work done; an error if it is too much.
     pub(super) fn spend(&self, bytes: usize) -> Result<(), Error> {
         let before = self.spent.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) > WORK_MAX {
@@ -42,12 +42,12 @@ impl RenderLedger {
         Ok(())
     }
 
-    /// Another text: what was asked for before says nothing about it.
+    /// Begins another text, with no lookups yet.
     pub(super) fn begin(&self) {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = VariableLookups::default();
     }
 
-    /// The name that was last looked up in vain; from now on something empty stands in for it.
+    /// The name that was last looked up and not found. From now on it has an empty value.
     pub(super) fn stand_in_for_last(&self) -> Option<String> {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let name = asked.unmet.pop()?;
@@ -55,7 +55,7 @@ impl RenderLedger {
         asked.stood_in.insert(name.clone()).then_some(name)
     }
 
-    /// A missing name in full: of an object that is missing, what was looked for in it.
+    /// A missing name in full: of a missing object, the fields that were looked up in it.
     pub(super) fn in_full(&self, name: &str) -> Vec<String> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let below =
@@ -108,7 +108,7 @@ fn node(path: String, fields: &serde_json::Map<String, Json>, ledger: &Arc<Rende
     Value::from_object(VariableNode { path, fields, ledger: ledger.clone() })
 }
 
-/// Null is as good as nothing: nobody wants to read "none".
+/// Null counts as missing: nobody wants to read "none".
 fn value(path: &dyn Fn() -> String, json: &Json, ledger: &Arc<RenderLedger>) -> Option<Value> {
     Some(match json {
         Json::Null => return None,

@@ -71,13 +71,13 @@ pub(super) struct LaneContext<'a> {
     gates: MutexGuard<'a, ProviderGates>,
     now: Timestamp,
     /// Calls of the lane's priority that the provider has a free slot for.
-    free_slots: usize,
+    pub(super) free_slots: usize,
     /// Under which openings of the breakers the calls are permitted.
-    epochs: BreakerEpochs,
+    pub(super) epochs: BreakerEpochs,
     /// The calls were begun: what they took of a rate stays taken.
-    begun: bool,
+    pub(super) begun: bool,
     /// A random number in `0.0..1.0`.
-    random: f64,
+    pub(super) random: f64,
 }
 
 impl<'a> LaneContext<'a> {
@@ -90,20 +90,6 @@ impl<'a> LaneContext<'a> {
         let gates = provider.gates();
         let epochs = BreakerEpochs::default();
         Self { lanes, lane, provider, gates, now, free_slots: 0, epochs, begun: false, random: 0.0 }
-    }
-
-    /// The same for calls that were permitted under these openings.
-    pub(super) fn permitted(self, epochs: BreakerEpochs) -> Self {
-        Self { epochs, ..self }
-    }
-
-    /// The same for calls that have begun.
-    pub(super) fn begun(self, random: f64) -> Self {
-        Self { begun: true, random, ..self }
-    }
-
-    pub(super) fn with_slots(self, free_slots: usize) -> Self {
-        Self { free_slots, ..self }
     }
 
     /// Asks every check for up to `want` calls. What a later check does not let through goes back to

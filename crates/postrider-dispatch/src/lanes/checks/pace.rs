@@ -19,7 +19,7 @@ impl LaneCheck for PaceCheck {
         let until = lane.gates.pace.next(lane.now);
         let digits = usize::from(per_s < 10.0);
         let detail = format!("the provider seems to take {per_s:.digits$} calls per second");
-        vec![GateVerdict { gate: Gate::Pace, open: until.is_none(), until, detail }]
+        vec![GateVerdict::until(Gate::Pace, until, detail)]
     }
 
     fn take(&self, lane: &mut LaneContext<'_>, want: usize) -> Result<usize, LaneState> {

@@ -1,6 +1,7 @@
 //! Holds the lane to the rates that are configured for its provider, tenant and credential.
 
-use postrider_core::{Gate, LaneState};
+use postrider_core::policy::limiter::Rate;
+use postrider_core::{Gate, LaneState, Timestamp};
 
 use super::{LaneCheck, LaneContext};
 use crate::lanes::report::GateVerdict;
@@ -15,13 +16,9 @@ impl LaneCheck for RateLimitsCheck {
     /// Only those that are configured.
     fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict> {
         let rates = &lane.lanes.rates;
-        let verdict = |(gate, next)| GateVerdict {
-            gate,
-            open: next <= lane.now,
-            until: Some(next).filter(|next| *next > lane.now),
-            detail: rates.rate_of(lane.lane, gate).map_or_else(String::new, |rate| {
-                format!("{} per second, {} at once", rate.per_s, rate.burst.max(1))
-            }),
+        let verdict = |(gate, rate, next): (Gate, Rate, Timestamp)| {
+            let detail = format!("{} per second, {} at once", rate.per_s, rate.burst.max(1));
+            GateVerdict::until(gate, Some(next).filter(|next| *next > lane.now), detail)
         };
         rates.next_calls(lane.lane, lane.now).into_iter().map(verdict).collect()
     }

@@ -23,7 +23,7 @@ impl LaneCheck for RetryAfterCheck {
         let detail = until.map_or("it takes calls".into(), |until| {
             format!("the provider asked to be left alone{whom} until {until}")
         });
-        vec![GateVerdict { gate: Gate::RetryAfter, open: until.is_none(), until, detail }]
+        vec![GateVerdict::until(Gate::RetryAfter, until, detail)]
     }
 
     fn room(&self, lane: &LaneContext<'_>, want: usize) -> Result<usize, LaneState> {

@@ -16,14 +16,12 @@ impl LaneCheck for RetryBudgetCheck {
 
     fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict> {
         let (left, more_at) = lane.lanes.budgets.left(lane.lane, lane.now).unzip();
-        let is_spent = left == Some(0);
         let detail = match left {
             None => "no retries lately".into(),
             Some(0) => "retries have taken their share of the lane's traffic".into(),
             Some(left) => format!("{left} retries left at this moment"),
         };
-        let until = more_at.filter(|_| is_spent);
-        vec![GateVerdict { gate: Gate::RetryBudget, open: !is_spent, until, detail }]
+        vec![GateVerdict::until(Gate::RetryBudget, more_at.filter(|_| left == Some(0)), detail)]
     }
 
     fn learn(&self, lane: &mut LaneContext<'_>, call: &CallResult, effect: &mut CallEffect) {
