@@ -20,6 +20,13 @@ pub fn with_user_rows(rows: Vec<AnswerRow>) -> AnswerTable {
     AnswerTable::new(rows, CHANNELS.iter().copied().flatten().cloned())
 }
 
+/// The names of all services that have rows, for `[[classify]]`.
+pub fn services() -> Vec<&'static str> {
+    let mut names: Vec<_> = CHANNELS.iter().copied().flatten().map(|row| &*row.service).collect();
+    names.dedup();
+    names
+}
+
 /// The table in use, which an operator may change while calls are under way. Each answer is interpreted by the table
 /// of the moment at which it comes.
 pub struct CurrentAnswerTable(RwLock<Arc<AnswerTable>>);

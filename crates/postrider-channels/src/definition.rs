@@ -11,51 +11,40 @@ use serde::de::DeserializeOwned;
 
 use crate::accounts::health::{AccountHealth, Finding};
 use crate::accounts::{AccountConfig, AccountFields};
-use crate::settings::{ChannelLimits, SectionInfo};
+use crate::settings::ChannelSection;
 use crate::{ContentPreview, Error, NetworkPolicy, VapidKeys, WebhookSecrets, Wiring};
+
+/// What a channel says about itself, whatever its settings are. `FACTS` in its `settings.rs`.
+pub struct ChannelFacts {
+    pub kind: ChannelKind,
+    /// Checks the form of the channel's part of a content.
+    pub part_check: PartCheck,
+    /// What accounts of this channel need; none for a channel without accounts.
+    pub accounts: Option<AccountGuide>,
+    /// The fields of an address, for the API's description.
+    pub address_fields: &'static [AddressField],
+    /// What `content` can say for this channel alone, for the API's description.
+    pub content_about: &'static str,
+    /// The option of `postrider send` for an address of this channel.
+    pub send_option: Option<SendOption>,
+}
 
 /// A channel, as the rest of the program knows it. The channel's section of the configuration implements it:
 /// a section with default settings answers all questions that do not depend on settings.
 #[async_trait]
-pub trait ChannelDefinition: Send + Sync {
-    fn kind(&self) -> ChannelKind;
-
-    /// Checks the form of the channel's part of a content.
-    fn part_check(&self) -> PartCheck;
-
-    /// The section of the configuration, for the reference page.
-    fn section(&self) -> SectionInfo;
-
-    /// The limits that all channels have. They are checked for all channels alike.
-    fn limits(&self) -> ChannelLimits;
+pub trait ChannelDefinition: ChannelSection {
+    fn kind(&self) -> ChannelKind {
+        self.facts().kind
+    }
 
     /// Checks the settings that only this channel has. Fields are named relative to the section.
     fn check(&self) -> Result<(), FieldError> {
         Ok(())
     }
 
-    /// The names of its providers in `[[classify]]`, each with a remark for the reference page if needed.
-    fn services(&self) -> &'static [&'static str];
-
-    /// What accounts of this channel need; none for a channel without accounts.
-    fn accounts(&self) -> Option<AccountGuide> {
-        None
-    }
-
     /// The longest time that one attempt can take, given all accounts of this channel.
     fn attempt_s_max(&self, _accounts: &[&AccountFields]) -> u64 {
         self.limits().timeout_s
-    }
-
-    /// The fields of an address, for the API's description.
-    fn address_fields(&self) -> Vec<AddressField>;
-
-    /// What `content` can say for this channel alone, for the API's description.
-    fn content_about(&self) -> &'static str;
-
-    /// The option of `postrider send` for an address of this channel.
-    fn send_option(&self) -> Option<SendOption> {
-        None
     }
 
     /// What the channel would send; none where it could not send the content at all.
@@ -107,6 +96,14 @@ impl BuiltChannel {
     ) -> Self {
         Self { channel: Arc::new(channel), intake: Arc::new(intake), accounts: None }
     }
+
+    pub(crate) fn with_accounts(
+        channel: impl Channel + 'static,
+        intake: impl ChannelIntake + 'static,
+        accounts: Arc<dyn AccountHealth>,
+    ) -> Self {
+        Self { accounts: Some(accounts), ..Self::without_accounts(channel, intake) }
+    }
 }
 
 /// What accounts of one channel need.
@@ -129,7 +126,7 @@ pub struct AddressField {
 }
 
 impl AddressField {
-    pub(crate) fn text(name: &'static str, about: &'static str) -> Self {
+    pub(crate) const fn text(name: &'static str, about: &'static str) -> Self {
         Self { name, about, form: FieldForm::Text }
     }
 }
@@ -168,3 +165,43 @@ pub struct SendOptionField {
     pub help: &'static str,
     pub is_required: bool,
 }
+
+/// Gives a channel's part of a content the function `of`.
+macro_rules! impl_content {
+    ($content:ident) => {
+        impl<'a> $content<'a> {
+            /// The channel's part of a content; empty if it has none.
+            pub fn of(
+                content: &postrider_core::model::content::Content<'a>,
+            ) -> Result<Self, postrider_core::FieldError> {
+                content.part(super::KIND).map(Option::unwrap_or_default)
+            }
+        }
+    };
+}
+
+/// The functions of a `ChannelIntake` that follow from the channel's facts and its target.
+macro_rules! intake_of {
+    ($target:ident) => {
+        fn kind(&self) -> postrider_core::ChannelKind {
+            super::KIND
+        }
+
+        fn traits(&self) -> &'static postrider_core::ChannelTraits {
+            &super::TRAITS
+        }
+
+        fn locator<'a>(&self, target: &'a postrider_core::Target) -> std::borrow::Cow<'a, str> {
+            $crate::target::locator_of::<$target<'a>>(target)
+        }
+
+        fn provider(&self, target: &postrider_core::Target) -> std::sync::Arc<str> {
+            $crate::target::provider_of::<$target<'_>>(target)
+        }
+
+        fn part_check(&self) -> postrider_core::model::content::PartCheck {
+            super::settings::FACTS.part_check
+        }
+    };
+}
+pub(crate) use {impl_content, intake_of};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use postrider_core::policy::classify::{ProviderAnswer, judge};
-use postrider_core::{Attempt, Clock, Finished, Outcome, Report, Timestamp};
+use postrider_core::{Attempt, Clock, Finished, Message, Outcome, Report, Timestamp};
 use tokio::time::Instant;
 
 use crate::answers::{self, CurrentAnswerTable};
@@ -48,7 +48,41 @@ pub(crate) trait Protocol: Send + Sync {
     fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Self::Ready, Ended>>;
 
     fn send(&self, attempt: &Attempt, ready: Self::Ready) -> impl Future<Output = Report> + Send;
+
+    /// What one call counts for in rate limits.
+    fn weight(&self, _message: &Message) -> u32 {
+        1
+    }
 }
+
+/// Makes a [`Protocol`] the `Channel` of its module's `KIND` and `TRAITS`.
+macro_rules! impl_channel {
+    ($channel:ty) => {
+        #[async_trait::async_trait]
+        impl postrider_core::Channel for $channel {
+            fn kind(&self) -> postrider_core::ChannelKind {
+                KIND
+            }
+
+            fn traits(&self) -> &'static postrider_core::ChannelTraits {
+                &TRAITS
+            }
+
+            fn weight(&self, _: &postrider_core::Target, message: &postrider_core::Message) -> u32 {
+                $crate::deliver::Protocol::weight(self, message)
+            }
+
+            async fn deliver(
+                &self,
+                batch: Vec<Attempt>,
+                done: &(dyn Fn(postrider_core::Finished) + Send + Sync),
+            ) {
+                $crate::deliver::deliver(self, batch, done).await;
+            }
+        }
+    };
+}
+pub(crate) use impl_channel;
 
 pub(crate) async fn deliver<P: Protocol>(
     protocol: &P,

@@ -7,6 +7,8 @@ use postrider_core::FieldError;
 use postrider_core::policy::limiter::Rate;
 use serde::{Deserialize, Serialize};
 
+use crate::definition::ChannelFacts;
+
 /// One setting, as the reference page shows it.
 #[derive(Debug, Clone, Copy)]
 pub struct SettingInfo {
@@ -28,7 +30,7 @@ macro_rules! section {
     (
         $(#[doc = $about:literal])+
         $name:ident as $path:literal {
-            $( $(#[doc = $doc:literal])+ $field:ident : $ty:ty = $default:expr ),* $(,)?
+            $( $(#[doc = $doc:expr])+ $field:ident : $ty:ty = $default:expr ),* $(,)?
         }
     ) => {
         $(#[doc = $about])+
@@ -57,8 +59,18 @@ macro_rules! section {
     };
 }
 
-/// The limits that every channel has. A channel declares them as settings of its own section, with its own
-/// defaults and words; `limits!` collects them.
+/// The section of a channel. `channel_section!` implements it.
+pub trait ChannelSection: Send + Sync {
+    fn facts(&self) -> &'static ChannelFacts;
+
+    /// For the reference page.
+    fn section(&self) -> SectionInfo;
+
+    /// The limits that all channels have. They are checked for all channels alike.
+    fn limits(&self) -> ChannelLimits;
+}
+
+/// The limits that every channel has, as settings of its own section. `channel_section!` declares them there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChannelLimits {
     /// Calls in flight per lane provider.
@@ -73,31 +85,91 @@ pub struct ChannelLimits {
     pub timeout_s: u64,
 }
 
-/// Collects the limits of a section. `+ per_address` for one that also has `rate_per_credential_s` and
-/// `rate_per_address_s`.
-macro_rules! limits {
-    ($section:expr) => {
-        $crate::settings::ChannelLimits {
-            concurrency: $section.concurrency,
-            rate_per_s: $section.rate_per_s,
-            rate_burst: $section.rate_burst,
-            rate_ramp_s: $section.rate_ramp_s,
-            rate_per_credential_s: 0.0,
-            rate_per_address_s: 0.0,
-            timeout_s: $section.timeout_s,
+/// Declares the section of a channel: its own settings, then the limits. `$unit` and `$scope` say what the limits count;
+/// with `+ per_address`, there are also limits per credential and per address. Needs the channel's `FACTS`.
+macro_rules! channel_section {
+    (
+        $(#[doc = $about:literal])+
+        $name:ident as $path:literal { $($own:tt)* }
+        limits $unit:literal $scope:literal = $limits:expr
+    ) => {
+        $crate::settings::channel_section! {
+            @ $(#[doc = $about])+ $name as $path { $($own)* } $unit $scope, $limits, {}
         }
     };
-    ($section:expr, + per_address) => {
-        $crate::settings::ChannelLimits {
-            rate_per_credential_s: $section.rate_per_credential_s,
-            rate_per_address_s: $section.rate_per_address_s,
-            ..$crate::settings::limits!($section)
+    (
+        $(#[doc = $about:literal])+
+        $name:ident as $path:literal { $($own:tt)* }
+        limits + per_address $unit:literal $scope:literal = $limits:expr
+    ) => {
+        $crate::settings::channel_section! {
+            @ $(#[doc = $about])+ $name as $path { $($own)* } $unit $scope, $limits, {
+                #[doc = concat!(" ", $unit, " per second", $scope, " with one tenant's credential; 0 for no limit.")]
+                rate_per_credential_s: f64,
+                #[doc = concat!(" ", $unit, " per second to one address, one at a time; 0 for no limit.")]
+                rate_per_address_s: f64,
+            }
+        }
+    };
+    (
+        @ $(#[doc = $about:literal])+ $name:ident as $path:literal { $($own:tt)* }
+        $unit:literal $scope:literal, $limits:expr,
+        { $(#[doc = $doc:expr] $more:ident: $ty:ty,)* }
+    ) => {
+        $crate::section! {
+            $(#[doc = $about])+
+            $name as $path {
+                $($own)*
+                #[doc = concat!(" ", $unit, " in flight", $scope, ".")]
+                concurrency: usize = $limits.concurrency,
+                #[doc = concat!(" ", $unit, " per second", $scope, "; 0 for no limit.")]
+                rate_per_s: f64 = $limits.rate_per_s,
+                /// How many of them may come at once.
+                rate_burst: u32 = $limits.rate_burst,
+                /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
+                rate_ramp_s: u32 = $limits.rate_ramp_s,
+                $(#[doc = $doc] $more: $ty = $limits.$more,)*
+                /// An attempt without an answer ends after this long.
+                timeout_s: u64 = $limits.timeout_s,
+            }
+        }
+
+        impl $crate::settings::ChannelSection for $name {
+            fn facts(&self) -> &'static $crate::definition::ChannelFacts {
+                &FACTS
+            }
+
+            fn section(&self) -> $crate::settings::SectionInfo {
+                Self::INFO
+            }
+
+            fn limits(&self) -> $crate::settings::ChannelLimits {
+                $crate::settings::ChannelLimits {
+                    concurrency: self.concurrency,
+                    rate_per_s: self.rate_per_s,
+                    rate_burst: self.rate_burst,
+                    rate_ramp_s: self.rate_ramp_s,
+                    timeout_s: self.timeout_s,
+                    $($more: self.$more,)*
+                    ..$crate::settings::ChannelLimits::USUAL
+                }
+            }
         }
     };
 }
-pub(crate) use limits;
+pub(crate) use channel_section;
 
 impl ChannelLimits {
+    pub(crate) const USUAL: Self = Self {
+        concurrency: 100,
+        rate_per_s: 0.0,
+        rate_burst: 10,
+        rate_ramp_s: 0,
+        rate_per_credential_s: 0.0,
+        rate_per_address_s: 0.0,
+        timeout_s: 30,
+    };
+
     /// The same rules for every channel. Fields are named relative to the section.
     pub fn check(&self) -> Result<(), FieldError> {
         if self.timeout_s == 0 {

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use postrider_core::{Attempt, ChannelKind, CheckedAddress, Outcome, Target};
 use serde::{Deserialize, Serialize};
 
+use crate::address::origin;
 use crate::deliver::{Ended, ended};
 
 /// The fields of one channel's addresses. Their names are stored: they never change.
 pub trait ChannelTarget<'a>: Serialize + Deserialize<'a> {
     const KIND: ChannelKind;
+    /// Whether the locator is a URL, and its origin the provider. Else the channel is the provider.
+    const IS_URL: bool = false;
 
     /// The text that names this one address: a URL, a device's token, a phone number.
     fn into_locator(self) -> Cow<'a, str>;
@@ -20,14 +23,20 @@ pub trait ChannelTarget<'a>: Serialize + Deserialize<'a> {
     }
 }
 
-/// An address that was checked, with its provider made from its locator.
-pub(crate) fn checked<'a>(
-    fields: impl ChannelTarget<'a>,
-    provider: impl FnOnce(&str) -> Arc<str>,
-) -> CheckedAddress {
+/// An address that was checked.
+pub(crate) fn checked<'a, T: ChannelTarget<'a>>(fields: T) -> CheckedAddress {
     let target = fields.to_target();
     let locator = fields.into_locator().into_owned();
-    CheckedAddress { target, provider: provider(&locator), locator }
+    let provider = if T::IS_URL { origin(&locator) } else { T::KIND.name().into() };
+    CheckedAddress { target, provider, locator }
+}
+
+/// The provider of a stored target.
+pub(crate) fn provider_of<'a, T: ChannelTarget<'a>>(target: &'a Target) -> Arc<str> {
+    match T::IS_URL {
+        true => origin(&locator_of::<T>(target)),
+        false => T::KIND.name().into(),
+    }
 }
 
 /// The locator of a stored target; the whole text where it cannot be read.

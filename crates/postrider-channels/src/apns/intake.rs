@@ -1,29 +1,24 @@
 //! An Apple device: its token, the app's bundle id, and where it was registered.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
-use postrider_core::model::content::{Content, PartCheck};
-use postrider_core::{
-    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target, TenantId,
-};
+use postrider_core::model::content::Content;
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::content::{ApnsContent, check_part};
-use super::{ApnsEnvironment, ApnsTarget, KIND, TRAITS};
-use super::{ApnsSender, render};
-use crate::accounts::Accounts;
-use crate::address::{read, shown};
-use crate::target::{checked, locator_of};
+use super::ApnsContent;
+use super::render;
+use super::{ApnsEnvironment, ApnsTarget};
+use crate::address::{Serves, read, shown};
+use crate::definition::intake_of;
+use crate::target::checked;
 
 pub struct ApnsIntake {
-    accounts: Arc<Accounts<ApnsSender>>,
+    serves: Serves,
 }
 
 impl ApnsIntake {
-    pub fn new(accounts: Arc<Accounts<ApnsSender>>) -> Self {
-        Self { accounts }
+    pub fn new(serves: Serves) -> Self {
+        Self { serves }
     }
 }
 
@@ -43,16 +38,10 @@ const TOKEN_MAX: usize = 512;
 const TOPIC_MAX: usize = 255;
 
 impl ChannelIntake for ApnsIntake {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
+    intake_of!(ApnsTarget);
 
     fn serves(&self, tenant: &TenantId) -> bool {
-        self.accounts.serves(tenant)
+        (self.serves)(tenant)
     }
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
@@ -85,19 +74,7 @@ impl ChannelIntake for ApnsIntake {
         }
         let token = token.to_ascii_lowercase().into();
         let target = ApnsTarget { token, topic: topic.into(), environment, worked: None };
-        Ok(checked(target, |_| KIND.name().into()))
-    }
-
-    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
-        locator_of::<ApnsTarget<'a>>(target)
-    }
-
-    fn provider(&self, _target: &Target) -> Arc<str> {
-        KIND.name().into()
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
+        Ok(checked(target))
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
@@ -106,10 +83,6 @@ impl ChannelIntake for ApnsIntake {
 
     fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
         ApnsContent::of(content).ok()?.payload
-    }
-
-    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
-        KIND.name().to_owned().into()
     }
 }
 

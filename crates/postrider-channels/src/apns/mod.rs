@@ -19,22 +19,18 @@ mod wire;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use postrider_core::model::content::Content;
 use postrider_core::policy::breaker::BreakerPolicy;
-use postrider_core::{
-    Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report, Target,
-};
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, Target};
 
 pub use account::ApnsAccount;
 pub use content::ApnsContent;
-pub(crate) use content::check_part;
 pub use intake::ApnsIntake;
 pub use sender::ApnsSender;
 pub use target::{ApnsEnvironment, ApnsTarget};
 
 use crate::accounts::{Account, AccountConfig, Accounts};
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, ended, impl_channel, misconfigured};
 use crate::pool::{Endpoint, Request, Response};
 use crate::scrub;
 use crate::target::{ChannelTarget, target_of};
@@ -95,20 +91,7 @@ impl ApnsChannel {
     }
 }
 
-#[async_trait]
-impl Channel for ApnsChannel {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
-
-    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
-        deliver::deliver(self, batch, done).await;
-    }
-}
+impl_channel!(ApnsChannel);
 
 impl Protocol for ApnsChannel {
     type Ready = ApnsDraft;

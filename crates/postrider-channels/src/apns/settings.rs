@@ -1,36 +1,24 @@
 //! `[apns]`, and what the program knows about the Apple Push Notification service.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
-use postrider_core::ChannelKind;
-use postrider_core::model::content::{Content, PartCheck};
+use postrider_core::model::content::{Content, read_part};
 use serde_json::{Value, json};
 
-use super::{ApnsAccount, ApnsChannel, ApnsIntake, KIND, check_part, render};
+use super::{ApnsAccount, ApnsChannel, ApnsContent, ApnsIntake, KIND, render};
+use crate::Error;
 use crate::accounts::check_fields;
 use crate::definition::{
-    AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelParts, SendOption,
-    SendOptionField,
+    AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts,
+    SendOption, SendOptionField,
 };
 use crate::preview::ContentPreview;
-use crate::settings::{ChannelLimits, SectionInfo, limits};
-use crate::{Error, section};
+use crate::settings::{ChannelLimits, channel_section};
 
-section! {
+channel_section! {
     /// The Apple Push Notification service.
-    ApnsSection as "apns" {
-        /// Requests in flight, through all accounts together.
-        concurrency: usize = 400,
-        /// Notifications per second, all accounts together; 0 for no limit.
-        rate_per_s: f64 = 0.0,
-        /// How many of them may come at once.
-        rate_burst: u32 = 10,
-        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
-        rate_ramp_s: u32 = 0,
-        /// An attempt without an answer ends after this long.
-        timeout_s: u64 = 20,
-    }
+    ApnsSection as "apns" {}
+    limits "Notifications" ", all accounts together" =
+        ChannelLimits { concurrency: 400, timeout_s: 20, ..ChannelLimits::USUAL }
 }
 
 const ACCOUNTS: &str = "\
@@ -44,67 +32,44 @@ const ACCOUNTS: &str = "\
 # topics = [\"com.example.app\"]
 ";
 
+const TOPIC: SendOptionField = SendOptionField {
+    name: "topic",
+    value_name: "BUNDLE",
+    help: "The app's bundle id, for --apns",
+    is_required: true,
+};
+const ENVIRONMENT: SendOptionField = SendOptionField {
+    name: "environment",
+    value_name: "PLACE",
+    help: "Where the Apple device was registered: production or sandbox; found out if not given",
+    is_required: false,
+};
+
+pub(super) static FACTS: ChannelFacts = ChannelFacts {
+    kind: KIND,
+    part_check: |raw| read_part::<ApnsContent<'_>>(KIND, raw).map(drop),
+    accounts: Some(AccountGuide {
+        reference: ACCOUNTS,
+        usual_rate: None,
+        check: check_fields::<ApnsAccount>,
+    }),
+    address_fields: &[
+        AddressField::text("token", "the device's token"),
+        AddressField::text("topic", "the app's bundle id"),
+        AddressField::text("environment", "`production` or `sandbox`"),
+    ],
+    content_about: "`{\"payload\": …, \"push_type\": \"alert\", \"priority\": 10}`: the payload as Apple gets it.",
+    send_option: Some(SendOption {
+        value_name: "TOKEN",
+        help: "To an Apple device by its token, with --topic",
+        field: "token",
+        more: &[TOPIC, ENVIRONMENT],
+        example: Some("--apns TOKEN --topic com.example.app --title Shipped"),
+    }),
+};
+
 #[async_trait]
 impl ChannelDefinition for ApnsSection {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
-    }
-
-    fn section(&self) -> SectionInfo {
-        Self::INFO
-    }
-
-    fn limits(&self) -> ChannelLimits {
-        limits!(self)
-    }
-
-    fn services(&self) -> &'static [&'static str] {
-        &["apns"]
-    }
-
-    fn accounts(&self) -> Option<AccountGuide> {
-        let check = check_fields::<ApnsAccount>;
-        Some(AccountGuide { reference: ACCOUNTS, usual_rate: None, check })
-    }
-
-    fn address_fields(&self) -> Vec<AddressField> {
-        vec![
-            AddressField::text("token", "the device's token"),
-            AddressField::text("topic", "the app's bundle id"),
-            AddressField::text("environment", "`production` or `sandbox`"),
-        ]
-    }
-
-    fn content_about(&self) -> &'static str {
-        "`{\"payload\": …, \"push_type\": \"alert\", \"priority\": 10}`: the payload as Apple gets it."
-    }
-
-    fn send_option(&self) -> Option<SendOption> {
-        const TOPIC: SendOptionField = SendOptionField {
-            name: "topic",
-            value_name: "BUNDLE",
-            help: "The app's bundle id, for --apns",
-            is_required: true,
-        };
-        const ENVIRONMENT: SendOptionField = SendOptionField {
-            name: "environment",
-            value_name: "PLACE",
-            help: "Where the Apple device was registered: production or sandbox; found out if not given",
-            is_required: false,
-        };
-        Some(SendOption {
-            value_name: "TOKEN",
-            help: "To an Apple device by its token, with --topic",
-            field: "token",
-            more: &[TOPIC, ENVIRONMENT],
-            example: Some("--apns TOKEN --topic com.example.app --title Shipped"),
-        })
-    }
-
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
         let draft = render::draft(content).ok()?;
         let payload: Value = serde_json::from_slice(&draft.payload).unwrap_or_default();
@@ -119,10 +84,7 @@ impl ChannelDefinition for ApnsSection {
         // The watch and `doctor` report a credential that cannot be read; the others work without it.
         let _ = channel.load().await;
         let accounts = channel.accounts().clone();
-        Ok(BuiltChannel {
-            channel: Arc::new(channel),
-            intake: Arc::new(ApnsIntake::new(accounts.clone())),
-            accounts: Some(accounts),
-        })
+        let intake = ApnsIntake::new(accounts.serving());
+        Ok(BuiltChannel::with_accounts(channel, intake, accounts))
     }
 }

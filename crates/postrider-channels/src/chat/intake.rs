@@ -1,22 +1,17 @@
 //! A chat service's incoming webhook: its URL. Pure.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
-use postrider_core::model::content::{Content, PartCheck, raw_bytes};
-use postrider_core::{
-    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target,
-    model::json_fields,
-};
+use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError, Target, model::json_fields};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::content::{ChatContent, check_part};
-use super::{ChatTarget, KIND, TRAITS};
+use super::ChatContent;
+use super::ChatTarget;
 use super::{Flavours, flaw};
-use crate::address::{NetworkPolicy, check_url, is_blank, origin, read};
-use crate::target::{checked, locator_of};
+use crate::address::{NetworkPolicy, check_url, is_blank, read};
+use crate::definition::intake_of;
+use crate::target::checked;
 
 /// More than any of the services takes.
 const PAYLOAD_MAX: usize = 256 * 1024;
@@ -41,30 +36,12 @@ struct ChatAddressRequest {
 }
 
 impl ChannelIntake for ChatIntake {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
+    intake_of!(ChatTarget);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let written: ChatAddressRequest = read(json, "url")?;
         check_url("url", &written.url, self.policy).map_err(|error| vec![error])?;
-        Ok(checked(ChatTarget { url: written.url.into() }, origin))
-    }
-
-    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
-        locator_of::<ChatTarget<'a>>(target)
-    }
-
-    fn provider(&self, target: &Target) -> Arc<str> {
-        origin(&self.locator(target))
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
+        Ok(checked(ChatTarget { url: written.url.into() }))
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
@@ -90,10 +67,6 @@ impl ChannelIntake for ChatIntake {
 
     fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
         ChatContent::of(content).ok()?.payload
-    }
-
-    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
-        KIND.name().to_owned().into()
     }
 }
 

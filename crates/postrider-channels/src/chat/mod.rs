@@ -11,14 +11,12 @@ mod target;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method};
-use async_trait::async_trait;
 use bytes::Bytes;
 use postrider_core::model::content::{Content, raw_bytes};
-use postrider_core::{Attempt, Channel, ChannelKind, ChannelTraits, Finished, Report};
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Report};
 use serde_json::Value;
 
 pub use content::ChatContent;
-pub(crate) use content::check_part;
 pub use flavour::{Flavour, Flavours};
 pub use intake::ChatIntake;
 pub(crate) use limits::flaw;
@@ -26,7 +24,7 @@ pub(crate) use render::render;
 pub use settings::ChatSection;
 pub use target::ChatTarget;
 
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, bad_content};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel};
 use crate::pool::{Endpoint, Request, Response};
 use crate::scrub;
 use crate::target::target_of;
@@ -45,20 +43,7 @@ impl ChatChannel {
     }
 }
 
-#[async_trait]
-impl Channel for ChatChannel {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
-
-    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
-        deliver::deliver(self, batch, done).await;
-    }
-}
+impl_channel!(ChatChannel);
 
 pub(crate) struct ChatCall {
     endpoint: Endpoint,

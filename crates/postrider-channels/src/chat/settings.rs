@@ -3,75 +3,45 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use postrider_core::ChannelKind;
-use postrider_core::model::content::{Content, PartCheck, raw_bytes};
+use postrider_core::model::content::{Content, raw_bytes, read_part};
 use serde_json::json;
 
-use super::{ChatChannel, ChatContent, ChatIntake, Flavour, KIND, check_part, render};
-use crate::definition::{AddressField, BuiltChannel, ChannelDefinition, ChannelParts, SendOption};
+use super::{ChatChannel, ChatContent, ChatIntake, Flavour, KIND, render};
+use crate::Error;
+use crate::definition::{
+    AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts, SendOption,
+};
 use crate::preview::ContentPreview;
-use crate::settings::{ChannelLimits, SectionInfo, limits};
-use crate::{Error, section};
+use crate::settings::{ChannelLimits, channel_section};
 
-section! {
+channel_section! {
     /// Chat messages by incoming webhook.
     ChatSection as "chat" {
         /// What hosts, or beginnings of URLs without https://, speak whose name does not tell: slack,
         /// discord, teams or other, e.g. { "chat.example.com" = "slack" }.
         hosts: BTreeMap<String, Flavour> = BTreeMap::new(),
-        /// Requests in flight per origin.
-        concurrency: usize = 20,
-        /// Requests per second to one origin; 0 for no limit.
-        rate_per_s: f64 = 0.0,
-        /// How many of them may come at once.
-        rate_burst: u32 = 10,
-        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
-        rate_ramp_s: u32 = 0,
-        /// An attempt without an answer ends after this long.
-        timeout_s: u64 = 30,
     }
+    limits "Requests" " to one origin" =
+        ChannelLimits { concurrency: 20, ..ChannelLimits::USUAL }
 }
+
+pub(super) static FACTS: ChannelFacts = ChannelFacts {
+    kind: KIND,
+    part_check: |raw| read_part::<ChatContent<'_>>(KIND, raw).map(drop),
+    accounts: None,
+    address_fields: &[AddressField::text("url", "where to send")],
+    content_about: "`{\"payload\": …}`: the body, byte for byte.",
+    send_option: Some(SendOption {
+        value_name: "URL",
+        help: "To the incoming webhook of Slack, Discord or Teams",
+        field: "url",
+        more: &[],
+        example: None,
+    }),
+};
 
 #[async_trait]
 impl ChannelDefinition for ChatSection {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
-    }
-
-    fn section(&self) -> SectionInfo {
-        Self::INFO
-    }
-
-    fn limits(&self) -> ChannelLimits {
-        limits!(self)
-    }
-
-    fn services(&self) -> &'static [&'static str] {
-        &["chat", "chat.slack", "chat.discord", "chat.teams"]
-    }
-
-    fn address_fields(&self) -> Vec<AddressField> {
-        vec![AddressField::text("url", "where to send")]
-    }
-
-    fn content_about(&self) -> &'static str {
-        "`{\"payload\": …}`: the body, byte for byte."
-    }
-
-    fn send_option(&self) -> Option<SendOption> {
-        Some(SendOption {
-            value_name: "URL",
-            help: "To the incoming webhook of Slack, Discord or Teams",
-            field: "url",
-            more: &[],
-            example: None,
-        })
-    }
-
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
         if let Some(payload) = ChatContent::of(content).ok()?.payload {
             return Some(ContentPreview::body(&raw_bytes(payload)));

@@ -16,6 +16,7 @@ pub struct ChatTarget<'a> {
 
 impl<'a> ChannelTarget<'a> for ChatTarget<'a> {
     const KIND: ChannelKind = KIND;
+    const IS_URL: bool = true;
 
     fn into_locator(self) -> Cow<'a, str> {
         self.url

@@ -1,21 +1,17 @@
 //! An e-mail address, and what can be written into a mail. Pure; whether a mailbox exists is known
 //! only when a server was asked.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
-use postrider_core::model::content::{Content, PartCheck};
-use postrider_core::{
-    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target, TenantId,
-};
+use postrider_core::model::content::Content;
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
 use serde::Deserialize;
 use url::Host;
 
-use super::content::{EmailContent, check_part};
+use super::EmailContent;
+use super::EmailTarget;
 use super::is_atext;
-use super::{EmailTarget, KIND, TRAITS};
 use crate::address::{NetworkPolicy, Serves, check_url, is_blank, read};
-use crate::target::{checked, locator_of};
+use crate::definition::intake_of;
+use crate::target::checked;
 
 const LOCAL_MAX: usize = 64;
 const ADDRESS_MAX: usize = 254;
@@ -49,13 +45,7 @@ struct EmailAddressRequest {
 }
 
 impl ChannelIntake for EmailIntake {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
+    intake_of!(EmailTarget);
 
     fn serves(&self, tenant: &TenantId) -> bool {
         (self.serves)(tenant)
@@ -79,22 +69,10 @@ impl ChannelIntake for EmailIntake {
             Ok(email) if errors.is_empty() => {
                 let name = written.name.filter(|name| !name.trim().is_empty()).map(Into::into);
                 let target = EmailTarget { email: email.into(), name };
-                Ok(checked(target, |_| KIND.name().into()))
+                Ok(checked(target))
             }
             _ => Err(errors),
         }
-    }
-
-    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
-        locator_of::<EmailTarget<'a>>(target)
-    }
-
-    fn provider(&self, _target: &Target) -> Arc<str> {
-        KIND.name().into()
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
@@ -129,10 +107,6 @@ impl ChannelIntake for EmailIntake {
         }
         self.check_addresses(&own, &mut errors);
         if errors.is_empty() { Ok(()) } else { Err(errors) }
-    }
-
-    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
-        KIND.name().to_owned().into()
     }
 }
 
@@ -250,7 +224,7 @@ mod tests {
     use super::*;
 
     fn intake() -> EmailIntake {
-        EmailIntake::new(NetworkPolicy::default(), Arc::new(|_| true), true)
+        EmailIntake::new(NetworkPolicy::default(), std::sync::Arc::new(|_| true), true)
     }
 
     fn refused(content: &str) -> Vec<(String, String)> {

@@ -25,18 +25,14 @@ mod txt;
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use postrider_core::model::content::Content;
 use postrider_core::policy::classify::{ProviderAnswer, judge};
-use postrider_core::{
-    Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report, policy::ttl,
-};
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, policy::ttl};
 use tokio::time::Instant;
 
 pub use account::{EmailAccount, EmailProvider};
 pub use carrier::{Carrier, DkimSettings, EmailSender, EmailSettings};
 pub use content::EmailContent;
-pub(crate) use content::check_part;
 pub use dkim::DkimKey;
 pub(crate) use header::is_atext;
 pub use intake::EmailIntake;
@@ -50,7 +46,9 @@ pub use sigv4::{Signed, Signer};
 pub use target::EmailTarget;
 
 use crate::accounts::Accounts;
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, bad_content, ended, misconfigured};
+use crate::deliver::{
+    Ended, Protocol, Reading, Wiring, bad_content, ended, impl_channel, misconfigured,
+};
 use crate::scrub;
 use crate::target::target_of;
 use smtp::{End, Parcel, Relay, Stage};
@@ -77,20 +75,7 @@ impl EmailChannel {
     }
 }
 
-#[async_trait]
-impl Channel for EmailChannel {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
-
-    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
-        deliver::deliver(self, batch, done).await;
-    }
-}
+impl_channel!(EmailChannel);
 
 /// Whether it is the sender that is not liked, not the mailbox or the mail's form.
 fn is_for_reputation(end: &End) -> bool {

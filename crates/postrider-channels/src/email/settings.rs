@@ -3,36 +3,26 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::model::content::{Content, PartCheck};
-use postrider_core::{ChannelKind, FieldError};
+use postrider_core::FieldError;
+use postrider_core::model::content::{Content, read_part};
 use serde_json::json;
 
 use super::{
-    EmailAccount, EmailChannel, EmailContent, EmailIntake, KIND, ReputationPolicy, check_part,
-    render,
+    EmailAccount, EmailChannel, EmailContent, EmailIntake, KIND, ReputationPolicy, render,
 };
+use crate::Error;
 use crate::accounts::{AccountFields, Accounts, check_fields};
 use crate::definition::{
-    AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelParts, SendOption,
+    AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts,
+    SendOption,
 };
 use crate::preview::ContentPreview;
-use crate::settings::{ChannelLimits, SectionInfo, limits};
-use crate::{Error, section};
+use crate::settings::{ChannelLimits, channel_section};
 
-section! {
-    /// E-mail.
+channel_section! {
+    /// E-mail. The timeout ends an attempt that has not begun to hand over its mail; the relay's word that it has the
+    /// mail may take final_dot_timeout_s of the account more.
     EmailSection as "email" {
-        /// Mails on their way at once, through all accounts together.
-        concurrency: usize = 100,
-        /// Mails per second, all accounts together; 0 for no limit.
-        rate_per_s: f64 = 0.0,
-        /// How many of them may come at once.
-        rate_burst: u32 = 10,
-        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
-        rate_ramp_s: u32 = 0,
-        /// An attempt that has not begun to hand over its mail ends after this long; the relay's word
-        /// that it has it may take final_dot_timeout_s of the account more.
-        timeout_s: u64 = 30,
         /// If more than this share of the mails from one domain of ours to one receiving domain is refused
         /// for policy (spam, DMARC, SPF, PTR), ...
         reputation_share: f64 = 0.2,
@@ -43,6 +33,7 @@ section! {
         /// ... the mails of that pair wait for so long, without using up attempts. SMTP accounts only.
         reputation_hold_s: u32 = 900,
     }
+    limits "Mails" ", all accounts together" = ChannelLimits::USUAL
 }
 
 const ACCOUNTS: &str = "\
@@ -65,24 +56,30 @@ const ACCOUNTS: &str = "\
 /// `final_dot_timeout_s` of an account that does not name it.
 const FINAL_DOT_TIMEOUT_S: u64 = 60;
 
+pub(super) static FACTS: ChannelFacts = ChannelFacts {
+    kind: KIND,
+    part_check: |raw| read_part::<EmailContent<'_>>(KIND, raw).map(drop),
+    accounts: Some(AccountGuide {
+        reference: ACCOUNTS,
+        usual_rate: None,
+        check: check_fields::<EmailAccount>,
+    }),
+    address_fields: &[
+        AddressField::text("email", "the recipient's address"),
+        AddressField::text("name", "the recipient's name"),
+    ],
+    content_about: "`{\"subject\": \"…\", \"html\": \"…\", \"text\": \"…\"}`",
+    send_option: Some(SendOption {
+        value_name: "ADDRESS",
+        help: "To an e-mail address; --title is its subject",
+        field: "email",
+        more: &[],
+        example: Some("--email ada@example.org --title Shipped --body 'Order 91 is on its way'"),
+    }),
+};
+
 #[async_trait]
 impl ChannelDefinition for EmailSection {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
-    }
-
-    fn section(&self) -> SectionInfo {
-        Self::INFO
-    }
-
-    fn limits(&self) -> ChannelLimits {
-        limits!(self)
-    }
-
     fn check(&self) -> Result<(), FieldError> {
         if !(self.reputation_share > 0.0 && self.reputation_share <= 1.0) {
             let allowed = "above 0, up to 1 (nothing is ever held)";
@@ -101,44 +98,12 @@ impl ChannelDefinition for EmailSection {
         Ok(())
     }
 
-    fn services(&self) -> &'static [&'static str] {
-        &["email.smtp (or one stage of it, e.g. email.smtp.rcpt)", "email.ses", "email.sendgrid"]
-    }
-
-    fn accounts(&self) -> Option<AccountGuide> {
-        let check = check_fields::<EmailAccount>;
-        Some(AccountGuide { reference: ACCOUNTS, usual_rate: None, check })
-    }
-
     fn attempt_s_max(&self, accounts: &[&AccountFields]) -> u64 {
         let final_dot_s = |account: &&AccountFields| {
             let own = account.get("final_dot_timeout_s").and_then(serde_json::Value::as_u64);
             own.unwrap_or(FINAL_DOT_TIMEOUT_S)
         };
         self.timeout_s.saturating_add(accounts.iter().map(final_dot_s).max().unwrap_or(0))
-    }
-
-    fn address_fields(&self) -> Vec<AddressField> {
-        vec![
-            AddressField::text("email", "the recipient's address"),
-            AddressField::text("name", "the recipient's name"),
-        ]
-    }
-
-    fn content_about(&self) -> &'static str {
-        "`{\"subject\": \"…\", \"html\": \"…\", \"text\": \"…\"}`"
-    }
-
-    fn send_option(&self) -> Option<SendOption> {
-        Some(SendOption {
-            value_name: "ADDRESS",
-            help: "To an e-mail address; --title is its subject",
-            field: "email",
-            more: &[],
-            example: Some(
-                "--email ada@example.org --title Shipped --body 'Order 91 is on its way'",
-            ),
-        })
     }
 
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
@@ -159,11 +124,8 @@ impl ChannelDefinition for EmailSection {
         let international = accounts.iter().any(|a| a.settings.carrier.is_international());
         let channel = EmailChannel::new(parts.wiring, accounts.clone());
         let intake = EmailIntake::new(parts.network, accounts.serving(), international);
-        Ok(BuiltChannel {
-            channel: Arc::new(channel.reputation(self.reputation())),
-            intake: Arc::new(intake),
-            accounts: Some(accounts),
-        })
+        let channel = channel.reputation(self.reputation());
+        Ok(BuiltChannel::with_accounts(channel, intake, accounts))
     }
 }
 

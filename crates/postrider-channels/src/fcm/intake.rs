@@ -1,29 +1,24 @@
 //! A device as Firebase knows it: by a registration token, or by an installation id.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
-use postrider_core::model::content::{Content, PartCheck};
-use postrider_core::{
-    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target, TenantId,
-};
+use postrider_core::model::content::Content;
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::content::{FcmContent, check_part};
-use super::{FcmDevice, FcmTarget, KIND, TRAITS};
-use super::{Project, render};
-use crate::accounts::Accounts;
-use crate::address::{read, shown};
-use crate::target::{checked, locator_of};
+use super::FcmContent;
+use super::render;
+use super::{FcmDevice, FcmTarget};
+use crate::address::{Serves, read, shown};
+use crate::definition::intake_of;
+use crate::target::checked;
 
 pub struct FcmIntake {
-    accounts: Arc<Accounts<Project>>,
+    serves: Serves,
 }
 
 impl FcmIntake {
-    pub fn new(accounts: Arc<Accounts<Project>>) -> Self {
-        Self { accounts }
+    pub fn new(serves: Serves) -> Self {
+        Self { serves }
     }
 }
 
@@ -45,16 +40,10 @@ const NAME_MIN: usize = 8;
 const NAME_MAX: usize = 4096;
 
 impl ChannelIntake for FcmIntake {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
+    intake_of!(FcmTarget);
 
     fn serves(&self, tenant: &TenantId) -> bool {
-        self.accounts.serves(tenant)
+        (self.serves)(tenant)
     }
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
@@ -77,22 +66,10 @@ impl ChannelIntake for FcmIntake {
         match device.or(fid.map(|fid| FcmDevice::Fid(fid.into()))) {
             Some(device) if errors.is_empty() => {
                 let target = FcmTarget { device, project: project.map(Into::into) };
-                Ok(checked(target, |_| KIND.name().into()))
+                Ok(checked(target))
             }
             _ => Err(errors),
         }
-    }
-
-    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
-        locator_of::<FcmTarget<'a>>(target)
-    }
-
-    fn provider(&self, _target: &Target) -> Arc<str> {
-        KIND.name().into()
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
@@ -101,10 +78,6 @@ impl ChannelIntake for FcmIntake {
 
     fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
         FcmContent::of(content).ok()?.message
-    }
-
-    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
-        KIND.name().to_owned().into()
     }
 }
 

@@ -19,23 +19,19 @@ use std::sync::Arc;
 
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method};
-use async_trait::async_trait;
 use postrider_core::model::content::Content;
 use postrider_core::policy::breaker::BreakerPolicy;
-use postrider_core::{
-    Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report, TenantId,
-};
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, TenantId};
 use serde_json::{Map, Value};
 
 pub use account::FcmAccount;
 pub use content::FcmContent;
-pub(crate) use content::check_part;
 pub use intake::FcmIntake;
 pub use settings::FcmSection;
 pub use target::{FcmDevice, FcmTarget};
 
 use crate::accounts::{Account, AccountConfig, Accounts, Material};
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, ended, impl_channel, misconfigured};
 use crate::pool::Request;
 use crate::target::target_of;
 use oauth::FcmTokens;
@@ -104,20 +100,7 @@ impl FcmChannel {
     }
 }
 
-#[async_trait]
-impl Channel for FcmChannel {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
-
-    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
-        deliver::deliver(self, batch, done).await;
-    }
-}
+impl_channel!(FcmChannel);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 

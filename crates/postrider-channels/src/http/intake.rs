@@ -2,20 +2,18 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
-use postrider_core::model::content::{Content, PartCheck};
-use postrider_core::{
-    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target,
-};
+use postrider_core::model::content::Content;
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError, Target};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::content::{HttpContent, check_part};
-use super::{HttpTarget, KIND, TRAITS};
-use crate::address::{NetworkPolicy, check_url, origin, read, shown};
-use crate::target::{checked, locator_of};
+use super::HttpContent;
+use super::HttpTarget;
+use crate::address::{NetworkPolicy, check_url, read, shown};
+use crate::definition::intake_of;
+use crate::target::checked;
 
 pub struct HttpIntake {
     policy: NetworkPolicy,
@@ -71,13 +69,7 @@ const METHODS: &str =
     "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS or another token; not CONNECT or TRACE";
 
 impl ChannelIntake for HttpIntake {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
+    intake_of!(HttpTarget);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "method, url, headers {name: value}, credential (env:NAME or file:PATH)";
@@ -106,23 +98,7 @@ impl ChannelIntake for HttpIntake {
             headers,
             credential: credential.map(Into::into),
         };
-        Ok(checked(target, origin))
-    }
-
-    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
-        locator_of::<HttpTarget<'a>>(target)
-    }
-
-    fn provider(&self, target: &Target) -> Arc<str> {
-        origin(&self.locator(target))
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
-    }
-
-    fn check(&self, _content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        Ok(())
+        Ok(checked(target))
     }
 
     fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {

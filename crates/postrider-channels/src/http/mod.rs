@@ -12,17 +12,15 @@ use std::sync::Arc;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
-use async_trait::async_trait;
-use postrider_core::{Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report};
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report};
 
 pub use content::HttpContent;
-pub(crate) use content::check_part;
 pub use credentials::{Credentials, EnvAndFiles};
 pub use intake::HttpIntake;
 pub use settings::HttpSection;
 pub use target::HttpTarget;
 
-use crate::deliver::{self, Ended, Protocol, Wiring, ended, misconfigured};
+use crate::deliver::{Ended, Protocol, Wiring, ended, impl_channel, misconfigured};
 use crate::pool::{Endpoint, Request};
 use crate::target::target_of;
 use crate::webhook::{EXPIRES, IDEMPOTENCY_KEY, TRACEPARENT};
@@ -46,20 +44,7 @@ impl HttpChannel {
     }
 }
 
-#[async_trait]
-impl Channel for HttpChannel {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
-
-    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
-        deliver::deliver(self, batch, done).await;
-    }
-}
+impl_channel!(HttpChannel);
 
 /// Headers that belong to the connection and not to the request.
 const NOT_FORWARDED: [HeaderName; 9] = [

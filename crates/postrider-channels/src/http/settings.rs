@@ -1,59 +1,53 @@
 //! `[http]`, and what the program knows about generic HTTP requests.
 
 use async_trait::async_trait;
-use postrider_core::model::content::{Content, PartCheck, raw_bytes};
-use postrider_core::{ChannelKind, FieldError};
+use postrider_core::FieldError;
+use postrider_core::model::content::{Content, raw_bytes, read_part};
 
-use super::{EnvAndFiles, HttpChannel, HttpContent, HttpIntake, KIND, check_part};
+use super::{EnvAndFiles, HttpChannel, HttpContent, HttpIntake, KIND};
+use crate::Error;
 use crate::accounts::SecretRef;
 use crate::accounts::health::Finding;
 use crate::address::origin;
-use crate::definition::{AddressField, BuiltChannel, ChannelDefinition, ChannelParts, FieldForm};
+use crate::definition::{
+    AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts, FieldForm,
+};
 use crate::preview::{ContentPreview, common_fields};
-use crate::settings::{ChannelLimits, SectionInfo, limits};
-use crate::{Error, section};
+use crate::settings::{ChannelLimits, channel_section};
 
-section! {
+channel_section! {
     /// Generic HTTP requests.
     HttpSection as "http" {
         /// Which credentials callers may name, each with the one origin that it may be sent to, e.g.
         /// ["env:BILLING_TOKEN https://api.billing.example", "file:/run/secrets/crm https://crm.example"].
         credentials: Vec<String> = Vec::new(),
-        /// Requests in flight per origin.
-        concurrency: usize = 100,
-        /// Requests per second to one origin; 0 for no limit.
-        rate_per_s: f64 = 0.0,
-        /// How many of them may come at once.
-        rate_burst: u32 = 10,
-        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
-        rate_ramp_s: u32 = 0,
-        /// Requests per second to one origin with one tenant's credential; 0 for no limit.
-        rate_per_credential_s: f64 = 0.0,
-        /// Requests per second to one address, one at a time; 0 for no limit.
-        rate_per_address_s: f64 = 0.0,
-        /// An attempt without an answer ends after this long.
-        timeout_s: u64 = 30,
     }
+    limits + per_address "Requests" " to one origin" = ChannelLimits::USUAL
 }
+
+const HEADERS: AddressField =
+    AddressField { name: "headers", about: "the headers, by name", form: FieldForm::TextMap };
+
+pub(super) static FACTS: ChannelFacts = ChannelFacts {
+    kind: KIND,
+    part_check: |raw| read_part::<HttpContent<'_>>(KIND, raw).map(drop),
+    accounts: None,
+    address_fields: &[
+        AddressField::text("method", "the method"),
+        AddressField::text("url", "where to send"),
+        HEADERS,
+        AddressField::text(
+            "credential",
+            "`env:NAME` or `file:PATH`, as the operator listed it for this origin in \
+         `http.credentials`. It is read at each attempt and never stored",
+        ),
+    ],
+    content_about: "`{\"body\": …}`: the body, byte for byte.",
+    send_option: None,
+};
 
 #[async_trait]
 impl ChannelDefinition for HttpSection {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
-    }
-
-    fn section(&self) -> SectionInfo {
-        Self::INFO
-    }
-
-    fn limits(&self) -> ChannelLimits {
-        limits!(self, + per_address)
-    }
-
     fn check(&self) -> Result<(), FieldError> {
         match self.credentials.iter().find(|entry| parse_credential(entry).is_none()) {
             None => Ok(()),
@@ -63,32 +57,6 @@ impl ChannelDefinition for HttpSection {
                 Err(FieldError::new("credentials", format!("{wrong:?}"), allowed))
             }
         }
-    }
-
-    fn services(&self) -> &'static [&'static str] {
-        &["http"]
-    }
-
-    fn address_fields(&self) -> Vec<AddressField> {
-        const HEADERS: AddressField = AddressField {
-            name: "headers",
-            about: "the headers, by name",
-            form: FieldForm::TextMap,
-        };
-        vec![
-            AddressField::text("method", "the method"),
-            AddressField::text("url", "where to send"),
-            HEADERS,
-            AddressField::text(
-                "credential",
-                "`env:NAME` or `file:PATH`, as the operator listed it for this origin in \
-                 `http.credentials`. It is read at each attempt and never stored",
-            ),
-        ]
-    }
-
-    fn content_about(&self) -> &'static str {
-        "`{\"body\": …}`: the body, byte for byte."
     }
 
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {

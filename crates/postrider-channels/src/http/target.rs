@@ -24,6 +24,7 @@ pub struct HttpTarget<'a> {
 
 impl<'a> ChannelTarget<'a> for HttpTarget<'a> {
     const KIND: ChannelKind = KIND;
+    const IS_URL: bool = true;
 
     fn into_locator(self) -> Cow<'a, str> {
         self.url

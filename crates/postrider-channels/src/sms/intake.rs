@@ -1,19 +1,15 @@
 //! A phone number, and what fits into a text message. Pure.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
-use postrider_core::model::content::{Content, PartCheck};
-use postrider_core::{
-    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target, TenantId,
-};
+use postrider_core::model::content::Content;
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
 use serde::Deserialize;
 
-use super::content::{SmsContent, check_part};
+use super::SmsContent;
+use super::SmsTarget;
 use super::render;
-use super::{KIND, SmsTarget, TRAITS};
 use crate::address::{Serves, is_blank, read};
-use crate::target::{checked, locator_of};
+use crate::definition::intake_of;
+use crate::target::checked;
 
 /// What gateways take at the most.
 const TEXT_MAX: usize = 1_600;
@@ -37,13 +33,7 @@ struct SmsAddressRequest {
 }
 
 impl ChannelIntake for SmsIntake {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
+    intake_of!(SmsTarget);
 
     fn serves(&self, tenant: &TenantId) -> bool {
         (self.serves)(tenant)
@@ -54,7 +44,7 @@ impl ChannelIntake for SmsIntake {
         match normalise(&written.phone) {
             Ok(phone) => {
                 let target = SmsTarget { phone: phone.into() };
-                Ok(checked(target, |_| KIND.name().into()))
+                Ok(checked(target))
             }
             Err(found) => {
                 let allowed = "a number in E.164: a plus sign, the country's code and the rest, 7 to 15 \
@@ -62,18 +52,6 @@ impl ChannelIntake for SmsIntake {
                 Err(vec![FieldError::new("phone", found, allowed)])
             }
         }
-    }
-
-    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
-        locator_of::<SmsTarget<'a>>(target)
-    }
-
-    fn provider(&self, _target: &Target) -> Arc<str> {
-        KIND.name().into()
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
@@ -94,10 +72,6 @@ impl ChannelIntake for SmsIntake {
             0..=TEXT_MAX => Ok(()),
             len => wrong(format!("{len} characters"), "at most 1600 characters"),
         }
-    }
-
-    fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
-        KIND.name().to_owned().into()
     }
 }
 
@@ -121,7 +95,7 @@ mod tests {
     use super::*;
 
     fn intake() -> SmsIntake {
-        SmsIntake::new(Arc::new(|_| true))
+        SmsIntake::new(std::sync::Arc::new(|_| true))
     }
 
     #[test]

@@ -17,16 +17,11 @@ mod target;
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use postrider_core::model::content::Content;
-use postrider_core::{
-    Attempt, Channel, ChannelKind, ChannelTraits, Finished, Message, Outcome, Report, Target,
-    Timestamp,
-};
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Message, Outcome, Report, Timestamp};
 
 pub use account::{SmsAccount, SmsProvider};
 pub use content::SmsContent;
-pub(crate) use content::check_part;
 pub use form::{Form, Format, GatewayAuth, SmsFormValues};
 pub use intake::SmsIntake;
 pub use reading::AnswerShape;
@@ -35,7 +30,9 @@ pub use settings::SmsSection;
 pub use target::SmsTarget;
 
 use crate::accounts::{Accounts, Material};
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, bad_content, ended, misconfigured};
+use crate::deliver::{
+    Ended, Protocol, Reading, Wiring, bad_content, ended, impl_channel, misconfigured,
+};
 use crate::email::hiding;
 use crate::target::target_of;
 
@@ -73,25 +70,7 @@ impl SmsChannel {
     }
 }
 
-#[async_trait]
-impl Channel for SmsChannel {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
-
-    /// Segments: what gateways bill and limit.
-    fn weight(&self, _target: &Target, message: &Message) -> u32 {
-        text_of(message).map_or(1, |text| segments::of(&text).count)
-    }
-
-    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
-        deliver::deliver(self, batch, done).await;
-    }
-}
+impl_channel!(SmsChannel);
 
 fn text_of(message: &Message) -> Result<String, Ended> {
     let content = Content::parse(&message.content).map_err(bad_content)?;
@@ -110,6 +89,11 @@ impl Protocol for SmsChannel {
             text_of(&attempt.message)
         };
         attempts.iter().map(text).collect()
+    }
+
+    /// Segments: what gateways bill and limit.
+    fn weight(&self, message: &Message) -> u32 {
+        text_of(message).map_or(1, |text| segments::of(&text).count)
     }
 
     async fn send(&self, attempt: &Attempt, text: String) -> Report {

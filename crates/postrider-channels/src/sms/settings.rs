@@ -3,34 +3,25 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::ChannelKind;
-use postrider_core::model::content::{Content, PartCheck};
+use postrider_core::model::content::{Content, read_part};
 use serde_json::json;
 
 use super::segments::{self, SmsEncoding};
-use super::{KIND, SmsAccount, SmsChannel, SmsContent, SmsIntake, check_part, render};
+use super::{KIND, SmsAccount, SmsChannel, SmsContent, SmsIntake, render};
+use crate::Error;
 use crate::accounts::{Accounts, check_fields};
 use crate::definition::{
-    AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelParts, SendOption,
+    AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts,
+    SendOption,
 };
 use crate::preview::ContentPreview;
-use crate::settings::{ChannelLimits, SectionInfo, limits};
-use crate::{Error, section};
+use crate::settings::{ChannelLimits, channel_section};
 
-section! {
-    /// Text messages.
-    SmsSection as "sms" {
-        /// Messages on their way at once, through all accounts together.
-        concurrency: usize = 25,
-        /// Messages per second, all accounts together; 0 for no limit.
-        rate_per_s: f64 = 0.0,
-        /// How many of them may come at once.
-        rate_burst: u32 = 10,
-        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
-        rate_ramp_s: u32 = 0,
-        /// An attempt without an answer ends after this long, and nobody knows whether it was sent.
-        timeout_s: u64 = 30,
-    }
+channel_section! {
+    /// Text messages. Nobody knows whether a message was sent if the timeout ended its attempt.
+    SmsSection as "sms" {}
+    limits "Messages" ", all accounts together" =
+        ChannelLimits { concurrency: 25, ..ChannelLimits::USUAL }
 }
 
 const ACCOUNTS: &str = "\
@@ -57,51 +48,27 @@ const ACCOUNTS: &str = "\
 # id_at = \"/id\"
 ";
 
+pub(super) static FACTS: ChannelFacts = ChannelFacts {
+    kind: KIND,
+    part_check: |raw| read_part::<SmsContent<'_>>(KIND, raw).map(drop),
+    accounts: Some(AccountGuide {
+        reference: ACCOUNTS,
+        usual_rate: None,
+        check: check_fields::<SmsAccount>,
+    }),
+    address_fields: &[AddressField::text("phone", "E.164, `+15550100`")],
+    content_about: "`{\"text\": \"…\"}`",
+    send_option: Some(SendOption {
+        value_name: "PHONE",
+        help: "To a phone, e.g. +4915112345678",
+        field: "phone",
+        more: &[],
+        example: Some("--sms +4915112345678 --class otp --body 'Your code is 123456'"),
+    }),
+};
+
 #[async_trait]
 impl ChannelDefinition for SmsSection {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
-    }
-
-    fn section(&self) -> SectionInfo {
-        Self::INFO
-    }
-
-    fn limits(&self) -> ChannelLimits {
-        limits!(self)
-    }
-
-    fn services(&self) -> &'static [&'static str] {
-        &["sms.twilio", "sms.NAME"]
-    }
-
-    fn accounts(&self) -> Option<AccountGuide> {
-        let check = check_fields::<SmsAccount>;
-        Some(AccountGuide { reference: ACCOUNTS, usual_rate: None, check })
-    }
-
-    fn address_fields(&self) -> Vec<AddressField> {
-        vec![AddressField::text("phone", "E.164, `+15550100`")]
-    }
-
-    fn content_about(&self) -> &'static str {
-        "`{\"text\": \"…\"}`"
-    }
-
-    fn send_option(&self) -> Option<SendOption> {
-        Some(SendOption {
-            value_name: "PHONE",
-            help: "To a phone, e.g. +4915112345678",
-            field: "phone",
-            more: &[],
-            example: Some("--sms +4915112345678 --class otp --body 'Your code is 123456'"),
-        })
-    }
-
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
         let text = render(content, SmsContent::of(content).ok()?);
         let size = segments::of(&text);
@@ -118,10 +85,8 @@ impl ChannelDefinition for SmsSection {
         let accounts = accounts.map(|account| account.map(|own| own.settings())).collect();
         let clock = parts.wiring.clock.clone();
         let accounts = Arc::new(Accounts::new(self.kind(), accounts, parts.breaker, clock));
-        Ok(BuiltChannel {
-            channel: Arc::new(SmsChannel::new(parts.wiring, accounts.clone())),
-            intake: Arc::new(SmsIntake::new(accounts.serving())),
-            accounts: Some(accounts),
-        })
+        let channel = SmsChannel::new(parts.wiring, accounts.clone());
+        let intake = SmsIntake::new(accounts.serving());
+        Ok(BuiltChannel::with_accounts(channel, intake, accounts))
     }
 }

@@ -1,11 +1,9 @@
 //! `content.webhook`: what a message says on this channel alone.
 
-use postrider_core::FieldError;
-use postrider_core::model::content::{Content, read_part};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::KIND;
+use crate::definition::impl_content;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,13 +13,4 @@ pub struct WebhookContent<'a> {
     pub payload: Option<&'a RawValue>,
 }
 
-impl<'a> WebhookContent<'a> {
-    /// The channel's part of a content; empty if it has none.
-    pub fn of(content: &Content<'a>) -> Result<Self, FieldError> {
-        content.part(KIND).map(Option::unwrap_or_default)
-    }
-}
-
-pub(crate) fn check_part(raw: &RawValue) -> Result<(), FieldError> {
-    read_part::<WebhookContent<'_>>(KIND, raw).map(drop)
-}
+impl_content!(WebhookContent);

@@ -1,21 +1,19 @@
 //! A webhook endpoint: a URL and, where it has its own, its signing secrets.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_core::model::content::{Content, PartCheck};
-use postrider_core::{
-    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, Target,
-};
+use postrider_core::model::content::Content;
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError, Target};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::content::{WebhookContent, check_part};
-use super::{KIND, TRAITS, WebhookTarget};
-use crate::address::{NetworkPolicy, check_url, origin, read};
-use crate::target::{checked, locator_of};
+use super::WebhookContent;
+use super::WebhookTarget;
+use crate::address::{NetworkPolicy, check_url, read};
+use crate::definition::intake_of;
+use crate::target::checked;
 
 pub struct WebhookIntake {
     policy: NetworkPolicy,
@@ -41,13 +39,7 @@ struct WebhookAddressRequest {
 const SECRETS_MAX: usize = 3;
 
 impl ChannelIntake for WebhookIntake {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
+    intake_of!(WebhookTarget);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "url, and optionally secrets (whsec_…, newest first)";
@@ -70,23 +62,7 @@ impl ChannelIntake for WebhookIntake {
             return Err(errors);
         }
         let secrets = endpoint.secrets.into_iter().map(Into::into).collect();
-        Ok(checked(WebhookTarget { url: endpoint.url.into(), secrets }, origin))
-    }
-
-    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
-        locator_of::<WebhookTarget<'a>>(target)
-    }
-
-    fn provider(&self, target: &Target) -> Arc<str> {
-        origin(&self.locator(target))
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
-    }
-
-    fn check(&self, _content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        Ok(())
+        Ok(checked(WebhookTarget { url: endpoint.url.into(), secrets }))
     }
 
     fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {

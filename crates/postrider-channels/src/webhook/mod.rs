@@ -13,21 +13,18 @@ use std::sync::Arc;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
-use async_trait::async_trait;
 use bytes::Bytes;
 use postrider_core::{
-    Attempt, Channel, ChannelKind, ChannelTraits, Finished, Outcome, Report, StrikeKind, TenantId,
-    Timestamp,
+    Attempt, ChannelKind, ChannelTraits, Outcome, Report, StrikeKind, TenantId, Timestamp,
 };
 
 pub use content::WebhookContent;
-pub(crate) use content::check_part;
 pub use intake::WebhookIntake;
 pub use settings::WebhookSection;
 pub use sign::{WebhookSecret, sign};
 pub use target::WebhookTarget;
 
-use crate::deliver::{self, Ended, Protocol, Wiring, misconfigured};
+use crate::deliver::{Ended, Protocol, Wiring, impl_channel, misconfigured};
 use crate::pool::{Endpoint, Request};
 use crate::target::target_of;
 
@@ -51,20 +48,7 @@ impl WebhookChannel {
     }
 }
 
-#[async_trait]
-impl Channel for WebhookChannel {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
-
-    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
-        deliver::deliver(self, batch, done).await;
-    }
-}
+impl_channel!(WebhookChannel);
 
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");

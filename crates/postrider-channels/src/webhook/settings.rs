@@ -1,85 +1,50 @@
 //! `[webhook]`, and what the program knows about webhooks.
 
 use async_trait::async_trait;
-use postrider_core::ChannelKind;
-use postrider_core::model::content::{Content, PartCheck, raw_bytes};
+use postrider_core::model::content::{Content, raw_bytes, read_part};
 use serde_json::json;
 
-use super::{KIND, WebhookChannel, WebhookContent, WebhookIntake, check_part};
+use super::{KIND, WebhookChannel, WebhookContent, WebhookIntake};
+use crate::Error;
 use crate::definition::{
-    AddressField, BuiltChannel, ChannelDefinition, ChannelParts, FieldForm, SendOption,
+    AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts, FieldForm,
+    SendOption,
 };
 use crate::preview::{ContentPreview, common_fields};
-use crate::settings::{ChannelLimits, SectionInfo, limits};
-use crate::{Error, section};
+use crate::settings::{ChannelLimits, channel_section};
 
-section! {
+channel_section! {
     /// Webhooks.
     WebhookSection as "webhook" {
-        /// Requests in flight per origin.
-        concurrency: usize = 100,
-        /// Requests per second to one origin; 0 for no limit.
-        rate_per_s: f64 = 0.0,
-        /// How many of them may come at once.
-        rate_burst: u32 = 10,
-        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
-        rate_ramp_s: u32 = 0,
-        /// Requests per second to one origin with one tenant's credential; 0 for no limit.
-        rate_per_credential_s: f64 = 0.0,
-        /// Requests per second to one address, one at a time; 0 for no limit.
-        rate_per_address_s: f64 = 0.0,
-        /// An attempt without an answer ends after this long.
-        timeout_s: u64 = 30,
         /// A replaced secret goes on signing beside the new one for this long.
         secret_overlap_s: u64 = 86_400,
     }
+    limits + per_address "Requests" " to one origin" = ChannelLimits::USUAL
 }
+
+const SECRETS: AddressField = AddressField {
+    name: "secrets",
+    about: "the endpoint's own secrets, newest first",
+    form: FieldForm::TextList,
+};
+
+pub(super) static FACTS: ChannelFacts = ChannelFacts {
+    kind: KIND,
+    part_check: |raw| read_part::<WebhookContent<'_>>(KIND, raw).map(drop),
+    accounts: None,
+    address_fields: &[AddressField::text("url", "where to send"), SECRETS],
+    content_about: "`{\"payload\": …}`: the body, byte for byte.",
+    send_option: Some(SendOption {
+        value_name: "URL",
+        help: "To a webhook's URL",
+        field: "url",
+        more: &[],
+        example: Some("--webhook https://example.com/hook --title Shipped --body 'Order 91'"),
+    }),
+};
 
 #[async_trait]
 impl ChannelDefinition for WebhookSection {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
-    }
-
-    fn section(&self) -> SectionInfo {
-        Self::INFO
-    }
-
-    fn limits(&self) -> ChannelLimits {
-        limits!(self, + per_address)
-    }
-
-    fn services(&self) -> &'static [&'static str] {
-        &["webhook"]
-    }
-
-    fn address_fields(&self) -> Vec<AddressField> {
-        const SECRETS: AddressField = AddressField {
-            name: "secrets",
-            about: "the endpoint's own secrets, newest first",
-            form: FieldForm::TextList,
-        };
-        vec![AddressField::text("url", "where to send"), SECRETS]
-    }
-
-    fn content_about(&self) -> &'static str {
-        "`{\"payload\": …}`: the body, byte for byte."
-    }
-
-    fn send_option(&self) -> Option<SendOption> {
-        Some(SendOption {
-            value_name: "URL",
-            help: "To a webhook's URL",
-            field: "url",
-            more: &[],
-            example: Some("--webhook https://example.com/hook --title Shipped --body 'Order 91'"),
-        })
-    }
-
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
         if let Some(payload) = WebhookContent::of(content).ok()?.payload {
             return Some(ContentPreview::body(&raw_bytes(payload)));

@@ -19,6 +19,7 @@ pub struct WebhookTarget<'a> {
 
 impl<'a> ChannelTarget<'a> for WebhookTarget<'a> {
     const KIND: ChannelKind = KIND;
+    const IS_URL: bool = true;
 
     fn into_locator(self) -> Cow<'a, str> {
         self.url

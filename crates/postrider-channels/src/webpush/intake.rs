@@ -1,23 +1,21 @@
 //! A browser's push subscription, as `PushSubscription.toJSON()` gives it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use aws_lc_rs::agreement::{ECDH_P256, ParsedPublicKey, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use postrider_core::model::content::{Content, PartCheck};
+use postrider_core::model::content::Content;
 use postrider_core::model::json_fields::object;
-use postrider_core::{
-    ChannelIntake, ChannelKind, ChannelTraits, CheckedAddress, FieldError, KeyId, Target,
-};
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError, KeyId, Target};
 use serde::Deserialize;
 
-use super::content::{WebpushContent, check_part};
-use super::{KIND, TRAITS, WebpushTarget};
+use super::WebpushContent;
+use super::WebpushTarget;
 use super::{PLAINTEXT_MAX, plaintext_len};
-use crate::address::{NetworkPolicy, check_url, origin, read, shown};
-use crate::target::{checked, locator_of};
+use crate::address::{NetworkPolicy, check_url, read, shown};
+use crate::definition::intake_of;
+use crate::target::checked;
 
 pub struct WebpushIntake {
     policy: NetworkPolicy,
@@ -71,13 +69,7 @@ const SHAPE: &str = "endpoint, keys {p256dh, auth}, and optionally vapid_key, en
 const ENCODING: &str = "aes128gcm";
 
 impl ChannelIntake for WebpushIntake {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
+    intake_of!(WebpushTarget);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let sub: Subscription = read(json, SHAPE)?;
@@ -122,22 +114,10 @@ impl ChannelIntake for WebpushIntake {
                     auth: URL_SAFE_NO_PAD.encode(auth).into(),
                     vapid_key,
                 };
-                Ok(checked(target, origin))
+                Ok(checked(target))
             }
             _ => Err(errors),
         }
-    }
-
-    fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str> {
-        locator_of::<WebpushTarget<'a>>(target)
-    }
-
-    fn provider(&self, target: &Target) -> Arc<str> {
-        origin(&self.locator(target))
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {

@@ -15,16 +15,13 @@ mod wire;
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use postrider_core::{
-    Attempt, Channel, ChannelKind, ChannelTraits, Finished, KeyId, Outcome, Report, TenantId,
-    Timestamp,
+    Attempt, ChannelKind, ChannelTraits, KeyId, Outcome, Report, TenantId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 pub use content::WebpushContent;
-pub(crate) use content::check_part;
 pub use encrypt::{EncryptError, Padding, Plain, encrypt_batch};
 pub use intake::WebpushIntake;
 pub use keys::{SubscriptionKeys, VapidKey, VapidSubject};
@@ -35,7 +32,7 @@ pub use vapid::{VapidToken, VapidTokens};
 pub use wire::topic;
 pub(crate) use wire::{AGENT, urgency};
 
-use crate::deliver::{self, Ended, Protocol, Reading, Wiring, ended, misconfigured};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, ended, impl_channel, misconfigured};
 use crate::pool::{Endpoint, Request};
 use crate::target::target_of;
 use crate::{Error, scrub};
@@ -83,20 +80,7 @@ impl WebPushChannel {
     }
 }
 
-#[async_trait]
-impl Channel for WebPushChannel {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &TRAITS
-    }
-
-    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
-        deliver::deliver(self, batch, done).await;
-    }
-}
+impl_channel!(WebPushChannel);
 
 const BAD_TOPIC: &str = "BadWebPushTopic";
 

@@ -1,63 +1,50 @@
 //! `[webpush]`, and what the program knows about Web Push.
 
 use async_trait::async_trait;
-use postrider_core::model::content::{Content, PartCheck};
-use postrider_core::{ChannelKind, FieldError, KeyId};
+use postrider_core::model::content::{Content, read_part};
+use postrider_core::{FieldError, KeyId};
 use serde_json::json;
 
 use super::{
     KIND, PLAINTEXT_MAX, VapidKey, WebPushChannel, WebPushConfig, WebpushContent, WebpushIntake,
-    check_part, plaintext_len,
+    plaintext_len,
 };
+use crate::Error;
 use crate::accounts::health::Finding;
-use crate::definition::{AddressField, BuiltChannel, ChannelDefinition, ChannelParts, FieldForm};
+use crate::definition::{
+    AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts, FieldForm,
+};
 use crate::preview::{ContentPreview, common_fields};
-use crate::settings::{ChannelLimits, SecretText, SectionInfo, limits};
-use crate::{Error, section};
+use crate::settings::{ChannelLimits, SecretText, channel_section};
 
-section! {
+channel_section! {
     /// Web Push.
     WebpushSection as "webpush" {
         /// Whom a push service can write to about our traffic: mailto: or https:.
         subject: String = "mailto:postrider@example.com".to_owned(),
-        /// Requests in flight per push service.
-        concurrency: usize = 100,
-        /// Requests per second to one origin; 0 for no limit.
-        rate_per_s: f64 = 0.0,
-        /// How many of them may come at once.
-        rate_burst: u32 = 10,
-        /// After a rest, the rate grows from a tenth to the whole within this time; 0 for at once.
-        rate_ramp_s: u32 = 0,
-        /// Requests per second to one origin with one tenant's credential; 0 for no limit.
-        rate_per_credential_s: f64 = 0.0,
-        /// Requests per second to one address, one at a time; 0 for no limit.
-        rate_per_address_s: f64 = 0.0,
-        /// An attempt without an answer ends after this long.
-        timeout_s: u64 = 30,
         /// The VAPID private key of the tenant `default`, as `web-push generate-vapid-keys` prints
         /// it. Also VAPID_PRIVATE_KEY. Without one, the first start makes a key pair.
         vapid_private_key: Option<SecretText> = None,
     }
+    limits + per_address "Requests" " to one origin" = ChannelLimits::USUAL
 }
+
+const KEYS: FieldForm = FieldForm::Object { name: "SubscriptionKeys", fields: &["p256dh", "auth"] };
+
+pub(super) static FACTS: ChannelFacts = ChannelFacts {
+    kind: KIND,
+    part_check: |raw| read_part::<WebpushContent<'_>>(KIND, raw).map(drop),
+    accounts: None,
+    address_fields: &[
+        AddressField::text("endpoint", "the subscription's endpoint"),
+        AddressField { name: "keys", about: "the subscription's keys", form: KEYS },
+    ],
+    content_about: "`{\"raw\": \"…\"}`: the plaintext, byte for byte.",
+    send_option: None,
+};
 
 #[async_trait]
 impl ChannelDefinition for WebpushSection {
-    fn kind(&self) -> ChannelKind {
-        KIND
-    }
-
-    fn part_check(&self) -> PartCheck {
-        check_part
-    }
-
-    fn section(&self) -> SectionInfo {
-        Self::INFO
-    }
-
-    fn limits(&self) -> ChannelLimits {
-        limits!(self, + per_address)
-    }
-
     fn check(&self) -> Result<(), FieldError> {
         let subject = self.subject.as_str();
         let contact = subject.strip_prefix("mailto:").map(|m| m.contains('@'));
@@ -71,29 +58,6 @@ impl ChannelDefinition for WebpushSection {
             0 => Err(FieldError::new("concurrency", "0", "at least 1")),
             _ => Ok(()),
         }
-    }
-
-    fn services(&self) -> &'static [&'static str] {
-        &[
-            "webpush (any push service)",
-            "webpush.fcm",
-            "webpush.mozilla",
-            "webpush.apple",
-            "webpush.wns",
-        ]
-    }
-
-    fn address_fields(&self) -> Vec<AddressField> {
-        const KEYS: FieldForm =
-            FieldForm::Object { name: "SubscriptionKeys", fields: &["p256dh", "auth"] };
-        vec![
-            AddressField::text("endpoint", "the subscription's endpoint"),
-            AddressField { name: "keys", about: "the subscription's keys", form: KEYS },
-        ]
-    }
-
-    fn content_about(&self) -> &'static str {
-        "`{\"raw\": \"…\"}`: the plaintext, byte for byte."
     }
 
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {

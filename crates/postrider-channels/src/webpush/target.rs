@@ -41,6 +41,7 @@ impl WebpushTarget<'_> {
 
 impl<'a> ChannelTarget<'a> for WebpushTarget<'a> {
     const KIND: ChannelKind = KIND;
+    const IS_URL: bool = true;
 
     fn into_locator(self) -> Cow<'a, str> {
         self.endpoint

@@ -76,7 +76,7 @@ impl PartialSchema for ContentRequest {
             .property("data", object());
         registry::all()
             .fold(content, |content, channel| {
-                let own = object().description(Some(channel.content_about()));
+                let own = object().description(Some(channel.facts().content_about));
                 content.property(channel.kind().name(), own)
             })
             .into()
@@ -87,7 +87,7 @@ impl PartialSchema for ContentRequest {
 fn address_fields() -> Vec<(AddressField, Vec<String>)> {
     let mut all: Vec<(AddressField, Vec<String>)> = Vec::new();
     for channel in registry::all() {
-        for field in channel.address_fields() {
+        for &field in channel.facts().address_fields {
             let name = quoted(channel.kind().name());
             match all.iter_mut().find(|(known, _)| known.name == field.name) {
                 Some((_, channels)) => channels.push(name),

@@ -66,7 +66,8 @@ pub(super) struct SendArgs {
 
 /// The options of the channels, and their names.
 fn send_options() -> impl Iterator<Item = (&'static str, SendOption)> {
-    registry::all().filter_map(|channel| Some((channel.section().name, channel.send_option()?)))
+    registry::all()
+        .filter_map(|channel| Some((channel.section().name, channel.facts().send_option?)))
 }
 
 fn examples() -> String {

@@ -59,7 +59,7 @@ impl AccountSection {
             return Err(wrong(name, &format!("cost = {}: allowed is 0 or more", self.cost)));
         }
         let Some(guide) = self.guide() else {
-            let with = registry::all().filter(|channel| channel.accounts().is_some());
+            let with = registry::all().filter(|channel| channel.facts().accounts.is_some());
             let with: Vec<_> = with.map(|channel| channel.section().name).collect();
             let (channel, with) = (self.channel, list(&with));
             let message =
@@ -70,7 +70,7 @@ impl AccountSection {
     }
 
     fn guide(&self) -> Option<AccountGuide> {
-        registry::definition(self.channel)?.accounts()
+        registry::definition(self.channel)?.facts().accounts
     }
 
     fn rate(&self) -> Option<Rate> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use postrider_channels::registry;
+use postrider_channels::{answers, registry};
 use toml::Value;
 
 use super::{Config, DEFAULT_FILE, sections};
@@ -89,17 +89,16 @@ const CLASSIFY_EXAMPLE: &str = "\
 
 fn accounts(out: &mut String) {
     out.push_str(ACCOUNTS);
-    for guide in registry::all().filter_map(|channel| channel.accounts()) {
+    for guide in registry::all().filter_map(|channel| channel.facts().accounts) {
         out.push_str(guide.reference);
     }
 }
 
 fn classify(out: &mut String) {
-    let services: Vec<_> =
-        registry::all().flat_map(|channel| channel.services()).copied().collect();
     let text = format!(
-        "What an answer means, where you know better than the built-in tables; your row wins. service is {}; {CLASSIFY}",
-        list(&services)
+        "What an answer means, where you know better than the built-in tables; your row wins. service is {} (a name also \
+         covers the names that begin with it and a dot); {CLASSIFY}",
+        list(&answers::services())
     );
     out.push('\n');
     wrap(out, &text);

@@ -65,7 +65,7 @@ impl AccountsToCheck {
         let pool = parts::pool(config)?;
         let wiring = parts::wiring(&pool, &clock, &CurrentAnswerTable::new(parts::answers(config)));
         let mut books = Vec::new();
-        for channel in config.channels.iter().filter(|channel| channel.accounts().is_some()) {
+        for channel in config.channels.iter().filter(|channel| channel.facts().accounts.is_some()) {
             let parts = channel_parts(config, channel, &wiring, &Arc::new(NoKeys));
             books.extend(channel.build(parts).await?.accounts);
         }

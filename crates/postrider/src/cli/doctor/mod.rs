@@ -134,7 +134,7 @@ async fn examine_accounts(args: &DoctorArgs, all: AccountsToCheck, report: &mut 
         }
     }
     if accounts.is_empty() {
-        let without = registry::all().filter(|channel| channel.accounts().is_none());
+        let without = registry::all().filter(|channel| channel.facts().accounts.is_none());
         let without: Vec<_> = without.map(|channel| channel.section().name).collect();
         let why = format!("none is configured; not needed for {}", without.join(", "));
         report.add(Finding::skipped("accounts", why));
