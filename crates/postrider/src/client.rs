@@ -115,23 +115,22 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> ClientResult<Value> {
-        let bytes = body.map(|b| Bytes::from(b.to_string())).unwrap_or_default();
-        let response = self.send(method, path, "application/json", whole(bytes)).await?;
-        let status = response.status();
-        let body = response.into_body().collect().await;
-        let bytes = body.map_err(|e| ClientError::Broken(e.to_string()))?.to_bytes();
-        let value = || serde_json::from_slice(&bytes);
-        if !status.is_success() {
-            let problem = value().unwrap_or(Value::Null);
-            return Err(ClientError::Refused(Box::new(ProblemResponse {
-                status: status.as_u16(),
-                problem,
-            })));
-        }
+        let bytes = self.bytes(method, path, body).await?;
         if bytes.is_empty() {
             return Ok(Value::Null);
         }
-        value().map_err(|e| ClientError::Unexpected(e.to_string()))
+        serde_json::from_slice(&bytes).map_err(|e| ClientError::Unexpected(e.to_string()))
+    }
+
+    /// The same, with the answer as it came.
+    pub async fn bytes(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> ClientResult<Bytes> {
+        let bytes = body.map(|b| Bytes::from(b.to_string())).unwrap_or_default();
+        complete(self.send(method, path, "application/json", whole(bytes)).await?).await
     }
 
     /// One call. Returns the answer with any status. The connection is reused once the answer has been read.
@@ -202,6 +201,18 @@ impl Client {
             .map_err(|e| unreachable(e.to_string()))?;
         handshake(stream).await.map_err(|e| unreachable(e.to_string()))
     }
+}
+
+/// The whole body of an answer; an error if the status is not 2xx.
+pub async fn complete(response: Response<Incoming>) -> ClientResult<Bytes> {
+    let status = response.status();
+    let body = response.into_body().collect().await;
+    let bytes = body.map_err(|e| ClientError::Broken(e.to_string()))?.to_bytes();
+    if status.is_success() {
+        return Ok(bytes);
+    }
+    let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    Err(ClientError::Refused(Box::new(ProblemResponse { status: status.as_u16(), problem })))
 }
 
 /// The connection, if it can take another request.

@@ -2,34 +2,23 @@
 
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::SharedState;
 use super::auth::AdminAccess;
 use super::problem::{ApiResult, Problem};
 use crate::config::ConfigError;
-
-/// The result of a reload.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Reloaded)]
-pub(crate) struct ReloadResponse {
-    /// Settings that are in force from now on.
-    pub changed: Vec<String>,
-    /// Settings that differ from the running ones. They need a restart.
-    pub needs_restart: Vec<String>,
-}
+use crate::live::ReloadReport;
 
 /// Reload `postrider.toml` and the environment. If anything is wrong, nothing changes.
 #[utoipa::path(post, path = "/v1/config/reload", tag = "administration",
-    responses((status = 200, body = ReloadResponse), (status = 403, body = Problem), (status = 422, body = Problem)))]
+    responses((status = 200, body = ReloadReport), (status = 403, body = Problem), (status = 422, body = Problem)))]
 pub(crate) async fn reload(
     State(app): State<SharedState>,
     access: AdminAccess,
-) -> ApiResult<Json<ReloadResponse>> {
-    let done = app.live.reload().await?;
-    super::audit(&access.caller, "config.reload", &"configuration", done.changed.len() as u64);
-    Ok(Json(ReloadResponse { changed: done.changed, needs_restart: done.needs_restart }))
+) -> ApiResult<Json<ReloadReport>> {
+    let report = app.live.reload().await?;
+    super::audit(&access.caller, "config.reload", &"configuration", report.changed.len() as u64);
+    Ok(Json(report))
 }
 
 impl From<ConfigError> for Problem {

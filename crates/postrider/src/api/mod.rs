@@ -35,7 +35,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn;
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, get};
 use postrider_channels::accounts::AccountBook;
 use postrider_channels::pool::Pool;
 use postrider_core::ports::store::Store;
@@ -50,7 +50,6 @@ use crate::live::{LiveConfig, OperatorActions, TemplateStore};
 use crate::serve::Watch;
 use crate::telemetry::Metrics;
 pub use problem::Problem;
-use settings::{classes, limits, tenants};
 
 /// The parts of a server that handlers use.
 pub struct ApiParts {
@@ -116,7 +115,8 @@ impl ApiState {
 
 pub fn router(app: SharedState) -> Router {
     let mut router = Router::new();
-    for (path, _, methods) in routes() {
+    let described = openapi::routes().into_iter().map(|(path, _, methods)| (path, methods));
+    for (path, methods) in described.chain(page_routes()) {
         let strict = path.starts_with("/v1/") && !QUERY_PATHS.contains(&path);
         let methods =
             if strict { methods.route_layer(from_fn(extract::no_query)) } else { methods };
@@ -129,78 +129,13 @@ pub fn router(app: SharedState) -> Router {
 const QUERY_PATHS: [&str; 5] =
     ["/v1/deliveries", "/v1/dead-letters", "/v1/addresses", "/v1/strikes", "/v1/lanes"];
 
-type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
-
-/// Every path with its methods. A test compares them with the OpenAPI description.
-fn routes() -> Vec<Route> {
-    vec![
-        ("/v1/messages", &["post"], post(messages::accept)),
-        ("/v1/messages/batch", &["post"], post(batch::batch)),
-        ("/v1/messages/{id}", &["get"], get(messages::show)),
-        ("/v1/messages/{id}/cancel", &["post"], post(messages::cancel)),
-        ("/v1/messages/{id}/content", &["get"], get(messages::content)),
-        ("/v1/deliveries", &["get"], get(deliveries::list)),
-        ("/v1/deliveries/{id}", &["get"], get(deliveries::show)),
-        ("/v1/deliveries/{id}/explain", &["get"], get(deliveries::explanation)),
-        ("/v1/dead-letters", &["get"], get(dead_letters::list)),
-        ("/v1/dead-letters/replay", &["post"], post(dead_letters::replay)),
-        ("/v1/dead-letters/discard", &["post"], post(dead_letters::discard)),
-        ("/v1/addresses", &["get", "post"], get(addresses::list).post(addresses::create)),
-        ("/v1/addresses/{id}", &["get", "delete"], get(addresses::show).delete(addresses::delete)),
-        ("/v1/strikes", &["get"], get(strikes::list)),
-        ("/v1/strikes/{hash}", &["delete"], delete(strikes::forgive)),
-        ("/v1/vapid", &["get"], get(signing_keys::vapid)),
-        ("/v1/vapid/rotate", &["post"], post(signing_keys::rotate_vapid)),
-        ("/v1/webhook-secrets", &["get"], get(signing_keys::webhook)),
-        ("/v1/webhook-secrets/rotate", &["post"], post(signing_keys::rotate_webhook)),
-        ("/v1/keys", &["get", "post"], get(api_keys::list).post(api_keys::create)),
-        ("/v1/keys/{id}", &["delete"], delete(api_keys::revoke)),
-        ("/v1/stats", &["get"], get(overview::stats)),
-        ("/v1/stats/history", &["get"], get(overview::history)),
-        ("/v1/lanes", &["get"], get(lanes::list)),
-        ("/v1/lanes/{id}", &["get"], get(lanes::show)),
-        ("/v1/lanes/{id}/pause", &["post"], post(lanes::pause)),
-        ("/v1/lanes/{id}/resume", &["post"], post(lanes::resume)),
-        ("/v1/lanes/{id}/breaker", &["post"], post(lanes::breaker)),
-        ("/v1/accounts", &["get"], get(accounts::list)),
-        ("/v1/config/reload", &["post"], post(configuration::reload)),
-        ("/v1/events", &["get"], get(events::events)),
-        ("/v1/classes", &["get"], get(classes::list)),
-        (
-            "/v1/classes/{name}",
-            &["get", "put", "delete"],
-            get(classes::show).put(classes::set).delete(classes::unset),
-        ),
-        ("/v1/tenants", &["get"], get(tenants::list)),
-        (
-            "/v1/tenants/{name}",
-            &["get", "put", "delete"],
-            get(tenants::show).put(tenants::set).delete(tenants::unset),
-        ),
-        ("/v1/tenants/{name}/pause", &["post"], post(tenants::pause)),
-        ("/v1/tenants/{name}/resume", &["post"], post(tenants::resume)),
-        ("/v1/limits", &["get"], get(limits::list)),
-        (
-            "/v1/limits/{section}",
-            &["get", "put", "delete"],
-            get(limits::show).put(limits::set).delete(limits::unset),
-        ),
-        ("/v1/templates", &["get"], get(templates::list)),
-        ("/v1/templates/preview", &["post"], post(templates::preview_unsaved)),
-        (
-            "/v1/templates/{name}",
-            &["get", "put", "delete"],
-            get(templates::show).put(templates::set).delete(templates::unset),
-        ),
-        ("/v1/templates/{name}/preview", &["post"], post(templates::preview)),
-        ("/healthz", &["get"], get(overview::healthz)),
-        ("/readyz", &["get"], get(overview::readyz)),
-        ("/metrics", &["get"], get(overview::metrics)),
-        ("/openapi.json", &["get"], get(openapi::document)),
-        ("/", &[], get(page::index)),
-        ("/assets/page.css", &[], get(page::style)),
-        ("/assets/page.js", &[], get(page::script)),
-        ("/assets/view.js", &[], get(page::view)),
+/// The files of the status page. The description leaves them out.
+fn page_routes() -> [(&'static str, MethodRouter<SharedState>); 4] {
+    [
+        ("/", get(page::index)),
+        ("/assets/page.css", get(page::style)),
+        ("/assets/page.js", get(page::script)),
+        ("/assets/view.js", get(page::view)),
     ]
 }
 
@@ -245,7 +180,7 @@ mod tests {
             })
             .collect();
         let mut routed = Vec::new();
-        for (path, methods, _) in routes() {
+        for (path, methods, _) in openapi::routes() {
             routed.extend(methods.iter().map(|method| format!("{method} {path}")));
         }
         routed.sort();

@@ -1,88 +1,96 @@
-//! The OpenAPI 3.1 description, generated from the handlers themselves.
+//! The paths of the API with their handlers, and the OpenAPI 3.1 description of both.
 
 use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::settings::{classes, limits, tenants};
 use super::{
-    accounts, addresses, api_keys, batch, configuration, dead_letters, deliveries, events, lanes,
-    messages, overview, signing_keys, strikes, templates,
+    SharedState, accounts, addresses, api_keys, batch, configuration, dead_letters, deliveries,
+    events, lanes, messages, overview, signing_keys, strikes, templates,
 };
 
-#[derive(OpenApi)]
-#[openapi(
-    info(
-        title = "Postrider",
-        description = "A patient mail carrier: send a message, get 202 when it is on disk, and see what happened to it. Errors are RFC 9457 problem details. An admin key acts for the tenant `default`, or for the tenant in the header `Postrider-Tenant`.",
-        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
-    ),
-    servers((url = "/")),
-    paths(
-        messages::accept,
-        batch::batch,
-        messages::show,
-        messages::cancel,
-        messages::content,
-        deliveries::list,
-        deliveries::show,
-        deliveries::explanation,
-        dead_letters::list,
-        dead_letters::replay,
-        dead_letters::discard,
-        addresses::create,
-        addresses::list,
-        addresses::show,
-        addresses::delete,
-        strikes::list,
-        strikes::forgive,
-        signing_keys::vapid,
-        signing_keys::rotate_vapid,
-        signing_keys::webhook,
-        signing_keys::rotate_webhook,
-        api_keys::list,
-        api_keys::create,
-        api_keys::revoke,
-        overview::stats,
-        overview::history,
-        lanes::list,
-        lanes::show,
-        lanes::pause,
-        lanes::resume,
-        lanes::breaker,
-        accounts::list,
-        configuration::reload,
-        events::events,
-        classes::list,
-        classes::show,
-        classes::set,
-        classes::unset,
-        tenants::list,
-        tenants::show,
-        tenants::set,
-        tenants::unset,
-        tenants::pause,
-        tenants::resume,
-        limits::list,
-        limits::show,
-        limits::set,
-        limits::unset,
-        templates::list,
-        templates::show,
-        templates::set,
-        templates::unset,
-        templates::preview,
-        templates::preview_unsaved,
-        overview::healthz,
-        overview::readyz,
-        overview::metrics,
-        document,
-    ),
-    components(schemas(super::channel_schema::AddressRequest)),
-    security(("key" = [])),
-    modifiers(&KeySecurity)
-)]
-struct ApiDescription;
+pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
+
+/// Makes the description and the routes of the same list.
+macro_rules! api {
+    ($($path:literal => $($method:ident($($handler:ident)::+)),+;)+) => {
+        #[derive(OpenApi)]
+        #[openapi(
+            info(
+                title = "Postrider",
+                description = "A patient mail carrier: send a message, get 202 when it is on disk, and see what happened to it. Errors are RFC 9457 problem details. An admin key acts for the tenant `default`, or for the tenant in the header `Postrider-Tenant`.",
+                license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+            ),
+            servers((url = "/")),
+            paths($($($($handler)::+),+),+),
+            components(schemas(super::channel_schema::AddressRequest)),
+            security(("key" = [])),
+            modifiers(&KeySecurity)
+        )]
+        struct ApiDescription;
+
+        /// Every path with its methods.
+        pub(super) fn routes() -> Vec<Route> {
+            vec![$((
+                $path,
+                &[$(stringify!($method)),+],
+                MethodRouter::new()$(.$method($($handler)::+))+,
+            )),+]
+        }
+    };
+}
+
+api! {
+    "/v1/messages" => post(messages::accept);
+    "/v1/messages/batch" => post(batch::batch);
+    "/v1/messages/{id}" => get(messages::show);
+    "/v1/messages/{id}/cancel" => post(messages::cancel);
+    "/v1/messages/{id}/content" => get(messages::content);
+    "/v1/deliveries" => get(deliveries::list);
+    "/v1/deliveries/{id}" => get(deliveries::show);
+    "/v1/deliveries/{id}/explain" => get(deliveries::explanation);
+    "/v1/dead-letters" => get(dead_letters::list);
+    "/v1/dead-letters/replay" => post(dead_letters::replay);
+    "/v1/dead-letters/discard" => post(dead_letters::discard);
+    "/v1/addresses" => get(addresses::list), post(addresses::create);
+    "/v1/addresses/{id}" => get(addresses::show), delete(addresses::delete);
+    "/v1/strikes" => get(strikes::list);
+    "/v1/strikes/{hash}" => delete(strikes::forgive);
+    "/v1/vapid" => get(signing_keys::vapid);
+    "/v1/vapid/rotate" => post(signing_keys::rotate_vapid);
+    "/v1/webhook-secrets" => get(signing_keys::webhook);
+    "/v1/webhook-secrets/rotate" => post(signing_keys::rotate_webhook);
+    "/v1/keys" => get(api_keys::list), post(api_keys::create);
+    "/v1/keys/{id}" => delete(api_keys::revoke);
+    "/v1/stats" => get(overview::stats);
+    "/v1/stats/history" => get(overview::history);
+    "/v1/lanes" => get(lanes::list);
+    "/v1/lanes/{id}" => get(lanes::show);
+    "/v1/lanes/{id}/pause" => post(lanes::pause);
+    "/v1/lanes/{id}/resume" => post(lanes::resume);
+    "/v1/lanes/{id}/breaker" => post(lanes::breaker);
+    "/v1/accounts" => get(accounts::list);
+    "/v1/config/reload" => post(configuration::reload);
+    "/v1/events" => get(events::events);
+    "/v1/classes" => get(classes::list);
+    "/v1/classes/{name}" => get(classes::show), put(classes::set), delete(classes::unset);
+    "/v1/tenants" => get(tenants::list);
+    "/v1/tenants/{name}" => get(tenants::show), put(tenants::set), delete(tenants::unset);
+    "/v1/tenants/{name}/pause" => post(tenants::pause);
+    "/v1/tenants/{name}/resume" => post(tenants::resume);
+    "/v1/limits" => get(limits::list);
+    "/v1/limits/{section}" => get(limits::show), put(limits::set), delete(limits::unset);
+    "/v1/templates" => get(templates::list);
+    "/v1/templates/preview" => post(templates::preview_unsaved);
+    "/v1/templates/{name}" => get(templates::show), put(templates::set), delete(templates::unset);
+    "/v1/templates/{name}/preview" => post(templates::preview);
+    "/healthz" => get(overview::healthz);
+    "/readyz" => get(overview::readyz);
+    "/metrics" => get(overview::metrics);
+    "/openapi.json" => get(document);
+}
 
 struct KeySecurity;
 

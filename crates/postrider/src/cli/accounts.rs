@@ -1,29 +1,20 @@
 //! `accounts`: lists the accounts at providers.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::Value;
 
 use super::output::{cell, items, table};
-use super::{CliResult, ConnectionArgs};
-
-#[derive(Debug, Args)]
-pub(super) struct AccountsArgs {
-    #[command(subcommand)]
-    what: AccountsCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
+use super::{CliResult, Session};
 
 #[derive(Debug, Subcommand)]
-enum AccountsCommand {
+pub(super) enum AccountsCommand {
     /// List all accounts, with what holds them and until when (admin key).
     List,
 }
 
-pub(super) async fn run(args: AccountsArgs) -> CliResult {
-    let AccountsCommand::List = args.what;
-    let list = args.connection.client()?.get("/v1/accounts").await?;
-    args.connection.output().show(&list, |list| {
+pub(super) async fn run(command: AccountsCommand, session: Session) -> CliResult {
+    let AccountsCommand::List = command;
+    let text = |list: &Value| {
         let columns = [
             ("ACCOUNT", "/name"),
             ("CHANNEL", "/channel"),
@@ -43,7 +34,8 @@ pub(super) async fn run(args: AccountsArgs) -> CliResult {
             text += &format!("\n{line}");
         }
         text
-    })
+    };
+    session.get("/v1/accounts", text).await
 }
 
 /// A line for every credential that needs attention.

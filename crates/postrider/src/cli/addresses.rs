@@ -1,26 +1,18 @@
 //! `addresses`: list, show, register and delete addresses, and forgive strikes.
 
-use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use clap::Subcommand;
+use serde_json::Value;
 
 use super::messages::id_segment;
 use super::output::{cell, items, table};
-use super::{CliError, CliResult, ConnectionArgs};
+use super::{CliError, CliResult, Session};
 use crate::client::with_query;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   postrider addresses add --recipient u-42 '{\"channel\":\"webhook\",\"url\":\"https://example.com/hook\"}'
   postrider addresses list --recipient u-42")]
-pub(super) struct AddressesArgs {
-    #[command(subcommand)]
-    what: AddressesCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum AddressesCommand {
+pub(super) enum AddressesCommand {
     /// List addresses, oldest first.
     List {
         #[arg(long)]
@@ -80,8 +72,7 @@ fn strikes(address: &Value) -> String {
     }
 }
 
-pub(super) async fn run(args: AddressesArgs) -> CliResult {
-    let (client, out) = (args.connection.client()?, args.connection.output());
+pub(super) async fn run(command: AddressesCommand, session: Session) -> CliResult {
     const COLUMNS: [(&str, &str); 5] = [
         ("ADDRESS", "/id"),
         ("RECIPIENT", "/recipient"),
@@ -90,16 +81,16 @@ pub(super) async fn run(args: AddressesArgs) -> CliResult {
         ("CREATED", "/created_at"),
     ];
     let one = |address: &Value| table(std::slice::from_ref(address), &COLUMNS);
-    match args.what {
+    match command {
         AddressesCommand::List { recipient, cursor, limit } => {
             let query =
                 [("recipient", recipient), ("cursor", cursor), ("limit", Some(limit.to_string()))];
-            let page = client.get(&with_query("/v1/addresses", &query)).await?;
-            out.show(&page, |page| table(items(page, "items"), &COLUMNS))
+            let path = with_query("/v1/addresses", &query);
+            session.get(&path, |page| table(items(page, "items"), &COLUMNS)).await
         }
         AddressesCommand::Show { id } => {
-            let address = client.get(&format!("/v1/addresses/{}", id_segment(&id)?)).await?;
-            out.show(&address, |address| one(address) + &strikes(address))
+            let path = format!("/v1/addresses/{}", id_segment(&id)?);
+            session.get(&path, |address| one(address) + &strikes(address)).await
         }
         AddressesCommand::Add { address, recipient } => {
             let mut body: Value = serde_json::from_str(&address)
@@ -107,32 +98,28 @@ pub(super) async fn run(args: AddressesArgs) -> CliResult {
             if let (Some(name), Some(object)) = (recipient, body.as_object_mut()) {
                 object.insert("recipient".to_owned(), name.into());
             }
-            out.show(&client.post("/v1/addresses", &body).await?, one)
+            session.post("/v1/addresses", &body, one).await
         }
         AddressesCommand::Delete { id } => {
-            client.delete(&format!("/v1/addresses/{}", id_segment(&id)?)).await?;
-            out.show(&json!({"deleted": id}), |done| format!("{} deleted", cell(done, "/deleted")))
+            session.delete(&format!("/v1/addresses/{}", id_segment(&id)?), "deleted", &id).await
         }
         AddressesCommand::Struck { suspect, cursor, limit } => {
             let suspect = suspect.then(|| "true".to_owned());
             let query =
                 [("suspect", suspect), ("cursor", cursor), ("limit", Some(limit.to_string()))];
-            let page = client.get(&with_query("/v1/strikes", &query)).await?;
-            out.show(&page, |page| {
+            let text = |page: &Value| {
                 let one = |struck: &Value| cell(struck, "/hash") + &strikes(struck);
                 items(page, "items").iter().map(one).collect::<Vec<_>>().join("\n\n")
-            })
+            };
+            session.get(&with_query("/v1/strikes", &query), text).await
         }
         AddressesCommand::Forgive { address } => {
             let mut hash = id_segment(&address)?.to_owned();
             if hash.starts_with("adr_") {
-                let known = client.get(&format!("/v1/addresses/{hash}")).await?;
+                let known = session.client.get(&format!("/v1/addresses/{hash}")).await?;
                 hash = cell(&known, "/hash");
             }
-            client.delete(&format!("/v1/strikes/{hash}")).await?;
-            out.show(&json!({"forgiven": address}), |done| {
-                format!("{} forgiven", cell(done, "/forgiven"))
-            })
+            session.delete(&format!("/v1/strikes/{hash}"), "forgiven", &address).await
         }
     }
 }

@@ -9,27 +9,19 @@ use serde_json::{Map, Value, json};
 
 use super::messages::delivery_table;
 use super::output::items;
-use super::{CliError, CliResult, ConnectionArgs};
+use super::{CliError, CliResult, Session};
 use crate::client::{Client, with_query};
 
 const PAGE: usize = 500;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   postrider dead list --reason ttl
   postrider dead replay dlv_… dlv_…
   postrider dead replay --reason retries_exhausted --rate 50 --ttl 3600
   postrider dead discard --error 'payload too large'
   postrider dead export --out dead.ndjson")]
-pub(super) struct DeadArgs {
-    #[command(subcommand)]
-    what: DeadCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum DeadCommand {
+pub(super) enum DeadCommand {
     /// List dead letters, newest first.
     List {
         #[command(flatten)]
@@ -69,7 +61,7 @@ enum DeadCommand {
 }
 
 #[derive(Debug, Clone, Args)]
-struct DeadFilterArgs {
+pub(super) struct DeadFilterArgs {
     /// permanent, retries_exhausted, ttl, poison, ambiguous or refused
     #[arg(long)]
     reason: Option<String>,
@@ -88,7 +80,7 @@ struct DeadFilterArgs {
 }
 
 #[derive(Debug, Args)]
-struct DeadSelectionArgs {
+pub(super) struct DeadSelectionArgs {
     /// dlv_…; without ids, a filter or --all selects them
     ids: Vec<String>,
     /// All dead letters.
@@ -150,11 +142,10 @@ impl DeadSelectionArgs {
     }
 }
 
-pub(super) async fn run(args: DeadArgs) -> CliResult {
-    let (client, out) = (args.connection.client()?, args.connection.output());
-    match args.what {
+pub(super) async fn run(command: DeadCommand, session: Session) -> CliResult {
+    match command {
         DeadCommand::List { filter, cursor, limit } => {
-            out.show(&client.get(&filter.path(cursor, limit)).await?, delivery_table)
+            session.get(&filter.path(cursor, limit), delivery_table).await
         }
         DeadCommand::Replay { selection, rate, ttl, retry } => {
             let mut body = selection.body()?;
@@ -165,18 +156,16 @@ pub(super) async fn run(args: DeadArgs) -> CliResult {
                     .map_err(|e| CliError::Usage(format!("--retry is not JSON: {e}")))?;
                 body.insert("retry".to_owned(), policy);
             }
-            let done =
-                with_spinner("replaying", client.post("/v1/dead-letters/replay", &body.into()))
-                    .await?;
-            out.show(&done, |done| selection.result(&done["replayed"], "replayed"))
+            let text = |done: &Value| selection.result(&done["replayed"], "replayed");
+            let body = body.into();
+            with_spinner("replaying", session.post("/v1/dead-letters/replay", &body, text)).await
         }
         DeadCommand::Discard { selection } => {
             let body = selection.body()?.into();
-            let done =
-                with_spinner("discarding", client.post("/v1/dead-letters/discard", &body)).await?;
-            out.show(&done, |done| selection.result(&done["discarded"], "discarded"))
+            let text = |done: &Value| selection.result(&done["discarded"], "discarded");
+            with_spinner("discarding", session.post("/v1/dead-letters/discard", &body, text)).await
         }
-        DeadCommand::Export { filter, out } => export(&client, &filter, out).await,
+        DeadCommand::Export { filter, out } => export(&session.client, &filter, out).await,
     }
 }
 

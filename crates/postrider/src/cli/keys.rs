@@ -1,26 +1,18 @@
 //! `keys`, `vapid` and `webhook-secrets`.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::messages::id_segment;
 use super::output::{cell, items, table};
-use super::{CliResult, ConnectionArgs};
+use super::{CliResult, Session};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   postrider keys create --name shop --scope tenant
   postrider keys create --name acme --scope tenant --for acme
   postrider keys revoke key_…")]
-pub(super) struct KeysArgs {
-    #[command(subcommand)]
-    what: KeysCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum KeysCommand {
+pub(super) enum KeysCommand {
     /// List all API keys, newest first.
     List,
     /// Create an API key. It is shown only once.
@@ -42,10 +34,9 @@ enum KeysCommand {
     },
 }
 
-pub(super) async fn keys(args: KeysArgs) -> CliResult {
-    let (client, out) = (args.connection.client()?, args.connection.output());
-    match args.what {
-        KeysCommand::List => out.show(&client.get("/v1/keys").await?, |list| {
+pub(super) async fn keys(command: KeysCommand, session: Session) -> CliResult {
+    match command {
+        KeysCommand::List => {
             let columns = [
                 ("KEY", "/id"),
                 ("NAME", "/name"),
@@ -54,67 +45,60 @@ pub(super) async fn keys(args: KeysArgs) -> CliResult {
                 ("CREATED", "/created_at"),
                 ("REVOKED", "/revoked_at"),
             ];
-            table(items(list, "keys"), &columns)
-        }),
+            session.get("/v1/keys", |list| table(items(list, "keys"), &columns)).await
+        }
         KeysCommand::Create { name, scope, owner } => {
             let mut body = json!({"name": name, "scope": scope});
             if let Some(owner) = owner {
                 body["tenant"] = owner.into();
             }
-            let created = client.post("/v1/keys", &body).await?;
-            out.show(&created, |key| {
+            let text = |key: &Value| {
                 format!("{}\n{} (shown only once)", cell(key, "/key"), cell(key, "/id"))
-            })
+            };
+            session.post("/v1/keys", &body, text).await
         }
         KeysCommand::Revoke { id } => {
-            client.delete(&format!("/v1/keys/{}", id_segment(&id)?)).await?;
-            out.show(&json!({"revoked": id}), |done| format!("{} revoked", cell(done, "/revoked")))
+            session.delete(&format!("/v1/keys/{}", id_segment(&id)?), "revoked", &id).await
         }
     }
 }
 
-#[derive(Debug, Args)]
-pub(super) struct SigningKeysArgs {
-    #[command(subcommand)]
-    what: SigningKeysCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
 #[derive(Debug, Subcommand)]
-enum SigningKeysCommand {
+pub(super) enum SigningKeysCommand {
     /// List those in use, the active one first.
     List,
     /// Create a new active one. Older ones keep working.
     Rotate,
 }
 
-pub(super) async fn vapid(args: SigningKeysArgs) -> CliResult {
+pub(super) async fn vapid(command: SigningKeysCommand, session: Session) -> CliResult {
     let columns = [
         ("KEY", "/id"),
         ("ACTIVE", "/active"),
         ("CREATED", "/created_at"),
         ("PUBLIC KEY", "/public_key"),
     ];
-    signing_keys(args, "/v1/vapid", "keys", &columns).await
+    signing_keys(command, session, "/v1/vapid", "keys", &columns).await
 }
 
-pub(super) async fn webhook_secrets(args: SigningKeysArgs) -> CliResult {
+pub(super) async fn webhook_secrets(command: SigningKeysCommand, session: Session) -> CliResult {
     let columns =
         [("KEY", "/id"), ("ACTIVE", "/active"), ("CREATED", "/created_at"), ("SECRET", "/secret")];
-    signing_keys(args, "/v1/webhook-secrets", "secrets", &columns).await
+    signing_keys(command, session, "/v1/webhook-secrets", "secrets", &columns).await
 }
 
 async fn signing_keys(
-    args: SigningKeysArgs,
+    command: SigningKeysCommand,
+    session: Session,
     path: &str,
     name: &str,
     columns: &[(&str, &str)],
 ) -> CliResult {
-    let client = args.connection.client()?;
-    let list = match args.what {
-        SigningKeysCommand::List => client.get(path).await?,
-        SigningKeysCommand::Rotate => client.post(&format!("{path}/rotate"), &Value::Null).await?,
-    };
-    args.connection.output().show(&list, |list| table(items(list, name), columns))
+    let text = |list: &Value| table(items(list, name), columns);
+    match command {
+        SigningKeysCommand::List => session.get(path, text).await,
+        SigningKeysCommand::Rotate => {
+            session.post(&format!("{path}/rotate"), &Value::Null, text).await
+        }
+    }
 }

@@ -1,26 +1,18 @@
 //! `lanes`: list and show lanes, pause and resume them, force breakers.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::output::{cell, items, table};
-use super::{CliResult, ConnectionArgs};
+use super::{CliResult, Session};
 use crate::client::with_query;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   postrider lanes list
   postrider lanes pause 7
   postrider lanes breaker 7 closed")]
-pub(super) struct LanesArgs {
-    #[command(subcommand)]
-    what: LanesCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum LanesCommand {
+pub(super) enum LanesCommand {
     /// List lanes with pending deliveries, those with the most first, and paused lanes.
     List {
         #[arg(long, default_value_t = 50)]
@@ -50,7 +42,7 @@ enum LanesCommand {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum BreakerArg {
+pub(super) enum BreakerArg {
     /// Send nothing to this provider.
     Open,
     /// Send, whatever the failures.
@@ -59,28 +51,25 @@ enum BreakerArg {
     Auto,
 }
 
-pub(super) async fn run(args: LanesArgs) -> CliResult {
-    let (client, out) = (args.connection.client()?, args.connection.output());
-    let path = |id: u32, action: &str| format!("/v1/lanes/{id}/{action}");
-    let lane = match args.what {
+pub(super) async fn run(command: LanesCommand, session: Session) -> CliResult {
+    let (id, action, body) = match command {
         LanesCommand::List { limit } => {
-            let query = [("limit", Some(limit.to_string()))];
-            let list = client.get(&with_query("/v1/lanes", &query)).await?;
-            return out.show(&list, |list| table(items(list, "lanes"), &COLUMNS));
+            let path = with_query("/v1/lanes", &[("limit", Some(limit.to_string()))]);
+            return session.get(&path, |list| table(items(list, "lanes"), &COLUMNS)).await;
         }
-        LanesCommand::Show { id } => client.get(&format!("/v1/lanes/{id}")).await?,
-        LanesCommand::Pause { id } => client.post(&path(id, "pause"), &Value::Null).await?,
-        LanesCommand::Resume { id } => client.post(&path(id, "resume"), &Value::Null).await?,
+        LanesCommand::Show { id } => return session.get(&format!("/v1/lanes/{id}"), detail).await,
+        LanesCommand::Pause { id } => (id, "pause", Value::Null),
+        LanesCommand::Resume { id } => (id, "resume", Value::Null),
         LanesCommand::Breaker { id, force } => {
             let word = match force {
                 BreakerArg::Open => "open",
                 BreakerArg::Closed => "closed",
                 BreakerArg::Auto => "auto",
             };
-            client.post(&path(id, "breaker"), &json!({"force": word})).await?
+            (id, "breaker", json!({"force": word}))
         }
     };
-    out.show(&lane, detail)
+    session.post(&format!("/v1/lanes/{id}/{action}"), &body, detail).await
 }
 
 fn detail(lane: &Value) -> String {

@@ -1,23 +1,14 @@
 //! `messages`, `deliveries` and `explain`.
 
 use clap::{Args, Subcommand};
-use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use super::output::{cell, items, table};
-use super::{CliError, CliResult, ConnectionArgs, output};
-use crate::client::{ClientError, ProblemResponse, whole, with_query};
-
-#[derive(Debug, Args)]
-pub(super) struct MessagesArgs {
-    #[command(subcommand)]
-    what: MessagesCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
+use super::{CliError, CliResult, ConnectionArgs, Session, output};
+use crate::client::with_query;
 
 #[derive(Debug, Subcommand)]
-enum MessagesCommand {
+pub(super) enum MessagesCommand {
     /// List the latest deliveries with their messages.
     List {
         /// The number of deliveries, at most 1000.
@@ -32,16 +23,8 @@ enum MessagesCommand {
     Content { id: String },
 }
 
-#[derive(Debug, Args)]
-pub(super) struct DeliveriesArgs {
-    #[command(subcommand)]
-    what: DeliveriesCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
 #[derive(Debug, Subcommand)]
-enum DeliveriesCommand {
+pub(super) enum DeliveriesCommand {
     /// List deliveries, newest first.
     List(DeliveryFilterArgs),
     /// Show one delivery with all its attempts.
@@ -49,7 +32,7 @@ enum DeliveriesCommand {
 }
 
 #[derive(Debug, Args)]
-struct DeliveryFilterArgs {
+pub(super) struct DeliveryFilterArgs {
     /// queued, sending, retrying, parked, sent, gone, expired, failed, cancelled, …
     #[arg(long)]
     state: Option<String>,
@@ -83,58 +66,42 @@ pub(super) struct ExplainArgs {
     connection: ConnectionArgs,
 }
 
-pub(super) async fn messages(args: MessagesArgs) -> CliResult {
-    let (client, out) = (args.connection.client()?, args.connection.output());
-    match args.what {
+pub(super) async fn messages(command: MessagesCommand, session: Session) -> CliResult {
+    match command {
         MessagesCommand::List { limit } => {
             let path = with_query("/v1/deliveries", &[("limit", Some(limit.to_string()))]);
-            out.show(&client.get(&path).await?, |page| {
-                let columns = [
-                    ("MESSAGE", "/message"),
-                    ("DELIVERY", "/id"),
-                    ("STATE", "/state"),
-                    ("CLASS", "/class"),
-                    ("CREATED", "/created_at"),
-                ];
-                table(items(page, "items"), &columns)
-            })
+            let columns = [
+                ("MESSAGE", "/message"),
+                ("DELIVERY", "/id"),
+                ("STATE", "/state"),
+                ("CLASS", "/class"),
+                ("CREATED", "/created_at"),
+            ];
+            session.get(&path, |page| table(items(page, "items"), &columns)).await
         }
         MessagesCommand::Show { id } => {
-            out.show(&client.get(&format!("/v1/messages/{}", id_segment(&id)?)).await?, message)
+            session.get(&format!("/v1/messages/{}", id_segment(&id)?), message).await
         }
         MessagesCommand::Cancel { id } => {
             let path = format!("/v1/messages/{}/cancel", id_segment(&id)?);
-            out.show(&client.post(&path, &Value::Null).await?, |done| {
+            let text = |done: &Value| {
                 format!(
                     "{} cancelled, {} being sent, {} already final",
                     done["cancelled"], done["in_flight"], done["already_final"]
                 )
-            })
+            };
+            session.post(&path, &Value::Null, text).await
         }
         MessagesCommand::Content { id } => {
             let path = format!("/v1/messages/{}/content", id_segment(&id)?);
-            let response = client.send(
-                http::Method::GET,
-                &path,
-                "application/json",
-                whole(bytes::Bytes::new()),
-            );
-            let (parts, body) = response.await?.into_parts();
-            let body = body.collect().await.map_err(|e| ClientError::Broken(e.to_string()))?;
-            let bytes = body.to_bytes();
-            if !parts.status.is_success() {
-                let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-                let refused = ProblemResponse { status: parts.status.as_u16(), problem };
-                return Err(ClientError::Refused(Box::new(refused)).into());
-            }
+            let bytes = session.client.bytes(http::Method::GET, &path, None).await?;
             output::print(&String::from_utf8_lossy(&bytes))
         }
     }
 }
 
-pub(super) async fn deliveries(args: DeliveriesArgs) -> CliResult {
-    let (client, out) = (args.connection.client()?, args.connection.output());
-    match args.what {
+pub(super) async fn deliveries(command: DeliveriesCommand, session: Session) -> CliResult {
+    match command {
         DeliveriesCommand::List(filter) => {
             let path = with_query(
                 "/v1/deliveries",
@@ -149,19 +116,19 @@ pub(super) async fn deliveries(args: DeliveriesArgs) -> CliResult {
                     ("limit", Some(filter.limit.to_string())),
                 ],
             );
-            out.show(&client.get(&path).await?, delivery_table)
+            session.get(&path, delivery_table).await
         }
         DeliveriesCommand::Show { id } => {
-            let value = client.get(&format!("/v1/deliveries/{}", id_segment(&id)?)).await?;
-            out.show(&value, |delivery| format!("{}\n{}", facts(delivery), attempts(delivery)))
+            let path = format!("/v1/deliveries/{}", id_segment(&id)?);
+            let text = |delivery: &Value| format!("{}\n{}", facts(delivery), attempts(delivery));
+            session.get(&path, text).await
         }
     }
 }
 
 pub(super) async fn explain(args: ExplainArgs) -> CliResult {
-    let client = args.connection.client()?;
-    let value = client.get(&format!("/v1/deliveries/{}/explain", id_segment(&args.id)?)).await?;
-    args.connection.output().show(&value, |why| {
+    let path = format!("/v1/deliveries/{}/explain", id_segment(&args.id)?);
+    let text = |why: &Value| {
         let mut text = format!("{}\n\n{}", cell(why, "/summary"), facts(&why["delivery"]));
         if why["waits_for"].is_string() {
             text += &format!("\nIt waits for {}.\n", cell(why, "/waits_for"));
@@ -173,7 +140,8 @@ pub(super) async fn explain(args: ExplainArgs) -> CliResult {
             text += &format!("\nYou can: {}", step.as_str().unwrap_or_default());
         }
         text
-    })
+    };
+    args.connection.session()?.get(&path, text).await
 }
 
 pub(super) fn delivery_table(page: &Value) -> String {

@@ -18,6 +18,8 @@ mod templates;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
 
 use crate::client::{Client, ClientError};
 use output::Output;
@@ -71,6 +73,15 @@ pub struct ConnectionArgs {
     json: bool,
 }
 
+/// A command that calls the server.
+#[derive(Debug, Args)]
+struct ClientArgs<C: Subcommand> {
+    #[command(subcommand)]
+    what: C,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
 #[derive(Debug, Subcommand)]
 enum CliCommand {
     /// Run the server: API, dispatcher, status page.
@@ -82,33 +93,34 @@ enum CliCommand {
     /// Explain a delivery: why it is in its state, what it waits for and what can be done.
     Explain(messages::ExplainArgs),
     /// Messages: show, cancel, read the stored content.
-    Messages(messages::MessagesArgs),
+    Messages(ClientArgs<messages::MessagesCommand>),
     /// Deliveries: list and show.
-    Deliveries(messages::DeliveriesArgs),
+    Deliveries(ClientArgs<messages::DeliveriesCommand>),
     /// Dead letters: list, replay, discard, export.
-    Dead(dead::DeadArgs),
+    Dead(ClientArgs<dead::DeadCommand>),
     /// Addresses: list, show, add, delete.
-    Addresses(addresses::AddressesArgs),
+    Addresses(ClientArgs<addresses::AddressesCommand>),
     /// API keys: list, create, revoke.
-    Keys(keys::KeysArgs),
+    Keys(ClientArgs<keys::KeysCommand>),
     /// VAPID keys: list, rotate.
-    Vapid(keys::SigningKeysArgs),
+    Vapid(ClientArgs<keys::SigningKeysCommand>),
     /// Webhook secrets, with which receivers verify signatures: list, rotate.
-    WebhookSecrets(keys::SigningKeysArgs),
+    WebhookSecrets(ClientArgs<keys::SigningKeysCommand>),
     /// Lanes: list, show, pause, resume, and the breakers of their providers.
-    Lanes(lanes::LanesArgs),
+    Lanes(ClientArgs<lanes::LanesCommand>),
     /// Accounts at providers: which are used, which are held, why and until when.
-    Accounts(accounts::AccountsArgs),
+    Accounts(ClientArgs<accounts::AccountsCommand>),
     /// Check set-up and credentials: what is wrong, and how to fix it.
     Doctor(doctor::DoctorArgs),
     /// Classes: list, show, set, reset.
-    Classes(settings::ClassesArgs),
+    #[command(after_help = settings::CLASSES_EXAMPLES)]
+    Classes(ClientArgs<settings::SettingCommand>),
     /// Tenants: list, show, set, reset, pause, resume.
-    Tenants(settings::TenantsArgs),
+    Tenants(ClientArgs<settings::TenantsCommand>),
     /// Rates, concurrency, breaker, retry budget and capacity: show, set, reset.
-    Limits(settings::LimitsArgs),
+    Limits(ClientArgs<settings::LimitsCommand>),
     /// Templates: list, show, set, delete, preview.
-    Templates(templates::TemplatesArgs),
+    Templates(ClientArgs<templates::TemplatesCommand>),
     Demo(postrider_sandbox::DemoArgs),
     Bench(postrider_sandbox::BenchArgs),
     /// Fake providers for tests and demos.
@@ -183,20 +195,20 @@ impl CliCommand {
             Self::Send(args) => send::run(*args).await,
             Self::Status(args) => status::run(args).await,
             Self::Explain(args) => messages::explain(args).await,
-            Self::Messages(args) => messages::messages(args).await,
-            Self::Deliveries(args) => messages::deliveries(args).await,
-            Self::Dead(args) => dead::run(args).await,
-            Self::Addresses(args) => addresses::run(args).await,
-            Self::Keys(args) => keys::keys(args).await,
-            Self::Vapid(args) => keys::vapid(args).await,
-            Self::WebhookSecrets(args) => keys::webhook_secrets(args).await,
-            Self::Lanes(args) => lanes::run(args).await,
-            Self::Accounts(args) => accounts::run(args).await,
+            Self::Messages(args) => args.run(messages::messages).await,
+            Self::Deliveries(args) => args.run(messages::deliveries).await,
+            Self::Dead(args) => args.run(dead::run).await,
+            Self::Addresses(args) => args.run(addresses::run).await,
+            Self::Keys(args) => args.run(keys::keys).await,
+            Self::Vapid(args) => args.run(keys::vapid).await,
+            Self::WebhookSecrets(args) => args.run(keys::webhook_secrets).await,
+            Self::Lanes(args) => args.run(lanes::run).await,
+            Self::Accounts(args) => args.run(accounts::run).await,
             Self::Doctor(args) => doctor::run(args).await,
-            Self::Classes(args) => settings::classes(args).await,
-            Self::Tenants(args) => settings::tenants(args).await,
-            Self::Limits(args) => settings::limits(args).await,
-            Self::Templates(args) => templates::run(args).await,
+            Self::Classes(args) => args.run(settings::classes).await,
+            Self::Tenants(args) => args.run(settings::tenants).await,
+            Self::Limits(args) => args.run(settings::limits).await,
+            Self::Templates(args) => args.run(templates::run).await,
             Self::Demo(args) => match postrider_sandbox::run_demo(args, &demo::InProcess).await? {
                 true => Ok(()),
                 false => Err(CliError::Other(anyhow::anyhow!("a promise did not hold"))),
@@ -216,13 +228,55 @@ impl CliCommand {
 }
 
 impl ConnectionArgs {
-    fn client(&self) -> Result<Client, CliError> {
-        let client = Client::new(&self.server, self.key.as_deref())?;
-        Ok(client.for_tenant(self.tenant.clone()))
+    fn session(&self) -> Result<Session, CliError> {
+        let client =
+            Client::new(&self.server, self.key.as_deref())?.for_tenant(self.tenant.clone());
+        Ok(Session { client, out: Output { json: self.json } })
+    }
+}
+
+impl<C: Subcommand> ClientArgs<C> {
+    async fn run<F>(self, command: impl FnOnce(C, Session) -> F) -> CliResult
+    where
+        F: Future<Output = CliResult>,
+    {
+        command(self.what, self.connection.session()?).await
+    }
+}
+
+/// A server to call, and how to print its answers.
+struct Session {
+    client: Client,
+    out: Output,
+}
+
+impl Session {
+    async fn get(&self, path: &str, text: impl FnOnce(&Value) -> String) -> CliResult {
+        self.out.show(&self.client.get(path).await?, text)
     }
 
-    fn output(&self) -> Output {
-        Output { json: self.json }
+    async fn post(
+        &self,
+        path: &str,
+        body: &Value,
+        text: impl FnOnce(&Value) -> String,
+    ) -> CliResult {
+        self.out.show(&self.client.post(path, body).await?, text)
+    }
+
+    async fn put(
+        &self,
+        path: &str,
+        body: &Value,
+        text: impl FnOnce(&Value) -> String,
+    ) -> CliResult {
+        self.out.show(&self.client.json(Method::PUT, path, Some(body)).await?, text)
+    }
+
+    /// Deletes, and says in one word what was done to what.
+    async fn delete(&self, path: &str, done: &str, what: &str) -> CliResult {
+        self.client.delete(path).await?;
+        self.out.show(&json!({done: what}), |_| format!("{what} {done}"))
     }
 }
 

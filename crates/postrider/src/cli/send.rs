@@ -14,8 +14,8 @@ use tokio::io::AsyncReadExt as _;
 
 use super::output::{cell, items};
 use super::templates::TemplateVariableArgs;
-use super::{CliError, CliResult, ConnectionArgs, output};
-use crate::client::{Client, ClientError, ProblemResponse};
+use super::{CliError, CliResult, ConnectionArgs, Session, output};
+use crate::client::{ClientError, complete};
 
 #[derive(Debug, Args)]
 #[command(after_help = examples())]
@@ -132,19 +132,19 @@ impl FromArgMatches for ChannelOptions {
 }
 
 pub(super) async fn run(args: SendArgs) -> CliResult {
-    let client = args.connection.client()?;
+    let session = args.connection.session()?;
     if let Some(file) = &args.file {
-        return batch(&client, file, args.connection.json).await;
+        return batch(&session, file).await;
     }
-    let answer = client.post("/v1/messages", &message(&args)?).await?;
-    args.connection.output().show(&answer, |answer| {
+    let text = |answer: &Value| {
         let known = if answer["duplicate"] == true { " (seen before)" } else { "" };
         let mut text = format!("{}{known}", cell(answer, "/id"));
         for delivery in items(answer, "deliveries") {
             text += &format!("\n{} {}", cell(delivery, "/id"), cell(delivery, "/state"));
         }
         text
-    })
+    };
+    session.post("/v1/messages", &message(&args)?, text).await
 }
 
 fn message(args: &SendArgs) -> Result<Value, CliError> {
@@ -207,7 +207,8 @@ fn from_json(option: &str, text: &str) -> Result<Value, CliError> {
 }
 
 /// Streams a file to the batch call; prints refused lines, or with `json` every result.
-async fn batch(client: &Client, file: &Path, json: bool) -> CliResult {
+async fn batch(session: &Session, file: &Path) -> CliResult {
+    let json = session.out.json;
     let from_stdin = file == Path::new("-");
     let size = if from_stdin { 0 } else { std::fs::metadata(file)?.len() };
     let bar = ProgressBar::new(size);
@@ -231,15 +232,12 @@ async fn batch(client: &Client, file: &Path, json: bool) -> CliResult {
     });
     let body = http_body_util::BodyExt::boxed(StreamBody::new(chunks));
     let path = "/v1/messages/batch";
-    let response = client.send(http::Method::POST, path, "application/x-ndjson", body).await?;
-    let (parts, body) = response.into_parts();
-    if !parts.status.is_success() {
-        let bytes = body.collect().await.map_err(broken)?.to_bytes();
-        let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        let refused = ProblemResponse { status: parts.status.as_u16(), problem };
-        return Err(ClientError::Refused(Box::new(refused)).into());
+    let call = session.client.send(http::Method::POST, path, "application/x-ndjson", body);
+    let response = call.await?;
+    if !response.status().is_success() {
+        return Ok(complete(response).await.map(drop)?);
     }
-    let tally = read_results(body, &bar, json).await?;
+    let tally = read_results(response.into_body(), &bar, json).await?;
     bar.finish_and_clear();
     if !json {
         output::print(&format!("{} accepted, {} refused", tally.accepted, tally.refused))?;
@@ -262,7 +260,7 @@ async fn read_results(
     let mut stream = body.into_data_stream();
     let mut begun = Vec::new();
     while let Some(chunk) = stream.next().await {
-        begun.extend_from_slice(&chunk.map_err(broken)?);
+        begun.extend_from_slice(&chunk.map_err(|e| ClientError::Broken(e.to_string()))?);
         let Some(end) = memchr::memrchr(b'\n', &begun) else { continue };
         let rest = begun.split_off(end + 1);
         for line in begun.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
@@ -291,8 +289,4 @@ fn result(line: &[u8], tally: &mut Tally, bar: &ProgressBar, json: bool) -> CliR
         bar.suspend(|| eprintln!("message {number}: {} {why}", value["status"]));
     }
     Ok(())
-}
-
-fn broken(error: hyper::Error) -> ClientError {
-    ClientError::Broken(error.to_string())
 }

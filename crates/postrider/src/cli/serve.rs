@@ -72,9 +72,8 @@ pub(super) async fn config(args: ConfigArgs) -> CliResult {
             output::print("the configuration is valid")
         }
         ConfigCommand::Reload { connection } => {
-            let client = connection.client()?;
-            let report = client.post("/v1/config/reload", &Value::Null).await?;
-            connection.output().show(&report, reload_report)
+            let session = connection.session()?;
+            session.post("/v1/config/reload", &Value::Null, reload_report).await
         }
     }
 }

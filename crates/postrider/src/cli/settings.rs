@@ -1,52 +1,20 @@
 //! `classes`, `tenants` and `limits`: show and change settings while the server runs.
 
-use clap::{Args, Subcommand};
-use http::Method;
+use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
-use super::output::{Output, cell, items, table};
-use super::{CliError, CliResult, ConnectionArgs, path_segment};
-use crate::client::Client;
+use super::output::{cell, items, table};
+use super::{CliError, CliResult, Session, path_segment};
+use crate::client::ClientError;
 
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
+/// Not at the commands themselves: `tenants` has them, too.
+pub(super) const CLASSES_EXAMPLES: &str = "Examples:
   postrider classes list
   postrider classes set news ttl_s=600 priority=low retry.retries=3
-  postrider classes reset news")]
-pub(super) struct ClassesArgs {
-    #[command(subcommand)]
-    what: SettingCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  postrider limits show
-  postrider limits set webhook rate_per_s=50 rate_burst=20
-  postrider limits set capacity tenant_deliveries_max=100000
-  postrider limits reset webhook")]
-pub(super) struct LimitsArgs {
-    #[command(subcommand)]
-    what: LimitsCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  postrider tenants list
-  postrider tenants set acme weight=3 rate_per_s=50
-  postrider tenants pause acme")]
-pub(super) struct TenantsArgs {
-    #[command(subcommand)]
-    what: TenantsCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
+  postrider classes reset news";
 
 #[derive(Debug, Subcommand)]
-enum SettingCommand {
+pub(super) enum SettingCommand {
     /// List all, with the source of their values: default, file or API.
     List,
     /// Show all values of one.
@@ -63,7 +31,11 @@ enum SettingCommand {
 }
 
 #[derive(Debug, Subcommand)]
-enum TenantsCommand {
+#[command(after_help = "Examples:
+  postrider tenants list
+  postrider tenants set acme weight=3 rate_per_s=50
+  postrider tenants pause acme")]
+pub(super) enum TenantsCommand {
     #[command(flatten)]
     Setting(SettingCommand),
     /// Pause a tenant: send nothing until it is resumed, also after a restart (admin key).
@@ -73,7 +45,12 @@ enum TenantsCommand {
 }
 
 #[derive(Debug, Subcommand)]
-enum LimitsCommand {
+#[command(after_help = "Examples:
+  postrider limits show
+  postrider limits set webhook rate_per_s=50 rate_burst=20
+  postrider limits set capacity tenant_deliveries_max=100000
+  postrider limits reset webhook")]
+pub(super) enum LimitsCommand {
     /// Show all limits, or those of one section: a channel, dispatch, breaker, retry_budget, strikes or capacity.
     Show { section: Option<String> },
     /// Change limits (admin key). They win over the file, take effect at once and survive restarts.
@@ -87,111 +64,72 @@ enum LimitsCommand {
     Reset { section: String },
 }
 
-pub(super) async fn classes(args: ClassesArgs) -> CliResult {
-    let settings = SettingsClient::new("/v1/classes", &args.connection)?;
-    match args.what {
-        SettingCommand::List => {
-            let list = settings.client.get(settings.path).await?;
-            settings.out.show(&list, |list| {
-                let classes: Vec<_> = list["classes"]
-                    .as_object()
-                    .into_iter()
-                    .flatten()
-                    .map(|(_, c)| c.clone())
-                    .collect();
-                table(&classes, &CLASS_COLUMNS)
-            })
-        }
-        other => settings.run(other).await,
-    }
+pub(super) async fn classes(command: SettingCommand, session: Session) -> CliResult {
+    let list = |list: &Value| {
+        let by_name = list["classes"].as_object().into_iter().flatten();
+        table(&by_name.map(|(_, class)| class.clone()).collect::<Vec<_>>(), &CLASS_COLUMNS)
+    };
+    change(&session, "/v1/classes", command, list).await
 }
 
-pub(super) async fn tenants(args: TenantsArgs) -> CliResult {
-    let settings = SettingsClient::new("/v1/tenants", &args.connection)?;
-    let (name, action) = match args.what {
-        TenantsCommand::Setting(SettingCommand::List) => {
-            let list = settings.client.get(settings.path).await?;
-            return settings.out.show(&list, |list| table(items(list, "tenants"), &TENANT_COLUMNS));
+pub(super) async fn tenants(command: TenantsCommand, session: Session) -> CliResult {
+    let path = "/v1/tenants";
+    let (name, action) = match command {
+        TenantsCommand::Setting(command) => {
+            let list = |list: &Value| table(items(list, "tenants"), &TENANT_COLUMNS);
+            return change(&session, path, command, list).await;
         }
-        TenantsCommand::Setting(other) => return settings.run(other).await,
         TenantsCommand::Pause { name } => (name, "pause"),
         TenantsCommand::Resume { name } => (name, "resume"),
     };
-    let path = format!("{}/{action}", settings.one(&name)?);
-    settings.out.show(&settings.client.post(&path, &Value::Null).await?, detail)
+    let path = format!("{path}/{}/{action}", path_segment(&name)?);
+    session.post(&path, &Value::Null, detail).await
 }
 
-pub(super) async fn limits(args: LimitsArgs) -> CliResult {
-    let settings = SettingsClient::new("/v1/limits", &args.connection)?;
-    match args.what {
-        LimitsCommand::Show { section: None } => {
-            let list = settings.client.get(settings.path).await?;
-            let text = |list: &Value| {
-                let all: Vec<_> = items(list, "limits").iter().map(detail).collect();
-                all.join("\n")
-            };
-            settings.out.show(&list, text)
+pub(super) async fn limits(command: LimitsCommand, session: Session) -> CliResult {
+    let command = match command {
+        LimitsCommand::Show { section: None } => SettingCommand::List,
+        LimitsCommand::Show { section: Some(name) } => SettingCommand::Show { name },
+        LimitsCommand::Set { section: name, values } => SettingCommand::Set { name, values },
+        LimitsCommand::Reset { section: name } => SettingCommand::Reset { name },
+    };
+    let list =
+        |list: &Value| items(list, "limits").iter().map(detail).collect::<Vec<_>>().join("\n");
+    change(&session, "/v1/limits", command, list).await
+}
+
+/// Shows or changes settings of one kind; `list` prints all of them.
+async fn change(
+    session: &Session,
+    path: &str,
+    command: SettingCommand,
+    list: impl FnOnce(&Value) -> String,
+) -> CliResult {
+    let one = |name: &str| Ok::<_, CliError>(format!("{path}/{}", path_segment(name)?));
+    match command {
+        SettingCommand::List => session.get(path, list).await,
+        SettingCommand::Show { name } => session.get(&one(&name)?, detail).await,
+        SettingCommand::Set { name, values } => {
+            let path = one(&name)?;
+            let mut set = current_values(session, &path).await?;
+            for assignment in &values {
+                assign(&mut set, assignment)?;
+            }
+            session.put(&path, &Value::Object(set), detail).await
         }
-        LimitsCommand::Show { section: Some(name) } => {
-            settings.run(SettingCommand::Show { name }).await
-        }
-        LimitsCommand::Set { section: name, values } => {
-            settings.run(SettingCommand::Set { name, values }).await
-        }
-        LimitsCommand::Reset { section: name } => {
-            settings.run(SettingCommand::Reset { name }).await
+        SettingCommand::Reset { name } => {
+            session.client.delete(&one(&name)?).await?;
+            session.out.show(&json!({"reset": name}), |_| format!("{name} is as in the file"))
         }
     }
 }
 
-/// A client for one kind of setting.
-struct SettingsClient {
-    path: &'static str,
-    client: Client,
-    out: Output,
-}
-
-impl SettingsClient {
-    fn new(path: &'static str, connection: &ConnectionArgs) -> Result<Self, CliError> {
-        Ok(Self { path, client: connection.client()?, out: connection.output() })
-    }
-
-    fn one(&self, name: &str) -> Result<String, CliError> {
-        Ok(format!("{}/{}", self.path, path_segment(name)?))
-    }
-
-    async fn run(&self, command: SettingCommand) -> CliResult {
-        match command {
-            SettingCommand::List => Ok(()),
-            SettingCommand::Show { name } => {
-                self.out.show(&self.client.get(&self.one(&name)?).await?, detail)
-            }
-            SettingCommand::Set { name, values } => {
-                let path = self.one(&name)?;
-                let mut set = self.current_values(&path).await?;
-                for assignment in &values {
-                    assign(&mut set, assignment)?;
-                }
-                let body = Value::Object(set);
-                self.out.show(&self.client.json(Method::PUT, &path, Some(&body)).await?, detail)
-            }
-            SettingCommand::Reset { name } => {
-                self.client.delete(&self.one(&name)?).await?;
-                let done = json!({"reset": name});
-                self.out.show(&done, |done| format!("{} is as in the file", cell(done, "/reset")))
-            }
-        }
-    }
-
-    /// The values that are set already: `set` adds to them.
-    async fn current_values(&self, path: &str) -> Result<Map<String, Value>, CliError> {
-        match self.client.get(path).await {
-            Ok(shown) => Ok(shown["set"].as_object().cloned().unwrap_or_default()),
-            Err(crate::client::ClientError::Refused(refused)) if refused.status == 404 => {
-                Ok(Map::new())
-            }
-            Err(error) => Err(error.into()),
-        }
+/// The values that are set already: `set` adds to them.
+async fn current_values(session: &Session, path: &str) -> Result<Map<String, Value>, CliError> {
+    match session.client.get(path).await {
+        Ok(shown) => Ok(shown["set"].as_object().cloned().unwrap_or_default()),
+        Err(ClientError::Refused(refused)) if refused.status == 404 => Ok(Map::new()),
+        Err(error) => Err(error.into()),
     }
 }
 

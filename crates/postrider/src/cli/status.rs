@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::accounts::credential_warnings;
 use super::lanes::COLUMNS;
 use super::output::{self, cell, items, table};
-use super::{CliResult, ConnectionArgs};
+use super::{CliResult, ConnectionArgs, Session};
 use crate::client::Client;
 
 const LANES: usize = 10;
@@ -24,11 +24,10 @@ pub(super) struct StatusArgs {
 }
 
 pub(super) async fn run(args: StatusArgs) -> CliResult {
-    let client = args.connection.client()?;
-    let out = args.connection.output();
+    let Session { client, out } = args.connection.session()?;
     loop {
         let status = fetch(&client).await?;
-        if args.watch && !args.connection.json && std::io::stdout().is_terminal() {
+        if args.watch && !out.json && std::io::stdout().is_terminal() {
             // Clear the screen and move the cursor to its beginning.
             output::print("\x1b[2J\x1b[H")?;
         }

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use http::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::output::{cell, items, table};
-use super::{CliError, CliResult, ConnectionArgs, path_segment};
+use super::{CliError, CliResult, Session, path_segment};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   postrider templates set shipped --file shipped.json
   postrider templates preview shipped --locale de --var order.number=91
@@ -19,15 +18,7 @@ use super::{CliError, CliResult, ConnectionArgs, path_segment};
 
 A file is JSON or TOML: {\"default_locale\": \"en\", \"locales\": {\"en\": {\"title\": \"Order {{ order.number }}\"}}}.
 With an admin key and --tenant '*' a template is for every tenant.")]
-pub(super) struct TemplatesArgs {
-    #[command(subcommand)]
-    what: TemplatesCommand,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum TemplatesCommand {
+pub(super) enum TemplatesCommand {
     /// List all templates with owner and source.
     List,
     /// Show one template with its content.
@@ -106,25 +97,17 @@ fn value(text: &str) -> Value {
     }
 }
 
-pub(super) async fn run(args: TemplatesArgs) -> CliResult {
-    let (client, out) = (args.connection.client()?, args.connection.output());
+pub(super) async fn run(command: TemplatesCommand, session: Session) -> CliResult {
     let one = |name: &str| Ok::<_, CliError>(format!("/v1/templates/{}", path_segment(name)?));
-    match args.what {
+    match command {
         TemplatesCommand::List => {
-            let list = client.get("/v1/templates").await?;
-            out.show(&list, |list| table(&rows(list), &COLUMNS))
+            session.get("/v1/templates", |list| table(&rows(list), &COLUMNS)).await
         }
-        TemplatesCommand::Show { name } => out.show(&client.get(&one(&name)?).await?, detail),
+        TemplatesCommand::Show { name } => session.get(&one(&name)?, detail).await,
         TemplatesCommand::Set { name, file } => {
-            let (path, body) = (one(&name)?, template(&file)?);
-            out.show(&client.json(Method::PUT, &path, Some(&body)).await?, detail)
+            session.put(&one(&name)?, &template(&file)?, detail).await
         }
-        TemplatesCommand::Delete { name } => {
-            client.delete(&one(&name)?).await?;
-            out.show(&json!({"deleted": name}), |done| {
-                format!("{} deleted", cell(done, "/deleted"))
-            })
-        }
+        TemplatesCommand::Delete { name } => session.delete(&one(&name)?, "deleted", &name).await,
         TemplatesCommand::Preview { name, file, variables, channel } => {
             let mut body = variables.fields()?;
             body.extend(channel.map(|channel| ("channel".to_owned(), channel.into())));
@@ -136,8 +119,8 @@ pub(super) async fn run(args: TemplatesArgs) -> CliResult {
                     "/v1/templates/preview".to_owned()
                 }
             };
-            let result = client.post(&path, &Value::Object(body)).await?;
-            out.show(&result, preview)?;
+            let result = session.client.post(&path, &Value::Object(body)).await?;
+            session.out.show(&result, preview)?;
             if result["ready"] == true { Ok(()) } else { Err(CliError::Silent) }
         }
     }
@@ -255,6 +238,7 @@ fn preview(result: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn variables_keep_the_words_that_were_typed() {

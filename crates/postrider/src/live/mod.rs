@@ -12,8 +12,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use postrider_channels::CurrentAnswerTable;
 use postrider_core::ports::store::{Store, StoreError, StoreResult};
 use postrider_dispatch::Lanes;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
+use utoipa::ToSchema;
 
 use crate::config::{Config, ConfigError};
 use crate::serve::parts;
@@ -31,11 +33,13 @@ pub fn fixed(config: Config) -> ConfigReader {
     Box::new(move || Ok(config.clone()))
 }
 
-/// What a change did, as paths of settings.
-#[derive(Debug, Default)]
+/// The result of a reload, as paths of settings.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = Reloaded)]
 pub struct ReloadReport {
+    /// Settings that are in force from now on.
     pub changed: Vec<String>,
-    /// Different from the running configuration, but fixed until the next start.
+    /// Settings that differ from the running ones. They need a restart.
     pub needs_restart: Vec<String>,
 }
 

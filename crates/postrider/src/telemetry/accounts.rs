@@ -1,35 +1,50 @@
-//! Metrics about the accounts at providers. One label per configured account.
+//! Metrics about the accounts at providers and their credentials. One label per configured account or
+//! credential.
 
 use postrider_channels::accounts::AccountView;
+use postrider_channels::accounts::health::CredentialView;
+use postrider_core::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::labels::ProviderLabels;
+use super::labels::{ChannelLabel, CredentialLabels, ProviderLabels};
+use super::metrics::add;
 
-#[derive(Default)]
 pub(super) struct AccountMetrics {
     ready: Family<ProviderLabels, Gauge>,
     calls: Family<ProviderLabels, Counter>,
     failovers: Family<ProviderLabels, Counter>,
+    expiry_seconds: Family<CredentialLabels, Gauge>,
+    usable: Family<CredentialLabels, Gauge>,
 }
 
 impl AccountMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("account_ready", "1 if nothing holds the account", self.ready.clone());
-        registry.register("account_calls", "Attempts through the account", self.calls.clone());
-        registry.register(
-            "account_failovers",
-            "Attempts that another account took over",
-            self.failovers.clone(),
-        );
+    pub(super) fn new(r: &mut Registry) -> Self {
+        Self {
+            ready: add(r, "account_ready", "1 if nothing holds the account"),
+            calls: add(r, "account_calls", "Attempts through the account"),
+            failovers: add(r, "account_failovers", "Attempts that another account took over"),
+            expiry_seconds: add(
+                r,
+                "credential_expiry_seconds",
+                "Seconds until the account's credential expires; negative if it expired",
+            ),
+            usable: add(
+                r,
+                "credential_usable",
+                "1 if the account's credential can be read and its provider issues a token for it",
+            ),
+        }
     }
 
     pub(super) fn update(&self, accounts: &[AccountView]) {
         for account in accounts {
-            let labels =
-                ProviderLabels { channel: account.channel, provider: account.name.clone() };
+            let labels = ProviderLabels {
+                channel: ChannelLabel(account.channel),
+                provider: account.name.clone(),
+            };
             self.ready.get_or_create(&labels).set(i64::from(account.held.is_none()));
             for (family, now) in
                 [(&self.calls, account.calls), (&self.failovers, account.failovers)]
@@ -39,18 +54,39 @@ impl AccountMetrics {
             }
         }
     }
+
+    /// Of several credentials of one kind, the worst counts.
+    pub(super) fn update_credentials(&self, credentials: &[CredentialView], now: Timestamp) {
+        self.expiry_seconds.clear();
+        self.usable.clear();
+        let worst =
+            |family: &Family<CredentialLabels, Gauge>, labels: &CredentialLabels, value: i64| {
+                if let Some(known) = family.get(labels) {
+                    known.set(known.get().min(value));
+                    return;
+                }
+                family.get_or_create(labels).set(value);
+            };
+        for view in credentials {
+            let found = &view.credential;
+            let labels = CredentialLabels { account: view.account.clone(), kind: found.kind };
+            worst(&self.usable, &labels, i64::from(found.problem.is_none()));
+            if let Some(end) = found.expires_at {
+                worst(&self.expiry_seconds, &labels, end.as_secs() - now.as_secs());
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postrider_core::Timestamp;
+    use postrider_channels::accounts::health::Credential;
 
     #[test]
     fn a_scrape_says_which_account_is_held_and_counts_no_call_twice() {
-        let metrics = AccountMetrics::default();
         let mut registry = Registry::with_prefix("postrider");
-        metrics.register(&mut registry);
+        let metrics = AccountMetrics::new(&mut registry);
         let view = AccountView {
             name: "firebase".into(),
             channel: postrider_channels::fcm::KIND,
@@ -72,5 +108,35 @@ mod tests {
         ] {
             assert!(text.contains(line), "{text}");
         }
+    }
+
+    #[test]
+    fn a_scrape_says_how_long_credentials_are_good_and_the_worst_of_a_kind_counts() {
+        let mut registry = Registry::with_prefix("postrider");
+        let metrics = AccountMetrics::new(&mut registry);
+        let view = |account: &str, credential| CredentialView {
+            account: account.into(),
+            channel: postrider_channels::email::KIND,
+            credential,
+        };
+        let until = |secs| Some(Timestamp::from_secs(secs));
+        let certificate =
+            Credential { kind: "certificate", expires_at: until(90), ..Default::default() };
+        let key = Credential { kind: "dkim_key", ..Default::default() };
+        let missing = Credential { problem: Some("not there".into()), ..key.clone() };
+        let gone = view("old", Credential { kind: "password", ..Default::default() });
+        metrics.update_credentials(&[gone], Timestamp::from_secs(0));
+        let all = [view("apple", certificate), view("relay", missing), view("relay", key)];
+        metrics.update_credentials(&all, Timestamp::from_secs(100));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"postrider_credential_expiry_seconds{account="apple",kind="certificate"} -10"#,
+            r#"postrider_credential_usable{account="apple",kind="certificate"} 1"#,
+            r#"postrider_credential_usable{account="relay",kind="dkim_key"} 0"#,
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(!text.contains("old"), "a credential that was removed leaves the scrape: {text}");
     }
 }

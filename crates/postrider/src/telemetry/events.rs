@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 const BEHIND_MAX: usize = 4096;
 
 /// One event about a delivery, a lane or an address.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub struct EventBody {
     /// `attempted`, `finished`, `lane` or `address`.
     pub kind: &'static str,
@@ -133,17 +133,7 @@ impl EventBody {
             tenant: lane.tenant.to_string(),
             channel: lane.channel.to_string(),
             class: lane.class.to_string(),
-            state: None,
-            reason: None,
-            attempt: None,
-            status: None,
-            outcome: None,
-            decision: None,
-            event: None,
-            provider: None,
-            until_ms: None,
-            address_hash: None,
-            strike: None,
+            ..Self::default()
         }
     }
 

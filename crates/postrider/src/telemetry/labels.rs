@@ -4,8 +4,10 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use postrider_core::{ChannelKind, LaneKey, StrikeKind};
-use prometheus_client::encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder};
+use postrider_core::{ChannelKind, LaneKey};
+use prometheus_client::encoding::{
+    EncodeLabel as _, EncodeLabelSet, EncodeLabelValue, LabelSetEncoder, LabelValueEncoder,
+};
 
 /// Distinct providers that get a label of their own.
 const PROVIDERS_MAX: usize = 100;
@@ -32,39 +34,39 @@ impl EncodeLabelSet for LaneLabels {
     }
 }
 
+/// A channel as the value of a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct ChannelLabel(pub(super) ChannelKind);
+
+impl EncodeLabelValue for ChannelLabel {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        self.0.name().encode(encoder)
+    }
+}
+
 /// The labels of a provider or an account.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ProviderLabels {
-    pub(super) channel: ChannelKind,
+    pub(super) channel: ChannelLabel,
     pub(super) provider: Arc<str>,
 }
 
-impl EncodeLabelSet for ProviderLabels {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        ("channel", self.channel.name()).encode(encoder.encode_label())?;
-        ("provider", &*self.provider).encode(encoder.encode_label())
-    }
-}
-
 /// One label from a closed set.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct OutcomeLabel(pub(super) &'static str);
-
-impl EncodeLabelSet for OutcomeLabel {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        ("outcome", self.0).encode(encoder.encode_label())
-    }
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OutcomeLabel {
+    pub(super) outcome: &'static str,
 }
 
-/// The labels of a strike.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct StrikeLabels(pub(super) ChannelKind, pub(super) StrikeKind);
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct StrikeLabels {
+    pub(super) channel: ChannelLabel,
+    pub(super) kind: &'static str,
+}
 
-impl EncodeLabelSet for StrikeLabels {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        ("channel", self.0.name()).encode(encoder.encode_label())?;
-        ("kind", self.1.name()).encode(encoder.encode_label())
-    }
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CredentialLabels {
+    pub(super) account: Arc<str>,
+    pub(super) kind: &'static str,
 }
 
 /// The providers seen so far, up to the bound.

@@ -16,12 +16,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use super::accounts::AccountMetrics;
-use super::credentials::CredentialMetrics;
 use super::events::EventBus;
-use super::labels::{LaneLabels, OutcomeLabel, ProviderLabels, Providers, StrikeLabels};
+use super::labels::{
+    ChannelLabel, LaneLabels, OutcomeLabel, ProviderLabels, Providers, StrikeLabels,
+};
 use super::rates::{RatesBody, Totals, TotalsBody, count};
 
 type Histograms = Family<LaneLabels, Histogram, fn() -> Histogram>;
@@ -49,106 +50,70 @@ pub struct Metrics {
     in_flight: Gauge,
     connections: Gauge,
     accounts: AccountMetrics,
-    credentials: CredentialMetrics,
-    capacity: CapacityGauges,
     paces: Family<ProviderLabels, Gauge<f64, AtomicU64>>,
-}
-
-/// How much is pending, and how much may be; 0 stands for no limit.
-#[derive(Default)]
-struct CapacityGauges {
-    deliveries: Gauge,
+    deliveries_used: Gauge,
+    /// 0 stands for no limit.
     deliveries_max: Gauge,
-    bytes: Gauge,
+    bytes_used: Gauge,
+    /// 0 stands for no limit.
     bytes_max: Gauge,
 }
 
 impl Metrics {
     pub fn new() -> Arc<Self> {
-        let mut metrics = Self {
-            registry: Registry::with_prefix("postrider"),
+        let mut registry = Registry::with_prefix("postrider");
+        let r = &mut registry;
+        let metrics = Self {
             events: EventBus::default(),
             providers: Providers::default(),
             totals: Totals::default(),
-            messages: Family::default(),
-            refused: Family::default(),
-            attempts: Family::default(),
-            finished: Family::default(),
-            dead_lettered: Family::default(),
-            attempt_seconds: Family::new_with_constructor(latencies),
-            age_seconds: Family::new_with_constructor(ages),
-            lane_events: Family::default(),
-            fenced: Counter::default(),
-            strikes: Family::default(),
-            store_errors: Family::default(),
-            deliveries: Family::default(),
-            dead_letters: Family::default(),
-            oldest_seconds: Gauge::default(),
-            in_flight: Gauge::default(),
-            connections: Gauge::default(),
-            accounts: AccountMetrics::default(),
-            credentials: CredentialMetrics::default(),
-            capacity: CapacityGauges::default(),
-            paces: Family::default(),
+            messages: add(r, "messages", "Messages accepted"),
+            refused: add(r, "refused", "Messages refused at the intake"),
+            attempts: add(r, "attempts", "Calls to providers"),
+            finished: add(r, "finished", "Deliveries that became final"),
+            dead_lettered: add(
+                r,
+                "dead_lettered",
+                "Deliveries that became dead letters, by reason",
+            ),
+            attempt_seconds: histograms(
+                r,
+                "attempt_duration_seconds",
+                "Time from a call to its answer",
+                latencies,
+            ),
+            age_seconds: histograms(
+                r,
+                "delivery_age_seconds",
+                "Time from acceptance to the final state",
+                ages,
+            ),
+            lane_events: add(
+                r,
+                "lane_events",
+                "Events that stop or start the lanes of a provider, by kind",
+            ),
+            fenced: add(r, "fenced", "Settlements refused as too late"),
+            strikes: add(r, "strikes", "Strikes against addresses, by kind"),
+            store_errors: add(r, "store_errors", "Failures of the store"),
+            deliveries: add(r, "deliveries", "Deliveries in each state"),
+            dead_letters: add(r, "dead_letters", "Dead letters by reason"),
+            oldest_seconds: add(r, "oldest_pending_seconds", "Age of the oldest pending delivery"),
+            in_flight: add(r, "in_flight", "Calls in progress"),
+            connections: add(r, "connections", "Connections to providers"),
+            accounts: AccountMetrics::new(r),
+            paces: add(
+                r,
+                "lane_pace_per_second",
+                "Calls per second that a provider seems to accept; only if it ever throttled",
+            ),
+            deliveries_used: add(r, "capacity_used_deliveries", "Deliveries pending"),
+            deliveries_max: add(r, "capacity_deliveries", "Deliveries that may be pending"),
+            bytes_used: add(r, "capacity_used_bytes", "Bytes pending"),
+            bytes_max: add(r, "capacity_bytes", "Bytes that may be pending"),
+            registry,
         };
-        metrics.register();
         Arc::new(metrics)
-    }
-
-    fn register(&mut self) {
-        let registry = &mut self.registry;
-        registry.register("messages", "Messages accepted", self.messages.clone());
-        registry.register("refused", "Messages refused at the intake", self.refused.clone());
-        registry.register("attempts", "Calls to providers", self.attempts.clone());
-        registry.register("finished", "Deliveries that became final", self.finished.clone());
-        registry.register(
-            "dead_lettered",
-            "Deliveries that became dead letters, by reason",
-            self.dead_lettered.clone(),
-        );
-        registry.register(
-            "attempt_duration_seconds",
-            "Time from a call to its answer",
-            self.attempt_seconds.clone(),
-        );
-        registry.register(
-            "delivery_age_seconds",
-            "Time from acceptance to the final state",
-            self.age_seconds.clone(),
-        );
-        registry.register(
-            "lane_events",
-            "Events that stop or start the lanes of a provider, by kind",
-            self.lane_events.clone(),
-        );
-        registry.register("fenced", "Settlements refused as too late", self.fenced.clone());
-        registry.register("strikes", "Strikes against addresses, by kind", self.strikes.clone());
-        registry.register("store_errors", "Failures of the store", self.store_errors.clone());
-        registry.register("deliveries", "Deliveries in each state", self.deliveries.clone());
-        registry.register("dead_letters", "Dead letters by reason", self.dead_letters.clone());
-        registry.register(
-            "oldest_pending_seconds",
-            "Age of the oldest pending delivery",
-            self.oldest_seconds.clone(),
-        );
-        registry.register("in_flight", "Calls in progress", self.in_flight.clone());
-        registry.register("connections", "Connections to providers", self.connections.clone());
-        self.accounts.register(registry);
-        self.credentials.register(registry);
-        registry.register(
-            "lane_pace_per_second",
-            "Calls per second that a provider seems to accept; only if it ever throttled",
-            self.paces.clone(),
-        );
-        let capacity = &self.capacity;
-        for (name, help, gauge) in [
-            ("capacity_used_deliveries", "Deliveries pending", &capacity.deliveries),
-            ("capacity_deliveries", "Deliveries that may be pending", &capacity.deliveries_max),
-            ("capacity_used_bytes", "Bytes pending", &capacity.bytes),
-            ("capacity_bytes", "Bytes that may be pending", &capacity.bytes_max),
-        ] {
-            registry.register(name, help, gauge.clone());
-        }
     }
 
     /// Counts one answer of the intake.
@@ -160,7 +125,7 @@ impl Metrics {
             Ok(_) => (&self.messages, "duplicate", &self.totals.duplicates),
             Err(refusal) => (&self.refused, refusal.kind.name(), &self.totals.refused),
         };
-        family.get_or_create(&OutcomeLabel(label)).inc();
+        family.get_or_create(&OutcomeLabel { outcome: label }).inc();
         count(total);
     }
 
@@ -185,15 +150,15 @@ impl Metrics {
     /// Sets how much is pending, and how much may be.
     pub fn capacity(&self, (load, capacity): (Load, Capacity)) {
         let set = |gauge: &Gauge, n: u64| gauge.set(i64::try_from(n).unwrap_or(i64::MAX));
-        set(&self.capacity.deliveries, load.deliveries);
-        set(&self.capacity.deliveries_max, capacity.deliveries_max);
-        set(&self.capacity.bytes, load.bytes);
-        set(&self.capacity.bytes_max, capacity.bytes_max);
+        set(&self.deliveries_used, load.deliveries);
+        set(&self.deliveries_max, capacity.deliveries_max);
+        set(&self.bytes_used, load.bytes);
+        set(&self.bytes_max, capacity.bytes_max);
     }
 
     /// Sets the state of the accounts' credentials.
     pub fn credentials(&self, credentials: &[CredentialView], now: Timestamp) {
-        self.credentials.update(credentials, now);
+        self.accounts.update_credentials(credentials, now);
     }
 
     /// Sets the learned paces. Forgotten ones disappear. Of the providers called `other`, the slowest counts.
@@ -201,7 +166,7 @@ impl Metrics {
         self.paces.clear();
         for (channel, provider, per_s) in learned {
             let provider = self.providers.bounded(provider);
-            let labels = ProviderLabels { channel: *channel, provider };
+            let labels = ProviderLabels { channel: ChannelLabel(*channel), provider };
             let gauge = self.paces.get_or_create(&labels);
             let known = Some(gauge.get()).filter(|known| *known > 0.0);
             gauge.set(known.map_or(*per_s, |known| known.min(*per_s)));
@@ -220,11 +185,11 @@ impl Metrics {
         // All states, so that an empty state does not keep its last number.
         for state in State::ALL {
             let n = counts.states.get(state).copied().unwrap_or_default();
-            self.deliveries.get_or_create(&OutcomeLabel(state.name())).set(gauge(n));
+            self.deliveries.get_or_create(&OutcomeLabel { outcome: state.name() }).set(gauge(n));
         }
         for reason in DeadReason::ALL {
             let n = counts.dead.get(reason).copied().unwrap_or_default();
-            self.dead_letters.get_or_create(&OutcomeLabel(reason.name())).set(gauge(n));
+            self.dead_letters.get_or_create(&OutcomeLabel { outcome: reason.name() }).set(gauge(n));
         }
         self.oldest_seconds.set(oldest.unwrap_or_default().as_secs_f64());
         self.in_flight.set(gauge(pool.in_flight as u64));
@@ -235,6 +200,28 @@ impl Metrics {
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
     }
+}
+
+/// Makes a metric and registers it.
+pub(super) fn add<M: Metric + Clone + Default>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn histograms(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    new: fn() -> Histogram,
+) -> Histograms {
+    let family = Histograms::new_with_constructor(new);
+    registry.register(name, help, family.clone());
+    family
 }
 
 fn latencies() -> Histogram {

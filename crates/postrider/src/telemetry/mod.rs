@@ -1,7 +1,6 @@
 //! Logs, metrics, rates and live events. Never shows an endpoint, a token or a payload.
 
 mod accounts;
-mod credentials;
 mod events;
 mod labels;
 pub mod log;

@@ -10,7 +10,7 @@ use postrider_core::{
 use postrider_dispatch::{LaneEvent, Observer};
 
 use super::Metrics;
-use super::labels::{OutcomeLabel, StrikeLabels};
+use super::labels::{ChannelLabel, OutcomeLabel, StrikeLabels};
 use super::rates::count;
 
 impl Observer for Metrics {
@@ -95,7 +95,9 @@ impl Observer for Metrics {
     }
 
     fn struck(&self, lane: &LaneKey, address: AddressHash, kind: StrikeKind, suspected: bool) {
-        self.strikes.get_or_create(&StrikeLabels(lane.channel, kind)).inc();
+        self.strikes
+            .get_or_create(&StrikeLabels { channel: ChannelLabel(lane.channel), kind: kind.name() })
+            .inc();
         let event = if suspected { "suspect" } else { "strike" };
         self.events.address(lane, address, event, kind);
         if suspected {
@@ -110,7 +112,7 @@ impl Observer for Metrics {
     }
 
     fn store_trouble(&self, doing: &'static str, error: &StoreError) {
-        self.store_errors.get_or_create(&OutcomeLabel(doing)).inc();
+        self.store_errors.get_or_create(&OutcomeLabel { outcome: doing }).inc();
         tracing::error!(doing, %error, "the store failed; trying again");
     }
 }

@@ -4,7 +4,9 @@ mod policy;
 mod strikes;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -137,24 +139,11 @@ section! {
 
 impl ServerSection {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
-        check(
-            (1024..=64 << 20).contains(&self.body_bytes_max),
-            "server.body_bytes_max",
-            self.body_bytes_max,
-            "1024 to 67108864",
-        )?;
-        check(
-            (64 << 10..=1 << 30).contains(&self.batch_results_bytes_max),
-            "server.batch_results_bytes_max",
-            self.batch_results_bytes_max,
-            "65536 to 1073741824",
-        )?;
-        check(
-            self.connections_max > 0,
-            "server.connections_max",
-            self.connections_max,
-            "at least 1",
-        )?;
+        check_range("server.body_bytes_max", self.body_bytes_max, 1024..=64 << 20)?;
+        let results = self.batch_results_bytes_max;
+        check_range("server.batch_results_bytes_max", results, 64 << 10..=1 << 30)?;
+        let connections = self.connections_max;
+        check(connections > 0, "server.connections_max", connections, "at least 1")?;
         check(
             self.header_timeout_s > 0
                 && self.request_timeout_s > 0
@@ -199,6 +188,15 @@ impl LogSection {
             "error, warn, info, debug, trace, or a filter such as \"info,postrider_dispatch=debug\"",
         )
     }
+}
+
+fn check_range<T: PartialOrd + Display>(
+    field: &str,
+    found: T,
+    allowed: RangeInclusive<T>,
+) -> Result<(), ConfigError> {
+    let text = format!("{} to {}", allowed.start(), allowed.end());
+    check(allowed.contains(&found), field, found, &text)
 }
 
 fn check(holds: bool, field: &str, found: impl ToString, allowed: &str) -> Result<(), ConfigError> {

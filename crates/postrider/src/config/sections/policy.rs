@@ -10,7 +10,7 @@ use postrider_core::policy::budget::BudgetPolicy;
 
 use postrider_dispatch::Capacities;
 
-use super::check;
+use super::{check, check_range};
 use crate::config::ConfigError;
 use postrider_channels::section;
 use postrider_channels::settings;
@@ -83,12 +83,7 @@ section! {
 impl DispatchSection {
     pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
         check(self.lease_s >= 1, "dispatch.lease_s", self.lease_s, "at least 1")?;
-        check(
-            self.settle_linger_ms <= 1000,
-            "dispatch.settle_linger_ms",
-            self.settle_linger_ms,
-            "0 to 1000",
-        )?;
+        check_range("dispatch.settle_linger_ms", self.settle_linger_ms, 0..=1000)?;
         check(self.settle_batch > 0, "dispatch.settle_batch", self.settle_batch, "at least 1")?;
         check(self.concurrency > 0, "dispatch.concurrency", self.concurrency, "at least 1")
     }
@@ -96,26 +91,16 @@ impl DispatchSection {
 
 impl BreakerSection {
     pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
-        let is_share = |share: f64| share > 0.0 && share <= 1.0;
-        check(is_share(self.share), "breaker.share", self.share, "above 0, up to 1")?;
-        check(
-            is_share(self.burst_share),
-            "breaker.burst_share",
-            self.burst_share,
-            "above 0, up to 1",
-        )?;
-        check(
-            (0.0..=1.0).contains(&self.storm_success),
-            "breaker.storm_success",
-            self.storm_success,
-            "0 (no storm is ever seen) to 1",
-        )?;
-        check(
-            is_share(self.gone_share),
-            "breaker.gone_share",
-            self.gone_share,
-            "above 0, up to 1 (everything is believed)",
-        )?;
+        for (field, share, allowed) in [
+            ("breaker.share", self.share, "above 0, up to 1"),
+            ("breaker.burst_share", self.burst_share, "above 0, up to 1"),
+            ("breaker.gone_share", self.gone_share, "above 0, up to 1 (everything is believed)"),
+        ] {
+            check(share > 0.0 && share <= 1.0, field, share, allowed)?;
+        }
+        let storm = (0.0..=1.0).contains(&self.storm_success);
+        let allowed = "0 (no storm is ever seen) to 1";
+        check(storm, "breaker.storm_success", self.storm_success, allowed)?;
         for (field, found) in [
             ("breaker.window_s", self.window_s),
             ("breaker.burst_window_s", self.burst_window_s),
@@ -127,14 +112,10 @@ impl BreakerSection {
             ("breaker.gone_window_s", self.gone_window_s),
             ("breaker.gone_sends_min", self.gone_sends_min),
         ] {
-            check((1..=86_400).contains(&found), field, found, "1 to 86400")?;
+            check_range(field, found, 1..=86_400)?;
         }
-        check(
-            (self.open_s..=86_400).contains(&self.open_s_max),
-            "breaker.open_s_max",
-            self.open_s_max,
-            "open_s to 86400",
-        )
+        let longest = (self.open_s..=86_400).contains(&self.open_s_max);
+        check(longest, "breaker.open_s_max", self.open_s_max, "open_s to 86400")
     }
 
     pub(crate) fn policy(&self) -> BreakerPolicy {
@@ -176,13 +157,10 @@ impl CapacitySection {
 
 impl RetryBudgetSection {
     pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
-        let share = (0.0..=100.0).contains(&self.share);
-        check(share, "retry_budget.share", self.share, "0 to 100")?;
+        check_range("retry_budget.share", self.share, 0.0..=100.0)?;
         // Without a floor, a lane whose traffic is all retries would never send again.
-        let floor = (0.1..=1e6).contains(&self.floor_per_s);
-        check(floor, "retry_budget.floor_per_s", self.floor_per_s, "0.1 to 1000000")?;
-        let window = (1..=3_600).contains(&self.window_s);
-        check(window, "retry_budget.window_s", self.window_s, "1 to 3600")?;
+        check_range("retry_budget.floor_per_s", self.floor_per_s, 0.1..=1e6)?;
+        check_range("retry_budget.window_s", self.window_s, 1..=3_600)?;
         check(
             self.floor_per_s * f64::from(self.window_s) >= 1.0,
             "retry_budget.floor_per_s",
@@ -240,7 +218,6 @@ impl TenantSection {
     pub(in crate::config) fn validate(&self, name: &str) -> Result<(), ConfigError> {
         let field = |field: &str| format!("tenants.{name}.{field}");
         settings::check_rate(&field("rate_per_s"), self.rate_per_s)?;
-        let weight = (0.01..=1_000.0).contains(&self.weight);
-        check(weight, &field("weight"), self.weight, "0.01 to 1000")
+        check_range(&field("weight"), self.weight, 0.01..=1_000.0)
     }
 }
