@@ -1,10 +1,11 @@
 //! What the ledgers of both stores show, and in what pages. Pure; knows no store.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use postrider_core::model::delivery::Delivery;
-use postrider_core::ports::store::{DeliveryFilter, MessageView, Page};
-use postrider_core::{DeliveryId, Message, State};
+use postrider_core::ports::store::{DeliveryFilter, LaneDepth, MessageView, Page};
+use postrider_core::{DeliveryId, Message, State, TenantId};
 
 /// Deliveries that the view of a message lists, and the default size of a page.
 pub(crate) const SHOWN: usize = 100;
@@ -14,6 +15,19 @@ pub(crate) fn page<T, C>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) ->
     let more = items.len() > limit;
     items.truncate(limit);
     Page { next: items.last().filter(|_| more).map(cursor), items }
+}
+
+/// The deepest lanes of a tenant, or of all.
+pub(crate) fn deepest(
+    lanes: impl Iterator<Item = LaneDepth>,
+    tenant: Option<&TenantId>,
+    limit: usize,
+) -> Vec<LaneDepth> {
+    let mut ours: Vec<_> =
+        lanes.filter(|lane| tenant.is_none_or(|tenant| *tenant == lane.key.tenant)).collect();
+    ours.sort_by_key(|lane| (Reverse(lane.pending + lane.in_flight), lane.id));
+    ours.truncate(limit);
+    ours
 }
 
 /// The view of a message, still without its deliveries.

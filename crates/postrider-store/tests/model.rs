@@ -22,11 +22,11 @@ use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, StoreOptions};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
-enum Act {
+enum Operation {
     Accept { tenant: bool, to: Vec<u32>, key: Option<(u8, u8)>, delay_s: u64 },
     Lease { lane: usize, max: usize, for_s: u64 },
     Settle { lease: usize, decision: Decision, attempts: u32 },
-    SettleTogether { changes: Vec<Decision> },
+    SettleTogether { decisions: Vec<Decision> },
     Advance { ms: u64 },
     Cancel { message: usize },
     Replay { which: Option<usize>, rate: Option<f64>, ttl_s: Option<u32> },
@@ -35,12 +35,12 @@ enum Act {
     Prune { keep_s: u64 },
     Start { lease: usize },
     LeaseExpired { max: usize, for_s: u64 },
-    SetAside { lane: usize, for_s: u64 },
-    BringBack { lane: Option<usize> },
+    Suspend { lane: usize, for_s: u64 },
+    Resume { lane: Option<usize> },
     Crash,
 }
 
-fn change() -> impl Strategy<Value = Decision> {
+fn decision() -> impl Strategy<Value = Decision> {
     prop_oneof![
         4 => Just(Decision::Done),
         1 => Just(Decision::Expire),
@@ -54,34 +54,34 @@ fn change() -> impl Strategy<Value = Decision> {
     ]
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn operation() -> impl Strategy<Value = Operation> {
     let to = prop::collection::vec(0..4u32, 1..5);
     let key = prop::option::of((0..6u8, 0..2u8));
     prop_oneof![
         8 => (any::<bool>(), to, key, prop_oneof![3 => Just(0u64), 1 => 0..30u64])
-            .prop_map(|(tenant, to, key, delay_s)| Act::Accept { tenant, to, key, delay_s }),
+            .prop_map(|(tenant, to, key, delay_s)| Operation::Accept { tenant, to, key, delay_s }),
         8 => (0..8usize, 1..6usize, 1..40u64)
-            .prop_map(|(lane, max, for_s)| Act::Lease { lane, max, for_s }),
-        8 => (any::<usize>(), change(), 0..4u32)
-            .prop_map(|(lease, decision, attempts)| Act::Settle { lease, decision, attempts }),
-        2 => prop::collection::vec(change(), 1..6)
-            .prop_map(|changes| Act::SettleTogether { changes }),
-        4 => (0..20_000u64).prop_map(|ms| Act::Advance { ms }),
-        1 => any::<usize>().prop_map(|message| Act::Cancel { message }),
+            .prop_map(|(lane, max, for_s)| Operation::Lease { lane, max, for_s }),
+        8 => (any::<usize>(), decision(), 0..4u32)
+            .prop_map(|(lease, decision, attempts)| Operation::Settle { lease, decision, attempts }),
+        2 => prop::collection::vec(decision(), 1..6)
+            .prop_map(|decisions| Operation::SettleTogether { decisions }),
+        4 => (0..20_000u64).prop_map(|ms| Operation::Advance { ms }),
+        1 => any::<usize>().prop_map(|message| Operation::Cancel { message }),
         1 => (prop::option::of(any::<usize>()), prop::option::of(0.5..50.0f64), prop::option::of(1..5000u32))
-            .prop_map(|(which, rate, ttl_s)| Act::Replay { which, rate, ttl_s }),
-        1 => prop::option::of(any::<usize>()).prop_map(|which| Act::Discard { which }),
-        1 => (any::<bool>(), 0..4u32).prop_map(|(tenant, number)| Act::Register { tenant, number }),
-        1 => (0..60u64).prop_map(|keep_s| Act::Prune { keep_s }),
-        2 => any::<usize>().prop_map(|lease| Act::Start { lease }),
-        2 => (1..6usize, 1..40u64).prop_map(|(max, for_s)| Act::LeaseExpired { max, for_s }),
-        1 => (0..8usize, 0..30u64).prop_map(|(lane, for_s)| Act::SetAside { lane, for_s }),
-        1 => prop::option::of(0..8usize).prop_map(|lane| Act::BringBack { lane }),
-        1 => Just(Act::Crash),
+            .prop_map(|(which, rate, ttl_s)| Operation::Replay { which, rate, ttl_s }),
+        1 => prop::option::of(any::<usize>()).prop_map(|which| Operation::Discard { which }),
+        1 => (any::<bool>(), 0..4u32).prop_map(|(tenant, number)| Operation::Register { tenant, number }),
+        1 => (0..60u64).prop_map(|keep_s| Operation::Prune { keep_s }),
+        2 => any::<usize>().prop_map(|lease| Operation::Start { lease }),
+        2 => (1..6usize, 1..40u64).prop_map(|(max, for_s)| Operation::LeaseExpired { max, for_s }),
+        1 => (0..8usize, 0..30u64).prop_map(|(lane, for_s)| Operation::Suspend { lane, for_s }),
+        1 => prop::option::of(0..8usize).prop_map(|lane| Operation::Resume { lane }),
+        1 => Just(Operation::Crash),
     ]
 }
 
-/// Something about the address, where the delivery did not just succeed.
+/// A strike, unless the delivery succeeded.
 fn learned(attempts: &[AttemptRecord], decision: &Decision) -> AddressLearning {
     let number = attempts.iter().map(|attempt| attempt.number).sum::<u32>() as usize;
     let kinds = StrikeKind::ALL;
@@ -93,8 +93,8 @@ fn learned(attempts: &[AttemptRecord], decision: &Decision) -> AddressLearning {
     AddressLearning { strike, target: None }
 }
 
-/// The two stores, and what is called the same in both.
-struct Pair {
+/// The two stores, and the ids and leases of the same things in both.
+struct StorePair {
     clock: Arc<ManualClock>,
     model: MemoryStore,
     store: EmbeddedStore,
@@ -109,7 +109,7 @@ fn tenant(first: bool) -> &'static str {
     if first { "acme" } else { "other" }
 }
 
-/// Those with an even number may go to the next.
+/// Gives an alternative to the deliveries for recipient 0.
 fn with_alternatives(mut new: NewMessage, tenant: &str) -> NewMessage {
     for delivery in &mut new.deliveries {
         let number = u32::from(delivery.recipient.as_ref().is_some_and(|r| r.ends_with('0')));
@@ -137,7 +137,7 @@ fn hash_of(number: u32) -> AddressHash {
     batch("acme", &[number]).deliveries[0].hash
 }
 
-impl Pair {
+impl StorePair {
     fn new(options: StoreOptions) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
         let folder = tempfile::tempdir().unwrap();
@@ -153,40 +153,40 @@ impl Pair {
         }
     }
 
-    async fn act(&mut self, act: Act) {
-        match act {
-            Act::Accept { tenant: t, to, key, delay_s } => {
+    async fn run(&mut self, operation: Operation) {
+        match operation {
+            Operation::Accept { tenant: t, to, key, delay_s } => {
                 self.accept(tenant(t), &to, key, delay_s).await
             }
-            Act::Lease { lane, max, for_s } => self.lease(lane, max, for_s).await,
-            Act::Settle { lease, decision, attempts } if !self.leases.is_empty() => {
+            Operation::Lease { lane, max, for_s } => self.lease(lane, max, for_s).await,
+            Operation::Settle { lease, decision, attempts } if !self.leases.is_empty() => {
                 let lease = lease % self.leases.len();
                 self.settle(vec![(lease, decision, attempts)]).await;
             }
-            Act::SettleTogether { changes } => {
+            Operation::SettleTogether { decisions } => {
                 let picked =
-                    changes.into_iter().enumerate().filter(|(i, _)| *i < self.leases.len());
+                    decisions.into_iter().enumerate().filter(|(i, _)| *i < self.leases.len());
                 let picked = picked.map(|(i, decision)| (i, decision, 1)).collect::<Vec<_>>();
                 self.settle(picked).await;
             }
-            Act::Advance { ms } => self.clock.advance(Duration::from_millis(ms)),
-            Act::Cancel { message } if !self.messages.is_empty() => {
+            Operation::Advance { ms } => self.clock.advance(Duration::from_millis(ms)),
+            Operation::Cancel { message } if !self.messages.is_empty() => {
                 let (a, b) = self.messages[message % self.messages.len()];
                 let ours = self.model.cancel(None, a).await.unwrap();
                 assert_eq!(self.store.cancel(None, b).await.unwrap(), ours);
             }
-            Act::Replay { which, rate, ttl_s } => {
+            Operation::Replay { which, rate, ttl_s } => {
                 let how = Replay { ttl_s, rate_per_s: rate, retry: None };
                 let (a, b) = self.selection(which);
                 let ours = self.model.replay(None, a, how.clone()).await.unwrap();
                 assert_eq!(self.store.replay(None, b, how).await.unwrap(), ours);
             }
-            Act::Discard { which } => {
+            Operation::Discard { which } => {
                 let (a, b) = self.selection(which);
                 let ours = self.model.discard(None, a).await.unwrap();
                 assert_eq!(self.store.discard(None, b).await.unwrap(), ours);
             }
-            Act::Register { tenant: t, number } => {
+            Operation::Register { tenant: t, number } => {
                 let new = NewAddress {
                     tenant: TenantId::new(tenant(t)),
                     recipient: None,
@@ -197,29 +197,29 @@ impl Pair {
                 let theirs = self.store.put_address(new).await.unwrap();
                 assert_eq!((ours.1, ours.0.status), (theirs.1, theirs.0.status));
             }
-            Act::Prune { keep_s } => {
+            Operation::Prune { keep_s } => {
                 let keep = Duration::from_secs(keep_s);
                 let ours = self.model.prune(keep).await.unwrap();
                 assert_eq!(self.store.prune(keep).await.unwrap(), ours);
             }
-            Act::Start { lease } if !self.leases.is_empty() => {
+            Operation::Start { lease } if !self.leases.is_empty() => {
                 let (a, b) = &self.leases[lease % self.leases.len()];
                 let ours = self.model.start(vec![(a.delivery, a.token)]).await.unwrap();
                 let theirs = self.store.start(vec![(b.delivery, b.token)]).await.unwrap();
                 assert_eq!(theirs, ours);
             }
-            Act::LeaseExpired { max, for_s } => self.lease_expired(max, for_s).await,
-            Act::SetAside { lane, for_s } => {
+            Operation::LeaseExpired { max, for_s } => self.lease_expired(max, for_s).await,
+            Operation::Suspend { lane, for_s } => {
                 let (lane, until) = (lane_id(lane), self.clock.now() + Duration::from_secs(for_s));
                 self.model.suspend(lane, until);
                 self.store.suspend(lane, until);
             }
-            Act::BringBack { lane } => {
+            Operation::Resume { lane } => {
                 self.model.resume(lane.map(lane_id));
                 self.store.resume(lane.map(lane_id));
             }
-            Act::Crash => self.crash(),
-            Act::Settle { .. } | Act::Cancel { .. } | Act::Start { .. } => {}
+            Operation::Crash => self.crash(),
+            Operation::Settle { .. } | Operation::Cancel { .. } | Operation::Start { .. } => {}
         }
     }
 
@@ -253,7 +253,7 @@ impl Pair {
                 Admission::Duplicate { message: b, deliveries: theirs },
             ) => {
                 assert!(self.messages.contains(&(a, b)));
-                assert_eq!(self.names(&ours), theirs);
+                assert_eq!(self.store_ids(&ours), theirs);
             }
             (Admission::Conflict { message: a }, Admission::Conflict { message: b }) => {
                 assert!(self.messages.contains(&(a, b)));
@@ -262,8 +262,8 @@ impl Pair {
         }
     }
 
-    /// What the embedded store calls the model's deliveries.
-    fn names(&self, ours: &[DeliveryId]) -> Vec<DeliveryId> {
+    /// The ids that the embedded store gave to these deliveries of the model.
+    fn store_ids(&self, ours: &[DeliveryId]) -> Vec<DeliveryId> {
         let name = |id: &DeliveryId| self.deliveries.iter().find(|(a, _)| a == id).unwrap().1;
         ours.iter().map(name).collect()
     }
@@ -291,7 +291,7 @@ impl Pair {
         let lane = ours[lane % ours.len()].id;
         let duration = Duration::from_secs(for_s);
         let ours = self.model.lease(lane, max, duration).await.unwrap();
-        // A store may give less than asked for at once, never nothing of what is due.
+        // A store may lease fewer than asked for, but never none while some are due.
         let mut theirs = Vec::new();
         while theirs.len() < ours.len() {
             let more = self.store.lease(lane, max - theirs.len(), duration).await.unwrap();
@@ -322,7 +322,7 @@ impl Pair {
     fn leased(&mut self, ours: Vec<LeasedDelivery>, theirs: Vec<LeasedDelivery>) {
         assert_eq!(ours.len(), theirs.len());
         for (a, b) in ours.into_iter().zip(theirs) {
-            assert_eq!(self.names(&[a.delivery]), [b.delivery]);
+            assert_eq!(self.store_ids(&[a.delivery]), [b.delivery]);
             assert_eq!((a.attempts, a.tries, a.last_delay), (b.attempts, b.tries, b.last_delay));
             assert_eq!((a.expires_at, a.halt, &a.retry), (b.expires_at, b.halt, &b.retry));
             assert_eq!(a.alternatives, b.alternatives);
@@ -354,7 +354,7 @@ impl Pair {
         assert_eq!(self.store.settle(theirs).await.unwrap(), ours);
     }
 
-    /// What addresses are blamed for is the same on both sides.
+    /// Both stores show the same strikes.
     async fn compare_strikes(&self) {
         for tenant in ["acme", "other"].map(TenantId::new) {
             let all = StrikeFilter { limit: 100, ..StrikeFilter::default() };
@@ -363,7 +363,7 @@ impl Pair {
         }
     }
 
-    /// The files as they are at this moment, without any goodbye, are all that the next one gets.
+    /// Opens a copy of the files as they are at this moment. The store is not closed first.
     fn crash(&mut self) {
         let copy = tempfile::tempdir().unwrap();
         copy_files(self.folder.path(), copy.path());
@@ -404,7 +404,7 @@ impl Pair {
         let ours = self.model.dead_letters(filter.clone()).await.unwrap().items;
         let theirs = self.store.dead_letters(filter).await.unwrap().items;
         let ids = |items: Vec<Delivery>| items.into_iter().map(|d| d.id).collect::<Vec<_>>();
-        assert_eq!(ids(theirs), self.names(&ids(ours)));
+        assert_eq!(ids(theirs), self.store_ids(&ids(ours)));
     }
 
     /// Without the parts of ids that are random.
@@ -430,12 +430,12 @@ const SMALL: StoreOptions = StoreOptions {
     reserve_bytes: 0,
 };
 
-fn live(acts: Vec<Act>, options: StoreOptions) {
+fn compare_runs(operations: Vec<Operation>, options: StoreOptions) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut pair = Pair::new(options);
-        for act in acts {
-            pair.act(act).await;
+        let mut pair = StorePair::new(options);
+        for operation in operations {
+            pair.run(operation).await;
             pair.compare().await;
         }
         pair.crash();
@@ -443,7 +443,7 @@ fn live(acts: Vec<Act>, options: StoreOptions) {
     });
 }
 
-/// More with `PROPTEST_CASES`.
+/// The environment variable `PROPTEST_CASES` sets another number.
 fn cases() -> u32 {
     let asked = std::env::var("PROPTEST_CASES").ok();
     asked.and_then(|cases| cases.parse().ok()).unwrap_or(40)
@@ -453,12 +453,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_random_life_with_crashes_is_the_models_life(acts in prop::collection::vec(act(), 1..60)) {
-        live(acts, StoreOptions::default());
+    fn random_operations_and_crashes_show_the_same_as_the_model(operations in prop::collection::vec(operation(), 1..60)) {
+        compare_runs(operations, StoreOptions::default());
     }
 
     #[test]
-    fn so_it_is_when_nothing_fits_in_memory(acts in prop::collection::vec(act(), 1..60)) {
-        live(acts, SMALL);
+    fn so_do_they_with_very_little_memory(operations in prop::collection::vec(operation(), 1..60)) {
+        compare_runs(operations, SMALL);
     }
 }

@@ -38,15 +38,15 @@ pub async fn an_attempt_that_ended_clears_the_count_and_waiting_does_not(
     assert_eq!(leased.crashes, 1);
     fixture.settle(&leased, Decision::Release).await;
     let leased = fixture.lease_one().await;
-    assert_eq!(leased.crashes, 1, "given back");
+    assert_eq!(leased.crashes, 1, "a lease that was given back is no attempt");
     fixture.settle(&leased, Decision::Park { after: secs(5) }).await;
     fixture.clock.advance(secs(5));
     let Some(fixture) = fixture.reopened().await else { return };
     let leased = fixture.lease_one().await;
-    assert_eq!(leased.crashes, 1, "parked");
+    assert_eq!(leased.crashes, 1, "a parked delivery was not attempted");
     fixture.settle(&leased, Decision::Retry { after: secs(5), counted: true }).await;
     fixture.clock.advance(secs(5));
-    assert_eq!(fixture.lease_one().await.crashes, 0, "tried");
+    assert_eq!(fixture.lease_one().await.crashes, 0, "an attempt ended");
 }
 
 pub async fn an_attempt_that_left_is_known_until_it_is_settled(fixture: &StoreFixture<'_>) {
@@ -55,8 +55,7 @@ pub async fn an_attempt_that_left_is_known_until_it_is_settled(fixture: &StoreFi
     assert!(!leased[0].started);
     let asked = vec![(leased[0].delivery, leased[0].token), (leased[1].delivery, 1)];
     assert_eq!(fixture.store.start(asked).await.unwrap(), [true, false], "an old token is refused");
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     fixture.clock.advance(LEASE);
     let again = fixture.lease_all().await;
     let started: Vec<_> = again.iter().map(|l| l.started).collect();
@@ -68,20 +67,17 @@ pub async fn an_attempt_that_left_is_known_until_it_is_settled(fixture: &StoreFi
 }
 
 pub async fn giving_back_what_was_started_says_that_nothing_left(fixture: &StoreFixture<'_>) {
-    fixture.accept_one().await;
-    let leased = fixture.lease_one().await;
+    let leased = fixture.accept_and_lease(message("acme", 1)).await;
     let asked = vec![(leased.delivery, leased.token)];
     assert_eq!(fixture.store.start(asked.clone()).await.unwrap(), [true]);
     assert_eq!(fixture.settle(&leased, Decision::Release).await, SettleResult::Done);
     assert_eq!(fixture.store.start(asked).await.unwrap(), [false], "the lease was given back");
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     assert!(!fixture.lease_one().await.started);
 }
 
 pub async fn an_attempt_does_not_start_under_an_ended_lease(fixture: &StoreFixture<'_>) {
-    fixture.accept_one().await;
-    let leased = fixture.lease_one().await;
+    let leased = fixture.accept_and_lease(message("acme", 1)).await;
     fixture.clock.advance(LEASE);
     let asked = vec![(leased.delivery, leased.token)];
     assert_eq!(fixture.store.start(asked).await.unwrap(), [false]);
@@ -103,7 +99,7 @@ pub async fn cancel_stops_the_retry_of_what_is_in_flight(fixture: &StoreFixture<
         assert_eq!(fixture.settle(&leased[0], change).await, SettleResult::Done);
         assert_eq!(fixture.state(deliveries[0]).await, State::Cancelled);
         fixture.settle(&leased[1], Decision::Done).await;
-        assert_eq!(fixture.state(deliveries[1]).await, State::Sent, "what was sent was sent");
+        assert_eq!(fixture.state(deliveries[1]).await, State::Sent, "the attempt had succeeded");
         assert_eq!(fixture.store.content(None, id).await.unwrap(), None);
     }
     fixture.clock.advance(secs(5));
@@ -114,8 +110,7 @@ pub async fn cancel_reaches_what_nobody_settles(fixture: &StoreFixture<'_>) {
     let (id, _) = fixture.accept(message("acme", 1)).await;
     fixture.lease_one().await;
     fixture.store.cancel(None, id).await.unwrap();
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     fixture.clock.advance(LEASE);
     let again = fixture.lease_one().await;
     assert_eq!(again.halt, Some(Halt::Cancelled));

@@ -73,8 +73,7 @@ pub async fn many_keys_are_told_apart(fixture: &StoreFixture<'_>) {
         fixture.clock.advance(secs(600));
     }
     assert!(first.iter().all(|answer| matches!(answer, Admission::Accepted { .. })));
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     for key in 0..3000 {
         let again = fixture.store.accept(vec![keyed(key, 1, secs(DAY))]).await.unwrap();
         let Admission::Accepted { message, .. } = first[key as usize] else { panic!() };
@@ -88,8 +87,7 @@ pub async fn many_keys_are_told_apart(fixture: &StoreFixture<'_>) {
 
 pub async fn a_duplicate_of_forgotten_work_still_names_its_message(fixture: &StoreFixture<'_>) {
     let (message, _) = fixture.accept(keyed(1, 1, secs(DAY))).await;
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::Done).await;
+    fixture.settle_next(Decision::Done).await;
     fixture.clock.advance(secs(100));
     assert_eq!(fixture.store.prune(secs(10)).await.unwrap(), 1);
     let again = fixture.store.accept(vec![keyed(1, 1, secs(DAY))]).await.unwrap();

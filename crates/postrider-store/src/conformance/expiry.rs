@@ -37,7 +37,7 @@ pub async fn expired_work_is_leased_whatever_its_lane_does(fixture: &StoreFixtur
     fixture.clock.advance(secs(5));
     assert_eq!(expired(fixture).await, [second]);
     fixture.clock.advance(secs(5000));
-    assert_eq!(expired(fixture).await, [second, third], "a lease that ended counts for nothing");
+    assert_eq!(expired(fixture).await, [second, third], "a lease that ended does not protect it");
     let lanes = fixture.store.lanes(None, 10).await.unwrap();
     assert_eq!(
         lanes.iter().map(|l| (l.pending, l.in_flight)).collect::<Vec<_>>(),
@@ -60,8 +60,7 @@ pub async fn expired_work_is_found_after_a_restart(fixture: &StoreFixture<'_>) {
 pub async fn expiry_follows_a_replay(fixture: &StoreFixture<'_>) {
     let id = fixture.accept(NewMessage { ttl_s: 100, ..message("acme", 1) }).await.1[0];
     fixture.clock.advance(secs(90));
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::DeadLetter(DeadReason::Permanent)).await;
+    fixture.settle_next(Decision::DeadLetter(DeadReason::Permanent)).await;
     fixture.clock.advance(secs(10));
     assert!(expired(fixture).await.is_empty(), "a dead letter does not expire");
     let how = Replay { ttl_s: Some(500), ..Replay::default() };
@@ -92,7 +91,7 @@ pub async fn waiting_ends_for_those_who_take_what_expired(fixture: &StoreFixture
     fixture.store.suspend(lane, fixture.now() + secs(100_000));
     fixture.ready().await;
     fixture.clock.advance(secs(30));
-    assert!(stays_asleep(fixture).await, "nobody asked for it");
+    assert!(stays_asleep(fixture).await, "nobody took expired deliveries yet");
     assert_eq!(expired(fixture).await.len(), 1);
     fixture.accept(NewMessage { ttl_s: 20, ..message("acme", 1) }).await;
     fixture.ready().await;
@@ -118,8 +117,7 @@ pub async fn the_load_is_what_is_pending(fixture: &StoreFixture<'_>) {
     fixture.settle(of_fan[1], Decision::DeadLetter(DeadReason::Permanent)).await;
     fixture.settle(of_fan[2], Decision::Retry { after: secs(1), counted: true }).await;
     assert_eq!(fixture.store.load(Some(&acme)), of(2, 2), "the body is still needed");
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     assert_eq!(fixture.store.load(Some(&acme)), of(2, 2));
     fixture.store.cancel(None, fan).await.unwrap();
     assert_eq!(fixture.store.load(Some(&acme)), of(1, 1), "a dead letter is not pending");
@@ -153,8 +151,7 @@ pub async fn a_redirected_delivery_goes_to_its_next_place(fixture: &StoreFixture
     let view = fixture.delivery(id).await;
     assert_eq!((view.state, view.attempts, view.log.len()), (State::Queued, 0, 2));
     assert_eq!((&*view.provider, view.address_hash), ("https://host-2.example", hash(2)));
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     let ready = fixture.store.ready_lanes(10).await.unwrap();
     assert_eq!(
         ready.iter().map(|l| &*l.key.provider).collect::<Vec<_>>(),
@@ -173,8 +170,7 @@ pub async fn a_redirected_delivery_goes_to_its_next_place(fixture: &StoreFixture
 
 pub async fn a_redirect_to_nowhere_waits(fixture: &StoreFixture<'_>) {
     let id = fixture.accept_one().await;
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::FallBack).await;
+    fixture.settle_next(Decision::FallBack).await;
     assert_eq!(fixture.state(id).await, State::Parked);
     assert!(fixture.ready().await.is_empty());
 }

@@ -45,6 +45,12 @@ impl<'a> StoreFixture<'a> {
         Some(StoreFixture { store, clock: self.clock.clone(), factory: self.factory })
     }
 
+    /// The store after a crash, or the same store if it keeps nothing.
+    pub async fn after_crash(&self) -> StoreFixture<'a> {
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        self.reopened().await.unwrap_or(StoreFixture { store, clock, factory: self.factory })
+    }
+
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -92,10 +98,28 @@ impl<'a> StoreFixture<'a> {
         leased.remove(0)
     }
 
+    /// Accepts a message with one delivery, and leases that.
+    pub async fn accept_and_lease(&self, new: NewMessage) -> LeasedDelivery {
+        self.accept(new).await;
+        self.lease_one().await
+    }
+
     pub async fn settle(&self, leased: &LeasedDelivery, decision: Decision) -> SettleResult {
         let attempt =
             (decision != Decision::Release).then(|| success(leased.tries + 1, self.now()));
         self.settle_with(leased, decision, attempt.into_iter().collect()).await
+    }
+
+    /// Leases the one delivery that is due, and settles it.
+    pub async fn settle_next(&self, decision: Decision) -> SettleResult {
+        let leased = self.lease_one().await;
+        self.settle(&leased, decision).await
+    }
+
+    /// Accepts a message with one delivery, and settles that.
+    pub async fn accept_and_settle(&self, new: NewMessage, decision: Decision) -> SettleResult {
+        self.accept(new).await;
+        self.settle_next(decision).await
     }
 
     pub async fn settle_with(

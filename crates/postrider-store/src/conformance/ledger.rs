@@ -83,8 +83,7 @@ pub async fn filters_find_what_they_name(fixture: &StoreFixture<'_>) {
 pub async fn bodies_go_when_nothing_needs_them(fixture: &StoreFixture<'_>) {
     let (id, _) = fixture.accept(message("acme", 1)).await;
     assert!(fixture.store.content(None, id).await.unwrap().is_some());
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::Done).await;
+    fixture.settle_next(Decision::Done).await;
     assert_eq!(fixture.store.content(None, id).await.unwrap(), None);
     let view = fixture.store.message(None, id).await.unwrap().unwrap();
     assert!(!view.has_content);
@@ -97,7 +96,10 @@ pub async fn a_fan_out_keeps_its_body_until_the_last_is_final(fixture: &StoreFix
     fixture.settle(&leased[0], Decision::Done).await;
     fixture.settle(&leased[1], Decision::DeadLetter(DeadReason::Permanent)).await;
     fixture.settle(&leased[2], Decision::MarkGone).await;
-    assert!(fixture.store.content(None, id).await.unwrap().is_some(), "a dead letter needs it");
+    assert!(
+        fixture.store.content(None, id).await.unwrap().is_some(),
+        "a dead letter needs the body"
+    );
     let dead = leased[1].delivery;
     assert!(deliveries.contains(&dead));
     fixture.store.discard(None, Selection::Ids(vec![dead])).await.unwrap();
@@ -106,18 +108,15 @@ pub async fn a_fan_out_keeps_its_body_until_the_last_is_final(fixture: &StoreFix
 
 pub async fn prune_forgets_only_what_is_old_and_final(fixture: &StoreFixture<'_>) {
     let (sent, _) = fixture.accept(message("acme", 1)).await;
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::Done).await;
+    fixture.settle_next(Decision::Done).await;
     let (dead, dead_delivery) = fixture.accept(message("acme", 1)).await;
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::DeadLetter(DeadReason::Permanent)).await;
+    fixture.settle_next(Decision::DeadLetter(DeadReason::Permanent)).await;
     let send_at = Some(fixture.now() + secs(500));
     let (waiting, _) = fixture.accept(NewMessage { send_at, ..message("acme", 1) }).await;
     fixture.clock.advance(secs(99));
     assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 0);
     let (young, _) = fixture.accept(message("acme", 1)).await;
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::Done).await;
+    fixture.settle_next(Decision::Done).await;
     fixture.clock.advance(secs(1));
     assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 1);
     assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 0);
@@ -128,7 +127,11 @@ pub async fn prune_forgets_only_what_is_old_and_final(fixture: &StoreFixture<'_>
     let counts = fixture.store.counts(None).await.unwrap();
     assert_eq!((counts.messages, counts.states[&State::Sent]), (3, 1));
     fixture.store.discard(None, Selection::Ids(dead_delivery)).await.unwrap();
-    assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 1, "discarded, so it may go");
+    assert_eq!(
+        fixture.store.prune(secs(100)).await.unwrap(),
+        1,
+        "a discarded dead letter is forgotten, too"
+    );
 }
 
 pub async fn lanes_show_their_depth(fixture: &StoreFixture<'_>) {
@@ -152,7 +155,11 @@ pub async fn the_oldest_pending_is_known(fixture: &StoreFixture<'_>) {
     fixture.accept_one().await;
     assert_eq!(fixture.store.oldest_pending().await.unwrap(), Some(start));
     let leased = fixture.lease(1).await;
-    assert_eq!(fixture.store.oldest_pending().await.unwrap(), Some(start), "in flight is pending");
+    assert_eq!(
+        fixture.store.oldest_pending().await.unwrap(),
+        Some(start),
+        "a delivery in flight is pending"
+    );
     fixture.settle(&leased[0], Decision::DeadLetter(DeadReason::Permanent)).await;
     assert_eq!(fixture.store.oldest_pending().await.unwrap(), Some(fixture.now()));
     let all = Selection::Filter(DeliveryFilter::default());
@@ -175,13 +182,12 @@ pub async fn what_is_in_flight_shows_as_sending(fixture: &StoreFixture<'_>) {
 pub async fn history_is_kept_and_bounded(fixture: &StoreFixture<'_>) {
     let id = fixture.accept_one().await;
     for _ in 0..70 {
-        let leased = fixture.lease_one().await;
-        fixture.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await;
+        fixture.settle_next(Decision::Retry { after: secs(1), counted: true }).await;
         fixture.clock.advance(secs(1));
     }
     let log = fixture.delivery(id).await.log;
     let numbers: Vec<_> = log.iter().map(|attempt| attempt.number).collect();
-    assert_eq!(numbers, (7..=70).collect::<Vec<_>>(), "the oldest make room");
+    assert_eq!(numbers, (7..=70).collect::<Vec<_>>(), "the oldest attempts are dropped");
 }
 
 pub async fn everything_survives_a_restart(fixture: &StoreFixture<'_>) {
@@ -221,13 +227,11 @@ pub async fn leases_do_not_survive_a_restart(fixture: &StoreFixture<'_>) {
 
 pub async fn ids_grow_even_if_the_clock_goes_back(fixture: &StoreFixture<'_>) {
     let first = fixture.accept_one().await;
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::Done).await;
+    fixture.settle_next(Decision::Done).await;
     fixture.clock.advance(secs(10));
     fixture.store.prune(secs(1)).await.unwrap();
     fixture.clock.set(fixture.now() - secs(1000));
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     let second = fixture.accept_one().await;
-    assert!(second > first, "also when the first is forgotten");
+    assert!(second > first, "even if the first was pruned");
 }

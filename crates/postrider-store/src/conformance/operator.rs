@@ -38,7 +38,7 @@ pub async fn a_dead_letter_can_be_found_and_replayed(fixture: &StoreFixture<'_>)
     assert!(fixture.dead().await.is_empty());
     let again = fixture.lease_one().await;
     assert_eq!((again.delivery, again.attempts, again.tries), (id, 0, 1));
-    assert_eq!(again.expires_at, fixture.now() + secs(3600), "a new TTL of the message's length");
+    assert_eq!(again.expires_at, fixture.now() + secs(3600), "the message's TTL starts again");
     assert_eq!(&*again.message.content, r#"{"title":"hello"}"#);
     fixture.settle(&again, Decision::Done).await;
     let view = fixture.delivery(id).await;
@@ -58,7 +58,7 @@ pub async fn a_replay_is_paced(fixture: &StoreFixture<'_>) {
     let mut seen = Vec::new();
     for _ in 0..10 {
         let leased = fixture.lease(100).await;
-        assert_eq!(leased.len(), 1, "one every half second");
+        assert_eq!(leased.len(), 1, "one is due every half second");
         seen.push(leased[0].delivery);
         fixture.clock.advance(std::time::Duration::from_millis(500));
     }
@@ -176,9 +176,7 @@ pub async fn gone_halts_what_is_queued_for_the_address(fixture: &StoreFixture<'_
 }
 
 pub async fn gone_reaches_only_its_tenant(fixture: &StoreFixture<'_>) {
-    fixture.accept(message("acme", 1)).await;
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::MarkGone).await;
+    fixture.accept_and_settle(message("acme", 1), Decision::MarkGone).await;
     fixture.accept(message("other", 1)).await;
     fixture.accept(message("acme", 2)).await;
     assert!(fixture.lease(10).await.iter().all(|l| l.halt.is_none()));

@@ -92,8 +92,7 @@ pub async fn a_late_settlement_counts_if_nobody_leased_since(fixture: &StoreFixt
 }
 
 pub async fn a_settlement_counts_once(fixture: &StoreFixture<'_>) {
-    fixture.accept_one().await;
-    let leased = fixture.lease_one().await;
+    let leased = fixture.accept_and_lease(message("acme", 1)).await;
     let settlement = postrider_core::ports::store::Settlement {
         delivery: leased.delivery,
         token: leased.token,
@@ -169,8 +168,7 @@ pub async fn a_finished_delivery_is_never_leased_again(fixture: &StoreFixture<'_
     for decision in [Decision::Done, Decision::Expire, Decision::Cancel, Decision::Drop] {
         let state = decision.final_state();
         let id = fixture.accept_one().await;
-        let leased = fixture.lease_one().await;
-        fixture.settle(&leased, decision).await;
+        fixture.settle_next(decision).await;
         assert_eq!(Some(fixture.state(id).await), state);
         assert_eq!(fixture.delivery(id).await.due_at, None);
     }

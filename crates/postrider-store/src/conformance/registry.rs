@@ -27,8 +27,7 @@ pub async fn an_address_keeps_its_id(fixture: &StoreFixture<'_>) {
     let (other, new) = fixture.store.put_address(address("other", "ann", 1)).await.unwrap();
     assert!(new && other.id != first.id, "tenants do not share addresses");
     assert_eq!(fixture.store.address(&acme, other.id).await.unwrap(), None);
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     assert_eq!(fixture.store.address(&acme, first.id).await.unwrap(), Some(again));
     assert!(!fixture.store.delete_address(&acme, other.id).await.unwrap());
     assert!(fixture.store.delete_address(&acme, first.id).await.unwrap());
@@ -38,9 +37,7 @@ pub async fn an_address_keeps_its_id(fixture: &StoreFixture<'_>) {
 pub async fn a_returning_address_is_no_longer_gone(fixture: &StoreFixture<'_>) {
     let acme = TenantId::new("acme");
     let (known, _) = fixture.store.put_address(address("acme", "ann", 1)).await.unwrap();
-    fixture.accept(message("acme", 1)).await;
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::MarkGone).await;
+    fixture.accept_and_settle(message("acme", 1), Decision::MarkGone).await;
     let gone = fixture.store.address(&acme, known.id).await.unwrap().unwrap();
     assert_eq!((gone.status, gone.gone_at), (AddressStatus::Gone, Some(fixture.now())));
     assert_eq!(gone.target, None, "endpoint and keys are erased");
@@ -96,8 +93,7 @@ pub async fn api_keys_are_kept_and_revoked(fixture: &StoreFixture<'_>) {
     fixture.store.put_api_key(key(two, KeyScope::Read)).await.unwrap();
     assert!(fixture.store.revoke_api_key(one).await.unwrap());
     assert!(!fixture.store.revoke_api_key(one).await.unwrap());
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     let revoked = ApiKey { revoked_at: Some(fixture.now()), ..key(one, KeyScope::Admin) };
     assert_eq!(fixture.store.api_keys().await.unwrap(), [revoked, key(two, KeyScope::Read)]);
 }
@@ -110,8 +106,7 @@ pub async fn settings_are_kept(fixture: &StoreFixture<'_>) {
     store.put_setting("limits", Some("[]")).await.unwrap();
     store.put_setting("limits", None).await.unwrap();
     store.put_setting("nothing", None).await.unwrap();
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     let kept = [("pause/1", r#"{"by":"ann"}"#), ("pause/2", "true")];
     let kept = kept.map(|(name, json)| (name.to_owned(), json.to_owned()));
     assert_eq!(fixture.store.settings().await.unwrap(), kept);
@@ -133,8 +128,7 @@ pub async fn a_new_signing_key_retires_the_old(fixture: &StoreFixture<'_>) {
     for key in [&old, &webhook, &other, &new] {
         fixture.store.put_signing_key(key.clone()).await.unwrap();
     }
-    let reopened = fixture.reopened().await;
-    let fixture = reopened.as_ref().unwrap_or(fixture);
+    let fixture = &fixture.after_crash().await;
     let old = SigningKey { retired_at: Some(fixture.now()), ..old };
     assert_eq!(fixture.store.signing_keys().await.unwrap(), [old, webhook, other, new]);
 }

@@ -18,8 +18,7 @@ async fn one(
     decision: Decision,
     strike: Option<(StrikeKind, bool)>,
 ) {
-    fixture.accept(message("acme", number)).await;
-    let leased = fixture.lease_one().await;
+    let leased = fixture.accept_and_lease(message("acme", number)).await;
     let strike = strike.map(|(kind, suspect)| NewStrike { kind, suspect });
     let learned = AddressLearning { strike, target: None };
     fixture.settle_learned(&leased, decision, Vec::new(), learned).await;
@@ -53,29 +52,17 @@ pub async fn strikes_are_counted_by_kind_and_come_with_the_lease(fixture: &Store
     fixture.clock.advance(secs(100));
     one(fixture, 1, DEAD, Some((StrikeKind::Endpoint, false))).await;
     one(fixture, 1, DEAD, Some((StrikeKind::Host, false))).await;
-    let expected = [
-        Strike {
-            kind: StrikeKind::Endpoint,
-            count: 2,
-            first_at,
-            last_at: first_at + secs(100),
-            suspect: false,
-        },
-        Strike {
-            kind: StrikeKind::Host,
-            count: 1,
-            first_at: first_at + secs(100),
-            last_at: first_at + secs(100),
-            suspect: false,
-        },
-    ];
+    let last_at = first_at + secs(100);
+    let strike = |kind, count, first_at| Strike { kind, count, first_at, last_at, suspect: false };
+    let expected =
+        [strike(StrikeKind::Endpoint, 2, first_at), strike(StrikeKind::Host, 1, last_at)];
     assert_eq!(of(fixture, 1).await, expected);
     fixture.accept(message("acme", 1)).await;
-    assert_eq!(fixture.lease_one().await.strikes, expected, "whoever attempts it knows");
+    assert_eq!(fixture.lease_one().await.strikes, expected, "the lease has the strikes");
     fixture.accept(message("acme", 2)).await;
-    assert!(fixture.lease_one().await.strikes.is_empty(), "another address");
+    assert!(fixture.lease_one().await.strikes.is_empty(), "another address has none");
     fixture.accept(message("other", 1)).await;
-    assert!(fixture.lease_one().await.strikes.is_empty(), "another tenant's");
+    assert!(fixture.lease_one().await.strikes.is_empty(), "the address of another tenant has none");
 }
 
 pub async fn a_success_clears_the_strikes_of_its_address(fixture: &StoreFixture<'_>) {
@@ -83,15 +70,14 @@ pub async fn a_success_clears_the_strikes_of_its_address(fixture: &StoreFixture<
     one(fixture, 1, DEAD, Some((StrikeKind::Unreachable, true))).await;
     assert_eq!(status(fixture, 1).await, AddressStatus::Suspect);
     one(fixture, 1, DEAD, None).await;
-    assert_eq!(of(fixture, 1).await.len(), 1, "a refusal that blames nobody changes nothing");
+    assert_eq!(of(fixture, 1).await.len(), 1, "a failure without a strike changes nothing");
     one(fixture, 1, Decision::Done, None).await;
     assert!(of(fixture, 1).await.is_empty());
     assert_eq!(status(fixture, 1).await, AddressStatus::Active);
 }
 
 pub async fn a_fenced_settlement_strikes_nobody(fixture: &StoreFixture<'_>) {
-    fixture.accept(message("acme", 1)).await;
-    let late = fixture.lease_one().await;
+    let late = fixture.accept_and_lease(message("acme", 1)).await;
     fixture.clock.advance(secs(3600));
     fixture.lease_one().await;
     let strike = Some(NewStrike { kind: StrikeKind::Number, suspect: true });
@@ -110,7 +96,7 @@ pub async fn a_forgiven_address_starts_anew(fixture: &StoreFixture<'_>) {
     one(fixture, 1, DEAD, Some((StrikeKind::Failing, true))).await;
     assert_eq!(of(fixture, 1).await[0].count, 1);
     register(fixture, 1).await;
-    assert!(of(fixture, 1).await.is_empty(), "a registered address has no strikes");
+    assert!(of(fixture, 1).await.is_empty(), "a registration clears the strikes");
     assert_eq!(status(fixture, 1).await, AddressStatus::Active);
 }
 
@@ -120,7 +106,7 @@ pub async fn an_address_that_is_gone_by_strikes_keeps_them_as_evidence(fixture: 
     assert_eq!(of(fixture, 1).await[0].count, 1);
     assert_eq!(status(fixture, 1).await, AddressStatus::Gone);
     assert!(fixture.store.forgive(&TenantId::new("acme"), hash(1)).await.unwrap());
-    assert_eq!(status(fixture, 1).await, AddressStatus::Gone, "that does not bring it back");
+    assert_eq!(status(fixture, 1).await, AddressStatus::Gone, "the address stays gone");
 }
 
 pub async fn struck_addresses_are_listed_by_page_and_by_suspicion(fixture: &StoreFixture<'_>) {
@@ -177,17 +163,15 @@ pub async fn strikes_survive_a_restart(fixture: &StoreFixture<'_>) {
 
 pub async fn what_is_learned_of_a_target_is_kept_with_its_address(fixture: &StoreFixture<'_>) {
     let known = register(fixture, 1).await;
-    fixture.accept(message("acme", 1)).await;
-    let leased = fixture.lease_one().await;
+    let leased = fixture.accept_and_lease(message("acme", 1)).await;
     let better = target(&format!("{}?learned", url(&leased.target)));
     let learned = AddressLearning { strike: None, target: Some(Arc::new(better.clone())) };
     fixture.settle_learned(&leased, Decision::Done, Vec::new(), learned.clone()).await;
     let acme = TenantId::new("acme");
     let found = fixture.store.address(&acme, known.id).await.unwrap().unwrap();
     assert_eq!(found.target, Some(better));
-    fixture.accept(message("acme", 2)).await;
-    let leased = fixture.lease_one().await;
+    let leased = fixture.accept_and_lease(message("acme", 2)).await;
     fixture.settle_learned(&leased, Decision::MarkGone, Vec::new(), learned).await;
     let found = fixture.store.addresses(&acme, None, None, 10).await.unwrap().items;
-    assert_eq!(found.len(), 1, "an address that is not registered stays so");
+    assert_eq!(found.len(), 1, "an address that is not registered is not added");
 }

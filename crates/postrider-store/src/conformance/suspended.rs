@@ -13,8 +13,12 @@ pub async fn a_suspended_lane_is_not_ready_until_its_time(fixture: &StoreFixture
     assert_eq!(fixture.ready().await, lanes[1..]);
     fixture.accept(message("acme", 1)).await;
     fixture.clock.advance(secs(9));
-    assert_eq!(fixture.ready().await, lanes[1..], "whatever arrives in it");
-    assert_eq!(fixture.store.lease(lanes[0], 1, LEASE).await.unwrap().len(), 1, "it can be served");
+    assert_eq!(fixture.ready().await, lanes[1..], "an arrival does not end the suspension");
+    assert_eq!(
+        fixture.store.lease(lanes[0], 1, LEASE).await.unwrap().len(),
+        1,
+        "it can still be leased"
+    );
     fixture.clock.advance(secs(1));
     assert_eq!(fixture.ready().await.len(), 2);
 }
@@ -33,19 +37,18 @@ pub async fn a_lane_suspended_again_has_the_newer_end(fixture: &StoreFixture<'_>
 }
 
 pub async fn what_arrives_in_a_suspended_lane_wakes_nobody(fixture: &StoreFixture<'_>) {
-    fixture.accept_one().await;
-    let leased = fixture.lease_one().await;
+    let leased = fixture.accept_and_lease(message("acme", 1)).await;
     let lane = fixture.store.lanes(None, 1).await.unwrap()[0].id;
     fixture.store.suspend(lane, fixture.now() + secs(1000));
     fixture.ready().await;
     fixture.accept_one().await;
-    assert!(stays_asleep(fixture).await, "by arrival");
+    assert!(stays_asleep(fixture).await, "a new delivery wakes nobody");
     fixture.settle(&leased, Decision::Retry { after: secs(5), counted: true }).await;
     fixture.clock.advance(secs(5));
-    assert!(stays_asleep(fixture).await, "by time");
+    assert!(stays_asleep(fixture).await, "a delivery that becomes due wakes nobody");
     assert!(
         wakes(fixture, async || _ = fixture.accept(message("acme", 2)).await).await,
-        "others do"
+        "other lanes wake"
     );
 }
 
@@ -54,19 +57,24 @@ pub async fn waiting_ends_when_a_lane_comes_back(fixture: &StoreFixture<'_>) {
     let lane = fixture.ready().await[0];
     fixture.store.suspend(lane, fixture.now() + secs(30));
     fixture.ready().await;
-    assert!(wakes(fixture, async || fixture.clock.advance(secs(30))).await, "by its time");
+    assert!(
+        wakes(fixture, async || fixture.clock.advance(secs(30))).await,
+        "at the end of the suspension"
+    );
     assert_eq!(fixture.ready().await, [lane]);
     for which in [Some(lane), None] {
         fixture.store.suspend(lane, fixture.now() + secs(30));
         fixture.ready().await;
-        assert!(wakes(fixture, async || fixture.store.resume(which)).await, "when it is called");
+        assert!(
+            wakes(fixture, async || fixture.store.resume(which)).await,
+            "when the lane is resumed"
+        );
         assert_eq!(fixture.ready().await, [lane]);
     }
 }
 
 pub async fn a_lane_comes_back_to_work_that_is_due_later(fixture: &StoreFixture<'_>) {
-    fixture.accept_one().await;
-    let leased = fixture.lease_one().await;
+    let leased = fixture.accept_and_lease(message("acme", 1)).await;
     let lane = fixture.store.lanes(None, 1).await.unwrap()[0].id;
     fixture.settle(&leased, Decision::Retry { after: secs(20), counted: true }).await;
     fixture.store.suspend(lane, fixture.now() + secs(10));

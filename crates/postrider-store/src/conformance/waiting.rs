@@ -17,7 +17,7 @@ pub(super) async fn wakes(fixture: &StoreFixture<'_>, act: impl AsyncFnOnce()) -
         () = &mut waiting => false,
         () = yields() => true,
     };
-    assert!(asleep, "there was nothing to wake for yet");
+    assert!(asleep, "there is no work yet");
     act().await;
     tokio::time::timeout(Duration::from_secs(20), waiting).await.is_ok()
 }
@@ -39,13 +39,13 @@ pub async fn waiting_ends_when_work_arrives(fixture: &StoreFixture<'_>) {
     assert!(wakes(fixture, async || _ = fixture.accept_one().await).await);
     let leased = fixture.lease_one().await;
     let release = async || _ = fixture.settle(&leased, Decision::Release).await;
-    assert!(wakes(fixture, release).await, "a release is work too");
+    assert!(wakes(fixture, release).await, "a released delivery is work, too");
 }
 
 pub async fn waiting_ends_when_work_becomes_due(fixture: &StoreFixture<'_>) {
-    fixture.accept_one().await;
-    let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::Retry { after: secs(30), counted: true }).await;
+    fixture
+        .accept_and_settle(message("acme", 1), Decision::Retry { after: secs(30), counted: true })
+        .await;
     fixture.ready().await;
     assert!(wakes(fixture, async || fixture.clock.advance(secs(30))).await);
 }

@@ -9,7 +9,7 @@ use postrider_core::ports::store::{
     CancelResult, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
     StoreResult,
 };
-use postrider_core::{Delivery, DeliveryId, LaneId, MessageId, State, TenantId, Timestamp};
+use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::embedded::EmbeddedStore;
@@ -122,21 +122,8 @@ impl Ledger for EmbeddedStore {
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
         let mut index = self.shared.index();
         index.end_leases(self.shared.now().0);
-        let named = index.lanes.depths().filter_map(|depth| {
-            let key = index.lane_key(depth.lane)?;
-            Some(LaneDepth {
-                id: LaneId(depth.lane),
-                key: key.clone(),
-                pending: depth.waiting,
-                in_flight: depth.in_flight,
-                next_due: depth.next_due.map(Timestamp),
-            })
-        });
-        let ours = |lane: &LaneDepth| tenant.is_none_or(|tenant| *tenant == lane.key.tenant);
-        let mut lanes: Vec<_> = named.filter(ours).collect();
-        lanes.sort_by_key(|lane| (std::cmp::Reverse(lane.pending + lane.in_flight), lane.id));
-        lanes.truncate(limit);
-        Ok(lanes)
+        let lanes = index.lanes.depths(|lane| index.lane_key(lane));
+        Ok(view::deepest(lanes, tenant, limit))
     }
 
     async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>> {

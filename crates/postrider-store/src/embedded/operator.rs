@@ -3,7 +3,9 @@
 
 use postrider_core::model::id::order_key;
 use postrider_core::policy::ttl::expires_at;
-use postrider_core::ports::store::{CancelResult, DeliveryFilter, Replay, Selection, StoreResult};
+use postrider_core::ports::store::{
+    CancelResult, DeliveryFilter, Ledger, Replay, Selection, StoreResult,
+};
 use postrider_core::{DeliveryId, MessageId, State, TenantId, Timestamp};
 use rusqlite::{Connection, Row, params};
 
@@ -27,24 +29,17 @@ impl EmbeddedStore {
         which: Selection,
     ) -> StoreResult<Vec<DeliveryId>> {
         let mut chosen = match which {
-            Selection::Ids(ids) => self.choose_ids(tenant, ids).await?,
+            Selection::Ids(ids) => {
+                let mut chosen = Vec::with_capacity(ids.len());
+                for id in ids {
+                    chosen.extend(self.delivery(tenant, id).await?.map(|delivery| delivery.id));
+                }
+                chosen
+            }
             Selection::Filter(filter) => self.choose_matching(tenant, filter).await?,
         };
         chosen.sort_unstable();
         chosen.dedup();
-        Ok(chosen)
-    }
-
-    async fn choose_ids(
-        &self,
-        tenant: Option<&TenantId>,
-        ids: Vec<DeliveryId>,
-    ) -> StoreResult<Vec<DeliveryId>> {
-        let mut chosen = Vec::with_capacity(ids.len());
-        for id in ids {
-            use postrider_core::ports::store::Ledger;
-            chosen.extend(self.delivery(tenant, id).await?.map(|delivery| delivery.id));
-        }
         Ok(chosen)
     }
 
@@ -166,9 +161,12 @@ impl Writer {
             for id in ids {
                 let seq = order_key(id.0);
                 let Some(dead) = writer.take_dead_letter(seq, effects)? else { continue };
-                run(&writer.conn, "UPDATE delivery SET target = NULL, body = NULL, alternatives = NULL WHERE seq = ?1", [seq as i64])?;
+                let erase = "UPDATE delivery SET target = NULL, body = NULL, alternatives = NULL \
+                             WHERE seq = ?1";
+                run(&writer.conn, erase, [seq as i64])?;
                 if dead.siblings > 1 {
-                    effects.release(dead.message, BodyRelease { holds: 1, pending: 0, ..dead.body });
+                    let body = BodyRelease { holds: 1, pending: 0, ..dead.body };
+                    effects.release(dead.message, body);
                 }
                 discarded += 1;
             }
@@ -283,7 +281,7 @@ impl Writer {
         run(
             &self.conn,
             "UPDATE delivery SET state = ?2, due = NULL, changed = ?3, target = NULL, \
-                 body = NULL, alternatives = NULL WHERE seq = ?1",
+             body = NULL, alternatives = NULL WHERE seq = ?1",
             params![seq as i64, State::Cancelled.code(), now.0],
         )?;
         let tenant = self.tenant_of(lane)?;

@@ -23,12 +23,9 @@ use super::sql::marks::StartRow;
 use super::sql::refill::read_deliveries;
 use super::sql::settle::SettleRow;
 use super::writer::Writer;
-use crate::work_signal::NextWork;
 
 /// So few rows are read on the caller's thread: waking another thread would take longer than the read.
 const READ_HERE_MAX: usize = 2;
-/// A damaged delivery that cannot be moved to the dead letters is left alone for so long.
-pub(crate) const DAMAGED_PAUSE: Duration = Duration::from_secs(3600);
 
 #[async_trait]
 impl Queue for EmbeddedStore {
@@ -128,10 +125,7 @@ impl Queue for EmbeddedStore {
 
     async fn wait_for_work(&self, at_most: Duration) {
         self.shared.in_flight.catch_up();
-        let next_work = |now: Timestamp| match self.shared.index().next_work(now.0) {
-            Ok(()) => NextWork::Now,
-            Err(next) => NextWork::At(next.map(Timestamp)),
-        };
+        let next_work = |now: Timestamp| self.shared.index().next_work(now.0);
         self.shared.work.wait(at_most, next_work).await;
     }
 
@@ -255,26 +249,19 @@ impl EmbeddedStore {
             }
         }
         for (unread, what) in damaged {
-            self.bury_damaged(unread, &what, now).await;
+            self.bury_damaged(unread, &what).await;
         }
         Ok(leased)
     }
 
     /// A damaged delivery must not stop the rest of its lane.
-    async fn bury_damaged(&self, unread: UnreadLease, what: &str, now: Timestamp) {
+    async fn bury_damaged(&self, unread: UnreadLease, what: &str) {
         tracing::error!(
             seq = unread.seq,
             what,
             "a delivery is damaged; it goes to the dead letters"
         );
         let buried = self.run_task(move |writer| writer.bury_unreadable(unread.seq)).await;
-        let mut index = self.shared.index();
-        match buried {
-            Ok(()) => index.settled(unread.seq, AfterSettle::Final, now.0),
-            Err(error) => {
-                tracing::error!(seq = unread.seq, %error, "a damaged delivery cannot be moved to the dead letters; it is left alone");
-                index.give_back_unread(unread, Some((now + DAMAGED_PAUSE).0));
-            }
-        }
+        self.shared.end_damaged(unread, buried);
     }
 }

@@ -9,9 +9,8 @@ use postrider_core::ports::store::{SettleResult, StoreError, StoreResult};
 use postrider_core::{State, TenantId};
 use rusqlite::params;
 
+use super::index::UnreadLease;
 use super::index::effects::{BodyRelease, TransactionEffects};
-use super::index::{AfterSettle, UnreadLease};
-use super::queue::DAMAGED_PAUSE;
 use super::sql::settle::SettleRow;
 use super::sql::statement::{first_row, get, run, unsigned};
 use super::writer::Writer;
@@ -98,16 +97,8 @@ impl Writer {
         let seq = row.seq();
         tracing::error!(seq, what, "a delivery is damaged; its settlement cannot be written");
         let buried = self.bury_unreadable(seq);
-        let now = self.shared.now();
-        let mut index = self.shared.index();
-        match buried {
-            Ok(()) => index.settled(seq, AfterSettle::Final, now.0),
-            Err(error) => {
-                tracing::error!(seq, %error, "a damaged delivery cannot be moved to the dead letters; it is left alone");
-                let unread = UnreadLease { seq, token: row.settlement.token };
-                index.give_back_unread(unread, Some((now + DAMAGED_PAUSE).0));
-            }
-        }
+        let unread = UnreadLease { seq, token: row.settlement.token };
+        self.shared.end_damaged(unread, buried);
     }
 
     /// Moves a damaged delivery to the dead letters. Uses nothing but its number and its lane, because
@@ -118,11 +109,11 @@ impl Writer {
             let found = first_row(
                 &writer.conn,
                 "SELECT d.state, l.tenant, coalesce(length(CAST(d.target AS BLOB)), 0) \
-                     + coalesce(length(CAST(d.body AS BLOB)), 0), d.message, \
-                     coalesce((SELECT length(CAST(m.content AS BLOB)) FROM message m \
-                     WHERE m.seq = d.message AND m.deliveries > 1), 0) \
-                     FROM delivery d JOIN lane l ON l.id = d.lane \
-                     WHERE d.seq = ?1 AND d.due IS NOT NULL",
+                 + coalesce(length(CAST(d.body AS BLOB)), 0), d.message, \
+                 coalesce((SELECT length(CAST(m.content AS BLOB)) FROM message m \
+                 WHERE m.seq = d.message AND m.deliveries > 1), 0) \
+                 FROM delivery d JOIN lane l ON l.id = d.lane \
+                 WHERE d.seq = ?1 AND d.due IS NOT NULL",
                 [seq as i64],
                 |row| {
                     let (state, tenant): (u8, String) = (get(row, 0)?, get(row, 1)?);
@@ -135,7 +126,7 @@ impl Writer {
             run(
                 &writer.conn,
                 "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, changed = ?4 \
-                     WHERE seq = ?1",
+                 WHERE seq = ?1",
                 params![seq as i64, State::Failed.code(), DeadReason::Poison.code(), now.0],
             )?;
             run(&writer.conn, "INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)", [seq as i64])?;

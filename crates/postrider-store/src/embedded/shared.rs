@@ -3,13 +3,14 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use postrider_core::ports::store::{StoreError, StoreResult};
 use postrider_core::{Clock, Timestamp};
 use rusqlite::Connection;
 
 use super::in_flight::InFlightLog;
-use super::index::MemoryIndex;
+use super::index::{AfterSettle, MemoryIndex, UnreadLease};
 use super::sql::schema::open_reader;
 use crate::ids::IdGenerator;
 use crate::work_signal::WorkSignal;
@@ -24,6 +25,8 @@ pub(crate) struct StoreShared {
     database: PathBuf,
 }
 
+/// A damaged delivery that cannot be moved to the dead letters is left alone for so long.
+const DAMAGED_PAUSE: Duration = Duration::from_secs(3600);
 const READERS_KEPT: usize = 4;
 const READER_CACHE_KIB: u32 = 4096;
 
@@ -84,6 +87,18 @@ impl StoreShared {
             readers.push(conn);
         }
         result
+    }
+
+    /// Ends the lease of a damaged delivery, after the try to move it to the dead letters.
+    pub(crate) fn end_damaged(&self, lease: UnreadLease, buried: StoreResult<()>) {
+        let (now, mut index) = (self.now(), self.index());
+        match buried {
+            Ok(()) => index.settled(lease.seq, AfterSettle::Final, now.0),
+            Err(error) => {
+                tracing::error!(seq = lease.seq, %error, "a damaged delivery cannot be moved to the dead letters; it is left alone");
+                index.give_back_unread(lease, Some((now + DAMAGED_PAUSE).0));
+            }
+        }
     }
 
     pub(crate) fn close_readers(&self) {

@@ -273,16 +273,13 @@ impl Writer {
                 index.set_mark(*seq, *mark);
             }
             for (tenant, hash) in &effects.gone {
-                index.mark_gone(tenant, *hash);
+                index.set_gone(tenant, *hash, true);
             }
             for (tenant, hash) in &effects.registered {
-                index.clear_gone(tenant, *hash);
+                index.set_gone(tenant, *hash, false);
             }
             for ((tenant, hash), struck) in &effects.struck {
-                match struck {
-                    true => index.mark_struck(tenant, *hash),
-                    false => index.clear_struck(tenant, *hash),
-                }
+                index.set_struck(tenant, *hash, *struck);
             }
         }
         let settled = effects.settling.iter().filter(|(_, after)| after.is_some());

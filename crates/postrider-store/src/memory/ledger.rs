@@ -160,28 +160,19 @@ impl Ledger for MemoryStore {
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
         let now = self.clock.now();
         let rows = self.rows();
-        let ours = |id| tenant.is_none_or(|tenant| *tenant == rows.lane(id).tenant);
-        let mut lanes: Vec<_> = rows
-            .due
-            .iter()
-            .filter(|(id, _)| ours(**id))
-            .map(|(&id, queue)| {
-                let leased =
-                    |d: &DeliveryId| rows.deliveries.get(d).is_some_and(|r| r.is_leased(now));
-                let in_flight = queue.iter().filter(|(_, d)| leased(d)).count() as u64;
-                let next = queue.iter().find(|(_, d)| !leased(d));
-                LaneDepth {
-                    id,
-                    key: rows.lane(id).clone(),
-                    pending: queue.len() as u64 - in_flight,
-                    in_flight,
-                    next_due: next.map(|(due, _)| *due),
-                }
-            })
-            .collect();
-        lanes.sort_by_key(|lane| (std::cmp::Reverse(lane.pending + lane.in_flight), lane.id));
-        lanes.truncate(limit);
-        Ok(lanes)
+        let leased = |d: &DeliveryId| rows.deliveries.get(d).is_some_and(|r| r.is_leased(now));
+        let lanes = rows.due.iter().map(|(&id, queue)| {
+            let in_flight = queue.iter().filter(|(_, d)| leased(d)).count() as u64;
+            let next = queue.iter().find(|(_, d)| !leased(d));
+            LaneDepth {
+                id,
+                key: rows.lane(id).clone(),
+                pending: queue.len() as u64 - in_flight,
+                in_flight,
+                next_due: next.map(|(due, _)| *due),
+            }
+        });
+        Ok(view::deepest(lanes, tenant, limit))
     }
 
     async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>> {

@@ -90,9 +90,7 @@ impl MemoryDelivery {
     pub(super) fn state(&self, now: Timestamp) -> State {
         if self.is_leased(now) { State::Sending } else { self.progress.state }
     }
-}
 
-impl MemoryDelivery {
     /// Moves the delivery to its first alternative.
     pub(super) fn go_to(&mut self, lane: LaneId, place: Alternative) {
         self.lane = lane;

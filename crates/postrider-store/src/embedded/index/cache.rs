@@ -8,6 +8,7 @@ use super::delivery::StoredDelivery;
 /// How long a delivery keeps its room when others need it: a blocked lane must not fill the cache.
 const STALE_AFTER_MS: i64 = 10_000;
 
+#[derive(Default)]
 pub(crate) struct DeliveryCache {
     deliveries: HashMap<u64, Arc<StoredDelivery>>,
     arrivals: VecDeque<(i64, u64)>,
@@ -17,7 +18,7 @@ pub(crate) struct DeliveryCache {
 
 impl DeliveryCache {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { deliveries: HashMap::new(), arrivals: VecDeque::new(), bytes: 0, limit }
+        Self { limit, ..Self::default() }
     }
 
     pub(crate) fn put(&mut self, delivery: Arc<StoredDelivery>, now: i64) {

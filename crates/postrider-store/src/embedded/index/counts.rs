@@ -66,10 +66,6 @@ pub(crate) struct TenantCounts {
 }
 
 impl TenantCounts {
-    fn new(name: TenantId, totals: TenantTotals) -> Self {
-        Self { name, totals, in_flight: [0; STATES] }
-    }
-
     fn load(&self) -> Load {
         let count = |state: &State| self.totals.states.get(state).copied().unwrap_or(0);
         let pending: i64 = State::ALL.iter().filter(|s| s.is_pending()).map(count).sum();
@@ -109,7 +105,8 @@ pub(crate) struct TenantTable {
 impl TenantTable {
     pub(crate) fn push(&mut self, name: TenantId, totals: TenantTotals) {
         self.numbers.insert(name.clone(), self.all.len());
-        self.all.push(TenantCounts::new(name, TenantTotals::default()));
+        let none = TenantTotals::default();
+        self.all.push(TenantCounts { name, totals: none, in_flight: [0; STATES] });
         self.set(self.all.len() - 1, totals);
     }
 

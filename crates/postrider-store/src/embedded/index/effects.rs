@@ -36,12 +36,9 @@ pub(crate) struct DedupEntry {
     pub(crate) expires: i64,
 }
 
-/// The idempotency keys of a transaction that is not committed yet.
-#[derive(Default)]
-pub(crate) struct UncommittedKeys {
-    /// The flag says that the key's window is a long one.
-    pub(crate) keys: HashMap<[u8; 16], (bool, DedupEntry)>,
-}
+/// The idempotency keys of a transaction that is not committed yet. The flag says that the key's window is
+/// a long one.
+pub(crate) type UncommittedKeys = HashMap<[u8; 16], (bool, DedupEntry)>;
 
 #[derive(Default)]
 pub(crate) struct TransactionEffects {

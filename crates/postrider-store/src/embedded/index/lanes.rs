@@ -2,6 +2,10 @@
 //! beyond its horizon are on disk and are read when needed. Reads no clock and no disk.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use postrider_core::ports::store::LaneDepth;
+use postrider_core::{LaneId, LaneKey, Timestamp};
 
 use super::suspended::SuspendedLanes;
 
@@ -9,7 +13,7 @@ use super::suspended::SuspendedLanes;
 pub(crate) type DueKey = (i64, u64);
 
 /// How many entries are kept in memory.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WindowLimits {
     /// Entries of one lane.
     pub(crate) lane: usize,
@@ -34,6 +38,7 @@ struct LaneWindow {
     refilling: bool,
 }
 
+#[derive(Default)]
 pub(crate) struct LaneWindows {
     limits: WindowLimits,
     active: HashMap<u32, LaneWindow>,
@@ -53,14 +58,6 @@ pub(crate) struct DueKeys {
     pub(crate) runs_low: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WindowDepth {
-    pub(crate) lane: u32,
-    pub(crate) waiting: u64,
-    pub(crate) in_flight: u64,
-    pub(crate) next_due: Option<i64>,
-}
-
 impl LaneWindow {
     fn next(&self) -> Option<i64> {
         let first = |set: &BTreeSet<DueKey>| set.first().map(|key| key.0);
@@ -75,13 +72,7 @@ impl LaneWindow {
 
 impl LaneWindows {
     pub(crate) fn new(limits: WindowLimits) -> Self {
-        Self {
-            limits,
-            active: HashMap::new(),
-            by_due: BTreeSet::new(),
-            suspended: SuspendedLanes::default(),
-            held: 0,
-        }
+        Self { limits, ..Self::default() }
     }
 
     /// A lane as found on disk when the store is opened.
@@ -267,12 +258,19 @@ impl LaneWindows {
         self.active.get(&lane).and_then(LaneWindow::next).is_some_and(|due| due <= now)
     }
 
-    pub(crate) fn depths(&self) -> impl Iterator<Item = WindowDepth> {
-        self.active.iter().map(|(&lane, entry)| WindowDepth {
-            lane,
-            waiting: entry.waiting,
-            in_flight: entry.in_flight,
-            next_due: entry.next(),
+    /// Every lane with the depth of its window. `name` knows the key of a lane.
+    pub(crate) fn depths<'a>(
+        &'a self,
+        name: impl Fn(u32) -> Option<&'a Arc<LaneKey>>,
+    ) -> impl Iterator<Item = LaneDepth> {
+        self.active.iter().filter_map(move |(&lane, entry)| {
+            Some(LaneDepth {
+                id: LaneId(lane),
+                key: name(lane)?.clone(),
+                pending: entry.waiting,
+                in_flight: entry.in_flight,
+                next_due: entry.next().map(Timestamp),
+            })
         })
     }
 

@@ -21,12 +21,14 @@ use postrider_core::ports::store::{LeasedDelivery, ReadyLane};
 use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
 
 use crate::progress::DeliveryMark;
+use crate::work_signal::NextWork;
 use cache::DeliveryCache;
 use counts::TenantTable;
 use delivery::{AddressFlags, StoredDelivery};
 use expiry::ExpiryIndex;
 use lanes::{DueKey, LaneWindows, WindowLimits};
 
+#[derive(Default)]
 pub(crate) struct MemoryIndex {
     pub(crate) lanes: LaneWindows,
     /// Lane keys by lane number, each with the number of its tenant.
@@ -120,20 +122,11 @@ impl MemoryIndex {
     pub(crate) fn new(limits: WindowLimits, cache_bytes: usize, first_token: u64) -> Self {
         Self {
             lanes: LaneWindows::new(limits),
-            names: Vec::new(),
-            tenants: TenantTable::default(),
             cache: DeliveryCache::new(cache_bytes),
-            leases: HashMap::new(),
-            ends: BTreeSet::new(),
             next_token: first_token,
-            marks: HashMap::new(),
-            gone: HashSet::new(),
-            struck: HashSet::new(),
-            hasher: RandomState::new(),
             listed_at: i64::MIN,
             has_new_work: true,
-            oldest: OldestPending::default(),
-            expiry: ExpiryIndex::default(),
+            ..Self::default()
         }
     }
 
@@ -175,19 +168,20 @@ impl MemoryIndex {
         ready.into_iter().filter_map(name).collect()
     }
 
-    /// `Ok` if there is work that `ready` has not listed yet, else the time when there may be some.
-    pub(crate) fn next_work(&mut self, now: i64) -> Result<(), Option<i64>> {
+    /// When there is work that `ready` has not listed yet.
+    pub(crate) fn next_work(&mut self, now: i64) -> NextWork {
         self.end_leases(now);
         self.has_new_work |= self.lanes.end_suspensions(now);
         let next = self.lanes.next_after(self.listed_at);
         let expiry = self.expiry.next_check();
         match next {
-            _ if self.has_new_work || expiry.is_some_and(|at| at <= now) => Ok(()),
-            Some(due) if due <= now => Ok(()),
+            _ if self.has_new_work || expiry.is_some_and(|at| at <= now) => NextWork::Now,
+            Some(due) if due <= now => NextWork::Now,
             next => {
                 let lease_end = self.ends.first().map(|(until, _)| *until);
                 let resumption = self.lanes.next_suspension_end();
-                Err([next, lease_end, resumption, expiry].into_iter().flatten().min())
+                let next = [next, lease_end, resumption, expiry].into_iter().flatten().min();
+                NextWork::At(next.map(Timestamp))
             }
         }
     }
@@ -442,25 +436,23 @@ impl MemoryIndex {
         !self.struck.is_empty()
     }
 
-    pub(crate) fn mark_struck(&mut self, tenant: &TenantId, hash: AddressHash) {
-        self.struck.insert(self.fingerprint(tenant, hash));
-    }
-
-    pub(crate) fn clear_struck(&mut self, tenant: &TenantId, hash: AddressHash) {
-        self.struck.remove(&self.fingerprint(tenant, hash));
-    }
-
     pub(crate) fn has_gone(&self) -> bool {
         !self.gone.is_empty()
     }
 
-    pub(crate) fn mark_gone(&mut self, tenant: &TenantId, hash: AddressHash) {
-        self.gone.insert(self.fingerprint(tenant, hash));
+    pub(crate) fn set_gone(&mut self, tenant: &TenantId, hash: AddressHash, gone: bool) {
+        let fingerprint = self.fingerprint(tenant, hash);
+        set_flag(&mut self.gone, fingerprint, gone);
     }
 
-    pub(crate) fn clear_gone(&mut self, tenant: &TenantId, hash: AddressHash) {
-        self.gone.remove(&self.fingerprint(tenant, hash));
+    pub(crate) fn set_struck(&mut self, tenant: &TenantId, hash: AddressHash, struck: bool) {
+        let fingerprint = self.fingerprint(tenant, hash);
+        set_flag(&mut self.struck, fingerprint, struck);
     }
+}
+
+fn set_flag(flagged: &mut HashSet<u64>, fingerprint: u64, flag: bool) {
+    let _ = if flag { flagged.insert(fingerprint) } else { flagged.remove(&fingerprint) };
 }
 
 pub(crate) fn end_of(now: Timestamp, duration: Duration) -> i64 {

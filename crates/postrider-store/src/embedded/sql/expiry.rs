@@ -99,7 +99,7 @@ impl Writer {
         run(
             &self.conn,
             "INSERT INTO meta (key, value) VALUES ('swept', ?1) \
-                 ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             [seq as i64],
         )?;
         self.shared.index().expiry.saved = seq;

@@ -34,7 +34,7 @@ pub(crate) fn count_crash(conn: &Connection, left: &UnfinishedRun) -> StoreResul
     run(
         &transaction,
         "INSERT INTO meta (key, value) VALUES ('crash_counted', ?1) \
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         [left.run as i64],
     )?;
     transaction.commit().map_err(sql)?;

@@ -125,7 +125,7 @@ fn load_lanes(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
 fn load_gone(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
     all_rows(conn, "SELECT tenant, hash FROM gone", [], |row| {
         let (tenant, hash) = tenant_and_hash(row)?;
-        index.mark_gone(&tenant, hash);
+        index.set_gone(&tenant, hash, true);
         Ok(())
     })
     .map(drop)

@@ -39,7 +39,7 @@ impl Writer {
         run(
             &self.conn,
             "INSERT INTO meta (key, value) VALUES ('last_id', ?1) \
-                 ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
+             ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
             [last as i64],
         )?;
         Ok(())
@@ -84,7 +84,7 @@ impl Writer {
             let gone = run(
                 &self.conn,
                 "DELETE FROM message WHERE seq = ?1 AND NOT EXISTS (SELECT 1 FROM delivery d \
-                     WHERE d.seq > message.seq AND d.seq <= message.seq + message.deliveries)",
+                 WHERE d.seq > message.seq AND d.seq <= message.seq + message.deliveries)",
                 [message as i64],
             )?;
             effects.counts_of(tenant).messages -= gone as i64;

@@ -268,7 +268,7 @@ impl Writer {
         run(
             &self.conn,
             "UPDATE address SET status = ?3, gone_at = ?4, target = NULL \
-                 WHERE tenant = ?1 AND hash = ?2 AND status <> ?3",
+             WHERE tenant = ?1 AND hash = ?2 AND status <> ?3",
             params![tenant.as_str(), hash.0, gone, now.0],
         )?;
         effects.gone.push((tenant.clone(), hash));

@@ -26,7 +26,7 @@ pub(crate) fn load(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()
     let select = "SELECT DISTINCT tenant, hash FROM strike";
     all_rows(conn, select, [], |row| {
         let (tenant, hash) = tenant_and_hash(row)?;
-        index.mark_struck(&tenant, hash);
+        index.set_struck(&tenant, hash, true);
         Ok(())
     })
     .map(drop)
@@ -127,7 +127,7 @@ impl Writer {
         run(
             &self.conn,
             "INSERT OR REPLACE INTO strike (tenant, hash, kind, count, first, last, suspect) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             row,
         )?;
         if struck.suspect {
@@ -183,7 +183,7 @@ impl Writer {
         run(
             &self.conn,
             "UPDATE address SET target = ?3 \
-                 WHERE tenant = ?1 AND hash = ?2 AND target IS NOT NULL",
+             WHERE tenant = ?1 AND hash = ?2 AND target IS NOT NULL",
             row,
         )?;
         Ok(())

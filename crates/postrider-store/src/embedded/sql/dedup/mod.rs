@@ -39,8 +39,7 @@ impl DedupStore {
         key: &[u8; 16],
         now: Timestamp,
     ) -> StoreResult<Option<DedupEntry>> {
-        if let Some((_, seen)) = uncommitted.keys.get(key).filter(|(_, seen)| seen.expires > now.0)
-        {
+        if let Some((_, seen)) = uncommitted.get(key).filter(|(_, seen)| seen.expires > now.0) {
             return Ok(Some(*seen));
         }
         for list in [&self.short, &self.long] {
@@ -65,13 +64,13 @@ impl DedupStore {
         let expires = (now + key.window).0;
         let seen = DedupEntry { message, fingerprint: key.fingerprint, expires };
         list.append(conn, &key.key, &seen)?;
-        uncommitted.keys.insert(key.key, (long, seen));
+        uncommitted.insert(key.key, (long, seen));
         Ok(())
     }
 
     /// The transaction was committed.
     pub(crate) fn committed(&mut self, uncommitted: UncommittedKeys, now: Timestamp) {
-        for (key, (long, seen)) in uncommitted.keys {
+        for (key, (long, seen)) in uncommitted {
             let list = if long { &mut self.long } else { &mut self.short };
             list.remember(key, seen, now.0);
         }
