@@ -7,14 +7,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on had better stop")]
 
+#[path = "../tests/conformance/accounts.rs"]
+#[expect(dead_code, reason = "shared with the conformance suite")]
+mod accounts;
 #[path = "../tests/conformance/column.rs"]
 #[expect(dead_code, reason = "part of the rig that is shared with the suite")]
 mod column;
 #[path = "../tests/conformance/hosted.rs"]
 mod hosted;
-#[path = "../tests/conformance/post.rs"]
-#[expect(dead_code, reason = "shared with the conformance suite")]
-mod post;
 #[path = "../tests/conformance/provider.rs"]
 #[expect(dead_code, reason = "a benchmark needs only the provider's good manners")]
 mod provider;
@@ -33,7 +33,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, Method};
 use postrider_channels::pool::Request;
-use postrider_channels::webpush::{Plain, encrypt_batch};
+use postrider_channels::webpush::{PlainPayload, encrypt_batch};
 use postrider_channels::{Padding, Pool, PoolConfig};
 use postrider_core::Outcome;
 use provider::{Line, Provider, authority};
@@ -56,7 +56,7 @@ fn main() {
 
 fn encryption() {
     let ua_public = URL_SAFE_NO_PAD.decode(P256DH).unwrap().try_into().unwrap();
-    let batch = vec![Plain { ua_public, auth: [7; 16], plaintext: vec![b'x'; 300] }; 64];
+    let batch = vec![PlainPayload { ua_public, auth: [7; 16], plaintext: vec![b'x'; 300] }; 64];
     let (rounds, start) = (50, thread_cpu());
     for _ in 0..rounds {
         assert!(encrypt_batch(&batch, Padding::Blocks).iter().all(Result::is_ok));

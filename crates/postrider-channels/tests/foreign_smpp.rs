@@ -4,9 +4,9 @@
 #![cfg(feature = "smpp")]
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
-#[path = "conformance/centre.rs"]
+#[path = "conformance/fake_smsc.rs"]
 #[expect(dead_code, reason = "shared with the conformance suite")]
-mod centre;
+mod fake_smsc;
 #[path = "../../postrider/tests/foreign/tools.rs"]
 #[expect(dead_code, reason = "shared with the other foreign proofs")]
 mod tools;
@@ -14,9 +14,9 @@ mod tools;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centre::{Centre, SUBMIT};
+use fake_smsc::{FakeSmsc, SUBMIT};
 use postrider_channels::accounts::{Material, SecretRef};
-use postrider_channels::sms::smpp::{End, Smsc, SmscConfig, submit};
+use postrider_channels::sms::smpp::{Smsc, SmscConfig, SmscOutcome, submit};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -63,7 +63,7 @@ fn smsc(port: u16, password: &str) -> (Smsc, Receipts) {
     };
     let password = SecretRef::parse(&format!("command:echo {password}")).unwrap();
     let (tell, told) = mpsc::unbounded_channel();
-    let on_receipt = move |receipt: postrider_channels::sms::smpp::Receipt| {
+    let on_receipt = move |receipt: postrider_channels::sms::smpp::SmppReceipt| {
         let _ = tell.send((receipt.id, receipt.stat));
     };
     let password = Material::new(password, |text| Ok(text.to_owned()));
@@ -88,13 +88,13 @@ async fn smppy_understands_our_binds_messages_and_good_byes() {
         |password| json!({"user": "shop", "password": password, "type": "VMA", "version": 0x34});
 
     let (stranger, _) = smsc(port, "wrong");
-    assert_eq!(send(&stranger, "hello").await, End::Refused(0x0d));
+    assert_eq!(send(&stranger, "hello").await, SmscOutcome::Refused(0x0d));
     assert_eq!(server.line(), bound("wrong"));
 
     let (smsc, mut receipts) = smsc(port, "s3cret");
     let texts = ["Order 91 is on its way", "ń 日本 😀", "receipt"];
     for text in texts {
-        assert!(matches!(send(&smsc, text).await, End::Accepted(_)), "{text}");
+        assert!(matches!(send(&smsc, text).await, SmscOutcome::Accepted(_)), "{text}");
     }
     assert_eq!(server.line(), bound("s3cret"));
     for text in texts {
@@ -134,13 +134,13 @@ print(json.dumps(told))
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn smpplib_finds_a_message_centre_in_our_tests() {
-    let centre = Centre::start().await;
-    let given = json!({"port": centre.account()["port"]});
+    let smsc = FakeSmsc::start().await;
+    let given = json!({"port": smsc.account()["port"]});
     let told = tokio::task::spawn_blocking(move || tools::ask(CLIENT, &given)).await.unwrap();
     let expected = json!({
         "sent": [[0, "m-1"], [0, "m-1"]], "receipts": [[4, "DELIVRD"], [4, "DELIVRD"]],
     });
     assert_eq!(told, expected);
-    assert_eq!(centre.heard(SUBMIT).len(), 2);
-    centre.await_heard(centre::RECEIPT_ANSWERED, 2).await;
+    assert_eq!(smsc.heard(SUBMIT).len(), 2);
+    smsc.await_heard(fake_smsc::RECEIPT_ANSWERED, 2).await;
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::answer::FakeAnswer;
 use super::body::{self, FakeBody};
 use super::correlation::CorrelationId;
-use super::fakes::email::smtp::SmtpStage;
+use super::fakes::email::smtp::FakeSmtpStage;
 use super::fakes::webhook::parse_secret;
 use super::fakes::{ControlCall, FAKES, FakeEntry, FakeKind};
 use super::fault::Fault;
@@ -33,7 +33,7 @@ pub struct ReceiverRequest {
     #[serde(default)]
     pub script: Vec<Fault>,
     /// Where in a conversation a mailbox fails: mail, rcpt, data or dot.
-    pub stage: Option<SmtpStage>,
+    pub stage: Option<FakeSmtpStage>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -43,7 +43,7 @@ pub use control::ReceiverRequest;
 pub use demo::{DemoArgs, run as run_demo};
 pub use fakes::FakeKind;
 pub use fakes::apns::certificate::{CertificateEnvironment, CertificateRequest};
-pub use fakes::email::smtp::SmtpStage;
+pub use fakes::email::smtp::FakeSmtpStage;
 pub use fakes::web_push::services::FakePushService;
 pub use fakes::web_push::subscription::{
     SandboxSubscription, SandboxSubscriptionKeys, SubscriptionRequest,

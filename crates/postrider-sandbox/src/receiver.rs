@@ -12,7 +12,7 @@ use http::{HeaderMap, Method};
 
 use crate::correlation::hash;
 use crate::fakes::FakeKind;
-use crate::fakes::email::smtp::SmtpStage;
+use crate::fakes::email::smtp::FakeSmtpStage;
 use crate::fakes::web_push::subscription::BrowserSubscription;
 use crate::fault::Fault;
 use crate::profile::FaultProfile;
@@ -39,7 +39,7 @@ pub struct ReceiverBehaviour {
     pub script: Vec<Fault>,
     pub profile: Option<Arc<FaultProfile>>,
     /// Where in a conversation a mailbox fails.
-    pub stage: Option<SmtpStage>,
+    pub stage: Option<FakeSmtpStage>,
 }
 
 pub enum ReceiverDetail {

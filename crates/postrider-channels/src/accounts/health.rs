@@ -1,5 +1,5 @@
 //! What can be found out about an account without sending anything: whether its credential is there,
-//! whether the provider takes it, and until when. A channel's settings say how ([`Examine`]); who asks
+//! whether the provider takes it, and until when. A channel's settings say how ([`HealthChecks`]); who asks
 //! ([`AccountHealth`]) knows no channel. Judges and reports; holds and repairs nothing.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use postrider_core::{ChannelKind, Timestamp};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{Account, AccountBook, Accounts, Material};
+use super::{Account, AccountListing, Accounts, Material};
 use crate::deliver::Wiring;
 use crate::pool::{Request, Response, TransportError};
 
@@ -106,7 +106,7 @@ impl Probe {
 
 /// A credential as a look at it found it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Credential {
+pub struct CredentialStatus {
     pub kind: &'static str,
     /// Where it says so itself.
     pub expires_at: Option<Timestamp>,
@@ -116,7 +116,7 @@ pub struct Credential {
     pub replaced: bool,
 }
 
-impl Credential {
+impl CredentialStatus {
     /// Looks at the material anew.
     pub(crate) async fn look<T: Send + Sync + 'static>(
         kind: &'static str,
@@ -131,11 +131,11 @@ impl Credential {
 
 /// What a channel's settings know about their own health.
 #[async_trait]
-pub trait Examine: Send + Sync {
+pub trait HealthChecks: Send + Sync {
     async fn examine(&self, probe: &Probe) -> Vec<Finding>;
 
     /// Looks at every credential again. Calls nobody but who gives out tokens.
-    async fn watch(&self, wiring: &Wiring) -> Vec<Credential>;
+    async fn watch(&self, wiring: &Wiring) -> Vec<CredentialStatus>;
 
     /// Who is called over HTTPS, `https://host[:port]`: their clocks can be compared with ours.
     fn origins(&self) -> Vec<String>;
@@ -146,7 +146,7 @@ pub trait Examine: Send + Sync {
 pub struct CredentialView {
     pub account: Arc<str>,
     pub channel: ChannelKind,
-    pub credential: Credential,
+    pub credential: CredentialStatus,
 }
 
 /// An account that can be examined.
@@ -154,13 +154,13 @@ pub struct CredentialView {
 pub struct AccountToCheck {
     pub name: Arc<str>,
     pub channel: ChannelKind,
-    /// See [`Examine::origins`].
+    /// See [`HealthChecks::origins`].
     pub origins: Vec<String>,
 }
 
 /// The health of a channel's accounts, whatever their settings are.
 #[async_trait]
-pub trait AccountHealth: AccountBook {
+pub trait AccountHealth: AccountListing {
     fn accounts_to_check(&self) -> Vec<AccountToCheck>;
 
     /// Everything about one of them; nothing if it is not among these.
@@ -171,7 +171,7 @@ pub trait AccountHealth: AccountBook {
 }
 
 #[async_trait]
-impl<C: Examine> AccountHealth for Accounts<C> {
+impl<C: HealthChecks> AccountHealth for Accounts<C> {
     fn accounts_to_check(&self) -> Vec<AccountToCheck> {
         let account = |account: &Arc<Account<C>>| AccountToCheck {
             name: account.name.clone(),

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::digest::{self, SHA256};
 
 use super::SecretRef;
 
@@ -11,14 +11,14 @@ pub struct Material<T> {
     reference: SecretRef,
     /// The error says what is wrong without repeating the secret.
     read: fn(&str) -> Result<T, String>,
-    kept: RwLock<Option<Kept<T>>>,
+    kept: RwLock<Option<CachedMaterial<T>>>,
     reading: tokio::sync::Mutex<()>,
 }
 
-struct Kept<T> {
-    made: Arc<T>,
+struct CachedMaterial<T> {
+    value: Arc<T>,
     /// Tells another secret from the same one.
-    print: [u8; 32],
+    digest: [u8; 32],
 }
 
 impl Material<String> {
@@ -39,7 +39,7 @@ impl<T: Send + Sync + 'static> Material<T> {
 
     /// What is kept, if it was read before.
     pub fn kept(&self) -> Option<Arc<T>> {
-        self.kept.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|k| k.made.clone())
+        self.kept.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|k| k.value.clone())
     }
 
     /// The material; read once, by the first who asks, off the threads that others need.
@@ -52,9 +52,9 @@ impl<T: Send + Sync + 'static> Material<T> {
             return Ok(kept);
         }
         let fresh = self.read_now().await?;
-        let made = fresh.made.clone();
+        let value = fresh.value.clone();
         *self.kept.write().unwrap_or_else(PoisonError::into_inner) = Some(fresh);
-        Ok(made)
+        Ok(value)
     }
 
     /// Looks whether there is another secret by now: the material, and true if it replaced one that was
@@ -64,11 +64,11 @@ impl<T: Send + Sync + 'static> Material<T> {
         let fresh = self.read_now().await?;
         let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
         match kept.as_ref() {
-            Some(known) if known.print == fresh.print => Ok((known.made.clone(), false)),
+            Some(known) if known.digest == fresh.digest => Ok((known.value.clone(), false)),
             known => {
-                let (replaced, made) = (known.is_some(), fresh.made.clone());
+                let (replaced, value) = (known.is_some(), fresh.value.clone());
                 *kept = Some(fresh);
-                Ok((made, replaced))
+                Ok((value, replaced))
             }
         }
     }
@@ -78,14 +78,14 @@ impl<T: Send + Sync + 'static> Material<T> {
         *self.kept.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    async fn read_now(&self) -> Result<Kept<T>, String> {
+    async fn read_now(&self) -> Result<CachedMaterial<T>, String> {
         let (reference, read) = (self.reference.clone(), self.read);
         let reading = tokio::task::spawn_blocking(move || {
             let text = reference.read()?;
-            let made = read(&text).map_err(|why| format!("{reference}: {why}"))?;
-            let mut print = [0; 32];
-            print.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
-            Ok(Kept { made: Arc::new(made), print })
+            let value = read(&text).map_err(|why| format!("{reference}: {why}"))?;
+            let mut sum = [0; 32];
+            sum.copy_from_slice(digest::digest(&SHA256, text.as_bytes()).as_ref());
+            Ok(CachedMaterial { value: Arc::new(value), digest: sum })
         });
         reading.await.map_err(|e| e.to_string())?
     }
@@ -125,7 +125,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "1").unwrap();
         let material = material(file.path());
-        let look = async || material.refresh().await.map(|(made, replaced)| (*made, replaced));
+        let look = async || material.refresh().await.map(|(value, replaced)| (*value, replaced));
         assert_eq!(look().await.unwrap(), (1, false), "the first is no other one");
         assert_eq!(look().await.unwrap(), (1, false));
         std::fs::write(file.path(), "2").unwrap();

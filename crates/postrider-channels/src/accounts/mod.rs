@@ -2,7 +2,7 @@
 //!
 //! A channel with accounts keeps its [`Accounts`] of its own settings `C` and goes three steps:
 //! [`Accounts::choose`] an account that fits the attempt, make the call with its settings, and hand the
-//! report to [`Chosen::settle`], which teaches the account's breakers and answers
+//! report to [`ChosenAccount::settle`], which teaches the account's breakers and answers
 //! [`Outcome::SwitchAccount`] where another account can take over. Which account is chosen, and what
 //! holds one, is decided in [`postrider_core::policy::account`]. A lane knows only the channel, so queued
 //! work never moves.
@@ -10,11 +10,11 @@
 //! A tenant with accounts of its own uses only those; all others share the accounts of tenant `*`.
 //! Knows no provider and reads no configuration file.
 
+mod checked_fields;
 pub mod health;
 mod material;
 mod secret;
 mod view;
-mod written;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,10 +28,10 @@ use postrider_core::{
     Attempt, ChannelKind, Clock, Gate, Outcome, Report, Scope, TenantId, Timestamp,
 };
 
+pub(crate) use checked_fields::{CheckFields, CheckedFields, needs};
 pub use material::Material;
 pub use secret::{SecretRef, SecretRefError};
-pub use view::{AccountBook, AccountView};
-pub(crate) use written::{Check, Checked, needs};
+pub use view::{AccountListing, AccountView};
 
 use serde::de::DeserializeOwned;
 
@@ -95,7 +95,7 @@ pub struct Account<C> {
     priority: u16,
     cost: f64,
     pub settings: C,
-    standing: Mutex<AccountGates>,
+    gates: Mutex<AccountGates>,
     calls: AtomicU64,
     failovers: AtomicU64,
 }
@@ -120,7 +120,7 @@ impl<C> Accounts<C> {
                 priority: config.priority,
                 cost: config.cost,
                 settings: config.settings,
-                standing: Mutex::new(AccountGates::new(policy, config.rate)),
+                gates: Mutex::new(AccountGates::new(policy, config.rate)),
                 calls: AtomicU64::new(0),
                 failovers: AtomicU64::new(0),
             })
@@ -166,7 +166,7 @@ impl<C> Accounts<C> {
         &self,
         attempt: &Attempt,
         fits: impl Fn(&C) -> bool,
-    ) -> Result<Chosen<'_, C>, Ended> {
+    ) -> Result<ChosenAccount<'_, C>, Ended> {
         let (chosen, at) = self.pick(&attempt.message.tenant, fits)?;
         let wait = at.since(self.clock.now());
         if !wait.is_zero() {
@@ -179,18 +179,18 @@ impl<C> Accounts<C> {
         &self,
         tenant: &TenantId,
         fits: impl Fn(&C) -> bool,
-    ) -> Result<(Chosen<'_, C>, Timestamp), Ended> {
+    ) -> Result<(ChosenAccount<'_, C>, Timestamp), Ended> {
         let now = self.clock.now();
         let fitting = || self.of(tenant).filter(|account| fits(&account.settings));
         match account::choose(&fitting().map(|a| a.candidate(now)).collect::<Vec<_>>()) {
             AccountChoice::Use(nth) => {
                 let account = fitting().nth(nth).ok_or_else(|| self.nobody(tenant))?;
-                let taken = account.standing().take(now);
+                let taken = account.gates().take(now);
                 // Between the look and the grasp, somebody else may have had the only place.
                 let (epochs, at) = taken.map_err(|held| self.held(tenant, held, now))?;
                 account.calls.fetch_add(1, Ordering::Relaxed);
                 let account = account.clone();
-                Ok((Chosen { accounts: self, account, epochs: Some(epochs) }, at))
+                Ok((ChosenAccount { accounts: self, account, epochs: Some(epochs) }, at))
             }
             AccountChoice::Wait(held) => Err(self.held(tenant, held, now)),
             AccountChoice::Nobody => Err(self.nobody(tenant)),
@@ -199,7 +199,7 @@ impl<C> Accounts<C> {
 
     /// The whole tenant waits only if none of its accounts can be used.
     fn hold(&self, tenant: &TenantId, held: AccountHold, now: Timestamp) -> Outcome {
-        let others = self.of(tenant).any(|account| account.standing().ready(now).is_ok());
+        let others = self.of(tenant).any(|account| account.gates().ready(now).is_ok());
         let scope = if others { Scope::Target } else { Scope::Credential };
         Outcome::Hold { after: held.until.since(now), scope }
     }
@@ -221,29 +221,29 @@ impl<C> Accounts<C> {
 }
 
 impl<C> Account<C> {
-    fn standing(&self) -> MutexGuard<'_, AccountGates> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn gates(&self) -> MutexGuard<'_, AccountGates> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn candidate(&self, now: Timestamp) -> AccountCandidate {
-        let ready = self.standing().ready(now);
+        let ready = self.gates().ready(now);
         AccountCandidate { priority: self.priority, cost: self.cost, ready }
     }
 
     /// Its credential was read anew and is another one.
     pub fn renewed(&self) {
-        self.standing().renewed();
+        self.gates().renewed();
     }
 }
 
 /// An account that one attempt goes through. Dropped without being settled, it was not used.
-pub struct Chosen<'a, C> {
+pub struct ChosenAccount<'a, C> {
     accounts: &'a Accounts<C>,
     account: Arc<Account<C>>,
     epochs: Option<AccountEpochs>,
 }
 
-impl<C> std::ops::Deref for Chosen<'_, C> {
+impl<C> std::ops::Deref for ChosenAccount<'_, C> {
     type Target = Account<C>;
 
     fn deref(&self) -> &Account<C> {
@@ -251,10 +251,10 @@ impl<C> std::ops::Deref for Chosen<'_, C> {
     }
 }
 
-impl<C> Chosen<'_, C> {
+impl<C> ChosenAccount<'_, C> {
     /// The call counts for so many more in the account's quota.
     pub fn charge(&self, more: usize) {
-        self.account.standing().charge(more, self.accounts.clock.now());
+        self.account.gates().charge(more, self.accounts.clock.now());
     }
 
     /// Teaches the account what came of the call. Where that is the account's fault and another one
@@ -270,7 +270,7 @@ impl<C> Chosen<'_, C> {
             report.outcome = Outcome::Config;
         }
         let now = self.accounts.clock.now_rounded_up();
-        let turn = self.account.standing().report(
+        let turn = self.account.gates().report(
             &report.outcome,
             report.status,
             epochs,
@@ -310,10 +310,10 @@ impl<C> Chosen<'_, C> {
     }
 }
 
-impl<C> Drop for Chosen<'_, C> {
+impl<C> Drop for ChosenAccount<'_, C> {
     fn drop(&mut self) {
         if let Some(epochs) = self.epochs.take() {
-            self.account.standing().hand_back(epochs, self.accounts.clock.now());
+            self.account.gates().hand_back(epochs, self.accounts.clock.now());
         }
     }
 }

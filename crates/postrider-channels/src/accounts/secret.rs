@@ -15,12 +15,12 @@ const SECRET_MAX: u64 = 64 * 1024;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SecretRef {
-    source: Source,
+    source: SecretSource,
     rest: Box<str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum SecretSource {
     Env,
     File,
     Command,
@@ -36,9 +36,9 @@ impl SecretRef {
     pub fn parse(text: &str) -> Result<Self, SecretRefError> {
         let (source, rest) = text.split_once(':').ok_or(SecretRefError("something else"))?;
         let source = match source {
-            "env" => Source::Env,
-            "file" => Source::File,
-            "command" => Source::Command,
+            "env" => SecretSource::Env,
+            "file" => SecretSource::File,
+            "command" => SecretSource::Command,
             _ => return Err(SecretRefError("something else")),
         };
         if rest.trim().is_empty() {
@@ -50,7 +50,7 @@ impl SecretRef {
     /// A file that every user of this machine can read or change.
     pub fn is_open_to_all(&self) -> bool {
         #[cfg(unix)]
-        if self.source == Source::File {
+        if self.source == SecretSource::File {
             use std::os::unix::fs::MetadataExt as _;
             return std::fs::metadata(&*self.rest).is_ok_and(|file| file.mode() & 0o006 != 0);
         }
@@ -59,16 +59,19 @@ impl SecretRef {
 
     /// The file's name, where it is one.
     pub(crate) fn file_name(&self) -> Option<&str> {
-        let path = (self.source == Source::File).then_some(std::path::Path::new(&*self.rest))?;
+        let path =
+            (self.source == SecretSource::File).then_some(std::path::Path::new(&*self.rest))?;
         path.file_name()?.to_str()
     }
 
     /// Fetches the secret. Blocks; the error names the reference and never what was found there.
     pub fn read(&self) -> Result<String, String> {
         let text = match self.source {
-            Source::Env => std::env::var(&*self.rest).map_err(|_| "is not set".to_owned()),
-            Source::File => std::fs::read_to_string(&*self.rest).map_err(|e| e.kind().to_string()),
-            Source::Command => run(&self.rest),
+            SecretSource::Env => std::env::var(&*self.rest).map_err(|_| "is not set".to_owned()),
+            SecretSource::File => {
+                std::fs::read_to_string(&*self.rest).map_err(|e| e.kind().to_string())
+            }
+            SecretSource::Command => run(&self.rest),
         };
         let text = text.map_err(|why| format!("{self}: {why}"))?;
         let text = text.trim();
@@ -132,9 +135,9 @@ impl From<SecretRef> for String {
 impl fmt::Display for SecretRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = match self.source {
-            Source::Env => "env",
-            Source::File => "file",
-            Source::Command => "command",
+            SecretSource::Env => "env",
+            SecretSource::File => "file",
+            SecretSource::Command => "command",
         };
         write!(f, "{source}:{}", self.rest)
     }

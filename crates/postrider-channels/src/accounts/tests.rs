@@ -8,9 +8,9 @@ use super::*;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-struct Fixed;
+struct FixedClock;
 
-impl Clock for Fixed {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         NOW
     }
@@ -22,7 +22,7 @@ fn config(name: &'static str, tenant: Option<&str>, priority: u16) -> AccountCon
 }
 
 fn accounts(configs: Vec<AccountConfig<&'static str>>) -> Accounts<&'static str> {
-    Accounts::new(crate::sms::KIND, configs, BreakerPolicy::default(), Arc::new(Fixed))
+    Accounts::new(crate::sms::KIND, configs, BreakerPolicy::default(), Arc::new(FixedClock))
 }
 
 fn attempt(tenant: &str) -> Attempt {

@@ -24,18 +24,18 @@ pub struct AccountView {
 }
 
 /// A channel's accounts, whatever their settings are.
-pub trait AccountBook: Send + Sync {
+pub trait AccountListing: Send + Sync {
     fn accounts(&self, now: Timestamp) -> Vec<AccountView>;
 }
 
-impl<C: Send + Sync> AccountBook for Accounts<C> {
+impl<C: Send + Sync> AccountListing for Accounts<C> {
     fn accounts(&self, now: Timestamp) -> Vec<AccountView> {
         self.all.iter().map(|account| view(self.kind, account, now)).collect()
     }
 }
 
 fn view<C>(channel: ChannelKind, account: &Account<C>, now: Timestamp) -> AccountView {
-    let held = account.standing().ready(now).err();
+    let held = account.gates().ready(now).err();
     AccountView {
         name: account.name.clone(),
         channel,

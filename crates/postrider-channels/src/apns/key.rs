@@ -6,16 +6,16 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::Error;
-use crate::pool::Identity;
+use crate::pool::ClientCertificate;
 
-pub(super) enum Credential {
-    Key(SigningKey),
-    Certificate(Identity),
+pub(super) enum ApnsCredential {
+    Key(ApnsSigningKey),
+    Certificate(ClientCertificate),
 }
 
-pub(super) struct SigningKey(EcdsaKeyPair);
+pub(super) struct ApnsSigningKey(EcdsaKeyPair);
 
-impl Credential {
+impl ApnsCredential {
     /// Reads PEM. The error never repeats any of it.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let pem = text.as_bytes();
@@ -23,7 +23,7 @@ impl Credential {
         if !chain.is_empty() {
             let key = PrivateKeyDer::from_pem_slice(pem)
                 .map_err(|_| "there is a certificate, but no private key beside it")?;
-            return Ok(Self::Certificate(Identity { chain, key }));
+            return Ok(Self::Certificate(ClientCertificate { chain, key }));
         }
         let key = PrivatePkcs8KeyDer::from_pem_slice(pem).map_err(
             |_| "neither a signing key (.p8, PKCS#8 in PEM) nor a certificate with its key",
@@ -31,11 +31,11 @@ impl Credential {
         let key =
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.secret_pkcs8_der())
                 .map_err(|_| "the signing key is not one on P-256")?;
-        Ok(Self::Key(SigningKey(key)))
+        Ok(Self::Key(ApnsSigningKey(key)))
     }
 }
 
-impl SigningKey {
+impl ApnsSigningKey {
     /// Tells it from other keys.
     pub(super) fn public(&self) -> &[u8] {
         self.0.public_key().as_ref()

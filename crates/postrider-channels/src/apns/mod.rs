@@ -36,7 +36,7 @@ use crate::scrub;
 use crate::target::{ChannelTarget, target_of};
 use render::ApnsDraft;
 pub(crate) use render::collapse_id;
-use sender::Way;
+use sender::ApnsConnections;
 pub use settings::ApnsSection;
 use token::{KEPT_FOR, ProviderTokens};
 
@@ -83,7 +83,7 @@ impl ApnsChannel {
     pub async fn load(&self) -> Vec<(Arc<str>, String)> {
         let mut failures = Vec::new();
         for account in self.accounts.iter() {
-            if let Err(why) = account.settings.way(&self.wiring.pool).await {
+            if let Err(why) = account.settings.connections(&self.wiring.pool).await {
                 failures.push((account.name.clone(), why));
             }
         }
@@ -156,16 +156,20 @@ impl ApnsChannel {
         is_home: bool,
     ) -> Report {
         let called = async {
-            let way = self.way(account).await?;
-            let endpoint = way.endpoint(environment, &target.token)?;
+            let connections = self.connections(account).await?;
+            let endpoint = connections.endpoint(environment, &target.token)?;
             let call = (attempt, target);
-            self.exchange(account, &way, &endpoint, call, draft, (environment, is_home)).await
+            self.exchange(account, &connections, &endpoint, call, draft, (environment, is_home))
+                .await
         };
         called.await.unwrap_or_else(|ended: Ended| *ended)
     }
 
-    async fn way(&self, account: &Account<ApnsSender>) -> Result<Arc<Way>, Ended> {
-        account.settings.way(&self.wiring.pool).await.map_err(|why| {
+    async fn connections(
+        &self,
+        account: &Account<ApnsSender>,
+    ) -> Result<Arc<ApnsConnections>, Ended> {
+        account.settings.connections(&self.wiring.pool).await.map_err(|why| {
             tracing::error!(account = &*account.name, why, "no credential");
             let detail = format!("the credential of account {} cannot be used", account.name);
             misconfigured("credential_unreadable", &detail)
@@ -175,7 +179,7 @@ impl ApnsChannel {
     async fn exchange(
         &self,
         account: &Account<ApnsSender>,
-        way: &Way,
+        connections: &ApnsConnections,
         endpoint: &Endpoint,
         (attempt, target): (&Attempt, &ApnsTarget<'_>),
         draft: &ApnsDraft,
@@ -183,7 +187,7 @@ impl ApnsChannel {
     ) -> Result<Report, Ended> {
         let sender = &account.settings;
         let now = self.wiring.clock.now();
-        let token = way
+        let token = connections
             .token(sender, now, attempt.resign)
             .map_err(|_| misconfigured("apns_sign", "no provider token could be signed"))?;
         let request = |now| Request {

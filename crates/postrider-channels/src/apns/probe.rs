@@ -8,10 +8,10 @@ use ::http::{HeaderMap, HeaderValue, Method};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::key::Credential as Key;
-use super::sender::{ApnsSender, Way};
+use super::key::ApnsCredential;
+use super::sender::{ApnsConnections, ApnsSender};
 use super::{ApnsEnvironment, answer, wire};
-use crate::accounts::health::{self, Credential, Examine, Finding, Probe};
+use crate::accounts::health::{self, CredentialStatus, Finding, HealthChecks, Probe};
 use crate::deliver::Wiring;
 use crate::pool::Request;
 use crate::x509::Certificate;
@@ -30,13 +30,13 @@ const NEW_CERTIFICATE: &str = "make a new certificate at developer.apple.com, or
 const CLOCK: &str = "set this machine's clock right (NTP): Apple takes no token from another time";
 
 #[async_trait]
-impl Examine for ApnsSender {
+impl HealthChecks for ApnsSender {
     async fn examine(&self, probe: &Probe) -> Vec<Finding> {
         let (credential, first) = health::read("credential", self.material(), NEW_KEY).await;
         let mut findings = vec![first];
         let Some(credential) = credential else { return findings };
         findings.extend(self.shape(&credential, probe));
-        match self.way(&probe.wiring.pool).await {
+        match self.connections(&probe.wiring.pool).await {
             Err(why) => {
                 let remedy =
                     "give team_id and key_id with a .p8 key, and neither with a certificate";
@@ -45,13 +45,13 @@ impl Examine for ApnsSender {
             Ok(_) if probe.offline => {
                 findings.push(Finding::skipped("apple", "Apple is not asked: --offline"));
             }
-            Ok(way) => findings.extend(self.ask_apple(probe, &way).await),
+            Ok(connections) => findings.extend(self.ask_apple(probe, &connections).await),
         }
         findings
     }
 
-    async fn watch(&self, _: &Wiring) -> Vec<Credential> {
-        let (mut credential, key) = Credential::look("signing_key", self.material()).await;
+    async fn watch(&self, _: &Wiring) -> Vec<CredentialStatus> {
+        let (mut credential, key) = CredentialStatus::look("signing_key", self.material()).await;
         let certificate = key.as_deref().and_then(certificate);
         if let Some(certificate) = certificate {
             credential.kind = "certificate";
@@ -67,7 +67,7 @@ impl Examine for ApnsSender {
 
 impl ApnsSender {
     /// What can be told by looking.
-    fn shape(&self, credential: &Key, probe: &Probe) -> Vec<Finding> {
+    fn shape(&self, credential: &ApnsCredential, probe: &Probe) -> Vec<Finding> {
         let settings = self.settings();
         if let Some(certificate) = certificate(credential) {
             let whose = certificate.user_id.or(certificate.common_name).unwrap_or_default();
@@ -82,19 +82,22 @@ impl ApnsSender {
         judge_ids(team, key, settings.credential.file_name()).into_iter().collect()
     }
 
-    async fn ask_apple(&self, probe: &Probe, way: &Arc<Way>) -> Vec<Finding> {
+    async fn ask_apple(&self, probe: &Probe, connections: &Arc<ApnsConnections>) -> Vec<Finding> {
         let topics = &self.settings().topics;
-        let first = self.call(probe, way, ApnsEnvironment::Production, topics.first()).await;
+        let first =
+            self.call(probe, connections, ApnsEnvironment::Production, topics.first()).await;
         match first {
             Err(finding) => vec![finding],
             Ok(reason) if is_of_other_environment(&reason) => {
-                let other = self.call(probe, way, ApnsEnvironment::Sandbox, topics.first()).await;
+                let other =
+                    self.call(probe, connections, ApnsEnvironment::Sandbox, topics.first()).await;
                 vec![other.map_or_else(|finding| finding, |other| only_sandbox(&reason, &other))]
             }
             Ok(reason) => {
                 let mut findings = vec![self.judge(&reason, topics.first())];
                 for topic in topics.iter().skip(1) {
-                    let call = self.call(probe, way, ApnsEnvironment::Production, Some(topic));
+                    let call =
+                        self.call(probe, connections, ApnsEnvironment::Production, Some(topic));
                     findings.extend(call.await.map(|reason| self.judge(&reason, Some(topic))));
                 }
                 findings
@@ -106,7 +109,7 @@ impl ApnsSender {
     async fn call(
         &self,
         probe: &Probe,
-        way: &Arc<Way>,
+        connections: &Arc<ApnsConnections>,
         environment: ApnsEnvironment,
         topic: Option<&String>,
     ) -> Result<String, Finding> {
@@ -116,8 +119,8 @@ impl ApnsSender {
             ApnsEnvironment::Sandbox => &settings.sandbox_endpoint,
         };
         let own = |why: &str| Finding::fail("apple", why, NEW_KEY);
-        let endpoint = way.endpoint(environment, NOBODY).map_err(|_| own("no endpoint"))?;
-        let token = way.token(self, probe.now(), false);
+        let endpoint = connections.endpoint(environment, NOBODY).map_err(|_| own("no endpoint"))?;
+        let token = connections.token(self, probe.now(), false);
         let token = token.map_err(|_| own("no provider token could be signed"))?;
         let mut headers = HeaderMap::with_capacity(8);
         if let Some(token) = token {
@@ -152,10 +155,10 @@ impl ApnsSender {
     }
 }
 
-fn certificate(credential: &Key) -> Option<Certificate> {
+fn certificate(credential: &ApnsCredential) -> Option<Certificate> {
     match credential {
-        Key::Certificate(identity) => Certificate::read(identity.chain.first()?),
-        Key::Key(_) => None,
+        ApnsCredential::Certificate(identity) => Certificate::read(identity.chain.first()?),
+        ApnsCredential::Key(_) => None,
     }
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn draft(content: &Content<'_>) -> Result<ApnsDraft, Vec<FieldError>>
     let own = ApnsContent::of(content).map_err(|error| vec![error])?;
     let (payload, shape) = match own.payload {
         Some(raw) => {
-            let shape = Shape::read(raw).map_err(|error| vec![error])?;
+            let shape = PayloadShape::read(raw).map_err(|error| vec![error])?;
             (Bytes::copy_from_slice(raw.get().as_bytes()), shape)
         }
         None => common(content).map_err(|error| vec![error])?,
@@ -92,14 +92,14 @@ pub(crate) fn draft(content: &Content<'_>) -> Result<ApnsDraft, Vec<FieldError>>
 
 /// What of a payload decides about its push type.
 #[derive(Clone, Copy)]
-struct Shape {
+struct PayloadShape {
     /// Something that a person notices: alert, badge or sound.
     is_noticed: bool,
     wakes: bool,
     is_mdm: bool,
 }
 
-impl Shape {
+impl PayloadShape {
     fn read(raw: &RawValue) -> Result<Self, FieldError> {
         let wrong = |found| {
             let allowed = "a JSON object with an object `aps` in it";
@@ -128,7 +128,7 @@ impl Shape {
     }
 }
 
-fn common(content: &Content<'_>) -> Result<(Bytes, Shape), FieldError> {
+fn common(content: &Content<'_>) -> Result<(Bytes, PayloadShape), FieldError> {
     let mut alert = Map::new();
     for (name, text) in [("title", &content.title), ("body", &content.body)] {
         if let Some(text) = text {
@@ -145,13 +145,13 @@ fn common(content: &Content<'_>) -> Result<(Bytes, Shape), FieldError> {
         payload.insert("data".to_owned(), content.data_value()?);
     }
     let payload = Value::Object(payload).to_string().into();
-    Ok((payload, Shape { is_noticed, wakes: !is_noticed, is_mdm: false }))
+    Ok((payload, PayloadShape { is_noticed, wakes: !is_noticed, is_mdm: false }))
 }
 
-fn push_type(own: &ApnsContent<'_>, shape: Shape, errors: &mut Vec<FieldError>) -> PushType {
+fn push_type(own: &ApnsContent<'_>, shape: PayloadShape, errors: &mut Vec<FieldError>) -> PushType {
     let told = match shape {
-        Shape { is_mdm: true, .. } => MDM,
-        Shape { is_noticed: false, wakes: true, .. } => BACKGROUND,
+        PayloadShape { is_mdm: true, .. } => MDM,
+        PayloadShape { is_noticed: false, wakes: true, .. } => BACKGROUND,
         _ => ALERT,
     };
     let Some(name) = own.push_type.as_deref() else { return told };

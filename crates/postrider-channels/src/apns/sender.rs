@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postrider_core::Timestamp;
 
-use super::key::Credential;
+use super::key::ApnsCredential;
 use super::token::{ApnsToken, ProviderTokens};
 use super::{ApnsAccount, ApnsEnvironment};
 use crate::Error;
@@ -21,30 +21,30 @@ pub struct ApnsSender {
     settings: ApnsAccount,
     /// None with a certificate.
     tokens: Option<Arc<ProviderTokens>>,
-    credential: Material<Credential>,
-    way: RwLock<Option<Arc<Way>>>,
+    credential: Material<ApnsCredential>,
+    connections: RwLock<Option<Arc<ApnsConnections>>>,
     worked_at: AtomicI64,
 }
 
 /// The connections of one credential.
-pub(super) struct Way {
-    credential: Arc<Credential>,
+pub(super) struct ApnsConnections {
+    credential: Arc<ApnsCredential>,
     production: Endpoint,
     sandbox: Endpoint,
 }
 
 impl ApnsSender {
     pub(super) fn new(settings: ApnsAccount, tokens: Option<Arc<ProviderTokens>>) -> Self {
-        let credential = Material::new(settings.credential.clone(), Credential::parse);
-        let (way, worked_at) = (RwLock::new(None), AtomicI64::new(i64::MIN));
-        Self { settings, tokens, credential, way, worked_at }
+        let credential = Material::new(settings.credential.clone(), ApnsCredential::parse);
+        let (connections, worked_at) = (RwLock::new(None), AtomicI64::new(i64::MIN));
+        Self { settings, tokens, credential, connections, worked_at }
     }
 
     pub(super) fn settings(&self) -> &ApnsAccount {
         &self.settings
     }
 
-    pub(super) fn material(&self) -> &Material<Credential> {
+    pub(super) fn material(&self) -> &Material<ApnsCredential> {
         &self.credential
     }
 
@@ -74,29 +74,36 @@ impl ApnsSender {
     }
 
     /// The way to Apple with the present credential.
-    pub(super) async fn way(&self, pool: &Pool) -> Result<Arc<Way>, String> {
+    pub(super) async fn connections(&self, pool: &Pool) -> Result<Arc<ApnsConnections>, String> {
         let credential = self.credential.get().await?;
-        let known = self.way.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(way) = known.filter(|way| Arc::ptr_eq(&way.credential, &credential)) {
-            return Ok(way);
+        let known = self.connections.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(connections) =
+            known.filter(|connections| Arc::ptr_eq(&connections.credential, &credential))
+        {
+            return Ok(connections);
         }
-        let way = Arc::new(self.open(pool, credential)?);
-        *self.way.write().unwrap_or_else(PoisonError::into_inner) = Some(way.clone());
-        Ok(way)
+        let connections = Arc::new(self.open(pool, credential)?);
+        *self.connections.write().unwrap_or_else(PoisonError::into_inner) =
+            Some(connections.clone());
+        Ok(connections)
     }
 
-    fn open(&self, pool: &Pool, credential: Arc<Credential>) -> Result<Way, String> {
+    fn open(
+        &self,
+        pool: &Pool,
+        credential: Arc<ApnsCredential>,
+    ) -> Result<ApnsConnections, String> {
         let settings = &self.settings;
         let (name, identity) = match (&*credential, &settings.team_id, &settings.key_id) {
-            (Credential::Key(_), Some(team), Some(key)) => (format!("{team} {key}"), None),
-            (Credential::Key(_), ..) => {
+            (ApnsCredential::Key(_), Some(team), Some(key)) => (format!("{team} {key}"), None),
+            (ApnsCredential::Key(_), ..) => {
                 return Err("a signing key needs team_id and key_id beside it".to_owned());
             }
-            (Credential::Certificate(own), None, None) => {
+            (ApnsCredential::Certificate(own), None, None) => {
                 // A renewed certificate must not meet the connections of the old one.
                 (format!("certificate {:p}", Arc::as_ptr(&credential)), Some(own))
             }
-            (Credential::Certificate(_), ..) => {
+            (ApnsCredential::Certificate(_), ..) => {
                 return Err(
                     "team_id and key_id belong to a signing key, not to a certificate".to_owned()
                 );
@@ -107,11 +114,11 @@ impl ApnsSender {
         };
         let production = endpoint(&settings.endpoint)?;
         let sandbox = endpoint(&settings.sandbox_endpoint)?;
-        Ok(Way { credential, production, sandbox })
+        Ok(ApnsConnections { credential, production, sandbox })
     }
 }
 
-impl Way {
+impl ApnsConnections {
     pub(super) fn endpoint(
         &self,
         environment: ApnsEnvironment,
@@ -133,7 +140,9 @@ impl Way {
         resign: bool,
     ) -> Result<Option<Arc<ApnsToken>>, Error> {
         match (&*self.credential, &sender.tokens) {
-            (Credential::Key(signing), Some(tokens)) => tokens.get(signing, now, resign).map(Some),
+            (ApnsCredential::Key(signing), Some(tokens)) => {
+                tokens.get(signing, now, resign).map(Some)
+            }
             _ => Ok(None),
         }
     }

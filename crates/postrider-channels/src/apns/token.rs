@@ -8,7 +8,7 @@ use ::http::HeaderValue;
 use postrider_core::Timestamp;
 use serde_json::json;
 
-use super::key::SigningKey;
+use super::key::ApnsSigningKey;
 use crate::{Error, jwt};
 
 /// Renewed at this age.
@@ -45,7 +45,7 @@ impl ProviderTokens {
     /// The present token. `resign` says that Apple called it expired.
     pub(super) fn get(
         &self,
-        key: &SigningKey,
+        key: &ApnsSigningKey,
         now: Timestamp,
         resign: bool,
     ) -> Result<Arc<ApnsToken>, Error> {
@@ -85,15 +85,17 @@ mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-    use super::super::key::Credential;
+    use super::super::key::ApnsCredential;
     use super::*;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-    fn key() -> SigningKey {
+    fn key() -> ApnsSigningKey {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
         let pem = rcgen_pem(pair.to_pkcs8v1().unwrap().as_ref());
-        let Ok(Credential::Key(key)) = Credential::parse(&pem) else { panic!("a signing key") };
+        let Ok(ApnsCredential::Key(key)) = ApnsCredential::parse(&pem) else {
+            panic!("a signing key")
+        };
         key
     }
 
@@ -108,7 +110,7 @@ mod tests {
 
     fn get(
         tokens: &ProviderTokens,
-        key: &SigningKey,
+        key: &ApnsSigningKey,
         now: Timestamp,
         resign: bool,
     ) -> Arc<ApnsToken> {

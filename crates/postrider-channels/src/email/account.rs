@@ -14,12 +14,12 @@ use super::intake::{check_line, check_unsubscribe, normalise};
 use super::sendgrid::SendGrid;
 use super::ses::Ses;
 use super::smtp::{Relay, RelayConfig, SmtpTls};
-use crate::accounts::{Check, Checked, Material, SecretRef, needs};
+use crate::accounts::{CheckFields, CheckedFields, Material, SecretRef, needs};
 use crate::address::NetworkPolicy;
 
 /// What `[accounts.NAME]` with `channel = "email"` holds beside what all accounts have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EmailAccount(Checked<EmailAccountFields>);
+pub struct EmailAccount(CheckedFields<EmailAccountFields>);
 
 /// Who carries the mails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ pub(super) struct DkimKeyFields {
     pub(super) domain: Option<String>,
 }
 
-impl Check for EmailAccountFields {
+impl CheckFields for EmailAccountFields {
     fn check(&self) -> Result<(), FieldError> {
         self.check_addresses()?;
         match self.provider {

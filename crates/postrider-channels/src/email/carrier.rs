@@ -6,8 +6,8 @@ use std::sync::Arc;
 use postrider_core::{Attempt, DeliveryId};
 
 use super::dkim::DkimKey;
-use super::mime::{Draft, Mailbox, Unsubscribe};
-use super::render::Rendered;
+use super::mime::{MailDraft, Mailbox, Unsubscribe};
+use super::render::RenderedEmail;
 use super::sendgrid::SendGrid;
 use super::ses::Ses;
 use super::smtp::Relay;
@@ -60,20 +60,20 @@ pub struct EmailSettings {
 }
 
 /// The account's own words with the delivery's id in them.
-pub(super) struct Stamps {
+pub(super) struct ReturnAddresses {
     pub(super) return_path: String,
     unsubscribe_url: Option<String>,
     unsubscribe_mailto: Option<String>,
 }
 
 impl EmailSettings {
-    pub(super) fn stamps(&self, delivery: DeliveryId) -> Stamps {
+    pub(super) fn return_addresses(&self, delivery: DeliveryId) -> ReturnAddresses {
         let stamp = |text: &String| match text.contains(DELIVERY) {
             true => text.replace(DELIVERY, &delivery.to_string()),
             false => text.clone(),
         };
         let path = if self.return_path.is_empty() { &self.from.address } else { &self.return_path };
-        Stamps {
+        ReturnAddresses {
             return_path: stamp(path),
             unsubscribe_url: self.unsubscribe_url.as_ref().map(stamp),
             unsubscribe_mailto: self.unsubscribe_mailto.as_ref().map(stamp),
@@ -85,14 +85,14 @@ impl EmailSettings {
         attempt: &'a Attempt,
         target: &'a EmailTarget<'a>,
         own: &'a EmailContent<'a>,
-        words: &'a Rendered<'a>,
-        stamps: &'a Stamps,
-    ) -> Draft<'a> {
+        words: &'a RenderedEmail<'a>,
+        return_addresses: &'a ReturnAddresses,
+    ) -> MailDraft<'a> {
         let own_unsubscribe = Unsubscribe {
             url: own.unsubscribe_url.as_deref(),
             mailto: own.unsubscribe_mailto.as_deref(),
         };
-        Draft {
+        MailDraft {
             delivery: attempt.delivery,
             date: attempt.message.created_at,
             from: self.from.mailbox(),
@@ -106,8 +106,8 @@ impl EmailSettings {
             html: words.html.as_deref(),
             unsubscribe: if own_unsubscribe == Unsubscribe::default() {
                 Unsubscribe {
-                    url: stamps.unsubscribe_url.as_deref(),
-                    mailto: stamps.unsubscribe_mailto.as_deref(),
+                    url: return_addresses.unsubscribe_url.as_deref(),
+                    mailto: return_addresses.unsubscribe_mailto.as_deref(),
                 }
             } else {
                 own_unsubscribe
@@ -118,7 +118,7 @@ impl EmailSettings {
 
     /// The mail as bytes, with every signature. A key that is not there parks the mail: one without a
     /// signature would harm the sender's name.
-    pub(super) async fn write(&self, draft: &Draft<'_>) -> Result<Vec<u8>, Ended> {
+    pub(super) async fn write(&self, draft: &MailDraft<'_>) -> Result<Vec<u8>, Ended> {
         let mail = draft.build();
         let mut signatures = Vec::with_capacity(self.dkim.len());
         for dkim in &self.dkim {

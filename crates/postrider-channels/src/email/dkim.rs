@@ -36,11 +36,11 @@ const RSA_BITS_MIN: usize = 2048;
 /// A private key, without the name under which the public one is found.
 #[derive(Debug)]
 pub struct DkimKey {
-    key: Key,
+    key: DkimPrivateKey,
 }
 
 #[derive(Debug)]
-enum Key {
+enum DkimPrivateKey {
     Rsa(Box<RsaKeyPair>),
     Ed25519(Ed25519KeyPair),
 }
@@ -55,7 +55,7 @@ impl DkimKey {
             PrivateKeyDer::Pkcs8(der) => {
                 let der = der.secret_pkcs8_der();
                 let ed25519 = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok();
-                let ed25519 = ed25519.map(|key| Ok(Key::Ed25519(key)));
+                let ed25519 = ed25519.map(|key| Ok(DkimPrivateKey::Ed25519(key)));
                 ed25519.or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(rsa))
             }
             _ => None,
@@ -67,11 +67,11 @@ impl DkimKey {
     /// What belongs into DNS at `selector._domainkey.domain`.
     pub fn record(&self) -> String {
         match &self.key {
-            Key::Rsa(key) => {
+            DkimPrivateKey::Rsa(key) => {
                 let info = spki_rsa(key.public_key().as_ref());
                 format!("v=DKIM1; k=rsa; p={}", STANDARD.encode(info))
             }
-            Key::Ed25519(key) => {
+            DkimPrivateKey::Ed25519(key) => {
                 format!("v=DKIM1; k=ed25519; p={}", STANDARD.encode(key.public_key().as_ref()))
             }
         }
@@ -88,8 +88,8 @@ impl DkimKey {
         let body_hash = STANDARD.encode(digest(&SHA256, relaxed_body(&mail.body).as_bytes()));
         let (names, mut signed) = relaxed_fields(mail);
         let algorithm = match self.key {
-            Key::Rsa(_) => "rsa-sha256",
-            Key::Ed25519(_) => "ed25519-sha256",
+            DkimPrivateKey::Rsa(_) => "rsa-sha256",
+            DkimPrivateKey::Ed25519(_) => "ed25519-sha256",
         };
         let at = at.as_secs();
         let mut field = format!(
@@ -109,23 +109,25 @@ impl DkimKey {
 
     fn signature(&self, signed: &[u8]) -> Result<Vec<u8>, Error> {
         match &self.key {
-            Key::Rsa(key) => {
+            DkimPrivateKey::Rsa(key) => {
                 let mut signature = vec![0; key.public_modulus_len()];
                 key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed, &mut signature)
                     .map_err(|_| Error::Crypto)?;
                 Ok(signature)
             }
             // RFC 8463: the key signs the hash, not the text.
-            Key::Ed25519(key) => Ok(key.sign(digest(&SHA256, signed).as_ref()).as_ref().to_vec()),
+            DkimPrivateKey::Ed25519(key) => {
+                Ok(key.sign(digest(&SHA256, signed).as_ref()).as_ref().to_vec())
+            }
         }
     }
 }
 
-fn rsa(key: RsaKeyPair) -> Result<Key, Error> {
+fn rsa(key: RsaKeyPair) -> Result<DkimPrivateKey, Error> {
     if key.public_modulus_len() * 8 < RSA_BITS_MIN {
         return Err(Error::DkimKey("an RSA key of less than 2048 bits"));
     }
-    Ok(Key::Rsa(Box::new(key)))
+    Ok(DkimPrivateKey::Rsa(Box::new(key)))
 }
 
 /// The names for `h=`, and the fields in that order as they are hashed. `From` is named once more

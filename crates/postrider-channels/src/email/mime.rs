@@ -26,7 +26,7 @@ pub struct Unsubscribe<'a> {
 
 /// What a mail is made from.
 #[derive(Debug, Clone)]
-pub struct Draft<'a> {
+pub struct MailDraft<'a> {
     pub delivery: DeliveryId,
     /// When the message came in: the same on every attempt.
     pub date: Timestamp,
@@ -49,7 +49,7 @@ pub struct Mail {
     pub body: String,
 }
 
-impl Draft<'_> {
+impl MailDraft<'_> {
     pub fn build(&self) -> Mail {
         let mut fields = self.fields();
         let body = match self.html {
@@ -185,8 +185,8 @@ fn date(at: Timestamp) -> String {
 mod tests {
     use super::*;
 
-    fn draft<'a>() -> Draft<'a> {
-        Draft {
+    fn draft<'a>() -> MailDraft<'a> {
+        MailDraft {
             delivery: DeliveryId(9),
             date: Timestamp(1_794_732_668_000),
             from: Mailbox { name: Some("Shop"), address: "news@shop.example" },
@@ -225,7 +225,7 @@ mod tests {
             url: Some("https://shop.example/u/abc"),
             mailto: Some("u+abc@shop.example"),
         };
-        let mail = Draft { html: Some("<p>Grüße</p>"), unsubscribe, ..draft() }.build();
+        let mail = MailDraft { html: Some("<p>Grüße</p>"), unsubscribe, ..draft() }.build();
         assert_eq!(
             mail.field("list-unsubscribe"),
             Some("<https://shop.example/u/abc>,\r\n <mailto:u+abc@shop.example>")
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_text_that_holds_the_boundary_does_not_end_its_part() {
         let text = "x\n--=_dlv_00000000000000000000000009--\ny";
-        let mail = Draft { text, html: Some("<p>x</p>"), ..draft() }.build();
+        let mail = MailDraft { text, html: Some("<p>x</p>"), ..draft() }.build();
         assert_eq!(mail.body.matches("--=_dlv_").count(), 3, "{}", mail.body);
     }
 
@@ -259,7 +259,7 @@ mod tests {
             text in "(\\PC|\r|\n|\t|[.]|[a ]{600}){0,60}", html in "(\\PC|\r|\n|[<=>]|x{999}){0,30}",
         ) {
             let url = format!("https://shop.example/{}", "u".repeat(870));
-            let mail = Draft {
+            let mail = MailDraft {
                 subject: &subject,
                 to: Mailbox { name: Some(&name), address: "ada@example.org" },
                 text: &text,

@@ -14,12 +14,12 @@ mod plain;
 mod probe;
 mod render;
 mod reputation;
+mod reputation_table;
 mod sendgrid;
 mod ses;
 mod settings;
 mod sigv4;
 pub mod smtp;
-mod standing;
 mod target;
 mod txt;
 
@@ -36,13 +36,13 @@ pub use content::EmailContent;
 pub use dkim::DkimKey;
 pub(crate) use header::is_atext;
 pub use intake::EmailIntake;
-pub use mime::{Draft, Mail, Mailbox, Unsubscribe, message_id};
-pub use render::{Rendered, render};
+pub use mime::{Mail, MailDraft, Mailbox, Unsubscribe, message_id};
+pub use render::{RenderedEmail, render};
 pub use reputation::ReputationPolicy;
 pub use sendgrid::SendGrid;
 pub use ses::Ses;
 pub use settings::EmailSection;
-pub use sigv4::{Signed, Signer};
+pub use sigv4::{SigV4Signer, SignedRequest};
 pub use target::EmailTarget;
 
 use crate::accounts::Accounts;
@@ -51,8 +51,8 @@ use crate::deliver::{
 };
 use crate::scrub;
 use crate::target::target_of;
-use smtp::{End, Parcel, Relay, Stage};
-use standing::Standings;
+use reputation_table::ReputationTable;
+use smtp::{OutgoingMail, Relay, SmtpOutcome, SmtpStage};
 
 pub const KIND: ChannelKind = ChannelKind::new("email");
 pub const TRAITS: ChannelTraits =
@@ -61,28 +61,29 @@ pub const TRAITS: ChannelTraits =
 pub struct EmailChannel {
     wiring: Wiring,
     accounts: Arc<Accounts<EmailSettings>>,
-    standings: Standings,
+    standings: ReputationTable,
 }
 
 impl EmailChannel {
     pub fn new(wiring: Wiring, accounts: Arc<Accounts<EmailSettings>>) -> Self {
-        Self { wiring, accounts, standings: Standings::default() }
+        Self { wiring, accounts, standings: ReputationTable::default() }
     }
 
     /// The same with another patience with what receiving domains think of the sender.
     pub fn reputation(self, policy: ReputationPolicy) -> Self {
-        Self { standings: Standings::new(policy), ..self }
+        Self { standings: ReputationTable::new(policy), ..self }
     }
 }
 
 impl_channel!(EmailChannel);
 
 /// Whether it is the sender that is not liked, not the mailbox or the mail's form.
-fn is_for_reputation(end: &End) -> bool {
+fn is_for_reputation(end: &SmtpOutcome) -> bool {
     match end {
-        End::Refused(Stage::Mail | Stage::Rcpt | Stage::Data | Stage::Dot, reply) => {
-            reputation::refuses(reply.code, &reply.for_table())
-        }
+        SmtpOutcome::Refused(
+            SmtpStage::Mail | SmtpStage::Rcpt | SmtpStage::Data | SmtpStage::Dot,
+            reply,
+        ) => reputation::refuses(reply.code, &reply.for_table()),
         _ => false,
     }
 }
@@ -131,8 +132,8 @@ impl EmailChannel {
         let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
         let own = EmailContent::of(&content).map_err(bad_content)?;
         let words = render(&content, &own);
-        let stamps = account.stamps(attempt.delivery);
-        let draft = account.draft(attempt, target, &own, &words, &stamps);
+        let return_addresses = account.return_addresses(attempt.delivery);
+        let draft = account.draft(attempt, target, &own, &words, &return_addresses);
         match &account.carrier {
             Carrier::Smtp(relay) => {
                 let (from, to) = (draft.from.address, draft.to.address);
@@ -141,7 +142,7 @@ impl EmailChannel {
                 }
                 let mail = account.write(&draft).await?;
                 let (report, refused) =
-                    self.by_smtp(attempt, relay, (&stamps.return_path, to), mail).await;
+                    self.by_smtp(attempt, relay, (&return_addresses.return_path, to), mail).await;
                 if refused || report.outcome == Outcome::Accepted {
                     self.standings.report(from, to, refused, self.wiring.clock.now());
                 }
@@ -165,7 +166,7 @@ impl EmailChannel {
         let deadline = Instant::now() + self.wiring.attempt_timeout;
         let in_time = || {
             let now = self.wiring.clock.now();
-            (now < attempt.expires_at).then(|| Parcel {
+            (now < attempt.expires_at).then(|| OutgoingMail {
                 delivery: attempt.delivery,
                 sender: return_path.to_owned(),
                 recipient: recipient.to_owned(),
@@ -183,15 +184,15 @@ impl EmailChannel {
     }
 
     /// What the end of a conversation means.
-    fn judge_smtp(&self, end: End, recipient: &str) -> Report {
+    fn judge_smtp(&self, end: SmtpOutcome, recipient: &str) -> Report {
         let backoff = Outcome::RetryBackoff { at_least: std::time::Duration::ZERO };
         match end {
-            End::Accepted(reply) => Report {
+            SmtpOutcome::Accepted(reply) => Report {
                 status: Some(reply.code),
                 provider_id: reply.queued_as(),
                 ..Report::new(Outcome::Accepted)
             },
-            End::Refused(stage, reply) => {
+            SmtpOutcome::Refused(stage, reply) => {
                 let code = reply.for_table();
                 let answer = ProviderAnswer {
                     service: stage.service(),
@@ -208,13 +209,15 @@ impl EmailChannel {
                     ..Report::judged(judged)
                 }
             }
-            End::NotSent { code, detail } => Report::new(backoff).code(code).detail(detail),
-            End::Stale => Report::new(Outcome::Reconnect).code("stale_connection"),
-            End::Unknown { code } => Report::new(Outcome::Ambiguous).code(code),
-            End::Unfit { code, detail } => {
+            SmtpOutcome::NotSent { code, detail } => Report::new(backoff).code(code).detail(detail),
+            SmtpOutcome::Stale => Report::new(Outcome::Reconnect).code("stale_connection"),
+            SmtpOutcome::Unknown { code } => Report::new(Outcome::Ambiguous).code(code),
+            SmtpOutcome::Unfit { code, detail } => {
                 Report::new(Outcome::DropMessage).code(code).detail(detail)
             }
-            End::Config { code, detail } => Report::new(Outcome::Config).code(code).detail(detail),
+            SmtpOutcome::Config { code, detail } => {
+                Report::new(Outcome::Config).code(code).detail(detail)
+            }
         }
     }
 
@@ -222,7 +225,7 @@ impl EmailChannel {
         &self,
         attempt: &Attempt,
         ses: &Ses,
-        draft: &Draft<'_>,
+        draft: &MailDraft<'_>,
         mail: Vec<u8>,
     ) -> Result<Report, Ended> {
         let keys = ses.keys().await.map_err(|why| misconfigured("credential_missing", &why))?;
@@ -249,7 +252,7 @@ impl EmailChannel {
         &self,
         attempt: &Attempt,
         sendgrid: &SendGrid,
-        draft: &Draft<'_>,
+        draft: &MailDraft<'_>,
     ) -> Result<Report, Ended> {
         let key = sendgrid.key.get().await;
         let key = key.map_err(|why| misconfigured("credential_missing", &why))?;

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::carrier::{Carrier, DkimSettings, EmailSettings};
 use super::dkim::DkimKey;
-use super::smtp::{End, Relay, SmtpTls, Stage, Visit};
+use super::smtp::{Relay, RelayCheck, SmtpOutcome, SmtpStage, SmtpTls};
 use super::{SendGrid, Ses, sendgrid, ses, txt};
-use crate::accounts::health::{self, Credential, Examine, Finding, Probe};
+use crate::accounts::health::{self, CredentialStatus, Finding, HealthChecks, Probe};
 use crate::deliver::Wiring;
 use crate::scrub;
 
@@ -18,7 +18,7 @@ const NEW_DKIM_KEY: &str = "make one: openssl genrsa -out dkim.pem 2048 (or open
      and publish its record";
 
 #[async_trait]
-impl Examine for EmailSettings {
+impl HealthChecks for EmailSettings {
     async fn examine(&self, probe: &Probe) -> Vec<Finding> {
         let mut findings = match &self.carrier {
             Carrier::Smtp(relay) => examine_relay(relay, probe).await,
@@ -36,26 +36,26 @@ impl Examine for EmailSettings {
         findings
     }
 
-    async fn watch(&self, _: &Wiring) -> Vec<Credential> {
+    async fn watch(&self, _: &Wiring) -> Vec<CredentialStatus> {
         let mut found = Vec::new();
         match &self.carrier {
             Carrier::Smtp(relay) => {
                 if let Some(secret) = relay.secret() {
-                    found.push(Credential::look("password", secret).await.0);
+                    found.push(CredentialStatus::look("password", secret).await.0);
                 }
             }
             Carrier::Ses(ses) => {
-                found.push(Credential::look("secret_key", &ses.secret).await.0);
+                found.push(CredentialStatus::look("secret_key", &ses.secret).await.0);
                 if let Some(token) = &ses.session_token {
-                    found.push(Credential::look("session_token", token).await.0);
+                    found.push(CredentialStatus::look("session_token", token).await.0);
                 }
             }
             Carrier::SendGrid(sendgrid) => {
-                found.push(Credential::look("api_key", &sendgrid.key).await.0);
+                found.push(CredentialStatus::look("api_key", &sendgrid.key).await.0);
             }
         }
         for dkim in &self.dkim {
-            found.push(Credential::look("dkim_key", &dkim.key).await.0);
+            found.push(CredentialStatus::look("dkim_key", &dkim.key).await.0);
         }
         found
     }
@@ -85,11 +85,11 @@ async fn examine_relay(relay: &Relay, probe: &Probe) -> Vec<Finding> {
         return findings;
     }
     let place = format!("{}:{}", config.host, config.port);
-    match relay.visit(probe.deadline()).await {
+    match relay.check(probe.deadline()).await {
         Err(end) => findings.push(judge_end(&place, &config.user, &end)),
-        Ok(visit) => {
-            findings.push(judge_visit(&place, config.tls, &visit));
-            findings.extend(visit.certificate_until.map(|until| {
+        Ok(check) => {
+            findings.push(judge_visit(&place, config.tls, &check));
+            findings.extend(check.certificate_until.map(|until| {
                 let remedy = "whoever runs the relay has to renew its certificate";
                 let what = format!("certificate of {}", config.host);
                 Finding::of_end("relay_certificate", &what, until, probe.now(), remedy)
@@ -99,15 +99,15 @@ async fn examine_relay(relay: &Relay, probe: &Probe) -> Vec<Finding> {
     findings
 }
 
-fn judge_visit(place: &str, tls: SmtpTls, visit: &Visit) -> Finding {
-    let logged_in = if visit.logged_in { ", log-in accepted" } else { "" };
-    match (tls, visit.certificate_until) {
+fn judge_visit(place: &str, tls: SmtpTls, check: &RelayCheck) -> Finding {
+    let logged_in = if check.logged_in { ", log-in accepted" } else { "" };
+    match (tls, check.certificate_until) {
         (SmtpTls::Opportunistic, None) => Finding::warn(
             "relay",
             format!("{place} answers without TLS{logged_in}: mails go in the clear"),
             "set tls = \"starttls\" and a relay that offers it",
         ),
-        (SmtpTls::None, _) if visit.offers_tls => Finding::warn(
+        (SmtpTls::None, _) if check.offers_tls => Finding::warn(
             "relay",
             format!(
                 "{place} answers{logged_in}; it offers TLS, and tls = \"none\" does not use it"
@@ -122,19 +122,20 @@ fn judge_visit(place: &str, tls: SmtpTls, visit: &Visit) -> Finding {
 }
 
 /// Why the relay could not be used, by how far the conversation came.
-fn judge_end(place: &str, user: &str, end: &End) -> Finding {
+fn judge_end(place: &str, user: &str, end: &SmtpOutcome) -> Finding {
     let fail =
         |found: &str, remedy: &str| Finding::fail("relay", format!("{place}: {found}"), remedy);
     match end {
-        End::NotSent { code: "dns", detail } => {
+        SmtpOutcome::NotSent { code: "dns", detail } => {
             fail(detail, "correct `host`, or this machine's DNS")
         }
-        End::NotSent { code: "connect", detail } => fail(
+        SmtpOutcome::NotSent { code: "connect", detail } => fail(
             &format!("unreachable: {detail}"),
             "is the relay up, are `host` and `port` right, and does the firewall let this machine out? Many \
              networks shut port 25: use 587 or 465",
         ),
-        End::NotSent { code: "tls", detail } | End::Config { code: "tls", detail } => {
+        SmtpOutcome::NotSent { code: "tls", detail }
+        | SmtpOutcome::Config { code: "tls", detail } => {
             let remedy = match health::is_about_time(detail) {
                 true => {
                     "set this machine's clock right first (NTP); else the relay's certificate must be renewed"
@@ -146,28 +147,28 @@ fn judge_end(place: &str, user: &str, end: &End) -> Finding {
             };
             fail(detail, remedy)
         }
-        End::NotSent { detail, .. } => fail(
+        SmtpOutcome::NotSent { detail, .. } => fail(
             detail,
             "compare `port` and `tls` with what the relay's operator says: implicit is 465, starttls 587",
         ),
-        End::Config { code: "no_starttls", detail } => {
+        SmtpOutcome::Config { code: "no_starttls", detail } => {
             fail(detail, "set tls = \"implicit\" (port 465), or let the relay offer STARTTLS")
         }
-        End::Config { detail, .. } => {
+        SmtpOutcome::Config { detail, .. } => {
             fail(detail, "compare `tls`, `user` and `oauth` with what the relay offers")
         }
-        End::Refused(stage, reply) => {
+        SmtpOutcome::Refused(stage, reply) => {
             let words = reply.detail(user).unwrap_or_default();
             let (what, remedy) = match stage {
-                Stage::Auth => (
+                SmtpStage::Auth => (
                     "refuses user and password",
                     "compare `user` with the credential; some relays want an app password or oauth = true",
                 ),
-                Stage::Greeting => (
+                SmtpStage::Greeting => (
                     "does not want to talk to us",
                     "ask its operator to let this machine's address in",
                 ),
-                Stage::Ehlo => ("refuses our name", "set `ehlo` to this machine's full name"),
+                SmtpStage::Ehlo => ("refuses our name", "set `ehlo` to this machine's full name"),
                 _ => ("refuses", "ask the relay's operator"),
             };
             fail(&format!("{what} ({} {words})", reply.code), remedy)

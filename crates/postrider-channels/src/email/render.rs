@@ -14,15 +14,15 @@ const SUBJECT_MAX: usize = 78;
 const UNTITLED: &str = "(no subject)";
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Rendered<'a> {
+pub struct RenderedEmail<'a> {
     pub subject: Cow<'a, str>,
     pub text: Cow<'a, str>,
     pub html: Option<Cow<'a, str>>,
 }
 
-pub fn render<'a>(content: &'a Content<'a>, own: &'a EmailContent<'a>) -> Rendered<'a> {
+pub fn render<'a>(content: &'a Content<'a>, own: &'a EmailContent<'a>) -> RenderedEmail<'a> {
     let (text, html) = (own.text.as_ref(), own.html.as_ref());
-    Rendered {
+    RenderedEmail {
         subject: match own.subject.as_ref().or(content.title.as_ref()) {
             Some(subject) => Cow::Borrowed(&**subject),
             None => first_line(content),
@@ -124,7 +124,7 @@ mod tests {
     fn what_was_written_for_mails_wins_and_text_alone_stays_alone() {
         let json = r#"{"title":"no","body":"no","email":{"subject":"S","text":"T"}}"#;
         let (content, own) = parsed(json);
-        let expected = Rendered { subject: "S".into(), text: "T".into(), html: None };
+        let expected = RenderedEmail { subject: "S".into(), text: "T".into(), html: None };
         assert_eq!(render(&content, &own), expected);
     }
 

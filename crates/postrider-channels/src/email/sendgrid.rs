@@ -6,7 +6,7 @@ use ::http::{HeaderMap, HeaderValue, Method};
 use postrider_core::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::mime::{Draft, Mailbox, message_id};
+use super::mime::{MailDraft, Mailbox, message_id};
 use crate::accounts::Material;
 use crate::pool::{Request, Response};
 use crate::scrub;
@@ -25,7 +25,7 @@ impl SendGrid {
     }
 }
 
-pub(super) fn body(draft: &Draft<'_>) -> Vec<u8> {
+pub(super) fn body(draft: &MailDraft<'_>) -> Vec<u8> {
     let mut content = vec![json!({ "type": "text/plain", "value": filled(draft.text) })];
     if let Some(html) = draft.html {
         content.push(json!({ "type": "text/html", "value": filled(html) }));
@@ -56,7 +56,7 @@ fn mailbox(of: Mailbox<'_>) -> Value {
     }
 }
 
-fn headers(draft: &Draft<'_>) -> Map<String, Value> {
+fn headers(draft: &MailDraft<'_>) -> Map<String, Value> {
     let ours = ["Auto-Submitted", "List-Unsubscribe", "List-Unsubscribe-Post", "Feedback-ID"];
     let mail = draft.fields();
     let kept = mail.iter().filter(|(name, _)| ours.contains(name));

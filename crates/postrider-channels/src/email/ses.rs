@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_core::{Attempt, Timestamp};
 use serde_json::{Value, json};
 
-use super::sigv4::{Signed, Signer};
+use super::sigv4::{SigV4Signer, SignedRequest};
 use crate::accounts::Material;
 use crate::pool::{Origin, Request, Response};
 use crate::scrub;
@@ -87,7 +87,7 @@ impl Ses {
         body: Vec<u8>,
         now: Timestamp,
     ) -> Request {
-        let signer = Signer {
+        let signer = SigV4Signer {
             key_id: &self.key_id,
             secret: &keys.secret,
             region: &self.region,
@@ -97,8 +97,13 @@ impl Ses {
         if let Some(token) = &keys.token {
             signed_headers.push(("x-amz-security-token", token));
         }
-        let signed =
-            Signed { method: method.as_str(), host, path, headers: &signed_headers, body: &body };
+        let signed = SignedRequest {
+            method: method.as_str(),
+            host,
+            path,
+            headers: &signed_headers,
+            body: &body,
+        };
         let (date, authorization) = signer.sign(&signed, now);
         let mut headers = HeaderMap::with_capacity(6);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));

@@ -7,7 +7,7 @@ use postrider_core::model::time::civil_from_days;
 
 /// Who signs, and for what.
 #[derive(Clone, Copy)]
-pub struct Signer<'a> {
+pub struct SigV4Signer<'a> {
     pub key_id: &'a str,
     pub secret: &'a str,
     pub region: &'a str,
@@ -16,7 +16,7 @@ pub struct Signer<'a> {
 
 /// One request as far as it is signed.
 #[derive(Clone, Copy)]
-pub struct Signed<'a> {
+pub struct SignedRequest<'a> {
     pub method: &'a str,
     pub host: &'a str,
     pub path: &'a str,
@@ -25,9 +25,9 @@ pub struct Signed<'a> {
     pub body: &'a [u8],
 }
 
-impl Signer<'_> {
+impl SigV4Signer<'_> {
     /// The values of `x-amz-date` and `authorization`.
-    pub fn sign(&self, request: &Signed<'_>, now: Timestamp) -> (String, String) {
+    pub fn sign(&self, request: &SignedRequest<'_>, now: Timestamp) -> (String, String) {
         let at = basic_time(now);
         let day = &at[..8];
         let mut headers: Vec<(&str, &str)> = request.headers.to_vec();
@@ -84,14 +84,14 @@ mod tests {
     /// `post-vanilla` and `post-x-www-form-urlencoded` of Amazon's own test suite.
     #[test]
     fn amazon_s_own_vectors_are_met() {
-        let signer = Signer {
+        let signer = SigV4Signer {
             key_id: "AKIDEXAMPLE",
             secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
             region: "us-east-1",
             service: "service",
         };
         let now = Timestamp(1_440_938_160_000);
-        let request = Signed {
+        let request = SignedRequest {
             method: "POST",
             host: "example.amazonaws.com",
             path: "/",
@@ -106,7 +106,7 @@ mod tests {
              SignedHeaders=host;x-amz-date, \
              Signature=5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b"
         );
-        let form = Signed {
+        let form = SignedRequest {
             headers: &[("content-type", "application/x-www-form-urlencoded")],
             body: b"Param1=value1",
             ..request

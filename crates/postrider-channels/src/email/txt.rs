@@ -15,7 +15,7 @@ const RECORDS_MAX: u16 = 64;
 const NXDOMAIN: u8 = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum TxtAnswer {
     /// The texts of all records; none if there is no such name.
     Texts(Vec<String>),
     /// It did not fit.
@@ -36,14 +36,14 @@ pub(super) async fn look_up(
     let silent = || format!("name server {server} does not answer");
     let asked = timeout_at(deadline, by_udp(server, &question, id)).await;
     let mut answer = asked.map_err(|_| silent())?.map_err(|_| silent())?;
-    if answer == Answer::Truncated {
+    if answer == TxtAnswer::Truncated {
         let asked = timeout_at(deadline, by_tcp(server, &question, id)).await;
         answer = asked.map_err(|_| silent())?.map_err(|_| silent())?;
     }
     match answer {
-        Answer::Texts(texts) => Ok(texts),
-        Answer::Truncated => Err(format!("name server {server} gives no whole answer")),
-        Answer::Failed(code) => Err(format!("name server {server} failed (code {code})")),
+        TxtAnswer::Texts(texts) => Ok(texts),
+        TxtAnswer::Truncated => Err(format!("name server {server} gives no whole answer")),
+        TxtAnswer::Failed(code) => Err(format!("name server {server} failed (code {code})")),
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn server_of(resolv_conf: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, 53))
 }
 
-async fn by_udp(server: SocketAddr, question: &[u8], id: u16) -> std::io::Result<Answer> {
+async fn by_udp(server: SocketAddr, question: &[u8], id: u16) -> std::io::Result<TxtAnswer> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -75,7 +75,7 @@ async fn by_udp(server: SocketAddr, question: &[u8], id: u16) -> std::io::Result
     }
 }
 
-async fn by_tcp(server: SocketAddr, question: &[u8], id: u16) -> std::io::Result<Answer> {
+async fn by_tcp(server: SocketAddr, question: &[u8], id: u16) -> std::io::Result<TxtAnswer> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_u16(u16::try_from(question.len()).unwrap_or_default()).await?;
     stream.write_all(question).await?;
@@ -106,17 +106,17 @@ fn question(id: u16, name: &str) -> Option<Vec<u8>> {
 }
 
 /// `None` if these bytes are no answer to this question.
-fn read(bytes: &[u8], id: u16) -> Option<Answer> {
+fn read(bytes: &[u8], id: u16) -> Option<TxtAnswer> {
     let number = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     let is_answer = bytes.get(2)? & 0x80 != 0;
     (number(0)? == id && is_answer).then_some(())?;
     match bytes.get(3)? & 0x0f {
         0 => {}
-        NXDOMAIN => return Some(Answer::Texts(Vec::new())),
-        code => return Some(Answer::Failed(code)),
+        NXDOMAIN => return Some(TxtAnswer::Texts(Vec::new())),
+        code => return Some(TxtAnswer::Failed(code)),
     }
     if bytes.get(2)? & 0x02 != 0 {
-        return Some(Answer::Truncated);
+        return Some(TxtAnswer::Truncated);
     }
     let (questions, answers) = (number(4)?.min(RECORDS_MAX), number(6)?.min(RECORDS_MAX));
     let mut at = HEADER;
@@ -133,7 +133,7 @@ fn read(bytes: &[u8], id: u16) -> Option<Answer> {
             texts.push(text(data)?);
         }
     }
-    Some(Answer::Texts(texts))
+    Some(TxtAnswer::Texts(texts))
 }
 
 /// The place behind a name; one that is written elsewhere ends it.
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_text_in_pieces_is_one_and_other_records_are_passed_over() {
         let bytes = answered([0x81, 0x80], &[(5, &[1, b'x', 0]), (TXT, b"\x03v=D\x03KIM")]);
-        assert_eq!(read(&bytes, 7), Some(Answer::Texts(vec!["v=DKIM".into()])));
+        assert_eq!(read(&bytes, 7), Some(TxtAnswer::Texts(vec!["v=DKIM".into()])));
         assert_eq!(read(&bytes, 8), None, "an answer to another question");
         for len in 0..bytes.len() {
             let _ = read(&bytes[..len], 7);
@@ -192,9 +192,9 @@ mod tests {
 
     #[test]
     fn no_such_name_a_cut_answer_and_a_failure_are_told_apart() {
-        assert_eq!(read(&answered([0x81, 0x83], &[]), 7), Some(Answer::Texts(vec![])));
-        assert_eq!(read(&answered([0x83, 0x80], &[]), 7), Some(Answer::Truncated));
-        assert_eq!(read(&answered([0x81, 0x82], &[]), 7), Some(Answer::Failed(2)));
+        assert_eq!(read(&answered([0x81, 0x83], &[]), 7), Some(TxtAnswer::Texts(vec![])));
+        assert_eq!(read(&answered([0x83, 0x80], &[]), 7), Some(TxtAnswer::Truncated));
+        assert_eq!(read(&answered([0x81, 0x82], &[]), 7), Some(TxtAnswer::Failed(2)));
     }
 
     #[test]

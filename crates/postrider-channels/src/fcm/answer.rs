@@ -13,23 +13,23 @@ const QUOTA_FAILURE: &str = "type.googleapis.com/google.rpc.QuotaFailure";
 const MESSAGE_MAX: usize = 160;
 
 #[derive(Deserialize)]
-struct Refusal<'a> {
+struct FcmErrorBody<'a> {
     #[serde(borrow)]
-    error: Error<'a>,
+    error: FcmError<'a>,
 }
 
 #[derive(Deserialize)]
-struct Error<'a> {
+struct FcmError<'a> {
     #[serde(borrow, default)]
     status: Cow<'a, str>,
     #[serde(borrow, default)]
     message: Cow<'a, str>,
     #[serde(borrow, default)]
-    details: Vec<Detail<'a>>,
+    details: Vec<FcmErrorDetail<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Detail<'a> {
+struct FcmErrorDetail<'a> {
     #[serde(rename = "@type", borrow, default)]
     kind: Cow<'a, str>,
     #[serde(rename = "errorCode", borrow, default)]
@@ -37,11 +37,11 @@ struct Detail<'a> {
     #[serde(borrow, default)]
     reason: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    violations: Vec<Violation<'a>>,
+    violations: Vec<QuotaViolation<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Violation<'a> {
+struct QuotaViolation<'a> {
     #[serde(borrow, default)]
     subject: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -53,7 +53,7 @@ pub(super) fn code(response: &Response) -> Option<String> {
     if response.status.is_success() {
         return None;
     }
-    let Refusal { error } = serde_json::from_slice(&response.body).ok()?;
+    let FcmErrorBody { error } = serde_json::from_slice(&response.body).ok()?;
     let details = &error.details;
     let own = details.iter().find(|d| d.kind == FCM_ERROR).and_then(|d| d.code.as_deref());
     // Without an FcmError a 400 says nothing about the token, whatever its words are.
@@ -73,7 +73,7 @@ pub(super) fn code(response: &Response) -> Option<String> {
 }
 
 /// What a spent quota is about, where it is not the whole project.
-fn quota(details: &[Detail<'_>]) -> &'static str {
+fn quota(details: &[FcmErrorDetail<'_>]) -> &'static str {
     let failures = details.iter().filter(|d| d.kind == QUOTA_FAILURE);
     let mut words = failures.flat_map(|d| &d.violations).flat_map(|v| [&v.subject, &v.description]);
     words
@@ -90,7 +90,7 @@ fn quota(details: &[Detail<'_>]) -> &'static str {
 
 /// Why a call was refused whatever it says, e.g. `SERVICE_DISABLED`.
 pub(super) fn reason(response: &Response) -> Option<String> {
-    let Refusal { error } = serde_json::from_slice(&response.body).ok()?;
+    let FcmErrorBody { error } = serde_json::from_slice(&response.body).ok()?;
     let info = error.details.iter().find(|d| d.kind == ERROR_INFO)?;
     Some(scrub::shorten(info.reason.as_deref()?, MESSAGE_MAX))
 }
@@ -98,14 +98,14 @@ pub(super) fn reason(response: &Response) -> Option<String> {
 /// What FCM calls the message.
 pub(super) fn name(response: &Response) -> Option<String> {
     #[derive(Deserialize)]
-    struct Accepted<'a> {
+    struct FcmAcceptedBody<'a> {
         #[serde(borrow)]
         name: Cow<'a, str>,
     }
     if !response.status.is_success() {
         return None;
     }
-    let accepted: Accepted<'_> = serde_json::from_slice(&response.body).ok()?;
+    let accepted: FcmAcceptedBody<'_> = serde_json::from_slice(&response.body).ok()?;
     Some(scrub::shorten(&accepted.name, 256))
 }
 

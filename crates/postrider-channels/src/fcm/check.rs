@@ -47,7 +47,7 @@ const LABEL: &[&str] = &["analyticsLabel", "analytics_label"];
 
 /// Everything that is wrong with a message of the caller's own.
 pub(super) fn own(message: &Map<String, Value>) -> Vec<FieldError> {
-    let mut checks = Checks { errors: Vec::new() };
+    let mut checks = FcmChecks { errors: Vec::new() };
     if let Some(target) = TARGETS.iter().find(|name| message.contains_key(**name)) {
         let allowed = "a message without a target; that is what `to` says";
         checks.wrong(&format!("{PATH}.{target}"), "a target", allowed);
@@ -70,16 +70,16 @@ pub(super) fn own(message: &Map<String, Value>) -> Vec<FieldError> {
 
 /// What is wrong with `data` that was made of a message's common data.
 pub(super) fn common_data(message: &Map<String, Value>) -> Vec<FieldError> {
-    let mut checks = Checks { errors: Vec::new() };
+    let mut checks = FcmChecks { errors: Vec::new() };
     checks.data(message.get("data"), "data");
     checks.errors
 }
 
-struct Checks {
+struct FcmChecks {
     errors: Vec<FieldError>,
 }
 
-impl Checks {
+impl FcmChecks {
     fn wrong(&mut self, field: &str, found: impl Into<String>, allowed: impl Into<String>) {
         self.errors.push(FieldError::new(field, found, allowed));
     }

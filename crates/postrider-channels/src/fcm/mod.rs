@@ -41,13 +41,13 @@ pub const KIND: ChannelKind = ChannelKind::new("fcm");
 pub const TRAITS: ChannelTraits = ChannelTraits { has_accounts: true, ..ChannelTraits::PLAIN };
 
 /// A project that can be sent to.
-pub struct Project {
+pub struct FcmProject {
     settings: FcmAccount,
     credential: Material<ServiceAccount>,
     tokens: Arc<FcmTokens>,
 }
 
-impl Project {
+impl FcmProject {
     fn new(settings: FcmAccount) -> Self {
         let credential = Material::new(settings.credential.clone(), ServiceAccount::parse);
         Self { settings, credential, tokens: Arc::default() }
@@ -64,7 +64,7 @@ impl Project {
 
 pub struct FcmChannel {
     wiring: Wiring,
-    accounts: Arc<Accounts<Project>>,
+    accounts: Arc<Accounts<FcmProject>>,
 }
 
 impl FcmChannel {
@@ -73,12 +73,12 @@ impl FcmChannel {
         accounts: Vec<AccountConfig<FcmAccount>>,
         policy: BreakerPolicy,
     ) -> Self {
-        let accounts = accounts.into_iter().map(|config| config.map(Project::new)).collect();
+        let accounts = accounts.into_iter().map(|config| config.map(FcmProject::new)).collect();
         let accounts = Accounts::new(KIND, accounts, policy, wiring.clock.clone());
         Self { wiring, accounts: Arc::new(accounts) }
     }
 
-    pub fn accounts(&self) -> &Arc<Accounts<Project>> {
+    pub fn accounts(&self) -> &Arc<Accounts<FcmProject>> {
         &self.accounts
     }
 
@@ -122,7 +122,7 @@ impl Protocol for FcmChannel {
             Err(ended) => return *ended,
         };
         let wanted = self.project_of(&attempt.message.tenant, target.project.as_deref());
-        let fits = |project: &Project| {
+        let fits = |project: &FcmProject| {
             let (name, wanted) = (project.name(), wanted.as_ref());
             name.is_none() || wanted.is_none() || name.as_ref() == wanted
         };
@@ -145,7 +145,7 @@ impl Protocol for FcmChannel {
 impl FcmChannel {
     async fn call(
         &self,
-        account: &Account<Project>,
+        account: &Account<FcmProject>,
         attempt: &Attempt,
         device: &FcmDevice<'_>,
         draft: Map<String, Value>,

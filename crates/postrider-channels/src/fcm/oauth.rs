@@ -20,13 +20,13 @@ const YOUNG: Duration = Duration::from_secs(60);
 const BACKOFF: Duration = Duration::from_secs(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-pub(super) struct Token {
+pub(super) struct FcmToken {
     pub(super) authorization: HeaderValue,
     pub(super) given_at: Timestamp,
     expires_at: Timestamp,
 }
 
-impl Token {
+impl FcmToken {
     fn is_alive(&self, now: Timestamp) -> bool {
         now < self.expires_at
     }
@@ -40,15 +40,15 @@ impl Token {
 
 /// Why there is no token.
 #[derive(Debug, Clone)]
-pub(super) enum Failure {
+pub(super) enum TokenFailure {
     /// The service account was refused.
-    Refused(Refusal),
+    Refused(TokenRefusal),
     /// Nobody answered, or with "not now".
     Unavailable(String),
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Refusal {
+pub(super) struct TokenRefusal {
     /// For people.
     pub(super) why: String,
     /// In the words of the token endpoint, where it was that.
@@ -56,9 +56,9 @@ pub(super) struct Refusal {
     pub(super) description: String,
 }
 
-impl Failure {
+impl TokenFailure {
     fn refused(why: &str) -> Self {
-        Self::Refused(Refusal { why: why.to_owned(), ..Refusal::default() })
+        Self::Refused(TokenRefusal { why: why.to_owned(), ..TokenRefusal::default() })
     }
 }
 
@@ -70,18 +70,18 @@ pub(super) struct FcmTokens {
 
 #[derive(Default)]
 struct FcmTokenState {
-    token: Option<Arc<Token>>,
+    token: Option<Arc<FcmToken>>,
     /// The last failure, until when it stands, and how many came in a row.
-    failure: Option<(Failure, Timestamp)>,
+    failure: Option<(TokenFailure, Timestamp)>,
     in_a_row: u32,
     renewing: bool,
 }
 
-enum Look {
-    Good(Arc<Token>),
+enum TokenLookup {
+    Good(Arc<FcmToken>),
     /// Good, and somebody should ask for the next one.
-    Due(Arc<Token>),
-    Failed(Failure, Timestamp),
+    Due(Arc<FcmToken>),
+    Failed(TokenFailure, Timestamp),
     Missing,
 }
 
@@ -92,29 +92,29 @@ impl FcmTokens {
         account: &Arc<ServiceAccount>,
         wiring: &Wiring,
         resign: bool,
-    ) -> Result<Arc<Token>, Ended> {
+    ) -> Result<Arc<FcmToken>, Ended> {
         let now = wiring.clock.now();
         match self.look(now, resign) {
-            Look::Good(token) => return Ok(token),
-            Look::Due(token) => {
+            TokenLookup::Good(token) => return Ok(token),
+            TokenLookup::Due(token) => {
                 let (tokens, account, wiring) = (self.clone(), account.clone(), wiring.clone());
                 tokio::spawn(async move { tokens.renew(&account, &wiring).await });
                 return Ok(token);
             }
-            Look::Failed(failure, until) => return Err(failure.ended(until.since(now))),
-            Look::Missing => {}
+            TokenLookup::Failed(failure, until) => return Err(failure.ended(until.since(now))),
+            TokenLookup::Missing => {}
         }
         let _one_flight = self.flight.lock().await;
         match self.look(wiring.clock.now(), resign) {
-            Look::Good(token) | Look::Due(token) => Ok(token),
-            Look::Failed(failure, until) => Err(failure.ended(until.since(now))),
-            Look::Missing => {
+            TokenLookup::Good(token) | TokenLookup::Due(token) => Ok(token),
+            TokenLookup::Failed(failure, until) => Err(failure.ended(until.since(now))),
+            TokenLookup::Missing => {
                 self.renew(account, wiring).await.map_err(|(failure, wait)| failure.ended(wait))
             }
         }
     }
 
-    fn look(&self, now: Timestamp, resign: bool) -> Look {
+    fn look(&self, now: Timestamp, resign: bool) -> TokenLookup {
         let mut state = self.state();
         let alive = state.token.clone().filter(|token| token.is_alive(now));
         let token = alive.filter(|token| !resign || now.since(token.given_at) < YOUNG);
@@ -123,11 +123,11 @@ impl FcmTokens {
             // While the endpoint is failing, the old token serves to its end.
             (Some(token), failure) if token.is_due(now) && failure.is_none() && !state.renewing => {
                 state.renewing = true;
-                Look::Due(token)
+                TokenLookup::Due(token)
             }
-            (Some(token), _) => Look::Good(token),
-            (None, Some((failure, until))) => Look::Failed(failure, until),
-            (None, None) => Look::Missing,
+            (Some(token), _) => TokenLookup::Good(token),
+            (None, Some((failure, until))) => TokenLookup::Failed(failure, until),
+            (None, None) => TokenLookup::Missing,
         }
     }
 
@@ -141,7 +141,7 @@ impl FcmTokens {
         &self,
         account: &ServiceAccount,
         wiring: &Wiring,
-    ) -> Result<Arc<Token>, (Failure, Duration)> {
+    ) -> Result<Arc<FcmToken>, (TokenFailure, Duration)> {
         let asked_at = wiring.clock.now();
         let answer = ask(account, wiring, asked_at).await;
         let mut state = self.state();
@@ -167,7 +167,7 @@ impl FcmTokens {
     }
 }
 
-impl Failure {
+impl TokenFailure {
     fn ended(self, wait: Duration) -> Ended {
         match self {
             Self::Refused(refusal) => misconfigured("oauth_refused", &refusal.why),
@@ -184,10 +184,10 @@ pub(super) async fn ask(
     account: &ServiceAccount,
     wiring: &Wiring,
     now: Timestamp,
-) -> Result<Token, (Failure, Option<Duration>)> {
+) -> Result<FcmToken, (TokenFailure, Option<Duration>)> {
     let assertion = account
         .assertion(now)
-        .map_err(|_| (Failure::refused("the service account's key could not sign"), None))?;
+        .map_err(|_| (TokenFailure::refused("the service account's key could not sign"), None))?;
     let grant = "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer";
     let mut headers = HeaderMap::with_capacity(2);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
@@ -203,23 +203,23 @@ pub(super) async fn ask(
     })
 }
 
-fn unreachable(error: &TransportError) -> Failure {
+fn unreachable(error: &TransportError) -> TokenFailure {
     match error {
-        TransportError::BadUrl(_) | TransportError::Blocked { .. } => Failure::refused(
+        TransportError::BadUrl(_) | TransportError::Blocked { .. } => TokenFailure::refused(
             "the service account's token_uri cannot be called with these network settings",
         ),
-        _ => Failure::Unavailable("the token endpoint does not answer".to_owned()),
+        _ => TokenFailure::Unavailable("the token endpoint does not answer".to_owned()),
     }
 }
 
-fn read(response: &Response, now: Timestamp) -> Result<Token, Failure> {
+fn read(response: &Response, now: Timestamp) -> Result<FcmToken, TokenFailure> {
     #[derive(Deserialize)]
-    struct Granted {
+    struct TokenGrantBody {
         access_token: String,
         expires_in: u64,
     }
     #[derive(Deserialize, Default)]
-    struct Refused {
+    struct TokenErrorBody {
         #[serde(default)]
         error: String,
         #[serde(default)]
@@ -227,30 +227,30 @@ fn read(response: &Response, now: Timestamp) -> Result<Token, Failure> {
     }
     match response.status.as_u16() {
         200 => {
-            let granted: Option<Granted> = serde_json::from_slice(&response.body).ok();
+            let granted: Option<TokenGrantBody> = serde_json::from_slice(&response.body).ok();
             let token = granted.and_then(|granted| {
                 let text = format!("Bearer {}", granted.access_token);
                 let mut authorization = HeaderValue::try_from(text).ok()?;
                 authorization.set_sensitive(true);
                 let expires_at = now + Duration::from_secs(granted.expires_in);
-                Some(Token { authorization, given_at: now, expires_at })
+                Some(FcmToken { authorization, given_at: now, expires_at })
             });
             token.ok_or_else(|| {
-                Failure::Unavailable("the token endpoint gave something else".to_owned())
+                TokenFailure::Unavailable("the token endpoint gave something else".to_owned())
             })
         }
-        429 | 500.. => Err(Failure::Unavailable(format!(
+        429 | 500.. => Err(TokenFailure::Unavailable(format!(
             "the token endpoint answered {}",
             response.status.as_u16()
         ))),
         status => {
-            let why: Refused = serde_json::from_slice(&response.body).unwrap_or_default();
+            let why: TokenErrorBody = serde_json::from_slice(&response.body).unwrap_or_default();
             let words = format!("{} {}", why.error, why.error_description);
             let words = scrub::shorten(words.trim(), 200);
             let why_not = format!(
                 "the token endpoint refused the service account ({status} {words}); check its key and this machine's clock"
             );
-            Err(Failure::Refused(Refusal {
+            Err(TokenFailure::Refused(TokenRefusal {
                 why: why_not,
                 error: scrub::shorten(&why.error, 64),
                 description: scrub::shorten(&why.error_description, 200),

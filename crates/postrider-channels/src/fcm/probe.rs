@@ -6,10 +6,10 @@ use ::http::{HeaderMap, Method};
 use async_trait::async_trait;
 use serde_json::json;
 
-use super::oauth::{self, Failure, Refusal, Token};
+use super::oauth::{self, FcmToken, TokenFailure, TokenRefusal};
 use super::service_account::ServiceAccount;
-use super::{JSON, Project, answer};
-use crate::accounts::health::{self, Credential, Examine, Finding, Probe};
+use super::{FcmProject, JSON, answer};
+use crate::accounts::health::{self, CredentialStatus, Finding, HealthChecks, Probe};
 use crate::deliver::Wiring;
 use crate::pool::Request;
 
@@ -22,7 +22,7 @@ const CLOCK: &str =
     "set this machine's clock right (NTP): Google takes tokens only within minutes of its own time";
 
 #[async_trait]
-impl Examine for Project {
+impl HealthChecks for FcmProject {
     async fn examine(&self, probe: &Probe) -> Vec<Finding> {
         let (service, first) = health::read("credential", &self.credential, NEW_KEY).await;
         let mut findings = vec![first];
@@ -43,8 +43,9 @@ impl Examine for Project {
         findings
     }
 
-    async fn watch(&self, wiring: &Wiring) -> Vec<Credential> {
-        let (mut credential, service) = Credential::look("service_account", &self.credential).await;
+    async fn watch(&self, wiring: &Wiring) -> Vec<CredentialStatus> {
+        let (mut credential, service) =
+            CredentialStatus::look("service_account", &self.credential).await;
         if credential.replaced {
             self.tokens.forgive();
         }
@@ -63,8 +64,13 @@ impl Examine for Project {
     }
 }
 
-impl Project {
-    async fn preflight(&self, probe: &Probe, service: &ServiceAccount, token: &Token) -> Finding {
+impl FcmProject {
+    async fn preflight(
+        &self,
+        probe: &Probe,
+        service: &ServiceAccount,
+        token: &FcmToken,
+    ) -> Finding {
         let name = self.settings.project.as_deref().unwrap_or(&service.project);
         let base = self.settings.endpoint.trim_end_matches('/');
         let url = format!("{base}/v1/projects/{name}/messages:send");
@@ -87,14 +93,14 @@ impl Project {
 }
 
 /// Why Google gives no token, by its own words.
-fn judge_grant(failure: &Failure, host: &str) -> Finding {
-    let Refusal { why, error, description } = match failure {
-        Failure::Unavailable(why) => {
+fn judge_grant(failure: &TokenFailure, host: &str) -> Finding {
+    let TokenRefusal { why, error, description } = match failure {
+        TokenFailure::Unavailable(why) => {
             let remedy =
                 "let this machine reach the token endpoint (DNS, firewall, proxy), then try again";
             return Finding::fail("token", format!("{host}: {why}"), remedy);
         }
-        Failure::Refused(refusal) => refusal,
+        TokenFailure::Refused(refusal) => refusal,
     };
     let says = |words: &str| description.to_ascii_lowercase().contains(words);
     let (found, remedy) = match error.as_str() {
@@ -167,9 +173,9 @@ mod tests {
     fn why_there_is_no_token_is_told_by_google_s_words() {
         let refused = |error: &str, description: &str| {
             let (error, description) = (error.to_owned(), description.to_owned());
-            Failure::Refused(Refusal { why: "refused".into(), error, description })
+            TokenFailure::Refused(TokenRefusal { why: "refused".into(), error, description })
         };
-        let timeframe = "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe.";
+        let timeframe = "Invalid JWT: FcmToken must be a short-lived token (60 minutes) and in a reasonable timeframe.";
         for (failure, found, remedy) in [
             (refused("invalid_grant", "Invalid JWT Signature."), "has expired", "new key"),
             (
@@ -185,7 +191,7 @@ mod tests {
             ),
             (refused("disabled_client", "The OAuth client was disabled."), "disabled", "enable"),
             (refused("", ""), "refused", "compare"),
-            (Failure::Unavailable("does not answer".into()), "host: does not", "firewall"),
+            (TokenFailure::Unavailable("does not answer".into()), "host: does not", "firewall"),
         ] {
             let finding = judge_grant(&failure, "host");
             assert_eq!(finding.verdict, Verdict::Fail);

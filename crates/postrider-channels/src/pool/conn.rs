@@ -11,21 +11,21 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use tokio::time::{Instant, timeout_at};
 
-use super::connect::Body;
+use super::connect::BodyBytes;
 use super::peer::Peer;
 use super::{Endpoint, Request, Response, TransportError, failure};
 
 /// As much of an answer's body as is ever read.
 const BODY_READ_MAX: usize = 16 * 1024;
 
-pub(super) enum Sender {
-    H2(http2::SendRequest<Body>),
+pub(super) enum RequestSender {
+    H2(http2::SendRequest<BodyBytes>),
     /// Taken out while its one request is in flight.
-    H1(Mutex<Option<http1::SendRequest<Body>>>),
+    H1(Mutex<Option<http1::SendRequest<BodyBytes>>>),
 }
 
 /// What the pool, the driver and the requests know about a connection.
-pub(super) struct Meta {
+pub(super) struct ConnectionStatus {
     pub(super) in_flight: AtomicUsize,
     /// How many may be in flight: ours or the peer's limit, whichever is lower; 1 for HTTP/1.1.
     pub(super) max: AtomicUsize,
@@ -40,12 +40,12 @@ pub(super) struct Meta {
     last_answer: AtomicU64,
 }
 
-pub(super) struct Conn {
-    pub(super) sender: Sender,
-    pub(super) meta: Arc<Meta>,
+pub(super) struct PooledConnection {
+    pub(super) sender: RequestSender,
+    pub(super) status: Arc<ConnectionStatus>,
 }
 
-impl Meta {
+impl ConnectionStatus {
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             in_flight: AtomicUsize::new(0),
@@ -64,7 +64,7 @@ impl Meta {
     }
 
     /// Whether the peer has told how many it takes. One that answers has.
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn is_limit_known(&self) -> bool {
         self.max.load(Ordering::SeqCst) > 1 || self.heard.load(Ordering::SeqCst)
     }
 
@@ -87,18 +87,18 @@ impl Meta {
     }
 }
 
-impl Conn {
+impl PooledConnection {
     pub(super) fn is_http2(&self) -> bool {
-        matches!(self.sender, Sender::H2(_))
+        matches!(self.sender, RequestSender::H2(_))
     }
 
     pub(super) fn is_usable(&self) -> bool {
-        if self.meta.draining.load(Ordering::SeqCst) {
+        if self.status.draining.load(Ordering::SeqCst) {
             return false;
         }
         match &self.sender {
-            Sender::H2(sender) => !sender.is_closed(),
-            Sender::H1(sender) => {
+            RequestSender::H2(sender) => !sender.is_closed(),
+            RequestSender::H1(sender) => {
                 let sender = sender.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 // One that is taken out is judged when it comes back.
                 sender.as_ref().is_none_or(|sender| !sender.is_closed())
@@ -109,13 +109,13 @@ impl Conn {
 
 /// The right to send one request. Held until the answer is read, then given back by dropping it.
 pub struct Slot {
-    conn: Arc<Conn>,
+    conn: Arc<PooledConnection>,
     peer: Arc<Peer>,
 }
 
 impl Slot {
     /// The caller has counted the request in already.
-    pub(super) fn new(conn: Arc<Conn>, peer: Arc<Peer>) -> Self {
+    pub(super) fn new(conn: Arc<PooledConnection>, peer: Arc<Peer>) -> Self {
         Self { conn, peer }
     }
 
@@ -127,18 +127,18 @@ impl Slot {
         deadline: Instant,
     ) -> Result<Response, TransportError> {
         match &self.conn.sender {
-            Sender::H2(sender) => {
+            RequestSender::H2(sender) => {
                 let request = build(endpoint.uri.clone(), request);
                 let answer = sender.clone().try_send_request(request);
                 self.receive(answer, deadline).await
             }
-            Sender::H1(home) => self.send_http1(home, endpoint, request, deadline).await,
+            RequestSender::H1(home) => self.send_http1(home, endpoint, request, deadline).await,
         }
     }
 
     async fn send_http1(
         &self,
-        home: &Mutex<Option<http1::SendRequest<Body>>>,
+        home: &Mutex<Option<http1::SendRequest<BodyBytes>>>,
         endpoint: &Endpoint,
         mut request: Request,
         deadline: Instant,
@@ -166,17 +166,17 @@ impl Slot {
     /// A connection that the peer is leaving gets no more requests, so that a replay goes to another
     /// one. A refused stream means that only within the limits that the peer has told.
     fn failed(&self, error: TransportError, within_limits: bool) -> TransportError {
-        let meta = &self.conn.meta;
+        let status = &self.conn.status;
         let leaving = match error {
             TransportError::Replay { code: "refused_stream" } => {
-                meta.heard.store(true, Ordering::SeqCst);
+                status.heard.store(true, Ordering::SeqCst);
                 within_limits
             }
             TransportError::Replay { .. } => true,
             _ => false,
         };
         if leaving {
-            meta.draining.store(true, Ordering::SeqCst);
+            status.draining.store(true, Ordering::SeqCst);
         }
         error
     }
@@ -190,19 +190,19 @@ impl Slot {
     ) -> Result<Response, TransportError> {
         let sent = Instant::now();
         // Before the peer was heard, its limits are only guessed.
-        let within_limits = self.conn.meta.heard.load(Ordering::SeqCst);
+        let within_limits = self.conn.status.heard.load(Ordering::SeqCst);
         let answer = match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(self.failed(failure::of_send(error), within_limits)),
             Err(_) => {
-                self.conn.meta.timed_out(sent);
+                self.conn.status.timed_out(sent);
                 return Err(TransportError::Ambiguous { code: "timeout" });
             }
         };
-        self.conn.meta.answered();
+        self.conn.status.answered();
         let (head, body) = answer.into_parts();
-        if head.status.is_success() && !self.conn.meta.proven.swap(true, Ordering::SeqCst) {
-            self.peer.ring();
+        if head.status.is_success() && !self.conn.status.proven.swap(true, Ordering::SeqCst) {
+            self.peer.wake_all();
         }
         let body = read(body, deadline).await;
         Ok(Response { status: head.status, headers: head.headers, body })
@@ -211,19 +211,19 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Sender::H1(home) = &self.conn.sender {
+        if let RequestSender::H1(home) = &self.conn.sender {
             // Not put back means that it cannot be used again.
             let home = home.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             if home.is_none() {
-                self.conn.meta.draining.store(true, Ordering::SeqCst);
+                self.conn.status.draining.store(true, Ordering::SeqCst);
             }
         }
-        self.conn.meta.in_flight.fetch_sub(1, Ordering::SeqCst);
-        self.peer.freed();
+        self.conn.status.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.peer.wake_one();
     }
 }
 
-fn build(uri: Uri, request: Request) -> ::http::Request<Body> {
+fn build(uri: Uri, request: Request) -> ::http::Request<BodyBytes> {
     let mut built = ::http::Request::new(Full::new(request.body));
     *built.method_mut() = request.method;
     *built.uri_mut() = uri;

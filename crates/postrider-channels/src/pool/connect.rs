@@ -19,21 +19,21 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::progress::Executor;
-use super::{Origin, PoolConfig, Profile, TransportError, is_public, tls};
+use super::{ConnectionProfile, Origin, PoolConfig, TransportError, is_public, tls};
 
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 pub(super) type Stream = TokioIo<Box<dyn Io>>;
-pub(super) type Body = Full<Bytes>;
+pub(super) type BodyBytes = Full<Bytes>;
 
-pub(super) type H2 = http2::Connection<Stream, Body, Executor>;
+pub(super) type Http2Connection = http2::Connection<Stream, BodyBytes, Executor>;
 
 /// A connection that has shaken hands and whose driver has not been started.
-pub(super) enum Opened {
-    H2(http2::SendRequest<Body>, H2, Executor),
-    H1(http1::SendRequest<Body>, Box<http1::Connection<Stream, Body>>),
+pub(super) enum NewConnection {
+    H2(http2::SendRequest<BodyBytes>, Http2Connection, Executor),
+    H1(http1::SendRequest<BodyBytes>, Box<http1::Connection<Stream, BodyBytes>>),
 }
 
 /// What the peer gets before it has told its own limit, which it does with its first bytes. More would be
@@ -49,8 +49,8 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 pub(super) async fn open(
     origin: &Origin,
     config: &PoolConfig,
-    profile: &Profile,
-) -> Result<Opened, TransportError> {
+    profile: &ConnectionProfile,
+) -> Result<NewConnection, TransportError> {
     let deadline = Instant::now() + config.connect_timeout();
     let known = config.hosts.get(origin.host()).map(ToString::to_string);
     let host = known.as_deref().unwrap_or(origin.host());
@@ -165,17 +165,17 @@ pub(crate) async fn encrypt<S: Io>(
         .map_err(|error| TransportError::not_sent("tls", tls::describe(&error)))
 }
 
-async fn handshake_http1(stream: Box<dyn Io>) -> Result<Opened, TransportError> {
+async fn handshake_http1(stream: Box<dyn Io>) -> Result<NewConnection, TransportError> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|_| TransportError::not_sent("connect", "HTTP/1.1 could not be set up"))?;
-    Ok(Opened::H1(sender, Box::new(connection)))
+    Ok(NewConnection::H1(sender, Box::new(connection)))
 }
 
 async fn handshake_http2(
     stream: Box<dyn Io>,
     config: &PoolConfig,
-) -> Result<Opened, TransportError> {
+) -> Result<NewConnection, TransportError> {
     let executor = Executor::default();
     let (sender, connection) = http2::Builder::new(executor.clone())
         .timer(TokioTimer::new())
@@ -189,7 +189,7 @@ async fn handshake_http2(
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|_| TransportError::not_sent("connect", "HTTP/2 could not be set up"))?;
-    Ok(Opened::H2(sender, connection, executor))
+    Ok(NewConnection::H2(sender, connection, executor))
 }
 
 #[cfg(test)]

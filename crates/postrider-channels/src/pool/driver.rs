@@ -10,31 +10,31 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::PoolConfig;
-use super::conn::Meta;
+use super::conn::ConnectionStatus;
 use super::peer::Peer;
 use super::progress::Executor;
 
-pub(super) struct Driver {
+pub(super) struct ConnectionDriver {
     peer: Weak<Peer>,
-    meta: Arc<Meta>,
+    status: Arc<ConnectionStatus>,
     config: Arc<PoolConfig>,
     /// Says when the connection has made progress, where polling it does not.
     executor: Option<Executor>,
     _open: Open,
 }
 
-impl Driver {
-    pub(super) fn new(peer: &Arc<Peer>, meta: &Arc<Meta>) -> Self {
+impl ConnectionDriver {
+    pub(super) fn new(peer: &Arc<Peer>, status: &Arc<ConnectionStatus>) -> Self {
         Self {
             peer: Arc::downgrade(peer),
-            meta: meta.clone(),
+            status: status.clone(),
             config: peer.config().clone(),
             executor: None,
             _open: Open::new(peer.open_count()),
         }
     }
 
-    pub(super) fn told_by(self, executor: Executor) -> Self {
+    pub(super) fn with_executor(self, executor: Executor) -> Self {
         Self { executor: Some(executor), ..self }
     }
 
@@ -43,25 +43,26 @@ impl Driver {
     pub(super) async fn drive<C: Future + Unpin>(
         self,
         mut connection: C,
-        publish: impl Fn(&C, &Meta) -> bool,
+        publish: impl Fn(&C, &ConnectionStatus) -> bool,
     ) {
         let pause = (self.config.idle_timeout() / 2).max(Duration::from_millis(500));
         let check = sleep(pause);
         tokio::pin!(check);
         std::future::poll_fn(|cx| {
-            if let Some(executor) = self.executor.as_ref().filter(|_| !self.meta.is_told()) {
+            if let Some(executor) = self.executor.as_ref().filter(|_| !self.status.is_limit_known())
+            {
                 executor.wake_next(cx.waker());
             }
             if Pin::new(&mut connection).poll(cx).is_ready() {
                 return Poll::Ready(());
             }
-            if publish(&connection, &self.meta)
+            if publish(&connection, &self.status)
                 && let Some(peer) = self.peer.upgrade()
             {
-                peer.ring();
+                peer.wake_all();
             }
             while check.as_mut().poll(cx).is_ready() {
-                if is_stale(&self.meta, &self.config) {
+                if is_stale(&self.status, &self.config) {
                     self.retire();
                 }
                 check.as_mut().reset(Instant::now() + pause);
@@ -75,15 +76,15 @@ impl Driver {
 
     fn retire(&self) {
         if let Some(peer) = self.peer.upgrade() {
-            peer.remove(&self.meta);
+            peer.remove(&self.status);
         }
     }
 }
 
-fn is_stale(meta: &Meta, config: &PoolConfig) -> bool {
-    let idle = meta.in_flight.load(Ordering::SeqCst) == 0
-        && meta.last_answer().elapsed() >= config.idle_timeout();
-    idle || meta.born.elapsed() >= config.age_max()
+fn is_stale(status: &ConnectionStatus, config: &PoolConfig) -> bool {
+    let idle = status.in_flight.load(Ordering::SeqCst) == 0
+        && status.last_answer().elapsed() >= config.idle_timeout();
+    idle || status.born.elapsed() >= config.age_max()
 }
 
 /// Counts a connection as open for as long as it lives.
@@ -107,11 +108,11 @@ mod tests {
     use super::*;
 
     fn stale(age_s: u64, in_flight: usize) -> bool {
-        let mut meta = Meta::new(1);
-        let own = Arc::get_mut(&mut meta).unwrap();
+        let mut status = ConnectionStatus::new(1);
+        let own = Arc::get_mut(&mut status).unwrap();
         own.born = Instant::now() - Duration::from_secs(age_s);
         own.in_flight = AtomicUsize::new(in_flight);
-        is_stale(&meta, &PoolConfig::default())
+        is_stale(&status, &PoolConfig::default())
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) use connect::NO_SUCH_HOST;
 pub use failure::TransportError;
 pub use guard::is_public;
 pub use origin::{Origin, UrlError};
-pub use tls::Identity;
+pub use tls::ClientCertificate;
 
 use crate::Error;
 use peer::Peer;
@@ -42,12 +42,12 @@ const ALPN: [&str; 2] = ["h2", "http/1.1"];
 /// A cheap handle to the pool. Connections live on the runtime of whoever asks for them.
 #[derive(Clone)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
 }
 
-struct Shared {
+struct PoolState {
     config: Arc<PoolConfig>,
-    profile: Profile,
+    profile: ConnectionProfile,
     /// By the URL's beginning as it was written, so that the hot path compares and builds nothing.
     peers: RwLock<HashMap<Box<str>, Arc<Peer>>>,
     /// Connections to all of them.
@@ -63,7 +63,7 @@ pub struct Endpoint {
 
 /// How connections to a peer are made.
 #[derive(Clone)]
-struct Profile {
+struct ConnectionProfile {
     tls: Arc<rustls::ClientConfig>,
     http2_only: bool,
     one_until_proven: bool,
@@ -120,9 +120,9 @@ impl Pool {
         let tls = Arc::new(tls::client_config(&config, &ALPN, None)?);
         let config = Arc::new(config);
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(PoolState {
                 config,
-                profile: Profile { tls, http2_only: false, one_until_proven: false },
+                profile: ConnectionProfile { tls, http2_only: false, one_until_proven: false },
                 peers: RwLock::default(),
                 open: Arc::default(),
             }),
@@ -163,7 +163,7 @@ impl Pool {
         &self,
         url: &str,
         name: &str,
-        identity: Option<&Identity>,
+        identity: Option<&ClientCertificate>,
     ) -> Result<Endpoint, Error> {
         let bad = |error: UrlError| Error::Endpoint { allowed: error.allowed() };
         let uri = Uri::try_from(url).map_err(|_| bad(UrlError::NotAUrl))?;
@@ -175,7 +175,8 @@ impl Pool {
             None => self.shared.profile.tls.clone(),
             Some(_) => Arc::new(tls::client_config(&self.shared.config, &ALPN, identity)?),
         };
-        let profile = Profile { tls, http2_only: true, one_until_proven: identity.is_none() };
+        let profile =
+            ConnectionProfile { tls, http2_only: true, one_until_proven: identity.is_none() };
         let key = format!("{} {name}", origin::prefix(url));
         Ok(Endpoint { peer: self.shared.insert(&key, origin, profile), uri })
     }
@@ -217,7 +218,7 @@ impl Pool {
     }
 }
 
-impl Shared {
+impl PoolState {
     fn find(&self, prefix: &str) -> Option<Arc<Peer>> {
         let peers = self.peers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         peers.get(prefix).cloned()
@@ -228,7 +229,7 @@ impl Shared {
         peers.values().for_each(|peer| peer.close_idle());
     }
 
-    fn insert(&self, prefix: &str, origin: Origin, profile: Profile) -> Arc<Peer> {
+    fn insert(&self, prefix: &str, origin: Origin, profile: ConnectionProfile) -> Arc<Peer> {
         let mut peers = self.peers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         if peers.len() >= ORIGINS_SWEPT_AT {
             peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.load() != (0, 0));

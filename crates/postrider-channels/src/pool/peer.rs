@@ -8,26 +8,26 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::conn::{Conn, Meta, Sender, Slot};
-use super::connect::{self, Opened};
-use super::driver::Driver;
-use super::{Origin, PoolConfig, Profile, TransportError};
+use super::conn::{ConnectionStatus, PooledConnection, RequestSender, Slot};
+use super::connect::{self, NewConnection};
+use super::driver::ConnectionDriver;
+use super::{ConnectionProfile, Origin, PoolConfig, TransportError};
 
 /// Connections of an HTTP/1.1 peer that are opened at the same time.
 const HTTP1_OPENING_MAX: usize = 8;
 /// For so long after a failed opening nobody else tries: whoever comes in the same burst is told the
 /// same.
-const CLOSED_DOOR: Duration = Duration::from_millis(50);
+const FAILURE_REPEATED_FOR: Duration = Duration::from_millis(50);
 const HTTP2_CONNECTIONS_MAX: usize = 8;
 const HTTP1_CONNECTIONS_MAX: usize = 256;
 
 pub(super) struct Peer {
     origin: Origin,
     config: Arc<PoolConfig>,
-    profile: Profile,
+    profile: ConnectionProfile,
     /// Connections of the whole pool.
     open: Arc<AtomicUsize>,
-    state: Mutex<State>,
+    state: Mutex<PeerState>,
     /// Callers that found no free stream.
     waiting: AtomicUsize,
     /// Rung when a stream may have become free or an opening has ended.
@@ -35,8 +35,8 @@ pub(super) struct Peer {
 }
 
 #[derive(Default)]
-struct State {
-    conns: Vec<Arc<Conn>>,
+struct PeerState {
+    conns: Vec<Arc<PooledConnection>>,
     /// Connections being opened.
     opening: usize,
     /// Whether the peer was last seen to speak HTTP/1.1 only.
@@ -56,10 +56,10 @@ impl Peer {
     pub(super) fn new(
         origin: Origin,
         config: Arc<PoolConfig>,
-        profile: Profile,
+        profile: ConnectionProfile,
         open: Arc<AtomicUsize>,
     ) -> Self {
-        let state = Mutex::new(State { http1: !origin.is_https(), ..State::default() });
+        let state = Mutex::new(PeerState { http1: !origin.is_https(), ..PeerState::default() });
         let (waiting, changed) = (AtomicUsize::new(0), Notify::new());
         Self { origin, config, profile, open, state, waiting, changed }
     }
@@ -71,7 +71,8 @@ impl Peer {
     /// Connections and requests in flight.
     pub(super) fn load(&self) -> (usize, usize) {
         let state = self.lock();
-        let in_flight = state.conns.iter().map(|c| c.meta.in_flight.load(Ordering::Relaxed)).sum();
+        let in_flight =
+            state.conns.iter().map(|c| c.status.in_flight.load(Ordering::Relaxed)).sum();
         (state.conns.len() + state.opening, in_flight)
     }
 
@@ -108,7 +109,7 @@ impl Peer {
         state.conns.retain(|conn| conn.is_usable());
         let failures_before = *failures_seen.get_or_insert(state.failures);
         if let Some((at, error)) = state.failure.as_ref().filter(|_| state.conns.is_empty())
-            && (state.failures != failures_before || at.elapsed() < CLOSED_DOOR)
+            && (state.failures != failures_before || at.elapsed() < FAILURE_REPEATED_FOR)
         {
             return Take::Failed(error.clone());
         }
@@ -122,14 +123,14 @@ impl Peer {
         }
         match best {
             Some(conn) => {
-                conn.meta.in_flight.fetch_add(1, Ordering::SeqCst);
+                conn.status.in_flight.fetch_add(1, Ordering::SeqCst);
                 Take::Slot(Slot::new(conn, self.clone()))
             }
             None => Take::Wait,
         }
     }
 
-    fn may_open(&self, state: &State) -> bool {
+    fn may_open(&self, state: &PeerState) -> bool {
         let (max, at_once) = if state.http1 {
             (self.config.http1_connections_max.clamp(1, HTTP1_CONNECTIONS_MAX), HTTP1_OPENING_MAX)
         } else {
@@ -149,7 +150,7 @@ impl Peer {
         state.opening -= 1;
         match opened {
             Ok(opened) => {
-                state.http1 = matches!(opened, Opened::H1(..));
+                state.http1 = matches!(opened, NewConnection::H1(..));
                 state.failure = None;
                 let conn = self.start(opened);
                 state.conns.push(conn);
@@ -160,61 +161,63 @@ impl Peer {
             }
         }
         drop(state);
-        self.ring();
+        self.wake_all();
     }
 
-    fn start(self: &Arc<Self>, opened: Opened) -> Arc<Conn> {
-        let (sender, meta) = match opened {
-            Opened::H2(sender, connection, executor) => {
+    fn start(self: &Arc<Self>, opened: NewConnection) -> Arc<PooledConnection> {
+        let (sender, status) = match opened {
+            NewConnection::H2(sender, connection, executor) => {
                 let limit = self.config.streams_max.max(1);
-                let meta = Meta::new(connection.current_max_send_streams().clamp(1, limit));
-                meta.proven.store(!self.profile.one_until_proven, Ordering::SeqCst);
-                let publish = move |connection: &connect::H2, meta: &Meta| {
+                let status =
+                    ConnectionStatus::new(connection.current_max_send_streams().clamp(1, limit));
+                status.proven.store(!self.profile.one_until_proven, Ordering::SeqCst);
+                let publish = move |connection: &connect::Http2Connection,
+                                    status: &ConnectionStatus| {
                     let max = connection.current_max_send_streams().clamp(1, limit);
-                    meta.max.swap(max, Ordering::SeqCst) < max
+                    status.max.swap(max, Ordering::SeqCst) < max
                 };
-                let driver = Driver::new(self, &meta).told_by(executor);
+                let driver = ConnectionDriver::new(self, &status).with_executor(executor);
                 tokio::spawn(driver.drive(connection, publish));
-                (Sender::H2(sender), meta)
+                (RequestSender::H2(sender), status)
             }
-            Opened::H1(sender, connection) => {
-                let meta = Meta::new(1);
-                tokio::spawn(Driver::new(self, &meta).drive(connection, |_, _| false));
-                (Sender::H1(Mutex::new(Some(sender))), meta)
+            NewConnection::H1(sender, connection) => {
+                let status = ConnectionStatus::new(1);
+                tokio::spawn(ConnectionDriver::new(self, &status).drive(connection, |_, _| false));
+                (RequestSender::H1(Mutex::new(Some(sender))), status)
             }
         };
-        Arc::new(Conn { sender, meta })
+        Arc::new(PooledConnection { sender, status })
     }
 
     /// A request has ended.
-    pub(super) fn freed(&self) {
+    pub(super) fn wake_one(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.changed.notify_one();
         }
     }
 
     /// Something has changed that those who wait want to know.
-    pub(super) fn ring(&self) {
+    pub(super) fn wake_all(&self) {
         self.changed.notify_waiters();
     }
 
     /// Forgets a connection. What is in flight on it may still end well.
-    pub(super) fn remove(&self, meta: &Arc<Meta>) {
-        meta.draining.store(true, Ordering::SeqCst);
-        self.lock().conns.retain(|conn| !Arc::ptr_eq(&conn.meta, meta));
-        self.ring();
+    pub(super) fn remove(&self, status: &Arc<ConnectionStatus>) {
+        status.draining.store(true, Ordering::SeqCst);
+        self.lock().conns.retain(|conn| !Arc::ptr_eq(&conn.status, status));
+        self.wake_all();
     }
 
     /// Closes what nobody uses at the moment, to make room for others.
     pub(super) fn close_idle(&self) {
-        self.lock().conns.retain(|conn| conn.meta.in_flight.load(Ordering::SeqCst) > 0);
+        self.lock().conns.retain(|conn| conn.status.in_flight.load(Ordering::SeqCst) > 0);
     }
 
     /// Lets nothing new go out on what is open now; what is in flight may still end well.
     pub(super) fn retire(&self) {
         let conns = std::mem::take(&mut self.lock().conns);
-        conns.iter().for_each(|conn| conn.meta.draining.store(true, Ordering::SeqCst));
-        self.ring();
+        conns.iter().for_each(|conn| conn.status.draining.store(true, Ordering::SeqCst));
+        self.wake_all();
     }
 
     pub(super) fn config(&self) -> &Arc<PoolConfig> {
@@ -225,21 +228,21 @@ impl Peer {
         &self.open
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PeerState> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 /// The connection with the fewest requests in flight that takes one more, and whether all of them
 /// are at four fifths of what they take.
-fn least_loaded(conns: &[Arc<Conn>]) -> (Option<Arc<Conn>>, bool) {
-    let mut best: Option<(usize, &Arc<Conn>)> = None;
+fn least_loaded(conns: &[Arc<PooledConnection>]) -> (Option<Arc<PooledConnection>>, bool) {
+    let mut best: Option<(usize, &Arc<PooledConnection>)> = None;
     let mut all_busy = true;
     for conn in conns {
-        let in_flight = conn.meta.in_flight.load(Ordering::SeqCst);
-        let max = conn.meta.room();
+        let in_flight = conn.status.in_flight.load(Ordering::SeqCst);
+        let max = conn.status.room();
         // One that is about to tell what it takes is worth a moment's wait.
-        all_busy &= in_flight * 5 >= max * 4 && (conn.meta.is_told() || !conn.is_http2());
+        all_busy &= in_flight * 5 >= max * 4 && (conn.status.is_limit_known() || !conn.is_http2());
         if in_flight < max && best.is_none_or(|(fewest, _)| in_flight < fewest) {
             best = Some((in_flight, conn));
         }

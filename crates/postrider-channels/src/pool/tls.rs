@@ -14,7 +14,7 @@ use crate::Error;
 const SESSIONS_KEPT: usize = 1024;
 
 /// A certificate with the key that belongs to it, to identify ourselves with.
-pub struct Identity {
+pub struct ClientCertificate {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
 }
@@ -23,7 +23,7 @@ pub struct Identity {
 pub(crate) fn client_config(
     config: &PoolConfig,
     alpn: &[&str],
-    identity: Option<&Identity>,
+    identity: Option<&ClientCertificate>,
 ) -> Result<ClientConfig, Error> {
     let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()?

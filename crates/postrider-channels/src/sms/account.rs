@@ -8,13 +8,13 @@ use postrider_core::FieldError;
 use serde::{Deserialize, Serialize};
 
 use super::SmsSettings;
-use super::form::{Form, Format, GatewayAuth};
+use super::form::{FormFormat, GatewayAuth, GatewayForm};
 use super::reading::AnswerShape;
-use crate::accounts::{Check, Checked, Material, SecretRef, needs};
+use crate::accounts::{CheckFields, CheckedFields, Material, SecretRef, needs};
 
 /// What `[accounts.NAME]` with `channel = "sms"` holds beside what all accounts have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SmsAccount(Checked<SmsAccountFields>);
+pub struct SmsAccount(CheckedFields<SmsAccountFields>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -46,7 +46,7 @@ pub(super) struct SmsAccountFields {
     pub(super) url: Option<String>,
     /// http: how `[[classify]]` calls it, behind `sms.`; `http` if absent.
     pub(super) service: Option<String>,
-    pub(super) format: Format,
+    pub(super) format: FormFormat,
     /// http: names and values, with `{to}`, `{from}`, `{text}`, `{validity_s}`, `{delivery}`, `{secret}`.
     pub(super) fields: BTreeMap<String, String>,
     /// http: `none`, `basic`, `bearer` or `header:NAME`.
@@ -65,7 +65,7 @@ pub(super) struct SmsAccountFields {
     pub(super) ok_values: Vec<String>,
 }
 
-impl Check for SmsAccountFields {
+impl CheckFields for SmsAccountFields {
     fn check(&self) -> Result<(), FieldError> {
         match self.provider {
             SmsProvider::Twilio => {
@@ -116,9 +116,9 @@ impl SmsAccountFields {
         })
     }
 
-    fn form(&self) -> Form {
+    fn form(&self) -> GatewayForm {
         let fields = self.fields.iter().map(|(name, value)| (name.clone(), value.clone()));
-        Form { format: self.format, fields: fields.collect() }
+        GatewayForm { format: self.format, fields: fields.collect() }
     }
 }
 
@@ -135,7 +135,7 @@ impl SmsAccount {
                 SmsSettings {
                     service: "sms.twilio".to_owned(),
                     url: format!("{endpoint}/2010-04-01/Accounts/{account}/Messages.json"),
-                    form: Form::twilio(&from, fields.status_callback.as_deref()),
+                    form: GatewayForm::twilio(&from, fields.status_callback.as_deref()),
                     auth: GatewayAuth::Basic(fields.user.clone().unwrap_or(account)),
                     secret,
                     from,
@@ -147,7 +147,7 @@ impl SmsAccount {
             SmsProvider::Smpp => SmsSettings {
                 service: "sms.smpp".to_owned(),
                 url: String::new(),
-                form: Form { format: Format::Form, fields: Vec::new() },
+                form: GatewayForm { format: FormFormat::GatewayForm, fields: Vec::new() },
                 auth: GatewayAuth::None,
                 answer: AnswerShape::default(),
                 #[cfg(feature = "smpp")]
@@ -188,7 +188,7 @@ impl SmsAccountFields {
             system_type: self.system_type.clone().unwrap_or_default(),
             window: self.window.unwrap_or(10),
         };
-        let tell = |receipt: super::smpp::Receipt| {
+        let tell = |receipt: super::smpp::SmppReceipt| {
             tracing::info!(stat = receipt.stat, err = receipt.err, "receipt of a text message");
         };
         super::smpp::Smsc::new(config, password, std::sync::Arc::new(tell))

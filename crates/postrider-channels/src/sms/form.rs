@@ -13,17 +13,17 @@ use crate::pool::Request;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum FormFormat {
     #[default]
-    Form,
+    GatewayForm,
     Json,
 }
 
 /// The fields of a gateway in their order. A value is text with `{to}`, `{from}`, `{text}`,
 /// `{validity_s}`, `{delivery}` and `{secret}` in it; a field whose value is empty is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Form {
-    pub format: Format,
+pub struct GatewayForm {
+    pub format: FormFormat,
     pub fields: Vec<(String, String)>,
 }
 
@@ -49,7 +49,7 @@ pub struct SmsFormValues<'a> {
     pub secret: &'a str,
 }
 
-impl Form {
+impl GatewayForm {
     /// Twilio's Messages resource. The sender is a number or, where it begins with `MG`, a service.
     pub fn twilio(from: &str, status_callback: Option<&str>) -> Self {
         let service = from.starts_with("MG");
@@ -58,7 +58,7 @@ impl Form {
         fields.push(("ValidityPeriod", "{validity_s}"));
         fields.extend(status_callback.map(|url| ("StatusCallback", url)));
         let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Self { format: Format::Form, fields: fields.collect() }
+        Self { format: FormFormat::GatewayForm, fields: fields.collect() }
     }
 
     /// Names of placeholders that nobody fills in.
@@ -74,14 +74,14 @@ impl Form {
         let filled = self.fields.iter().map(|(name, value)| (name.as_str(), fields.fill(value)));
         let filled = filled.filter(|(_, value)| !value.is_empty());
         let (kind, body) = match self.format {
-            Format::Form => {
+            FormFormat::GatewayForm => {
                 let mut form = url::form_urlencoded::Serializer::new(String::new());
                 filled.for_each(|(name, value)| {
                     form.append_pair(name, &value);
                 });
                 ("application/x-www-form-urlencoded", form.finish())
             }
-            Format::Json => {
+            FormFormat::Json => {
                 let object: Map<String, Value> =
                     filled.map(|(name, value)| (name.to_owned(), value.into())).collect();
                 ("application/json", Value::Object(object).to_string())
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn twilio_gets_its_form_with_the_time_that_is_left() {
-        let form = Form::twilio("+15550100", Some("https://shop.example/cb"));
+        let form = GatewayForm::twilio("+15550100", Some("https://shop.example/cb"));
         let request = form.request(&GatewayAuth::Basic("SK1".into()), &FIELDS);
         assert_eq!(
             body(&request),
@@ -171,7 +171,7 @@ mod tests {
              &ValidityPeriod=90&StatusCallback=https%3A%2F%2Fshop.example%2Fcb"
         );
         assert_eq!(request.headers[AUTHORIZATION], "Basic U0sxOnMzY3JldA==");
-        let service = Form::twilio("MG123", None);
+        let service = GatewayForm::twilio("MG123", None);
         assert!(service.fields.contains(&("MessagingServiceSid".into(), "{from}".into())));
     }
 
@@ -179,7 +179,7 @@ mod tests {
     fn another_gateway_is_a_matter_of_names() {
         let fields = [("recipient", "{to}"), ("message", "{text}"), ("key", "{secret}"), ("x", "")];
         let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        let form = Form { format: Format::Json, fields };
+        let form = GatewayForm { format: FormFormat::Json, fields };
         let request = form.request(&GatewayAuth::None, &FIELDS);
         let sent: Value = serde_json::from_slice(&request.body).unwrap();
         assert_eq!(
@@ -188,7 +188,7 @@ mod tests {
         );
         assert!(!request.headers.contains_key(AUTHORIZATION));
         assert_eq!(form.unknown_placeholder(), None);
-        let wrong = Form { fields: vec![("a".into(), "{txt}".into())], ..form };
+        let wrong = GatewayForm { fields: vec![("a".into(), "{txt}".into())], ..form };
         assert_eq!(wrong.unknown_placeholder(), Some("txt"));
     }
 }

@@ -22,7 +22,7 @@ use postrider_core::{Attempt, ChannelKind, ChannelTraits, Message, Outcome, Repo
 
 pub use account::{SmsAccount, SmsProvider};
 pub use content::SmsContent;
-pub use form::{Form, Format, GatewayAuth, SmsFormValues};
+pub use form::{FormFormat, GatewayAuth, GatewayForm, SmsFormValues};
 pub use intake::SmsIntake;
 pub use reading::AnswerShape;
 pub use render::render;
@@ -48,7 +48,7 @@ pub struct SmsSettings {
     /// The table's name for it, `sms.NAME`.
     pub service: String,
     pub url: String,
-    pub form: Form,
+    pub form: GatewayForm,
     pub auth: GatewayAuth,
     pub secret: Option<Material<String>>,
     /// A number, a short code or a name; what stands for `{from}`.
@@ -189,10 +189,10 @@ impl SmsChannel {
         };
         match smsc.send(deadline, submit).await {
             None => *ended(Outcome::Expired, "ttl"),
-            Some(smpp::End::Accepted(id)) => {
+            Some(smpp::SmscOutcome::Accepted(id)) => {
                 Report { provider_id: id, ..Report::new(Outcome::Accepted) }
             }
-            Some(smpp::End::Refused(status)) => {
+            Some(smpp::SmscOutcome::Refused(status)) => {
                 let code = format!("0x{status:02x}");
                 let answer = ProviderAnswer {
                     service: &account.service,
@@ -203,14 +203,14 @@ impl SmsChannel {
                 let now = self.wiring.clock.now();
                 Report::judged(judge(&self.wiring.answers.current(), &answer, now)).code(code)
             }
-            Some(smpp::End::NotSent { code: code @ "credential_missing", detail }) => {
+            Some(smpp::SmscOutcome::NotSent { code: code @ "credential_missing", detail }) => {
                 Report::new(Outcome::Config).code(code).detail(detail)
             }
-            Some(smpp::End::NotSent { code, detail }) => {
+            Some(smpp::SmscOutcome::NotSent { code, detail }) => {
                 let at_least = std::time::Duration::ZERO;
                 Report::new(Outcome::RetryBackoff { at_least }).code(code).detail(detail)
             }
-            Some(smpp::End::Unknown(code)) => Report::new(Outcome::Ambiguous).code(code),
+            Some(smpp::SmscOutcome::Unknown(code)) => Report::new(Outcome::Ambiguous).code(code),
         }
     }
 }

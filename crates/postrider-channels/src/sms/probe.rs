@@ -8,14 +8,14 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::{GatewayAuth, SmsSettings};
-use crate::accounts::health::{self, Credential, Examine, Finding, Probe};
+use crate::accounts::health::{self, CredentialStatus, Finding, HealthChecks, Probe};
 use crate::deliver::Wiring;
 use crate::pool::Request;
 
 const NEW_SECRET: &str = "put the gateway's present secret where the credential says";
 
 #[async_trait]
-impl Examine for SmsSettings {
+impl HealthChecks for SmsSettings {
     async fn examine(&self, probe: &Probe) -> Vec<Finding> {
         #[cfg(feature = "smpp")]
         if let Some(smsc) = &self.smsc {
@@ -45,13 +45,13 @@ impl Examine for SmsSettings {
         findings
     }
 
-    async fn watch(&self, _: &Wiring) -> Vec<Credential> {
+    async fn watch(&self, _: &Wiring) -> Vec<CredentialStatus> {
         #[cfg(feature = "smpp")]
         if let Some(smsc) = &self.smsc {
-            return vec![Credential::look("password", smsc.password()).await.0];
+            return vec![CredentialStatus::look("password", smsc.password()).await.0];
         }
         match &self.secret {
-            Some(secret) => vec![Credential::look("api_key", secret).await.0],
+            Some(secret) => vec![CredentialStatus::look("api_key", secret).await.0],
             None => Vec::new(),
         }
     }

@@ -19,7 +19,7 @@ const LAST_RECORD: u8 = 2;
 
 /// One message to be encrypted for one subscription.
 #[derive(Clone)]
-pub struct Plain {
+pub struct PlainPayload {
     pub ua_public: [u8; POINT_LEN],
     pub auth: [u8; 16],
     pub plaintext: Vec<u8>,
@@ -69,12 +69,12 @@ impl Padding {
 }
 
 /// One body, or the reason why there is none, for each message and in their order.
-pub fn encrypt_batch(batch: &[Plain], padding: Padding) -> Vec<Result<Bytes, EncryptError>> {
+pub fn encrypt_batch(batch: &[PlainPayload], padding: Padding) -> Vec<Result<Bytes, EncryptError>> {
     let mut salts = vec![[0u8; SALT_LEN]; batch.len()];
     if aws_lc_rs::rand::fill(salts.as_flattened_mut()).is_err() {
         return vec![Err(EncryptError::Crypto); batch.len()];
     }
-    let encrypt_one = |(plain, salt): (&Plain, &[u8; SALT_LEN])| {
+    let encrypt_one = |(plain, salt): (&PlainPayload, &[u8; SALT_LEN])| {
         let sender = PrivateKey::generate(&ECDH_P256).map_err(|_| EncryptError::Crypto)?;
         encrypt(plain, &sender, salt, padding)
     };
@@ -82,7 +82,7 @@ pub fn encrypt_batch(batch: &[Plain], padding: Padding) -> Vec<Result<Bytes, Enc
 }
 
 fn encrypt(
-    plain: &Plain,
+    plain: &PlainPayload,
     sender: &PrivateKey,
     salt: &[u8; SALT_LEN],
     padding: Padding,
@@ -111,7 +111,7 @@ fn encrypt(
 
 /// The content key and nonce of RFC 8291 §3.4.
 fn derive(
-    plain: &Plain,
+    plain: &PlainPayload,
     sender: &PrivateKey,
     sender_public: &[u8],
     salt: &[u8; SALT_LEN],
@@ -131,13 +131,13 @@ fn derive(
 }
 
 fn expand(prk: &hkdf::Prk, info: &[&[u8]], out: &mut [u8]) -> Result<(), EncryptError> {
-    struct Len(usize);
-    impl hkdf::KeyType for Len {
+    struct FixedLen(usize);
+    impl hkdf::KeyType for FixedLen {
         fn len(&self) -> usize {
             self.0
         }
     }
-    let okm = prk.expand(info, Len(out.len())).map_err(|_| EncryptError::Crypto)?;
+    let okm = prk.expand(info, FixedLen(out.len())).map_err(|_| EncryptError::Crypto)?;
     okm.fill(out).map_err(|_| EncryptError::Crypto)
 }
 
@@ -161,8 +161,8 @@ mod tests {
         "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
     const AUTH: &str = "BTBZMqHH6r4Tts7J_aSIgg";
 
-    fn plain(plaintext: Vec<u8>) -> Plain {
-        Plain { ua_public: array(UA_PUBLIC), auth: array(AUTH), plaintext }
+    fn plain(plaintext: Vec<u8>) -> PlainPayload {
+        PlainPayload { ua_public: array(UA_PUBLIC), auth: array(AUTH), plaintext }
     }
 
     /// The receiver's side of RFC 8291.

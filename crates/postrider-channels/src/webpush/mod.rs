@@ -22,7 +22,7 @@ use postrider_core::{
 use serde::{Deserialize, Serialize};
 
 pub use content::WebpushContent;
-pub use encrypt::{EncryptError, Padding, Plain, encrypt_batch};
+pub use encrypt::{EncryptError, Padding, PlainPayload, encrypt_batch};
 pub use intake::WebpushIntake;
 pub use keys::{SubscriptionKeys, VapidKey, VapidSubject};
 pub(crate) use render::{PLAINTEXT_MAX, plaintext_len};
@@ -86,7 +86,7 @@ const BAD_TOPIC: &str = "BadWebPushTopic";
 
 /// Where a subscription refuses a key that works for others, says so: it needs to be made anew, and is
 /// lost where it was registered with that very key.
-fn whose_key(code: String, push: &Push, now: Timestamp) -> String {
+fn whose_key(code: String, push: &WebpushCall, now: Timestamp) -> String {
     if !push.token.works(now) || !service::is_key_mismatch(&code) {
         return code;
     }
@@ -98,7 +98,7 @@ fn whose_key(code: String, push: &Push, now: Timestamp) -> String {
 }
 
 /// An attempt whose body is encrypted and whose token is at hand.
-pub(crate) struct Push {
+pub(crate) struct WebpushCall {
     endpoint: Endpoint,
     url: String,
     /// The key that the subscription names.
@@ -109,9 +109,9 @@ pub(crate) struct Push {
 }
 
 impl Protocol for WebPushChannel {
-    type Ready = Push;
+    type Ready = WebpushCall;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Push, Ended>> {
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<WebpushCall, Ended>> {
         let mut plain = Vec::with_capacity(attempts.len());
         let mut address = |attempt| {
             let (push, text) = self.address(attempt)?;
@@ -121,7 +121,7 @@ impl Protocol for WebPushChannel {
         };
         let pushes: Vec<Result<_, Ended>> = attempts.iter().map(&mut address).collect();
         let mut bodies = encrypt_batch(&plain, self.padding).into_iter();
-        let mut encrypt = |push: Result<(Push, bool), Ended>| {
+        let mut encrypt = |push: Result<(WebpushCall, bool), Ended>| {
             let (mut push, has_body) = push?;
             if has_body {
                 let body = bodies.next().unwrap_or(Err(EncryptError::Crypto));
@@ -132,14 +132,14 @@ impl Protocol for WebPushChannel {
         pushes.into_iter().map(&mut encrypt).collect()
     }
 
-    async fn send(&self, attempt: &Attempt, push: Push) -> Report {
+    async fn send(&self, attempt: &Attempt, push: WebpushCall) -> Report {
         Report { key: Some(push.token.key()), ..self.push(attempt, &push).await }
     }
 }
 
 impl WebPushChannel {
     /// One call; a second one where the service does not like how the first was to be replaced.
-    async fn push(&self, attempt: &Attempt, push: &Push) -> Report {
+    async fn push(&self, attempt: &Attempt, push: &WebpushCall) -> Report {
         let report = self.exchange(attempt, push, true).await;
         let has_topic = attempt.message.envelope.collapse_key.is_some();
         if !has_topic || report.code.as_deref() != Some(BAD_TOPIC) {
@@ -149,7 +149,7 @@ impl WebPushChannel {
         self.exchange(attempt, push, false).await
     }
 
-    async fn exchange(&self, attempt: &Attempt, push: &Push, has_topic: bool) -> Report {
+    async fn exchange(&self, attempt: &Attempt, push: &WebpushCall, has_topic: bool) -> Report {
         let (token, has_body) = (&push.token, !push.body.is_empty());
         let request = |now| Request {
             method: ::http::Method::POST,
@@ -177,7 +177,7 @@ impl WebPushChannel {
     }
 
     /// All of a push but its ciphertext, and what is to be encrypted, if anything is.
-    fn address(&self, attempt: &Attempt) -> Result<(Push, Option<Plain>), Ended> {
+    fn address(&self, attempt: &Attempt) -> Result<(WebpushCall, Option<PlainPayload>), Ended> {
         let WebpushTarget { endpoint: url, p256dh, auth, vapid_key } = target_of(attempt)?;
         if service::is_dead(&url) {
             let report = Report::new(Outcome::Gone).code("dead_endpoint");
@@ -198,8 +198,8 @@ impl WebPushChannel {
             .map_err(|_| ended(Outcome::DropMessage, "bad_keys"))?;
         let service = Service::of(endpoint.origin().host());
         let (url, made_with) = (url.into_owned(), vapid_key);
-        let push = Push { endpoint, url, made_with, service, token, body: Bytes::new() };
-        let plain = Plain { ua_public: keys.p256dh, auth: keys.auth, plaintext };
+        let push = WebpushCall { endpoint, url, made_with, service, token, body: Bytes::new() };
+        let plain = PlainPayload { ua_public: keys.p256dh, auth: keys.auth, plaintext };
         Ok((push, (!plain.plaintext.is_empty()).then_some(plain)))
     }
 }

@@ -15,7 +15,7 @@ use crate::deliver::{Ended, bad_content};
 pub(crate) const PLAINTEXT_MAX: usize = 3993;
 
 #[derive(Serialize)]
-struct Push<'a> {
+struct WebpushPayload<'a> {
     id: DeliveryId,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a Cow<'a, str>>,
@@ -53,7 +53,7 @@ fn plaintext(
     if let Some(raw) = &own.raw {
         return Ok(raw.as_bytes().to_vec());
     }
-    serde_json::to_vec(&Push {
+    serde_json::to_vec(&WebpushPayload {
         id,
         title: content.title.as_ref(),
         body: content.body.as_ref(),

@@ -92,12 +92,12 @@ fn wns_code(response: &Response) -> Option<String> {
 
 fn json_code(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Error<'a> {
+    struct PushServiceError<'a> {
         errno: Option<u32>,
         #[serde(borrow)]
         reason: Option<Cow<'a, str>>,
     }
-    let error: Error<'_> = serde_json::from_slice(body).ok()?;
+    let error: PushServiceError<'_> = serde_json::from_slice(body).ok()?;
     let errno = error.errno.map(|n| n.to_string());
     errno.or_else(|| error.reason.map(|reason| scrub::shorten(&reason, PROSE_MAX)))
 }

@@ -67,12 +67,12 @@ pub struct VapidTokens {
 
 #[derive(Default)]
 struct CachedTokens {
-    by_key: HashMap<KeyId, HashMap<Box<str>, Entry>>,
+    by_key: HashMap<KeyId, HashMap<Box<str>, CachedVapidToken>>,
     count: usize,
     uses: u64,
 }
 
-struct Entry {
+struct CachedVapidToken {
     token: Arc<VapidToken>,
     last_use: u64,
 }
@@ -118,7 +118,7 @@ impl CachedTokens {
     }
 
     fn insert(&mut self, key: KeyId, origin: &str, token: Arc<VapidToken>) {
-        let entry = Entry { token, last_use: self.uses };
+        let entry = CachedVapidToken { token, last_use: self.uses };
         if self.by_key.entry(key).or_default().insert(origin.into(), entry).is_none() {
             self.count += 1;
         }

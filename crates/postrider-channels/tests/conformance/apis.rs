@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_core::{Outcome, Report, Scope};
 use serde_json::{Value, json};
 
-use crate::post::{ADA, Post, account};
+use crate::accounts::{ADA, TestAccounts, account};
 use crate::provider::{Answer, Line, Provider};
 use crate::rig::{START, Subject};
 
@@ -24,14 +24,14 @@ fn sendgrid(provider: &Provider) -> Value {
 async fn answered(account: fn(&Provider) -> Value, answer: Answer) -> Report {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([answer]);
-    Post::email(&[account(&provider)]).mail_to(ADA).await
+    TestAccounts::email(&[account(&provider)]).mail_to(ADA).await
 }
 
 #[tokio::test]
 async fn ses_gets_the_mail_as_we_wrote_it_signed() {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([Answer::status(200).body(r#"{"MessageId":"0102-1"}"#)]);
-    let report = Post::email(&[ses(&provider)]).mail_to(ADA).await;
+    let report = TestAccounts::email(&[ses(&provider)]).mail_to(ADA).await;
     assert_eq!(
         (report.outcome, report.provider_id.as_deref()),
         (Outcome::Accepted, Some("0102-1"))
@@ -79,7 +79,7 @@ async fn ses_answers_mean_what_its_types_say() {
 async fn sendgrid_gets_the_parts_and_our_headers() {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([Answer::status(202).header("x-message-id", "sg1")]);
-    let report = Post::email(&[sendgrid(&provider)]).mail_to(ADA).await;
+    let report = TestAccounts::email(&[sendgrid(&provider)]).mail_to(ADA).await;
     assert_eq!((report.outcome, report.provider_id.as_deref()), (Outcome::Accepted, Some("sg1")));
     let received = provider.received().remove(0);
     assert_eq!(received.uri.path(), "/v3/mail/send");

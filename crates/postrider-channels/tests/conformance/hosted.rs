@@ -12,7 +12,7 @@ use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Channel, Target};
 use tokio::sync::OnceCell;
 
-use crate::post;
+use crate::accounts;
 use crate::provider::Provider;
 use crate::push::{TOPIC, apns_account, fcm_account, token_endpoint};
 use crate::rig::Subject;
@@ -56,7 +56,7 @@ impl PerOrigin {
     async fn make(&self, origin: &str) -> Arc<dyn Channel> {
         let (wiring, policy) = (self.wiring.clone(), BreakerPolicy::default());
         let credential = format!("file:{}", self.secret.path().display());
-        let written = || [post::account(self.subject, origin, &credential)];
+        let written = || [accounts::account(self.subject, origin, &credential)];
         match self.subject {
             Subject::Fcm => {
                 let tokens = self.tokens.get_or_init(token_endpoint).await;
@@ -68,7 +68,7 @@ impl PerOrigin {
                 Arc::new(ApnsChannel::new(wiring, vec![account], policy))
             }
             Subject::Declared(column) => column.build(wiring, origin, &credential).await,
-            _ => Arc::new(post::email(wiring, &written())),
+            _ => Arc::new(accounts::email(wiring, &written())),
         }
     }
 }

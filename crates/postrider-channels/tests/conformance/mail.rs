@@ -8,14 +8,14 @@ use postrider_channels::email::EmailTarget;
 use postrider_core::{Attempt, Outcome};
 use serde_json::json;
 
-use crate::post::{ADA, Post};
+use crate::accounts::{ADA, TestAccounts};
 use crate::relay::{Act, Relay};
 use crate::smtp::{BACKOFF, told};
 
 #[tokio::test]
 async fn a_mail_goes_out_as_smtp_wants_it() {
     let relay = Relay::start().await;
-    let report = Post::email(&[relay.account()]).mail_to(ADA).await;
+    let report = TestAccounts::email(&[relay.account()]).mail_to(ADA).await;
     assert_eq!((report.outcome, report.status), (Outcome::Accepted, Some(250)));
     assert_eq!(report.provider_id.as_deref(), Some("4F0C74E3"));
     let mail = relay.mails().remove(0);
@@ -38,7 +38,7 @@ async fn a_mail_goes_out_as_smtp_wants_it() {
 #[tokio::test]
 async fn every_attempt_is_the_same_mail_under_the_same_id() {
     let relay = Relay::start().await;
-    let rig = Post::email(&[relay.account()]);
+    let rig = TestAccounts::email(&[relay.account()]);
     rig.mail_to(ADA).await;
     rig.clock.advance(Duration::from_secs(900));
     rig.mail_to(ADA).await;
@@ -80,7 +80,7 @@ async fn a_connection_is_used_for_many_mails_and_reset_in_between() {
     let mut account = relay.account();
     account["connections"] = json!(1);
     account["mails_per_connection"] = json!(10);
-    let rig = Post::email(&[account]);
+    let rig = TestAccounts::email(&[account]);
     for _ in 0..25 {
         assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
     }
@@ -93,7 +93,7 @@ async fn a_connection_is_used_for_many_mails_and_reset_in_between() {
 async fn a_server_without_pipelining_hears_one_command_at_a_time() {
     let relay = Relay::with("8BITMIME").await;
     relay.then("RCPT", Act::Say("550 5.1.1 unknown"));
-    let rig = Post::email(&[relay.account()]);
+    let rig = TestAccounts::email(&[relay.account()]);
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Gone);
     assert_eq!(relay.said()[1..], ["MAIL FROM:<news@shop.example>", "RCPT TO:<ada@example.org>"]);
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
@@ -102,16 +102,16 @@ async fn a_server_without_pipelining_hears_one_command_at_a_time() {
 #[tokio::test]
 async fn what_the_server_can_never_take_is_not_sent() {
     let relay = Relay::with("PIPELINING SIZE=100 SMTPUTF8 8BITMIME").await;
-    let report = Post::email(&[relay.account()]).mail_to(ADA).await;
+    let report = TestAccounts::email(&[relay.account()]).mail_to(ADA).await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::DropMessage, Some("too_large")));
     let relay = Relay::with("PIPELINING").await;
-    let report = Post::email(&[relay.account()]).mail_to("ö@example.org").await;
+    let report = TestAccounts::email(&[relay.account()]).mail_to("ö@example.org").await;
     assert_eq!(
         (report.outcome, report.code.as_deref()),
         (Outcome::DropMessage, Some("no_smtputf8"))
     );
     let relay = Relay::with("SMTPUTF8 8BITMIME").await;
-    let report = Post::email(&[relay.account()]).mail_to("ö@example.org").await;
+    let report = TestAccounts::email(&[relay.account()]).mail_to("ö@example.org").await;
     assert_eq!(report.outcome, Outcome::Accepted);
     assert!(relay.mails()[0].contains("To: ö@example.org\r\n"));
 }
@@ -120,7 +120,7 @@ async fn what_the_server_can_never_take_is_not_sent() {
 async fn when_one_relay_refuses_us_the_next_takes_over() {
     let (refusing, willing) = (Relay::start().await, Relay::start().await);
     refusing.then("", Act::Say("554 5.7.1 go away"));
-    let rig = Post::email(&[refusing.account(), willing.account()]);
+    let rig = TestAccounts::email(&[refusing.account(), willing.account()]);
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::SwitchAccount);
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
     assert_eq!((refusing.mails().len(), willing.mails().len()), (0, 1));
@@ -134,7 +134,7 @@ async fn a_password_never_goes_out_in_the_clear() {
         account["tls"] = json!(tls);
         account["user"] = json!("shop");
         account["credential"] = json!("command:echo s3cret");
-        let report = Post::email(&[account]).mail_to(ADA).await;
+        let report = TestAccounts::email(&[account]).mail_to(ADA).await;
         assert_eq!(report.outcome, Outcome::Config, "{report:?}");
     }
     assert!(!relay.said().iter().any(|line| line.starts_with("AUTH")));
@@ -145,7 +145,7 @@ async fn a_mail_without_its_dkim_key_waits_for_a_person() {
     let relay = Relay::start().await;
     let mut account = relay.account();
     account["dkim"] = json!([{"selector": "s1", "key": "file:/surely/not/there.pem"}]);
-    let report = Post::email(&[account]).mail_to(ADA).await;
+    let report = TestAccounts::email(&[account]).mail_to(ADA).await;
     assert_eq!(
         (report.outcome, report.code.as_deref()),
         (Outcome::Config, Some("dkim_key_missing"))
@@ -159,7 +159,7 @@ async fn what_was_written_for_mails_wins_and_unsubscribing_takes_one_click() {
     let mut account = relay.account();
     account["unsubscribe_url"] = json!("https://shop.example/u/{delivery}");
     account["return_path"] = json!("bounce+{delivery}@shop.example");
-    let rig = Post::email(&[account]);
+    let rig = TestAccounts::email(&[account]);
     let attempt =
         rig.attempt(EmailTarget { email: ADA.into(), name: Some("Ada".into()) }.to_target());
     let mut message = (*attempt.message).clone();
@@ -188,7 +188,7 @@ async fn a_token_that_has_run_out_is_replaced_within_the_same_conversation() {
     (account["user"], account["oauth"]) = (json!("shop"), json!(true));
     account["credential"] = json!(format!("file:{}", file.path().display()));
     account["mails_per_connection"] = json!(1);
-    let rig = Post::email(&[account]);
+    let rig = TestAccounts::email(&[account]);
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
     std::fs::write(file.path(), "second").unwrap();
     // A refusal is explained in a challenge, which wants an empty answer.
@@ -209,7 +209,7 @@ async fn a_token_that_has_run_out_is_replaced_within_the_same_conversation() {
 async fn a_server_that_knows_no_extensions_is_greeted_as_of_old() {
     let relay = Relay::start().await;
     relay.then("EHLO", Act::Say("502 5.5.2 not implemented"));
-    let report = Post::email(&[relay.account()]).mail_to(ADA).await;
+    let report = TestAccounts::email(&[relay.account()]).mail_to(ADA).await;
     assert_eq!(report.outcome, Outcome::Accepted);
     let said = relay.said();
     assert_eq!(said[1..3], ["HELO [127.0.0.1]", "MAIL FROM:<news@shop.example>"]);
@@ -220,7 +220,7 @@ async fn who_hangs_up_behind_a_refusal_has_still_said_why() {
     let relay = Relay::start().await;
     relay.then("MAIL", Act::Say("550 5.7.1 not from you"));
     relay.then("RCPT", Act::HangUp);
-    let rig = Post::email(&[relay.account()]);
+    let rig = TestAccounts::email(&[relay.account()]);
     let report = rig.mail_to(ADA).await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::DropMessage, Some("5.7.1")));
     assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
@@ -235,14 +235,14 @@ async fn an_address_outside_of_ascii_in_a_header_needs_a_server_that_can_do_it()
         let relay = Relay::with(abilities).await;
         let mut account = relay.account();
         account["reply_to"] = json!("ö@shop.example");
-        assert_eq!(Post::email(&[account]).mail_to(ADA).await.outcome, outcome);
+        assert_eq!(TestAccounts::email(&[account]).mail_to(ADA).await.outcome, outcome);
     }
 }
 
 #[tokio::test]
 async fn a_receiving_domain_that_refuses_our_reputation_is_left_alone_and_only_it() {
     let relay = Relay::start().await;
-    let rig = Post::email(&[relay.account()]);
+    let rig = TestAccounts::email(&[relay.account()]);
     for nth in 0..20 {
         relay.then(".", Act::Say("554 5.7.1 spam"));
         let report = rig.mail_to(&format!("user{nth}@Picky.example")).await;
@@ -260,7 +260,7 @@ async fn a_receiving_domain_that_refuses_our_reputation_is_left_alone_and_only_i
 #[tokio::test]
 async fn a_few_refusals_among_many_mails_hold_nothing_up() {
     let relay = Relay::start().await;
-    let rig = Post::email(&[relay.account()]);
+    let rig = TestAccounts::email(&[relay.account()]);
     for nth in 0..60 {
         if nth % 8 == 7 {
             relay.then(".", Act::Say("550 5.7.26 unauthenticated"));

@@ -3,18 +3,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod accounts;
 mod apis;
 mod apns;
 mod blame;
-#[cfg(feature = "smpp")]
-mod centre;
 mod column;
+#[cfg(feature = "smpp")]
+mod fake_smsc;
 mod fcm;
 mod hosted;
 mod mail;
 mod matrix;
 mod mistakes;
-mod post;
 mod promises;
 mod provider;
 mod push;
@@ -23,7 +23,7 @@ mod rig;
 #[cfg(feature = "smpp")]
 mod smpp;
 #[cfg(feature = "smpp")]
-mod smpp_visit;
+mod smpp_check;
 mod sms;
 mod smtp;
 mod wire;

@@ -8,8 +8,8 @@ use postrider_core::{Attempt, Outcome, Report, Scope, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::centre::{Act, BIND, Centre, ENQUIRE, RECEIPT_ANSWERED, SUBMIT, UNBIND};
-use crate::post::{Post, WITHIN};
+use crate::accounts::{TestAccounts, WITHIN};
+use crate::fake_smsc::{Act, BIND, ENQUIRE, FakeSmsc, RECEIPT_ANSWERED, SUBMIT, UNBIND};
 
 const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
 
@@ -17,14 +17,14 @@ fn pause(seconds: u64) -> Outcome {
     Outcome::RetryAfter { after: Duration::from_secs(seconds), scope: Scope::Credential }
 }
 
-fn texting(centre: &Centre) -> Post {
-    Post::sms(&[centre.account()], WITHIN)
+fn texting(smsc: &FakeSmsc) -> TestAccounts {
+    TestAccounts::sms(&[smsc.account()], WITHIN)
 }
 
 /// One message to a centre that answers binds and messages so.
 async fn met(binds: &[Act], submits: &[Act]) -> Report {
-    let centre = Centre::with(binds.to_vec(), submits.to_vec()).await;
-    texting(&centre).text().await
+    let smsc = FakeSmsc::with(binds.to_vec(), submits.to_vec()).await;
+    texting(&smsc).text().await
 }
 
 /// One message that is answered with this status.
@@ -54,18 +54,18 @@ pub(crate) async fn a_refusal_drops_the_message_and_says_why_without_the_address
 }
 
 pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted() {
-    let centre = Centre::with([Act::Status(0x0e)], []).await;
+    let smsc = FakeSmsc::with([Act::Status(0x0e)], []).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "old").unwrap();
-    let mut account = centre.account();
+    let mut account = smsc.account();
     account["credential"] = json!(format!("file:{}", file.path().display()));
-    let rig = Post::sms(&[account], WITHIN);
+    let rig = TestAccounts::sms(&[account], WITHIN);
     let report = rig.text().await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Config, Some("0x0e")));
     std::fs::write(file.path(), "new").unwrap();
     rig.clock.advance(Duration::from_secs(600));
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
-    let binds = centre.heard(BIND);
+    let binds = smsc.heard(BIND);
     assert!(binds[0].starts_with(b"shop\0old\0") && binds[1].starts_with(b"shop\0new\0"));
 }
 
@@ -76,36 +76,36 @@ pub(crate) async fn a_temporary_failure_is_tried_again() {
 
 pub(crate) async fn a_slow_answer_is_waited_for() {
     let go = Arc::new(Notify::new());
-    let centre = Centre::with([], [Act::Held(go.clone())]).await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::with([], [Act::Held(go.clone())]).await;
+    let rig = texting(&smsc);
     let heard = async {
-        centre.await_heard(SUBMIT, 1).await;
+        smsc.await_heard(SUBMIT, 1).await;
         go.notify_one();
     };
     let (report, ()) = tokio::join!(rig.text(), heard);
     assert_eq!(report.outcome, Outcome::Accepted);
-    assert_eq!((centre.heard(SUBMIT).len(), centre.connected()), (1, 1));
+    assert_eq!((smsc.heard(SUBMIT).len(), smsc.connected()), (1, 1));
 }
 
 /// A centre that does not answer is taken for dead.
 pub(crate) async fn silence_is_ambiguous() {
-    let centre = Centre::with([], [Act::Silence]).await;
-    let rig = Post::sms(&[centre.account()], Duration::from_secs(1));
+    let smsc = FakeSmsc::with([], [Act::Silence]).await;
+    let rig = TestAccounts::sms(&[smsc.account()], Duration::from_secs(1));
     let report = rig.text().await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Ambiguous, Some("timeout")));
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
-    assert_eq!(centre.heard(BIND).len(), 2);
+    assert_eq!(smsc.heard(BIND).len(), 2);
 }
 
 pub(crate) async fn a_failed_connection_is_tried_again() {
-    let report = Post::sms(&[nobody().await], WITHIN).text().await;
+    let report = TestAccounts::sms(&[nobody().await], WITHIN).text().await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connect")));
 }
 
 /// A centre that was there until a moment ago.
 async fn nobody() -> Value {
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut account = Centre::start().await.account();
+    let mut account = FakeSmsc::start().await.account();
     account["port"] = json!(closed.local_addr().unwrap().port());
     account
 }
@@ -123,19 +123,19 @@ pub(crate) async fn a_connection_lost_after_the_request_is_ambiguous() {
 pub(crate) async fn a_name_that_does_not_resolve_is_tried_again() {
     let mut account = nobody().await;
     account["host"] = json!("no-such-host.localdomain.test");
-    let report = Post::sms(&[account], WITHIN).text().await;
+    let report = TestAccounts::sms(&[account], WITHIN).text().await;
     assert_eq!(report.outcome, BACKOFF);
     // Which of them depends on the resolver of the machine.
     assert!(matches!(report.code.as_deref(), Some("dns" | "no_such_host")), "{report:?}");
 }
 
 pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection() {
-    let centre = Centre::with([], [Act::Farewell]).await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::with([], [Act::Farewell]).await;
+    let rig = texting(&smsc);
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
-    centre.await_heard(UNBIND | 0x8000_0000, 1).await;
+    smsc.await_heard(UNBIND | 0x8000_0000, 1).await;
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
-    assert_eq!((centre.heard(BIND).len(), centre.heard(SUBMIT).len()), (2, 2));
+    assert_eq!((smsc.heard(BIND).len(), smsc.heard(SUBMIT).len()), (2, 2));
 }
 
 /// Still bound from before, or in no state for it.
@@ -145,70 +145,70 @@ pub(crate) async fn a_goaway_with_an_error_is_not_retried_at_once() {
 
 pub(crate) async fn a_huge_answer_is_cut_short() {
     for len in [1 << 20, 4] {
-        let centre = Centre::with([], [Act::Huge(len)]).await;
-        let rig = texting(&centre);
+        let smsc = FakeSmsc::with([], [Act::Huge(len)]).await;
+        let rig = texting(&smsc);
         let report = rig.text().await;
         assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Ambiguous, Some("reset")));
         assert_eq!(rig.text().await.outcome, Outcome::Accepted);
-        assert_eq!(centre.connected(), 2);
+        assert_eq!(smsc.connected(), 2);
     }
 }
 
 pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again() {
-    let centre = Centre::with([], [Act::HangUp]).await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::with([], [Act::HangUp]).await;
+    let rig = texting(&smsc);
     assert_eq!(rig.text().await.outcome, Outcome::Ambiguous);
     for _ in 0..2 {
         assert_eq!(rig.text().await.outcome, Outcome::Accepted);
     }
-    assert_eq!(centre.connected(), 2);
+    assert_eq!(smsc.connected(), 2);
 }
 
 pub(crate) async fn nothing_is_sent_at_or_after_its_expiry() {
-    let centre = Centre::start().await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::start().await;
+    let rig = texting(&smsc);
     let attempt = rig.to_phone();
     rig.clock.advance(Duration::from_secs(3600));
     assert_eq!(rig.one(attempt.clone()).await.outcome, Outcome::Expired);
-    assert!(centre.heard(SUBMIT).is_empty());
+    assert!(smsc.heard(SUBMIT).is_empty());
     let later = Attempt { expires_at: Timestamp(attempt.expires_at.0 + 1), ..attempt };
     assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
 }
 
 pub(crate) async fn every_attempt_of_a_large_batch_ends_exactly_once_over_few_connections() {
-    let centre = Centre::start().await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::start().await;
+    let rig = texting(&smsc);
     for report in rig.deliver(vec![rig.to_phone(); 400]).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
-    assert_eq!((centre.heard(SUBMIT).len(), centre.connected()), (400, 1));
+    assert_eq!((smsc.heard(SUBMIT).len(), smsc.connected()), (400, 1));
 }
 
 /// The window: as many messages as may wait for their answer.
 pub(crate) async fn the_peer_s_limit_of_concurrent_calls_is_respected() {
-    let centre = Centre::start().await;
-    let mut account = centre.account();
+    let smsc = FakeSmsc::start().await;
+    let mut account = smsc.account();
     account["window"] = json!(3);
-    let rig = Post::sms(&[account], WITHIN);
+    let rig = TestAccounts::sms(&[account], WITHIN);
     for report in rig.deliver(vec![rig.to_phone(); 60]).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
-    assert!(centre.at_once_most() <= 3, "{} at once", centre.at_once_most());
+    assert!(smsc.at_once_most() <= 3, "{} at once", smsc.at_once_most());
 }
 
 pub(crate) async fn many_attempts_connect_once_to_an_unreachable_peer() {
-    let centre = Centre::with(vec![Act::HangUp; 100], []).await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::with(vec![Act::HangUp; 100], []).await;
+    let rig = texting(&smsc);
     for report in rig.deliver(vec![rig.to_phone(); 30]).await {
         let held = matches!(report.outcome, Outcome::Hold { .. });
         assert!(held || report.outcome == BACKOFF, "{report:?}");
     }
-    assert_eq!(centre.connected(), 1);
+    assert_eq!(smsc.connected(), 1);
 }
 
 pub(crate) async fn one_bad_attempt_does_not_harm_the_others() {
-    let centre = Centre::with([], [Act::Status(0x0b)]).await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::with([], [Act::Status(0x0b)]).await;
+    let rig = texting(&smsc);
     let ends = rig.deliver(vec![rig.to_phone(); 3]).await;
     let named = |name: &str| ends.iter().filter(|end| end.outcome.name() == name).count();
     assert_eq!((named("gone"), named("accepted")), (1, 2));
@@ -216,19 +216,19 @@ pub(crate) async fn one_bad_attempt_does_not_harm_the_others() {
 
 #[tokio::test]
 async fn a_message_is_bound_submitted_and_its_receipt_answered() {
-    let centre = Centre::start().await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::start().await;
+    let rig = texting(&smsc);
     let attempt = rig.to_phone();
     rig.clock.advance(Duration::from_secs(600));
     for report in rig.deliver(vec![attempt; 30]).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
-    assert_eq!(centre.heard(BIND), [b"shop\0s3cret\0\0\x34\0\0\0".to_vec()]);
-    let sent = centre.heard(SUBMIT);
+    assert_eq!(smsc.heard(BIND), [b"shop\0s3cret\0\0\x34\0\0\0".to_vec()]);
+    let sent = smsc.heard(SUBMIT);
     assert_eq!(sent.len(), 30);
     let text = String::from_utf8_lossy(&sent[0]).into_owned();
     assert!(text.contains("4915112345678\0") && text.contains("000000005000000R\0"), "{text:?}");
-    centre.await_heard(RECEIPT_ANSWERED, 30).await;
+    smsc.await_heard(RECEIPT_ANSWERED, 30).await;
 }
 
 #[tokio::test]
@@ -251,40 +251,40 @@ async fn statuses_mean_what_the_table_says() {
 /// A centre that still holds the old session would refuse a second bind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_is_given_up_ends_at_once() {
-    let centre = Centre::with([], [Act::Silence]).await;
-    let rig = Post::sms(&[centre.account()], Duration::from_secs(1));
+    let smsc = FakeSmsc::with([], [Act::Silence]).await;
+    let rig = TestAccounts::sms(&[smsc.account()], Duration::from_secs(1));
     assert_eq!(rig.text().await.outcome, Outcome::Ambiguous);
-    centre.await_ended(1).await;
+    smsc.await_ended(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_centre_that_forgot_us_is_bound_to_anew() {
-    let centre = Centre::with([], [Act::Status(0x04)]).await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::with([], [Act::Status(0x04)]).await;
+    let rig = texting(&smsc);
     assert_eq!(rig.text().await.outcome, pause(30));
     rig.clock.advance(Duration::from_secs(30));
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
-    assert_eq!(centre.heard(BIND).len(), 2);
+    assert_eq!(smsc.heard(BIND).len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_needs_the_centre_no_more_says_good_bye() {
-    let centre = Centre::start().await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::start().await;
+    let rig = texting(&smsc);
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
     drop(rig);
-    centre.await_heard(UNBIND, 1).await;
+    smsc.await_heard(UNBIND, 1).await;
 }
 
 /// Thirty seconds of quiet: the line is asked, and stays.
 #[tokio::test]
 async fn a_quiet_line_is_asked_whether_anybody_is_there() {
-    let centre = Centre::start().await;
-    let rig = texting(&centre);
+    let smsc = FakeSmsc::start().await;
+    let rig = texting(&smsc);
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
     tokio::time::pause();
-    centre.await_heard(ENQUIRE, 5).await;
+    smsc.await_heard(ENQUIRE, 5).await;
     tokio::time::resume();
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
-    assert_eq!(centre.heard(BIND).len(), 1);
+    assert_eq!(smsc.heard(BIND).len(), 1);
 }

@@ -7,8 +7,8 @@ use postrider_channels::sms::SmsTarget;
 use postrider_core::{Attempt, Outcome, Report, Scope, Timestamp};
 use serde_json::{Value, json};
 
+use crate::accounts::{PHONE, TestAccounts, WITHIN};
 use crate::column::{Column, authorization};
-use crate::post::{PHONE, Post, WITHIN};
 use crate::provider::{Answer, Line, Provider};
 
 const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
@@ -42,7 +42,7 @@ pub(crate) static TWILIO: Column = Column {
 async fn answered(answer: Answer) -> Report {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([answer]);
-    Post::sms(&[twilio(&provider)], WITHIN).text().await
+    TestAccounts::sms(&[twilio(&provider)], WITHIN).text().await
 }
 
 pub(crate) fn error(status: u16, code: u32) -> Answer {
@@ -54,7 +54,7 @@ pub(crate) fn error(status: u16, code: u32) -> Answer {
 async fn a_message_goes_out_as_twilio_wants_it_with_the_time_that_is_left() {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([Answer::status(201).body(r#"{"sid":"SM1","status":"queued"}"#)]);
-    let rig = Post::sms(&[twilio(&provider)], WITHIN);
+    let rig = TestAccounts::sms(&[twilio(&provider)], WITHIN);
     let attempt = rig.to_phone();
     rig.clock.advance(Duration::from_secs(600));
     let report = rig.one(attempt).await;
@@ -72,7 +72,7 @@ async fn a_message_goes_out_as_twilio_wants_it_with_the_time_that_is_left() {
 async fn validity_is_at_most_ten_hours_and_at_least_a_second() {
     for (left_ms, validity) in [(86_400_000, "36000"), (400, "1")] {
         let provider = Provider::start(Line::Http2).await;
-        let rig = Post::sms(&[twilio(&provider)], WITHIN);
+        let rig = TestAccounts::sms(&[twilio(&provider)], WITHIN);
         let attempt = rig.to_phone();
         let expires_at = Timestamp(attempt.now.0 + left_ms);
         rig.one(Attempt { expires_at, ..attempt }).await;
@@ -118,7 +118,7 @@ async fn a_gateway_of_another_shape_is_a_matter_of_configuration() {
         Answer::status(200).body(r#"{"messages":[{"id":"m1","status":"0"}]}"#),
         Answer::status(200).body(r#"{"messages":[{"status":"9"}]}"#),
     ]);
-    let rig = Post::sms(&[account], WITHIN);
+    let rig = TestAccounts::sms(&[account], WITHIN);
     let report = rig.text().await;
     assert_eq!((report.outcome, report.provider_id.as_deref()), (Outcome::Accepted, Some("m1")));
     let received = provider.received().remove(0);
@@ -133,7 +133,7 @@ async fn a_gateway_of_another_shape_is_a_matter_of_configuration() {
 async fn when_one_gateway_refuses_us_the_next_takes_over() {
     let (a, b) = (Provider::start(Line::Http2).await, Provider::start(Line::Http2).await);
     a.answers([error(401, 20003)]);
-    let rig = Post::sms(&[twilio(&a), twilio(&b)], WITHIN);
+    let rig = TestAccounts::sms(&[twilio(&a), twilio(&b)], WITHIN);
     assert_eq!(rig.text().await.outcome, Outcome::SwitchAccount);
     assert_eq!(rig.text().await.outcome, Outcome::Accepted);
     assert_eq!((a.received().len(), b.received().len()), (1, 1));
@@ -142,7 +142,7 @@ async fn when_one_gateway_refuses_us_the_next_takes_over() {
 #[tokio::test]
 async fn a_long_text_counts_for_its_segments_in_rates() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Post::sms(&[twilio(&provider)], WITHIN);
+    let rig = TestAccounts::sms(&[twilio(&provider)], WITHIN);
     let attempt = rig.to_phone();
     assert_eq!(rig.weight(&attempt), 1);
     let mut message = (*attempt.message).clone();

@@ -7,7 +7,7 @@ use postrider_core::{Attempt, DeliveryId, Outcome, Report, Scope, Timestamp};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::post::{ADA, Post};
+use crate::accounts::{ADA, TestAccounts};
 use crate::relay::{Act, Relay};
 
 pub(crate) const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
@@ -17,7 +17,7 @@ const CLOSING: &str = "421 4.3.2 closing";
 async fn met(command: &'static str, act: Act) -> Report {
     let relay = Relay::start().await;
     relay.then(command, act);
-    Post::email(&[relay.account()]).mail_to(ADA).await
+    TestAccounts::email(&[relay.account()]).mail_to(ADA).await
 }
 
 /// One mail to a relay that says this to that command.
@@ -58,7 +58,7 @@ pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted() {
     account["user"] = json!("shop");
     account["credential"] = json!(format!("file:{}", file.path().display()));
     relay.then("AUTH", Act::Say("535 5.7.8 wrong"));
-    let rig = Post::email(&[account]);
+    let rig = TestAccounts::email(&[account]);
     let report = rig.mail_to(ADA).await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Config, Some("5.7.8")));
     std::fs::write(file.path(), "new").unwrap();
@@ -79,7 +79,7 @@ pub(crate) async fn a_slow_answer_is_waited_for() {
     let relay = Relay::start().await;
     let go = Arc::new(Notify::new());
     relay.then(".", Act::Held(go.clone()));
-    let rig = Post::email(&[relay.account()]);
+    let rig = TestAccounts::email(&[relay.account()]);
     let heard = async {
         relay.heard_a_mail().await;
         go.notify_one();
@@ -95,8 +95,8 @@ pub(crate) async fn silence_is_ambiguous() {
         let relay = Relay::start().await;
         relay.then(command, Act::Silence);
         let rig = match command {
-            "." => Post::hurried(relay.port(), Duration::from_secs(1)),
-            _ => Post::email_within(&[relay.account()], Duration::from_secs(1)),
+            "." => TestAccounts::hurried(relay.port(), Duration::from_secs(1)),
+            _ => TestAccounts::email_within(&[relay.account()], Duration::from_secs(1)),
         };
         let report = rig.mail_to(ADA).await;
         assert_eq!((report.outcome, report.code.as_deref()), (outcome, Some("timeout")));
@@ -109,7 +109,7 @@ pub(crate) async fn silence_is_ambiguous() {
 pub(crate) async fn a_failed_connection_is_tried_again() {
     let report = met("", Act::HangUp).await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("reset")));
-    let report = Post::email(&[nobody().await]).mail_to(ADA).await;
+    let report = TestAccounts::email(&[nobody().await]).mail_to(ADA).await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connect")));
 }
 
@@ -134,7 +134,7 @@ pub(crate) async fn a_connection_lost_after_the_request_is_ambiguous() {
 
 pub(crate) async fn a_name_that_does_not_resolve_is_tried_again() {
     let account = json!({"from": "a@b.example", "host": "no-such-host.localdomain.test"});
-    let report = Post::email(&[account]).mail_to(ADA).await;
+    let report = TestAccounts::email(&[account]).mail_to(ADA).await;
     assert_eq!(report.outcome, BACKOFF);
     // Which of them depends on the resolver of the machine.
     assert!(matches!(report.code.as_deref(), Some("dns" | "no_such_host")), "{report:?}");
@@ -145,8 +145,11 @@ pub(crate) async fn an_untrusted_certificate_is_refused() {
     let relay = Relay::encrypted().await;
     let mut account = relay.account();
     (account["tls"], account["host"]) = (json!("implicit"), json!("localhost"));
-    assert_eq!(Post::email(&[account.clone()]).mail_to(ADA).await.outcome, Outcome::Accepted);
-    let report = Post::distrustful(&[account]).mail_to(ADA).await;
+    assert_eq!(
+        TestAccounts::email(&[account.clone()]).mail_to(ADA).await.outcome,
+        Outcome::Accepted
+    );
+    let report = TestAccounts::distrustful(&[account]).mail_to(ADA).await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Config, Some("tls")));
     assert_eq!(report.detail.as_deref(), Some("the certificate's issuer is not trusted"));
     assert_eq!(relay.mails().len(), 1);
@@ -156,7 +159,7 @@ pub(crate) async fn an_untrusted_certificate_is_refused() {
 pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection() {
     for farewell in [Act::Say(CLOSING), Act::HangUp] {
         let relay = Relay::start().await;
-        let rig = Post::email(&[relay.account()]);
+        let rig = TestAccounts::email(&[relay.account()]);
         assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
         relay.then("RSET", farewell);
         let report = rig.mail_to(ADA).await;
@@ -188,7 +191,7 @@ pub(crate) async fn a_huge_answer_is_cut_short() {
 pub(crate) async fn a_redirect_is_not_followed() {
     let relay = Relay::start().await;
     relay.then("RCPT", Act::Say("551 5.1.6 User not local; please try <ada@elsewhere.example>"));
-    let report = Post::email(&[relay.account()]).mail_to(ADA).await;
+    let report = TestAccounts::email(&[relay.account()]).mail_to(ADA).await;
     assert_eq!(report.outcome, Outcome::Gone);
     let asked = relay.said().iter().filter(|line| line.starts_with("RCPT")).count();
     assert_eq!((asked, relay.connected()), (1, 1));
@@ -197,7 +200,7 @@ pub(crate) async fn a_redirect_is_not_followed() {
 pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again() {
     let relay = Relay::start().await;
     relay.then(".", Act::Say(CLOSING));
-    let rig = Post::email(&[relay.account()]);
+    let rig = TestAccounts::email(&[relay.account()]);
     assert_eq!(rig.mail_to(ADA).await.outcome, BACKOFF);
     for _ in 0..2 {
         assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
@@ -209,15 +212,18 @@ pub(crate) async fn nothing_is_sent_without_tls_unless_allowed() {
     let relay = Relay::start().await;
     let mut account = relay.account();
     account["tls"] = json!("starttls");
-    let report = Post::email(&[account]).mail_to(ADA).await;
+    let report = TestAccounts::email(&[account]).mail_to(ADA).await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Config, Some("no_starttls")));
     assert!(!relay.said().iter().any(|line| line.starts_with("MAIL")));
-    assert_eq!(Post::email(&[relay.account()]).mail_to(ADA).await.outcome, Outcome::Accepted);
+    assert_eq!(
+        TestAccounts::email(&[relay.account()]).mail_to(ADA).await.outcome,
+        Outcome::Accepted
+    );
 }
 
 pub(crate) async fn nothing_is_sent_at_or_after_its_expiry() {
     let relay = Relay::start().await;
-    let rig = Post::email(&[relay.account()]);
+    let rig = TestAccounts::email(&[relay.account()]);
     let attempt = rig.to(ADA);
     rig.clock.advance(Duration::from_secs(3600));
     assert_eq!(rig.one(attempt.clone()).await.outcome, Outcome::Expired);
@@ -228,7 +234,7 @@ pub(crate) async fn nothing_is_sent_at_or_after_its_expiry() {
 
 pub(crate) async fn every_attempt_of_a_large_batch_ends_exactly_once_over_few_connections() {
     let relay = Relay::start().await;
-    let rig = Post::email(&[relay.account()]);
+    let rig = TestAccounts::email(&[relay.account()]);
     let attempt = |nth: u128| Attempt {
         delivery: DeliveryId(nth),
         ..rig.to(&format!("user{nth}@example.org"))
@@ -248,7 +254,7 @@ pub(crate) async fn the_peer_s_limit_of_concurrent_calls_is_respected() {
     let relay = Relay::start().await;
     let mut account = relay.account();
     account["connections"] = json!(3);
-    let rig = Post::email(&[account]);
+    let rig = TestAccounts::email(&[account]);
     for report in rig.deliver(vec![rig.to(ADA); 60]).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
@@ -263,7 +269,7 @@ pub(crate) async fn many_attempts_connect_once_to_an_unreachable_peer() {
     }
     let mut account = relay.account();
     account["connections"] = json!(1);
-    let rig = Post::email(&[account]);
+    let rig = TestAccounts::email(&[account]);
     for report in rig.deliver(vec![rig.to(ADA); 30]).await {
         let held = matches!(report.outcome, Outcome::Hold { .. });
         assert!(held || report.outcome == BACKOFF, "{report:?}");
@@ -277,7 +283,7 @@ pub(crate) async fn one_bad_attempt_does_not_harm_the_others() {
     relay.then("RCPT TO:<BAD@", Act::Say("550 5.1.1 unknown"));
     let mut account = relay.account();
     account["connections"] = json!(1);
-    let rig = Post::email(&[account]);
+    let rig = TestAccounts::email(&[account]);
     let batch = ["a@example.org", "bad@example.org", "b@example.org"].map(|email| rig.to(email));
     let outcomes: Vec<_> =
         rig.deliver(batch.into()).await.into_iter().map(|end| end.outcome).collect();

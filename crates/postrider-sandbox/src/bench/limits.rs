@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, Method};
 use postrider_channels::pool::{Pool, PoolConfig, Request};
-use postrider_channels::webpush::{Padding, Plain, encrypt_batch};
+use postrider_channels::webpush::{Padding, PlainPayload, encrypt_batch};
 
 use super::process::{SandboxProcess, own_cpu};
 
@@ -39,8 +39,11 @@ pub(super) fn fsyncs_per_s(dir: &Path) -> Result<f64> {
 pub(super) fn encrypt_us() -> Result<f64> {
     let key = PrivateKey::generate(&ECDH_P256).ok().context("no key pair")?;
     let public = key.compute_public_key().ok().context("no public key")?;
-    let plain =
-        Plain { ua_public: public.as_ref().try_into()?, auth: [1; 16], plaintext: vec![7; 300] };
+    let plain = PlainPayload {
+        ua_public: public.as_ref().try_into()?,
+        auth: [1; 16],
+        plaintext: vec![7; 300],
+    };
     let batch = vec![plain; 16];
     let start = Instant::now();
     let mut n = 0;

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{Method, Request};
 use http_body_util::Full;
-use postrider_channels::email::{Signed, Signer};
+use postrider_channels::email::{SigV4Signer, SignedRequest};
 use postrider_core::Timestamp;
 use postrider_sandbox::Sandbox;
 use serde_json::{Value, json};
@@ -126,9 +126,10 @@ fn ses(sandbox: &Sandbox, key_id: &str, secret: &str, at_s: i64, body: &Value) -
     let path = "/v2/email/outbound-emails";
     let (url, body) = (format!("{}{path}", sandbox.https_origin()), body.to_string());
     let host = sandbox.https_origin().trim_start_matches("https://");
-    let signer = Signer { key_id, secret, region: "eu-central-1", service: "ses" };
+    let signer = SigV4Signer { key_id, secret, region: "eu-central-1", service: "ses" };
     let headers = [("content-type", JSON)];
-    let signed = Signed { method: "POST", host, path, headers: &headers, body: body.as_bytes() };
+    let signed =
+        SignedRequest { method: "POST", host, path, headers: &headers, body: body.as_bytes() };
     let (date, authorization) = signer.sign(&signed, Timestamp::from_secs(at_s));
     let mut call = post(&url, JSON, Some(&authorization), &body);
     call.headers_mut().insert("x-amz-date", date.parse().expect("a value"));

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use postrider_channels::accounts::AccountView;
-use postrider_channels::accounts::health::{Credential, CredentialView};
+use postrider_channels::accounts::health::{CredentialStatus, CredentialView};
 use postrider_core::Timestamp;
 use postrider_core::policy::validity::Validity;
 use serde::Serialize;
@@ -66,7 +66,7 @@ pub(crate) struct CredentialBody {
 const CREDENTIAL_STATES: [&str; 4] = ["ok", "ending", "expired", "unusable"];
 
 impl CredentialBody {
-    fn new(found: &Credential, now: Timestamp) -> Self {
+    fn new(found: &CredentialStatus, now: Timestamp) -> Self {
         let validity = found.expires_at.map(|end| Validity::at(now, end));
         let [ok, ending, expired, unusable] = CREDENTIAL_STATES;
         let state = match (&found.problem, validity) {

@@ -36,7 +36,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn;
 use axum::routing::{MethodRouter, get};
-use postrider_channels::accounts::AccountBook;
+use postrider_channels::accounts::AccountListing;
 use postrider_channels::pool::Pool;
 use postrider_core::ports::store::Store;
 use postrider_core::{Clock, Timestamp};
@@ -65,7 +65,7 @@ pub struct ApiParts {
     pub metrics: Arc<Metrics>,
     pub pool: Pool,
     /// The accounts of the channels that have any.
-    pub books: Vec<Arc<dyn AccountBook>>,
+    pub books: Vec<Arc<dyn AccountListing>>,
     /// Checks their credentials.
     pub watch: Arc<Watch>,
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use postrider_channels::CurrentAnswerTable;
-use postrider_channels::accounts::AccountBook;
+use postrider_channels::accounts::AccountListing;
 use postrider_core::Clock;
 use postrider_core::ports::store::Store;
 use postrider_dispatch::{Dispatcher, DispatcherConfig, Lanes, MessageIntake, Policies};
@@ -123,7 +123,7 @@ async fn start_all(
         signing,
         metrics: metrics.clone(),
         pool,
-        books: accounts.into_iter().map(|accounts| accounts as Arc<dyn AccountBook>).collect(),
+        books: accounts.into_iter().map(|accounts| accounts as Arc<dyn AccountListing>).collect(),
         watch: watch.clone(),
     }));
     let listening = Listening::start(api::router(app.clone()), &config.server)

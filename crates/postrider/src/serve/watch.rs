@@ -153,11 +153,11 @@ fn tell(view: &CredentialView, news: &CredentialNews) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postrider_channels::accounts::health::Credential;
+    use postrider_channels::accounts::health::CredentialStatus;
 
     const END: Timestamp = Timestamp(1_800_000_000_000);
 
-    fn view(credential: Credential) -> CredentialView {
+    fn view(credential: CredentialStatus) -> CredentialView {
         CredentialView {
             account: "apple".into(),
             channel: postrider_channels::apns::KIND,
@@ -166,7 +166,11 @@ mod tests {
     }
 
     fn certificate(expires_at: Timestamp) -> CredentialView {
-        view(Credential { kind: "certificate", expires_at: Some(expires_at), ..Default::default() })
+        view(CredentialStatus {
+            kind: "certificate",
+            expires_at: Some(expires_at),
+            ..Default::default()
+        })
     }
 
     fn before(days: u64) -> Timestamp {
@@ -200,12 +204,13 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_told_once_and_again_when_it_can() {
         let mut told = ReportedState::default();
-        let good = view(Credential { kind: "password", ..Default::default() });
+        let good = view(CredentialStatus { kind: "password", ..Default::default() });
         let problem = Some("file:/x: entity not found".to_owned());
-        let bad = view(Credential { kind: "password", problem, ..Default::default() });
+        let bad = view(CredentialStatus { kind: "password", problem, ..Default::default() });
         let mut hear = |view: &CredentialView| told.hear(view, END).len();
         assert_eq!([&good, &bad, &bad, &good, &good].map(&mut hear), [0, 1, 0, 1, 0]);
-        let other = view(Credential { kind: "password", replaced: true, ..Default::default() });
+        let other =
+            view(CredentialStatus { kind: "password", replaced: true, ..Default::default() });
         assert_eq!(hear(&other), 1);
     }
 }

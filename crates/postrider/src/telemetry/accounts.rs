@@ -81,7 +81,7 @@ impl AccountMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postrider_channels::accounts::health::Credential;
+    use postrider_channels::accounts::health::CredentialStatus;
 
     #[test]
     fn a_scrape_says_which_account_is_held_and_counts_no_call_twice() {
@@ -121,10 +121,10 @@ mod tests {
         };
         let until = |secs| Some(Timestamp::from_secs(secs));
         let certificate =
-            Credential { kind: "certificate", expires_at: until(90), ..Default::default() };
-        let key = Credential { kind: "dkim_key", ..Default::default() };
-        let missing = Credential { problem: Some("not there".into()), ..key.clone() };
-        let gone = view("old", Credential { kind: "password", ..Default::default() });
+            CredentialStatus { kind: "certificate", expires_at: until(90), ..Default::default() };
+        let key = CredentialStatus { kind: "dkim_key", ..Default::default() };
+        let missing = CredentialStatus { problem: Some("not there".into()), ..key.clone() };
+        let gone = view("old", CredentialStatus { kind: "password", ..Default::default() });
         metrics.update_credentials(&[gone], Timestamp::from_secs(0));
         let all = [view("apple", certificate), view("relay", missing), view("relay", key)];
         metrics.update_credentials(&all, Timestamp::from_secs(100));

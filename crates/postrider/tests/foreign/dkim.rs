@@ -5,7 +5,7 @@ use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{Ed25519KeyPair, RsaKeyPair};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use postrider_channels::email::{DkimKey, Draft, Mailbox, Unsubscribe};
+use postrider_channels::email::{DkimKey, MailDraft, Mailbox, Unsubscribe};
 use postrider_core::{DeliveryId, Timestamp};
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ fn verify(records: &Value, mails: &[Vec<u8>]) -> Value {
 
 #[test]
 fn dkimpy_verifies_both_algorithms_and_sees_every_change() {
-    let draft = Draft {
+    let draft = MailDraft {
         delivery: DeliveryId(9),
         date: Timestamp(1_790_000_000_000),
         from: Mailbox { name: Some("Zoë's shop"), address: "news@shop.example" },
@@ -77,7 +77,7 @@ fn dkimpy_verifies_both_algorithms_and_sees_every_change() {
         .map(|(name, key)| key.sign("shop.example", name, &mail, draft.date).unwrap())
         .collect();
     let whole = String::from_utf8(mail.write(&signatures)).unwrap();
-    let single = Draft { html: None, text: "", ..draft.clone() }.build();
+    let single = MailDraft { html: None, text: "", ..draft.clone() }.build();
     let empty = single.write(&[keys[1].1.sign("shop.example", "ed", &single, draft.date).unwrap()]);
     let changed = |from: &str, to: &str| {
         assert!(whole.contains(from), "{from}");

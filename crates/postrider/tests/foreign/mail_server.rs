@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_channels::email::smtp::{End, Parcel, Relay, RelayConfig, SmtpTls, Stage};
-use postrider_channels::email::{Draft, Mailbox, Unsubscribe};
+use postrider_channels::email::smtp::{
+    OutgoingMail, Relay, RelayConfig, SmtpOutcome, SmtpStage, SmtpTls,
+};
+use postrider_channels::email::{MailDraft, Mailbox, Unsubscribe};
 use postrider_channels::{Pool, PoolConfig};
 use postrider_core::{DeliveryId, Timestamp};
 use serde_json::json;
@@ -68,8 +70,8 @@ fn relay(config: RelayConfig, ca: Option<&std::path::Path>) -> Arc<Relay> {
     Relay::new(config, secret, Pool::new(network).unwrap().tls_without_http())
 }
 
-fn parcel(to: &str, number: u128) -> Parcel {
-    let draft = Draft {
+fn parcel(to: &str, number: u128) -> OutgoingMail {
+    let draft = MailDraft {
         delivery: DeliveryId(number),
         date: Timestamp(1_800_000_000_000),
         from: Mailbox { name: Some("Läden & \"Co\""), address: "news@shop.example" },
@@ -81,7 +83,7 @@ fn parcel(to: &str, number: u128) -> Parcel {
         unsubscribe: Unsubscribe { url: Some("https://shop.example/u/1"), mailto: None },
         feedback_id: None,
     };
-    Parcel {
+    OutgoingMail {
         left_s: 600,
         delivery: DeliveryId(number),
         sender: "bounce@shop.example".to_owned(),
@@ -90,7 +92,7 @@ fn parcel(to: &str, number: u128) -> Parcel {
     }
 }
 
-async fn send(relay: &Arc<Relay>, to: &str, number: u128) -> End {
+async fn send(relay: &Arc<Relay>, to: &str, number: u128) -> SmtpOutcome {
     let deadline = Instant::now() + Duration::from_secs(20);
     relay.send(deadline, || Some(parcel(to, number))).await.unwrap()
 }
@@ -110,13 +112,19 @@ async fn aiosmtpd_reads_our_mails_as_we_meant_them() {
     config.connections_max = 1;
     let relay = relay(config, Some(&ca));
     assert!(
-        matches!(send(&relay, "ada@example.org", 1).await, End::Accepted(r) if r.queued_as().as_deref() == Some("ABC123"))
+        matches!(send(&relay, "ada@example.org", 1).await, SmtpOutcome::Accepted(r) if r.queued_as().as_deref() == Some("ABC123"))
     );
     let gone = send(&relay, "gone@example.org", 2).await;
-    assert!(matches!(gone, End::Refused(Stage::Rcpt, ref r) if r.code == 550), "{gone:?}");
+    assert!(
+        matches!(gone, SmtpOutcome::Refused(SmtpStage::Rcpt, ref r) if r.code == 550),
+        "{gone:?}"
+    );
     let later = send(&relay, "later@example.org", 3).await;
-    assert!(matches!(later, End::Refused(Stage::Rcpt, ref r) if r.code == 451), "{later:?}");
-    assert!(matches!(send(&relay, "öl@example.org", 4).await, End::Accepted(_)));
+    assert!(
+        matches!(later, SmtpOutcome::Refused(SmtpStage::Rcpt, ref r) if r.code == 451),
+        "{later:?}"
+    );
+    assert!(matches!(send(&relay, "öl@example.org", 4).await, SmtpOutcome::Accepted(_)));
     let mail = server.line();
     assert_eq!(
         mail,
@@ -171,12 +179,12 @@ async fn smtp_sink_takes_a_thousand_mails_with_and_without_pipelining() {
             async move { send(&relay, "ada@example.org", n).await }
         });
         let ends = futures_util::future::join_all(sends).await;
-        let accepted = ends.iter().filter(|end| matches!(end, End::Accepted(_))).count();
+        let accepted = ends.iter().filter(|end| matches!(end, SmtpOutcome::Accepted(_))).count();
         assert_eq!(
             accepted,
             1000,
             "{options:?}: {:?}",
-            ends.iter().find(|e| !matches!(e, End::Accepted(_)))
+            ends.iter().find(|e| !matches!(e, SmtpOutcome::Accepted(_)))
         );
     }
 }
@@ -184,17 +192,18 @@ async fn smtp_sink_takes_a_thousand_mails_with_and_without_pipelining() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn smtp_sink_fails_at_every_stage_and_we_know_what_it_means() {
     for (options, stage, code) in [
-        (["-r", "CONNECT"], Stage::Greeting, 450),
-        (["-f", "MAIL"], Stage::Mail, 500),
-        (["-r", "RCPT"], Stage::Rcpt, 450),
-        (["-f", "RCPT"], Stage::Rcpt, 500),
-        (["-r", "DATA"], Stage::Data, 450),
-        (["-f", "."], Stage::Dot, 500),
-        (["-Q", "."], Stage::Dot, 421),
+        (["-r", "CONNECT"], SmtpStage::Greeting, 450),
+        (["-f", "MAIL"], SmtpStage::Mail, 500),
+        (["-r", "RCPT"], SmtpStage::Rcpt, 450),
+        (["-f", "RCPT"], SmtpStage::Rcpt, 500),
+        (["-r", "DATA"], SmtpStage::Data, 450),
+        (["-f", "."], SmtpStage::Dot, 500),
+        (["-Q", "."], SmtpStage::Dot, 421),
     ] {
         let sink = sink(&options).await;
         let end = send(&plain(sink.port), "ada@example.org", 1).await;
-        let as_told = matches!(&end, End::Refused(at, reply) if *at == stage && reply.code == code);
+        let as_told =
+            matches!(&end, SmtpOutcome::Refused(at, reply) if *at == stage && reply.code == code);
         assert!(as_told, "{options:?}: {end:?}");
     }
 }
@@ -205,8 +214,8 @@ async fn a_sink_that_vanishes_leaves_doubt_only_after_the_final_dot() {
         let sink = sink(&["-q", command]).await;
         let end = send(&plain(sink.port), "ada@example.org", 1).await;
         match end {
-            End::Unknown { .. } => assert!(in_doubt, "{command}"),
-            End::NotSent { .. } => assert!(!in_doubt, "{command}"),
+            SmtpOutcome::Unknown { .. } => assert!(in_doubt, "{command}"),
+            SmtpOutcome::NotSent { .. } => assert!(!in_doubt, "{command}"),
             other => panic!("{command}: {other:?}"),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use postrider_channels::webhook::{WebhookSecret, sign};
-use postrider_channels::webpush::{Padding, Plain, encrypt_batch};
+use postrider_channels::webpush::{Padding, PlainPayload, encrypt_batch};
 use postrider_sandbox::{SandboxConfig, SubscriptionRequest};
 use serde_json::json;
 
@@ -60,12 +60,12 @@ fn http_ece_decrypts_what_we_encrypt() {
         "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
     let bytes = |text: &str| BASE64_URL_SAFE_NO_PAD.decode(text).unwrap();
     let texts = ["Grüße".to_owned(), "x".to_owned(), "y".repeat(2000), "z".repeat(3993)];
-    let plain = |text: &String| Plain {
+    let plain = |text: &String| PlainPayload {
         ua_public: bytes(p256dh).try_into().unwrap(),
         auth: bytes(auth).try_into().unwrap(),
         plaintext: text.clone().into_bytes(),
     };
-    let batch: Vec<Plain> = texts.iter().map(plain).collect();
+    let batch: Vec<PlainPayload> = texts.iter().map(plain).collect();
     let bodies: Vec<_> = encrypt_batch(&batch, Padding::default())
         .into_iter()
         .map(|body| BASE64_STANDARD.encode(body.unwrap()))

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use postrider_channels::pool::Origin;
 use postrider_channels::webpush::{
-    Padding, Plain, VapidKey, VapidSubject, VapidTokens, encrypt_batch,
+    Padding, PlainPayload, VapidKey, VapidSubject, VapidTokens, encrypt_batch,
 };
 use postrider_core::{KeyId, Timestamp};
 use postrider_sandbox::{SandboxConfig, SubscriptionRequest};
@@ -85,12 +85,12 @@ fn npm_http_ece_reads_our_pushes_and_our_token_is_one_that_web_push_would_write(
         "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
     let bytes = |text: &str| BASE64_URL_SAFE_NO_PAD.decode(text).unwrap();
     let texts = ["Grüße".to_owned(), "y".repeat(2000), "z".repeat(3993)];
-    let plain = |text: &String| Plain {
+    let plain = |text: &String| PlainPayload {
         ua_public: bytes(p256dh).try_into().unwrap(),
         auth: bytes(auth).try_into().unwrap(),
         plaintext: text.clone().into_bytes(),
     };
-    let batch: Vec<Plain> = texts.iter().map(plain).collect();
+    let batch: Vec<PlainPayload> = texts.iter().map(plain).collect();
     let bodies: Vec<_> = encrypt_batch(&batch, Padding::default())
         .into_iter()
         .map(|body| BASE64_URL_SAFE_NO_PAD.encode(body.unwrap()))

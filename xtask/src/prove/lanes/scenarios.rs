@@ -152,13 +152,13 @@ pub(super) fn down(options: &ProofOptions) -> Result<String> {
 }
 
 /// Requests within a time span.
-struct RequestCounts {
+struct ScenarioRequests {
     accepted: u64,
     refused: u64,
     seconds: f64,
 }
 
-impl RequestCounts {
+impl ScenarioRequests {
     fn per_s(&self) -> f64 {
         self.accepted as f64 / self.seconds
     }
@@ -168,15 +168,15 @@ impl RequestCounts {
     }
 }
 
-fn between(before: Received, after: Received) -> RequestCounts {
-    RequestCounts {
+fn between(before: Received, after: Received) -> ScenarioRequests {
+    ScenarioRequests {
         accepted: after.accepted - before.accepted,
         refused: after.refused - before.refused,
         seconds: (after.at_ms - before.at_ms) as f64 / 1_000.0,
     }
 }
 
-fn over(sandbox: SocketAddr, time: Duration) -> Result<RequestCounts> {
+fn over(sandbox: SocketAddr, time: Duration) -> Result<ScenarioRequests> {
     let before = received(sandbox)?;
     std::thread::sleep(time);
     Ok(between(before, received(sandbox)?))

@@ -5,15 +5,15 @@ use serde_json::json;
 use super::*;
 use crate::accounts::health::Verdict;
 
-fn refused(stage: Stage, code: u16) -> End {
-    let reply = super::super::smtp::Reply { code, lines: vec!["no".into()], enhanced: None };
-    End::Refused(stage, reply)
+fn refused(stage: SmtpStage, code: u16) -> SmtpOutcome {
+    let reply = super::super::smtp::SmtpReply { code, lines: vec!["no".into()], enhanced: None };
+    SmtpOutcome::Refused(stage, reply)
 }
 
 #[test]
 fn a_relay_that_cannot_be_used_is_told_with_what_helps() {
-    let not_sent = |code, detail: &str| End::NotSent { code, detail: detail.into() };
-    let config = |code, detail: &str| End::Config { code, detail: detail.into() };
+    let not_sent = |code, detail: &str| SmtpOutcome::NotSent { code, detail: detail.into() };
+    let config = |code, detail: &str| SmtpOutcome::Config { code, detail: detail.into() };
     for (end, remedy) in [
         (not_sent("dns", "the name could not be resolved"), "`host`"),
         (not_sent("connect", "connection refused"), "firewall"),
@@ -22,9 +22,9 @@ fn a_relay_that_cannot_be_used_is_told_with_what_helps() {
         (config("tls", "the certificate is for another name"), "extra_ca_file"),
         (config("no_starttls", "no STARTTLS"), "implicit"),
         (config("auth_not_offered", "no AUTH PLAIN"), "oauth"),
-        (refused(Stage::Auth, 535), "password"),
-        (refused(Stage::Greeting, 554), "address"),
-        (refused(Stage::Ehlo, 550), "ehlo"),
+        (refused(SmtpStage::Auth, 535), "password"),
+        (refused(SmtpStage::Greeting, 554), "address"),
+        (refused(SmtpStage::Ehlo, 550), "ehlo"),
     ] {
         let finding = judge_end("mx:587", "user", &end);
         assert_eq!(finding.verdict, Verdict::Fail);
@@ -35,14 +35,14 @@ fn a_relay_that_cannot_be_used_is_told_with_what_helps() {
 
 #[test]
 fn a_visit_in_the_clear_is_a_warning_where_tls_was_to_be_had() {
-    let visit =
-        |until, offers_tls| Visit { certificate_until: until, logged_in: false, offers_tls };
+    let check =
+        |until, offers_tls| RelayCheck { certificate_until: until, logged_in: false, offers_tls };
     let at = Some(postrider_core::Timestamp(0));
-    let judge = |tls, visit| judge_visit("mx:25", tls, &visit).verdict;
-    assert_eq!(judge(SmtpTls::StartTls, visit(at, false)), Verdict::Ok);
-    assert_eq!(judge(SmtpTls::Opportunistic, visit(None, false)), Verdict::Warn);
-    assert_eq!(judge(SmtpTls::None, visit(None, true)), Verdict::Warn);
-    assert_eq!(judge(SmtpTls::None, visit(None, false)), Verdict::Ok);
+    let judge = |tls, check| judge_visit("mx:25", tls, &check).verdict;
+    assert_eq!(judge(SmtpTls::StartTls, check(at, false)), Verdict::Ok);
+    assert_eq!(judge(SmtpTls::Opportunistic, check(None, false)), Verdict::Warn);
+    assert_eq!(judge(SmtpTls::None, check(None, true)), Verdict::Warn);
+    assert_eq!(judge(SmtpTls::None, check(None, false)), Verdict::Ok);
 }
 
 #[test]

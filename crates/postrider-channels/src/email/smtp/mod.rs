@@ -3,7 +3,6 @@
 
 mod reply;
 mod session;
-mod visit;
 mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,10 +14,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-pub use reply::{Enhanced, Reply, Stage};
-pub use session::End;
-pub use visit::Visit;
-pub use wire::{Abilities, Parcel};
+pub use reply::{EnhancedStatus, SmtpReply, SmtpStage};
+pub use session::SmtpOutcome;
+pub use wire::{OutgoingMail, SmtpExtensions};
 
 use crate::accounts::Material;
 use crate::pool::TransportError;
@@ -27,7 +25,7 @@ use crate::x509::Certificate;
 use session::Session;
 
 /// A relay that could not be reached is left alone for so long.
-const CLOSED_DOOR: Duration = Duration::from_secs(1);
+const FAILURE_REPEATED_FOR: Duration = Duration::from_secs(1);
 const IDLE_CHECK: Duration = Duration::from_secs(5);
 
 /// When and how a conversation becomes secret.
@@ -85,20 +83,29 @@ impl RelayConfig {
     }
 }
 
+/// What a session without a mail shows of the relay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayCheck {
+    /// The end of its certificate; none without TLS.
+    pub certificate_until: Option<Timestamp>,
+    pub logged_in: bool,
+    pub offers_tls: bool,
+}
+
 pub struct Relay {
     config: RelayConfig,
     secret: Option<Material<String>>,
     tls: Arc<ClientConfig>,
     places: Semaphore,
-    idle: Mutex<Idle>,
+    idle: Mutex<IdleSessions>,
 }
 
 #[derive(Default)]
-struct Idle {
+struct IdleSessions {
     sessions: Vec<Session>,
     /// Somebody looks after those that nobody uses.
     watched: bool,
-    closed_door: Option<(Instant, End)>,
+    last_failure: Option<(Instant, SmtpOutcome)>,
 }
 
 impl Relay {
@@ -120,9 +127,9 @@ impl Relay {
     pub async fn send(
         self: &Arc<Self>,
         deadline: Instant,
-        parcel: impl FnOnce() -> Option<Parcel>,
-    ) -> Option<End> {
-        let busy = || End::NotSent {
+        outgoing: impl FnOnce() -> Option<OutgoingMail>,
+    ) -> Option<SmtpOutcome> {
+        let busy = || SmtpOutcome::NotSent {
             code: "busy",
             detail: "no connection to the relay was free in time".to_owned(),
         };
@@ -133,22 +140,39 @@ impl Relay {
             Ok(session) => session,
             Err(end) => return Some(end),
         };
-        let Some(parcel) = parcel() else {
+        let Some(outgoing) = outgoing() else {
             self.put_back(session);
             return None;
         };
-        let end = session.send(&parcel, &self.config, deadline).await;
+        let end = session.send(&outgoing, &self.config, deadline).await;
         self.put_back(session);
         Some(end)
     }
 
-    async fn session(&self, deadline: Instant) -> Result<Session, End> {
+    /// Opens a session of its own, logs in and quits, without a mail.
+    pub async fn check(&self, deadline: Instant) -> Result<RelayCheck, SmtpOutcome> {
+        let session = self.open(deadline).await?;
+        let check = RelayCheck {
+            certificate_until: session.certificate_until,
+            logged_in: self.secret.is_some(),
+            offers_tls: session.server.starttls,
+        };
+        session.quit().await;
+        Ok(check)
+    }
+
+    /// The password or token to log in with, if the relay has one.
+    pub(crate) fn secret(&self) -> Option<&Material<String>> {
+        self.secret.as_ref()
+    }
+
+    async fn session(&self, deadline: Instant) -> Result<Session, SmtpOutcome> {
         if let Some(session) = self.lock().sessions.pop().filter(|s| self.is_usable(s)) {
             return Ok(session);
         }
-        let closed = self.lock().closed_door.clone();
+        let closed = self.lock().last_failure.clone();
         if let Some((at, end)) = closed
-            && at.elapsed() < CLOSED_DOOR
+            && at.elapsed() < FAILURE_REPEATED_FOR
         {
             return Err(end);
         }
@@ -156,12 +180,12 @@ impl Relay {
         let mut idle = self.lock();
         // What the relay has against us, it may say to everybody; only a door that is shut is not
         // knocked at again.
-        let shut = opened.as_ref().err().filter(|end| matches!(end, End::NotSent { .. }));
-        idle.closed_door = shut.map(|end| (Instant::now(), end.clone()));
+        let shut = opened.as_ref().err().filter(|end| matches!(end, SmtpOutcome::NotSent { .. }));
+        idle.last_failure = shut.map(|end| (Instant::now(), end.clone()));
         opened
     }
 
-    async fn open(&self, deadline: Instant) -> Result<Session, End> {
+    async fn open(&self, deadline: Instant) -> Result<Session, SmtpOutcome> {
         let config = &self.config;
         let by = deadline.min(Instant::now() + config.connect_timeout);
         // The relay is the operator's choice, not a stranger's: it may well be in the same house.
@@ -194,11 +218,11 @@ impl Relay {
         Ok(session)
     }
 
-    fn wants_tls(&self, session: &Session) -> Result<bool, End> {
+    fn wants_tls(&self, session: &Session) -> Result<bool, SmtpOutcome> {
         match (self.config.tls, session.server.starttls) {
             (SmtpTls::None | SmtpTls::Implicit, _) | (SmtpTls::Opportunistic, false) => Ok(false),
             (SmtpTls::StartTls | SmtpTls::Opportunistic, true) => Ok(true),
-            (SmtpTls::StartTls, false) => Err(End::Config {
+            (SmtpTls::StartTls, false) => Err(SmtpOutcome::Config {
                 code: "no_starttls",
                 detail: "the relay does not offer STARTTLS, and tls = \"starttls\" asks for it"
                     .to_owned(),
@@ -210,7 +234,7 @@ impl Relay {
     async fn encrypt(
         &self,
         stream: impl Io + 'static,
-    ) -> Result<(Box<dyn Io>, Option<Timestamp>), End> {
+    ) -> Result<(Box<dyn Io>, Option<Timestamp>), SmtpOutcome> {
         let within = self.config.connect_timeout;
         match encrypt(stream, &self.config.host, within, &self.tls).await {
             Ok(stream) => {
@@ -220,24 +244,27 @@ impl Relay {
             }
             // The mail may not go out in the clear, and another try shows the same certificate.
             Err(TransportError::NotSent { detail, .. }) if detail.contains("certificate") => {
-                Err(End::Config { code: "tls", detail })
+                Err(SmtpOutcome::Config { code: "tls", detail })
             }
             Err(error) => Err(not_sent(error)),
         }
     }
 
-    async fn log_in(&self, session: &mut Session, is_secret: bool) -> Result<(), End> {
+    async fn log_in(&self, session: &mut Session, is_secret: bool) -> Result<(), SmtpOutcome> {
         let (user, Some(secret)) = (&self.config.user, &self.secret) else { return Ok(()) };
         if !is_secret && self.config.tls != SmtpTls::None {
-            return Err(End::Config {
+            return Err(SmtpOutcome::Config {
                 code: "auth_in_the_clear",
                 detail: "the relay offers no TLS: a password is not sent in the clear".to_owned(),
             });
         }
         let known = secret.get().await;
-        let known = known.map_err(|detail| End::Config { code: "credential_missing", detail })?;
+        let known =
+            known.map_err(|detail| SmtpOutcome::Config { code: "credential_missing", detail })?;
         let logged_in = session.log_in(user, &known, self.config.oauth).await;
-        let Err(End::Refused(Stage::Auth, refused)) = &logged_in else { return logged_in };
+        let Err(SmtpOutcome::Refused(SmtpStage::Auth, refused)) = &logged_in else {
+            return logged_in;
+        };
         // A token lives for an hour, and a password is changed now and then: what is kept may be old.
         let renewed = secret.refresh().await.ok().filter(|_| refused.code != 421);
         let again = match renewed {
@@ -271,7 +298,7 @@ impl Relay {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Idle> {
+    fn lock(&self) -> MutexGuard<'_, IdleSessions> {
         self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -301,9 +328,9 @@ async fn watch(relay: std::sync::Weak<Relay>) {
     }
 }
 
-fn not_sent(error: TransportError) -> End {
+fn not_sent(error: TransportError) -> SmtpOutcome {
     match error {
-        TransportError::NotSent { code, detail } => End::NotSent { code, detail },
-        other => End::NotSent { code: "connect", detail: format!("{other:?}") },
+        TransportError::NotSent { code, detail } => SmtpOutcome::NotSent { code, detail },
+        other => SmtpOutcome::NotSent { code: "connect", detail: format!("{other:?}") },
     }
 }

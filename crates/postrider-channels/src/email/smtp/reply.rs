@@ -10,7 +10,7 @@ pub(super) const REPLY_MAX: usize = 16 * 1024;
 
 /// Where in the conversation a reply came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum SmtpStage {
     Greeting,
     Ehlo,
     StartTls,
@@ -22,7 +22,7 @@ pub enum Stage {
     Dot,
 }
 
-impl Stage {
+impl SmtpStage {
     /// The table's name for it.
     pub fn service(self) -> &'static str {
         match self {
@@ -39,18 +39,18 @@ impl Stage {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct SmtpReply {
     pub code: u16,
     /// The text of all its lines, without codes; one line each.
     pub lines: Vec<String>,
     /// `x.y.z` (RFC 3463), where the text begins with one.
-    pub enhanced: Option<Enhanced>,
+    pub enhanced: Option<EnhancedStatus>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Enhanced(pub u8, pub u16, pub u16);
+pub struct EnhancedStatus(pub u8, pub u16, pub u16);
 
-impl fmt::Display for Enhanced {
+impl fmt::Display for EnhancedStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.0, self.1, self.2)
     }
@@ -58,24 +58,24 @@ impl fmt::Display for Enhanced {
 
 /// The peer does not speak SMTP.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Garbage;
+pub(super) struct MalformedReply;
 
-impl Reply {
+impl SmtpReply {
     /// The first whole reply of the buffer and its length; `None` if more must come.
-    pub(super) fn parse(buffer: &[u8]) -> Result<Option<(Self, usize)>, Garbage> {
+    pub(super) fn parse(buffer: &[u8]) -> Result<Option<(Self, usize)>, MalformedReply> {
         let mut at = 0;
         let mut lines = Vec::new();
         while let Some(end) = buffer[at..].iter().position(|b| *b == b'\n') {
             let line = &buffer[at..at + end];
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             at += end + 1;
-            let (code, rest) = line.split_at_checked(3).ok_or(Garbage)?;
+            let (code, rest) = line.split_at_checked(3).ok_or(MalformedReply)?;
             let code = std::str::from_utf8(code).ok().and_then(|text| text.parse().ok());
-            let code = code.filter(|code| (200..=599).contains(code)).ok_or(Garbage)?;
+            let code = code.filter(|code| (200..=599).contains(code)).ok_or(MalformedReply)?;
             let last = match rest.first() {
                 None | Some(b' ') => true,
                 Some(b'-') => false,
-                Some(_) => return Err(Garbage),
+                Some(_) => return Err(MalformedReply),
             };
             let text = String::from_utf8_lossy(rest.get(1..).unwrap_or_default());
             lines.push(text.into_owned());
@@ -83,11 +83,11 @@ impl Reply {
                 return Ok(Some((Self::new(code, lines), at)));
             }
         }
-        if buffer.len() > REPLY_MAX { Err(Garbage) } else { Ok(None) }
+        if buffer.len() > REPLY_MAX { Err(MalformedReply) } else { Ok(None) }
     }
 
     fn new(code: u16, mut lines: Vec<String>) -> Self {
-        let enhanced = lines.first().and_then(|line| Enhanced::read(line));
+        let enhanced = lines.first().and_then(|line| EnhancedStatus::read(line));
         if let Some(enhanced) = enhanced {
             let prefix = enhanced.to_string();
             for line in &mut lines {
@@ -108,7 +108,7 @@ impl Reply {
     pub fn for_table(&self) -> String {
         let text = self.lines.join(" ");
         match self.enhanced {
-            Some(Enhanced(_, subject, detail)) => {
+            Some(EnhancedStatus(_, subject, detail)) => {
                 format!("{}.{subject}.{detail} {text}", self.code / 100)
             }
             None => text,
@@ -136,7 +136,7 @@ impl Reply {
     }
 }
 
-impl Enhanced {
+impl EnhancedStatus {
     fn read(line: &str) -> Option<Self> {
         let word = line.split(' ').next()?;
         let mut parts = word.split('.');
@@ -155,23 +155,25 @@ impl Enhanced {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Reply {
-        Reply::parse(text.as_bytes()).unwrap().unwrap().0
+    fn parse(text: &str) -> SmtpReply {
+        SmtpReply::parse(text.as_bytes()).unwrap().unwrap().0
     }
 
     #[test]
     fn a_reply_of_several_lines_is_one_reply() {
         let (reply, len) =
-            Reply::parse(b"250-mx.example\r\n250-SIZE 1000\r\n250 DSN\r\n354 go").unwrap().unwrap();
+            SmtpReply::parse(b"250-mx.example\r\n250-SIZE 1000\r\n250 DSN\r\n354 go")
+                .unwrap()
+                .unwrap();
         assert_eq!((reply.code, reply.lines.len(), len), (250, 3, 40));
-        assert_eq!(Reply::parse(b"250-half\r\n250 o"), Ok(None));
+        assert_eq!(SmtpReply::parse(b"250-half\r\n250 o"), Ok(None));
         assert_eq!(parse("250\r\n").lines, [""]);
     }
 
     #[test]
     fn enhanced_codes_are_taken_out_of_every_line() {
         let reply = parse("550-5.1.1 No such\r\n550 5.1.1 user\r\n");
-        assert_eq!(reply.enhanced, Some(Enhanced(5, 1, 1)));
+        assert_eq!(reply.enhanced, Some(EnhancedStatus(5, 1, 1)));
         assert_eq!(reply.lines, ["No such", "user"]);
         assert_eq!(parse("250 2.1.0.5 x\r\n").enhanced, None);
         assert_eq!(parse("550 5.1 x\r\n").enhanced, None);
@@ -186,9 +188,9 @@ mod tests {
     #[test]
     fn what_is_no_smtp_is_seen_as_such() {
         for text in ["HTTP/1.1 400 Bad\r\n", "25\r\n", "250=x\r\n", "700 x\r\n", "\r\n"] {
-            assert_eq!(Reply::parse(text.as_bytes()), Err(Garbage), "{text}");
+            assert_eq!(SmtpReply::parse(text.as_bytes()), Err(MalformedReply), "{text}");
         }
-        assert_eq!(Reply::parse(&[b'x'; REPLY_MAX + 1]), Err(Garbage));
+        assert_eq!(SmtpReply::parse(&[b'x'; REPLY_MAX + 1]), Err(MalformedReply));
     }
 
     #[test]

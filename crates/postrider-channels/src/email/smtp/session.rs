@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
 use super::RelayConfig;
-use super::reply::{Reply, Stage};
-use super::wire::{self, Abilities, Parcel};
+use super::reply::{SmtpReply, SmtpStage};
+use super::wire::{self, OutgoingMail, SmtpExtensions};
 use crate::pool::connect::Io;
 
 /// The last bytes of a mail leave together with its final dot.
@@ -23,9 +23,9 @@ const GOOD_BYE: Duration = Duration::from_secs(2);
 
 /// How one mail, or the attempt to begin a conversation, ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    Accepted(Reply),
-    Refused(Stage, Reply),
+pub enum SmtpOutcome {
+    Accepted(SmtpReply),
+    Refused(SmtpStage, SmtpReply),
     /// Nothing was handed over: no connection, no TLS, or a conversation that broke off in time.
     NotSent {
         code: &'static str,
@@ -52,7 +52,7 @@ pub enum End {
 pub(super) struct Session {
     stream: Box<dyn Io>,
     buffer: BytesMut,
-    pub(super) server: Abilities,
+    pub(super) server: SmtpExtensions,
     pub(super) born: Instant,
     pub(super) last_used: Instant,
     pub(super) mails: u32,
@@ -65,28 +65,28 @@ pub(super) struct Session {
 }
 
 /// The conversation broke off.
-enum Broken {
+enum SessionError {
     Closed,
     Timeout,
-    Garbage,
+    Malformed,
 }
 
-impl Broken {
+impl SessionError {
     fn code(&self) -> &'static str {
         match self {
             Self::Closed => "reset",
             Self::Timeout => "timeout",
-            Self::Garbage => "protocol",
+            Self::Malformed => "protocol",
         }
     }
 
-    fn not_sent(&self) -> End {
+    fn not_sent(&self) -> SmtpOutcome {
         let detail = match self {
             Self::Closed => "the server closed the connection",
             Self::Timeout => "the server did not answer in time",
-            Self::Garbage => "the server does not speak SMTP",
+            Self::Malformed => "the server does not speak SMTP",
         };
-        End::NotSent { code: self.code(), detail: detail.to_owned() }
+        SmtpOutcome::NotSent { code: self.code(), detail: detail.to_owned() }
     }
 }
 
@@ -96,7 +96,7 @@ impl Session {
         Self {
             stream,
             buffer: BytesMut::with_capacity(1024),
-            server: Abilities::default(),
+            server: SmtpExtensions::default(),
             born: now,
             last_used: now,
             mails: 0,
@@ -106,12 +106,16 @@ impl Session {
         }
     }
 
-    pub(super) async fn greet(&mut self) -> Result<(), End> {
+    pub(super) async fn greet(&mut self) -> Result<(), SmtpOutcome> {
         let greeting = self.read().await.map_err(|b| b.not_sent())?;
-        if greeting.code == 220 { Ok(()) } else { Err(End::Refused(Stage::Greeting, greeting)) }
+        if greeting.code == 220 {
+            Ok(())
+        } else {
+            Err(SmtpOutcome::Refused(SmtpStage::Greeting, greeting))
+        }
     }
 
-    pub(super) async fn ehlo(&mut self, name: &str) -> Result<(), End> {
+    pub(super) async fn ehlo(&mut self, name: &str) -> Result<(), SmtpOutcome> {
         let mut reply = self.ask(&format!("EHLO {name}\r\n")).await?;
         if (500..=504).contains(&reply.code) {
             // It knows nothing of extensions, and so offers none.
@@ -119,22 +123,22 @@ impl Session {
             reply.lines.truncate(1);
         }
         if !reply.is_positive() {
-            return Err(End::Refused(Stage::Ehlo, reply));
+            return Err(SmtpOutcome::Refused(SmtpStage::Ehlo, reply));
         }
-        self.server = Abilities::read(&reply.lines);
+        self.server = SmtpExtensions::read(&reply.lines);
         Ok(())
     }
 
     /// Gives the stream back for a TLS handshake. What came behind the server's agreement was said
     /// by who knows whom.
-    pub(super) async fn start_tls(mut self) -> Result<Box<dyn Io>, End> {
+    pub(super) async fn start_tls(mut self) -> Result<Box<dyn Io>, SmtpOutcome> {
         let reply = self.ask("STARTTLS\r\n").await?;
         if reply.code != 220 {
-            return Err(End::Refused(Stage::StartTls, reply));
+            return Err(SmtpOutcome::Refused(SmtpStage::StartTls, reply));
         }
         if !self.buffer.is_empty() {
             let detail = "the server spoke between STARTTLS and the handshake".to_owned();
-            return Err(End::NotSent { code: "tls", detail });
+            return Err(SmtpOutcome::NotSent { code: "tls", detail });
         }
         Ok(self.stream)
     }
@@ -145,7 +149,7 @@ impl Session {
         user: &str,
         secret: &str,
         token: bool,
-    ) -> Result<(), End> {
+    ) -> Result<(), SmtpOutcome> {
         let offers = |way: &str| self.server.auth.iter().any(|known| known == way);
         let reply = if token && offers("XOAUTH2") {
             let text = format!("user={user}\x01auth=Bearer {secret}\x01\x01");
@@ -158,14 +162,18 @@ impl Session {
         } else {
             let wanted = if token { "XOAUTH2" } else { "PLAIN or LOGIN" };
             let detail = format!("the server does not offer AUTH {wanted}");
-            return Err(End::Config { code: "auth_not_offered", detail });
+            return Err(SmtpOutcome::Config { code: "auth_not_offered", detail });
         };
         // XOAUTH2 explains a refusal in a challenge, and wants an empty answer to it.
         let reply = if reply.code == 334 { self.ask("\r\n").await? } else { reply };
-        if reply.is_positive() { Ok(()) } else { Err(End::Refused(Stage::Auth, reply)) }
+        if reply.is_positive() { Ok(()) } else { Err(SmtpOutcome::Refused(SmtpStage::Auth, reply)) }
     }
 
-    async fn log_in_by_questions(&mut self, user: &str, secret: &str) -> Result<Reply, End> {
+    async fn log_in_by_questions(
+        &mut self,
+        user: &str,
+        secret: &str,
+    ) -> Result<SmtpReply, SmtpOutcome> {
         let mut reply = self.ask("AUTH LOGIN\r\n").await?;
         for answer in [user, secret] {
             if reply.code != 334 {
@@ -180,51 +188,55 @@ impl Session {
     /// settings say.
     pub(super) async fn send(
         &mut self,
-        parcel: &Parcel,
+        outgoing: &OutgoingMail,
         config: &RelayConfig,
         until: Instant,
-    ) -> End {
+    ) -> SmtpOutcome {
         self.until = until;
-        if let Some(unfit) = self.unfit(parcel) {
+        if let Some(unfit) = self.unfit(outgoing) {
             return unfit;
         }
         let used_before = self.mails > 0;
         self.mails += 1;
-        let end = match self.envelope(parcel, used_before).await {
-            Ok(()) => self.data(&parcel.mail, config.final_dot_timeout).await,
-            Err(End::NotSent { code: "reset", .. }) if used_before => End::Stale,
+        let end = match self.envelope(outgoing, used_before).await {
+            Ok(()) => self.data(&outgoing.mail, config.final_dot_timeout).await,
+            Err(SmtpOutcome::NotSent { code: "reset", .. }) if used_before => SmtpOutcome::Stale,
             Err(end) => end,
         };
         self.last_used = Instant::now();
         self.over |= match &end {
-            End::Accepted(reply) | End::Refused(_, reply) => reply.code == 421,
+            SmtpOutcome::Accepted(reply) | SmtpOutcome::Refused(_, reply) => reply.code == 421,
             _ => true,
         };
         end
     }
 
-    fn unfit(&self, parcel: &Parcel) -> Option<End> {
-        let (len, max) = (parcel.mail.len() as u64, self.server.size);
+    fn unfit(&self, outgoing: &OutgoingMail) -> Option<SmtpOutcome> {
+        let (len, max) = (outgoing.mail.len() as u64, self.server.size);
         if let Some(max) = max.filter(|max| len > *max) {
             let detail = format!("the mail has {len} bytes, the server takes {max}");
-            return Some(End::Unfit { code: "too_large", detail });
+            return Some(SmtpOutcome::Unfit { code: "too_large", detail });
         }
         let able = self.server.smtputf8 && self.server.eight_bit_mime;
-        (parcel.needs_smtputf8() && !able).then(|| End::Unfit {
+        (outgoing.needs_smtputf8() && !able).then(|| SmtpOutcome::Unfit {
             code: "no_smtputf8",
             detail: "the address is not ASCII, and the server does not offer SMTPUTF8".to_owned(),
         })
     }
 
     /// Up to the server's wish to hear the mail. Everything in one write where it allows that.
-    async fn envelope(&mut self, parcel: &Parcel, used_before: bool) -> Result<(), End> {
+    async fn envelope(
+        &mut self,
+        outgoing: &OutgoingMail,
+        used_before: bool,
+    ) -> Result<(), SmtpOutcome> {
         let mut commands = Vec::with_capacity(4);
         if used_before {
             commands.push((None, "RSET\r\n".to_owned()));
         }
-        commands.push((Some(Stage::Mail), parcel.mail_from(&self.server)));
-        commands.push((Some(Stage::Rcpt), parcel.rcpt_to(&self.server)));
-        commands.push((Some(Stage::Data), "DATA\r\n".to_owned()));
+        commands.push((Some(SmtpStage::Mail), outgoing.mail_from(&self.server)));
+        commands.push((Some(SmtpStage::Rcpt), outgoing.rcpt_to(&self.server)));
+        commands.push((Some(SmtpStage::Data), "DATA\r\n".to_owned()));
         if self.server.pipelining {
             let all: String = commands.iter().map(|(_, line)| line.as_str()).collect();
             self.write(all.as_bytes()).await.map_err(|b| b.not_sent())?;
@@ -242,17 +254,17 @@ impl Session {
                     return Err(refused.unwrap_or_else(|| broken.not_sent()));
                 }
             };
-            let wanted = if *stage == Some(Stage::Data) { 354 } else { 250 };
+            let wanted = if *stage == Some(SmtpStage::Data) { 354 } else { 250 };
             let agreed = reply.code == wanted || (wanted == 250 && reply.is_positive());
             // No further reply will come, whatever else was asked in the same breath.
             let closing = reply.code == 421;
             match (refused.is_some(), agreed, stage) {
-                (true, true, Some(Stage::Data)) => self.hand_over_nothing().await,
+                (true, true, Some(SmtpStage::Data)) => self.hand_over_nothing().await,
                 // It waited for somebody who came too late: that says nothing about this mail.
-                (false, false, None) if closing => refused = Some(End::Stale),
+                (false, false, None) if closing => refused = Some(SmtpOutcome::Stale),
                 (false, false, _) => {
                     // A refused RSET says the same as a refused MAIL would.
-                    refused = Some(End::Refused(stage.unwrap_or(Stage::Mail), reply));
+                    refused = Some(SmtpOutcome::Refused(stage.unwrap_or(SmtpStage::Mail), reply));
                 }
                 _ => {}
             }
@@ -270,7 +282,7 @@ impl Session {
         self.over |= !ended;
     }
 
-    async fn data(&mut self, mail: &[u8], within: Duration) -> End {
+    async fn data(&mut self, mail: &[u8], within: Duration) -> SmtpOutcome {
         self.until = Instant::now() + within;
         let text = wire::dotted(mail);
         let (body, last) = text.split_at(text.len().saturating_sub(LAST_WRITE));
@@ -285,9 +297,9 @@ impl Session {
             Err(broken) => Err(broken),
         };
         match sent {
-            Ok(reply) if reply.is_positive() => End::Accepted(reply),
-            Ok(reply) => End::Refused(Stage::Dot, reply),
-            Err(broken) => End::Unknown { code: broken.code() },
+            Ok(reply) if reply.is_positive() => SmtpOutcome::Accepted(reply),
+            Ok(reply) => SmtpOutcome::Refused(SmtpStage::Dot, reply),
+            Err(broken) => SmtpOutcome::Unknown { code: broken.code() },
         }
     }
 
@@ -298,38 +310,38 @@ impl Session {
         let _ = self.stream.shutdown().await;
     }
 
-    async fn ask(&mut self, line: &str) -> Result<Reply, End> {
+    async fn ask(&mut self, line: &str) -> Result<SmtpReply, SmtpOutcome> {
         self.write(line.as_bytes()).await.map_err(|b| b.not_sent())?;
         self.read().await.map_err(|b| b.not_sent())
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         let written = async {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
         };
         match timeout_at(self.until, written).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Broken::Closed),
-            Err(_) => Err(Broken::Timeout),
+            Ok(Err(_)) => Err(SessionError::Closed),
+            Err(_) => Err(SessionError::Timeout),
         }
     }
 
-    async fn read(&mut self) -> Result<Reply, Broken> {
+    async fn read(&mut self) -> Result<SmtpReply, SessionError> {
         loop {
-            match Reply::parse(&self.buffer) {
+            match SmtpReply::parse(&self.buffer) {
                 Ok(Some((reply, len))) => {
                     let _ = self.buffer.split_to(len);
                     return Ok(reply);
                 }
                 Ok(None) => {}
-                Err(_) => return Err(Broken::Garbage),
+                Err(_) => return Err(SessionError::Malformed),
             }
             let more = self.stream.read_buf(&mut self.buffer);
             match timeout_at(self.until, more).await {
-                Ok(Ok(0) | Err(_)) => return Err(Broken::Closed),
+                Ok(Ok(0) | Err(_)) => return Err(SessionError::Closed),
                 Ok(Ok(_)) => {}
-                Err(_) => return Err(Broken::Timeout),
+                Err(_) => return Err(SessionError::Timeout),
             }
         }
     }

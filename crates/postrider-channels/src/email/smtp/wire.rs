@@ -7,7 +7,7 @@ use postrider_core::DeliveryId;
 
 /// What the server said it can do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Abilities {
+pub struct SmtpExtensions {
     pub pipelining: bool,
     pub starttls: bool,
     pub eight_bit_mime: bool,
@@ -20,7 +20,7 @@ pub struct Abilities {
     pub auth: Vec<String>,
 }
 
-impl Abilities {
+impl SmtpExtensions {
     /// From the lines of the answer to EHLO; the first is a greeting.
     pub fn read(lines: &[String]) -> Self {
         let mut found = Self::default();
@@ -50,7 +50,7 @@ impl Abilities {
 
 /// One mail to one recipient.
 #[derive(Debug, Clone)]
-pub struct Parcel {
+pub struct OutgoingMail {
     pub delivery: DeliveryId,
     /// The return path; empty for none.
     pub sender: String,
@@ -61,13 +61,13 @@ pub struct Parcel {
     pub left_s: u32,
 }
 
-impl Parcel {
+impl OutgoingMail {
     /// An address outside of ASCII, in the envelope or in a header; all other text is encoded.
     pub fn needs_smtputf8(&self) -> bool {
         !self.recipient.is_ascii() || !self.sender.is_ascii() || !self.mail.is_ascii()
     }
 
-    pub(super) fn mail_from(&self, server: &Abilities) -> String {
+    pub(super) fn mail_from(&self, server: &SmtpExtensions) -> String {
         let mut line = format!("MAIL FROM:<{}>", self.sender);
         if server.size.is_some() {
             let _ = write!(line, " SIZE={}", self.mail.len());
@@ -86,7 +86,7 @@ impl Parcel {
         line
     }
 
-    pub(super) fn rcpt_to(&self, server: &Abilities) -> String {
+    pub(super) fn rcpt_to(&self, server: &SmtpExtensions) -> String {
         let mut line = format!("RCPT TO:<{}>", self.recipient);
         if server.dsn {
             line.push_str(" NOTIFY=FAILURE,DELAY");
@@ -134,8 +134,8 @@ pub(super) fn dotted(mail: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn parcel(recipient: &str) -> Parcel {
-        Parcel {
+    fn outgoing(recipient: &str) -> OutgoingMail {
+        OutgoingMail {
             delivery: DeliveryId(9),
             sender: "bounce@shop.example".into(),
             recipient: recipient.into(),
@@ -150,42 +150,47 @@ mod tests {
 
     #[test]
     fn abilities_are_read_whatever_their_case() {
-        let server = Abilities::read(&lines(
+        let server = SmtpExtensions::read(&lines(
             "mx.example hello\nPIPELINING\nsize 10240000\nAUTH PLAIN login XOAUTH2\nAUTH=LOGIN\n8BITMIME\nDSN\nSMTPUTF8",
         ));
         assert!(server.pipelining && server.eight_bit_mime && server.dsn && server.smtputf8);
         assert!(!server.starttls);
         assert_eq!(server.size, Some(10_240_000));
         assert_eq!(server.auth, ["PLAIN", "LOGIN", "XOAUTH2", "LOGIN"]);
-        assert_eq!(Abilities::read(&lines("SIZE 5\nSIZE 0")).size, None);
+        assert_eq!(SmtpExtensions::read(&lines("SIZE 5\nSIZE 0")).size, None);
     }
 
     #[test]
     fn only_what_the_server_offers_is_used() {
-        let plain = Abilities::default();
-        assert_eq!(parcel("a@b.example").mail_from(&plain), "MAIL FROM:<bounce@shop.example>\r\n");
-        assert_eq!(parcel("a@b.example").rcpt_to(&plain), "RCPT TO:<a@b.example>\r\n");
-        let able = Abilities { dsn: true, size: Some(1000), ..plain.clone() };
+        let plain = SmtpExtensions::default();
         assert_eq!(
-            parcel("a+b@c.example").mail_from(&able),
+            outgoing("a@b.example").mail_from(&plain),
+            "MAIL FROM:<bounce@shop.example>\r\n"
+        );
+        assert_eq!(outgoing("a@b.example").rcpt_to(&plain), "RCPT TO:<a@b.example>\r\n");
+        let able = SmtpExtensions { dsn: true, size: Some(1000), ..plain.clone() };
+        assert_eq!(
+            outgoing("a+b@c.example").mail_from(&able),
             "MAIL FROM:<bounce@shop.example> SIZE=21 RET=HDRS ENVID=dlv_00000000000000000000000009\r\n"
         );
         assert_eq!(
-            parcel("a+b@c.example").rcpt_to(&able),
+            outgoing("a+b@c.example").rcpt_to(&able),
             "RCPT TO:<a+b@c.example> NOTIFY=FAILURE,DELAY ORCPT=rfc822;a+2Bb@c.example\r\n"
         );
-        let reply_to =
-            Parcel { mail: "Reply-To: ö@b.example\r\n\r\n".into(), ..parcel("a@b.example") };
+        let reply_to = OutgoingMail {
+            mail: "Reply-To: ö@b.example\r\n\r\n".into(),
+            ..outgoing("a@b.example")
+        };
         assert!(reply_to.mail_from(&plain).ends_with(" BODY=8BITMIME SMTPUTF8\r\n"));
-        let other = parcel("ö@b.example").mail_from(&Abilities::default());
+        let other = outgoing("ö@b.example").mail_from(&SmtpExtensions::default());
         assert!(other.ends_with(" BODY=8BITMIME SMTPUTF8\r\n"), "{other}");
     }
 
     #[test]
     fn a_server_that_keeps_to_a_time_is_told_what_is_left() {
         let by = |offer: &str, left_s: u32| {
-            let server = Abilities::read(&lines(&format!("mx.example hello\n{offer}")));
-            let line = Parcel { left_s, ..parcel("a@b.example") }.mail_from(&server);
+            let server = SmtpExtensions::read(&lines(&format!("mx.example hello\n{offer}")));
+            let line = OutgoingMail { left_s, ..outgoing("a@b.example") }.mail_from(&server);
             line.trim_end().split_once(" BY=").map(|(_, value)| value.to_owned())
         };
         assert_eq!(by("DELIVERBY", 600).as_deref(), Some("600;R"));

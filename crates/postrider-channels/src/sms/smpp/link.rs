@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::OnReceipt;
-use super::pdu::{self, Pdu, Receipt};
+use super::pdu::{self, Pdu, SmppReceipt};
 
 const ENQUIRE_EVERY: Duration = Duration::from_secs(30);
 const GOOD_BYE: Duration = Duration::from_secs(2);
@@ -21,27 +21,27 @@ const QUEUED_MAX: usize = 64;
 
 /// Why no answer came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum LinkError {
     BeforeWrite,
     Closed,
     Timeout,
 }
 
-struct Waiting {
-    answer: oneshot::Sender<Result<Pdu, Lost>>,
+struct PendingRequest {
+    answer: oneshot::Sender<Result<Pdu, LinkError>>,
     written: bool,
 }
 
-pub(super) struct Link {
+pub(super) struct SmppLink {
     write: mpsc::Sender<Pdu>,
-    waiting: Mutex<HashMap<u32, Waiting>>,
+    waiting: Mutex<HashMap<u32, PendingRequest>>,
     next: AtomicU32,
     /// The centre wants no more, and hears that we have understood.
     leaving: AtomicBool,
     closed: watch::Sender<bool>,
 }
 
-impl Link {
+impl SmppLink {
     pub(super) fn start(
         reader: OwnedReadHalf,
         writer: OwnedWriteHalf,
@@ -61,23 +61,28 @@ impl Link {
         link
     }
 
-    pub(super) async fn ask(&self, id: u32, body: Vec<u8>, deadline: Instant) -> Result<Pdu, Lost> {
+    pub(super) async fn ask(
+        &self,
+        id: u32,
+        body: Vec<u8>,
+        deadline: Instant,
+    ) -> Result<Pdu, LinkError> {
         let sequence = self.sequence();
         let (answer, answered) = oneshot::channel();
-        self.waiting().insert(sequence, Waiting { answer, written: false });
+        self.waiting().insert(sequence, PendingRequest { answer, written: false });
         let pdu = Pdu::new(id, 0, sequence, body);
         // Asked behind the entry: whoever closes either sees that or is seen here.
         let asked = async {
             if !self.is_usable() || self.write.send(pdu).await.is_err() {
-                return Err(Lost::BeforeWrite);
+                return Err(LinkError::BeforeWrite);
             }
-            answered.await.unwrap_or(Err(Lost::Closed))
+            answered.await.unwrap_or(Err(LinkError::Closed))
         };
         let end = timeout_at(deadline, asked).await;
         let left = self.waiting().remove(&sequence);
         let late = match left {
-            Some(Waiting { written: false, .. }) => Lost::BeforeWrite,
-            _ => Lost::Timeout,
+            Some(PendingRequest { written: false, .. }) => LinkError::BeforeWrite,
+            _ => LinkError::Timeout,
         };
         end.unwrap_or(Err(late))
     }
@@ -86,7 +91,7 @@ impl Link {
     pub(super) fn close(&self) {
         self.closed.send_replace(true);
         for (_, waiting) in self.waiting().drain() {
-            let lost = if waiting.written { Lost::Closed } else { Lost::BeforeWrite };
+            let lost = if waiting.written { LinkError::Closed } else { LinkError::BeforeWrite };
             let _ = waiting.answer.send(Err(lost));
         }
     }
@@ -103,7 +108,7 @@ impl Link {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u32, Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u32, PendingRequest>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,7 +122,7 @@ impl Link {
             return;
         }
         if pdu.id == pdu::DELIVER_SM
-            && let Some(receipt) = Receipt::read(&pdu.body)
+            && let Some(receipt) = SmppReceipt::read(&pdu.body)
         {
             on_receipt(receipt);
         }
@@ -136,7 +141,7 @@ impl Link {
 async fn write_all(
     mut queue: mpsc::Receiver<Pdu>,
     mut writer: OwnedWriteHalf,
-    link: Weak<Link>,
+    link: Weak<SmppLink>,
     mut over: watch::Receiver<bool>,
 ) {
     loop {
@@ -176,7 +181,7 @@ async fn write_all(
 /// A line on which nothing is heard for three enquiries is dead.
 async fn read_all(
     mut reader: OwnedReadHalf,
-    link: Weak<Link>,
+    link: Weak<SmppLink>,
     mut over: watch::Receiver<bool>,
     on_receipt: OnReceipt,
 ) {

@@ -11,16 +11,16 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-pub use pdu::Receipt;
+pub use pdu::SmppReceipt;
 
 use crate::accounts::Material;
 use crate::pool::TransportError;
 use crate::pool::connect::dial;
-use link::{Link, Lost};
+use link::{LinkError, SmppLink};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A centre that could not be reached is left alone for so long.
-const CLOSED_DOOR: Duration = Duration::from_secs(1);
+const FAILURE_REPEATED_FOR: Duration = Duration::from_secs(1);
 /// ESME_RINVBNDSTS: it has forgotten that we are bound.
 const NOT_BOUND: u32 = 0x04;
 
@@ -35,7 +35,7 @@ pub struct SmscConfig {
 
 /// How one message ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum SmscOutcome {
     /// Taken; what the message centre calls it.
     Accepted(Option<String>),
     /// By its command status.
@@ -48,29 +48,30 @@ pub enum End {
     Unknown(&'static str),
 }
 
-type OnReceipt = Arc<dyn Fn(Receipt) + Send + Sync>;
+type OnReceipt = Arc<dyn Fn(SmppReceipt) + Send + Sync>;
 
 pub struct Smsc {
     config: SmscConfig,
     password: Material<String>,
     places: Semaphore,
-    door: Mutex<Door>,
+    door: Mutex<SmscConnection>,
     on_receipt: OnReceipt,
 }
 
 /// The way to the message centre: open, or when and how it was found shut.
 #[derive(Default)]
-struct Door {
-    link: Option<Arc<Link>>,
-    shut: Option<(Instant, End)>,
+struct SmscConnection {
+    link: Option<Arc<SmppLink>>,
+    shut: Option<(Instant, SmscOutcome)>,
 }
 
-impl Door {
+impl SmscConnection {
     /// What is true for everybody who asked before it was found out, and where nobody could be
     /// reached, for a moment longer.
-    fn shut_for(&self, asked: Instant) -> Option<End> {
+    fn shut_for(&self, asked: Instant) -> Option<SmscOutcome> {
         let (at, end) = self.shut.as_ref()?;
-        let unreached = matches!(end, End::NotSent { .. }) && at.elapsed() < CLOSED_DOOR;
+        let unreached =
+            matches!(end, SmscOutcome::NotSent { .. }) && at.elapsed() < FAILURE_REPEATED_FOR;
         (*at >= asked || unreached).then(|| end.clone())
     }
 }
@@ -87,8 +88,9 @@ impl Smsc {
         &self,
         deadline: Instant,
         submit: impl FnOnce() -> Option<Vec<u8>>,
-    ) -> Option<End> {
-        let busy = || End::NotSent { code: "busy", detail: "the window was full".to_owned() };
+    ) -> Option<SmscOutcome> {
+        let busy =
+            || SmscOutcome::NotSent { code: "busy", detail: "the window was full".to_owned() };
         let asked = Instant::now();
         let Ok(Ok(_place)) = timeout_at(deadline, self.places.acquire()).await else {
             return Some(busy());
@@ -100,28 +102,28 @@ impl Smsc {
         };
         let body = submit()?;
         let end = match link.ask(pdu::SUBMIT_SM, body, deadline).await {
-            Ok(answer) if answer.status == 0 => End::Accepted(pdu::text(&answer.body)),
+            Ok(answer) if answer.status == 0 => SmscOutcome::Accepted(pdu::text(&answer.body)),
             Ok(answer) => {
                 if answer.status == NOT_BOUND {
                     link.close();
                 }
-                End::Refused(answer.status)
+                SmscOutcome::Refused(answer.status)
             }
-            Err(Lost::BeforeWrite) => End::NotSent {
+            Err(LinkError::BeforeWrite) => SmscOutcome::NotSent {
                 code: "reset",
                 detail: "the message centre closed the connection".to_owned(),
             },
-            Err(Lost::Closed) => End::Unknown("reset"),
-            Err(Lost::Timeout) => {
+            Err(LinkError::Closed) => SmscOutcome::Unknown("reset"),
+            Err(LinkError::Timeout) => {
                 // A message centre that does not answer is taken for dead.
                 link.close();
-                End::Unknown("timeout")
+                SmscOutcome::Unknown("timeout")
             }
         };
         Some(end)
     }
 
-    async fn link(&self, asked: Instant) -> Result<Arc<Link>, End> {
+    async fn link(&self, asked: Instant) -> Result<Arc<SmppLink>, SmscOutcome> {
         let mut door = self.door.lock().await;
         if let Some(link) = door.link.as_ref().filter(|link| link.is_usable()) {
             return Ok(link.clone());
@@ -135,17 +137,17 @@ impl Smsc {
         bound
     }
 
-    async fn bind(&self) -> Result<Arc<Link>, End> {
+    async fn bind(&self) -> Result<Arc<SmppLink>, SmscOutcome> {
         let config = &self.config;
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         let password = self
             .password
             .get()
             .await
-            .map_err(|detail| End::NotSent { code: "credential_missing", detail })?;
+            .map_err(|detail| SmscOutcome::NotSent { code: "credential_missing", detail })?;
         let tcp = dial(&config.host, config.port, true, deadline).await.map_err(not_sent)?;
         let (reader, writer) = tcp.into_split();
-        let link = Link::start(reader, writer, self.on_receipt.clone());
+        let link = SmppLink::start(reader, writer, self.on_receipt.clone());
         let body = pdu::bind(&config.system_id, &password, &config.system_type);
         match link.ask(pdu::BIND_TRANSCEIVER, body, deadline).await {
             Ok(answer) if answer.status == 0 => Ok(link),
@@ -153,12 +155,12 @@ impl Smsc {
                 // It may have been changed meanwhile: the next bind reads it anew.
                 self.password.forget();
                 link.close();
-                Err(End::Refused(answer.status))
+                Err(SmscOutcome::Refused(answer.status))
             }
             Err(_) => {
                 link.close();
                 let detail = "the message centre did not answer to the bind".to_owned();
-                Err(End::NotSent { code: "connect", detail })
+                Err(SmscOutcome::NotSent { code: "connect", detail })
             }
         }
     }
@@ -169,9 +171,9 @@ pub fn submit(from: &str, to: &str, text: &str, validity_s: u32) -> Vec<u8> {
     pdu::submit(from, to, text, validity_s)
 }
 
-fn not_sent(error: TransportError) -> End {
+fn not_sent(error: TransportError) -> SmscOutcome {
     match error {
-        TransportError::NotSent { code, detail } => End::NotSent { code, detail },
-        other => End::NotSent { code: "connect", detail: format!("{other:?}") },
+        TransportError::NotSent { code, detail } => SmscOutcome::NotSent { code, detail },
+        other => SmscOutcome::NotSent { code: "connect", detail: format!("{other:?}") },
     }
 }

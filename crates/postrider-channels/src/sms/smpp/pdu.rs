@@ -32,7 +32,7 @@ pub(super) struct Pdu {
 
 /// The peer does not speak SMPP.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Garbage;
+pub(super) struct MalformedPdu;
 
 impl Pdu {
     pub(super) fn new(id: u32, status: u32, sequence: u32, body: Vec<u8>) -> Self {
@@ -54,14 +54,14 @@ impl Pdu {
     }
 
     /// The first whole PDU of the buffer and its length; `None` if more must come.
-    pub(super) fn parse(buffer: &[u8]) -> Result<Option<(Self, usize)>, Garbage> {
+    pub(super) fn parse(buffer: &[u8]) -> Result<Option<(Self, usize)>, MalformedPdu> {
         let word = |nth: usize| -> Option<u32> {
             let bytes = buffer.get(nth * 4..nth * 4 + 4)?;
             Some(u32::from_be_bytes(bytes.try_into().ok()?))
         };
         let Some(len) = word(0).map(|len| len as usize) else { return Ok(None) };
         if !(HEADER..=PDU_MAX).contains(&len) {
-            return Err(Garbage);
+            return Err(MalformedPdu);
         }
         let (Some(body), Some(id), Some(status), Some(sequence)) =
             (buffer.get(HEADER..len), word(1), word(2), word(3))
@@ -131,14 +131,14 @@ fn validity(seconds: u32) -> String {
 
 /// What became of a message, as a `deliver_sm` tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receipt {
+pub struct SmppReceipt {
     pub id: String,
     /// `DELIVRD`, `EXPIRED`, `DELETED`, `UNDELIV`, `ACCEPTD`, `UNKNOWN` or `REJECTD`.
     pub stat: String,
     pub err: String,
 }
 
-impl Receipt {
+impl SmppReceipt {
     /// From the text of a receipt: `id:… sub:… dlvrd:… stat:DELIVRD err:000 text:…`.
     pub(super) fn read(body: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(body);
@@ -171,8 +171,8 @@ mod tests {
         assert_eq!(Pdu::parse(&bytes), Ok(Some((pdu, 19))));
         assert_eq!(Pdu::parse(&bytes[..18]), Ok(None));
         assert_eq!(Pdu::parse(&bytes[..3]), Ok(None));
-        assert_eq!(Pdu::parse(b"HTTP/1.1 400 Bad"), Err(Garbage));
-        assert_eq!(Pdu::parse(&[0, 0, 0, 4]), Err(Garbage));
+        assert_eq!(Pdu::parse(b"HTTP/1.1 400 Bad"), Err(MalformedPdu));
+        assert_eq!(Pdu::parse(&[0, 0, 0, 4]), Err(MalformedPdu));
     }
 
     #[test]
@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn a_receipt_is_read_and_an_answer_of_a_person_is_none() {
         let text = b"\0\0\0id:abc-1 sub:001 dlvrd:001 submit date:2611150851 done date:2611150852 stat:DELIVRD err:000 text:hi";
-        let receipt = Receipt { id: "abc-1".into(), stat: "DELIVRD".into(), err: "000".into() };
-        assert_eq!(Receipt::read(text), Some(receipt));
-        assert_eq!(Receipt::read(b"\0\0STOP please"), None);
+        let receipt = SmppReceipt { id: "abc-1".into(), stat: "DELIVRD".into(), err: "000".into() };
+        assert_eq!(SmppReceipt::read(text), Some(receipt));
+        assert_eq!(SmppReceipt::read(b"\0\0STOP please"), None);
     }
 }

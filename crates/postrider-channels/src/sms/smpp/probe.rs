@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{End, Smsc, pdu};
+use super::{Smsc, SmscOutcome, pdu};
 use crate::accounts::Material;
 use crate::accounts::health::{self, Finding, Probe};
 
@@ -11,7 +11,7 @@ impl Smsc {
         &self.password
     }
 
-    async fn visit(&self, deadline: Instant) -> Result<(), End> {
+    async fn visit(&self, deadline: Instant) -> Result<(), SmscOutcome> {
         let link = self.bind().await?;
         // Whether it says good-bye, too, does not matter.
         let _ = link.ask(pdu::UNBIND, Vec::new(), deadline).await;
@@ -36,25 +36,25 @@ pub(in crate::sms) async fn examine(smsc: &Smsc, probe: &Probe) -> Vec<Finding> 
     findings
 }
 
-fn judge(place: &str, end: Option<&End>) -> Finding {
+fn judge(place: &str, end: Option<&SmscOutcome>) -> Finding {
     let fail = |found: &str, remedy| Finding::fail("smsc", format!("{place}: {found}"), remedy);
     match end {
         None => Finding::ok("smsc", format!("{place} lets us bind")),
         // ESME_RBINDFAIL, ESME_RINVPASWD, ESME_RINVSYSID
-        Some(End::Refused(status @ (0x0d..=0x0f))) => fail(
+        Some(SmscOutcome::Refused(status @ (0x0d..=0x0f))) => fail(
             &format!("refuses system id and password (0x{status:02x})"),
             "compare `user`, the password and system_type with what its operator says",
         ),
         // ESME_RALYBND
-        Some(End::Refused(0x05)) => Finding::warn(
+        Some(SmscOutcome::Refused(0x05)) => Finding::warn(
             "smsc",
             format!("{place}: already bound, by the running server perhaps"),
             "nothing, if that is so: it allows one connection at a time",
         ),
-        Some(End::Refused(status)) => {
+        Some(SmscOutcome::Refused(status)) => {
             fail(&format!("refuses the bind (0x{status:02x})"), "ask its operator")
         }
-        Some(End::NotSent { detail, .. }) => fail(
+        Some(SmscOutcome::NotSent { detail, .. }) => fail(
             &format!("unreachable: {detail}"),
             "is it up, are `host` and `port` right, and is this machine's address let in?",
         ),
@@ -69,11 +69,11 @@ mod tests {
 
     #[test]
     fn a_bind_that_is_refused_names_what_to_compare() {
-        let verdict = |end: End| judge("smsc:2775", Some(&end)).verdict;
+        let verdict = |end: SmscOutcome| judge("smsc:2775", Some(&end)).verdict;
         assert_eq!(judge("smsc:2775", None).verdict, Verdict::Ok);
-        assert_eq!(verdict(End::Refused(0x0e)), Verdict::Fail);
-        assert_eq!(verdict(End::Refused(0x05)), Verdict::Warn);
-        let closed = End::NotSent { code: "connect", detail: "connection refused".into() };
+        assert_eq!(verdict(SmscOutcome::Refused(0x0e)), Verdict::Fail);
+        assert_eq!(verdict(SmscOutcome::Refused(0x05)), Verdict::Warn);
+        let closed = SmscOutcome::NotSent { code: "connect", detail: "connection refused".into() };
         let found = judge("smsc:2775", Some(&closed));
         assert!(found.found.contains("unreachable"), "{found:?}");
     }

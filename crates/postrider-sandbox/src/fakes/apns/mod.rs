@@ -45,7 +45,7 @@ const TYPES: [(&str, &str); 11] = [
 ];
 
 /// Status and reason.
-type ApnsRefusal = (u16, &'static str);
+type FakeApnsRefusal = (u16, &'static str);
 
 impl FakeKind {
     pub const APNS: Self = Self::new("apns");
@@ -164,7 +164,7 @@ fn correlation(id: Option<&str>, content: &Bytes) -> CorrelationId {
 
 impl FakeApns {
     /// The device and what is left of the notification's life.
-    fn read(&self, call: &FakeCall<'_>) -> Result<(String, u32), ApnsRefusal> {
+    fn read(&self, call: &FakeCall<'_>) -> Result<(String, u32), FakeApnsRefusal> {
         let FakeCall { state, connection, parts, body } = call;
         if parts.version != Version::HTTP_2 {
             return Err((505, "HttpVersionNotSupported"));
@@ -198,7 +198,10 @@ impl FakeApns {
 }
 
 /// The push type. A certificate names an app by itself; a token does not.
-fn check_headers(headers: &HeaderMap, has_certificate: bool) -> Result<&'static str, ApnsRefusal> {
+fn check_headers(
+    headers: &HeaderMap,
+    has_certificate: bool,
+) -> Result<&'static str, FakeApnsRefusal> {
     let single = [
         "apns-topic",
         "apns-push-type",
@@ -242,7 +245,7 @@ fn check_headers(headers: &HeaderMap, has_certificate: bool) -> Result<&'static 
     }
 }
 
-fn check_payload(content: &Bytes, push_type: &str) -> Result<(), ApnsRefusal> {
+fn check_payload(content: &Bytes, push_type: &str) -> Result<(), FakeApnsRefusal> {
     if content.is_empty() {
         return Err((400, "PayloadEmpty"));
     }
@@ -294,7 +297,7 @@ fn accept(id: &CorrelationId) -> FakeAnswer {
     accepted.with("apns-id", &parts.join("-"))
 }
 
-fn answer((status, reason): ApnsRefusal, id: Option<&str>) -> FakeAnswer {
+fn answer((status, reason): FakeApnsRefusal, id: Option<&str>) -> FakeAnswer {
     let body = match status {
         410 => json!({ "reason": reason, "timestamp": now_s() * 1000 }),
         _ => json!({ "reason": reason }),
@@ -306,7 +309,7 @@ fn answer((status, reason): ApnsRefusal, id: Option<&str>) -> FakeAnswer {
     }
 }
 
-fn rejected(refusal: ApnsRefusal, id: Option<&str>) -> Box<RejectedRequest> {
+fn rejected(refusal: FakeApnsRefusal, id: Option<&str>) -> Box<RejectedRequest> {
     let is_credential = matches!(refusal.0, 403 | 429);
     let failure = if is_credential { CheckFailure::Signature } else { CheckFailure::Request };
     RejectedRequest::new(failure, answer(refusal, id))

@@ -14,7 +14,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::ApnsRefusal;
+use super::FakeApnsRefusal;
 use crate::correlation::hash;
 use crate::listener::ConnectionControl;
 
@@ -34,7 +34,11 @@ pub(super) struct FakeProviderTokens {
 }
 
 /// Refuses a token that replaces another one too soon on the same connection.
-fn check_change(connection: &ConnectionControl, token: &str, now: i64) -> Result<(), ApnsRefusal> {
+fn check_change(
+    connection: &ConnectionControl,
+    token: &str,
+    now: i64,
+) -> Result<(), FakeApnsRefusal> {
     let token = hash(0, token.as_bytes());
     let mut last = connection.credential.lock().unwrap_or_else(PoisonError::into_inner);
     match *last {
@@ -68,7 +72,7 @@ impl FakeProviderTokens {
         header: Option<&str>,
         connection: &ConnectionControl,
         now: i64,
-    ) -> Result<(), ApnsRefusal> {
+    ) -> Result<(), FakeApnsRefusal> {
         let token = header
             .and_then(|value| value.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))

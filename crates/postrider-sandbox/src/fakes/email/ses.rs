@@ -6,7 +6,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::Method;
 use http::request::Parts;
-use postrider_channels::email::{Signed, Signer};
+use postrider_channels::email::{SigV4Signer, SignedRequest};
 use postrider_core::Timestamp;
 use serde_json::{Value, json};
 
@@ -123,8 +123,8 @@ fn verify(parts: &Parts, content: &[u8], now_s: i64) -> Result<(), SesSignatureE
     for name in ["content-type", "x-amz-security-token"] {
         signed.extend(header_text(headers, name).map(|value| (name, value)));
     }
-    let signer = Signer { key_id, secret: SECRET, region, service };
-    let request = Signed {
+    let signer = SigV4Signer { key_id, secret: SECRET, region, service };
+    let request = SignedRequest {
         method: parts.method.as_str(),
         host: &host,
         path: parts.uri.path(),

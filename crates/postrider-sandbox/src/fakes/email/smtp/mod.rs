@@ -19,7 +19,7 @@ use crate::correlation::CorrelationId;
 use crate::service::SandboxState;
 use session::FakeSmtpSession;
 
-pub use reply::SmtpStage;
+pub use reply::FakeSmtpStage;
 
 /// Why a mail server would refuse this mail.
 pub(super) fn flaw(mail: &[u8]) -> Option<&'static str> {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Where a fault meets a mail.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum SmtpStage {
+pub enum FakeSmtpStage {
     Mail,
     #[default]
     Rcpt,

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio_rustls::TlsAcceptor;
 
 use super::command::{FakeSmtpCommand, SmtpPath, is_deliver_by};
-use super::reply::{SmtpStage, refusal};
+use super::reply::{FakeSmtpStage, refusal};
 use super::{FakeSmtpStream, mail};
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
@@ -199,7 +199,7 @@ impl FakeSmtpSession {
         let name = path.address.to_lowercase();
         let receiver = self.state.receivers.get_or_put(FakeKind::EMAIL, &name);
         let begun = self.envelope.id.clone().map(|id| self.state.begin(&receiver, &id));
-        if receiver.behaviour.stage.unwrap_or_default() == SmtpStage::Rcpt
+        if receiver.behaviour.stage.unwrap_or_default() == FakeSmtpStage::Rcpt
             && let Some((attempt, fault)) = &begun
             && !is_taken(*fault)
         {
@@ -215,7 +215,7 @@ impl FakeSmtpSession {
         }
         let envelope = std::mem::take(&mut self.envelope);
         let refused = envelope.recipients.iter().find_map(|recipient| {
-            let early = recipient.receiver.behaviour.stage == Some(SmtpStage::Data);
+            let early = recipient.receiver.behaviour.stage == Some(FakeSmtpStage::Data);
             recipient.begun.as_ref().filter(|(_, fault)| early && !is_taken(*fault))
         });
         if let Some((attempt, fault)) = refused {

@@ -12,22 +12,22 @@ use super::reputation::{Reputation, ReputationPolicy};
 /// Pairs that something is remembered about, at most.
 const PAIRS_MAX: usize = 10_000;
 
-type Pair = (String, String);
+type DomainPair = (String, String);
 
 #[derive(Default)]
-pub(super) struct Standings {
+pub(super) struct ReputationTable {
     policy: ReputationPolicy,
     /// Whether there is anything to look up.
     any: AtomicBool,
-    pairs: Mutex<HashMap<Pair, Reputation>>,
+    pairs: Mutex<HashMap<DomainPair, Reputation>>,
 }
 
-impl Standings {
+impl ReputationTable {
     pub(super) fn new(policy: ReputationPolicy) -> Self {
         Self { policy, ..Self::default() }
     }
 
-    fn pairs(&self) -> MutexGuard<'_, HashMap<Pair, Reputation>> {
+    fn pairs(&self) -> MutexGuard<'_, HashMap<DomainPair, Reputation>> {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,7 +72,7 @@ impl Standings {
     }
 }
 
-fn pair(from: &str, to: &str) -> Pair {
+fn pair(from: &str, to: &str) -> DomainPair {
     let domain = |address: &str| {
         address.rsplit_once('@').map_or(address, |(_, domain)| domain).to_ascii_lowercase()
     };

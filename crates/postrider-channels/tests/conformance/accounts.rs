@@ -73,13 +73,13 @@ fn listed<C>(
 }
 
 /// A channel of accounts in one hand, and a clock that is moved by hand.
-pub(crate) struct Post {
+pub(crate) struct TestAccounts {
     pub(crate) clock: HandClock,
     bench: Bench,
     channel: Box<dyn Channel>,
 }
 
-impl Post {
+impl TestAccounts {
     pub(crate) fn email(accounts: &[Value]) -> Self {
         Self::email_within(accounts, WITHIN)
     }

@@ -6,15 +6,15 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// What fields must be to make an account.
-pub(crate) trait Check {
+pub(crate) trait CheckFields {
     fn check(&self) -> Result<(), FieldError>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Checked<F>(F);
+pub(crate) struct CheckedFields<F>(F);
 
-impl<'de, F: Deserialize<'de> + Check> Deserialize<'de> for Checked<F> {
+impl<'de, F: Deserialize<'de> + CheckFields> Deserialize<'de> for CheckedFields<F> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let fields = F::deserialize(from)?;
         fields.check().map_err(|wrong| {
@@ -25,7 +25,7 @@ impl<'de, F: Deserialize<'de> + Check> Deserialize<'de> for Checked<F> {
     }
 }
 
-impl<F> std::ops::Deref for Checked<F> {
+impl<F> std::ops::Deref for CheckedFields<F> {
     type Target = F;
 
     fn deref(&self) -> &F {

@@ -45,12 +45,12 @@ struct State {
 }
 
 /// Ends with the test.
-pub(crate) struct Centre {
+pub(crate) struct FakeSmsc {
     port: u16,
     state: Arc<State>,
 }
 
-impl Centre {
+impl FakeSmsc {
     pub(crate) async fn start() -> Self {
         Self::with([], []).await
     }
