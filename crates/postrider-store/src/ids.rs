@@ -5,7 +5,7 @@ use postrider_core::{IdSource, Timestamp};
 
 const BLOCK: usize = 4096;
 
-/// IdGenerator that grow, also across restarts if started above the last.
+/// Each id is above the last one, also after a restart if the generator starts above the last.
 pub(crate) struct IdGenerator {
     source: IdSource,
     last: u64,

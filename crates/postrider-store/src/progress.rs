@@ -142,14 +142,10 @@ impl DeliveryMark {
     }
 }
 
-/// Whether the body is still needed: for pending work, or for a dead letter that may be replayed.
+/// Whether the body is still needed: for pending work, or for a dead letter that may be replayed. A prune
+/// deletes only what does not need its body.
 pub(crate) fn needs_body(state: State, discarded: bool) -> bool {
     state.is_pending() || (state == State::Failed && !discarded)
-}
-
-/// Whether a prune may delete it.
-pub(crate) fn may_forget(state: State, discarded: bool) -> bool {
-    !needs_body(state, discarded)
 }
 
 /// When the `index`-th replayed delivery is due at a given pace.

@@ -12,7 +12,7 @@ use super::sql::schema;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FolderReport {
     pub exists: bool,
-    /// Permissions such as `0o700`, where the system has them.
+    /// Permissions such as `0o700`.
     pub mode: Option<u32>,
     /// Whether the folder is writable, or the nearest existing one above it.
     pub writable: bool,
@@ -54,37 +54,19 @@ fn layout(database: &Path) -> Option<u32> {
     number.filter(|layout| *layout > 0)
 }
 
-#[cfg(unix)]
 fn mode(dir: &Path) -> Option<u32> {
     use std::os::unix::fs::PermissionsExt as _;
     Some(std::fs::metadata(dir).ok()?.permissions().mode() & 0o777)
 }
 
-#[cfg(unix)]
 fn is_writable(dir: &Path) -> bool {
     use rustix::fs::{Access, access};
     access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
-#[cfg(unix)]
 fn free_bytes(dir: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(dir).ok()?;
     disk.f_bavail.checked_mul(disk.f_frsize)
-}
-
-#[cfg(not(unix))]
-fn mode(_: &Path) -> Option<u32> {
-    None
-}
-
-#[cfg(not(unix))]
-fn is_writable(_: &Path) -> bool {
-    true
-}
-
-#[cfg(not(unix))]
-fn free_bytes(_: &Path) -> Option<u64> {
-    None
 }
 
 #[cfg(test)]
@@ -106,7 +88,6 @@ mod tests {
         store.close().await;
         let after = FolderReport::of(&dir);
         assert_eq!((after.exists, after.layout), (true, Some(after.layout_known)), "{after:?}");
-        #[cfg(unix)]
         assert_eq!(after.mode, Some(0o700));
         assert!(after.free_bytes.is_some_and(|free| free > 0));
     }

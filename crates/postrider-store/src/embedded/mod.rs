@@ -83,15 +83,14 @@ impl EmbeddedStore {
     pub fn open(dir: &Path, clock: Arc<dyn Clock>, options: StoreOptions) -> StoreResult<Self> {
         let folder = DataFolder::lock(dir)?;
         let reserve = || DiskReserve::at(folder.reserve(), options.reserve_bytes);
-        let opened = match open::open(&folder, clock.clone(), options, reserve()) {
+        let (writer, checkpoints) = match open::open(&folder, clock.clone(), options, reserve()) {
             Err(StoreError::Full { .. }) if reserve().give_back() => {
                 open::open(&folder, clock, options, reserve())?
             }
             opened => opened?,
         };
         let (requests, received) = mpsc::channel(1024);
-        let writer = opened.writer;
-        let accepting = writer.reserve.watch();
+        let (shared, accepting) = (writer.shared.clone(), writer.reserve.watch());
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || {
@@ -99,8 +98,8 @@ impl EmbeddedStore {
                 drop(folder);
             })
             .map_err(|error| StoreError::io("cannot start the writer's thread", error))?;
-        let threads = Mutex::new(vec![thread, opened.checkpoints]);
-        Ok(Self { shared: opened.shared, requests, accepting, threads })
+        let threads = Mutex::new(vec![thread, checkpoints]);
+        Ok(Self { shared, requests, accepting, threads })
     }
 
     /// Finishes all requests, checkpoints the journal and unlocks the folder. Later calls answer

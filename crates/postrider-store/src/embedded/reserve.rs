@@ -113,26 +113,14 @@ fn remove_if_there(path: &std::path::Path) -> io::Result<()> {
     }
 }
 
-#[cfg(unix)]
 fn has_blocks(meta: &fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     meta.blocks() * 512 >= meta.len()
 }
 
-#[cfg(not(unix))]
-fn has_blocks(_: &fs::Metadata) -> bool {
-    true
-}
-
-#[cfg(unix)]
 fn size_of_disk(path: &std::path::Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(path.parent()?).ok()?;
     disk.f_blocks.checked_mul(disk.f_frsize)
-}
-
-#[cfg(not(unix))]
-fn size_of_disk(_: &std::path::Path) -> Option<u64> {
-    None
 }
 
 /// Asks the file system for the blocks; if it does not offer that, writes them.

@@ -12,7 +12,7 @@ use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp
 
 use super::MemoryStore;
 use super::rows::MemoryTables;
-use crate::progress::{DeliveryMark, may_forget, paced};
+use crate::progress::{DeliveryMark, needs_body, paced};
 use crate::view::{self, SHOWN};
 
 const PRUNED_AT_ONCE: usize = 10_000;
@@ -189,7 +189,7 @@ impl Ledger for MemoryStore {
         let old: Vec<_> = rows
             .deliveries
             .iter()
-            .filter(|(_, row)| may_forget(row.progress.state, row.discarded))
+            .filter(|(_, row)| !needs_body(row.progress.state, row.discarded))
             .filter(|(_, row)| row.progress.changed <= now - keep)
             .map(|(id, row)| (*id, row.message))
             .take(PRUNED_AT_ONCE)

@@ -7,7 +7,7 @@ use postrider_core::ports::store::StoreResult;
 use rusqlite::{Connection, Row, params};
 
 use super::rows::{parse, to_json};
-use super::statement::{all_rows, first_row, get, run, unsigned, value};
+use super::statement::{all_rows, first_row, get, run, set_meta, unsigned, value};
 use crate::embedded::index::expiry::{ExpiryIndex, PAUSE_MS, SavedBlock};
 use crate::embedded::index::lanes::DueKey;
 use crate::embedded::index::{LeaseBatch, end_of};
@@ -96,12 +96,7 @@ impl Writer {
     }
 
     fn save_listed_before(&self, seq: u64) -> StoreResult<()> {
-        run(
-            &self.conn,
-            "INSERT INTO meta (key, value) VALUES ('swept', ?1) \
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            [seq as i64],
-        )?;
+        set_meta(&self.conn, "swept", seq as i64)?;
         self.shared.index().expiry.saved = seq;
         Ok(())
     }
@@ -115,8 +110,7 @@ impl Writer {
     pub(crate) fn save_expiry_blocks(&self) -> StoreResult<()> {
         let blocks = self.shared.index().expiry.save_blocks();
         if let Some(blocks) = blocks {
-            let insert = "INSERT OR REPLACE INTO meta (key, value) VALUES ('young', ?1)";
-            run(&self.conn, insert, [to_json(&blocks)?])?;
+            set_meta(&self.conn, "young", to_json(&blocks)?)?;
         }
         self.save_listed()
     }

@@ -10,7 +10,7 @@ use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::effects::TransactionEffects;
 use crate::embedded::requests::SharedRow;
 use crate::embedded::sql::error::sql;
-use crate::embedded::sql::statement::{all_rows, get, run, unsigned, value};
+use crate::embedded::sql::statement::{all_rows, get, run, set_meta, unsigned, value};
 use crate::embedded::writer::Writer;
 use crate::progress::DeliveryMark;
 
@@ -31,12 +31,7 @@ pub(crate) fn count_crash(conn: &Connection, left: &UnfinishedRun) -> StoreResul
                      ON CONFLICT (seq) DO UPDATE SET crashes = crashes + 1";
         run(&transaction, count, params![*seq as i64, at])?;
     }
-    run(
-        &transaction,
-        "INSERT INTO meta (key, value) VALUES ('crash_counted', ?1) \
-         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        [left.run as i64],
-    )?;
+    set_meta(&transaction, "crash_counted", left.run as i64)?;
     transaction.commit().map_err(sql)?;
     tracing::warn!(
         in_flight = left.in_flight.len(),

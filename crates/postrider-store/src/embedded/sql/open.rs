@@ -28,18 +28,13 @@ use crate::embedded::sql::strikes::{self, tenant_and_hash};
 use crate::embedded::writer::Writer;
 use crate::ids::IdGenerator;
 
-pub(crate) struct OpenedStore {
-    pub(crate) shared: Arc<StoreShared>,
-    pub(crate) writer: Writer,
-    pub(crate) checkpoints: JoinHandle<()>,
-}
-
+/// The writer, which has everything that is shared, and the thread of the checkpoints.
 pub(crate) fn open(
     folder: &DataFolder,
     clock: Arc<dyn Clock>,
     options: StoreOptions,
     reserve: DiskReserve,
-) -> StoreResult<OpenedStore> {
+) -> StoreResult<(Writer, JoinHandle<()>)> {
     let database = folder.database();
     let conn = open_writer(&database, options.page_cache_kib)?;
     if let Some(max) = reserve.journal_max() {
@@ -66,9 +61,9 @@ pub(crate) fn open(
     let in_flight = InFlightLog::begin(&folder.in_flight(), run);
     let shared = Arc::new(StoreShared::new(clock, index, ids, in_flight, database.clone()));
     let (checkpointer, checkpoints) = Checkpointer::start(&database, reserve.journal_max())?;
-    let mut writer = Writer::new(conn, shared.clone(), dedup, checkpointer, reserve);
+    let mut writer = Writer::new(conn, shared, dedup, checkpointer, reserve);
     writer.restore_reserve();
-    Ok(OpenedStore { shared, writer, checkpoints })
+    Ok((writer, checkpoints))
 }
 
 /// The number of this run, from which its lease tokens start. It is above those of all earlier runs: it is

@@ -2,7 +2,7 @@
 
 use postrider_core::ports::store::StoreResult;
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, Params, Row, RowIndex};
+use rusqlite::{Connection, Params, Row, RowIndex, ToSql};
 
 use super::error::sql;
 
@@ -35,6 +35,11 @@ pub(crate) fn first_row<T>(
     let mut statement = conn.prepare_cached(text).map_err(sql)?;
     let mut rows = statement.query(values).map_err(sql)?;
     rows.next().map_err(sql)?.map(read).transpose()
+}
+
+/// Stores a number or a text under a key of the table `meta`.
+pub(crate) fn set_meta(conn: &Connection, key: &str, value: impl ToSql) -> StoreResult<()> {
+    run(conn, "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)", (key, value)).map(drop)
 }
 
 /// The first column of the first row.

@@ -6,7 +6,7 @@ use postrider_core::policy::strikes::{KEPT, NewStrike};
 use postrider_core::ports::store::{
     AddressLearning, Page, StoreResult, StrikeFilter, StruckAddress,
 };
-use postrider_core::{AddressHash, AddressStatus, Strike, StrikeKind, Target, TenantId, Timestamp};
+use postrider_core::{AddressHash, AddressStatus, Strike, StrikeKind, TenantId, Timestamp};
 use rusqlite::{Connection, Row, params};
 
 use crate::embedded::index::MemoryIndex;
@@ -100,10 +100,14 @@ impl Writer {
         if let Some(strike) = learned.strike {
             self.strike(&address.0, address.1, strike, effects)?;
         }
-        match learned.target.as_deref() {
-            Some(target) => self.learn_target(&address.0, address.1, target, effects),
-            None => Ok(()),
+        if let Some(target) = &learned.target {
+            effects.rows += 1;
+            let row = params![address.0.as_str(), address.1.0, target.as_json()];
+            let update = "UPDATE address SET target = ?3 \
+                          WHERE tenant = ?1 AND hash = ?2 AND target IS NOT NULL";
+            run(&self.conn, update, row)?;
         }
+        Ok(())
     }
 
     fn strike(
@@ -166,24 +170,6 @@ impl Writer {
         run(
             &self.conn,
             "UPDATE address SET status = ?4 WHERE tenant = ?1 AND hash = ?2 AND status = ?3",
-            row,
-        )?;
-        Ok(())
-    }
-
-    fn learn_target(
-        &self,
-        tenant: &TenantId,
-        hash: AddressHash,
-        target: &Target,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<()> {
-        effects.rows += 1;
-        let row = params![tenant.as_str(), hash.0, target.as_json()];
-        run(
-            &self.conn,
-            "UPDATE address SET target = ?3 \
-             WHERE tenant = ?1 AND hash = ?2 AND target IS NOT NULL",
             row,
         )?;
         Ok(())
