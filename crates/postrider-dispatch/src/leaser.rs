@@ -108,15 +108,15 @@ impl Leaser {
 
     /// Sleeps until a round is worthwhile. Without room, new work is no reason to wake.
     async fn wait(&self, stopped: &mut watch::Receiver<bool>) {
-        let (unsettled, lanes) = (&self.context.unsettled, &self.context.lanes);
+        let (unsettled, wakeups) = (&self.context.unsettled, &self.context.lanes.wakeups);
         let has_room = unsettled.room() > 0;
         let now = self.context.clock.now();
         let waking = self.scheduler.next_wake().map_or(WAIT_MAX, |at| at.since(now).min(WAIT_MAX));
         tokio::select! {
             biased;
             () = self.store.wait_for_work(waking), if has_room => {}
-            () = lanes.gathered(), if has_room => {}
-            () = lanes.changed(), if has_room => {}
+            () = wakeups.gathered(), if has_room => {}
+            () = wakeups.posted(), if has_room => {}
             () = unsettled.freed() => {}
             _ = stopped.changed() => {}
         }
@@ -161,7 +161,7 @@ impl Leaser {
     fn wake_lanes(&mut self) {
         let policy = self.policy.clone();
         let terms = self.terms(&policy);
-        for wakeup in self.context.lanes.wakeups() {
+        for wakeup in self.context.lanes.wakeups.take() {
             match wakeup {
                 Wakeup::SlotsFree(provider) => self.scheduler.reopen(&provider, terms),
                 Wakeup::GatesChanged(provider) => {

@@ -37,12 +37,7 @@ pub struct Policy {
 impl Policy {
     pub fn new(classes: impl IntoIterator<Item = Class>, limits: DispatchLimits) -> Self {
         let named = |class: Class| (class.name.clone(), Arc::new(class));
-        Self {
-            limits,
-            capacities: Capacities::default(),
-            classes: classes.into_iter().map(named).collect(),
-            fallback: Arc::default(),
-        }
+        Self { limits, classes: classes.into_iter().map(named).collect(), ..Self::default() }
     }
 
     /// The same with bounds on what may be pending.

@@ -10,7 +10,7 @@ use postrider_core::model::message::Priority;
 use postrider_core::policy::fairness::{Fairness, Turn, Weights};
 use postrider_core::{LaneId, LaneKey, Timestamp};
 
-use crate::lanes::ProviderKey;
+use crate::lanes::{ProviderKey, provider_key};
 
 /// Lanes kept at most; the store keeps the others until some of these are done.
 pub(crate) const LANES_MAX: usize = 200_000;
@@ -95,12 +95,6 @@ impl LaneTurn {
     }
 }
 
-impl LaneEntry {
-    fn provider(&self) -> ProviderKey {
-        (self.key.channel, self.key.provider.clone())
-    }
-}
-
 impl LaneScheduler {
     pub(crate) fn len(&self) -> usize {
         self.lanes.len()
@@ -116,7 +110,7 @@ impl LaneScheduler {
         if self.lanes.insert(entry.id, false).is_some() {
             return;
         }
-        let provider = entry.provider();
+        let provider = provider_key(&entry.key);
         match self.queues.get_mut(&provider).filter(|queue| !queue.is_passed_by(&entry)) {
             Some(queue) => {
                 queue.join(entry);
@@ -131,7 +125,7 @@ impl LaneScheduler {
         loop {
             let (LaneCandidate { entry, turn }, here) =
                 self.open.next(terms.weights, terms.now, |_| true)?;
-            let provider = entry.provider();
+            let provider = provider_key(&entry.key);
             let Some(queue) = self.queues.get_mut(&provider) else {
                 return Some(LaneTurn { entry, here, at_provider: turn });
             };
@@ -157,7 +151,7 @@ impl LaneScheduler {
     ) -> bool {
         let mut hidden = false;
         let LaneTurn { entry, here, at_provider } = pick;
-        let provider = entry.provider();
+        let provider = provider_key(&entry.key);
         let queue = self.queues.get(&provider);
         let shared = queue.is_some_and(|q| at_provider.is_some() || !q.is_passed_by(&entry));
         match rest {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
+#[derive(Default)]
 pub(crate) struct UnsettledLimit {
     /// A crash now would send these again.
     unsettled: AtomicUsize,
@@ -17,12 +18,7 @@ pub(crate) struct UnsettledLimit {
 
 impl UnsettledLimit {
     pub(crate) fn new(unsettled_max: usize) -> Self {
-        Self {
-            unsettled: AtomicUsize::new(0),
-            unsettled_max: AtomicUsize::new(unsettled_max),
-            held: AtomicBool::new(false),
-            freed: Notify::new(),
-        }
+        Self { unsettled_max: AtomicUsize::new(unsettled_max), ..Self::default() }
     }
 
     /// How many more may be leased.
@@ -30,7 +26,7 @@ impl UnsettledLimit {
         if self.held.load(Ordering::Acquire) {
             return 0;
         }
-        self.max().saturating_sub(self.unsettled.load(Ordering::Acquire))
+        self.max().saturating_sub(self.unsettled())
     }
 
     fn max(&self) -> usize {

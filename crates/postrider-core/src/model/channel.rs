@@ -21,17 +21,13 @@ pub struct ChannelKind {
 impl ChannelKind {
     /// For constants: a name that is not allowed does not compile.
     pub const fn new(name: &str) -> Self {
-        match Self::checked(name) {
+        match Self::parse(name) {
             Some(kind) => kind,
             None => panic!("a channel's name is 1 to 15 lower-case letters and digits"),
         }
     }
 
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::checked(name)
-    }
-
-    const fn checked(name: &str) -> Option<Self> {
+    pub const fn parse(name: &str) -> Option<Self> {
         let text = name.as_bytes();
         if text.is_empty() || text.len() > NAME_MAX {
             return None;

@@ -93,9 +93,7 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Asks to be called whenever time is moved by hand, so that whoever sleeps until a time looks
     /// again. A real clock moves by itself and never calls.
-    fn on_move(&self, wake: std::sync::Arc<dyn Fn() + Send + Sync>) {
-        let _ = wake;
-    }
+    fn on_move(&self, _wake: std::sync::Arc<dyn Fn() + Send + Sync>) {}
 }
 
 #[cfg(test)]

@@ -146,10 +146,6 @@ impl Alarm {
         self.raised = raised;
         Some(crossing)
     }
-
-    pub fn is_raised(&self) -> bool {
-        self.raised
-    }
 }
 
 #[cfg(test)]

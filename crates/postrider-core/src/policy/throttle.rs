@@ -29,10 +29,6 @@ impl Pause {
     pub fn until(&self, now: Timestamp) -> Option<Timestamp> {
         self.0.filter(|until| *until > now)
     }
-
-    pub fn lift(&mut self) {
-        self.0 = None;
-    }
 }
 
 /// The addresses of one host that asked to be left alone lately.

@@ -55,8 +55,7 @@ pub trait Channel: Send + Sync {
     fn traits(&self) -> &'static ChannelTraits;
 
     /// What one call counts for in rate limits, e.g. the segments of a text message.
-    fn weight(&self, target: &Target, message: &Message) -> u32 {
-        let _ = (target, message);
+    fn weight(&self, _target: &Target, _message: &Message) -> u32 {
         1
     }
 
@@ -138,15 +137,13 @@ pub trait ChannelIntake: Send + Sync {
     }
 
     /// Refuses content that this one target could never be sent, where targets of a channel differ.
-    fn check_for(&self, target: &Target, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        let _ = (target, content);
+    fn check_for(&self, _target: &Target, _content: &Content<'_>) -> Result<(), Vec<FieldError>> {
         Ok(())
     }
 
     /// The body that a caller wrote for this channel. Decides whether two messages have the same
     /// content; without one, the whole content does.
-    fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
-        let _ = content;
+    fn own_body<'a>(&self, _content: &Content<'a>) -> Option<&'a RawValue> {
         None
     }
 

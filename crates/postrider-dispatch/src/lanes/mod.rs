@@ -28,7 +28,7 @@ pub(crate) use call::{CallEffect, CallResult};
 use checks::LaneContext;
 pub use checks::gates;
 use operator::OperatorOrders;
-pub use operator::{ForcedBreaker, OperatorOrder, PausedLane};
+pub use operator::{OperatorOrder, PausedLane};
 pub(crate) use permit::{CallPermit, LanePermit};
 use provider::LaneProvider;
 use rate_limits::RateLimits;
@@ -66,7 +66,7 @@ pub struct Lanes {
     budgets: RetryBudgets,
     rates: RateLimits,
     operator: OperatorOrders,
-    wakeups: Wakeups,
+    pub(crate) wakeups: Wakeups,
 }
 
 impl Lanes {
@@ -172,21 +172,6 @@ impl Lanes {
         CallEffect::default()
     }
 
-    /// What may let lanes go that could not, since the last call.
-    pub(crate) fn wakeups(&self) -> Vec<Wakeup> {
-        self.wakeups.take()
-    }
-
-    /// Returns when there are wakeups, or the clock was moved.
-    pub(crate) async fn changed(&self) {
-        self.wakeups.posted().await;
-    }
-
-    /// Returns when a few slots have become free, after a moment for others to join them.
-    pub(crate) async fn gathered(&self) {
-        self.wakeups.gathered().await;
-    }
-
     /// Leases nothing more from the lane until it is resumed. The first order stands.
     pub fn pause(&self, id: LaneId, key: Arc<LaneKey>, order: OperatorOrder) -> PausedLane {
         self.operator.pause_lane(PausedLane { id, key, order })
@@ -231,19 +216,14 @@ impl Lanes {
         {
             let mut gates = provider.gates();
             gates.breaker.force(forced);
-            if forced == Some(BreakerOverride::Closed) {
-                gates.pause.lift();
+            let closed = forced == Some(BreakerOverride::Closed);
+            if closed {
+                gates.pause = Pause::default();
                 gates.tenants.values_mut().for_each(|own| own.pause = Pause::default());
             }
-            let believe = forced == Some(BreakerOverride::Closed);
-            gates.tenants.values_mut().for_each(|own| own.credential.believe_gone(believe));
+            gates.tenants.values_mut().for_each(|own| own.credential.believe_gone(closed));
         }
         self.acted();
-    }
-
-    /// By channel and provider.
-    pub fn forced_breakers(&self) -> Vec<ForcedBreaker> {
-        self.operator.breakers_forced()
     }
 
     /// The tenant has a new credential: it is tried at once where the old one was refused.

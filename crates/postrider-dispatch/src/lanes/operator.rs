@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::policy::breaker::BreakerOverride;
-use postrider_core::{ChannelKind, Gate, LaneId, LaneKey, TenantId, Timestamp};
+use postrider_core::{Gate, LaneId, LaneKey, TenantId, Timestamp};
 
 use super::ProviderKey;
 
@@ -28,15 +28,6 @@ impl std::fmt::Display for OperatorOrder {
 pub struct PausedLane {
     pub id: LaneId,
     pub key: Arc<LaneKey>,
-    pub order: OperatorOrder,
-}
-
-/// A breaker that an operator forced.
-#[derive(Debug, Clone)]
-pub struct ForcedBreaker {
-    pub channel: ChannelKind,
-    pub provider: Arc<str>,
-    pub forced: BreakerOverride,
     pub order: OperatorOrder,
 }
 
@@ -126,20 +117,6 @@ impl OperatorOrders {
         provider: &ProviderKey,
     ) -> Option<(BreakerOverride, OperatorOrder)> {
         self.breakers().get(provider).cloned()
-    }
-
-    /// By channel and provider.
-    pub(super) fn breakers_forced(&self) -> Vec<ForcedBreaker> {
-        let breaker = |((channel, provider), (forced, order)): (
-            &ProviderKey,
-            &(BreakerOverride, OperatorOrder),
-        )| {
-            let (forced, order) = (*forced, order.clone());
-            ForcedBreaker { channel: *channel, provider: provider.clone(), forced, order }
-        };
-        let mut all: Vec<_> = self.breakers().iter().map(breaker).collect();
-        all.sort_by(|a, b| (a.channel, &a.provider).cmp(&(b.channel, &b.provider)));
-        all
     }
 
     fn changed<T>(&self, change: impl FnOnce(&mut PauseOrders) -> T) -> T {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use postrider_core::model::message::Priority;
 use postrider_core::policy::fairness::places;
 
+#[derive(Default)]
 pub(super) struct CallSlots {
     limit: AtomicUsize,
     in_flight: AtomicUsize,
@@ -29,13 +30,7 @@ pub(super) enum FreedSlots {
 
 impl CallSlots {
     pub(super) fn new(limit: usize) -> Self {
-        Self {
-            limit: AtomicUsize::new(limit),
-            in_flight: AtomicUsize::new(0),
-            others: AtomicUsize::new(0),
-            wanted: AtomicBool::new(false),
-            gathering: AtomicBool::new(false),
-        }
+        Self { limit: AtomicUsize::new(limit), ..Self::default() }
     }
 
     pub(super) fn in_flight(&self) -> usize {

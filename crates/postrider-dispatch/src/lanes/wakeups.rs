@@ -26,7 +26,7 @@ pub(crate) enum Wakeup {
 }
 
 #[derive(Default)]
-pub(super) struct Wakeups {
+pub(crate) struct Wakeups {
     lists: Mutex<WakeupLists>,
     wake: Arc<Notify>,
     gathering: Notify,
@@ -60,16 +60,18 @@ impl Wakeups {
         self.gathering.notify_one();
     }
 
-    pub(super) fn take(&self) -> Vec<Wakeup> {
+    /// The wakeups since the last call.
+    pub(crate) fn take(&self) -> Vec<Wakeup> {
         std::mem::take(&mut self.lists().now)
     }
 
-    pub(super) async fn posted(&self) {
+    /// Returns when there are wakeups, or the clock was moved.
+    pub(crate) async fn posted(&self) {
         self.wake.notified().await;
     }
 
     /// Waits until a few free slots are worth a round: where the other calls hang, more may never come.
-    pub(super) async fn gathered(&self) {
+    pub(crate) async fn gathered(&self) {
         loop {
             let since = self.lists().since;
             let Some(since) = since else {

@@ -58,12 +58,13 @@ pub(super) const MUTANTS: &[SimMutant] = &[
                 "by_breaker && class.ttl_s < u32::MAX",
             ),
             patch(
-                "crates/postrider-dispatch/src/open_breaker.rs",
-                "work.settle(&mut job, decision);",
+                "crates/postrider-dispatch/src/attempt/mod.rs",
+                "let decision = decision.unwrap_or_else(|| otherwise(&job.leased));",
                 "let burned = serde_json::from_str::<postrider_core::AttemptRecord>(\n            \
                  r#\"{\"number\":1,\"at\":0,\"latency_ms\":0,\"outcome\":\"retry_backoff\",\
                  \"decision\":\"park\",\"counted\":true}\"#,\n        );\n        \
-                 job.log.extend(burned);\n        work.settle(&mut job, decision);",
+                 job.log.extend(burned.ok().filter(|_| decision.is_none()));\n        \
+                 let decision = decision.unwrap_or_else(|| otherwise(&job.leased));",
             ),
         ],
     },
