@@ -56,6 +56,7 @@ pub use sample::{SampleReceiver, ShownId};
 use fakes::FAKES;
 use fakes::email::smtp;
 use limit::SandboxLimits;
+use listener::accept_loop;
 use received::ReceivedRequests;
 use receiver::ReceiverRegistry;
 use service::SandboxState;
@@ -146,17 +147,23 @@ pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
     ));
     let (stop, stopped) = watch::channel(());
     let (tls, mail_tls) = (TlsAcceptor::from(identity.server), TlsAcceptor::from(identity.mail));
+    let accept_http = |listener, tls: Option<TlsAcceptor>| {
+        let state = Arc::clone(&state);
+        tokio::spawn(accept_loop(listener, stopped.clone(), move |stream, stop| {
+            listener::connection(Arc::clone(&state), stream, tls.clone(), stop)
+        }))
+    };
+    let accept_mail = |listener, implicit| {
+        let (state, tls) = (Arc::clone(&state), mail_tls.clone());
+        tokio::spawn(accept_loop(listener, stopped.clone(), move |stream, stop| {
+            smtp::connection(Arc::clone(&state), stream, tls.clone(), implicit, stop)
+        }))
+    };
     let accepting = [
-        tokio::spawn(listener::accept_loop(Arc::clone(&state), https, Some(tls), stopped.clone())),
-        tokio::spawn(listener::accept_loop(Arc::clone(&state), http, None, stopped.clone())),
-        tokio::spawn(smtp::accept_loop(
-            Arc::clone(&state),
-            smtp,
-            mail_tls.clone(),
-            false,
-            stopped.clone(),
-        )),
-        tokio::spawn(smtp::accept_loop(Arc::clone(&state), smtps, mail_tls, true, stopped)),
+        accept_http(https, Some(tls)),
+        accept_http(http, None),
+        accept_mail(smtp, false),
+        accept_mail(smtps, true),
     ];
     let ca_pem = identity.ca_pem;
     let (https, http, smtp, smtps) = (https_addr, http_addr, smtp_addr, smtps_addr);

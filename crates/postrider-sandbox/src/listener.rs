@@ -25,7 +25,7 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// How a request acts on the connection that it came by.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ConnectionControl {
     pub scheme: &'static str,
     cut: AtomicBool,
@@ -42,18 +42,7 @@ pub(super) struct ConnectionControl {
 
 impl ConnectionControl {
     fn new(scheme: &'static str) -> Self {
-        let (cut, go_away) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (proven, inside) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Self {
-            scheme,
-            cut,
-            go_away,
-            changed: Notify::new(),
-            proven,
-            inside,
-            credential: Mutex::default(),
-            certificate: OnceLock::new(),
-        }
+        Self { scheme, ..Self::default() }
     }
 
     /// Whether another request may come in beside those that are there.
@@ -89,12 +78,14 @@ impl ConnectionControl {
     }
 }
 
-pub(super) async fn accept_loop(
-    state: Arc<SandboxState>,
+/// Serves every connection in a task of its own, until the sandbox stops.
+pub(super) async fn accept_loop<F>(
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
     mut stop: watch::Receiver<()>,
-) {
+    serve: impl Fn(TcpStream, watch::Receiver<()>) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -105,17 +96,17 @@ pub(super) async fn accept_loop(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        tokio::spawn(connection(Arc::clone(&state), stream, tls.clone(), stop.clone()));
+        let _ = stream.set_nodelay(true);
+        tokio::spawn(serve(stream, stop.clone()));
     }
 }
 
-async fn connection(
+pub(super) async fn connection(
     state: Arc<SandboxState>,
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     stop: watch::Receiver<()>,
 ) {
-    let _ = stream.set_nodelay(true);
     let control = Arc::new(ConnectionControl::new(if tls.is_some() { "https" } else { "http" }));
     match tls {
         Some(acceptor) => {

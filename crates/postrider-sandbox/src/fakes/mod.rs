@@ -6,6 +6,7 @@ pub(crate) mod chat;
 pub(crate) mod email;
 pub(crate) mod fcm;
 pub(crate) mod http;
+mod jwt;
 pub(crate) mod twilio;
 pub(crate) mod web_push;
 pub(crate) mod webhook;

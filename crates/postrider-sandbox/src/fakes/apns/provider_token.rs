@@ -6,16 +6,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
-    UnparsedPublicKey,
 };
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD_INDIFFERENT as B64;
-use base64::prelude::BASE64_STANDARD;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::FakeApnsRefusal;
 use crate::correlation::hash;
+use crate::fakes::jwt::{FakeJwt, private_key_pem};
 use crate::listener::ConnectionControl;
 
 const TEAM: &str = "SANDBOXTEA";
@@ -60,11 +56,8 @@ impl FakeProviderTokens {
     /// What an account needs: team, key id and the `.p8` file.
     pub(super) fn credential(&self) -> Option<Value> {
         let pkcs8 = self.key()?.to_pkcs8v1().ok()?;
-        let pem = format!(
-            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
-            BASE64_STANDARD.encode(pkcs8.as_ref())
-        );
-        Some(json!({ "team_id": TEAM, "key_id": KEY_ID, "key": pem }))
+        let key = private_key_pem(pkcs8.as_ref());
+        Some(json!({ "team_id": TEAM, "key_id": KEY_ID, "key": key }))
     }
 
     pub(super) fn check(
@@ -101,25 +94,11 @@ impl FakeProviderTokens {
     }
 
     fn verify(&self, token: &str) -> Option<i64> {
-        #[derive(Deserialize)]
-        struct ApnsJwtHead {
-            alg: String,
-            kid: String,
-        }
-        #[derive(Deserialize)]
-        struct ApnsJwtClaims {
-            iss: String,
-            iat: i64,
-        }
-        let (signed, signature) = token.rsplit_once('.')?;
-        let (head, claims) = signed.split_once('.')?;
-        let head: ApnsJwtHead = serde_json::from_slice(&B64.decode(head).ok()?).ok()?;
-        let claims: ApnsJwtClaims = serde_json::from_slice(&B64.decode(claims).ok()?).ok()?;
-        let ours = head.alg == "ES256" && head.kid == KEY_ID && claims.iss == TEAM;
-        let public = self.key()?.public_key().as_ref().to_vec();
-        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, public)
-            .verify(signed.as_bytes(), &B64.decode(signature).ok()?)
-            .ok()?;
-        ours.then_some(claims.iat)
+        let jwt = FakeJwt::read(token)?;
+        let is_ours =
+            jwt.head["alg"] == "ES256" && jwt.head["kid"] == KEY_ID && jwt.claims["iss"] == TEAM;
+        let key = self.key()?.public_key().as_ref();
+        let at = jwt.claims["iat"].as_i64()?;
+        (is_ours && jwt.is_signed_by(&ECDSA_P256_SHA256_FIXED, key)).then_some(at)
     }
 }

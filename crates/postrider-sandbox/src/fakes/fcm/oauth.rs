@@ -6,15 +6,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
-use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use base64::prelude::BASE64_STANDARD;
-use serde::Deserialize;
+use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256};
 use serde_json::{Value, json};
 
 use crate::answer::FakeAnswer;
 use crate::correlation::mix;
+use crate::fakes::jwt::{FakeJwt, private_key_pem};
 
 pub(super) const PROJECT: &str = "sandbox-project";
 const EMAIL: &str = "sender@sandbox-project.iam.gserviceaccount.com";
@@ -34,23 +31,6 @@ pub(super) struct FakeGoogleOauth {
     count: std::sync::atomic::AtomicU64,
 }
 
-#[derive(Deserialize)]
-struct OauthJwtHead {
-    alg: String,
-    #[serde(default)]
-    kid: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct OauthJwtClaims {
-    iss: String,
-    #[serde(default)]
-    scope: String,
-    aud: String,
-    iat: i64,
-    exp: i64,
-}
-
 impl FakeGoogleOauth {
     fn key(&self) -> Option<&KeyPair> {
         self.key.get_or_init(|| KeyPair::generate(KeySize::Rsa2048).ok()).as_ref()
@@ -59,15 +39,11 @@ impl FakeGoogleOauth {
     /// The key file as Google's console gives it out; its `token_uri` leads here.
     pub(super) fn service_account(&self, origin: &str) -> Option<Value> {
         let der = self.key()?.as_der().ok()?;
-        let pem = format!(
-            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
-            BASE64_STANDARD.encode(der.as_ref())
-        );
         Some(json!({
             "type": "service_account",
             "project_id": PROJECT,
             "private_key_id": KEY_ID,
-            "private_key": pem,
+            "private_key": private_key_pem(der.as_ref()),
             "client_email": EMAIL,
             "client_id": "100000000000000000000",
             "auth_uri": format!("{origin}/auth"),
@@ -98,35 +74,33 @@ impl FakeGoogleOauth {
         now: i64,
     ) -> Result<(), (&'static str, &'static str)> {
         const BAD: (&str, &str) = ("invalid_grant", "Bad Request");
-        const SIGNATURE: (&str, &str) = ("invalid_grant", "Invalid JWT Signature.");
-        let (signed, signature) = assertion.rsplit_once('.').ok_or(BAD)?;
-        let (head, claims) = signed.split_once('.').ok_or(BAD)?;
-        let head: OauthJwtHead = decode(head).ok_or(BAD)?;
-        let claims: OauthJwtClaims = decode(claims).ok_or(BAD)?;
-        if head.alg != "RS256" || head.kid.is_some_and(|kid| kid != KEY_ID) {
-            return Err(SIGNATURE);
+        // Google takes no padding.
+        let jwt = FakeJwt::read(assertion).filter(|_| !assertion.contains('=')).ok_or(BAD)?;
+        let text = |name: &str| jwt.claims[name].as_str().ok_or(BAD);
+        let (iss, aud) = (text("iss")?, text("aud")?);
+        let second = |name: &str| jwt.claims[name].as_i64().ok_or(BAD);
+        let (iat, exp) = (second("iat")?, second("exp")?);
+        let is_known = jwt.head["kid"].is_null() || jwt.head["kid"] == KEY_ID;
+        let key = self.key().ok_or(BAD)?.public_key().as_ref();
+        if jwt.head["alg"] != "RS256"
+            || !is_known
+            || !jwt.is_signed_by(&RSA_PKCS1_2048_8192_SHA256, key)
+        {
+            return Err(("invalid_grant", "Invalid JWT Signature."));
         }
-        let key = self.key().ok_or(BAD)?.public_key();
-        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| SIGNATURE)?;
-        UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key.as_ref())
-            .verify(signed.as_bytes(), &signature)
-            .map_err(|_| SIGNATURE)?;
-        if claims.iss != EMAIL {
+        if iss != EMAIL {
             return Err(("invalid_grant", "Invalid grant: account not found"));
         }
         // Google's own libraries name its endpoint whatever the key file says.
-        if claims.aud != TOKEN_URI && claims.aud != format!("{origin}/token") {
+        if aud != TOKEN_URI && aud != format!("{origin}/token") {
             return Err(("invalid_grant", "Invalid JWT: Failed audience check."));
         }
-        if !claims.scope.split(' ').any(|scope| scope == SCOPE || scope.ends_with("cloud-platform"))
-        {
+        let suits = |scope: &str| scope == SCOPE || scope.ends_with("cloud-platform");
+        if !text("scope").unwrap_or_default().split(' ').any(suits) {
             return Err(("invalid_scope", "Invalid OAuth scope or ID token audience provided."));
         }
-        let timely = claims.iat <= now + SKEW_S
-            && claims.exp > now - SKEW_S
-            && claims.exp > claims.iat
-            && claims.exp <= claims.iat + 3600;
-        timely.then_some(()).ok_or((
+        let is_timely = iat <= now + SKEW_S && exp > now - SKEW_S && exp > iat && exp <= iat + 3600;
+        is_timely.then_some(()).ok_or((
             "invalid_grant",
             "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable \
              timeframe. Check your iat and exp values in the JWT claim.",
@@ -157,10 +131,6 @@ impl FakeGoogleOauth {
     pub(super) fn granted(&self) -> u64 {
         self.count.load(std::sync::atomic::Ordering::Relaxed)
     }
-}
-
-fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
-    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
 fn refused(error: &str, description: &str) -> FakeAnswer {

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+use aws_lc_rs::signature::ECDSA_P256_SHA256_FIXED;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD_INDIFFERENT as B64;
-use serde::Deserialize;
+
+use crate::fakes::jwt::FakeJwt;
 
 const LIFETIME_MAX_S: i64 = 24 * 3600;
 const CACHE_MAX: usize = 4096;
@@ -94,14 +95,17 @@ fn verify(header: &str) -> Result<FakeVapidToken, FakeVapidError> {
         .and_then(|bytes| bytes.try_into().ok())
         .filter(|bytes: &[u8; 65]| bytes[0] == 4)
         .ok_or(FakeVapidError::Key)?;
-    let (signed, signature) = jwt.rsplit_once('.').ok_or(FakeVapidError::Token)?;
-    let (head, claims) = signed.split_once('.').ok_or(FakeVapidError::Token)?;
-    check_head(head)?;
-    let signature = B64.decode(signature).map_err(|_| FakeVapidError::Token)?;
-    UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key)
-        .verify(signed.as_bytes(), &signature)
-        .map_err(|_| FakeVapidError::Token)?;
-    read_claims(key, claims)
+    let jwt = FakeJwt::read(jwt).ok_or(FakeVapidError::Token)?;
+    if jwt.head["alg"] != "ES256" || !jwt.is_signed_by(&ECDSA_P256_SHA256_FIXED, &key) {
+        return Err(FakeVapidError::Token);
+    }
+    Ok(FakeVapidToken {
+        key,
+        audience: jwt.claims["aud"].as_str().ok_or(FakeVapidError::Audience)?.to_owned(),
+        expires_at_s: jwt.claims["exp"].as_i64().ok_or(FakeVapidError::ExpiryMissing)?,
+        subject: serde_json::from_value(jwt.claims["sub"].clone())
+            .map_err(|_| FakeVapidError::Token)?,
+    })
 }
 
 fn parts(header: &str) -> Result<(&str, &str), FakeVapidError> {
@@ -118,38 +122,6 @@ fn parts(header: &str) -> Result<(&str, &str), FakeVapidError> {
         }
     }
     found.0.zip(found.1).ok_or(FakeVapidError::Malformed)
-}
-
-fn check_head(head: &str) -> Result<(), FakeVapidError> {
-    #[derive(Deserialize)]
-    struct VapidJwtHead {
-        alg: String,
-    }
-    let bytes = B64.decode(head).map_err(|_| FakeVapidError::Token)?;
-    match serde_json::from_slice::<VapidJwtHead>(&bytes) {
-        Ok(head) if head.alg == "ES256" => Ok(()),
-        _ => Err(FakeVapidError::Token),
-    }
-}
-
-fn read_claims(key: [u8; 65], claims: &str) -> Result<FakeVapidToken, FakeVapidError> {
-    #[derive(Deserialize)]
-    struct VapidJwtClaims {
-        #[serde(default)]
-        aud: serde_json::Value,
-        #[serde(default)]
-        exp: serde_json::Value,
-        sub: Option<String>,
-    }
-    let bytes = B64.decode(claims).map_err(|_| FakeVapidError::Token)?;
-    let claims: VapidJwtClaims =
-        serde_json::from_slice(&bytes).map_err(|_| FakeVapidError::Token)?;
-    Ok(FakeVapidToken {
-        key,
-        audience: claims.aud.as_str().ok_or(FakeVapidError::Audience)?.to_owned(),
-        expires_at_s: claims.exp.as_i64().ok_or(FakeVapidError::ExpiryMissing)?,
-        subject: claims.sub,
-    })
 }
 
 /// Apple's rule for `sub`: present, `mailto:` or `https:`, and not on this very machine.

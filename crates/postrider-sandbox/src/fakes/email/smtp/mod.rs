@@ -8,10 +8,9 @@ mod reply;
 mod session;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
@@ -37,44 +36,28 @@ pub(super) fn correlation(mail: &[u8]) -> CorrelationId {
     }
 }
 
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-
 pub(super) trait FakeSmtpStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> FakeSmtpStream for T {}
 
 /// `implicit` says whether TLS comes first; else STARTTLS is offered.
-pub(crate) async fn accept_loop(
+pub(crate) async fn connection(
     state: Arc<SandboxState>,
-    listener: TcpListener,
+    stream: TcpStream,
     tls: TlsAcceptor,
     implicit: bool,
     mut stop: watch::Receiver<()>,
 ) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stop.changed() => return,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let _ = stream.set_nodelay(true);
-        let (state, tls, mut stop) = (Arc::clone(&state), tls.clone(), stop.clone());
-        tokio::spawn(async move {
-            let conversation = async {
-                if implicit {
-                    let Ok(stream) = tls.accept(stream).await else { return };
-                    FakeSmtpSession::new(state, Box::new(stream), None).run().await;
-                } else {
-                    FakeSmtpSession::new(state, Box::new(stream), Some(tls)).run().await;
-                }
-            };
-            tokio::select! {
-                () = conversation => {}
-                _ = stop.changed() => {}
-            }
-        });
+    let conversation = async {
+        if implicit {
+            let Ok(stream) = tls.accept(stream).await else { return };
+            FakeSmtpSession::new(state, Box::new(stream), None).run().await;
+        } else {
+            FakeSmtpSession::new(state, Box::new(stream), Some(tls)).run().await;
+        }
+    };
+    tokio::select! {
+        () = conversation => {}
+        _ = stop.changed() => {}
     }
 }
