@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
 use super::fakes::{FAKES, FakeKind};
 use super::received::AttemptEnding;
-
-const STATUSES: usize = 600;
 
 /// A check of the sandbox that a request did not pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +19,7 @@ pub enum CheckFailure {
     Request,
 }
 
+#[derive(Default)]
 pub struct RequestCounts {
     total: AtomicU64,
     /// By the place of the kind in the list of fakes.
@@ -35,27 +35,8 @@ pub struct RequestCounts {
     /// Milliseconds since the start, plus one; zero means never.
     first_ms: AtomicU64,
     last_ms: AtomicU64,
-    refused: Box<[AtomicU64]>,
-}
-
-impl Default for RequestCounts {
-    fn default() -> Self {
-        Self {
-            total: AtomicU64::default(),
-            by_kind: Default::default(),
-            accepted: AtomicU64::default(),
-            accepted_unanswered: AtomicU64::default(),
-            duplicates: AtomicU64::default(),
-            duplicates_after_reset: AtomicU64::default(),
-            unprocessed: AtomicU64::default(),
-            retry_after_violations: AtomicU64::default(),
-            failures: Default::default(),
-            unverified: AtomicU64::default(),
-            first_ms: AtomicU64::default(),
-            last_ms: AtomicU64::default(),
-            refused: (0..STATUSES).map(|_| AtomicU64::default()).collect(),
-        }
-    }
+    /// By status.
+    refused: Mutex<BTreeMap<u16, u64>>,
 }
 
 impl RequestCounts {
@@ -97,14 +78,10 @@ impl RequestCounts {
             AttemptEnding::Accepted { .. } => {}
         }
         self.accepted.fetch_add(1, Relaxed);
-        match earlier {
-            None => {}
-            Some(true) => {
-                self.duplicates_after_reset.fetch_add(1, Relaxed);
-            }
-            Some(false) => {
-                self.duplicates.fetch_add(1, Relaxed);
-            }
+        if let Some(was_unanswered) = earlier {
+            let count =
+                if was_unanswered { &self.duplicates_after_reset } else { &self.duplicates };
+            count.fetch_add(1, Relaxed);
         }
     }
 
@@ -121,10 +98,10 @@ impl RequestCounts {
             &self.first_ms,
             &self.last_ms,
         ];
-        let many = self.by_kind.iter().chain(&self.failures).chain(self.refused.iter());
-        for counter in single.into_iter().chain(many) {
+        for counter in single.into_iter().chain(&self.by_kind).chain(&self.failures) {
             counter.store(0, Relaxed);
         }
+        self.refused().clear();
     }
 
     pub fn summary(&self, ids: usize, started_at_ms: i64) -> Value {
@@ -144,7 +121,7 @@ impl RequestCounts {
             "duplicates_after_reset": after_reset,
             "accepted_unanswered": n(&self.accepted_unanswered),
             "unprocessed": n(&self.unprocessed),
-            "refused": self.refused_by_status(),
+            "refused": *self.refused(),
             "retry_after_violations": n(&self.retry_after_violations),
             "bad_signature": n(&self.failures[CheckFailure::Signature as usize]),
             "bad_vapid": n(&self.failures[CheckFailure::Vapid as usize]),
@@ -159,14 +136,11 @@ impl RequestCounts {
         })
     }
 
-    fn refused_by_status(&self) -> BTreeMap<String, u64> {
-        let counted = self.refused.iter().map(|c| c.load(Relaxed)).enumerate();
-        counted.filter(|(_, n)| *n > 0).map(|(status, n)| (status.to_string(), n)).collect()
+    fn refuse(&self, status: u16) {
+        *self.refused().entry(status).or_default() += 1;
     }
 
-    fn refuse(&self, status: u16) {
-        if let Some(counter) = self.refused.get(usize::from(status)) {
-            counter.fetch_add(1, Relaxed);
-        }
+    fn refused(&self) -> MutexGuard<'_, BTreeMap<u16, u64>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,6 +31,18 @@ pub enum Fault {
     Hang,
 }
 
+/// The words of faults without a number.
+const WORDS: [(&str, Fault); 8] = [
+    ("ok", Fault::Accept),
+    ("reset", Fault::ResetBefore),
+    ("reset-after", Fault::ResetAfter),
+    ("refused", Fault::Refused),
+    ("goaway", Fault::GoAway),
+    ("redirect", Fault::Redirect),
+    ("huge", Fault::HugeBody),
+    ("hang", Fault::Hang),
+];
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown fault {0:?}: expected a status with optional seconds (429:2, 503, 201), slow:MS, \
@@ -49,15 +61,10 @@ impl FromStr for Fault {
         };
         let plain = match word {
             "slow" => Self::Slow { delay_ms: number.ok_or_else(unknown)? },
-            "ok" => Self::Accept,
-            "reset" => Self::ResetBefore,
-            "reset-after" => Self::ResetAfter,
-            "refused" => Self::Refused,
-            "goaway" => Self::GoAway,
-            "redirect" => Self::Redirect,
-            "huge" => Self::HugeBody,
-            "hang" => Self::Hang,
-            code => return status(code, number).ok_or_else(unknown),
+            word => match WORDS.iter().find(|(known, _)| *known == word) {
+                Some((_, fault)) => *fault,
+                None => return status(word, number).ok_or_else(unknown),
+            },
         };
         match (plain, number) {
             (Self::Slow { .. }, _) | (_, None) => Ok(plain),
@@ -77,17 +84,13 @@ fn status(code: &str, retry_after_s: Option<u32>) -> Option<Fault> {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Accept => f.write_str("ok"),
             Self::Status { code, retry_after_s: None } => write!(f, "{code}"),
             Self::Status { code, retry_after_s: Some(s) } => write!(f, "{code}:{s}"),
             Self::Slow { delay_ms } => write!(f, "slow:{delay_ms}"),
-            Self::ResetBefore => f.write_str("reset"),
-            Self::ResetAfter => f.write_str("reset-after"),
-            Self::Refused => f.write_str("refused"),
-            Self::GoAway => f.write_str("goaway"),
-            Self::Redirect => f.write_str("redirect"),
-            Self::HugeBody => f.write_str("huge"),
-            Self::Hang => f.write_str("hang"),
+            plain => {
+                let word = WORDS.iter().find(|(_, fault)| fault == plain);
+                f.write_str(word.map_or("", |(word, _)| word))
+            }
         }
     }
 }

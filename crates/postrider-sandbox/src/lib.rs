@@ -48,9 +48,9 @@ pub use fakes::web_push::services::FakePushService;
 pub use fakes::web_push::subscription::{
     SandboxSubscription, SandboxSubscriptionKeys, SubscriptionRequest,
 };
-pub use fault::{Fault, UnknownFault};
+pub use fault::Fault;
 pub use launcher::{LaunchedServer, ServerLauncher};
-pub use profile::{BUILT_IN, FaultProfile, FaultRule, FaultScope, FaultWindow};
+pub use profile::FaultProfile;
 pub use sample::{SampleReceiver, ShownId};
 
 use fakes::FAKES;

@@ -137,15 +137,8 @@ impl ReceiverRegistry {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let path = path(kind, name);
         let known = inner.by_path.get(path.as_str()).map(|i| Arc::clone(&inner.list[*i as usize]));
-        known.unwrap_or_else(|| {
-            self.put_locked(
-                &mut inner,
-                kind,
-                name,
-                ReceiverBehaviour::default(),
-                ReceiverDetail::Plain,
-            )
-        })
+        let (behaviour, detail) = (ReceiverBehaviour::default(), ReceiverDetail::Plain);
+        known.unwrap_or_else(|| self.put_locked(&mut inner, kind, name, behaviour, detail))
     }
 
     fn put_locked(

@@ -13,7 +13,7 @@ use super::{Benchmark, per_message_us, process};
 const AIM_PER_S: f64 = 5_000.0;
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A sink of somebody else's, killed when it is no longer needed.
+/// A running `smtp-sink`. Dropping it kills the process.
 struct SmtpSink {
     child: Child,
     address: SocketAddr,
@@ -43,20 +43,18 @@ impl Benchmark<'_> {
         };
         self.say(&format!("email: {n} messages queued, then delivered to {whose}"));
         std::fs::write(dir.join("postrider.toml"), account(to))?;
-        let (server, address) = process::server(&dir, "api", &self.sandbox).await?;
-        load::batches(address, &BenchAddressee::Email, 8, n, None).await?;
-        server.stop()?;
+        self.queue(&dir, &BenchAddressee::Email).await?;
         let (server, address) = process::server(&dir, "all", &self.sandbox).await?;
         let per_s = sent_per_s(address, n).await?;
         let about = match sink {
             Some(_) => "mails/s to smtp-sink, both ends sharing this machine",
             None => "mails/s to the sandbox, both ends sharing this machine",
         };
-        self.report.add("email.delivered", per_s, about, Some(AIM_PER_S));
+        self.report.add_with_aim("email.delivered", per_s, about, AIM_PER_S);
         let cpu = per_message_us(server.cpu()?, n);
-        self.report.add("email.cpu", cpu, "µs of server CPU per mail, all in", None);
+        self.report.add("email.cpu", cpu, "µs of server CPU per mail, all in");
         let memory = server.peak_memory()? as f64 / 1e6;
-        self.report.add("email.memory", memory, "MB at the most", None);
+        self.report.add("email.memory", memory, "MB at the most");
         server.stop()
     }
 }
@@ -91,7 +89,7 @@ async fn sent_per_s(server: SocketAddr, n: usize) -> Result<f64> {
     }
 }
 
-/// Where it was said to be, or where Debian's package installs it.
+/// The file that the command line names, or where Debian's package installs it.
 fn smtp_sink(said: Option<&Path>) -> Result<Option<PathBuf>> {
     if let Some(said) = said {
         let found = said.is_file().then(|| said.to_owned());
@@ -102,7 +100,7 @@ fn smtp_sink(said: Option<&Path>) -> Result<Option<PathBuf>> {
     Ok(folders.map(|folder| folder.join("smtp-sink")).find(|program| program.is_file()))
 }
 
-/// A package that was only unpacked has its libraries beside it.
+/// The libraries of a package that was unpacked and not installed.
 fn libraries(program: &Path) -> Option<PathBuf> {
     let unpacked = program.parent()?.parent()?.join("lib/postfix");
     unpacked.is_dir().then_some(unpacked)

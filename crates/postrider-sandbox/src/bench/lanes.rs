@@ -18,10 +18,10 @@ impl Benchmark<'_> {
             let cost = self.cost_over(tenants, classes).await?;
             let over_one = *over_one.get_or_insert(cost);
             let name = format!("lanes.{lanes}");
-            self.report.add(&name, cost, "µs of server CPU per delivery over so many lanes", None);
+            self.report.add(&name, cost, "µs of server CPU per delivery over so many lanes");
             if lanes > 1 {
                 let what = "times what it costs over one lane (aim: at most 1.5)";
-                self.report.add(&format!("{name}.ratio"), cost / over_one, what, None);
+                self.report.add(&format!("{name}.ratio"), cost / over_one, what);
             }
         }
         Ok(())

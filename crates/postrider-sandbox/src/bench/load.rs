@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use memchr::memmem;
 use tokio::task::JoinSet;
 
 use super::process::KEY;
-use crate::http_client::{ApiClient, RawConnection, count, request, request_for};
+use crate::http_client::{self, ApiClient, RawConnection};
 
 /// What the messages of a run are addressed to.
 #[derive(Clone)]
@@ -58,46 +59,56 @@ pub(super) struct AcceptFigures {
     pub(super) p99_ms: f64,
 }
 
+fn request(tenant: &str, path: &str, content_type: &str, body: &str) -> Vec<u8> {
+    http_client::request(tenant, KEY, "POST", path, content_type, body.as_bytes())
+}
+
+/// Runs a task per connection, and collects their results.
+async fn on_connections<T, F>(connections: usize, task: impl Fn(usize) -> F) -> Result<Vec<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let tasks: JoinSet<Result<T>> = (0..connections).map(task).collect();
+    tasks.join_all().await.into_iter().collect()
+}
+
+/// Posts one message and returns how long its 202 took.
+async fn post_message(connection: &mut RawConnection, body: &str) -> Result<Duration> {
+    let bytes = request("default", "/v1/messages", "application/json", body);
+    let sent = Instant::now();
+    let answer = connection.exchange(&bytes).await?;
+    let shown = || String::from_utf8_lossy(&answer.body).into_owned();
+    ensure!(answer.status == 202, "POST /v1/messages answered {}: {}", answer.status, shown());
+    Ok(sent.elapsed())
+}
+
 /// Single POSTs over many connections, each waiting for its 202.
 pub(super) async fn singles(
     server: SocketAddr,
     addressee: &BenchAddressee,
     connections: usize,
     messages: usize,
-    run: &str,
+    run: &'static str,
 ) -> Result<AcceptFigures> {
     let next = Arc::new(AtomicUsize::new(0));
-    let mut tasks = JoinSet::new();
     let start = Instant::now();
-    for _ in 0..connections {
-        let (next, addressee, run) = (next.clone(), addressee.clone(), run.to_owned());
-        tasks.spawn(async move {
-            let mut connection = RawConnection::open(&server.to_string()).await?;
+    let latencies = on_connections(connections, |_| {
+        let (next, addressee) = (next.clone(), addressee.clone());
+        async move {
+            let mut connection = RawConnection::open(server).await?;
             let mut latencies = Vec::new();
             loop {
                 let n = next.fetch_add(1, Ordering::Relaxed);
                 if n >= messages {
-                    return anyhow::Ok(latencies);
+                    return Ok(latencies);
                 }
-                let body = addressee.message(n, Some(&run));
-                let bytes =
-                    request("POST", "/v1/messages", KEY, "application/json", body.as_bytes());
-                let sent = Instant::now();
-                let answer = connection.exchange(&bytes).await?;
-                ensure!(
-                    answer.status == 202,
-                    "POST /v1/messages answered {}: {}",
-                    answer.status,
-                    String::from_utf8_lossy(&answer.body)
-                );
-                latencies.push(sent.elapsed());
+                let body = addressee.message(n, Some(run));
+                latencies.push(post_message(&mut connection, &body).await?);
             }
-        });
-    }
-    let mut latencies = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        latencies.extend(done??);
-    }
+        }
+    });
+    let mut latencies = latencies.await?.concat();
     let took = start.elapsed();
     latencies.sort_unstable();
     Ok(AcceptFigures {
@@ -117,16 +128,11 @@ pub(super) async fn batches(
     messages: usize,
     run: Option<&str>,
 ) -> Result<f64> {
-    let mut requests: Vec<(usize, Vec<u8>)> = Vec::new();
-    for from in (0..messages).step_by(LINES_PER_REQUEST) {
-        let to = (from + LINES_PER_REQUEST).min(messages);
-        let lines: Vec<_> = (from..to).map(|n| addressee.message(n, run)).collect();
-        let body = lines.join("\n");
-        requests.push((
-            to - from,
-            request("POST", "/v1/messages/batch", KEY, "application/x-ndjson", body.as_bytes()),
-        ));
-    }
+    let all: Vec<_> = (0..messages).collect();
+    let requests = all
+        .chunks(LINES_PER_REQUEST)
+        .map(|part| batch(part, "default", |n| addressee.message(n, run)));
+    let requests = requests.collect();
     let start = Instant::now();
     post_all(server, connections, requests).await?;
     Ok(messages as f64 / start.elapsed().as_secs_f64())
@@ -144,19 +150,21 @@ pub(super) async fn spread(
     for tenant in 0..tenants {
         let own: Vec<_> = (tenant..messages).step_by(tenants).collect();
         for part in own.chunks(LINES_PER_REQUEST) {
-            let line = |n: &usize| {
-                let message = addressee.message(*n, None);
+            requests.push(batch(part, &format!("t{tenant}"), |n| {
+                let message = addressee.message(n, None);
                 let whole = message.strip_suffix('}').unwrap_or(&message);
                 format!(r#"{whole},"class":"c{}"}}"#, n / tenants % classes)
-            };
-            let body = part.iter().map(line).collect::<Vec<_>>().join("\n");
-            let (name, path) = (format!("t{tenant}"), "/v1/messages/batch");
-            let kind = "application/x-ndjson";
-            let request = request_for(&name, "POST", path, KEY, kind, body.as_bytes());
-            requests.push((part.len(), request));
+            }));
         }
     }
     post_all(server, 8, requests).await
+}
+
+/// One NDJSON request of a tenant, with its number of lines.
+fn batch(part: &[usize], tenant: &str, line: impl Fn(usize) -> String) -> (usize, Vec<u8>) {
+    let body = part.iter().map(|n| line(*n)).collect::<Vec<_>>().join("\n");
+    let (path, content_type) = ("/v1/messages/batch", "application/x-ndjson");
+    (part.len(), request(tenant, path, content_type, &body))
 }
 
 async fn post_all(
@@ -166,14 +174,13 @@ async fn post_all(
 ) -> Result<()> {
     let requests = Arc::new(requests);
     let next = Arc::new(AtomicUsize::new(0));
-    let mut tasks = JoinSet::new();
-    for _ in 0..connections {
+    let all = on_connections(connections, |_| {
         let (next, requests) = (next.clone(), requests.clone());
-        tasks.spawn(async move {
-            let mut connection = RawConnection::open(&server.to_string()).await?;
+        async move {
+            let mut connection = RawConnection::open(server).await?;
             while let Some((lines, bytes)) = requests.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let answer = connection.exchange(bytes).await?;
-                let accepted = count(&answer.body, br#""status":202"#);
+                let accepted = memmem::find_iter(&answer.body, br#""status":202"#).count();
                 ensure!(
                     accepted == *lines,
                     "{accepted} of {lines} lines were accepted ({}): {}",
@@ -181,13 +188,10 @@ async fn post_all(
                     String::from_utf8_lossy(&answer.body[..answer.body.len().min(600)])
                 );
             }
-            anyhow::Ok(())
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
-    Ok(())
+            Ok(())
+        }
+    });
+    all.await.map(|_| ())
 }
 
 /// A steady stream at a given rate, for latency.
@@ -200,32 +204,18 @@ pub(super) async fn steady(
     let connections = 16;
     let total = (per_s * lasting.as_secs_f64()) as usize;
     let start = tokio::time::Instant::now();
-    let mut tasks = JoinSet::new();
-    for lane in 0..connections {
+    let all = on_connections(connections, |first| {
         let addressee = addressee.clone();
-        tasks.spawn(async move {
-            let mut connection = RawConnection::open(&server.to_string()).await?;
-            for n in (lane..total).step_by(connections) {
+        async move {
+            let mut connection = RawConnection::open(server).await?;
+            for n in (first..total).step_by(connections) {
                 tokio::time::sleep_until(start + Duration::from_secs_f64(n as f64 / per_s)).await;
-                let body = addressee.message(n, None);
-                let answer = connection
-                    .exchange(&request(
-                        "POST",
-                        "/v1/messages",
-                        KEY,
-                        "application/json",
-                        body.as_bytes(),
-                    ))
-                    .await?;
-                ensure!(answer.status == 202, "POST /v1/messages answered {}", answer.status);
+                post_message(&mut connection, &addressee.message(n, None)).await?;
             }
-            anyhow::Ok(())
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
-    Ok(total)
+            Ok(())
+        }
+    });
+    all.await.map(|_| total)
 }
 
 /// A client for the server or the sandbox that acts for all tenants.

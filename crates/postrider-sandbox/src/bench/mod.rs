@@ -10,7 +10,7 @@ mod process;
 mod push;
 mod report;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,12 +61,12 @@ pub async fn run(args: BenchArgs) -> Result<()> {
 
 struct Benchmark<'a> {
     args: &'a BenchArgs,
-    dir: &'a std::path::Path,
+    dir: &'a Path,
     sandbox: process::SandboxProcess,
     report: BenchReport,
 }
 
-async fn measure(args: &BenchArgs, dir: &std::path::Path) -> Result<BenchReport> {
+async fn measure(args: &BenchArgs, dir: &Path) -> Result<BenchReport> {
     let wants = |what: &str| args.only.as_deref().is_none_or(|only| only == what);
     let sandbox = process::sandbox(dir).await?;
     let mut bench = Benchmark { args, dir, sandbox, report: BenchReport::new(!args.json) };
@@ -125,50 +125,40 @@ impl Benchmark<'_> {
 
     async fn limits(&mut self) -> Result<()> {
         self.say("this machine's own limits: fsync, encryption, loopback HTTP/2");
-        self.report.add(
-            "raw.fsync",
-            limits::fsyncs_per_s(self.dir)?,
-            "fsyncs/s of 4 KiB appended",
-            None,
-        );
-        self.report.add("raw.encrypt", limits::encrypt_us()?, "µs per Web Push encryption", None);
+        self.report.add("raw.fsync", limits::fsyncs_per_s(self.dir)?, "fsyncs/s of 4 KiB appended");
+        self.report.add("raw.encrypt", limits::encrypt_us()?, "µs per Web Push encryption");
         let (per_s, cpu_us) = limits::loopback(&self.sandbox).await?;
-        self.report.add("raw.http2", per_s, "POSTs/s over TLS and HTTP/2 to the sandbox", None);
-        self.report.add("raw.http2.cpu", cpu_us, "µs of client CPU per POST", None);
+        self.report.add("raw.http2", per_s, "POSTs/s over TLS and HTTP/2 to the sandbox");
+        self.report.add("raw.http2.cpu", cpu_us, "µs of client CPU per POST");
         Ok(())
     }
 
-    /// Without a dispatcher beside it: the door alone.
+    /// Measures the intake alone: this server has no dispatcher.
     async fn accept(&mut self) -> Result<()> {
         let (server, address) =
             process::server(&self.dir.join("accept"), "api", &self.sandbox).await?;
         let to = self.webhook();
         self.say("accept: single POSTs over 64 connections");
         let single = load::singles(address, &to, 64, self.args.messages / 2, "single").await?;
-        self.report.add(
+        self.report.add_with_aim(
             "accept.single",
             single.per_s,
             "accepted/s, 64 connections, one POST each",
-            Some(5_000.0),
+            5_000.0,
         );
-        self.report.add("accept.single.p50", single.p50_ms, "ms until the 202, median", None);
-        self.report.add(
-            "accept.single.p99",
-            single.p99_ms,
-            "ms until the 202, 99th percentile",
-            None,
-        );
+        self.report.add("accept.single.p50", single.p50_ms, "ms until the 202, median");
+        self.report.add("accept.single.p99", single.p99_ms, "ms until the 202, 99th percentile");
         self.say("accept: NDJSON over 8 connections");
         let before = server.cpu()?;
         let batch = load::batches(address, &to, 8, self.args.messages, Some("batch")).await?;
         let cpu = per_message_us(server.cpu()? - before, self.args.messages);
-        self.report.add(
+        self.report.add_with_aim(
             "accept.ndjson",
             batch,
             "accepted/s, 8 connections, NDJSON",
-            Some(20_000.0),
+            20_000.0,
         );
-        self.report.add("accept.ndjson.cpu", cpu, "µs of server CPU per message accepted", None);
+        self.report.add("accept.ndjson.cpu", cpu, "µs of server CPU per message accepted");
         server.stop()
     }
 
@@ -177,46 +167,35 @@ impl Benchmark<'_> {
         let n = self.args.messages;
         let dir = self.dir.join(name);
         self.say(&format!("{name}: {n} messages queued, then delivered"));
-        let (server, address) = process::server(&dir, "api", &self.sandbox).await?;
-        load::batches(address, &to, 8, n, None).await?;
-        server.stop()?;
+        self.queue(&dir, &to).await?;
         let drained = self.drained(&dir, n).await?;
         let aim = if name == "webpush" { 6_000.0 } else { 12_000.0 };
-        self.report.add(
-            &format!("{name}.delivered"),
+        let (per_s, what) = (
             n as f64 / drained.received.seconds,
             "delivered/s, server and sandbox sharing this machine",
-            Some(aim),
         );
-        self.report.add(
-            &format!("{name}.cpu"),
-            per_message_us(drained.cpu, n),
-            "µs of server CPU per delivery, all in",
-            None,
-        );
-        self.report.add(
-            &format!("{name}.sandbox_cpu"),
-            per_message_us(drained.sandbox_cpu, n),
-            "µs of sandbox CPU per delivery",
-            None,
-        );
-        self.report.add(
-            &format!("{name}.duplicates"),
-            drained.received.duplicates as f64,
-            "delivered twice",
-            None,
-        );
-        self.report.add(
-            &format!("{name}.memory"),
-            drained.peak_memory as f64 / 1e6,
-            "MB at the most",
-            None,
-        );
+        self.report.add_with_aim(&format!("{name}.delivered"), per_s, what, aim);
+        let (cpu, sandbox_cpu) =
+            (per_message_us(drained.cpu, n), per_message_us(drained.sandbox_cpu, n));
+        for (figure, value, what) in [
+            ("cpu", cpu, "µs of server CPU per delivery, all in"),
+            ("sandbox_cpu", sandbox_cpu, "µs of sandbox CPU per delivery"),
+            ("duplicates", drained.received.duplicates as f64, "delivered twice"),
+            ("memory", drained.peak_memory as f64 / 1e6, "MB at the most"),
+        ] {
+            self.report.add(&format!("{name}.{figure}"), value, what);
+        }
         Ok(())
     }
 
+    async fn queue(&self, dir: &Path, to: &BenchAddressee) -> Result<()> {
+        let (server, address) = process::server(dir, "api", &self.sandbox).await?;
+        load::batches(address, to, 8, self.args.messages, None).await?;
+        server.stop()
+    }
+
     /// Starts a server on what is queued in a folder, and waits until all of it is delivered.
-    async fn drained(&self, dir: &std::path::Path, n: usize) -> Result<DrainFigures> {
+    async fn drained(&self, dir: &Path, n: usize) -> Result<DrainFigures> {
         load::client(self.sandbox.http).json("DELETE", "/sandbox/received", b"").await?;
         let sandbox_before = self.sandbox.process.cpu()?;
         let (server, address) = process::server(dir, "all", &self.sandbox).await?;
@@ -246,8 +225,8 @@ impl Benchmark<'_> {
             .await?;
         let ages = accept_to_provider_ms(&ids)?;
         let (p50, p99) = (load::quantile(&ages, 0.5), load::quantile(&ages, 0.99));
-        self.report.add("latency.p50", p50, "ms from accept to provider, median", None);
-        self.report.add("latency.p99", p99, "ms from accept to provider, 99th percentile", None);
+        self.report.add("latency.p50", p50, "ms from accept to provider, median");
+        self.report.add("latency.p99", p99, "ms from accept to provider, 99th percentile");
         server.stop()
     }
 

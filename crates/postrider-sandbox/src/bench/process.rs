@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::http_client::{RawConnection, request};
+use super::load;
 
 pub(super) const KEY: &str = "bench-admin-key-0123456789";
 
@@ -136,12 +136,9 @@ pub(super) async fn server(
 
 async fn await_ok(address: SocketAddr, path: &str, log: &Path) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(20);
-    let get = request("GET", path, KEY, "application/json", b"");
+    let client = load::client(address);
     while Instant::now() < deadline {
-        if let Ok(mut connection) = RawConnection::open(&address.to_string()).await
-            && let Ok(answer) = connection.exchange(&get).await
-            && answer.status == 200
-        {
+        if client.text("GET", path, "application/json", b"").await.is_ok() {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;

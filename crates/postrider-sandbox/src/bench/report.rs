@@ -20,8 +20,15 @@ impl BenchReport {
         Self { rows: Vec::new(), live }
     }
 
-    pub(super) fn add(&mut self, name: &str, value: f64, what: &'static str, aim: Option<f64>) {
-        let row = BenchRow { name: name.to_owned(), value, what, aim };
+    pub(super) fn add(&mut self, name: &str, value: f64, what: &'static str) {
+        self.add_row(BenchRow { name: name.to_owned(), value, what, aim: None });
+    }
+
+    pub(super) fn add_with_aim(&mut self, name: &str, value: f64, what: &'static str, aim: f64) {
+        self.add_row(BenchRow { name: name.to_owned(), value, what, aim: Some(aim) });
+    }
+
+    fn add_row(&mut self, row: BenchRow) {
         if self.live {
             println!("{row}");
         }

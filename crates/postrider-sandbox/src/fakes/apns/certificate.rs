@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::Context as _;
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::correlation::hash;
@@ -14,7 +15,8 @@ use crate::correlation::hash;
 const ISSUED_MAX: usize = 1024;
 
 /// Where a certificate is good.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum CertificateEnvironment {
     Production,
     Sandbox,
@@ -23,7 +25,8 @@ pub enum CertificateEnvironment {
 }
 
 /// Which certificate to issue; as query.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct CertificateRequest {
     /// The app's bundle id.
     pub topic: String,
@@ -38,22 +41,9 @@ impl Default for CertificateRequest {
 
 impl CertificateRequest {
     pub(super) fn from_query(query: &str) -> anyhow::Result<Self> {
-        let mut request = Self::default();
-        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-            match (&*name, &*value) {
-                ("topic", topic) => request.topic = topic.to_owned(),
-                ("environment", "production") => {
-                    request.environment = CertificateEnvironment::Production
-                }
-                ("environment", "sandbox") => request.environment = CertificateEnvironment::Sandbox,
-                ("environment", "both") => request.environment = CertificateEnvironment::Both,
-                ("environment", other) => {
-                    anyhow::bail!("environment is {other:?}: production, sandbox or both")
-                }
-                (other, _) => anyhow::bail!("unknown field {other:?}: topic or environment"),
-            }
-        }
-        Ok(request)
+        let fields = url::form_urlencoded::parse(query.as_bytes()).into_owned();
+        let fields = fields.map(|(name, value)| (name, Value::String(value))).collect();
+        Ok(serde_json::from_value(Value::Object(fields))?)
     }
 }
 
@@ -102,12 +92,9 @@ impl FakeApnsCertificates {
     ) -> Result<(), (u16, &'static str)> {
         let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
         let known = issued.get(&hash(0, certificate)).ok_or((403, "BadCertificate"))?;
-        let other = if sandbox {
-            CertificateEnvironment::Production
-        } else {
-            CertificateEnvironment::Sandbox
-        };
-        if known.environment == other {
+        let (production, development) =
+            (CertificateEnvironment::Production, CertificateEnvironment::Sandbox);
+        if known.environment == if sandbox { production } else { development } {
             return Err((403, "BadCertificateEnvironment"));
         }
         let suits = |topic: &str| {

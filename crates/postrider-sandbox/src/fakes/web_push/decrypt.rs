@@ -13,17 +13,17 @@ const HEADER_LEN: usize = SALT_LEN + 4 + 1 + KEY_LEN;
 const RECORD_LEN_MIN: usize = 17;
 
 /// Why a body cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DecryptError {
-    #[error("the body is shorter than one aes128gcm record")]
+    /// The body is shorter than one aes128gcm record.
     Short,
-    #[error("the key id of an aes128gcm body must be a 65-byte P-256 point")]
+    /// The key id of an aes128gcm body must be a 65-byte P-256 point.
     KeyId,
-    #[error("the record size is smaller than the record: Web Push allows exactly one record")]
+    /// The record size is smaller than the record: Web Push allows exactly one record.
     RecordSize,
-    #[error("the keys of this subscription do not open the body")]
+    /// The keys of this subscription do not open the body.
     Sealed,
-    #[error("the padding does not end in the last-record delimiter 2")]
+    /// The padding does not end in the last-record delimiter 2.
     Padding,
 }
 
