@@ -34,14 +34,16 @@ pub enum ShownId {
     Nothing,
 }
 
+/// Makes a receiver and returns its name and its address. The number differs from call to call.
+type SampleMaker = fn(&Sandbox, &str, usize, &ReceiverRequest) -> anyhow::Result<(String, Value)>;
+
 /// How a sample receiver of a channel is made.
 pub(crate) struct ChannelSample {
     pub(crate) channel: &'static str,
     pub(crate) shown_id: ShownId,
     /// As in [`SampleReceiver`].
     pub(crate) ttl: (&'static str, fn(&Value) -> Option<String>),
-    /// Makes the receiver; returns its name and its address. The number differs from call to call.
-    pub(crate) make: fn(&Sandbox, &str, usize, &ReceiverRequest) -> anyhow::Result<(String, Value)>,
+    pub(crate) make: SampleMaker,
 }
 
 impl SampleReceiver {

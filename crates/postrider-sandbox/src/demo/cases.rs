@@ -25,157 +25,55 @@ pub(super) struct DemoEnd {
     pub(super) reason: Option<DeadReason>,
 }
 
-const fn ends(state: State) -> DemoEnd {
-    DemoEnd { state, reason: None }
+/// One line per case: name, channel, script, end, fewest calls and description, then what differs from
+/// other cases.
+macro_rules! cases {
+    ($($name:literal $channel:literal $script:tt $state:ident $(($reason:ident))? $calls_min:literal
+        $what:literal $({$($field:ident: $value:expr),*})?)*) => {
+        /// In the order in which they are shown.
+        pub(super) const ALL: &[DemoCase] = &[$(DemoCase {
+            $($($field: $value,)*)?
+            ..DemoCase {
+                name: $name,
+                what: $what,
+                channel: $channel,
+                script: &$script,
+                class: "demo",
+                ttl_s: 600,
+                end: DemoEnd {
+                    state: State::$state,
+                    reason: [$(Some(DeadReason::$reason),)? None][0],
+                },
+                calls_min: $calls_min,
+            }
+        }),*];
+    };
 }
 
-const fn dead(reason: DeadReason) -> DemoEnd {
-    DemoEnd { state: State::Failed, reason: Some(reason) }
-}
-
-const fn case(
-    name: &'static str,
-    what: &'static str,
-    channel: &'static str,
-    script: &'static [&'static str],
-    end: DemoEnd,
-    calls_min: u64,
-) -> DemoCase {
-    DemoCase { name, what, channel, script, class: "demo", ttl_s: 600, end, calls_min }
-}
-
-/// In the order in which they are shown.
-pub(super) fn all() -> Vec<DemoCase> {
-    let mut cases = failures();
-    cases.splice(1..1, channels());
-    cases
-}
-
-/// Every other channel: an accepted message, and a receiver that is gone.
-fn channels() -> [DemoCase; 7] {
-    let taken = |name, what, channel| case(name, what, channel, &["200"], ends(State::Sent), 1);
-    let gone =
-        |name, what, channel, script| case(name, what, channel, script, ends(State::Gone), 1);
-    [
-        taken("android", "FCM: accepted, with a token that was fetched once", "fcm"),
-        taken("iphone", "APNs: accepted, one stream until the first success", "apns"),
-        gone("old-iphone", "APNs: 410 Unregistered, the device is gone", "apns", &["410"]),
-        taken("ada", "e-mail: accepted, over STARTTLS", "email"),
-        gone("nobody", "e-mail: 550 5.1.1, there is no such mailbox", "email", &["550"]),
-        taken("phone", "text message: accepted, valid for as long as its TTL", "sms"),
-        case(
-            "team",
-            "chat: 429 with Retry-After: 1, obeyed, then accepted",
-            "chat",
-            &["429:1", "200"],
-            ends(State::Sent),
-            2,
-        ),
-    ]
-}
-
-fn failures() -> Vec<DemoCase> {
-    vec![
-        case("first-try", "Web Push, accepted at once", "webpush", &["201"], ends(State::Sent), 1),
-        case(
-            "throttled",
-            "429 with Retry-After: 2, obeyed, then accepted",
-            "webpush",
-            &["429:2", "201"],
-            ends(State::Sent),
-            2,
-        ),
-        case(
-            "unavailable",
-            "503 twice, then accepted",
-            "webhook",
-            &["503", "503", "200"],
-            ends(State::Sent),
-            3,
-        ),
-        case(
-            "reset",
-            "connection reset before the request was read, then accepted",
-            "webhook",
-            &["reset", "200"],
-            ends(State::Sent),
-            1,
-        ),
-        case(
-            "goaway",
-            "HTTP/2 stream refused by the peer: replayed at once, no attempt burned",
-            "webpush",
-            &["refused", "201"],
-            ends(State::Sent),
-            1,
-        ),
-        case(
-            "retry-queue",
-            "any HTTP request: 500, then accepted",
-            "http",
-            &["500", "200"],
-            ends(State::Sent),
-            2,
-        ),
-        case(
-            "unsubscribed",
-            "410: the subscription is gone, its keys are erased",
-            "webpush",
-            &["410"],
-            ends(State::Gone),
-            1,
-        ),
-        case(
-            "malformed",
-            "400: this message can never be accepted",
-            "webhook",
-            &["400", "200"],
-            dead(DeadReason::Permanent),
-            1,
-        ),
-        case(
-            "outage",
-            "503 for ever: the retries run out",
-            "webhook",
-            &["503"],
-            dead(DeadReason::RetriesExhausted),
-            4,
-        ),
-        DemoCase {
-            ttl_s: 8,
-            ..case(
-                "too-late",
-                "429 with Retry-After: 60 but a TTL of 8 s: never sent past it",
-                "webpush",
-                &["429:60"],
-                dead(DeadReason::Ttl),
-                1,
-            )
-        },
-        DemoCase {
-            class: "once",
-            ..case(
-                "in-doubt",
-                "sent, no answer, class `once`: a person decides, nothing is sent twice",
-                "webhook",
-                &["reset-after"],
-                dead(DeadReason::Ambiguous),
-                1,
-            )
-        },
-        DemoCase {
-            class: "flash",
-            ttl_s: 8,
-            ..case(
-                "stale-offer",
-                "an offer that would come too late just expires",
-                "webpush",
-                &["503:60"],
-                ends(State::Expired),
-                1,
-            )
-        },
-    ]
+cases! {
+    "first-try" "webpush" ["201"] Sent 1 "Web Push, accepted at once"
+    "android" "fcm" ["200"] Sent 1 "FCM: accepted, with a token that was fetched once"
+    "iphone" "apns" ["200"] Sent 1 "APNs: accepted, one stream until the first success"
+    "old-iphone" "apns" ["410"] Gone 1 "APNs: 410 Unregistered, the device is gone"
+    "ada" "email" ["200"] Sent 1 "e-mail: accepted, over STARTTLS"
+    "nobody" "email" ["550"] Gone 1 "e-mail: 550 5.1.1, there is no such mailbox"
+    "phone" "sms" ["200"] Sent 1 "text message: accepted, valid for as long as its TTL"
+    "team" "chat" ["429:1", "200"] Sent 2 "chat: 429 with Retry-After: 1, obeyed, then accepted"
+    "throttled" "webpush" ["429:2", "201"] Sent 2 "429 with Retry-After: 2, obeyed, then accepted"
+    "unavailable" "webhook" ["503", "503", "200"] Sent 3 "503 twice, then accepted"
+    "reset" "webhook" ["reset", "200"] Sent 1 "connection reset before the request was read, then accepted"
+    "goaway" "webpush" ["refused", "201"] Sent 1
+        "HTTP/2 stream refused by the peer: replayed at once, no attempt burned"
+    "retry-queue" "http" ["500", "200"] Sent 2 "any HTTP request: 500, then accepted"
+    "unsubscribed" "webpush" ["410"] Gone 1 "410: the subscription is gone, its keys are erased"
+    "malformed" "webhook" ["400", "200"] Failed(Permanent) 1 "400: this message can never be accepted"
+    "outage" "webhook" ["503"] Failed(RetriesExhausted) 4 "503 for ever: the retries run out"
+    "too-late" "webpush" ["429:60"] Failed(Ttl) 1
+        "429 with Retry-After: 60 but a TTL of 8 s: never sent past it" {ttl_s: 8}
+    "in-doubt" "webhook" ["reset-after"] Failed(Ambiguous) 1
+        "sent, no answer, class `once`: a person decides, nothing is sent twice" {class: "once"}
+    "stale-offer" "webpush" ["503:60"] Expired 1
+        "an offer that would come too late just expires" {class: "flash", ttl_s: 8}
 }
 
 /// The classes of the demo: the retry policy is shortened, so that hours fit into seconds.

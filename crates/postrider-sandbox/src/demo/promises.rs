@@ -87,15 +87,10 @@ async fn totals(
     let states = run.services.get("/v1/stats").await?["states"].clone();
     let n = |name: &str| states[name].as_u64().unwrap_or(0);
     let accepted = run.accepted.len() as u64;
-    let sum = n("sent") + n("gone") + n("expired") + n("failed") + n("cancelled");
-    let shown = format!(
-        "{} sent + {} gone + {} expired + {} failed + {} cancelled = {sum} of {accepted}",
-        n("sent"),
-        n("gone"),
-        n("expired"),
-        n("failed"),
-        n("cancelled")
-    );
+    let ends = ["sent", "gone", "expired", "failed", "cancelled"];
+    let sum: u64 = ends.map(n).iter().sum();
+    let shown = ends.map(|end| format!("{} {end}", n(end))).join(" + ");
+    let shown = format!("{shown} = {sum} of {accepted}");
     checks.check(sum == accepted, "every message is accounted for", &shown);
 
     let mut lost = 0;

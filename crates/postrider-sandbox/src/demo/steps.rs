@@ -13,7 +13,7 @@ use super::services::DemoServices;
 use crate::{SampleReceiver, ShownId};
 
 pub(super) struct SentCase {
-    pub(super) case: DemoCase,
+    pub(super) case: &'static DemoCase,
     pub(super) delivery: String,
 }
 
@@ -42,8 +42,8 @@ impl<'a> DemoRun<'a> {
     }
 
     pub(super) async fn all_steps(&mut self, args: &DemoArgs) -> Result<()> {
-        for case in cases::all() {
-            let delivery = self.send_case(&case).await?;
+        for case in cases::ALL {
+            let delivery = self.send_case(case).await?;
             self.cases.push(SentCase { case, delivery });
         }
         self.cancel_tomorrow().await?;

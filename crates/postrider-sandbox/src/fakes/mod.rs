@@ -40,10 +40,12 @@ pub(crate) const FAKES: &[FakeEntry] = &[
     apns::ENTRY,
 ];
 
+pub(crate) type FakeProviders = Vec<Box<dyn FakeProvider>>;
+
 /// One kind of receiver, with the providers that deliver to it.
 pub(crate) struct FakeEntry {
     pub(crate) kind: FakeKind,
-    pub(crate) make: fn(&SandboxConfig) -> anyhow::Result<Vec<Box<dyn FakeProvider>>>,
+    pub(crate) make: fn(&SandboxConfig) -> anyhow::Result<FakeProviders>,
     /// A larger body is answered by [`FakeProvider::too_large`].
     pub(crate) body_max: usize,
     /// Where its receivers are set up: `PUT /sandbox/<path>/<name>`.
@@ -75,9 +77,13 @@ pub(crate) trait FakeProvider: Any + Send + Sync {
     }
 
     /// A fault's status in the provider's own words: the nearest that the real one says.
-    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
+    fn refusal(&self, status: u16) -> FakeAnswer {
         FakeAnswer::text(status, "refused by the sandbox's fault profile\n")
-            .with_retry_after(retry_after_s)
+    }
+
+    /// The same for one request, and with `Retry-After`.
+    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
+        self.refusal(status).with_retry_after(retry_after_s)
     }
 
     /// Whether this is a call that delivers nothing, such as a question about a credential. Such calls meet no

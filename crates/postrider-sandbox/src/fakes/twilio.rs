@@ -16,19 +16,19 @@ use crate::correlation::{CorrelationId, hash};
 use crate::sample::{ChannelSample, ShownId, credential_file};
 use crate::service::{SandboxState, header_text};
 
+const MESSAGES: &str = "/Messages.json";
 const TEXT_MAX: usize = 1600;
 const VALIDITY_S: std::ops::RangeInclusive<u32> = 1..=36_000;
 
-/// `/2010-04-01/Accounts/<AC…>/Messages.json`
-fn account_of(path: &str) -> Option<&str> {
-    let account = path.strip_prefix("/2010-04-01/Accounts/")?.strip_suffix("/Messages.json")?;
+/// The account in `/2010-04-01/Accounts/<AC…><page>`.
+fn account_of<'a>(path: &'a str, page: &str) -> Option<&'a str> {
+    let account = path.strip_prefix("/2010-04-01/Accounts/")?.strip_suffix(page)?;
     (!account.is_empty() && !account.contains('/')).then_some(account)
 }
 
-/// `/2010-04-01/Accounts/<AC…>.json`
-fn own_page(path: &str) -> Option<&str> {
-    let account = path.strip_prefix("/2010-04-01/Accounts/")?.strip_suffix(".json")?;
-    (!account.is_empty() && !account.contains('/')).then_some(account)
+/// An account whose messages or whose own page is asked for.
+fn asked_account(path: &str) -> Option<&str> {
+    account_of(path, MESSAGES).or_else(|| account_of(path, ".json"))
 }
 
 impl FakeKind {
@@ -69,7 +69,7 @@ struct FakeTwilio;
 
 impl FakeProvider for FakeTwilio {
     fn serves(&self, path: &str) -> bool {
-        account_of(path).is_some()
+        account_of(path, MESSAGES).is_some()
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
@@ -81,18 +81,27 @@ impl FakeProvider for FakeTwilio {
         FakeAnswer::json(201, &twilio_message(message_id))
     }
 
-    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-        refuse(status).with_retry_after(retry_after_s)
+    fn refusal(&self, status: u16) -> FakeAnswer {
+        match status {
+            401 | 403 => twilio_error(401, 20003, "Authenticate"),
+            404 | 410 => twilio_error(400, 21614, "'To' number is not a valid mobile number"),
+            429 => twilio_error(429, 20429, "Too Many Requests"),
+            503 => twilio_error(503, 20503, "Service unavailable"),
+            500..=599 => twilio_error(status, 20500, "Internal Server Error"),
+            _ => twilio_error(
+                400,
+                21617,
+                "The concatenated message body exceeds the 1600 character limit",
+            ),
+        }
     }
 
     fn is_side_call(&self, parts: &Parts) -> bool {
-        let path = parts.uri.path();
-        parts.method == Method::GET && account_of(path).or_else(|| own_page(path)).is_some()
+        parts.method == Method::GET && asked_account(parts.uri.path()).is_some()
     }
 
     fn answer_side_call(&self, _: &SandboxState, parts: &Parts, _: &Bytes) -> FakeAnswer {
-        let path = parts.uri.path();
-        let account = account_of(path).or_else(|| own_page(path)).unwrap_or_default();
+        let account = asked_account(parts.uri.path()).unwrap_or_default();
         if !may_send(&parts.headers, account) {
             return twilio_error(401, 20003, "Authenticate");
         }
@@ -103,7 +112,7 @@ impl FakeProvider for FakeTwilio {
 
 /// The number, and the digest of number and text: Twilio knows no idempotency key.
 fn read(parts: &Parts, content: &Bytes) -> Result<(String, CorrelationId), Box<RejectedRequest>> {
-    let account = account_of(parts.uri.path()).unwrap_or_default();
+    let account = account_of(parts.uri.path(), MESSAGES).unwrap_or_default();
     if !may_send(&parts.headers, account) {
         return Err(RejectedRequest::signature(twilio_error(401, 20003, "Authenticate")));
     }
@@ -193,19 +202,4 @@ fn twilio_error(status: u16, code: u32, message: &str) -> FakeAnswer {
             "status": status,
         }),
     )
-}
-
-fn refuse(status: u16) -> FakeAnswer {
-    match status {
-        401 | 403 => twilio_error(401, 20003, "Authenticate"),
-        404 | 410 => twilio_error(400, 21614, "'To' number is not a valid mobile number"),
-        429 => twilio_error(429, 20429, "Too Many Requests"),
-        503 => twilio_error(503, 20503, "Service unavailable"),
-        500..=599 => twilio_error(status, 20500, "Internal Server Error"),
-        _ => twilio_error(
-            400,
-            21617,
-            "The concatenated message body exceeds the 1600 character limit",
-        ),
-    }
 }

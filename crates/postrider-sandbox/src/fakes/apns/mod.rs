@@ -114,8 +114,18 @@ impl FakeProvider for FakeApns {
         accept(&request.id)
     }
 
-    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-        refuse(status).with_retry_after(retry_after_s)
+    fn refusal(&self, status: u16) -> FakeAnswer {
+        let reason = match status {
+            400 => "BadDeviceToken",
+            401 | 403 => return answer((403, "InvalidProviderToken"), None),
+            404 | 410 => return answer((410, "Unregistered"), None),
+            413 => "PayloadTooLarge",
+            429 => "TooManyRequests",
+            503 => "ServiceUnavailable",
+            500..=599 => "InternalServerError",
+            _ => "Forbidden",
+        };
+        answer((status, reason), None)
     }
 
     /// A certificate says by itself who sends.
@@ -271,21 +281,6 @@ fn ttl_s(headers: &HeaderMap) -> u32 {
         None => 30 * 86_400,
         Some(at) => u32::try_from(at.saturating_sub(now_s()).max(0)).unwrap_or(u32::MAX),
     }
-}
-
-/// An answer in Apple's words to what a fault asks for.
-fn refuse(status: u16) -> FakeAnswer {
-    let reason = match status {
-        400 => "BadDeviceToken",
-        401 | 403 => return answer((403, "InvalidProviderToken"), None),
-        404 | 410 => return answer((410, "Unregistered"), None),
-        413 => "PayloadTooLarge",
-        429 => "TooManyRequests",
-        503 => "ServiceUnavailable",
-        500..=599 => "InternalServerError",
-        _ => "Forbidden",
-    };
-    answer((status, reason), None)
 }
 
 fn accept(id: &CorrelationId) -> FakeAnswer {

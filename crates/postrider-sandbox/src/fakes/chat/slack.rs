@@ -16,7 +16,7 @@ impl FakeProvider for FakeSlack {
     }
 
     fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
-        refuse(413)
+        self.refusal(413)
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
@@ -27,8 +27,16 @@ impl FakeProvider for FakeSlack {
         FakeAnswer::text(200, "ok")
     }
 
-    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-        refuse(status).with_retry_after(retry_after_s)
+    fn refusal(&self, status: u16) -> FakeAnswer {
+        match status {
+            403 => FakeAnswer::text(403, "action_prohibited"),
+            401 => FakeAnswer::text(403, "invalid_token"),
+            404 => FakeAnswer::text(404, "no_service"),
+            410 => FakeAnswer::text(410, "channel_is_archived"),
+            429 => FakeAnswer::text(429, "rate_limited"),
+            500..=599 => FakeAnswer::text(status, "rollup_error"),
+            _ => FakeAnswer::text(400, "invalid_payload"),
+        }
     }
 }
 
@@ -45,17 +53,5 @@ fn find_flaw(message: Option<&Value>) -> Option<&'static str> {
         Some("msg_too_long")
     } else {
         None
-    }
-}
-
-fn refuse(status: u16) -> FakeAnswer {
-    match status {
-        403 => FakeAnswer::text(403, "action_prohibited"),
-        401 => FakeAnswer::text(403, "invalid_token"),
-        404 => FakeAnswer::text(404, "no_service"),
-        410 => FakeAnswer::text(410, "channel_is_archived"),
-        429 => FakeAnswer::text(429, "rate_limited"),
-        500..=599 => FakeAnswer::text(status, "rollup_error"),
-        _ => FakeAnswer::text(400, "invalid_payload"),
     }
 }

@@ -29,7 +29,7 @@ impl FakeProvider for FakeSes {
     }
 
     fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
-        refuse(413)
+        self.refusal(413)
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
@@ -42,8 +42,18 @@ impl FakeProvider for FakeSes {
         FakeAnswer::json(200, &json!({ "MessageId": format!("{message_id:016x}-000000") }))
     }
 
-    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-        refuse(status).with_retry_after(retry_after_s)
+    fn refusal(&self, status: u16) -> FakeAnswer {
+        match status {
+            429 => ses_error(429, "TooManyRequestsException", "Maximum sending rate exceeded."),
+            401 | 403 => ses_error(
+                403,
+                "SignatureDoesNotMatch",
+                "The request signature we calculated does not match the signature you provided.",
+            ),
+            404 | 410 => ses_error(404, "NotFoundException", "Template does not exist."),
+            500..=599 => ses_error(status, "InternalServiceErrorException", "Internal failure"),
+            _ => ses_error(400, "MessageRejected", "Email address is not verified."),
+        }
     }
 
     fn is_side_call(&self, parts: &Parts) -> bool {
@@ -155,20 +165,6 @@ fn read_time(text: &str) -> Option<i64> {
 /// `{"message": …}` with the type in a header.
 fn ses_error(status: u16, kind: &str, message: &str) -> FakeAnswer {
     FakeAnswer::json(status, &json!({ "message": message })).with("x-amzn-errortype", kind)
-}
-
-fn refuse(status: u16) -> FakeAnswer {
-    match status {
-        429 => ses_error(429, "TooManyRequestsException", "Maximum sending rate exceeded."),
-        401 | 403 => ses_error(
-            403,
-            "SignatureDoesNotMatch",
-            "The request signature we calculated does not match the signature you provided.",
-        ),
-        404 | 410 => ses_error(404, "NotFoundException", "Template does not exist."),
-        500..=599 => ses_error(status, "InternalServiceErrorException", "Internal failure"),
-        _ => ses_error(400, "MessageRejected", "Email address is not verified."),
-    }
 }
 
 #[cfg(test)]

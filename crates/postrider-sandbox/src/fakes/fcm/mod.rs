@@ -92,8 +92,29 @@ impl FakeProvider for FakeFcm {
         FakeAnswer::json(200, &json!({ "name": name }))
     }
 
-    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-        refuse(status).with_retry_after(retry_after_s)
+    fn refusal(&self, status: u16) -> FakeAnswer {
+        match status {
+            400 => violation("message", "refused by the sandbox's fault profile"),
+            401 => unauthenticated(),
+            403 => fcm_error(403, "PERMISSION_DENIED", "SENDER_ID_MISMATCH", "SenderId mismatch"),
+            404 | 410 => {
+                fcm_error(404, "NOT_FOUND", "UNREGISTERED", "Requested entity was not found.")
+            }
+            429 => fcm_error(
+                429,
+                "RESOURCE_EXHAUSTED",
+                "QUOTA_EXCEEDED",
+                "Message sending quota exceeded for quota metric 'Send requests'.",
+            ),
+            503 => fcm_error(
+                503,
+                "UNAVAILABLE",
+                "UNAVAILABLE",
+                "The service is currently unavailable.",
+            ),
+            500..=599 => fcm_error(status, "INTERNAL", "INTERNAL", "Internal error encountered."),
+            other => error(other, "UNKNOWN", "refused by the sandbox's fault profile", json!([])),
+        }
     }
 
     /// The token endpoint of Google's accounts.
@@ -132,9 +153,8 @@ impl Sandbox {
 impl FakeFcm {
     fn read(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let FakeCall { state, parts, body: content, .. } = call;
-        let wrong = |answer: Box<FakeAnswer>| RejectedRequest::request(*answer);
         if parts.method != Method::POST {
-            return Err(wrong(FakeAnswer::empty(404).into()));
+            return Err(wrong(FakeAnswer::empty(404)));
         }
         let bearer = header_text(&parts.headers, header::AUTHORIZATION.as_str())
             .and_then(|value| value.strip_prefix("Bearer "));
@@ -146,21 +166,20 @@ impl FakeFcm {
         }
         let body: Option<Value> = serde_json::from_slice(content).ok();
         let message = body.as_ref().and_then(|b| b.get("message")).and_then(Value::as_object);
-        let message =
-            message.ok_or_else(|| wrong(violation("message", "Invalid JSON payload").into()))?;
+        let message = message.ok_or_else(|| wrong(violation("message", "Invalid JSON payload")))?;
         if let Some((field, told)) = proto::misfit(message) {
-            return Err(wrong(malformed(&field, &told).into()));
+            return Err(wrong(malformed(&field, &told)));
         }
-        let device = device(message).map_err(wrong)?;
-        check_data(message).map_err(wrong)?;
-        check_web(message).map_err(wrong)?;
-        let ttl_s = check_android(message).map_err(wrong)?;
+        let device = device(message)?;
+        check_data(message)?;
+        check_web(message)?;
+        let ttl_s = check_android(message)?;
         if payload_len(message) > PAYLOAD_MAX {
-            return Err(wrong(large().into()));
+            return Err(wrong(large()));
         }
         if body.as_ref().is_some_and(|body| body["validate_only"] == true) {
             let name = format!("projects/{PROJECT}/messages/fake_message_id");
-            return Err(wrong(FakeAnswer::json(200, &json!({ "name": name })).into()));
+            return Err(wrong(FakeAnswer::json(200, &json!({ "name": name }))));
         }
         let said = json!([device, message.get("notification"), message.get("data")]).to_string();
         let id = CorrelationId::Digest(hash(0, said.as_bytes()));
@@ -168,21 +187,25 @@ impl FakeFcm {
     }
 }
 
-fn device(message: &Map<String, Value>) -> Result<String, Box<FakeAnswer>> {
+fn wrong(answer: FakeAnswer) -> Box<RejectedRequest> {
+    RejectedRequest::request(answer)
+}
+
+fn device(message: &Map<String, Value>) -> Result<String, Box<RejectedRequest>> {
     let targets = ["token", "fid", "topic", "condition"];
     let named: Vec<_> = targets.into_iter().filter(|name| message.contains_key(*name)).collect();
     let [name @ ("token" | "fid")] = named.as_slice() else {
-        return Err(invalid("Recipient of the message is not set.").into());
+        return Err(wrong(invalid("Recipient of the message is not set.")));
     };
     let device = message.get(*name).and_then(Value::as_str).unwrap_or_default();
     let legal = |b: u8| b.is_ascii_alphanumeric() || b"-_:.=%+/~".contains(&b);
     if !(8..=4096).contains(&device.len()) || !device.bytes().all(legal) {
-        return Err(invalid("The registration token is not a valid FCM registration token").into());
+        return Err(wrong(invalid("The registration token is not a valid FCM registration token")));
     }
     Ok(device.to_owned())
 }
 
-fn check_data(message: &Map<String, Value>) -> Result<(), Box<FakeAnswer>> {
+fn check_data(message: &Map<String, Value>) -> Result<(), Box<RejectedRequest>> {
     let blocks = [Some(message), block(message, "android"), block(message, "webpush")];
     let data = blocks.into_iter().flatten().filter_map(|of| block(of, "data"));
     let reserved = |name: &str| {
@@ -191,7 +214,7 @@ fn check_data(message: &Map<String, Value>) -> Result<(), Box<FakeAnswer>> {
             || name.starts_with("gcm.")
     };
     match data.flat_map(Map::keys).find(|name| reserved(name)) {
-        Some(name) => Err(invalid(&format!("Invalid data payload key: {name}")).into()),
+        Some(name) => Err(wrong(invalid(&format!("Invalid data payload key: {name}")))),
         None => Ok(()),
     }
 }
@@ -200,33 +223,32 @@ fn block<'a>(of: &'a Map<String, Value>, name: &str) -> Option<&'a Map<String, V
     of.get(name).and_then(Value::as_object)
 }
 
-fn check_web(message: &Map<String, Value>) -> Result<(), Box<FakeAnswer>> {
+fn check_web(message: &Map<String, Value>) -> Result<(), Box<RejectedRequest>> {
     let webpush = block(message, "webpush");
     let options = ["fcmOptions", "fcm_options"].iter().find_map(|name| block(webpush?, name));
     let link = options.and_then(|options| options.get("link")).and_then(Value::as_str);
     match link.filter(|link| !link.starts_with("https://")) {
-        Some(_) => Err(invalid("Invalid webpush.fcm_options.link: must be a HTTPS URL.").into()),
+        Some(_) => Err(wrong(invalid("Invalid webpush.fcm_options.link: must be a HTTPS URL."))),
         None => Ok(()),
     }
 }
 
-fn check_android(message: &Map<String, Value>) -> Result<u32, Box<FakeAnswer>> {
+fn check_android(message: &Map<String, Value>) -> Result<u32, Box<RejectedRequest>> {
     let android = message.get("android");
     if let Some(priority) = android.and_then(|a| a.get("priority")).and_then(Value::as_str)
         && !["NORMAL", "HIGH", "normal", "high"].contains(&priority)
     {
-        return Err(violation("message.android.priority", "Invalid value (TYPE_ENUM)").into());
+        return Err(wrong(violation("message.android.priority", "Invalid value (TYPE_ENUM)")));
     }
     let Some(ttl) = android.and_then(|a| a.get("ttl")) else { return Ok(TTL_MAX_S as u32) };
     let seconds = ttl.as_str().and_then(|text| text.strip_suffix('s')?.parse::<f64>().ok());
     match seconds {
         Some(seconds) if (0.0..=TTL_MAX_S).contains(&seconds) => Ok(seconds as u32),
-        Some(_) => Err(invalid("Invalid TTL: it must be between 0 and 2419200 seconds.").into()),
-        None => Err(violation(
+        Some(_) => Err(wrong(invalid("Invalid TTL: it must be between 0 and 2419200 seconds."))),
+        None => Err(wrong(violation(
             "message.android.ttl",
             "Illegal duration format; duration must end with 's'",
-        )
-        .into()),
+        ))),
     }
 }
 
@@ -247,27 +269,6 @@ fn payload_len(message: &Map<String, Value>) -> usize {
         |name: &&str| block(message, name).map(|of| part(of, &["notification", "data", "payload"]));
     let largest = ["android", "apns", "webpush"].iter().filter_map(own).max();
     part(message, &["notification", "data"]) + largest.unwrap_or(0)
-}
-
-/// An answer in Google's words to what a fault asks for.
-fn refuse(status: u16) -> FakeAnswer {
-    match status {
-        400 => violation("message", "refused by the sandbox's fault profile"),
-        401 => unauthenticated(),
-        403 => fcm_error(403, "PERMISSION_DENIED", "SENDER_ID_MISMATCH", "SenderId mismatch"),
-        404 | 410 => fcm_error(404, "NOT_FOUND", "UNREGISTERED", "Requested entity was not found."),
-        429 => fcm_error(
-            429,
-            "RESOURCE_EXHAUSTED",
-            "QUOTA_EXCEEDED",
-            "Message sending quota exceeded for quota metric 'Send requests'.",
-        ),
-        503 => {
-            fcm_error(503, "UNAVAILABLE", "UNAVAILABLE", "The service is currently unavailable.")
-        }
-        500..=599 => fcm_error(status, "INTERNAL", "INTERNAL", "Internal error encountered."),
-        other => error(other, "UNKNOWN", "refused by the sandbox's fault profile", json!([])),
-    }
 }
 
 fn error(status: u16, name: &str, message: &str, details: Value) -> FakeAnswer {

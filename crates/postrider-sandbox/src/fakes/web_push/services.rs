@@ -120,47 +120,46 @@ fn texts(refusal: PushRefusal) -> RefusalTexts {
         mozilla: (status, errno, text),
         apple: (status, reason),
     };
+    use PushRefusal as Refusal;
     match refusal {
-        PushRefusal::TtlMissing => plain(400, "Missing TTL header", Some(111), "BadTtl"),
-        PushRefusal::TtlInvalid => plain(400, "Invalid TTL header", Some(112), "BadTtl"),
-        PushRefusal::TtlNegative => plain(400, "TTL must not be negative", Some(114), "BadTtl"),
-        PushRefusal::Topic => plain(400, "Invalid Topic header", Some(113), "BadWebPushTopic"),
-        PushRefusal::Urgency => plain(400, "Invalid Urgency header", None, "BadUrgency"),
-        PushRefusal::Encoding => {
+        Refusal::TtlMissing => plain(400, "Missing TTL header", Some(111), "BadTtl"),
+        Refusal::TtlInvalid => plain(400, "Invalid TTL header", Some(112), "BadTtl"),
+        Refusal::TtlNegative => plain(400, "TTL must not be negative", Some(114), "BadTtl"),
+        Refusal::Topic => plain(400, "Invalid Topic header", Some(113), "BadWebPushTopic"),
+        Refusal::Urgency => plain(400, "Invalid Urgency header", None, "BadUrgency"),
+        Refusal::Encoding => {
             plain(400, "Content-Encoding must be aes128gcm", Some(110), "BadWebPushRequest")
         }
-        PushRefusal::TooLarge => {
+        Refusal::TooLarge => {
             plain(413, "Payload larger than 4096 bytes", Some(104), "PayloadTooLarge")
         }
-        PushRefusal::Undecryptable => plain(
+        Refusal::Undecryptable => plain(
             400,
             "The subscription's keys do not open this body",
             Some(110),
             "BadWebPushRequest",
         ),
-        PushRefusal::CachePolicy => {
+        Refusal::CachePolicy => {
             plain(400, "Ttl value conflicts with X-WNS-Cache-Policy.", None, "BadTtl")
         }
-        PushRefusal::NotFound => plain(
+        Refusal::NotFound => plain(
             404,
             "A valid push subscription endpoint should be specified in the URL as such: /push/<id>",
             Some(102),
             "BadPath",
         ),
-        PushRefusal::Gone => {
+        Refusal::Gone => {
             plain(410, "push subscription has unsubscribed or expired.", Some(106), "Unregistered")
         }
-        PushRefusal::Vapid(error) => vapid_texts(error),
-        PushRefusal::Subject => {
-            vapid("the sub claim is missing or not acceptable", 403, "BadJwtToken")
-        }
-        PushRefusal::KeyMismatch => vapid(
+        Refusal::Vapid(error) => vapid_texts(error),
+        Refusal::Subject => vapid("the sub claim is missing or not acceptable", 403, "BadJwtToken"),
+        Refusal::KeyMismatch => vapid(
             "the VAPID credentials in the authorization header do not correspond to the credentials \
              used to create the subscriptions.",
             400,
             "VapidPkHashMismatch",
         ),
-        PushRefusal::Status { code, .. } => by_status(code),
+        Refusal::Status { code, .. } => by_status(code),
     }
 }
 

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD_INDIFFERENT as B64;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::services::FakePushService;
 use crate::control;
@@ -165,23 +165,15 @@ impl BrowserKeyPair {
 
 impl SubscriptionRequest {
     pub(super) fn from_query(query: &str) -> anyhow::Result<Self> {
-        let mut request = Self::default();
-        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-            match name.as_ref() {
-                "count" => request.count = Some(value.parse().context("count")?),
-                "service" => request.service = serde_json::from_value(json!(value))?,
-                "faults" => request.faults = Some(value.into_owned()),
-                "script" => {
-                    let words: Result<_, _> = value.split(',').map(str::parse).collect();
-                    request.script = words?;
-                }
-                "applicationServerKey" => {
-                    request.application_server_key = Some(value.into_owned());
-                }
-                other => anyhow::bail!("unknown parameter {other:?}"),
-            }
-        }
-        Ok(request)
+        let fields = url::form_urlencoded::parse(query.as_bytes()).map(|(name, value)| {
+            let value = match &*name {
+                "count" => json!(value.parse::<usize>().context("count")?),
+                "script" => json!(value.split(',').collect::<Vec<_>>()),
+                _ => json!(value),
+            };
+            Ok((name.into_owned(), value))
+        });
+        Ok(serde_json::from_value(Value::Object(fields.collect::<anyhow::Result<_>>()?))?)
     }
 }
 
