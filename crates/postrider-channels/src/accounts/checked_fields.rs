@@ -1,11 +1,10 @@
-//! An account as it is written in the configuration: nobody sees its fields before they were checked. Knows no
-//! channel.
+//! The fields of an account as they are configured. They cannot be used before they are checked. Knows no channel.
 
 use postrider_core::FieldError;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What fields must be to make an account.
+/// Checks that the fields make a usable account.
 pub(crate) trait CheckFields {
     fn check(&self) -> Result<(), FieldError>;
 }
@@ -33,7 +32,7 @@ impl<F> std::ops::Deref for CheckedFields<F> {
     }
 }
 
-/// An error if the field, or what goes with it, is not there.
+/// Returns an error if the field is missing.
 pub(crate) fn needs(field: &str, missing: bool, allowed: &str) -> Result<(), FieldError> {
     match missing {
         true => Err(FieldError::new(field, "nothing", allowed)),

@@ -1,6 +1,6 @@
-//! What can be found out about an account without sending anything: whether its credential is there,
-//! whether the provider takes it, and until when. A channel's settings say how ([`HealthChecks`]); who asks
-//! ([`AccountHealth`]) knows no channel. Judges and reports; holds and repairs nothing.
+//! Checks accounts without sending a message: whether the credential can be read, whether the provider accepts
+//! it, and when it expires. Each channel implements [`HealthChecks`]; callers use [`AccountHealth`]. Holds and
+//! repairs nothing.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{Account, AccountListing, Accounts, Material};
 use crate::deliver::Wiring;
 use crate::pool::{Request, Response, TransportError};
 
-/// Worse ones are greater.
+/// Ordered from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -39,7 +39,7 @@ impl Finding {
         Self { check: check.into(), verdict: Verdict::Ok, found: found.into(), remedy: None }
     }
 
-    /// Why nothing was looked at.
+    /// A check that was not made, and why.
     pub fn skipped(check: impl Into<String>, why: impl Into<String>) -> Self {
         Self { verdict: Verdict::Skipped, ..Self::ok(check, why) }
     }
@@ -61,7 +61,7 @@ impl Finding {
         Self { verdict: Verdict::Fail, ..Self::warn(check, found, remedy) }
     }
 
-    /// The end of something, judged by how far it is away.
+    /// Judges an expiry date by the time that is left.
     pub fn of_end(check: &str, what: &str, ends: Timestamp, now: Timestamp, remedy: &str) -> Self {
         let days = ends.since(now).as_secs() / 86_400;
         match Validity::at(now, ends) {
@@ -74,10 +74,10 @@ impl Finding {
     }
 }
 
-/// How accounts are examined.
+/// What a check of an account needs.
 pub struct Probe {
     pub wiring: Wiring,
-    /// Nobody is called.
+    /// No network calls are made.
     pub offline: bool,
     /// The name server to ask; the system's first if absent.
     pub resolver: Option<std::net::SocketAddr>,
@@ -92,7 +92,7 @@ impl Probe {
         self.wiring.clock.now()
     }
 
-    /// One call that changes nothing.
+    /// Makes one call that changes nothing at the provider.
     pub(crate) async fn ask(
         &self,
         check: &str,
@@ -104,20 +104,20 @@ impl Probe {
     }
 }
 
-/// A credential as a look at it found it.
+/// The state of a credential at the last check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CredentialStatus {
     pub kind: &'static str,
-    /// Where it says so itself.
+    /// Known only if the credential contains it.
     pub expires_at: Option<Timestamp>,
     /// Why it cannot be used; names the reference, never the secret.
     pub problem: Option<String>,
-    /// There is another one since the last look.
+    /// It was replaced since the last check.
     pub replaced: bool,
 }
 
 impl CredentialStatus {
-    /// Looks at the material anew.
+    /// Reads the secret again.
     pub(crate) async fn look<T: Send + Sync + 'static>(
         kind: &'static str,
         material: &Material<T>,
@@ -129,15 +129,15 @@ impl CredentialStatus {
     }
 }
 
-/// What a channel's settings know about their own health.
+/// The checks that a channel makes for one account.
 #[async_trait]
 pub trait HealthChecks: Send + Sync {
     async fn examine(&self, probe: &Probe) -> Vec<Finding>;
 
-    /// Looks at every credential again. Calls nobody but who gives out tokens.
+    /// Reads every credential again. Makes no network calls except for access tokens.
     async fn watch(&self, wiring: &Wiring) -> Vec<CredentialStatus>;
 
-    /// Who is called over HTTPS, `https://host[:port]`: their clocks can be compared with ours.
+    /// The HTTPS origins that the account uses, `https://host[:port]`; their clocks can be compared with ours.
     fn origins(&self) -> Vec<String>;
 }
 
@@ -163,10 +163,10 @@ pub struct AccountToCheck {
 pub trait AccountHealth: AccountListing {
     fn accounts_to_check(&self) -> Vec<AccountToCheck>;
 
-    /// Everything about one of them; nothing if it is not among these.
+    /// All findings about one account; none if the name is unknown.
     async fn examine(&self, name: &str, probe: &Probe) -> Vec<Finding>;
 
-    /// All credentials, looked at again. An account whose credential was replaced is tried anew.
+    /// Reads all credentials again. An account whose credential was replaced is tried again.
     async fn watch(&self, wiring: &Wiring) -> Vec<CredentialView>;
 }
 
@@ -205,8 +205,7 @@ impl<C: HealthChecks> AccountHealth for Accounts<C> {
     }
 }
 
-/// Reads a secret: what was made of it, and what is to be said about it. `remedy` is for one that is
-/// there and no good.
+/// Reads a secret. Returns its value and a finding. `remedy` helps if the secret can be read but not used.
 pub(crate) async fn read<T: Send + Sync + 'static>(
     check: &str,
     material: &Material<T>,
@@ -232,7 +231,7 @@ pub(crate) async fn read<T: Send + Sync + 'static>(
     }
 }
 
-/// What helps against a reference that leads nowhere.
+/// The remedy for a secret that cannot be read.
 fn why_unreadable(why: &str) -> Option<&'static str> {
     let known = [
         ("is not set", "set the variable in the server's environment, also in its service file"),
@@ -247,7 +246,7 @@ fn why_unreadable(why: &str) -> Option<&'static str> {
     known.iter().find(|(words, _)| why.contains(words)).map(|(_, remedy)| *remedy)
 }
 
-/// What it means that a provider gave no answer.
+/// The finding for a provider that gave no answer.
 pub(crate) fn unreachable(check: &str, host: &str, error: &TransportError) -> Finding {
     let (found, remedy) = match error {
         TransportError::NotSent { code: "dns", detail } => {
@@ -284,12 +283,12 @@ pub(crate) fn is_about_time(detail: &str) -> bool {
     detail.contains("has expired") || detail.contains("not valid yet")
 }
 
-/// The host of a URL, for people.
+/// The host of a URL, for display.
 pub(crate) fn host(url: &str) -> &str {
     url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or_default()
 }
 
-/// `https://host[:port]` of a URL; nothing where it is none.
+/// `https://host[:port]` of a URL; none if the text is not a URL.
 pub(crate) fn origin(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let host = rest.split('/').next().filter(|host| !host.is_empty())?;

@@ -1,5 +1,5 @@
-//! What is made from a secret (a key, a certificate, a password), kept in memory and read anew when
-//! the provider has refused it.
+//! A value parsed from a secret (a key, a certificate, a password). It is cached, and read again after the
+//! provider has refused it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -17,12 +17,12 @@ pub struct Material<T> {
 
 struct CachedMaterial<T> {
     value: Arc<T>,
-    /// Tells another secret from the same one.
+    /// Shows whether the secret has changed.
     digest: [u8; 32],
 }
 
 impl Material<String> {
-    /// The secret itself, as a password or an API key is used.
+    /// The secret itself, for passwords and API keys.
     pub fn text(reference: &SecretRef) -> Self {
         Self::new(reference.clone(), |text| Ok(text.to_owned()))
     }
@@ -37,12 +37,12 @@ impl<T: Send + Sync + 'static> Material<T> {
         &self.reference
     }
 
-    /// What is kept, if it was read before.
+    /// The cached value, if it was read before.
     pub fn kept(&self) -> Option<Arc<T>> {
         self.kept.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|k| k.value.clone())
     }
 
-    /// The material; read once, by the first who asks, off the threads that others need.
+    /// The value. The first caller reads it, on a thread for blocking work.
     pub async fn get(&self) -> Result<Arc<T>, String> {
         if let Some(kept) = self.kept() {
             return Ok(kept);
@@ -57,8 +57,8 @@ impl<T: Send + Sync + 'static> Material<T> {
         Ok(value)
     }
 
-    /// Looks whether there is another secret by now: the material, and true if it replaced one that was
-    /// in use. One that cannot be read does not: what is in use stays so.
+    /// Reads the secret again. Returns the value, and whether it replaced another one. If it cannot be read, the
+    /// cached value stays.
     pub async fn refresh(&self) -> Result<(Arc<T>, bool), String> {
         let _one_at_a_time = self.reading.lock().await;
         let fresh = self.read_now().await?;
@@ -73,7 +73,7 @@ impl<T: Send + Sync + 'static> Material<T> {
         }
     }
 
-    /// The provider refused it: whoever asks next reads it anew.
+    /// Clears the cache, because the provider refused the secret.
     pub fn forget(&self) {
         *self.kept.write().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -43,7 +43,7 @@ use crate::deliver::{Ended, misconfigured};
 #[derive(Debug, Clone)]
 pub struct AccountConfig<C> {
     pub name: String,
-    /// Whose it is; everybody's who has none of their own if absent.
+    /// Its tenant; if absent, it serves all tenants without accounts of their own.
     pub tenant: Option<TenantId>,
     /// Lower is used first.
     pub priority: u16,
@@ -53,7 +53,7 @@ pub struct AccountConfig<C> {
 }
 
 impl<C> AccountConfig<C> {
-    /// The same with other settings, made from these.
+    /// The same account with its settings converted.
     pub fn map<D>(self, make: impl FnOnce(C) -> D) -> AccountConfig<D> {
         let Self { name, tenant, priority, cost, rate, settings } = self;
         AccountConfig { name, tenant, priority, cost, rate, settings: make(settings) }
@@ -143,7 +143,7 @@ impl<C> Accounts<C> {
         self.all.iter().filter(move |account| account.tenant.as_ref() == wanted)
     }
 
-    /// The account that a tenant would use if nothing held any.
+    /// The account that a tenant uses if none is held.
     pub fn first<'a>(&'a self, tenant: &'a TenantId) -> Option<&'a Arc<Account<C>>> {
         self.of(tenant).min_by(|a, b| a.priority.cmp(&b.priority).then(a.cost.total_cmp(&b.cost)))
     }
@@ -161,7 +161,7 @@ impl<C> Accounts<C> {
         Arc::new(move |tenant| accounts.serves(tenant))
     }
 
-    /// The account for one attempt, among those that fit it. Waits a moment where its quota asks for it.
+    /// Chooses an account that fits the attempt, and waits for its rate limit if needed.
     pub async fn choose(
         &self,
         attempt: &Attempt,
@@ -186,7 +186,7 @@ impl<C> Accounts<C> {
             AccountChoice::Use(nth) => {
                 let account = fitting().nth(nth).ok_or_else(|| self.nobody(tenant))?;
                 let taken = account.gates().take(now);
-                // Between the look and the grasp, somebody else may have had the only place.
+                // Another attempt may have taken the last permit since the candidates were read.
                 let (epochs, at) = taken.map_err(|held| self.held(tenant, held, now))?;
                 account.calls.fetch_add(1, Ordering::Relaxed);
                 let account = account.clone();
@@ -230,13 +230,13 @@ impl<C> Account<C> {
         AccountCandidate { priority: self.priority, cost: self.cost, ready }
     }
 
-    /// Its credential was read anew and is another one.
+    /// Tries the account again, because its credential was replaced.
     pub fn renewed(&self) {
         self.gates().renewed();
     }
 }
 
-/// An account that one attempt goes through. Dropped without being settled, it was not used.
+/// The account of one attempt. If it is dropped before [`ChosenAccount::settle`], it counts as unused.
 pub struct ChosenAccount<'a, C> {
     accounts: &'a Accounts<C>,
     account: Arc<Account<C>>,
@@ -252,13 +252,13 @@ impl<C> std::ops::Deref for ChosenAccount<'_, C> {
 }
 
 impl<C> ChosenAccount<'_, C> {
-    /// The call counts for so many more in the account's quota.
+    /// Counts more units against the account's rate limit.
     pub fn charge(&self, more: usize) {
         self.account.gates().charge(more, self.accounts.clock.now());
     }
 
-    /// Teaches the account what came of the call. Where that is the account's fault and another one
-    /// that fits is ready, the attempt is to be repeated at once, free of charge.
+    /// Reports the result to the account's breakers. If the account is at fault and another one that fits is ready,
+    /// the outcome becomes [`Outcome::SwitchAccount`]: the attempt is repeated at once and does not count.
     pub fn settle(
         mut self,
         attempt: &Attempt,
@@ -318,8 +318,7 @@ impl<C> Drop for ChosenAccount<'_, C> {
     }
 }
 
-/// A number in `0.0..1.0` that differs between accounts and moments: enough to keep them from being
-/// probed in step.
+/// A number in `0.0..1.0` that differs between accounts and times, so that they are not probed at the same time.
 fn random(now: Timestamp, name: &str) -> f64 {
     let mixed = name.bytes().fold(now.0 as u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)

@@ -12,13 +12,13 @@ use super::{Account, Accounts};
 pub struct AccountView {
     pub name: Arc<str>,
     pub channel: ChannelKind,
-    /// Whose it is; `*` for everybody who has none of their own.
+    /// Its tenant; `*` for all tenants without accounts of their own.
     pub tenant: Arc<str>,
     pub priority: u16,
     pub cost: f64,
-    /// What holds it, and until when.
+    /// The gate that holds it, and until when.
     pub held: Option<(&'static str, Timestamp)>,
-    /// Attempts that went through it since the start, and those of them that another account took over.
+    /// Attempts through it since the start, and how many of them another account took over.
     pub calls: u64,
     pub failovers: u64,
 }

@@ -1,5 +1,5 @@
-//! What one e-mail account says about every mail that goes through it: who it is from, where answers
-//! and bounces go, how readers leave, which keys sign it. Sends nothing.
+//! The settings of one e-mail account for all its mails: sender, reply and return addresses, unsubscribing, DKIM
+//! keys. Sends nothing.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::{EmailContent, EmailTarget};
 use crate::accounts::Material;
 use crate::deliver::{Ended, misconfigured};
 
-/// Stands for the delivery's id in an address or URL.
+/// Placeholder of the delivery's id in an address or URL.
 const DELIVERY: &str = "{delivery}";
 
-/// Who carries the mails of an account.
+/// The provider that sends the mails of an account.
 pub enum Carrier {
     Smtp(Arc<Relay>),
     Ses(Box<Ses>),
@@ -26,8 +26,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Whether it can send to letters outside of ASCII before the @. Of a relay nobody knows before it
-    /// was asked; the services say no.
+    /// Whether it may accept non-ASCII letters before the @. A relay says so only in a session; the services do not.
     pub fn is_international(&self) -> bool {
         matches!(self, Self::Smtp(_))
     }
@@ -50,16 +49,16 @@ pub struct EmailSettings {
     pub reply_to: Option<EmailSender>,
     /// Where bounces go; `{delivery}` makes it one address per delivery. The sender's if empty.
     pub return_path: String,
-    /// One-click unsubscribing, for mails that bring no address of their own.
+    /// One-click unsubscribing for mails without addresses of their own.
     pub unsubscribe_url: Option<String>,
     pub unsubscribe_mailto: Option<String>,
     pub feedback_id: Option<String>,
-    /// Every one of them signs.
+    /// Every key signs every mail.
     pub dkim: Vec<DkimSettings>,
     pub carrier: Carrier,
 }
 
-/// The account's own words with the delivery's id in them.
+/// The account's addresses with the delivery's id filled in.
 pub(super) struct ReturnAddresses {
     pub(super) return_path: String,
     unsubscribe_url: Option<String>,
@@ -116,8 +115,8 @@ impl EmailSettings {
         }
     }
 
-    /// The mail as bytes, with every signature. A key that is not there parks the mail: one without a
-    /// signature would harm the sender's name.
+    /// The mail as bytes with all signatures. A missing key parks the mail, because an unsigned mail harms the
+    /// sender's reputation.
     pub(super) async fn write(&self, draft: &MailDraft<'_>) -> Result<Vec<u8>, Ended> {
         let mail = draft.build();
         let mut signatures = Vec::with_capacity(self.dkim.len());

@@ -1,5 +1,5 @@
-//! How the sending domains stand with the receiving ones. Remembers only pairs that met a refusal of their
-//! reputation, so that mail which arrives costs nothing; judges nothing itself.
+//! The reputation of sending domains at receiving domains. Stores only pairs with a refusal, so that accepted mail
+//! costs nothing. `reputation.rs` judges.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use postrider_core::{Outcome, Report, Scope, Timestamp};
 
 use super::reputation::{Reputation, ReputationPolicy};
 
-/// Pairs that something is remembered about, at most.
+/// The most pairs that are stored.
 const PAIRS_MAX: usize = 10_000;
 
 type DomainPair = (String, String);
@@ -17,7 +17,7 @@ type DomainPair = (String, String);
 #[derive(Default)]
 pub(super) struct ReputationTable {
     policy: ReputationPolicy,
-    /// Whether there is anything to look up.
+    /// Whether any pair is stored.
     any: AtomicBool,
     pairs: Mutex<HashMap<DomainPair, Reputation>>,
 }
@@ -31,7 +31,7 @@ impl ReputationTable {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end of an attempt that is not made, because its pair rests.
+    /// The report of an attempt that is not made because its pair is held.
     pub(super) fn held(&self, from: &str, to: &str, now: Timestamp) -> Option<Box<Report>> {
         if !self.any.load(Ordering::Acquire) {
             return None;
@@ -46,7 +46,7 @@ impl ReputationTable {
         Some(Box::new(Report::new(outcome).code("reputation").detail(detail)))
     }
 
-    /// The end of a mail: refused for the sender's reputation, or not.
+    /// Records whether a mail was refused for the sender's reputation.
     pub(super) fn report(&self, from: &str, to: &str, refused: bool, now: Timestamp) {
         if !refused && !self.any.load(Ordering::Acquire) {
             return;
@@ -58,7 +58,7 @@ impl ReputationTable {
                 pairs.retain(|_, known| !known.is_forgettable(now));
             }
             if pairs.len() >= PAIRS_MAX {
-                // Forgetting costs some refusals; no bound would cost memory.
+                // Losing the pairs costs a few refusals; keeping all costs memory.
                 pairs.clear();
             }
             pairs.insert(pair.clone(), Reputation::new(self.policy));
@@ -67,7 +67,7 @@ impl ReputationTable {
         let Some(known) = pairs.get_mut(&pair) else { return };
         if let Some(until) = known.report(refused, now) {
             let (sender, receiver) = (&*pair.0, &*pair.1);
-            tracing::warn!(sender, receiver, %until, "so many mails are refused for policy that the rest wait");
+            tracing::warn!(sender, receiver, %until, "too many mails were refused for policy: the rest wait");
         }
     }
 }

@@ -15,7 +15,7 @@ use super::connect::BodyBytes;
 use super::peer::Peer;
 use super::{Endpoint, Request, Response, TransportError, failure};
 
-/// As much of an answer's body as is ever read.
+/// The most that is read of an answer's body.
 const BODY_READ_MAX: usize = 16 * 1024;
 
 pub(super) enum RequestSender {
@@ -27,16 +27,16 @@ pub(super) enum RequestSender {
 /// What the pool, the driver and the requests know about a connection.
 pub(super) struct ConnectionStatus {
     pub(super) in_flight: AtomicUsize,
-    /// How many may be in flight: ours or the peer's limit, whichever is lower; 1 for HTTP/1.1.
+    /// The limit of requests in flight: the lower of ours and the peer's; 1 for HTTP/1.1.
     pub(super) max: AtomicUsize,
-    /// Whether it takes more than one at a time yet.
+    /// Whether a request was accepted, so that more than one at a time may be sent.
     pub(super) proven: AtomicBool,
     /// Takes no new requests.
     pub(super) draining: AtomicBool,
     pub(super) born: Instant,
-    /// Whether anything came back yet; the peer's limits always come first.
+    /// Whether the peer has sent anything; it always sends its limits first.
     heard: AtomicBool,
-    /// Milliseconds after `born` of the last answer or, before the first, 0.
+    /// The time of the last answer, in milliseconds after `born`; 0 before the first.
     last_answer: AtomicU64,
 }
 
@@ -58,12 +58,12 @@ impl ConnectionStatus {
         })
     }
 
-    /// How many requests it takes at this moment.
+    /// How many requests may be in flight now.
     pub(super) fn room(&self) -> usize {
         if self.proven.load(Ordering::SeqCst) { self.max.load(Ordering::SeqCst) } else { 1 }
     }
 
-    /// Whether the peer has told how many it takes. One that answers has.
+    /// Whether the peer has sent its limit. A peer that answers has sent it.
     pub(super) fn is_limit_known(&self) -> bool {
         self.max.load(Ordering::SeqCst) > 1 || self.heard.load(Ordering::SeqCst)
     }
@@ -78,8 +78,7 @@ impl ConnectionStatus {
         self.heard.store(true, Ordering::Relaxed);
     }
 
-    /// A request timed out. A connection on which nothing at all came back since it was sent is
-    /// taken for dead.
+    /// Drains the connection if nothing at all has arrived since the request that timed out was sent.
     fn timed_out(&self, sent: Instant) {
         if self.last_answer() < sent {
             self.draining.store(true, Ordering::SeqCst);
@@ -100,21 +99,21 @@ impl PooledConnection {
             RequestSender::H2(sender) => !sender.is_closed(),
             RequestSender::H1(sender) => {
                 let sender = sender.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                // One that is taken out is judged when it comes back.
+                // A sender in use is checked when it is put back.
                 sender.as_ref().is_none_or(|sender| !sender.is_closed())
             }
         }
     }
 }
 
-/// The right to send one request. Held until the answer is read, then given back by dropping it.
+/// The right to send one request. It is returned by dropping it, after the answer was read.
 pub struct Slot {
     conn: Arc<PooledConnection>,
     peer: Arc<Peer>,
 }
 
 impl Slot {
-    /// The caller has counted the request in already.
+    /// The caller has already counted the request as in flight.
     pub(super) fn new(conn: Arc<PooledConnection>, peer: Arc<Peer>) -> Self {
         Self { conn, peer }
     }
@@ -156,15 +155,15 @@ impl Slot {
         let path = endpoint.uri.path_and_query().cloned();
         let request = build(path.map_or_else(Uri::default, Uri::from), request);
         let answer = self.receive(sender.try_send_request(request), deadline).await;
-        // Only a connection whose answer was read to its end becomes ready again.
+        // A connection becomes ready again only after its answer was read to the end.
         if answer.is_ok() && matches!(timeout_at(deadline, sender.ready()).await, Ok(Ok(()))) {
             *home.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(sender);
         }
         answer
     }
 
-    /// A connection that the peer is leaving gets no more requests, so that a replay goes to another
-    /// one. A refused stream means that only within the limits that the peer has told.
+    /// Drains a connection that the peer is closing, so that a replay uses another one. A refused stream is a sign
+    /// of that only if the request was within the limits that the peer has sent.
     fn failed(&self, error: TransportError, within_limits: bool) -> TransportError {
         let status = &self.conn.status;
         let leaving = match error {
@@ -189,7 +188,7 @@ impl Slot {
         deadline: Instant,
     ) -> Result<Response, TransportError> {
         let sent = Instant::now();
-        // Before the peer was heard, its limits are only guessed.
+        // Before the peer has sent anything, its limits are a guess.
         let within_limits = self.conn.status.heard.load(Ordering::SeqCst);
         let answer = match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
@@ -212,7 +211,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if let RequestSender::H1(home) = &self.conn.sender {
-            // Not put back means that it cannot be used again.
+            // A sender that was not put back cannot be used again.
             let home = home.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             if home.is_none() {
                 self.conn.status.draining.store(true, Ordering::SeqCst);
@@ -231,7 +230,7 @@ fn build(uri: Uri, request: Request) -> ::http::Request<BodyBytes> {
     built
 }
 
-/// The beginning of a body. The status has come: a body that breaks off or dawdles changes nothing.
+/// The beginning of a body. A body that is cut off or late does not matter: the status has already arrived.
 async fn read(mut body: Incoming, deadline: Instant) -> Bytes {
     use hyper::body::Body as _;
     let mut kept = BytesMut::new();

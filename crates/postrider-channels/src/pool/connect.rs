@@ -1,5 +1,5 @@
-//! Opens one connection: resolves the name, refuses what is not public, connects to exactly the
-//! address that was checked, and shakes hands.
+//! Opens one connection: resolves the name, refuses private addresses, connects to exactly the address that was
+//! checked, and does the TLS and HTTP handshakes.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
@@ -30,18 +30,18 @@ pub(super) type BodyBytes = Full<Bytes>;
 
 pub(super) type Http2Connection = http2::Connection<Stream, BodyBytes, Executor>;
 
-/// A connection that has shaken hands and whose driver has not been started.
+/// A connection after its handshakes, without a driver yet.
 pub(super) enum NewConnection {
     H2(http2::SendRequest<BodyBytes>, Http2Connection, Executor),
     H1(http1::SendRequest<BodyBytes>, Box<http1::Connection<Stream, BodyBytes>>),
 }
 
-/// What the peer gets before it has told its own limit, which it does with its first bytes. More would be
-/// a guess, and some answer a wrong one by closing the connection.
+/// Requests in flight before the peer has sent its own limit, which comes with its first bytes. Some peers close
+/// a connection that exceeds their limit.
 const STREAMS_BEFORE_SETTINGS: usize = 1;
 /// The code of a name that does not exist.
 pub(crate) const NO_SUCH_HOST: &str = "no_such_host";
-/// Names being looked up at once, by the whole process.
+/// Name lookups at the same time in the whole process.
 const LOOKUPS_MAX: usize = 64;
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
@@ -107,8 +107,8 @@ async fn resolve(
     Ok(allowed)
 }
 
-/// A name that does not exist is told from one that cannot be asked for at the moment. The resolver's
-/// code is not to be had here; its words (of glibc, musl and macOS) are.
+/// Tells a name that does not exist from a lookup that failed. The standard library hides the resolver's code, so
+/// this compares the messages of glibc, musl and macOS.
 fn unresolved(error: &std::io::Error) -> TransportError {
     const UNKNOWN: [&str; 3] =
         ["Name or service not known", "Name does not resolve", "nodename nor servname provided"];
@@ -119,8 +119,8 @@ fn unresolved(error: &std::io::Error) -> TransportError {
     }
 }
 
-/// The system's resolver blocks a thread, long after we have stopped waiting where a name server is
-/// silent. Those threads are few and the store reads with them, too: only so many may look up names.
+/// The system's resolver blocks a thread, and a silent name server blocks it long after our deadline. The store
+/// needs the same threads, so the number of lookups is limited.
 async fn look_up(host: String, port: u16) -> std::io::Result<Vec<SocketAddr>> {
     static PLACES: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
     let place = PLACES.acquire().await.map_err(std::io::Error::other)?;
@@ -132,7 +132,7 @@ async fn look_up(host: String, port: u16) -> std::io::Result<Vec<SocketAddr>> {
     looked_up.await?
 }
 
-/// Tries the addresses one after the other; a dead one may use up its share of the time only.
+/// Tries the addresses one after the other; each gets an equal share of the remaining time.
 async fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, TransportError> {
     let mut last = TransportError::not_sent("connect", "no address answered");
     for (nth, address) in addresses.iter().enumerate() {
@@ -149,7 +149,7 @@ async fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStrea
     Err(last)
 }
 
-/// Shakes hands with a host that must show a certificate for its name.
+/// Does the TLS handshake. The host's certificate must be valid for its name.
 pub(crate) async fn encrypt<S: Io>(
     stream: S,
     host: &str,
@@ -158,7 +158,7 @@ pub(crate) async fn encrypt<S: Io>(
 ) -> Result<TlsStream<S>, TransportError> {
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let name = ServerName::try_from(host)
-        .map_err(|_| TransportError::not_sent("tls", "the host is no name for a certificate"))?;
+        .map_err(|_| TransportError::not_sent("tls", "a certificate cannot name this host"))?;
     timeout(within, TlsConnector::from(tls.clone()).connect(name, stream))
         .await
         .map_err(|_| TransportError::not_sent("tls", "timed out"))?

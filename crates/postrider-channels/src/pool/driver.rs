@@ -1,5 +1,5 @@
-//! Keeps one connection going, publishes what its peer allows, and retires it when it is old or
-//! unused. Sends nothing itself.
+//! Polls one connection, publishes the limits of its peer, and retires it when it is old or unused. Sends no
+//! request itself.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ pub(super) struct ConnectionDriver {
     peer: Weak<Peer>,
     status: Arc<ConnectionStatus>,
     config: Arc<PoolConfig>,
-    /// Says when the connection has made progress, where polling it does not.
+    /// Wakes the driver when an HTTP/2 connection has read something.
     executor: Option<Executor>,
     _open: Open,
 }
@@ -38,8 +38,7 @@ impl ConnectionDriver {
         Self { executor: Some(executor), ..self }
     }
 
-    /// Polls the connection until it ends. `publish` writes the peer's limit down and says whether
-    /// it has grown.
+    /// Polls the connection until it ends. `publish` stores the peer's limit and returns whether it has grown.
     pub(super) async fn drive<C: Future + Unpin>(
         self,
         mut connection: C,
@@ -70,7 +69,7 @@ impl ConnectionDriver {
             Poll::Pending
         })
         .await;
-        // GOAWAY, a lost connection or our own wish: either way it takes no more requests.
+        // The connection has ended, for whatever reason, and takes no more requests.
         self.retire();
     }
 

@@ -1,4 +1,4 @@
-//! Why no answer came, by what is known about the request's fate.
+//! Why no answer came, and whether the peer may have processed the request.
 
 use std::error::Error as _;
 
@@ -9,11 +9,11 @@ use super::UrlError;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransportError {
-    /// Nothing of the request left: no name, no connection, no TLS, no free stream in time.
+    /// Nothing was sent: no name, no connection, no TLS, or no free stream in time.
     NotSent { code: &'static str, detail: String },
-    /// The peer says that it did not process the request, or it was never written: again, free.
+    /// The peer says that it did not process the request, or it was never written. Repeating it is safe.
     Replay { code: &'static str },
-    /// The request, or part of it, left; no answer came.
+    /// At least a part of the request was sent, and no answer came.
     Ambiguous { code: &'static str },
     /// The target is not allowed.
     Blocked { code: &'static str },
@@ -27,7 +27,7 @@ impl TransportError {
     }
 }
 
-/// What a failed send means for the request. Whatever is not certain is ambiguous.
+/// Classifies a failed send. Everything uncertain is ambiguous.
 pub(super) fn of_send<B>(error: TrySendError<B>) -> TransportError {
     if error.message().is_some() {
         return TransportError::Replay { code: "not_written" };
@@ -41,8 +41,8 @@ pub(super) fn of_send<B>(error: TrySendError<B>) -> TransportError {
     }
 }
 
-/// A stream that a GOAWAY ends lies above the last one that the peer will process, whatever the
-/// reason. Only a peer that leaves in peace is called again at once.
+/// A GOAWAY ends only streams that the peer will not process. A request is repeated at once only if the GOAWAY
+/// carries no error.
 fn of_h2(error: &h2::Error) -> TransportError {
     let reason = error.reason();
     match (error.is_remote(), reason) {

@@ -1,4 +1,4 @@
-//! Which addresses a stranger's URL may lead to. Resolves nothing itself.
+//! Which IP addresses a target's URL may lead to. Resolves no names.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -40,7 +40,7 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
     (a & 0xe000) == 0x2000 && !special
 }
 
-/// The IPv4 address that a translating gateway or the system itself would really talk to.
+/// The IPv4 address that a gateway or the system connects to for this IPv6 address.
 fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let from = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());

@@ -1,7 +1,5 @@
 //! One HTTP pool for all channels: several connections per origin, HTTP/2 where the peer speaks it,
-//! a permit per request, names resolved and checked by us.
-//!
-//! It never follows a redirect, never retries, and never queues more than the callers that wait.
+//! a slot per request, addresses checked before connecting. Follows no redirect, retries nothing, keeps no queue.
 
 mod config;
 mod conn;
@@ -33,13 +31,13 @@ pub use tls::ClientCertificate;
 use crate::Error;
 use peer::Peer;
 
-/// How many origins are remembered before those without a connection are forgotten.
+/// From this many origins on, those without a connection are removed.
 const ORIGINS_SWEPT_AT: usize = 1024;
 
-/// What we speak, best first.
+/// The protocols that we offer, best first.
 const ALPN: [&str; 2] = ["h2", "http/1.1"];
 
-/// A cheap handle to the pool. Connections live on the runtime of whoever asks for them.
+/// A cheap handle to the pool. Connections run on the caller's runtime.
 #[derive(Clone)]
 pub struct Pool {
     shared: Arc<PoolState>,
@@ -48,7 +46,7 @@ pub struct Pool {
 struct PoolState {
     config: Arc<PoolConfig>,
     profile: ConnectionProfile,
-    /// By the URL's beginning as it was written, so that the hot path compares and builds nothing.
+    /// By the beginning of the URL as it was written, so that the hot path parses and allocates nothing.
     peers: RwLock<HashMap<Box<str>, Arc<Peer>>>,
     /// Connections to all of them.
     open: Arc<AtomicUsize>,
@@ -81,7 +79,7 @@ impl Endpoint {
         Ok(Self { peer: self.peer.clone(), uri })
     }
 
-    /// Has its connections replaced by new ones.
+    /// Replaces its connections by new ones.
     pub fn reconnect(&self) {
         self.peer.retire();
     }
@@ -99,7 +97,7 @@ pub struct Request {
     pub body: Bytes,
 }
 
-/// An answer with as much of its body as is ever kept.
+/// An answer with the beginning of its body.
 #[derive(Debug, Clone)]
 pub struct Response {
     pub status: StatusCode,
@@ -133,7 +131,7 @@ impl Pool {
         &self.shared.config
     }
 
-    /// The same trust for connections that do not speak HTTP, such as those to mail relays.
+    /// The same trusted certificates for other protocols, such as SMTP.
     pub fn tls_without_http(&self) -> Arc<rustls::ClientConfig> {
         let mut tls = (*self.shared.profile.tls).clone();
         tls.alpn_protocols.clear();
@@ -156,9 +154,8 @@ impl Pool {
         Ok(Endpoint { peer: self.shared.insert(prefix, origin, profile), uri })
     }
 
-    /// A peer whose connections nobody else uses: HTTP/2 only, and one request at a time until the first
-    /// one was accepted, unless a certificate of our own says who we are. `name` tells those of the
-    /// same origin apart.
+    /// A peer with connections of its own: HTTP/2 only, and, without a client certificate, one request at a time
+    /// until the first one was accepted. `name` tells peers of the same origin apart.
     pub fn private_endpoint(
         &self,
         url: &str,
@@ -181,7 +178,7 @@ impl Pool {
         Ok(Endpoint { peer: self.shared.insert(&key, origin, profile), uri })
     }
 
-    /// Waits for the right to send one request: a free stream on a connection, opened if need be.
+    /// Waits for a free stream on a connection, and opens a connection if needed.
     pub async fn acquire(
         &self,
         endpoint: &Endpoint,

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// Why a text is not a URL that anything can be sent to.
+/// Why a text cannot be used as the URL of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlError {
     NotAUrl,
@@ -80,17 +80,17 @@ impl Origin {
         self.port
     }
 
-    /// `scheme://host`, and the port where it is not the scheme's own.
+    /// `scheme://host`, and the port if it is not the scheme's default.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// `host`, and the port where it is not the scheme's own.
+    /// `host`, and the port if it is not the scheme's default.
     pub fn authority(&self) -> &str {
         self.text.split_once("://").map_or("", |(_, rest)| rest)
     }
 
-    /// The host, where it is an address and not a name.
+    /// The host if it is an IP address.
     pub fn ip(&self) -> Option<IpAddr> {
         self.host.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }

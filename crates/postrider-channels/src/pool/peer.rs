@@ -1,5 +1,5 @@
-//! Everything that is open to one origin: picks the least loaded connection, opens another when all
-//! are busy, and lets callers wait when no more may be opened.
+//! All connections to one origin. Picks the least loaded one, opens another when all are busy, and lets callers
+//! wait when no more may be opened.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,10 +13,9 @@ use super::connect::{self, NewConnection};
 use super::driver::ConnectionDriver;
 use super::{ConnectionProfile, Origin, PoolConfig, TransportError};
 
-/// Connections of an HTTP/1.1 peer that are opened at the same time.
+/// Connections to an HTTP/1.1 peer that may be opened at the same time.
 const HTTP1_OPENING_MAX: usize = 8;
-/// For so long after a failed opening nobody else tries: whoever comes in the same burst is told the
-/// same.
+/// For this long after a failed connect, other callers get the same error without another try.
 const FAILURE_REPEATED_FOR: Duration = Duration::from_millis(50);
 const HTTP2_CONNECTIONS_MAX: usize = 8;
 const HTTP1_CONNECTIONS_MAX: usize = 256;
@@ -30,7 +29,7 @@ pub(super) struct Peer {
     state: Mutex<PeerState>,
     /// Callers that found no free stream.
     waiting: AtomicUsize,
-    /// Rung when a stream may have become free or an opening has ended.
+    /// Notified when a stream may have become free or a connect has ended.
     changed: Notify,
 }
 
@@ -41,7 +40,7 @@ struct PeerState {
     opening: usize,
     /// Whether the peer was last seen to speak HTTP/1.1 only.
     http1: bool,
-    /// How many openings have failed, ever, and when and why the last one did.
+    /// How many connects have failed, ever, and when and why the last one did.
     failures: u64,
     failure: Option<(Instant, TransportError)>,
 }
@@ -90,7 +89,7 @@ impl Peer {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // From here on no ring is missed, so the second look is not in vain.
+            // No notification is lost from here on, so check once more before waiting.
             changed.as_mut().enable();
             match self.take(&mut failures_seen) {
                 Take::Slot(slot) => return Ok(slot),
@@ -103,7 +102,7 @@ impl Peer {
         }
     }
 
-    /// Takes a stream if there is one, and has another connection opened if that would help.
+    /// Takes a free stream if there is one, and opens another connection if that helps.
     fn take(self: &Arc<Self>, failures_seen: &mut Option<u64>) -> Take {
         let mut state = self.lock();
         state.conns.retain(|conn| conn.is_usable());
@@ -114,8 +113,7 @@ impl Peer {
             return Take::Failed(error.clone());
         }
         let (best, all_busy) = least_loaded(&state.conns);
-        // Whoever is served only wishes for more room; whoever waits needs a connection, and one
-        // each is enough.
+        // Every waiting caller needs at most one new connection.
         let wanted = best.is_some() || state.opening < self.waiting.load(Ordering::SeqCst);
         if all_busy && wanted && self.may_open(&state) {
             state.opening += 1;
@@ -139,7 +137,7 @@ impl Peer {
         state.opening < at_once && state.conns.len() + state.opening < max
     }
 
-    /// Runs on its own, so that a caller who gives up does not take the connection along.
+    /// Runs as a task of its own, so that a caller that gives up does not cancel the connect.
     async fn open(self: Arc<Self>) {
         let opened = if self.open.load(Ordering::SeqCst) < self.config.connections_total_max {
             connect::open(&self.origin, &self.config, &self.profile).await
@@ -189,31 +187,31 @@ impl Peer {
         Arc::new(PooledConnection { sender, status })
     }
 
-    /// A request has ended.
+    /// Wakes one waiting caller after a request has ended.
     pub(super) fn wake_one(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.changed.notify_one();
         }
     }
 
-    /// Something has changed that those who wait want to know.
+    /// Wakes all waiting callers after a change.
     pub(super) fn wake_all(&self) {
         self.changed.notify_waiters();
     }
 
-    /// Forgets a connection. What is in flight on it may still end well.
+    /// Removes a connection. Its requests in flight continue.
     pub(super) fn remove(&self, status: &Arc<ConnectionStatus>) {
         status.draining.store(true, Ordering::SeqCst);
         self.lock().conns.retain(|conn| !Arc::ptr_eq(&conn.status, status));
         self.wake_all();
     }
 
-    /// Closes what nobody uses at the moment, to make room for others.
+    /// Closes unused connections to make room for other origins.
     pub(super) fn close_idle(&self) {
         self.lock().conns.retain(|conn| conn.status.in_flight.load(Ordering::SeqCst) > 0);
     }
 
-    /// Lets nothing new go out on what is open now; what is in flight may still end well.
+    /// Retires all open connections. Their requests in flight continue.
     pub(super) fn retire(&self) {
         let conns = std::mem::take(&mut self.lock().conns);
         conns.iter().for_each(|conn| conn.status.draining.store(true, Ordering::SeqCst));
@@ -233,15 +231,14 @@ impl Peer {
     }
 }
 
-/// The connection with the fewest requests in flight that takes one more, and whether all of them
-/// are at four fifths of what they take.
+/// The least loaded connection that takes one more request, and whether all are at four fifths of their limit.
 fn least_loaded(conns: &[Arc<PooledConnection>]) -> (Option<Arc<PooledConnection>>, bool) {
     let mut best: Option<(usize, &Arc<PooledConnection>)> = None;
     let mut all_busy = true;
     for conn in conns {
         let in_flight = conn.status.in_flight.load(Ordering::SeqCst);
         let max = conn.status.room();
-        // One that is about to tell what it takes is worth a moment's wait.
+        // A connection whose limit is still unknown does not count as busy: the limit comes soon.
         all_busy &= in_flight * 5 >= max * 4 && (conn.status.is_limit_known() || !conn.is_http2());
         if in_flight < max && best.is_none_or(|(fewest, _)| in_flight < fewest) {
             best = Some((in_flight, conn));
@@ -250,7 +247,7 @@ fn least_loaded(conns: &[Arc<PooledConnection>]) -> (Option<Arc<PooledConnection
     (best.map(|(_, conn)| conn.clone()), all_busy)
 }
 
-/// Counts a caller as waiting for as long as it lives.
+/// Counts a caller as waiting until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {

@@ -1,6 +1,5 @@
-//! Runs what hyper splits off an HTTP/2 connection. The part that reads from the socket is the first of
-//! them: whoever drives the connection is woken by it, for nothing else says that the peer's settings
-//! have come.
+//! Runs the tasks that hyper starts for an HTTP/2 connection. The first of them reads from the socket; it wakes the
+//! connection's driver, because nothing else reports that the peer's settings have arrived.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ struct Progress {
 }
 
 impl Executor {
-    /// Has the waker woken, once, after the next bytes that come or go.
+    /// Wakes the waker once, after the next bytes are read or written.
     pub(super) fn wake_next(&self, waker: &Waker) {
         self.0.listener.register(waker);
     }

@@ -13,13 +13,13 @@ use crate::Error;
 
 const SESSIONS_KEPT: usize = 1024;
 
-/// A certificate with the key that belongs to it, to identify ourselves with.
+/// A client certificate with its private key.
 pub struct ClientCertificate {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
 }
 
-/// For peers that speak any of these protocols; none is offered for those that know no ALPN.
+/// Offers the protocols `alpn`; without any, ALPN is not used.
 pub(crate) fn client_config(
     config: &PoolConfig,
     alpn: &[&str],
@@ -56,7 +56,7 @@ fn roots(config: &PoolConfig) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// What went wrong, in words that name no host.
+/// Describes the error without naming the host.
 pub(super) fn describe(error: &std::io::Error) -> String {
     let inner = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
     let text = match inner {

@@ -1,5 +1,5 @@
-//! An SMTP client for one relay: a few conversations, used for many mails each. It keeps no mail,
-//! retries nothing, and talks to the relay that it was given, not to whoever takes a domain's mail.
+//! An SMTP client for one relay: a few sessions, each used for many mails. Stores no mail, retries nothing, and
+//! looks up no MX records.
 
 mod reply;
 mod session;
@@ -24,11 +24,11 @@ use crate::pool::connect::{Io, dial, encrypt};
 use crate::x509::Certificate;
 use session::Session;
 
-/// A relay that could not be reached is left alone for so long.
+/// For this long after a failed connect, callers get the same error without another try.
 const FAILURE_REPEATED_FOR: Duration = Duration::from_secs(1);
 const IDLE_CHECK: Duration = Duration::from_secs(5);
 
-/// When and how a conversation becomes secret.
+/// When and how a session uses TLS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SmtpTls {
@@ -49,18 +49,18 @@ pub struct RelayConfig {
     pub host: String,
     pub port: u16,
     pub tls: SmtpTls,
-    /// Empty for a relay that wants nobody to log in.
+    /// Empty for a relay without login.
     pub user: String,
     /// The secret is an OAuth access token (`XOAUTH2`), not a password.
     pub oauth: bool,
-    /// What we call ourselves; the address that we speak from if empty.
+    /// Our name in EHLO; our own IP address if empty.
     pub ehlo: String,
     pub connections_max: usize,
     pub mails_per_connection_max: u32,
     pub connection_age_max: Duration,
     pub idle_max: Duration,
     pub connect_timeout: Duration,
-    /// From the beginning of a mail to the server's word that it has it.
+    /// From the first byte of a mail to the server's acceptance.
     pub final_dot_timeout: Duration,
 }
 
@@ -103,7 +103,7 @@ pub struct Relay {
 #[derive(Default)]
 struct IdleSessions {
     sessions: Vec<Session>,
-    /// Somebody looks after those that nobody uses.
+    /// A task closes the unused ones.
     watched: bool,
     last_failure: Option<(Instant, SmtpOutcome)>,
 }
@@ -122,8 +122,7 @@ impl Relay {
         &self.config
     }
 
-    /// Sends one mail. It is made when a conversation is at hand, for that very moment; `None` means
-    /// that there is no point any more.
+    /// Sends one mail, which is built when a session is ready. `None` means that it is no longer wanted.
     pub async fn send(
         self: &Arc<Self>,
         deadline: Instant,
@@ -178,8 +177,7 @@ impl Relay {
         }
         let opened = self.open(deadline).await;
         let mut idle = self.lock();
-        // What the relay has against us, it may say to everybody; only a door that is shut is not
-        // knocked at again.
+        // Only a failed connect is repeated to other callers. A refusal may concern this mail alone.
         let shut = opened.as_ref().err().filter(|end| matches!(end, SmtpOutcome::NotSent { .. }));
         idle.last_failure = shut.map(|end| (Instant::now(), end.clone()));
         opened
@@ -188,7 +186,7 @@ impl Relay {
     async fn open(&self, deadline: Instant) -> Result<Session, SmtpOutcome> {
         let config = &self.config;
         let by = deadline.min(Instant::now() + config.connect_timeout);
-        // The relay is the operator's choice, not a stranger's: it may well be in the same house.
+        // The operator chose the relay, so it may have a private address.
         let tcp = dial(&config.host, config.port, true, by).await.map_err(not_sent)?;
         let own = tcp.local_addr().ok();
         let name = match own {
@@ -230,7 +228,7 @@ impl Relay {
         }
     }
 
-    /// The stream, and until when the relay's certificate is good.
+    /// The encrypted stream, and the end of the relay's certificate.
     async fn encrypt(
         &self,
         stream: impl Io + 'static,
@@ -242,7 +240,7 @@ impl Relay {
                 let until = shown.and_then(|der| Certificate::read(der)).map(|c| c.not_after);
                 Ok((Box::new(stream), until))
             }
-            // The mail may not go out in the clear, and another try shows the same certificate.
+            // The mail must be encrypted, and another try gets the same certificate.
             Err(TransportError::NotSent { detail, .. }) if detail.contains("certificate") => {
                 Err(SmtpOutcome::Config { code: "tls", detail })
             }
@@ -265,7 +263,7 @@ impl Relay {
         let Err(SmtpOutcome::Refused(SmtpStage::Auth, refused)) = &logged_in else {
             return logged_in;
         };
-        // A token lives for an hour, and a password is changed now and then: what is kept may be old.
+        // Tokens expire after an hour and passwords change: the cached secret may be old.
         let renewed = secret.refresh().await.ok().filter(|_| refused.code != 421);
         let again = match renewed {
             Some((other, _)) if other != known => {
@@ -302,7 +300,7 @@ impl Relay {
         self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Those that nobody should use any more; stops the watch when none is left.
+    /// Takes the sessions that are too old to use, and returns whether others are left.
     fn take_worn(&self) -> (Vec<Session>, bool) {
         let mut idle = self.lock();
         let (kept, worn) =
@@ -313,7 +311,7 @@ impl Relay {
     }
 }
 
-/// Says good-bye on conversations that nobody needs, for as long as there are any.
+/// Quits unused sessions until none is left.
 async fn watch(relay: std::sync::Weak<Relay>) {
     loop {
         tokio::time::sleep(IDLE_CHECK).await;

@@ -1,14 +1,13 @@
-//! Replies of an SMTP server: read from bytes, and named for the table that says what they mean.
-//! Opens nothing and decides nothing.
+//! Parses replies of an SMTP server, and formats them for the table of answers. Does no I/O and decides nothing.
 
 use std::fmt;
 
 use crate::scrub;
 
-/// The most that one reply may take.
+/// The largest reply in bytes.
 pub(super) const REPLY_MAX: usize = 16 * 1024;
 
-/// Where in the conversation a reply came.
+/// The step of the session that a reply answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SmtpStage {
     Greeting,
@@ -23,7 +22,7 @@ pub enum SmtpStage {
 }
 
 impl SmtpStage {
-    /// The table's name for it.
+    /// Its service name in the table of answers.
     pub fn service(self) -> &'static str {
         match self {
             Self::Greeting => "email.smtp.greeting",
@@ -43,7 +42,7 @@ pub struct SmtpReply {
     pub code: u16,
     /// The text of all its lines, without codes; one line each.
     pub lines: Vec<String>,
-    /// `x.y.z` (RFC 3463), where the text begins with one.
+    /// `x.y.z` (RFC 3463), if the text begins with it.
     pub enhanced: Option<EnhancedStatus>,
 }
 
@@ -61,7 +60,7 @@ impl fmt::Display for EnhancedStatus {
 pub(super) struct MalformedReply;
 
 impl SmtpReply {
-    /// The first whole reply of the buffer and its length; `None` if more must come.
+    /// The first complete reply in the buffer and its length; `None` if it is incomplete.
     pub(super) fn parse(buffer: &[u8]) -> Result<Option<(Self, usize)>, MalformedReply> {
         let mut at = 0;
         let mut lines = Vec::new();
@@ -103,8 +102,8 @@ impl SmtpReply {
         (200..300).contains(&self.code)
     }
 
-    /// What rows are compared with: `5.1.1 text`. Where the class of the enhanced code and that of
-    /// the reply disagree, the reply says whether it is worth another try and the code says why.
+    /// The text that rows are compared with: `5.1.1 text`. If the classes of the reply and the enhanced code differ,
+    /// the class of the reply is used.
     pub fn for_table(&self) -> String {
         let text = self.lines.join(" ");
         match self.enhanced {
@@ -115,7 +114,7 @@ impl SmtpReply {
         }
     }
 
-    /// What the server calls the mail that it has just taken, where it says.
+    /// The server's queue id of the mail, if the reply contains it.
     pub fn queued_as(&self) -> Option<String> {
         let text = self.lines.first()?;
         let lower = text.to_ascii_lowercase();
@@ -129,7 +128,7 @@ impl SmtpReply {
         Some(scrub::shorten(name, 128)).filter(|name| !name.is_empty())
     }
 
-    /// What may be kept of it.
+    /// The text without the recipient, for reports.
     pub fn detail(&self, recipient: &str) -> Option<String> {
         let text = scrub::hide_exactly(&self.lines.join(" "), recipient);
         scrub::excerpt(text.as_bytes(), &[])

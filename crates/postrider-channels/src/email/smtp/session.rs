@@ -1,6 +1,5 @@
-//! One conversation with an SMTP server: opened, made secret, logged in, then one mail after the
-//! other. It says how each mail ended; what that means is the table's to say, and when to begin a
-//! new conversation is the [`super::Relay`]'s.
+//! One SMTP session: greeting, TLS, login, then one mail after the other. Reports how each mail ended. The table of
+//! answers decides what that means, and [`super::Relay`] decides when to open a new session.
 
 use std::time::Duration;
 
@@ -16,24 +15,24 @@ use super::reply::{SmtpReply, SmtpStage};
 use super::wire::{self, OutgoingMail, SmtpExtensions};
 use crate::pool::connect::Io;
 
-/// The last bytes of a mail leave together with its final dot.
+/// The last bytes of a mail are written together with its final dot.
 const LAST_WRITE: usize = 16 * 1024;
 
 const GOOD_BYE: Duration = Duration::from_secs(2);
 
-/// How one mail, or the attempt to begin a conversation, ended.
+/// How one mail, or the attempt to open a session, ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SmtpOutcome {
     Accepted(SmtpReply),
     Refused(SmtpStage, SmtpReply),
-    /// Nothing was handed over: no connection, no TLS, or a conversation that broke off in time.
+    /// The mail was not sent: no connection, no TLS, or the session ended before the mail.
     NotSent {
         code: &'static str,
         detail: String,
     },
-    /// A conversation that had been used before broke off before this mail was handed over.
+    /// A session that was used before ended before this mail was sent.
     Stale,
-    /// The final dot left, no answer came.
+    /// The final dot was sent, and no answer came.
     Unknown {
         code: &'static str,
     },
@@ -56,15 +55,15 @@ pub(super) struct Session {
     pub(super) born: Instant,
     pub(super) last_used: Instant,
     pub(super) mails: u32,
-    /// Takes no further mail.
+    /// It takes no more mails.
     pub(super) over: bool,
-    /// How long the server's certificate is good; none in the clear.
+    /// The end of the server's certificate; none without TLS.
     pub(super) certificate_until: Option<Timestamp>,
-    /// What is said before a mail is handed over must have been said by then.
+    /// The deadline of the current step.
     until: Instant,
 }
 
-/// The conversation broke off.
+/// Why the session ended early.
 enum SessionError {
     Closed,
     Timeout,
@@ -118,7 +117,7 @@ impl Session {
     pub(super) async fn ehlo(&mut self, name: &str) -> Result<(), SmtpOutcome> {
         let mut reply = self.ask(&format!("EHLO {name}\r\n")).await?;
         if (500..=504).contains(&reply.code) {
-            // It knows nothing of extensions, and so offers none.
+            // A server without EHLO has no extensions.
             reply = self.ask(&format!("HELO {name}\r\n")).await?;
             reply.lines.truncate(1);
         }
@@ -129,8 +128,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives the stream back for a TLS handshake. What came behind the server's agreement was said
-    /// by who knows whom.
+    /// Returns the stream for a TLS handshake. Bytes after the reply are refused: an attacker may have added them.
     pub(super) async fn start_tls(mut self) -> Result<Box<dyn Io>, SmtpOutcome> {
         let reply = self.ask("STARTTLS\r\n").await?;
         if reply.code != 220 {
@@ -143,7 +141,7 @@ impl Session {
         Ok(self.stream)
     }
 
-    /// Logs in by the first way that both sides know.
+    /// Logs in by the first method that both sides support.
     pub(super) async fn log_in(
         &mut self,
         user: &str,
@@ -184,8 +182,7 @@ impl Session {
         Ok(reply)
     }
 
-    /// Hands over one mail. The envelope has time until `until`, the mail itself what the relay's
-    /// settings say.
+    /// Sends one mail. The envelope has time until `until`, the mail itself as long as the relay's settings say.
     pub(super) async fn send(
         &mut self,
         outgoing: &OutgoingMail,
@@ -224,7 +221,7 @@ impl Session {
         })
     }
 
-    /// Up to the server's wish to hear the mail. Everything in one write where it allows that.
+    /// Sends the commands before the mail, in one write if the server allows pipelining.
     async fn envelope(
         &mut self,
         outgoing: &OutgoingMail,
@@ -248,7 +245,7 @@ impl Session {
             }
             let reply = match self.read().await {
                 Ok(reply) => reply,
-                // Whoever hangs up behind a refusal has said why.
+                // A refusal before the connection closed is the reason.
                 Err(broken) => {
                     self.over = true;
                     return Err(refused.unwrap_or_else(|| broken.not_sent()));
@@ -256,14 +253,14 @@ impl Session {
             };
             let wanted = if *stage == Some(SmtpStage::Data) { 354 } else { 250 };
             let agreed = reply.code == wanted || (wanted == 250 && reply.is_positive());
-            // No further reply will come, whatever else was asked in the same breath.
+            // After a 421 no further replies come, even to pipelined commands.
             let closing = reply.code == 421;
             match (refused.is_some(), agreed, stage) {
                 (true, true, Some(SmtpStage::Data)) => self.hand_over_nothing().await,
-                // It waited for somebody who came too late: that says nothing about this mail.
+                // The session had timed out; that says nothing about this mail.
                 (false, false, None) if closing => refused = Some(SmtpOutcome::Stale),
                 (false, false, _) => {
-                    // A refused RSET says the same as a refused MAIL would.
+                    // A refused RSET counts as a refused MAIL.
                     refused = Some(SmtpOutcome::Refused(stage.unwrap_or(SmtpStage::Mail), reply));
                 }
                 _ => {}
@@ -276,7 +273,7 @@ impl Session {
         refused.map_or(Ok(()), Err)
     }
 
-    /// The server refused the envelope and yet waits for a mail: it gets an empty one for nobody.
+    /// Sends an empty mail to a server that refused the envelope but accepted DATA.
     async fn hand_over_nothing(&mut self) {
         let ended = self.write(b".\r\n").await.is_ok() && self.read().await.is_ok();
         self.over |= !ended;
@@ -289,7 +286,7 @@ impl Session {
         if !body.is_empty()
             && let Err(broken) = self.write(body).await
         {
-            // Without its final dot no server takes a mail.
+            // No server accepts a mail without its final dot.
             return broken.not_sent();
         }
         let sent = match self.write(last).await {
@@ -303,7 +300,7 @@ impl Session {
         }
     }
 
-    /// Says good-bye without waiting for the answer.
+    /// Sends QUIT and does not wait for the answer.
     pub(super) async fn quit(mut self) {
         self.until = Instant::now() + GOOD_BYE;
         let _ = self.write(b"QUIT\r\n").await;

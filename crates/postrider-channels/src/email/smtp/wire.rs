@@ -1,11 +1,10 @@
-//! What we say to an SMTP server, as bytes: commands, their parameters, the mail with its dots
-//! doubled. Pure.
+//! Commands to an SMTP server as bytes, and the mail with its dots doubled. Does no I/O.
 
 use std::fmt::Write;
 
 use postrider_core::DeliveryId;
 
-/// What the server said it can do.
+/// The extensions that the server offers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SmtpExtensions {
     pub pipelining: bool,
@@ -13,15 +12,15 @@ pub struct SmtpExtensions {
     pub eight_bit_mime: bool,
     pub smtputf8: bool,
     pub dsn: bool,
-    /// Bytes of the largest mail, where it says.
+    /// The largest mail in bytes, if the server states it.
     pub size: Option<u64>,
-    /// Keeps to a time by which a mail is to be delivered (RFC 2852); the shortest that it accepts.
+    /// DELIVERBY (RFC 2852): the shortest time that it accepts.
     pub deliver_by_s: Option<u32>,
     pub auth: Vec<String>,
 }
 
 impl SmtpExtensions {
-    /// From the lines of the answer to EHLO; the first is a greeting.
+    /// Reads the reply to EHLO; its first line is a greeting.
     pub fn read(lines: &[String]) -> Self {
         let mut found = Self::default();
         for line in lines.iter().skip(1) {
@@ -57,12 +56,12 @@ pub struct OutgoingMail {
     pub recipient: String,
     /// The mail, with CRLF line ends.
     pub mail: Vec<u8>,
-    /// What is left of its TTL; 0 is now or never, which SMTP cannot say.
+    /// The rest of its TTL; 0 means now or never, which SMTP cannot express.
     pub left_s: u32,
 }
 
 impl OutgoingMail {
-    /// An address outside of ASCII, in the envelope or in a header; all other text is encoded.
+    /// Whether an address in the envelope or a header is not ASCII; all other text is encoded.
     pub fn needs_smtputf8(&self) -> bool {
         !self.recipient.is_ascii() || !self.sender.is_ascii() || !self.mail.is_ascii()
     }
@@ -78,7 +77,7 @@ impl OutgoingMail {
         if server.dsn {
             let _ = write!(line, " RET=HDRS ENVID={}", self.delivery);
         }
-        // Whoever cannot deliver it in time is to return it rather than keep trying.
+        // A server that cannot deliver it in time returns it.
         if server.deliver_by_s.is_some_and(|shortest| self.left_s >= shortest.max(1)) {
             let _ = write!(line, " BY={};R", self.left_s);
         }
@@ -100,7 +99,7 @@ impl OutgoingMail {
     }
 }
 
-/// RFC 3461: everything but printable ASCII, `+` and `=` as it is.
+/// RFC 3461: printable ASCII stays, except `+` and `=`.
 fn push_xtext(out: &mut String, text: &str) {
     for byte in text.bytes() {
         if (b'!'..=b'~').contains(&byte) && byte != b'+' && byte != b'=' {
@@ -111,8 +110,8 @@ fn push_xtext(out: &mut String, text: &str) {
     }
 }
 
-/// The mail as DATA wants it: every line that begins with a dot gets another one, and a dot alone
-/// ends it. No bare CR or LF leaves here, whatever came in: that is how mails are smuggled.
+/// The mail as DATA needs it: a dot before every line that begins with one, and a single dot at the end. A bare CR
+/// or LF becomes CRLF, which prevents SMTP smuggling.
 pub(super) fn dotted(mail: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(mail.len() + 64);
     let mut rest = mail;

@@ -1,5 +1,5 @@
-//! One connection to a message centre: what is written goes through a queue, answers find those who wait for
-//! them, and a quiet line is asked whether anybody is there. Binds nothing and opens nothing anew.
+//! One connection to a message centre: queues writes, matches answers to requests, and sends `enquire_link` when
+//! idle. Does not bind or reconnect.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -36,7 +36,7 @@ pub(super) struct SmppLink {
     write: mpsc::Sender<Pdu>,
     waiting: Mutex<HashMap<u32, PendingRequest>>,
     next: AtomicU32,
-    /// The centre wants no more, and hears that we have understood.
+    /// The message centre has sent `unbind`; our answer is still to be written.
     leaving: AtomicBool,
     closed: watch::Sender<bool>,
 }
@@ -71,7 +71,7 @@ impl SmppLink {
         let (answer, answered) = oneshot::channel();
         self.waiting().insert(sequence, PendingRequest { answer, written: false });
         let pdu = Pdu::new(id, 0, sequence, body);
-        // Asked behind the entry: whoever closes either sees that or is seen here.
+        // Checked after the entry is stored, so that a concurrent `close` is not missed.
         let asked = async {
             if !self.is_usable() || self.write.send(pdu).await.is_err() {
                 return Err(LinkError::BeforeWrite);
@@ -87,7 +87,7 @@ impl SmppLink {
         end.unwrap_or(Err(late))
     }
 
-    /// Whoever waits learns that no answer will come; the connection ends.
+    /// Ends the connection, and all pending requests with an error.
     pub(super) fn close(&self) {
         self.closed.send_replace(true);
         for (_, waiting) in self.waiting().drain() {
@@ -100,7 +100,7 @@ impl SmppLink {
         !*self.closed.borrow() && !self.leaving.load(Ordering::SeqCst)
     }
 
-    /// From 1 to 0x7fffffff, and round again.
+    /// From 1 to 0x7fffffff, then 1 again.
     fn sequence(&self) -> u32 {
         match self.next.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff {
             0 => self.sequence(),
@@ -112,7 +112,7 @@ impl SmppLink {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An answer, or something that wants one.
+    /// Handles an answer, or answers a request.
     async fn heard(&self, pdu: Pdu, on_receipt: &OnReceipt) {
         if pdu.is_answer() {
             let waiting = self.waiting().remove(&pdu.sequence);
@@ -137,7 +137,7 @@ impl SmppLink {
     }
 }
 
-/// Ends when the link is closed or cannot be written to. A link that nobody needs any more says good-bye.
+/// Ends when the link is closed or a write fails. An unused link is unbound.
 async fn write_all(
     mut queue: mpsc::Receiver<Pdu>,
     mut writer: OwnedWriteHalf,
@@ -178,7 +178,7 @@ async fn write_all(
     }
 }
 
-/// A line on which nothing is heard for three enquiries is dead.
+/// Closes a connection that is silent for three enquiry intervals.
 async fn read_all(
     mut reader: OwnedReadHalf,
     link: Weak<SmppLink>,
@@ -209,7 +209,7 @@ async fn read_all(
     }
 }
 
-/// When the link is closed (true), or there is none any more (false).
+/// Waits until the link is closed (true) or dropped (false).
 async fn closing(over: &mut watch::Receiver<bool>) -> bool {
     over.wait_for(|closed| *closed).await.is_ok()
 }

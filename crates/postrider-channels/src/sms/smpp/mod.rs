@@ -1,5 +1,5 @@
-//! A message centre spoken to in SMPP 3.4: one connection, bound as a transceiver, with a window of
-//! messages on their way. Receipts are read and handed on; what they lead to is not decided here.
+//! An SMPP 3.4 client for one message centre: one connection, bound as a transceiver, with a window of messages in
+//! flight. Passes receipts on and does not act on them.
 
 mod link;
 mod pdu;
@@ -19,9 +19,9 @@ use crate::pool::connect::dial;
 use link::{LinkError, SmppLink};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A centre that could not be reached is left alone for so long.
+/// For this long after a failed connect, callers get the same error without another try.
 const FAILURE_REPEATED_FOR: Duration = Duration::from_secs(1);
-/// ESME_RINVBNDSTS: it has forgotten that we are bound.
+/// ESME_RINVBNDSTS: the message centre has lost our bind.
 const NOT_BOUND: u32 = 0x04;
 
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub struct SmscConfig {
 /// How one message ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SmscOutcome {
-    /// Taken; what the message centre calls it.
+    /// Accepted, with the message centre's id.
     Accepted(Option<String>),
     /// By its command status.
     Refused(u32),
@@ -44,7 +44,7 @@ pub enum SmscOutcome {
         code: &'static str,
         detail: String,
     },
-    /// It left, and no answer came.
+    /// It was sent, and no answer came.
     Unknown(&'static str),
 }
 
@@ -58,7 +58,7 @@ pub struct Smsc {
     on_receipt: OnReceipt,
 }
 
-/// The way to the message centre: open, or when and how it was found shut.
+/// The connection to the message centre, or when and why the last connect failed.
 #[derive(Default)]
 struct SmscConnection {
     link: Option<Arc<SmppLink>>,
@@ -66,8 +66,7 @@ struct SmscConnection {
 }
 
 impl SmscConnection {
-    /// What is true for everybody who asked before it was found out, and where nobody could be
-    /// reached, for a moment longer.
+    /// The last failure, for callers that began before it; an unreachable message centre also for a moment after it.
     fn shut_for(&self, asked: Instant) -> Option<SmscOutcome> {
         let (at, end) = self.shut.as_ref()?;
         let unreached =
@@ -82,8 +81,7 @@ impl Smsc {
         Self { config, password, places, door: Mutex::default(), on_receipt }
     }
 
-    /// Sends one message. It is made when there is a place for it; `None` means that there is no
-    /// point any more.
+    /// Sends one message, which is built when the window has room. `None` means that it is no longer wanted.
     pub async fn send(
         &self,
         deadline: Instant,
@@ -115,7 +113,7 @@ impl Smsc {
             },
             Err(LinkError::Closed) => SmscOutcome::Unknown("reset"),
             Err(LinkError::Timeout) => {
-                // A message centre that does not answer is taken for dead.
+                // A message centre that does not answer counts as dead.
                 link.close();
                 SmscOutcome::Unknown("timeout")
             }
@@ -152,7 +150,7 @@ impl Smsc {
         match link.ask(pdu::BIND_TRANSCEIVER, body, deadline).await {
             Ok(answer) if answer.status == 0 => Ok(link),
             Ok(answer) => {
-                // It may have been changed meanwhile: the next bind reads it anew.
+                // The password may have changed: the next bind reads it again.
                 self.password.forget();
                 link.close();
                 Err(SmscOutcome::Refused(answer.status))
@@ -166,7 +164,7 @@ impl Smsc {
     }
 }
 
-/// What stands in a `submit_sm`.
+/// The body of a `submit_sm`.
 pub fn submit(from: &str, to: &str, text: &str, validity_s: u32) -> Vec<u8> {
     pdu::submit(from, to, text, validity_s)
 }
