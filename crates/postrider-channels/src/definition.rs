@@ -10,7 +10,7 @@ use postrider_core::{Channel, ChannelIntake, ChannelKind, FieldError};
 use serde::de::DeserializeOwned;
 
 use crate::accounts::health::{AccountHealth, Finding};
-use crate::accounts::{AccountConfig, AccountFields};
+use crate::accounts::{AccountConfig, AccountFields, check_fields};
 use crate::settings::ChannelSection;
 use crate::{ContentPreview, Error, NetworkPolicy, VapidKeys, WebhookSecrets, Wiring};
 
@@ -115,6 +115,13 @@ pub struct AccountGuide {
     pub usual_rate: Option<Rate>,
     /// Checks the fields of one account.
     pub check: fn(&AccountFields) -> Result<(), serde_json::Error>,
+}
+
+impl AccountGuide {
+    /// For accounts with the settings `C`.
+    pub(crate) const fn of<C: DeserializeOwned>(reference: &'static str) -> Self {
+        Self { reference, usual_rate: None, check: check_fields::<C> }
+    }
 }
 
 /// A field of an address, for the API's description.

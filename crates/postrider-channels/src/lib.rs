@@ -43,4 +43,4 @@ pub use preview::ContentPreview;
 pub use sms::SmsChannel;
 pub use target::ChannelTarget;
 pub use webhook::{WebhookChannel, WebhookSecret, WebhookSecrets};
-pub use webpush::{Padding, VapidKey, VapidKeys, WebPushChannel, WebPushConfig};
+pub use webpush::{Padding, VapidKey, VapidKeys, WebPushChannel};

@@ -50,21 +50,10 @@ channels! {
     chat: crate::chat::ChatSection,
 }
 
-impl ChannelSections {
-    pub fn get(&self, kind: ChannelKind) -> Option<&dyn ChannelDefinition> {
-        self.iter().find(|channel| channel.kind() == kind)
-    }
-}
-
 /// Every channel, with default settings.
 pub fn all() -> impl Iterator<Item = &'static dyn ChannelDefinition> {
     static ALL: LazyLock<ChannelSections> = LazyLock::new(ChannelSections::default);
     ALL.iter()
-}
-
-/// The channel of this name, with default settings.
-pub fn named(name: &str) -> Option<&'static dyn ChannelDefinition> {
-    all().find(|channel| channel.section().name == name)
 }
 
 /// The names of all channels.

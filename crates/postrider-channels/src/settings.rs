@@ -85,8 +85,8 @@ pub struct ChannelLimits {
     pub timeout_s: u64,
 }
 
-/// Declares the section of a channel: its own settings, then the limits. `$unit` and `$scope` say what the limits count;
-/// with `+ per_address`, there are also limits per credential and per address. Needs the channel's `FACTS`.
+/// Declares the section of a channel: its own settings, then the limits. `$unit` and `$scope` say what the limits
+/// count; with `+ per_address`, there are also limits per credential and per address. Needs the channel's `FACTS`.
 macro_rules! channel_section {
     (
         $(#[doc = $about:literal])+

@@ -51,13 +51,14 @@ fn intake() -> MessageIntake {
     current.replace(templates);
     let policies = Policies::new(Policy::new(Class::built_in(), DispatchLimits::default()));
     let store = Arc::new(MemoryStore::new(clock.clone()));
+    let policy = NetworkPolicy::default();
     MessageIntake::new(
         store,
         vec![
-            Arc::new(WebpushIntake::new(NetworkPolicy::default())),
-            Arc::new(WebhookIntake::new(NetworkPolicy::default())),
-            Arc::new(HttpIntake::new(NetworkPolicy::default())),
-            Arc::new(EmailIntake::new(NetworkPolicy::default(), Arc::new(|_| true), false)),
+            Arc::new(WebpushIntake { policy }),
+            Arc::new(WebhookIntake { policy }),
+            Arc::new(HttpIntake { policy }),
+            Arc::new(EmailIntake { policy, serves: Arc::new(|_| true), international: false }),
         ],
         policies,
         b"hash key",

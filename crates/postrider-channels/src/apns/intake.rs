@@ -13,13 +13,7 @@ use crate::definition::intake_of;
 use crate::target::checked;
 
 pub struct ApnsIntake {
-    serves: Serves,
-}
-
-impl ApnsIntake {
-    pub fn new(serves: Serves) -> Self {
-        Self { serves }
-    }
+    pub serves: Serves,
 }
 
 #[derive(Deserialize)]
@@ -29,7 +23,6 @@ struct ApnsDeviceRequest {
     _channel: String,
     token: String,
     topic: String,
-    #[serde(default)]
     environment: Option<String>,
 }
 

@@ -30,7 +30,7 @@ pub use sender::ApnsSender;
 pub use target::{ApnsEnvironment, ApnsTarget};
 
 use crate::accounts::{Account, AccountConfig, Accounts};
-use crate::deliver::{Ended, Protocol, Reading, Wiring, ended, impl_channel, misconfigured};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel, misconfigured};
 use crate::pool::{Endpoint, Request, Response};
 use crate::scrub;
 use crate::target::{ChannelTarget, target_of};
@@ -78,16 +78,12 @@ impl ApnsChannel {
         &self.accounts
     }
 
-    /// Reads every credential and says, by account, what cannot be used. It is tried again when it is
-    /// needed.
-    pub async fn load(&self) -> Vec<(Arc<str>, String)> {
-        let mut failures = Vec::new();
+    /// Reads every credential. The watch and `doctor` report one that cannot be read; it is
+    /// tried again when it is needed.
+    pub async fn load(&self) {
         for account in self.accounts.iter() {
-            if let Err(why) = account.settings.connections(&self.wiring.pool).await {
-                failures.push((account.name.clone(), why));
-            }
+            let _ = account.settings.connections(&self.wiring.pool).await;
         }
-        failures
     }
 }
 
@@ -98,11 +94,10 @@ impl Protocol for ApnsChannel {
 
     fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<ApnsDraft, Ended>> {
         let draft = |attempt: &Attempt| {
-            let content = Content::parse(&attempt.message.content).ok();
-            content.and_then(|content| render::draft(&content).ok())
+            let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
+            render::draft(&content).map_err(bad_content)
         };
-        let bad = || ended(Outcome::DropMessage, "bad_content");
-        attempts.iter().map(|attempt| draft(attempt).ok_or_else(bad)).collect()
+        attempts.iter().map(draft).collect()
     }
 
     async fn send(&self, attempt: &Attempt, draft: ApnsDraft) -> Report {

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::{ApnsAccount, ApnsChannel, ApnsContent, ApnsIntake, KIND, render};
 use crate::Error;
-use crate::accounts::check_fields;
 use crate::definition::{
     AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts,
     SendOption, SendOptionField,
@@ -48,11 +47,7 @@ const ENVIRONMENT: SendOptionField = SendOptionField {
 pub(super) static FACTS: ChannelFacts = ChannelFacts {
     kind: KIND,
     part_check: |raw| read_part::<ApnsContent<'_>>(KIND, raw).map(drop),
-    accounts: Some(AccountGuide {
-        reference: ACCOUNTS,
-        usual_rate: None,
-        check: check_fields::<ApnsAccount>,
-    }),
+    accounts: Some(AccountGuide::of::<ApnsAccount>(ACCOUNTS)),
     address_fields: &[
         AddressField::text("token", "the device's token"),
         AddressField::text("topic", "the app's bundle id"),
@@ -81,10 +76,9 @@ impl ChannelDefinition for ApnsSection {
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
         let accounts = parts.read_accounts()?;
         let channel = ApnsChannel::new(parts.wiring, accounts, parts.breaker);
-        // The watch and `doctor` report a credential that cannot be read; the others work without it.
-        let _ = channel.load().await;
+        channel.load().await;
         let accounts = channel.accounts().clone();
-        let intake = ApnsIntake::new(accounts.serving());
+        let intake = ApnsIntake { serves: accounts.serving() };
         Ok(BuiltChannel::with_accounts(channel, intake, accounts))
     }
 }

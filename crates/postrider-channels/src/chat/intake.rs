@@ -17,14 +17,8 @@ use crate::target::checked;
 const PAYLOAD_MAX: usize = 256 * 1024;
 
 pub struct ChatIntake {
-    policy: NetworkPolicy,
-    flavours: Flavours,
-}
-
-impl ChatIntake {
-    pub fn new(policy: NetworkPolicy, flavours: Flavours) -> Self {
-        Self { policy, flavours }
-    }
+    pub policy: NetworkPolicy,
+    pub flavours: Flavours,
 }
 
 #[derive(Deserialize)]
@@ -96,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_webhook_must_be_public_and_something_must_be_said() {
-        let intake = ChatIntake::new(NetworkPolicy::default(), Flavours::default());
+        let intake = ChatIntake { policy: NetworkPolicy::default(), flavours: Flavours::default() };
         let target = |url: &str| {
             intake.address(&serde_json::json!({"channel": "chat", "url": url}).to_string())
         };

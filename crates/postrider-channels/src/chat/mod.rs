@@ -33,14 +33,8 @@ pub const KIND: ChannelKind = ChannelKind::new("chat");
 pub const TRAITS: ChannelTraits = ChannelTraits::PLAIN;
 
 pub struct ChatChannel {
-    wiring: Wiring,
-    flavours: Flavours,
-}
-
-impl ChatChannel {
-    pub fn new(wiring: Wiring, flavours: Flavours) -> Self {
-        Self { wiring, flavours }
-    }
+    pub wiring: Wiring,
+    pub flavours: Flavours,
 }
 
 impl_channel!(ChatChannel);

@@ -56,8 +56,8 @@ impl ChannelDefinition for ChatSection {
     }
 
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
-        let channel = ChatChannel::new(parts.wiring, self.hosts.clone().into());
-        let intake = ChatIntake::new(parts.network, self.hosts.clone().into());
+        let channel = ChatChannel { wiring: parts.wiring, flavours: self.hosts.clone().into() };
+        let intake = ChatIntake { policy: parts.network, flavours: self.hosts.clone().into() };
         Ok(BuiltChannel::without_accounts(channel, intake))
     }
 }

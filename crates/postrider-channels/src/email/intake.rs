@@ -22,16 +22,10 @@ const UNSUBSCRIBE_MAX: usize = 900;
 const PARTS_MAX: usize = 5 << 20;
 
 pub struct EmailIntake {
-    policy: NetworkPolicy,
-    serves: Serves,
+    pub policy: NetworkPolicy,
+    pub serves: Serves,
     /// Whether any account can send to letters outside of ASCII before the @.
-    international: bool,
-}
-
-impl EmailIntake {
-    pub fn new(policy: NetworkPolicy, serves: Serves, international: bool) -> Self {
-        Self { policy, serves, international }
-    }
+    pub international: bool,
 }
 
 #[derive(Deserialize)]
@@ -40,7 +34,6 @@ struct EmailAddressRequest {
     #[serde(rename = "channel")]
     _channel: String,
     email: String,
-    #[serde(default)]
     name: Option<String>,
 }
 
@@ -224,7 +217,11 @@ mod tests {
     use super::*;
 
     fn intake() -> EmailIntake {
-        EmailIntake::new(NetworkPolicy::default(), std::sync::Arc::new(|_| true), true)
+        EmailIntake {
+            policy: NetworkPolicy::default(),
+            serves: std::sync::Arc::new(|_| true),
+            international: true,
+        }
     }
 
     fn refused(content: &str) -> Vec<(String, String)> {

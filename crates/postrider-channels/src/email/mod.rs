@@ -88,22 +88,15 @@ fn is_for_reputation(end: &SmtpOutcome) -> bool {
     }
 }
 
-/// A mail is written when its account is known: that says who it is from.
-pub(crate) struct Ready;
-
 impl Protocol for EmailChannel {
-    type Ready = Ready;
+    /// A mail is written when its account is known: that says who it is from.
+    type Ready = ();
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Ready, Ended>> {
-        let is_mail = |attempt: &Attempt| attempt.target.channel() == KIND;
-        let ready = |attempt: &Attempt| match is_mail(attempt) {
-            true => Ok(Ready),
-            false => Err(ended(Outcome::DropMessage, "wrong_channel")),
-        };
-        attempts.iter().map(ready).collect()
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<(), Ended>> {
+        attempts.iter().map(|_| Ok(())).collect()
     }
 
-    async fn send(&self, attempt: &Attempt, _: Ready) -> Report {
+    async fn send(&self, attempt: &Attempt, (): ()) -> Report {
         let target: EmailTarget<'_> = match target_of(attempt) {
             Ok(target) => target,
             Err(ended) => return *ended,

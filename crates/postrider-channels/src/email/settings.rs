@@ -11,7 +11,7 @@ use super::{
     EmailAccount, EmailChannel, EmailContent, EmailIntake, KIND, ReputationPolicy, render,
 };
 use crate::Error;
-use crate::accounts::{AccountFields, Accounts, check_fields};
+use crate::accounts::{AccountFields, Accounts};
 use crate::definition::{
     AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts,
     SendOption,
@@ -59,11 +59,7 @@ const FINAL_DOT_TIMEOUT_S: u64 = 60;
 pub(super) static FACTS: ChannelFacts = ChannelFacts {
     kind: KIND,
     part_check: |raw| read_part::<EmailContent<'_>>(KIND, raw).map(drop),
-    accounts: Some(AccountGuide {
-        reference: ACCOUNTS,
-        usual_rate: None,
-        check: check_fields::<EmailAccount>,
-    }),
+    accounts: Some(AccountGuide::of::<EmailAccount>(ACCOUNTS)),
     address_fields: &[
         AddressField::text("email", "the recipient's address"),
         AddressField::text("name", "the recipient's name"),
@@ -123,7 +119,8 @@ impl ChannelDefinition for EmailSection {
         let accounts = Arc::new(Accounts::new(self.kind(), accounts, parts.breaker, clock));
         let international = accounts.iter().any(|a| a.settings.carrier.is_international());
         let channel = EmailChannel::new(parts.wiring, accounts.clone());
-        let intake = EmailIntake::new(parts.network, accounts.serving(), international);
+        let intake =
+            EmailIntake { policy: parts.network, serves: accounts.serving(), international };
         let channel = channel.reputation(self.reputation());
         Ok(BuiltChannel::with_accounts(channel, intake, accounts))
     }

@@ -13,13 +13,7 @@ use crate::definition::intake_of;
 use crate::target::checked;
 
 pub struct FcmIntake {
-    serves: Serves,
-}
-
-impl FcmIntake {
-    pub fn new(serves: Serves) -> Self {
-        Self { serves }
-    }
+    pub serves: Serves,
 }
 
 #[derive(Deserialize)]
@@ -27,11 +21,8 @@ impl FcmIntake {
 struct FcmDeviceRequest {
     #[serde(rename = "channel")]
     _channel: String,
-    #[serde(default)]
     token: Option<String>,
-    #[serde(default)]
     fid: Option<String>,
-    #[serde(default)]
     project: Option<String>,
 }
 

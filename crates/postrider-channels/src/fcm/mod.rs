@@ -31,7 +31,7 @@ pub use settings::FcmSection;
 pub use target::{FcmDevice, FcmTarget};
 
 use crate::accounts::{Account, AccountConfig, Accounts, Material};
-use crate::deliver::{Ended, Protocol, Reading, Wiring, ended, impl_channel, misconfigured};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel, misconfigured};
 use crate::pool::Request;
 use crate::target::target_of;
 use oauth::FcmTokens;
@@ -82,16 +82,12 @@ impl FcmChannel {
         &self.accounts
     }
 
-    /// Reads every credential, so that projects are known by name. What cannot be read is said by
-    /// account; it is tried again when it is needed.
-    pub async fn load(&self) -> Vec<(Arc<str>, String)> {
-        let mut failures = Vec::new();
+    /// Reads every credential, so that projects are known by name. The watch and `doctor` report one that cannot
+    /// be read; it is tried again when it is needed.
+    pub async fn load(&self) {
         for account in self.accounts.iter() {
-            if let Err(why) = account.settings.credential.get().await {
-                failures.push((account.name.clone(), why));
-            }
+            let _ = account.settings.credential.get().await;
         }
-        failures
     }
 
     /// A device belongs to one project. Where nobody says which, it is the tenant's first.
@@ -109,11 +105,10 @@ impl Protocol for FcmChannel {
 
     fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Self::Ready, Ended>> {
         let draft = |attempt: &Attempt| {
-            let content = Content::parse(&attempt.message.content).ok();
-            content.and_then(|content| render::draft(&content).ok())
+            let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
+            render::draft(&content).map_err(bad_content)
         };
-        let bad = || ended(Outcome::DropMessage, "bad_content");
-        attempts.iter().map(|attempt| draft(attempt).ok_or_else(bad)).collect()
+        attempts.iter().map(draft).collect()
     }
 
     async fn send(&self, attempt: &Attempt, draft: Self::Ready) -> Report {

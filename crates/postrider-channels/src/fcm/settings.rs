@@ -7,7 +7,6 @@ use serde_json::json;
 
 use super::{FcmAccount, FcmChannel, FcmContent, FcmIntake, KIND, render};
 use crate::Error;
-use crate::accounts::check_fields;
 use crate::definition::{
     AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts,
     SendOption,
@@ -43,9 +42,8 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
     kind: KIND,
     part_check: |raw| read_part::<FcmContent<'_>>(KIND, raw).map(drop),
     accounts: Some(AccountGuide {
-        reference: ACCOUNTS,
         usual_rate: Some(USUAL_RATE),
-        check: check_fields::<FcmAccount>,
+        ..AccountGuide::of::<FcmAccount>(ACCOUNTS)
     }),
     address_fields: &[
         AddressField::text("token", "the device's token"),
@@ -74,10 +72,9 @@ impl ChannelDefinition for FcmSection {
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
         let accounts = parts.read_accounts()?;
         let channel = FcmChannel::new(parts.wiring, accounts, parts.breaker);
-        // The watch and `doctor` report a credential that cannot be read; the others work without it.
-        let _ = channel.load().await;
+        channel.load().await;
         let accounts = channel.accounts().clone();
-        let intake = FcmIntake::new(accounts.serving());
+        let intake = FcmIntake { serves: accounts.serving() };
         Ok(BuiltChannel::with_accounts(channel, intake, accounts))
     }
 }

@@ -16,13 +16,7 @@ use crate::definition::intake_of;
 use crate::target::checked;
 
 pub struct HttpIntake {
-    policy: NetworkPolicy,
-}
-
-impl HttpIntake {
-    pub fn new(policy: NetworkPolicy) -> Self {
-        Self { policy }
-    }
+    pub policy: NetworkPolicy,
 }
 
 #[derive(Deserialize)]
@@ -35,7 +29,6 @@ struct HttpAddressRequest {
     url: String,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    #[serde(default)]
     credential: Option<String>,
 }
 

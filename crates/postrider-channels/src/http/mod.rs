@@ -34,14 +34,8 @@ pub const TRAITS: ChannelTraits = ChannelTraits {
 };
 
 pub struct HttpChannel {
-    wiring: Wiring,
-    credentials: Arc<dyn Credentials>,
-}
-
-impl HttpChannel {
-    pub fn new(wiring: Wiring, credentials: Arc<dyn Credentials>) -> Self {
-        Self { wiring, credentials }
-    }
+    pub wiring: Wiring,
+    pub credentials: Arc<dyn Credentials>,
 }
 
 impl_channel!(HttpChannel);

@@ -1,5 +1,7 @@
 //! `[http]`, and what the program knows about generic HTTP requests.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use postrider_core::FieldError;
 use postrider_core::model::content::{Content, raw_bytes, read_part};
@@ -75,9 +77,9 @@ impl ChannelDefinition for HttpSection {
     }
 
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
-        let credentials = EnvAndFiles::allowing(self.allowed_credentials());
-        let channel = HttpChannel::new(parts.wiring, std::sync::Arc::new(credentials));
-        Ok(BuiltChannel::without_accounts(channel, HttpIntake::new(parts.network)))
+        let credentials = Arc::new(EnvAndFiles::allowing(self.allowed_credentials()));
+        let channel = HttpChannel { wiring: parts.wiring, credentials };
+        Ok(BuiltChannel::without_accounts(channel, HttpIntake { policy: parts.network }))
     }
 }
 

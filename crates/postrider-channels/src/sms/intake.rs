@@ -15,13 +15,7 @@ use crate::target::checked;
 const TEXT_MAX: usize = 1_600;
 
 pub struct SmsIntake {
-    serves: Serves,
-}
-
-impl SmsIntake {
-    pub fn new(serves: Serves) -> Self {
-        Self { serves }
-    }
+    pub serves: Serves,
 }
 
 #[derive(Deserialize)]
@@ -95,7 +89,7 @@ mod tests {
     use super::*;
 
     fn intake() -> SmsIntake {
-        SmsIntake::new(std::sync::Arc::new(|_| true))
+        SmsIntake { serves: std::sync::Arc::new(|_| true) }
     }
 
     #[test]

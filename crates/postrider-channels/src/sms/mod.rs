@@ -30,9 +30,7 @@ pub use settings::SmsSection;
 pub use target::SmsTarget;
 
 use crate::accounts::{Accounts, Material};
-use crate::deliver::{
-    Ended, Protocol, Reading, Wiring, bad_content, ended, impl_channel, misconfigured,
-};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel, misconfigured};
 use crate::email::hiding;
 use crate::target::target_of;
 
@@ -60,14 +58,8 @@ pub struct SmsSettings {
 }
 
 pub struct SmsChannel {
-    wiring: Wiring,
-    accounts: Arc<Accounts<SmsSettings>>,
-}
-
-impl SmsChannel {
-    pub fn new(wiring: Wiring, accounts: Arc<Accounts<SmsSettings>>) -> Self {
-        Self { wiring, accounts }
-    }
+    pub wiring: Wiring,
+    pub accounts: Arc<Accounts<SmsSettings>>,
 }
 
 impl_channel!(SmsChannel);
@@ -82,13 +74,7 @@ impl Protocol for SmsChannel {
     type Ready = String;
 
     fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<String, Ended>> {
-        let text = |attempt: &Attempt| {
-            if attempt.target.channel() != KIND {
-                return Err(ended(Outcome::DropMessage, "wrong_channel"));
-            }
-            text_of(&attempt.message)
-        };
-        attempts.iter().map(text).collect()
+        attempts.iter().map(|attempt| text_of(&attempt.message)).collect()
     }
 
     /// Segments: what gateways bill and limit.
@@ -188,7 +174,7 @@ impl SmsChannel {
             (now < attempt.expires_at).then_some(body)
         };
         match smsc.send(deadline, submit).await {
-            None => *ended(Outcome::Expired, "ttl"),
+            None => *crate::deliver::ended(Outcome::Expired, "ttl"),
             Some(smpp::SmscOutcome::Accepted(id)) => {
                 Report { provider_id: id, ..Report::new(Outcome::Accepted) }
             }

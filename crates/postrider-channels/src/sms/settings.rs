@@ -9,7 +9,7 @@ use serde_json::json;
 use super::segments::{self, SmsEncoding};
 use super::{KIND, SmsAccount, SmsChannel, SmsContent, SmsIntake, render};
 use crate::Error;
-use crate::accounts::{Accounts, check_fields};
+use crate::accounts::Accounts;
 use crate::definition::{
     AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts,
     SendOption,
@@ -51,11 +51,7 @@ const ACCOUNTS: &str = "\
 pub(super) static FACTS: ChannelFacts = ChannelFacts {
     kind: KIND,
     part_check: |raw| read_part::<SmsContent<'_>>(KIND, raw).map(drop),
-    accounts: Some(AccountGuide {
-        reference: ACCOUNTS,
-        usual_rate: None,
-        check: check_fields::<SmsAccount>,
-    }),
+    accounts: Some(AccountGuide::of::<SmsAccount>(ACCOUNTS)),
     address_fields: &[AddressField::text("phone", "E.164, `+15550100`")],
     content_about: "`{\"text\": \"…\"}`",
     send_option: Some(SendOption {
@@ -85,8 +81,8 @@ impl ChannelDefinition for SmsSection {
         let accounts = accounts.map(|account| account.map(|own| own.settings())).collect();
         let clock = parts.wiring.clock.clone();
         let accounts = Arc::new(Accounts::new(self.kind(), accounts, parts.breaker, clock));
-        let channel = SmsChannel::new(parts.wiring, accounts.clone());
-        let intake = SmsIntake::new(accounts.serving());
+        let channel = SmsChannel { wiring: parts.wiring, accounts: accounts.clone() };
+        let intake = SmsIntake { serves: accounts.serving() };
         Ok(BuiltChannel::with_accounts(channel, intake, accounts))
     }
 }

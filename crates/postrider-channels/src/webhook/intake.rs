@@ -16,13 +16,7 @@ use crate::definition::intake_of;
 use crate::target::checked;
 
 pub struct WebhookIntake {
-    policy: NetworkPolicy,
-}
-
-impl WebhookIntake {
-    pub fn new(policy: NetworkPolicy) -> Self {
-        Self { policy }
-    }
+    pub policy: NetworkPolicy,
 }
 
 #[derive(Deserialize)]

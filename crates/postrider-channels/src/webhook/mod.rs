@@ -38,14 +38,8 @@ pub trait WebhookSecrets: Send + Sync {
 }
 
 pub struct WebhookChannel {
-    wiring: Wiring,
-    secrets: Arc<dyn WebhookSecrets>,
-}
-
-impl WebhookChannel {
-    pub fn new(wiring: Wiring, secrets: Arc<dyn WebhookSecrets>) -> Self {
-        Self { wiring, secrets }
-    }
+    pub wiring: Wiring,
+    pub secrets: Arc<dyn WebhookSecrets>,
 }
 
 impl_channel!(WebhookChannel);

@@ -56,7 +56,7 @@ impl ChannelDefinition for WebhookSection {
     }
 
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
-        let channel = WebhookChannel::new(parts.wiring, parts.webhook_secrets);
-        Ok(BuiltChannel::without_accounts(channel, WebhookIntake::new(parts.network)))
+        let channel = WebhookChannel { wiring: parts.wiring, secrets: parts.webhook_secrets };
+        Ok(BuiltChannel::without_accounts(channel, WebhookIntake { policy: parts.network }))
     }
 }

@@ -18,14 +18,10 @@ use crate::definition::intake_of;
 use crate::target::checked;
 
 pub struct WebpushIntake {
-    policy: NetworkPolicy,
+    pub policy: NetworkPolicy,
 }
 
 impl WebpushIntake {
-    pub fn new(policy: NetworkPolicy) -> Self {
-        Self { policy }
-    }
-
     fn check_endpoint(&self, endpoint: &str) -> Result<(), FieldError> {
         let url = check_url("endpoint", endpoint, self.policy)?;
         // A push service listens on its scheme's port; others would let a subscription probe ports.
@@ -45,15 +41,13 @@ struct Subscription {
     #[serde(deserialize_with = "object")]
     keys: SubscriptionKeysRequest,
     /// Browsers send it; it is almost always null and says nothing that we need.
-    #[serde(rename = "expirationTime", default)]
+    #[serde(rename = "expirationTime")]
     _expiration_time: Option<f64>,
     /// `PushManager.supportedContentEncodings`, where the page passes it on.
-    #[serde(default)]
     encodings: Option<Vec<String>>,
     /// The one of them that the page chose.
-    #[serde(rename = "contentEncoding", default)]
+    #[serde(rename = "contentEncoding")]
     encoding: Option<String>,
-    #[serde(default)]
     vapid_key: Option<String>,
 }
 

@@ -19,7 +19,6 @@ use bytes::Bytes;
 use postrider_core::{
     Attempt, ChannelKind, ChannelTraits, KeyId, Outcome, Report, TenantId, Timestamp,
 };
-use serde::{Deserialize, Serialize};
 
 pub use content::WebpushContent;
 pub use encrypt::{EncryptError, Padding, PlainPayload, encrypt_batch};
@@ -48,20 +47,6 @@ pub trait VapidKeys: Send + Sync {
     fn key(&self, tenant: &TenantId, id: Option<KeyId>) -> Option<Arc<VapidKey>>;
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct WebPushConfig {
-    /// Whom a push service may write to about us: `mailto:` or `https:`.
-    pub subject: String,
-    pub padding: Padding,
-}
-
-impl Default for WebPushConfig {
-    fn default() -> Self {
-        Self { subject: "mailto:postrider@example.com".to_owned(), padding: Padding::default() }
-    }
-}
-
 pub struct WebPushChannel {
     wiring: Wiring,
     keys: Arc<dyn VapidKeys>,
@@ -70,13 +55,10 @@ pub struct WebPushChannel {
 }
 
 impl WebPushChannel {
-    pub fn new(
-        wiring: Wiring,
-        keys: Arc<dyn VapidKeys>,
-        config: &WebPushConfig,
-    ) -> Result<Self, Error> {
-        let tokens = VapidTokens::new(VapidSubject::parse(&config.subject)?);
-        Ok(Self { wiring, keys, tokens, padding: config.padding })
+    /// A push service may write to `subject` about us: `mailto:` or `https:`.
+    pub fn new(wiring: Wiring, keys: Arc<dyn VapidKeys>, subject: &str) -> Result<Self, Error> {
+        let tokens = VapidTokens::new(VapidSubject::parse(subject)?);
+        Ok(Self { wiring, keys, tokens, padding: Padding::default() })
     }
 }
 

@@ -6,8 +6,7 @@ use postrider_core::{FieldError, KeyId};
 use serde_json::json;
 
 use super::{
-    KIND, PLAINTEXT_MAX, VapidKey, WebPushChannel, WebPushConfig, WebpushContent, WebpushIntake,
-    plaintext_len,
+    KIND, PLAINTEXT_MAX, VapidKey, WebPushChannel, WebpushContent, WebpushIntake, plaintext_len,
 };
 use crate::Error;
 use crate::accounts::health::Finding;
@@ -75,9 +74,8 @@ impl ChannelDefinition for WebpushSection {
     }
 
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
-        let config = WebPushConfig { subject: self.subject.clone(), ..WebPushConfig::default() };
-        let channel = WebPushChannel::new(parts.wiring, parts.vapid_keys, &config)?;
-        Ok(BuiltChannel::without_accounts(channel, WebpushIntake::new(parts.network)))
+        let channel = WebPushChannel::new(parts.wiring, parts.vapid_keys, &self.subject)?;
+        Ok(BuiltChannel::without_accounts(channel, WebpushIntake { policy: parts.network }))
     }
 }
 

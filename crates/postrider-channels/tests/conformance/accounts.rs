@@ -51,7 +51,7 @@ pub(crate) fn sms(wiring: Wiring, accounts: &[Value]) -> SmsChannel {
         account.settings()
     };
     let accounts = listed(&wiring, sms::KIND, accounts, settings);
-    SmsChannel::new(wiring, accounts)
+    SmsChannel { wiring, accounts }
 }
 
 fn listed<C>(

@@ -7,7 +7,7 @@ use postrider_channels::accounts::AccountConfig;
 use postrider_channels::definition::ChannelParts;
 use postrider_channels::{NetworkPolicy, Wiring, registry};
 use postrider_core::policy::breaker::BreakerPolicy;
-use postrider_core::{Channel, Scope, Target};
+use postrider_core::{Channel, ChannelKind, Scope, Target};
 use serde_json::Value;
 
 use crate::provider::{Answer, Received};
@@ -58,7 +58,7 @@ impl Column {
             vapid_keys: keys,
             webhook_secrets: Arc::new(Secrets),
         };
-        let definition = registry::named(self.channel).unwrap();
+        let definition = registry::definition(ChannelKind::new(self.channel)).unwrap();
         definition.build(parts).await.unwrap().channel
     }
 }

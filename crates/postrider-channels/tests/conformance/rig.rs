@@ -11,8 +11,8 @@ use postrider_channels::webhook::WebhookTarget;
 use postrider_channels::webpush::WebpushTarget;
 use postrider_channels::{
     ChannelTarget, ChatChannel, Credentials, CurrentAnswerTable, HttpChannel, Pool, PoolConfig,
-    VapidKey, VapidKeys, WebPushChannel, WebPushConfig, WebhookChannel, WebhookSecret,
-    WebhookSecrets, Wiring, answers,
+    VapidKey, VapidKeys, WebPushChannel, WebhookChannel, WebhookSecret, WebhookSecrets, Wiring,
+    answers,
 };
 use postrider_core::model::message::Envelope;
 use postrider_core::{
@@ -180,15 +180,11 @@ impl Rig {
         let channel: Box<dyn Channel> = match subject {
             Subject::Webpush => {
                 let keys = Arc::new(Keys::generate());
-                let config = WebPushConfig {
-                    subject: "mailto:ops@example.com".to_owned(),
-                    ..WebPushConfig::default()
-                };
-                Box::new(WebPushChannel::new(wiring, keys, &config).unwrap())
+                Box::new(WebPushChannel::new(wiring, keys, "mailto:ops@example.com").unwrap())
             }
-            Subject::Webhook => Box::new(WebhookChannel::new(wiring, Arc::new(Secrets))),
-            Subject::Http => Box::new(HttpChannel::new(wiring, Arc::new(OneCredential))),
-            Subject::Chat => Box::new(ChatChannel::new(wiring, BTreeMap::new().into())),
+            Subject::Webhook => Box::new(WebhookChannel { wiring, secrets: Arc::new(Secrets) }),
+            Subject::Http => Box::new(HttpChannel { wiring, credentials: Arc::new(OneCredential) }),
+            Subject::Chat => Box::new(ChatChannel { wiring, flavours: BTreeMap::new().into() }),
             _ => {
                 let channel = Built::PerOrigin(Box::new(PerOrigin::new(subject, wiring)));
                 return Self { subject, clock, pool, channel };

@@ -206,9 +206,9 @@ fn intake(
 ) -> MessageIntake {
     let policy = NetworkPolicy::default();
     let mut intakes: Vec<Arc<dyn ChannelIntake>> = vec![
-        Arc::new(WebpushIntake::new(policy)),
-        Arc::new(WebhookIntake::new(policy)),
-        Arc::new(HttpIntake::new(policy)),
+        Arc::new(WebpushIntake { policy }),
+        Arc::new(WebhookIntake { policy }),
+        Arc::new(HttpIntake { policy }),
     ];
     for kind in ["fcm", "apns", "email", "sms"] {
         intakes.push(Arc::new(WithoutAccounts(ChannelKind::new(kind))));
