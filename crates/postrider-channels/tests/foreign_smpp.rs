@@ -70,7 +70,7 @@ fn smsc(port: u16, password: &str) -> (Smsc, Receipts) {
     (Smsc::new(config, password, Arc::new(on_receipt)), told)
 }
 
-async fn send(smsc: &Smsc, text: &str) -> End {
+async fn send(smsc: &Smsc, text: &str) -> SmscOutcome {
     let deadline = Instant::now() + Duration::from_secs(20);
     let body = submit("Shop", "+4915112345678", text, 3_600);
     smsc.send(deadline, || Some(body)).await.unwrap()
