@@ -48,11 +48,12 @@ pub(crate) async fn list(
     access: ReadAccess,
     StrictQuery(query): StrictQuery<DeadLetterQuery>,
 ) -> ApiResult<Json<DeliveryPage>> {
+    let DeadLetterQuery { reason, channel, error, since, until, cursor, limit: size } = query;
     let filter = DeliveryFilter {
         tenant: access.view,
-        cursor: optional_id("cursor", query.cursor)?,
-        limit: limit(query.limit)?,
-        ..filter_of(query.reason, query.channel, query.error, query.since, query.until)?
+        cursor: optional_id("cursor", cursor)?,
+        limit: limit(size)?,
+        ..filter_of(DeadLetterFilter { reason, channel, error, since, until })?
     };
     Ok(Json(page(app.store.dead_letters(filter).await?)))
 }
@@ -161,10 +162,7 @@ fn selection(ids: Option<Vec<String>>, filter: Option<DeadLetterFilter>) -> ApiR
             let allowed = format!("at most {IDS_MAX}; use a filter for more");
             Err(Problem::field("ids", format!("{} ids", ids.len()), allowed))
         }
-        (None, Some(f)) => {
-            let filter = filter_of(f.reason, f.channel, f.error, f.since, f.until)?;
-            Ok(Selection::Filter(filter))
-        }
+        (None, Some(filter)) => Ok(Selection::Filter(filter_of(filter)?)),
         (given, _) => {
             let found = if given.is_some() { "both" } else { "neither" };
             Err(Problem::field("ids or filter", found, "exactly one of ids and filter"))
@@ -172,19 +170,13 @@ fn selection(ids: Option<Vec<String>>, filter: Option<DeadLetterFilter>) -> ApiR
     }
 }
 
-fn filter_of(
-    reason: Option<String>,
-    channel_name: Option<String>,
-    error: Option<String>,
-    since: Option<String>,
-    until: Option<String>,
-) -> ApiResult<DeliveryFilter> {
+fn filter_of(filter: DeadLetterFilter) -> ApiResult<DeliveryFilter> {
     Ok(DeliveryFilter {
-        reason: name("reason", reason, DeadReason::parse, reasons)?,
-        channel: channel(channel_name)?,
-        error,
-        since: time("since", since)?,
-        until: time("until", until)?,
+        reason: name("reason", filter.reason, DeadReason::parse, reasons)?,
+        channel: channel(filter.channel)?,
+        error: filter.error,
+        since: time("since", filter.since)?,
+        until: time("until", filter.until)?,
         ..DeliveryFilter::default()
     })
 }

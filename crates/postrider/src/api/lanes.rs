@@ -230,6 +230,7 @@ fn detail(app: &SharedState, lane: LaneDepth) -> LaneDetail {
 /// The steps that help a lane that is held up.
 pub(crate) fn can_do(id: LaneId, standing: &LaneReport) -> Vec<String> {
     use postrider_core::Gate;
+    let or_raise = |setting: &str| vec![format!("wait, or raise {setting} in postrider.toml")];
     let lane = id;
     let id = id.0;
     match standing.held_by().map(|verdict| verdict.gate) {
@@ -243,26 +244,14 @@ pub(crate) fn can_do(id: LaneId, standing: &LaneReport) -> Vec<String> {
             "check the tenant's credential; `postrider vapid rotate` makes a new VAPID key".into(),
         ],
         Some(Gate::MassGone) => mass_gone_steps(lane),
-        Some(Gate::Pace) => {
-            vec![
-                "wait: calls are as fast as the provider accepts; ask it for a higher limit".into(),
-            ]
-        }
-        Some(Gate::RateLimit) => {
-            vec!["wait, or raise the channel's `rate_per_s` in postrider.toml".into()]
-        }
-        Some(Gate::TenantRateLimit) => {
-            vec!["wait, or raise the tenant's `rate_per_s` in postrider.toml".into()]
-        }
-        Some(Gate::CredentialRateLimit) => {
-            vec!["wait, or raise the channel's `rate_per_credential_s` in postrider.toml".into()]
-        }
-        Some(Gate::RetryBudget) => {
-            vec!["wait, or raise [retry_budget] in postrider.toml".into()]
-        }
-        Some(Gate::Concurrency) => {
-            vec!["wait, or raise the channel's `concurrency` in postrider.toml".into()]
-        }
+        Some(Gate::Pace) => vec![
+            "wait: calls are as fast as the provider accepts; ask it for a higher limit".into(),
+        ],
+        Some(Gate::RateLimit) => or_raise("the channel's `rate_per_s`"),
+        Some(Gate::TenantRateLimit) => or_raise("the tenant's `rate_per_s`"),
+        Some(Gate::CredentialRateLimit) => or_raise("the channel's `rate_per_credential_s`"),
+        Some(Gate::RetryBudget) => or_raise("[retry_budget]"),
+        Some(Gate::Concurrency) => or_raise("the channel's `concurrency`"),
     }
 }
 

@@ -35,7 +35,6 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn;
-use axum::routing::{MethodRouter, get};
 use postrider_channels::accounts::AccountListing;
 use postrider_channels::pool::Pool;
 use postrider_core::ports::store::Store;
@@ -116,7 +115,7 @@ impl ApiState {
 pub fn router(app: SharedState) -> Router {
     let mut router = Router::new();
     let described = openapi::routes().into_iter().map(|(path, _, methods)| (path, methods));
-    for (path, methods) in described.chain(page_routes()) {
+    for (path, methods) in described.chain(page::routes()) {
         let strict = path.starts_with("/v1/") && !QUERY_PATHS.contains(&path);
         let methods =
             if strict { methods.route_layer(from_fn(extract::no_query)) } else { methods };
@@ -128,16 +127,6 @@ pub fn router(app: SharedState) -> Router {
 /// Paths that take query parameters. Each handler refuses unknown ones.
 const QUERY_PATHS: [&str; 5] =
     ["/v1/deliveries", "/v1/dead-letters", "/v1/addresses", "/v1/strikes", "/v1/lanes"];
-
-/// The files of the status page. The description leaves them out.
-fn page_routes() -> [(&'static str, MethodRouter<SharedState>); 4] {
-    [
-        ("/", get(page::index)),
-        ("/assets/page.css", get(page::style)),
-        ("/assets/page.js", get(page::script)),
-        ("/assets/view.js", get(page::view)),
-    ]
-}
 
 async fn unknown_path(request: Request) -> Problem {
     let path: String = request.uri().path().chars().take(200).collect();

@@ -83,8 +83,8 @@ async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
         server_capacity: capacity::body(app, None),
         in_flight: pool.in_flight as u64,
         connections: pool.connections as u64,
-        rates: app.metrics.rates(),
-        totals: app.metrics.totals(),
+        rates: app.metrics.totals.rates(),
+        totals: app.metrics.totals.body(),
     })
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct History {
 #[utoipa::path(get, path = "/v1/stats/history", tag = "overview",
     responses((status = 200, body = History), (status = 403, body = Problem)))]
 pub(crate) async fn history(State(app): State<SharedState>, _: AdminAccess) -> Json<History> {
-    Json(History { rates: app.metrics.history() })
+    Json(History { rates: app.metrics.totals.history() })
 }
 
 /// The process is running.

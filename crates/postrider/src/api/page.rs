@@ -2,24 +2,24 @@
 
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+
+use super::SharedState;
 
 const CSP: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
                    img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-pub(crate) async fn index() -> Response {
-    file("text/html; charset=utf-8", include_str!("../page/index.html"))
-}
+/// Path, content type and text.
+const FILES: [(&str, &str, &str); 4] = [
+    ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
+    ("/assets/page.css", "text/css; charset=utf-8", include_str!("../page/page.css")),
+    ("/assets/page.js", "text/javascript; charset=utf-8", include_str!("../page/page.js")),
+    ("/assets/view.js", "text/javascript; charset=utf-8", include_str!("../page/view.js")),
+];
 
-pub(crate) async fn style() -> Response {
-    file("text/css; charset=utf-8", include_str!("../page/page.css"))
-}
-
-pub(crate) async fn script() -> Response {
-    file("text/javascript; charset=utf-8", include_str!("../page/page.js"))
-}
-
-pub(crate) async fn view() -> Response {
-    file("text/javascript; charset=utf-8", include_str!("../page/view.js"))
+/// The OpenAPI description leaves them out.
+pub(super) fn routes() -> impl Iterator<Item = (&'static str, MethodRouter<SharedState>)> {
+    FILES.into_iter().map(|(path, kind, text)| (path, get(async move || file(kind, text))))
 }
 
 fn file(kind: &'static str, text: &'static str) -> Response {

@@ -181,7 +181,7 @@ async fn sample_rates(app: SharedState) {
     let mut every_second = tokio::time::interval(Duration::from_secs(1));
     loop {
         every_second.tick().await;
-        app.metrics.sample(app.clock.now());
+        app.metrics.totals.sample(app.clock.now());
     }
 }
 

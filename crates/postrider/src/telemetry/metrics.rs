@@ -23,7 +23,7 @@ use super::events::EventBus;
 use super::labels::{
     ChannelLabel, LaneLabels, OutcomeLabel, ProviderLabels, Providers, StrikeLabels,
 };
-use super::rates::{RatesBody, Totals, TotalsBody, count};
+use super::rates::{Totals, count};
 
 type Histograms = Family<LaneLabels, Histogram, fn() -> Histogram>;
 
@@ -32,7 +32,7 @@ pub struct Metrics {
     /// Published beside the metrics.
     pub events: EventBus,
     pub(super) providers: Providers,
-    pub(super) totals: Totals,
+    pub totals: Totals,
     messages: Family<OutcomeLabel, Counter>,
     refused: Family<OutcomeLabel, Counter>,
     pub(super) attempts: Family<LaneLabels, Counter>,
@@ -127,24 +127,6 @@ impl Metrics {
         };
         family.get_or_create(&OutcomeLabel { outcome: label }).inc();
         count(total);
-    }
-
-    /// Takes a sample. Call it once a second.
-    pub fn sample(&self, now: Timestamp) {
-        self.totals.sample(now);
-    }
-
-    pub fn rates(&self) -> RatesBody {
-        self.totals.rates()
-    }
-
-    /// The rates in each second of the last five minutes, the oldest first.
-    pub fn history(&self) -> Vec<RatesBody> {
-        self.totals.history()
-    }
-
-    pub fn totals(&self) -> TotalsBody {
-        self.totals.body()
     }
 
     /// Sets how much is pending, and how much may be.

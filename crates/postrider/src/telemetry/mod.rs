@@ -10,4 +10,4 @@ mod rates;
 
 pub use events::{EventBody, EventBus};
 pub use metrics::Metrics;
-pub use rates::{RatesBody, TotalsBody};
+pub use rates::{RatesBody, Totals, TotalsBody};

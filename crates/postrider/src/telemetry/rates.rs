@@ -45,8 +45,9 @@ pub struct RatesBody {
     pub dead_lettered_per_s: f64,
 }
 
+/// Counts since the start, with samples of the last minutes.
 #[derive(Default)]
-pub(super) struct Totals {
+pub struct Totals {
     pub(super) accepted: AtomicU64,
     pub(super) duplicates: AtomicU64,
     pub(super) refused: AtomicU64,
@@ -65,7 +66,7 @@ pub(super) fn count(counter: &AtomicU64) {
 }
 
 impl Totals {
-    pub(super) fn body(&self) -> TotalsBody {
+    pub fn body(&self) -> TotalsBody {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TotalsBody {
             accepted: read(&self.accepted),
@@ -81,7 +82,8 @@ impl Totals {
         }
     }
 
-    pub(super) fn sample(&self, now: Timestamp) {
+    /// Call it once a second.
+    pub fn sample(&self, now: Timestamp) {
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         if samples.len() == SAMPLES {
             samples.pop_front();
@@ -90,13 +92,13 @@ impl Totals {
     }
 
     /// Over at most the last ten seconds.
-    pub(super) fn rates(&self) -> RatesBody {
+    pub fn rates(&self) -> RatesBody {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.len().checked_sub(1).map(|last| rates_at(&samples, last)).unwrap_or_default()
     }
 
     /// The rates in each second of the history, the oldest first.
-    pub(super) fn history(&self) -> Vec<RatesBody> {
+    pub fn history(&self) -> Vec<RatesBody> {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let first = samples.len().saturating_sub(HISTORY).max(1);
         (first..samples.len()).map(|at| rates_at(&samples, at)).collect()
