@@ -143,6 +143,7 @@ macro_rules! channel_section {
                 Self::INFO
             }
 
+            #[allow(clippy::needless_update, reason = "some sections have all the limits")]
             fn limits(&self) -> $crate::settings::ChannelLimits {
                 $crate::settings::ChannelLimits {
                     concurrency: self.concurrency,
