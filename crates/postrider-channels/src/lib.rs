@@ -9,9 +9,12 @@ pub mod answers;
 pub mod definition;
 mod deliver;
 mod error;
-
 mod jwt;
+pub mod pool;
+pub mod preview;
+pub mod registry;
 mod scrub;
+pub mod settings;
 mod target;
 mod x509;
 
@@ -20,13 +23,21 @@ pub mod chat;
 pub mod email;
 pub mod fcm;
 pub mod http;
-pub mod pool;
-pub mod preview;
-pub mod registry;
-pub mod settings;
 pub mod sms;
 pub mod webhook;
 pub mod webpush;
+
+// The list of all channels, in the order in which users see them. No other file lists them.
+registry::channels! {
+    webpush: crate::webpush::WebpushSection,
+    webhook: crate::webhook::WebhookSection,
+    http: crate::http::HttpSection,
+    fcm: crate::fcm::FcmSection,
+    apns: crate::apns::ApnsSection,
+    email: crate::email::EmailSection,
+    sms: crate::sms::SmsSection,
+    chat: crate::chat::ChatSection,
+}
 
 pub use address::NetworkPolicy;
 pub use answers::CurrentAnswerTable;

@@ -1,37 +1,35 @@
-//! The list of all channels. No other file lists them.
+//! The channels by name and by kind. The list itself is in `lib.rs`.
 
 use std::sync::LazyLock;
 
+pub use crate::ChannelSections;
+use crate::definition::ChannelDefinition;
 use postrider_core::ChannelKind;
 use postrider_core::model::content::ContentSchema;
-use serde::Serialize;
-use serde::de::{Error as _, MapAccess};
-
-use crate::definition::ChannelDefinition;
 
 /// Makes the settings of all channels from one line per channel.
 macro_rules! channels {
     ($($kind:ident: $section:ty,)*) => {
         /// The sections of all channels. With default settings, it is the list of channels.
-        #[derive(Debug, Clone, Default, Serialize)]
+        #[derive(Debug, Clone, Default, serde::Serialize)]
         pub struct ChannelSections {
             $(pub $kind: $section,)*
         }
 
         impl ChannelSections {
-            pub fn iter(&self) -> impl Iterator<Item = &dyn ChannelDefinition> {
-                [$(&self.$kind as &dyn ChannelDefinition),*].into_iter()
+            pub fn iter(&self) -> impl Iterator<Item = &dyn $crate::ChannelDefinition> {
+                [$(&self.$kind as &dyn $crate::ChannelDefinition),*].into_iter()
             }
 
             /// Reads the section that is called `name` from the value that follows in `map`.
-            pub fn read_value<'de, A: MapAccess<'de>>(
+            pub fn read_value<'de, A: serde::de::MapAccess<'de>>(
                 &mut self,
                 name: &str,
                 map: &mut A,
             ) -> Result<(), A::Error> {
                 match name {
                     $(stringify!($kind) => self.$kind = map.next_value()?,)*
-                    other => return Err(A::Error::custom(format!("no channel {other}"))),
+                    other => return Err(serde::de::Error::custom(format!("no channel {other}"))),
                 }
                 Ok(())
             }
@@ -39,16 +37,7 @@ macro_rules! channels {
     };
 }
 
-channels! {
-    webpush: crate::webpush::WebpushSection,
-    webhook: crate::webhook::WebhookSection,
-    http: crate::http::HttpSection,
-    fcm: crate::fcm::FcmSection,
-    apns: crate::apns::ApnsSection,
-    email: crate::email::EmailSection,
-    sms: crate::sms::SmsSection,
-    chat: crate::chat::ChatSection,
-}
+pub(crate) use channels;
 
 /// Every channel, with default settings.
 pub fn all() -> impl Iterator<Item = &'static dyn ChannelDefinition> {
