@@ -20,3 +20,18 @@ mod settings;
 mod strikes;
 mod templates;
 mod watch;
+
+use postrider_channels::registry;
+
+/// Compares snapshots without the list of all channels, so that they do not change with it. A list also says which
+/// channels need an account.
+fn without_channel_list(compare: impl FnOnce()) {
+    let names: Vec<_> = registry::kinds().iter().map(ToString::to_string).collect();
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(&names.join(", "), "[every channel]");
+    settings.add_filter(
+        r"webpush, [a-z, ]+; for [a-z, ]+ configure \[accounts\.NAME\]",
+        "[every channel]",
+    );
+    settings.bind(compare);
+}
