@@ -1,5 +1,5 @@
 //! Compiles the sheets of answers into static rows, one slice per channel. A row that is wrong fails the build with
-//! its file and number.
+//! its file and number. Also lists the channels that have a `tests/conformance.rs`, for the suite of that name.
 
 #[path = "sheets.rs"]
 #[expect(dead_code, reason = "examples are for the tests, words for the page")]
@@ -18,9 +18,40 @@ fn main() {
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=sheets.rs");
     let written = sheets::read_all(Path::new("src")).and_then(|sheets| write(&sheets));
-    if let Err(error) = written {
+    if let Err(error) = written.and_then(|()| list_columns()) {
         println!("cargo::error={}", error.replace('\n', " "));
     }
+}
+
+/// Writes `columns.rs`: the modules `src/<kind>/tests/conformance.rs`, and the macro `with_columns!`, which adds
+/// their names to the arguments of another macro.
+fn list_columns() -> Result<(), String> {
+    let root = std::env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
+    let folders = std::fs::read_dir("src").map_err(|error| error.to_string())?;
+    let folders = folders.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let has = |kind: &str, file: &str| Path::new("src").join(kind).join(file).is_file();
+    let mut kinds: Vec<_> = folders.filter(|kind| has(kind, "tests/conformance.rs")).collect();
+    kinds.sort();
+    let (mut text, mut columns, mut names) = (String::new(), String::new(), String::new());
+    for kind in &kinds {
+        let path = Path::new(&root).join("src").join(kind).join("tests/conformance.rs");
+        let _ = writeln!(text, "#[path = {path:?}]\nmod {kind};");
+        let _ = write!(columns, "&{kind}::COLUMN, ");
+        let group = if has(kind, "account.rs") { "accounts" } else { "urls" };
+        let _ = write!(names, "({group} {kind}) ");
+    }
+    let _ = writeln!(text, "pub(crate) static ALL: &[&crate::column::Column] = &[{columns}];");
+    let _ = writeln!(
+        text,
+        "macro_rules! with_columns {{ ($to:ident! $first:tt $($rest:tt)*) => \
+         {{ $to! {{ $first [{names}] $($rest)* }} }}; }}"
+    );
+    write_out("columns.rs", &text)
+}
+
+fn write_out(file: &str, text: &str) -> Result<(), String> {
+    let folder = std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?;
+    std::fs::write(Path::new(&folder).join(file), text).map_err(|error| error.to_string())
 }
 
 fn write(sheets: &[AnswerSheet]) -> Result<(), String> {
@@ -44,8 +75,7 @@ fn write(sheets: &[AnswerSheet]) -> Result<(), String> {
     }
     let names = names.join(", ");
     let _ = writeln!(text, "static CHANNELS: &[&[AnswerRow]] = &[{names}];");
-    let folder = std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?;
-    std::fs::write(Path::new(&folder).join("answers.rs"), text).map_err(|error| error.to_string())
+    write_out("answers.rs", &text)
 }
 
 /// A row as a constant expression.

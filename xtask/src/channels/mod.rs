@@ -1,6 +1,7 @@
 //! `cargo xtask channels`: writes `docs/channels.md` from the sheets of answers, the mistakes and the proofs, each
-//! with the tests that cover it. `--check` writes nothing; it fails if the page is out of date, or if a row names no
-//! test that the runner knows. Runs no test except the rows' own.
+//! with the tests that cover it. The conformance suite writes the last part of the page, the matrix of promises.
+//! `--check` writes nothing; it fails if the page is out of date, or if a row names no test that the runner knows.
+//! Runs no test except the rows' own and the one that writes the matrix.
 
 mod check;
 mod page;
@@ -24,6 +25,19 @@ const PAGE: &str = "docs/channels.md";
 const ROWS: [&str; 8] =
     ["cargo", "test", "-p", "postrider-channels", "--test", "rows", "--", "--quiet"];
 
+/// Writes the matrix of promises.
+const MATRIX: [&str; 9] = [
+    "env",
+    "POSTRIDER_WRITE_DOCS=1",
+    "cargo",
+    "test",
+    "-p",
+    "postrider-channels",
+    "--test=conformance",
+    "--",
+    "the_page_about_conformance",
+];
+
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     match args {
         [] => write(),
@@ -38,7 +52,7 @@ pub(crate) fn check() -> Result<()> {
     let (source, tests) = read(&root)?;
     shell::step(&root, &ROWS)?;
     let written = std::fs::read_to_string(root.join(PAGE)).unwrap_or_default();
-    is_up_to_date(&written, &page::print(&source, &tests))?;
+    is_up_to_date(&written, &(page::print(&source, &tests) + page::matrix(&written)))?;
     eprintln!("-- {} rows, {}", source.row_count(), PAGE);
     Ok(())
 }
@@ -50,8 +64,11 @@ fn is_up_to_date(written: &str, expected: &str) -> Result<()> {
 
 fn write() -> Result<()> {
     let root = shell::root();
+    shell::step(&root, &MATRIX)?;
     let (source, tests) = read(&root)?;
-    std::fs::write(root.join(PAGE), page::print(&source, &tests)).context(PAGE)?;
+    let written = std::fs::read_to_string(root.join(PAGE)).context(PAGE)?;
+    let page = page::print(&source, &tests) + page::matrix(&written);
+    std::fs::write(root.join(PAGE), page).context(PAGE)?;
     eprintln!("{PAGE}: {} rows", source.row_count());
     Ok(())
 }

@@ -21,6 +21,8 @@ fails for a row without one. `rows …` asks the built-in table about the row's 
 ([configuration](configuration.md)). [Outcomes](outcomes/README.md) explains each outcome.
 ";
 
+const PROMISES: &str = "What every channel promises";
+
 pub(super) fn print(source: &PageSource, tests: &TestList) -> String {
     let mut page = INTRO.to_owned();
     contents(&mut page, source);
@@ -36,6 +38,11 @@ pub(super) fn print(source: &PageSource, tests: &TestList) -> String {
     page
 }
 
+/// The last part of a page that was written before, which the conformance suite keeps up to date.
+pub(super) fn matrix(page: &str) -> &str {
+    page.find(&format!("\n## {PROMISES}\n")).map_or("", |at| &page[at..])
+}
+
 fn put(page: &mut String, line: &str) {
     page.push_str(line);
     page.push('\n');
@@ -48,7 +55,7 @@ fn anchor(title: &str) -> String {
 
 fn contents(page: &mut String, source: &PageSource) {
     let titles = source.sheets.iter().map(|sheet| sheet.title.as_str());
-    let around = ["Where we differ", "The fifteen mistakes", "Tested against others"];
+    let around = ["Where we differ", "The fifteen mistakes", "Tested against others", PROMISES];
     let all = std::iter::once("TTL on each channel").chain(titles).chain(around);
     let links: Vec<String> = all.map(|title| format!("[{title}](#{})", anchor(title))).collect();
     let _ = writeln!(page, "\n{}", links.join(" · "));

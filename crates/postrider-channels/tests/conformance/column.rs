@@ -1,13 +1,14 @@
-//! A column of the matrix that a channel over HTTP declares in its own file. The suite builds the channel through its
-//! definition, as a server does. Columns of older channels are variants of [`crate::rig::Subject`].
+//! A column of the matrix that a channel over HTTP declares in its own folder, as `COLUMN` of
+//! `tests/conformance.rs`. The suite builds the channel through its definition, as a server does. Columns of older
+//! channels are variants of [`crate::rig::Subject`].
 
 use std::sync::Arc;
 
 use postrider_channels::accounts::AccountConfig;
-use postrider_channels::definition::ChannelParts;
+use postrider_channels::definition::{BuiltChannel, ChannelParts};
 use postrider_channels::{NetworkPolicy, Wiring, registry};
 use postrider_core::policy::breaker::BreakerPolicy;
-use postrider_core::{Channel, ChannelKind, Scope, Target};
+use postrider_core::{ChannelKind, Scope, Target};
 use serde_json::Value;
 
 use crate::provider::{Answer, Received};
@@ -40,7 +41,7 @@ impl Column {
         wiring: Wiring,
         origin: &str,
         credential: &str,
-    ) -> Arc<dyn Channel> {
+    ) -> BuiltChannel {
         let account = self.account.map(|account| AccountConfig {
             name: "main".to_owned(),
             tenant: None,
@@ -59,7 +60,7 @@ impl Column {
             webhook_secrets: Arc::new(Secrets),
         };
         let definition = registry::definition(ChannelKind::new(self.channel)).unwrap();
-        definition.build(parts).await.unwrap().channel
+        definition.build(parts).await.unwrap()
     }
 }
 

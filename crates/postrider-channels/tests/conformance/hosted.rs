@@ -67,7 +67,7 @@ impl PerOrigin {
                 let account = apns_account("main", origin, origin);
                 Arc::new(ApnsChannel::new(wiring, vec![account], policy))
             }
-            Subject::Declared(column) => column.build(wiring, origin, &credential).await,
+            Subject::Declared(column) => column.build(wiring, origin, &credential).await.channel,
             _ => Arc::new(accounts::email(wiring, &written())),
         }
     }

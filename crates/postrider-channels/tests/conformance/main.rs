@@ -8,6 +8,8 @@ mod apis;
 mod apns;
 mod blame;
 mod column;
+#[macro_use]
+mod columns;
 #[cfg(feature = "smpp")]
 mod fake_smsc;
 mod fcm;

@@ -1,11 +1,13 @@
 //! Which channel keeps which promise. Every cell is either a test, `promise::channel`, or a reason why there is
-//! nothing to test. `docs/conformance.md` is generated from this list.
+//! nothing to test. A part of `docs/channels.md` is generated from this list.
 
 use crate::column::Column;
 use crate::rig::Subject;
 
-/// The columns that channels declare in their own files: `matrix/<kind>.rs`, or the file of their other tests.
-const COLUMNS: &[&Column] = &[&crate::sms::TWILIO];
+/// The columns that are declared in their own files.
+fn columns() -> impl Iterator<Item = &'static Column> {
+    [&crate::sms::TWILIO].into_iter().chain(crate::columns::ALL.iter().copied())
+}
 
 /// One promise, and the reasons for the channels that are not tested.
 struct Line {
@@ -35,26 +37,31 @@ macro_rules! cell {
     };
 }
 
-/// Makes `test_unless_argued!(channel)`, which is nothing for the channels that are listed here.
+/// Makes `test_unless_argued!(channel)` and `test_unless_argued!(group channel)`, which are nothing for the channels
+/// and groups that are listed here.
 macro_rules! tests_of {
     ($d:tt $promise:ident $($not:ident)*) => {
         macro_rules! test_unless_argued {
-            $(($not) => {};)*
+            $(($not) => {}; ($not $d channel:ident) => {};)*
             ($d channel:ident) => { cell!($promise $d channel); };
+            ($d group:ident $d channel:ident) => { cell!($promise $d channel); };
         }
     };
 }
 
 macro_rules! for_each {
-    ($($channel:ident)*) => { $(test_unless_argued!($channel);)* };
+    ($(($($channel:ident)+))*) => { $(test_unless_argued!($($channel)+);)* };
 }
 
 macro_rules! suite {
-    (($d:tt) [$($channel:ident)*] $($rest:tt)*) => {
+    (($d:tt) [$(($group:ident $column:ident))*] [$($channel:ident)*] $($rest:tt)*) => {
         /// Every channel; by provider if its providers have different protocols.
-        const CHANNELS: &[&str] = &[$(stringify!($channel)),*];
+        const CHANNELS: &[&str] = &[$(stringify!($channel),)* $(stringify!($column),)*];
 
-        suite! { @promises ($d) ($($channel)*) $($rest)* }
+        /// The channels that declare their column in their own folder, each after the group whose reasons hold for it.
+        const GROUPS: &[(&str, &str)] = &[$((stringify!($group), stringify!($column)),)*];
+
+        suite! { @promises ($d) ($(($channel))* $(($group $column))*) $($rest)* }
     };
     (@promises ($d:tt) $channels:tt $($promise:ident { $($($not:ident)+ : $why:literal);* })*) => {
         $(mod $promise {
@@ -69,9 +76,10 @@ macro_rules! suite {
     };
 }
 
-// The dollar sign is for the macro that the suite makes.
-suite! {
-    ($)
+// The dollar sign is for the macro that the suite makes. `accounts` and `urls` stand for the channels that declare
+// their column in their own folder, with and without accounts.
+with_columns! {
+    suite! ($)
     [webpush webhook http chat fcm apns smtp ses sendgrid twilio smpp]
     a_success_is_accepted {}
     throttling_waits_for_the_named_time {
@@ -92,7 +100,7 @@ suite! {
     silence_is_ambiguous {}
     a_failed_connection_is_tried_again {}
     a_connection_reset_before_the_request_was_read_is_tried_again {
-        webpush webhook http chat fcm apns ses sendgrid twilio:
+        webpush webhook http chat fcm apns ses sendgrid twilio accounts urls:
             "a closed HTTP connection does not show what the peer has read: a written request is in doubt"
     }
     a_connection_lost_after_the_request_is_ambiguous {}
@@ -127,7 +135,7 @@ suite! {
         ; smtp smpp: "the operator chose the relay, not a caller: a private address is allowed"
     }
     the_url_is_sent_as_written {
-        fcm apns ses sendgrid twilio: "the account has the URL of the provider; callers write none"
+        fcm apns ses sendgrid twilio accounts: "the account has the URL of the provider; callers write none"
         ; smtp smpp: "there is no URL"
     }
     nothing_is_sent_at_or_after_its_expiry {}
@@ -135,12 +143,12 @@ suite! {
     the_peer_s_limit_of_concurrent_calls_is_respected {}
     many_attempts_connect_once_to_an_unreachable_peer {}
     unused_connections_make_room_for_others {
-        fcm apns ses sendgrid twilio: "few accounts have few origins: nothing competes for connections"
+        fcm apns ses sendgrid twilio accounts: "few accounts have few origins: nothing competes for connections"
         ; smtp smpp: "an account has a configured number of its own connections"
     }
     one_bad_attempt_does_not_harm_the_others {}
     refusals_of_webhooks_and_http_are_retried_if_the_class_says_so {
-        fcm apns ses sendgrid twilio smtp smpp:
+        fcm apns ses sendgrid twilio smtp smpp accounts:
             "`retry_all` is for receivers under development, not for providers"
     }
 }
@@ -156,27 +164,29 @@ fn subject(name: &str) -> Subject {
         "ses" => Subject::Ses,
         "sendgrid" => Subject::SendGrid,
         other => {
-            let declared = COLUMNS.iter().find(|column| column.name == other);
+            let declared = columns().find(|column| column.name == other);
             Subject::Declared(declared.unwrap_or_else(|| panic!("{other} does not speak HTTP")))
         }
     }
 }
 
 fn reason(line: &Line, channel: &str) -> Option<&'static str> {
-    line.argued.iter().find(|(named, _)| *named == channel).map(|(_, why)| *why)
+    let is_meant = |named: &str| named == channel || GROUPS.contains(&(named, channel));
+    line.argued.iter().find(|(named, _)| is_meant(named)).map(|(_, why)| *why)
 }
 
 #[test]
 fn every_channel_keeps_every_promise_or_has_a_reason() {
     for line in LINES {
         for (nth, (channel, why)) in line.argued.iter().enumerate() {
-            assert!(CHANNELS.contains(channel), "{} names {channel}", line.promise);
+            let is_known = CHANNELS.contains(channel) || ["accounts", "urls"].contains(channel);
+            assert!(is_known, "{} names {channel}", line.promise);
             assert!(why.len() > 7, "{}", line.promise);
             let earlier = line.argued[..nth].iter().any(|(named, _)| named == channel);
             assert!(!earlier, "{} argues twice about {channel}", line.promise);
         }
     }
-    for column in COLUMNS {
+    for column in columns() {
         assert!(CHANNELS.contains(&column.name), "{} is not in the matrix", column.name);
     }
 }
@@ -198,11 +208,14 @@ fn every_tested_cell_is_a_test_that_runs() {
     }
 }
 
-/// The matrix as a page.
+/// The heading of the matrix, the last part of the page.
+const HEADING: &str = "\n## What every channel promises\n";
+
+/// The matrix as the last part of a page.
 fn page() -> String {
     use std::fmt::Write as _;
-    let mut page = String::from(
-        "# What every channel promises\n\n\
+    let mut page = format!(
+        "{HEADING}\n\
          Generated from `crates/postrider-channels/tests/conformance/matrix.rs`; a test fails if it is out of date.\n\
          ● is a test against a scripted provider on a real socket: `cargo test -p postrider-channels --features smpp \
          --test conformance promise::channel`. A number refers to a reason below the table why there is nothing to test.\n\n",
@@ -235,13 +248,12 @@ fn page() -> String {
 
 #[test]
 fn the_page_about_conformance_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/conformance.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/channels.md");
+    let found = std::fs::read_to_string(path).unwrap();
+    let (rest, part) = found.split_at(found.find(HEADING).unwrap_or(found.len()));
     if std::env::var_os("POSTRIDER_WRITE_DOCS").is_some() {
-        std::fs::write(path, page()).unwrap();
+        std::fs::write(path, rest.to_owned() + &page()).unwrap();
+        return;
     }
-    let found = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        found == page(),
-        "docs/conformance.md is out of date; run this test with POSTRIDER_WRITE_DOCS=1"
-    );
+    assert!(part == page(), "docs/channels.md is out of date: run `cargo xtask channels`");
 }
