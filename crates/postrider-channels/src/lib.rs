@@ -24,6 +24,7 @@ pub mod email;
 pub mod fcm;
 pub mod http;
 pub mod sms;
+pub mod telegram;
 pub mod webhook;
 pub mod webpush;
 
@@ -37,6 +38,7 @@ registry::channels! {
     email: crate::email::EmailSection,
     sms: crate::sms::SmsSection,
     chat: crate::chat::ChatSection,
+    telegram: crate::telegram::TelegramSection,
 }
 
 pub use address::NetworkPolicy;

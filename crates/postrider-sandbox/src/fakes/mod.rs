@@ -7,6 +7,7 @@ pub(crate) mod email;
 pub(crate) mod fcm;
 pub(crate) mod http;
 mod jwt;
+pub(crate) mod telegram;
 pub(crate) mod twilio;
 pub(crate) mod web_push;
 pub(crate) mod webhook;
@@ -36,6 +37,7 @@ pub(crate) const FAKES: &[FakeEntry] = &[
     email::ENTRY,
     twilio::ENTRY,
     chat::ENTRY,
+    telegram::ENTRY,
     fcm::ENTRY,
     apns::ENTRY,
 ];
