@@ -23,6 +23,7 @@ pub mod chat;
 pub mod email;
 pub mod fcm;
 pub mod http;
+pub mod ntfy;
 pub mod sms;
 pub mod telegram;
 pub mod webhook;
@@ -39,6 +40,7 @@ registry::channels! {
     sms: crate::sms::SmsSection,
     chat: crate::chat::ChatSection,
     telegram: crate::telegram::TelegramSection,
+    ntfy: crate::ntfy::NtfySection,
 }
 
 pub use address::NetworkPolicy;

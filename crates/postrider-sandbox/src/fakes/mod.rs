@@ -7,6 +7,7 @@ pub(crate) mod email;
 pub(crate) mod fcm;
 pub(crate) mod http;
 mod jwt;
+pub(crate) mod ntfy;
 pub(crate) mod telegram;
 pub(crate) mod twilio;
 pub(crate) mod web_push;
@@ -38,6 +39,7 @@ pub(crate) const FAKES: &[FakeEntry] = &[
     twilio::ENTRY,
     chat::ENTRY,
     telegram::ENTRY,
+    ntfy::ENTRY,
     fcm::ENTRY,
     apns::ENTRY,
 ];

@@ -1,0 +1,145 @@
+//! ntfy: a message published as JSON to a topic, one call per message. A server is an account. A topic is a secret on
+//! a server that is open to all and appears in no log, detail or error. Subscribes to nothing and uploads no file.
+
+mod account;
+mod answer;
+mod content;
+mod intake;
+mod probe;
+mod render;
+mod settings;
+mod target;
+
+use std::sync::Arc;
+
+use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderValue, Method};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postrider_core::model::content::Content;
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report};
+
+pub use account::NtfyAccount;
+pub use content::NtfyContent;
+pub use intake::NtfyIntake;
+pub use settings::NtfySection;
+pub use target::NtfyTarget;
+
+use crate::accounts::{Accounts, Material};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel, misconfigured};
+use crate::pool::Request;
+use crate::scrub::hide_exactly;
+use crate::target::target_of;
+use answer::NtfyAnswer;
+
+pub const KIND: ChannelKind = ChannelKind::new("ntfy");
+pub const TRAITS: ChannelTraits =
+    ChannelTraits { has_accounts: true, shows_repeats: true, ..ChannelTraits::PLAIN };
+
+/// A server that messages can be published to.
+pub struct NtfyServer {
+    /// The base URL, without a slash at the end.
+    endpoint: String,
+    /// Whose password the secret is. Without a user, the secret is an access token.
+    user: Option<String>,
+    secret: Option<Material<String>>,
+}
+
+impl NtfyServer {
+    fn headers(&self, secret: Option<&str>) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(4);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(USER_AGENT, crate::webpush::AGENT);
+        let login = secret.map(|secret| match &self.user {
+            Some(user) => format!("Basic {}", STANDARD.encode(format!("{user}:{secret}"))),
+            None => format!("Bearer {secret}"),
+        });
+        if let Some(Ok(mut value)) = login.map(HeaderValue::try_from) {
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        headers
+    }
+}
+
+pub struct NtfyChannel {
+    pub wiring: Wiring,
+    pub accounts: Arc<Accounts<NtfyServer>>,
+}
+
+impl_channel!(NtfyChannel);
+
+/// A message without its topic.
+pub(crate) struct NtfyDraft {
+    message: String,
+    fields: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Protocol for NtfyChannel {
+    type Ready = NtfyDraft;
+
+    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<NtfyDraft, Ended>> {
+        let draft = |attempt: &Attempt| {
+            let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
+            render::draft(&content).map_err(bad_content)
+        };
+        attempts.iter().map(draft).collect()
+    }
+
+    async fn send(&self, attempt: &Attempt, draft: NtfyDraft) -> Report {
+        let topic = match target_of(attempt) {
+            Ok(NtfyTarget { topic }) => topic,
+            Err(ended) => return *ended,
+        };
+        let account = match self.accounts.choose(attempt, |_| true).await {
+            Ok(account) => account,
+            Err(ended) => return *ended,
+        };
+        let report = match self.publish(&account.settings, attempt, &topic, &draft).await {
+            Ok(report) => report,
+            Err(ended) => *ended,
+        };
+        if report.outcome == Outcome::Config {
+            account.settings.secret.iter().for_each(Material::forget);
+        }
+        account.settle(attempt, report, |_| true)
+    }
+}
+
+impl NtfyChannel {
+    async fn publish(
+        &self,
+        server: &NtfyServer,
+        attempt: &Attempt,
+        topic: &str,
+        draft: &NtfyDraft,
+    ) -> Result<Report, Ended> {
+        let secret = match &server.secret {
+            None => None,
+            Some(secret) => {
+                let known = secret.get().await;
+                Some(known.map_err(|why| misconfigured("credential_unreadable", &why))?)
+            }
+        };
+        let secret = secret.as_deref().map(String::as_str);
+        let endpoint = self.wiring.endpoint(&format!("{}/", server.endpoint))?;
+        let body = render::body(topic, crate::webpush::urgency(attempt), draft);
+        let headers = server.headers(secret);
+        let request = |_| Request { method: Method::POST, headers, body: body.into() };
+        let response = self.wiring.exchange(attempt, &endpoint, request).await?;
+        let answer = NtfyAnswer::read(&response);
+        let reading = Reading {
+            service: KIND.name(),
+            code: answer.code,
+            token_age: None,
+            retry_after: None,
+            provider_id: answer.message_id,
+            hide: &[&draft.message],
+        };
+        let mut report = self.wiring.judge(&response, reading);
+        for hidden in [topic, secret.unwrap_or_default()] {
+            report.detail = report.detail.map(|text| hide_exactly(&text, hidden));
+        }
+        Ok(report)
+    }
+}

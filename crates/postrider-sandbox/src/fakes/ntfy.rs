@@ -1,0 +1,248 @@
+//! ntfy: `POST /` with a message as JSON and `GET /v1/health`, as far as a sender sees them.
+
+use bytes::Bytes;
+use http::Method;
+use http::request::Parts;
+use serde_json::{Map, Value, json};
+
+use super::RejectedRequest;
+use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
+use crate::answer::FakeAnswer;
+use crate::correlation::{CorrelationId, hash};
+use crate::sample::{ChannelSample, ShownId, credential_file};
+use crate::service::{SandboxState, header_text};
+
+const TOPIC_MAX: usize = 64;
+const MESSAGE_MAX: usize = 4096;
+/// Every other token is unknown, and nobody publishes without one.
+const TOKEN: &str = "tk_sandbox0123456789abcdefghijkl";
+/// Names that ntfy needs for pages of its own.
+const RESERVED: [&str; 4] = ["docs", "static", "file", "app"];
+const CACHED_S: i64 = 12 * 3600;
+
+impl FakeKind {
+    pub const NTFY: Self = Self::new("ntfy");
+}
+
+pub(super) const ENTRY: FakeEntry = FakeEntry {
+    kind: FakeKind::NTFY,
+    make: |_| Ok(vec![Box::new(FakeNtfy)]),
+    body_max: 1 << 20,
+    setup_path: Some("ntfy"),
+    control_calls: &["PUT /sandbox/ntfy/<topic> {faults, script}"],
+    sample: ChannelSample {
+        channel: "ntfy",
+        shown_id: ShownId::Nothing,
+        ttl: ("none", |_| None),
+        make: |sandbox, _, number, request| {
+            let topic = format!("sandbox-{number}");
+            sandbox.set_up(FakeKind::NTFY, &topic, request)?;
+            let address = json!({"channel": "ntfy", "topic": topic});
+            Ok((topic, address))
+        },
+    },
+    server_config: |sandbox, folder| {
+        Ok(format!(
+            "[accounts.ntfy]\nchannel = \"ntfy\"\nendpoint = \"https://127.0.0.1:{}\"\n{}",
+            sandbox.https.port(),
+            credential_file(folder, "ntfy", TOKEN)?,
+        ))
+    },
+};
+
+struct FakeNtfy;
+
+impl FakeProvider for FakeNtfy {
+    fn serves(&self, path: &str) -> bool {
+        path == "/"
+    }
+
+    fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
+        let (topic, id) = read(call.parts, call.body)?;
+        Ok(call.checked(FakeKind::NTFY, &topic, id, 0))
+    }
+
+    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
+        ntfy_error(41_303, "JSON body too large")
+    }
+
+    fn accept(&self, state: &SandboxState, _: &CheckedRequest, message_id: u64) -> FakeAnswer {
+        let (id, now) = (format!("{message_id:012}"), state.now_s());
+        let body = json!({"id": id, "time": now, "expires": now + CACHED_S, "event": "message"});
+        FakeAnswer::json(200, &body)
+    }
+
+    fn refusal(&self, status: u16) -> FakeAnswer {
+        match status {
+            401 => ntfy_error(40_101, "unauthorized"),
+            403 => ntfy_error(40_301, "forbidden"),
+            404 | 410 => ntfy_error(40_010, "invalid request: topic name is disallowed"),
+            413 => ntfy_error(41_303, "JSON body too large"),
+            429 => ntfy_error(42_901, "limit reached: too many requests, please be nice"),
+            502..=504 => FakeAnswer::text(status, "<html><h1>Bad Gateway</h1></html>\r\n"),
+            507 => ntfy_error(
+                50_701,
+                "cannot publish to UnifiedPush topic without previously active subscriber",
+            ),
+            500..=599 => {
+                let body =
+                    json!({"code": 50_001, "http": status, "error": "internal server error"});
+                FakeAnswer::json(status, &body)
+            }
+            _ => ntfy_error(40_017, "invalid request: request body must be message JSON"),
+        }
+    }
+
+    fn is_side_call(&self, parts: &Parts) -> bool {
+        parts.uri.path() == "/v1/health"
+    }
+
+    fn answer_side_call(&self, _: &SandboxState, parts: &Parts, _: &Bytes) -> FakeAnswer {
+        match header_text(&parts.headers, "authorization") {
+            Some(login) if login != format!("Bearer {TOKEN}") => ntfy_error(40_101, "unauthorized"),
+            _ => FakeAnswer::json(200, &json!({"healthy": true})),
+        }
+    }
+}
+
+/// The topic, and the digest of topic and message: ntfy knows no idempotency key.
+fn read(parts: &Parts, body: &Bytes) -> Result<(String, CorrelationId), Box<RejectedRequest>> {
+    match header_text(&parts.headers, "authorization") {
+        Some(login) if login == format!("Bearer {TOKEN}") => {}
+        Some(_) => return Err(RejectedRequest::signature(ntfy_error(40_101, "unauthorized"))),
+        None => return Err(RejectedRequest::signature(ntfy_error(40_301, "forbidden"))),
+    }
+    let wrong = |(code, error)| RejectedRequest::request(ntfy_error(code, error));
+    if parts.method != Method::POST {
+        return Err(wrong((40_401, "page not found")));
+    }
+    if body.len() > 2 * MESSAGE_MAX {
+        return Err(wrong((41_303, "JSON body too large")));
+    }
+    let kind = header_text(&parts.headers, "content-type").unwrap_or_default();
+    let fields: Option<Map<String, Value>> = serde_json::from_slice(body).ok();
+    let Some(fields) = fields.filter(|_| kind.starts_with("application/json")) else {
+        return Err(wrong((40_017, "invalid request: request body must be message JSON")));
+    };
+    let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (topic, message) = (text("topic"), text("message"));
+    check_topic(topic).map_err(wrong)?;
+    fields.iter().try_for_each(|(name, value)| check_field(name, value)).map_err(wrong)?;
+    // The real server publishes "triggered" instead.
+    if message.trim().is_empty() {
+        return Err(wrong((40_017, "invalid request: no message")));
+    }
+    // The real server makes a file of it, if it stores files.
+    if message.len() > MESSAGE_MAX {
+        return Err(wrong((41_301, "attachment too large, or bandwidth limit reached")));
+    }
+    let id = CorrelationId::Digest(hash(0, format!("{topic}\n{message}").as_bytes()));
+    Ok((topic.to_owned(), id))
+}
+
+fn check_topic(topic: &str) -> Result<(), (u32, &'static str)> {
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+    match topic.len() {
+        _ if RESERVED.contains(&topic) => {
+            Err((40_010, "invalid request: topic name is disallowed"))
+        }
+        1..=TOPIC_MAX if topic.bytes().all(is_allowed) => Ok(()),
+        _ => Err((40_009, "invalid request: topic invalid")),
+    }
+}
+
+/// The real server ignores unknown fields, so a misspelt one would not be noticed there.
+fn check_field(name: &str, value: &Value) -> Result<(), (u32, &'static str)> {
+    let is_url = |value: &Value| value.as_str().is_some_and(|url| url.starts_with("http"));
+    let is_list = |value: &Value, is_item: fn(&Value) -> bool| {
+        value.as_array().is_some_and(|items| items.iter().all(is_item))
+    };
+    let is_valid = match name {
+        "topic" | "message" | "title" | "click" => value.is_string(),
+        "markdown" => value.is_boolean(),
+        "tags" => is_list(value, Value::is_string),
+        "priority" if !value.as_u64().is_some_and(|priority| (1..=5).contains(&priority)) => {
+            return Err((40_007, "invalid priority parameter"));
+        }
+        "priority" => true,
+        "attach" if !is_url(value) => {
+            return Err((40_013, "invalid request: attachment URL is invalid"));
+        }
+        "icon" if !is_url(value) => return Err((40_021, "invalid request: icon URL is invalid")),
+        "attach" | "icon" => true,
+        "actions" if !is_list(value, |action| action["action"].is_string()) => {
+            return Err((40_018, "invalid request: actions invalid"));
+        }
+        "actions" => true,
+        _ => return Err((40_017, "invalid request: unknown field")),
+    };
+    match is_valid {
+        true => Ok(()),
+        false => Err((40_017, "invalid request: request body must be message JSON")),
+    }
+}
+
+/// The first three digits of a code are the status.
+fn ntfy_error(code: u32, error: &str) -> FakeAnswer {
+    let status = u16::try_from(code / 100).unwrap_or(500);
+    FakeAnswer::json(status, &json!({"code": code, "http": status, "error": error}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(login: Option<&str>, kind: &str, body: &str) -> Result<String, u64> {
+        let mut request = http::Request::post("/").header("content-type", kind);
+        if let Some(login) = login {
+            request = request.header("authorization", login);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        match read(&parts, &Bytes::copy_from_slice(body.as_bytes())) {
+            Ok((topic, _)) => Ok(topic),
+            Err(refused) => {
+                let body: Value = serde_json::from_slice(&refused.answer.body).unwrap();
+                Err(body["code"].as_u64().unwrap())
+            }
+        }
+    }
+
+    #[test]
+    fn ntfy_refuses_logins_topics_and_fields_with_its_own_codes() {
+        let login = format!("Bearer {TOKEN}");
+        let json = "application/json";
+        let send = |body: Value| told(Some(&login), json, &body.to_string());
+        let full = json!({"topic": "shop", "message": "x", "title": "t", "priority": 5,
+            "tags": ["tada"], "click": "https://a.example", "markdown": true,
+            "actions": [{"action": "view", "label": "Open", "url": "https://a.example"}]});
+        assert_eq!(send(full), Ok("shop".to_owned()));
+        for (body, code) in [
+            (json!({"message": "x"}), 40_009),
+            (json!({"topic": "a b", "message": "x"}), 40_009),
+            (json!({"topic": "docs", "message": "x"}), 40_010),
+            (json!({"topic": "shop"}), 40_017),
+            (json!({"topic": "shop", "message": "x", "ttl": 1}), 40_017),
+            (json!({"topic": "shop", "message": "x", "tags": "tada"}), 40_017),
+            (json!({"topic": "shop", "message": "x", "priority": 6}), 40_007),
+            (json!({"topic": "shop", "message": "x", "icon": "x"}), 40_021),
+            (json!({"topic": "shop", "message": "x", "actions": ["x"]}), 40_018),
+            (json!({"topic": "shop", "message": "x".repeat(4097)}), 41_301),
+            (json!({"topic": "shop", "message": "x".repeat(9000)}), 41_303),
+            (json!(["shop"]), 40_017),
+        ] {
+            assert_eq!(send(body.clone()), Err(code), "{body}");
+        }
+        let good = r#"{"topic": "shop", "message": "x"}"#;
+        assert_eq!(told(Some(&login), "text/plain", good), Err(40_017));
+        assert_eq!(told(Some("Bearer tk_other"), json, good), Err(40_101));
+        assert_eq!(told(None, json, good), Err(40_301));
+    }
+
+    #[test]
+    fn a_fault_has_the_code_of_its_status() {
+        for (status, code) in [(401, 40_101), (410, 40_010), (429, 42_901), (507, 50_701)] {
+            let body: Value = serde_json::from_slice(&FakeNtfy.refusal(status).body).unwrap();
+            assert_eq!(body["code"], code);
+        }
+    }
+}
