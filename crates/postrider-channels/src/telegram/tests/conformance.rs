@@ -55,15 +55,18 @@ struct BotBench {
     bench: Bench,
     provider: Provider,
     built: BuiltChannel,
+    _token: tempfile::NamedTempFile,
 }
 
 impl BotBench {
     async fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         let (bench, provider) = (Bench::new(), Provider::start(Line::Http2).await);
         provider.answers(answers);
-        let (wiring, credential) = (bench.wiring.clone(), format!("command:echo {TOKEN}"));
-        let built = COLUMN.build(wiring, &provider.url(""), &credential).await;
-        Self { bench, provider, built }
+        let token = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(token.path(), TOKEN).unwrap();
+        let credential = format!("file:{}", token.path().display());
+        let built = COLUMN.build(bench.wiring.clone(), &provider.url(""), &credential).await;
+        Self { bench, provider, built, _token: token }
     }
 
     async fn attempt(&self, attempt: Attempt) -> Report {
@@ -178,7 +181,7 @@ async fn doctor_asks_get_me_and_never_shows_the_token() {
         let findings = bench.examine().await;
         assert_eq!(findings.iter().map(|found| found.verdict).max(), Some(verdict));
         let told = format!("{findings:?}");
-        assert!(told.contains(words) && !told.contains("token_of_the_bot:"), "{told}");
+        assert!(told.contains(words) && !told.contains("token_of_the_bot"), "{told}");
     }
     assert_eq!(bench.provider.received()[0].uri.path(), format!("/bot{TOKEN}/getMe"));
 }
