@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use super::output::{cell, items, table};
-use super::{CliResult, Session};
+use super::{CliResult, ServerSession};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AccountsCommand {
@@ -12,7 +12,7 @@ pub(super) enum AccountsCommand {
     List,
 }
 
-pub(super) async fn run(command: AccountsCommand, session: Session) -> CliResult {
+pub(super) async fn run(command: AccountsCommand, session: ServerSession) -> CliResult {
     let AccountsCommand::List = command;
     let text = |list: &Value| {
         let columns = [

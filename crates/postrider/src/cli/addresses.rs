@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::messages::id_segment;
 use super::output::{cell, items, table};
-use super::{CliError, CliResult, Session};
+use super::{CliError, CliResult, ServerSession};
 use crate::client::with_query;
 
 #[derive(Debug, Subcommand)]
@@ -72,7 +72,7 @@ fn strikes(address: &Value) -> String {
     }
 }
 
-pub(super) async fn run(command: AddressesCommand, session: Session) -> CliResult {
+pub(super) async fn run(command: AddressesCommand, session: ServerSession) -> CliResult {
     const COLUMNS: [(&str, &str); 5] = [
         ("ADDRESS", "/id"),
         ("RECIPIENT", "/recipient"),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::messages::delivery_table;
 use super::output::items;
-use super::{CliError, CliResult, Session};
+use super::{CliError, CliResult, ServerSession};
 use crate::client::{Client, with_query};
 
 const PAGE: usize = 500;
@@ -142,7 +142,7 @@ impl DeadSelectionArgs {
     }
 }
 
-pub(super) async fn run(command: DeadCommand, session: Session) -> CliResult {
+pub(super) async fn run(command: DeadCommand, session: ServerSession) -> CliResult {
     match command {
         DeadCommand::List { filter, cursor, limit } => {
             session.get(&filter.path(cursor, limit), delivery_table).await

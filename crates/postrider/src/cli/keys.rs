@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::messages::id_segment;
 use super::output::{cell, items, table};
-use super::{CliResult, Session};
+use super::{CliResult, ServerSession};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
@@ -34,7 +34,7 @@ pub(super) enum KeysCommand {
     },
 }
 
-pub(super) async fn keys(command: KeysCommand, session: Session) -> CliResult {
+pub(super) async fn keys(command: KeysCommand, session: ServerSession) -> CliResult {
     match command {
         KeysCommand::List => {
             let columns = [
@@ -71,7 +71,7 @@ pub(super) enum SigningKeysCommand {
     Rotate,
 }
 
-pub(super) async fn vapid(command: SigningKeysCommand, session: Session) -> CliResult {
+pub(super) async fn vapid(command: SigningKeysCommand, session: ServerSession) -> CliResult {
     let columns = [
         ("KEY", "/id"),
         ("ACTIVE", "/active"),
@@ -81,7 +81,10 @@ pub(super) async fn vapid(command: SigningKeysCommand, session: Session) -> CliR
     signing_keys(command, session, "/v1/vapid", "keys", &columns).await
 }
 
-pub(super) async fn webhook_secrets(command: SigningKeysCommand, session: Session) -> CliResult {
+pub(super) async fn webhook_secrets(
+    command: SigningKeysCommand,
+    session: ServerSession,
+) -> CliResult {
     let columns =
         [("KEY", "/id"), ("ACTIVE", "/active"), ("CREATED", "/created_at"), ("SECRET", "/secret")];
     signing_keys(command, session, "/v1/webhook-secrets", "secrets", &columns).await
@@ -89,7 +92,7 @@ pub(super) async fn webhook_secrets(command: SigningKeysCommand, session: Sessio
 
 async fn signing_keys(
     command: SigningKeysCommand,
-    session: Session,
+    session: ServerSession,
     path: &str,
     name: &str,
     columns: &[(&str, &str)],

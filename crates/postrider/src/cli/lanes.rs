@@ -4,7 +4,7 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::output::{cell, items, table};
-use super::{CliResult, Session};
+use super::{CliResult, ServerSession};
 use crate::client::with_query;
 
 #[derive(Debug, Subcommand)]
@@ -51,7 +51,7 @@ pub(super) enum BreakerArg {
     Auto,
 }
 
-pub(super) async fn run(command: LanesCommand, session: Session) -> CliResult {
+pub(super) async fn run(command: LanesCommand, session: ServerSession) -> CliResult {
     let (id, action, body) = match command {
         LanesCommand::List { limit } => {
             let path = with_query("/v1/lanes", &[("limit", Some(limit.to_string()))]);

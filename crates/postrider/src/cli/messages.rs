@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::output::{cell, items, table};
-use super::{CliError, CliResult, ConnectionArgs, Session, output};
+use super::{CliError, CliResult, ConnectionArgs, ServerSession, output};
 use crate::client::with_query;
 
 #[derive(Debug, Subcommand)]
@@ -66,7 +66,7 @@ pub(super) struct ExplainArgs {
     connection: ConnectionArgs,
 }
 
-pub(super) async fn messages(command: MessagesCommand, session: Session) -> CliResult {
+pub(super) async fn messages(command: MessagesCommand, session: ServerSession) -> CliResult {
     match command {
         MessagesCommand::List { limit } => {
             let path = with_query("/v1/deliveries", &[("limit", Some(limit.to_string()))]);
@@ -100,7 +100,7 @@ pub(super) async fn messages(command: MessagesCommand, session: Session) -> CliR
     }
 }
 
-pub(super) async fn deliveries(command: DeliveriesCommand, session: Session) -> CliResult {
+pub(super) async fn deliveries(command: DeliveriesCommand, session: ServerSession) -> CliResult {
     match command {
         DeliveriesCommand::List(filter) => {
             let path = with_query(

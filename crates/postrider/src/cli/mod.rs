@@ -228,15 +228,15 @@ impl CliCommand {
 }
 
 impl ConnectionArgs {
-    fn session(&self) -> Result<Session, CliError> {
+    fn session(&self) -> Result<ServerSession, CliError> {
         let client =
             Client::new(&self.server, self.key.as_deref())?.for_tenant(self.tenant.clone());
-        Ok(Session { client, out: Output { json: self.json } })
+        Ok(ServerSession { client, out: Output { json: self.json } })
     }
 }
 
 impl<C: Subcommand> ClientArgs<C> {
-    async fn run<F>(self, command: impl FnOnce(C, Session) -> F) -> CliResult
+    async fn run<F>(self, command: impl FnOnce(C, ServerSession) -> F) -> CliResult
     where
         F: Future<Output = CliResult>,
     {
@@ -245,12 +245,12 @@ impl<C: Subcommand> ClientArgs<C> {
 }
 
 /// A server to call, and how to print its answers.
-struct Session {
+struct ServerSession {
     client: Client,
     out: Output,
 }
 
-impl Session {
+impl ServerSession {
     async fn get(&self, path: &str, text: impl FnOnce(&Value) -> String) -> CliResult {
         self.out.show(&self.client.get(path).await?, text)
     }

@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::output::{cell, items};
 use super::templates::TemplateVariableArgs;
-use super::{CliError, CliResult, ConnectionArgs, Session, output};
+use super::{CliError, CliResult, ConnectionArgs, ServerSession, output};
 use crate::client::{ClientError, complete};
 
 #[derive(Debug, Args)]
@@ -207,7 +207,7 @@ fn from_json(option: &str, text: &str) -> Result<Value, CliError> {
 }
 
 /// Streams a file to the batch call; prints refused lines, or with `json` every result.
-async fn batch(session: &Session, file: &Path) -> CliResult {
+async fn batch(session: &ServerSession, file: &Path) -> CliResult {
     let json = session.out.json;
     let from_stdin = file == Path::new("-");
     let size = if from_stdin { 0 } else { std::fs::metadata(file)?.len() };

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
 use super::output::{cell, items, table};
-use super::{CliError, CliResult, Session, path_segment};
+use super::{CliError, CliResult, ServerSession, path_segment};
 use crate::client::ClientError;
 
 /// Not at the commands themselves: `tenants` has them, too.
@@ -64,7 +64,7 @@ pub(super) enum LimitsCommand {
     Reset { section: String },
 }
 
-pub(super) async fn classes(command: SettingCommand, session: Session) -> CliResult {
+pub(super) async fn classes(command: SettingCommand, session: ServerSession) -> CliResult {
     let list = |list: &Value| {
         let by_name = list["classes"].as_object().into_iter().flatten();
         table(&by_name.map(|(_, class)| class.clone()).collect::<Vec<_>>(), &CLASS_COLUMNS)
@@ -72,7 +72,7 @@ pub(super) async fn classes(command: SettingCommand, session: Session) -> CliRes
     change(&session, "/v1/classes", command, list).await
 }
 
-pub(super) async fn tenants(command: TenantsCommand, session: Session) -> CliResult {
+pub(super) async fn tenants(command: TenantsCommand, session: ServerSession) -> CliResult {
     let path = "/v1/tenants";
     let (name, action) = match command {
         TenantsCommand::Setting(command) => {
@@ -86,7 +86,7 @@ pub(super) async fn tenants(command: TenantsCommand, session: Session) -> CliRes
     session.post(&path, &Value::Null, detail).await
 }
 
-pub(super) async fn limits(command: LimitsCommand, session: Session) -> CliResult {
+pub(super) async fn limits(command: LimitsCommand, session: ServerSession) -> CliResult {
     let command = match command {
         LimitsCommand::Show { section: None } => SettingCommand::List,
         LimitsCommand::Show { section: Some(name) } => SettingCommand::Show { name },
@@ -100,7 +100,7 @@ pub(super) async fn limits(command: LimitsCommand, session: Session) -> CliResul
 
 /// Shows or changes settings of one kind; `list` prints all of them.
 async fn change(
-    session: &Session,
+    session: &ServerSession,
     path: &str,
     command: SettingCommand,
     list: impl FnOnce(&Value) -> String,
@@ -125,7 +125,10 @@ async fn change(
 }
 
 /// The values that are set already: `set` adds to them.
-async fn current_values(session: &Session, path: &str) -> Result<Map<String, Value>, CliError> {
+async fn current_values(
+    session: &ServerSession,
+    path: &str,
+) -> Result<Map<String, Value>, CliError> {
     match session.client.get(path).await {
         Ok(shown) => Ok(shown["set"].as_object().cloned().unwrap_or_default()),
         Err(ClientError::Refused(refused)) if refused.status == 404 => Ok(Map::new()),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::accounts::credential_warnings;
 use super::lanes::COLUMNS;
 use super::output::{self, cell, items, table};
-use super::{CliResult, ConnectionArgs, Session};
+use super::{CliResult, ConnectionArgs, ServerSession};
 use crate::client::Client;
 
 const LANES: usize = 10;
@@ -24,7 +24,7 @@ pub(super) struct StatusArgs {
 }
 
 pub(super) async fn run(args: StatusArgs) -> CliResult {
-    let Session { client, out } = args.connection.session()?;
+    let ServerSession { client, out } = args.connection.session()?;
     loop {
         let status = fetch(&client).await?;
         if args.watch && !out.json && std::io::stdout().is_terminal() {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::output::{cell, items, table};
-use super::{CliError, CliResult, Session, path_segment};
+use super::{CliError, CliResult, ServerSession, path_segment};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
@@ -97,7 +97,7 @@ fn value(text: &str) -> Value {
     }
 }
 
-pub(super) async fn run(command: TemplatesCommand, session: Session) -> CliResult {
+pub(super) async fn run(command: TemplatesCommand, session: ServerSession) -> CliResult {
     let one = |name: &str| Ok::<_, CliError>(format!("/v1/templates/{}", path_segment(name)?));
     match command {
         TemplatesCommand::List => {

@@ -81,7 +81,8 @@ impl NtfyBench {
             vapid_keys: Arc::new(Keys::generate()),
             webhook_secrets: Arc::new(Secrets),
         };
-        let built = registry::definition(ChannelKind::new("ntfy")).unwrap().build(parts).await.unwrap();
+        let built =
+            registry::definition(ChannelKind::new("ntfy")).unwrap().build(parts).await.unwrap();
         Self { bench, provider, built }
     }
 
