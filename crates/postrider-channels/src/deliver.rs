@@ -123,6 +123,7 @@ async fn call<P: Protocol>(
 }
 
 /// How to read one provider's answer.
+#[derive(Default)]
 pub(crate) struct Reading<'a> {
     pub(crate) service: &'a str,
     pub(crate) code: Option<String>,
@@ -178,6 +179,13 @@ impl Wiring {
             hide: &[url, sent],
         };
         self.judge_answer(&response, reading, attempt.class.retry_all)
+    }
+
+    /// Judges an answer that did not come by HTTP.
+    pub(crate) fn judge_code(&self, service: &str, status: u16, code: &str) -> Report {
+        let code = Some(code);
+        let answer = ProviderAnswer { service, status, code, ..ProviderAnswer::default() };
+        Report::judged(judge(&self.answers.current(), &answer, self.clock.now()))
     }
 
     /// Judges the answer of a provider. What a provider refuses is not retried, whatever the class says.

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use postrider_core::policy::validity::Validity;
 use postrider_core::{ChannelKind, Timestamp};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Account, AccountListing, Accounts, Material};
@@ -102,6 +103,58 @@ impl Probe {
         let answer = self.wiring.pool.send(url, request, self.deadline()).await;
         answer.map_err(|error| unreachable(check, host(url), &error))
     }
+
+    /// The same, with the answer judged by its JSON.
+    pub(crate) async fn ask_json(
+        &self,
+        check: &str,
+        url: &str,
+        request: Request,
+        judge: impl FnOnce(&Response, &Value) -> Finding,
+    ) -> Finding {
+        match self.ask(check, url, request).await {
+            Ok(response) => {
+                let body = serde_json::from_slice(&response.body).unwrap_or_default();
+                judge(&response, &body)
+            }
+            Err(finding) => finding,
+        }
+    }
+
+    /// Reads the secrets, then asks the provider. Does not ask if a secret cannot be read or if no network calls are
+    /// allowed; `check` and `provider` name what was not asked.
+    pub(crate) async fn examine(
+        &self,
+        secrets: &[AccountSecret<'_>],
+        remedy: &str,
+        (check, provider): (&str, &str),
+        ask: impl Future<Output = Vec<Finding>> + Send,
+    ) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for secret in secrets {
+            let (value, finding) = read(secret.check, secret.material, remedy).await;
+            findings.push(finding);
+            if value.is_none() {
+                return findings;
+            }
+        }
+        match self.offline {
+            true => findings
+                .push(Finding::skipped(check, format!("{provider} is not asked: --offline"))),
+            false => findings.extend(ask.await),
+        }
+        findings
+    }
+}
+
+/// A password, API key or token of an account.
+#[derive(Clone, Copy)]
+pub struct AccountSecret<'a> {
+    /// For its status.
+    pub kind: &'static str,
+    /// The check that reads it.
+    pub check: &'static str,
+    pub material: &'a Material<String>,
 }
 
 /// The state of a credential at the last check.
@@ -127,6 +180,14 @@ impl CredentialStatus {
             Err(why) => (Self { kind, problem: Some(why), ..Self::default() }, None),
         }
     }
+
+    pub(crate) async fn look_at_all(secrets: &[AccountSecret<'_>]) -> Vec<Self> {
+        let mut found = Vec::with_capacity(secrets.len());
+        for secret in secrets {
+            found.push(Self::look(secret.kind, secret.material).await.0);
+        }
+        found
+    }
 }
 
 /// The checks that a channel makes for one account.
@@ -134,8 +195,15 @@ impl CredentialStatus {
 pub trait HealthChecks: Send + Sync {
     async fn examine(&self, probe: &Probe) -> Vec<Finding>;
 
+    /// The secrets that are used as they are read.
+    fn secrets(&self) -> Vec<AccountSecret<'_>> {
+        Vec::new()
+    }
+
     /// Reads every credential again. Makes no network calls except for access tokens.
-    async fn watch(&self, wiring: &Wiring) -> Vec<CredentialStatus>;
+    async fn watch(&self, _: &Wiring) -> Vec<CredentialStatus> {
+        CredentialStatus::look_at_all(&self.secrets()).await
+    }
 
     /// The HTTPS origins that the account uses, `https://host[:port]`; their clocks can be compared with ours.
     fn origins(&self) -> Vec<String>;
@@ -175,7 +243,7 @@ impl<C: HealthChecks> AccountHealth for Accounts<C> {
     fn accounts_to_check(&self) -> Vec<AccountToCheck> {
         let account = |account: &Arc<Account<C>>| AccountToCheck {
             name: account.name.clone(),
-            channel: self.kind(),
+            channel: self.kind,
             origins: account.settings.origins(),
         };
         self.iter().map(account).collect()
@@ -197,7 +265,7 @@ impl<C: HealthChecks> AccountHealth for Accounts<C> {
             }
             views.extend(credentials.into_iter().map(|credential| CredentialView {
                 account: account.name.clone(),
-                channel: self.kind(),
+                channel: self.kind,
                 credential,
             }));
         }
@@ -249,19 +317,20 @@ fn why_unreadable(why: &str) -> Option<&'static str> {
 /// The finding for a provider that gave no answer.
 pub(crate) fn unreachable(check: &str, host: &str, error: &TransportError) -> Finding {
     let (found, remedy) = match error {
-        TransportError::NotSent { code: "dns", detail } => {
-            (detail.clone(), "check the name and this machine's DNS")
-        }
-        TransportError::NotSent { code: "tls", detail } if is_about_time(detail) => (
-            detail.clone(),
-            "set this machine's clock right first (NTP); certificates are judged by it",
-        ),
-        TransportError::NotSent { code: "tls", detail } => (
-            detail.clone(),
-            "where a proxy or an authority of your own stands between, name its certificate in network.extra_ca_file",
-        ),
-        TransportError::NotSent { detail, .. } => {
-            (detail.clone(), "let this machine reach it: firewall, proxy, or the provider is down")
+        TransportError::NotSent { code, detail } => {
+            let remedy = match *code {
+                "dns" => "check the name and this machine's DNS",
+                "tls" if is_about_time(detail) => {
+                    "first set this machine's clock (NTP): certificates are checked with it"
+                }
+                "tls" => {
+                    "if a proxy or your own authority signs the certificate, name it in network.extra_ca_file"
+                }
+                _ => {
+                    "let this machine reach it: check the firewall and the proxy, or the provider is down"
+                }
+            };
+            (detail.clone(), remedy)
         }
         TransportError::Blocked { code } => (
             format!("not allowed by the network settings ({code})"),

@@ -1,14 +1,6 @@
-//! Provider accounts: several per channel and tenant, one chosen for every attempt.
-//!
-//! A channel with accounts keeps its [`Accounts`] of its own settings `C` and goes three steps:
-//! [`Accounts::choose`] an account that fits the attempt, make the call with its settings, and hand the
-//! report to [`ChosenAccount::settle`], which teaches the account's breakers and answers
-//! [`Outcome::SwitchAccount`] where another account can take over. Which account is chosen, and what
-//! holds one, is decided in [`postrider_core::policy::account`]. A lane knows only the channel, so queued
-//! work never moves.
-//!
-//! A tenant with accounts of its own uses only those; all others share the accounts of tenant `*`.
-//! Knows no provider and reads no configuration file.
+//! Provider accounts. For every attempt, a channel chooses an account ([`Accounts::choose`]), calls the provider with
+//! its settings `C`, and reports the result ([`ChosenAccount::settle`]). [`postrider_core::policy::account`] decides
+//! which account is chosen. A tenant with accounts uses only its own; all others share the accounts of tenant `*`.
 
 mod checked_fields;
 pub mod health;
@@ -37,6 +29,7 @@ use serde::de::DeserializeOwned;
 
 use crate::Error;
 use crate::address::Serves;
+use crate::definition::ChannelParts;
 use crate::deliver::{Ended, misconfigured};
 
 /// One account as it is configured.
@@ -66,17 +59,9 @@ pub type AccountFields = serde_json::Map<String, serde_json::Value>;
 impl AccountConfig<AccountFields> {
     /// The account with the settings of its channel.
     pub fn read<C: DeserializeOwned>(&self) -> Result<AccountConfig<C>, Error> {
-        let settings = parse_fields(&self.settings);
-        let settings =
-            settings.map_err(|source| Error::Account { name: self.name.clone(), source })?;
-        Ok(AccountConfig {
-            name: self.name.clone(),
-            tenant: self.tenant.clone(),
-            priority: self.priority,
-            cost: self.cost,
-            rate: self.rate,
-            settings,
-        })
+        let settings = parse_fields(&self.settings)
+            .map_err(|source| Error::Account { name: self.name.clone(), source })?;
+        Ok(self.clone().map(|_| settings))
     }
 }
 
@@ -128,8 +113,15 @@ impl<C> Accounts<C> {
         Self { kind, all: configs.into_iter().map(account).collect(), clock }
     }
 
-    pub fn kind(&self) -> ChannelKind {
-        self.kind
+    /// The accounts of a channel, whose settings are made from the fields `F` of the configuration.
+    pub(crate) fn build<F: DeserializeOwned>(
+        kind: ChannelKind,
+        parts: &ChannelParts,
+        settings: impl Fn(F) -> C,
+    ) -> Result<Arc<Self>, Error> {
+        let configs = parts.read_accounts()?.into_iter();
+        let configs = configs.map(|config| config.map(&settings)).collect();
+        Ok(Arc::new(Self::new(kind, configs, parts.breaker, parts.wiring.clock.clone())))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Account<C>>> {
@@ -148,17 +140,13 @@ impl<C> Accounts<C> {
         self.of(tenant).min_by(|a, b| a.priority.cmp(&b.priority).then(a.cost.total_cmp(&b.cost)))
     }
 
-    pub fn serves(&self, tenant: &TenantId) -> bool {
-        self.of(tenant).next().is_some()
-    }
-
-    /// Whether a tenant has an account, as a function of its own.
+    /// A function that tells whether a tenant has an account.
     pub(crate) fn serving(self: &Arc<Self>) -> Serves
     where
         C: Send + Sync + 'static,
     {
         let accounts = self.clone();
-        Arc::new(move |tenant| accounts.serves(tenant))
+        Arc::new(move |tenant| accounts.of(tenant).next().is_some())
     }
 
     /// Chooses an account that fits the attempt, and waits for its rate limit if needed.
@@ -184,12 +172,11 @@ impl<C> Accounts<C> {
         let fitting = || self.of(tenant).filter(|account| fits(&account.settings));
         match account::choose(&fitting().map(|a| a.candidate(now)).collect::<Vec<_>>()) {
             AccountChoice::Use(nth) => {
-                let account = fitting().nth(nth).ok_or_else(|| self.nobody(tenant))?;
+                let account = fitting().nth(nth).ok_or_else(|| self.nobody(tenant))?.clone();
                 let taken = account.gates().take(now);
                 // Another attempt may have taken the last permit since the candidates were read.
                 let (epochs, at) = taken.map_err(|held| self.held(tenant, held, now))?;
                 account.calls.fetch_add(1, Ordering::Relaxed);
-                let account = account.clone();
                 Ok((ChosenAccount { accounts: self, account, epochs: Some(epochs) }, at))
             }
             AccountChoice::Wait(held) => Err(self.held(tenant, held, now)),
@@ -270,14 +257,10 @@ impl<C> ChosenAccount<'_, C> {
             report.outcome = Outcome::Config;
         }
         let now = self.accounts.clock.now_rounded_up();
-        let turn = self.account.gates().report(
-            &report.outcome,
-            report.status,
-            epochs,
-            now,
-            random(now, &self.account.name),
-        );
-        self.tell(turn, &report);
+        let random = random(now, &self.account.name);
+        let change =
+            self.account.gates().report(&report.outcome, report.status, epochs, now, random);
+        self.log(change, &report);
         let held = self.account.candidate(now).ready.err();
         let outage = account::is_outage(&report.outcome, report.status, held);
         let tenant = &attempt.message.tenant;
@@ -295,10 +278,10 @@ impl<C> ChosenAccount<'_, C> {
         report
     }
 
-    fn tell(&self, turn: Option<(Gate, BreakerChange)>, report: &Report) {
+    fn log(&self, change: Option<(Gate, BreakerChange)>, report: &Report) {
         let (channel, account) = (self.accounts.kind.name(), &*self.account.name);
         let code = report.code.as_deref().unwrap_or_default();
-        match turn {
+        match change {
             Some((by, BreakerChange::Opened { until })) => {
                 tracing::warn!(channel, account, by = by.name(), %until, status = report.status, code, "account left out");
             }

@@ -1,4 +1,4 @@
-//! A reference to a secret, as a configuration names it: never the secret itself.
+//! A reference to a secret, as it is written in the configuration. It never is the secret itself.
 
 use std::fmt;
 use std::io::Read as _;
@@ -42,12 +42,12 @@ impl SecretRef {
             _ => return Err(SecretRefError("something else")),
         };
         if rest.trim().is_empty() {
-            return Err(SecretRefError("nothing behind the colon"));
+            return Err(SecretRefError("nothing after the colon"));
         }
         Ok(Self { source, rest: rest.trim().into() })
     }
 
-    /// A file that every user of this machine can read or change.
+    /// Whether it is a file that every user of this machine can read or change.
     pub fn is_open_to_all(&self) -> bool {
         #[cfg(unix)]
         if self.source == SecretSource::File {
@@ -57,14 +57,14 @@ impl SecretRef {
         false
     }
 
-    /// The file's name, where it is one.
+    /// The file's name, if it is a file.
     pub(crate) fn file_name(&self) -> Option<&str> {
         let path =
             (self.source == SecretSource::File).then_some(std::path::Path::new(&*self.rest))?;
         path.file_name()?.to_str()
     }
 
-    /// Fetches the secret. Blocks; the error names the reference and never what was found there.
+    /// Reads the secret. Blocks. The error names the reference and never the secret.
     pub fn read(&self) -> Result<String, String> {
         let text = match self.source {
             SecretSource::Env => std::env::var(&*self.rest).map_err(|_| "is not set".to_owned()),

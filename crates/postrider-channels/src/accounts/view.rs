@@ -1,4 +1,4 @@
-//! What an operator sees of the accounts: never a credential.
+//! The accounts as an operator sees them, without credentials.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,20 +30,16 @@ pub trait AccountListing: Send + Sync {
 
 impl<C: Send + Sync> AccountListing for Accounts<C> {
     fn accounts(&self, now: Timestamp) -> Vec<AccountView> {
-        self.all.iter().map(|account| view(self.kind, account, now)).collect()
-    }
-}
-
-fn view<C>(channel: ChannelKind, account: &Account<C>, now: Timestamp) -> AccountView {
-    let held = account.gates().ready(now).err();
-    AccountView {
-        name: account.name.clone(),
-        channel,
-        tenant: account.tenant.as_ref().map_or_else(|| "*".into(), |tenant| tenant.0.clone()),
-        priority: account.priority,
-        cost: account.cost,
-        held: held.map(|held| (held.by.name(), held.until)),
-        calls: account.calls.load(Ordering::Relaxed),
-        failovers: account.failovers.load(Ordering::Relaxed),
+        let view = |account: &Arc<Account<C>>| AccountView {
+            name: account.name.clone(),
+            channel: self.kind,
+            tenant: account.tenant.as_ref().map_or_else(|| "*".into(), |tenant| tenant.0.clone()),
+            priority: account.priority,
+            cost: account.cost,
+            held: account.gates().ready(now).err().map(|held| (held.by.name(), held.until)),
+            calls: account.calls.load(Ordering::Relaxed),
+            failovers: account.failovers.load(Ordering::Relaxed),
+        };
+        self.all.iter().map(view).collect()
     }
 }

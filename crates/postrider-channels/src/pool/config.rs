@@ -1,21 +1,16 @@
-//! The pool's settings, as written in the section `[network]`.
+//! The settings of the connection pool.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Allow loopback, private, link-local and metadata addresses as targets.
     pub allow_private_targets: bool,
     /// Allow `http://` targets.
     pub allow_plain_http: bool,
     /// A PEM file of certificates that are trusted beside the system's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub extra_ca_file: Option<PathBuf>,
     /// Addresses of names that are not asked of DNS.
     pub hosts: BTreeMap<String, IpAddr>,
@@ -27,16 +22,6 @@ pub struct PoolConfig {
     pub connections_total_max: usize,
     /// Requests in flight on one HTTP/2 connection; the peer's own limit applies, too.
     pub streams_max: usize,
-    pub connect_timeout_ms: u64,
-    pub tls_timeout_ms: u64,
-    /// A connection unused for so long is closed.
-    pub idle_timeout_s: u64,
-    /// A connection older than this takes no new requests.
-    pub connection_age_s_max: u64,
-    /// HTTP/2 PING on a quiet connection.
-    pub ping_interval_s: u64,
-    /// How long the answer to a PING may take.
-    pub ping_timeout_s: u64,
 }
 
 impl Default for PoolConfig {
@@ -50,30 +35,6 @@ impl Default for PoolConfig {
             http1_connections_max: 32,
             connections_total_max: 768,
             streams_max: 100,
-            connect_timeout_ms: 5_000,
-            tls_timeout_ms: 5_000,
-            idle_timeout_s: 300,
-            connection_age_s_max: 3_600,
-            ping_interval_s: 60,
-            ping_timeout_s: 10,
         }
-    }
-}
-
-impl PoolConfig {
-    pub(super) fn connect_timeout(&self) -> Duration {
-        Duration::from_millis(self.connect_timeout_ms)
-    }
-
-    pub(super) fn tls_timeout(&self) -> Duration {
-        Duration::from_millis(self.tls_timeout_ms)
-    }
-
-    pub(super) fn idle_timeout(&self) -> Duration {
-        Duration::from_secs(self.idle_timeout_s.max(1))
-    }
-
-    pub(super) fn age_max(&self) -> Duration {
-        Duration::from_secs(self.connection_age_s_max.max(1))
     }
 }

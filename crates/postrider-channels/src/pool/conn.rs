@@ -106,18 +106,14 @@ impl PooledConnection {
     }
 }
 
-/// The right to send one request. It is returned by dropping it, after the answer was read.
+/// The right to send one request, which is already counted as in flight. It is returned by dropping it, after the
+/// answer was read.
 pub struct Slot {
-    conn: Arc<PooledConnection>,
-    peer: Arc<Peer>,
+    pub(super) conn: Arc<PooledConnection>,
+    pub(super) peer: Arc<Peer>,
 }
 
 impl Slot {
-    /// The caller has already counted the request as in flight.
-    pub(super) fn new(conn: Arc<PooledConnection>, peer: Arc<Peer>) -> Self {
-        Self { conn, peer }
-    }
-
     /// Sends the request and reads the answer, at most 16 KiB of its body.
     pub async fn send(
         self,

@@ -43,6 +43,12 @@ const STREAMS_BEFORE_SETTINGS: usize = 1;
 pub(crate) const NO_SUCH_HOST: &str = "no_such_host";
 /// Name lookups at the same time in the whole process.
 const LOOKUPS_MAX: usize = 64;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const TLS_TIMEOUT: Duration = Duration::from_secs(5);
+/// HTTP/2 PING on a quiet connection.
+const PING_INTERVAL: Duration = Duration::from_secs(60);
+/// The longest time until the answer to a PING.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
@@ -51,18 +57,18 @@ pub(super) async fn open(
     config: &PoolConfig,
     profile: &ConnectionProfile,
 ) -> Result<NewConnection, TransportError> {
-    let deadline = Instant::now() + config.connect_timeout();
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
     let known = config.hosts.get(origin.host()).map(ToString::to_string);
     let host = known.as_deref().unwrap_or(origin.host());
     let tcp = dial(host, origin.port(), config.allow_private_targets, deadline).await?;
     if !origin.is_https() {
         return handshake_http1(Box::new(tcp)).await;
     }
-    let stream = encrypt(tcp, origin.host(), config.tls_timeout(), &profile.tls).await?;
+    let stream = encrypt(tcp, origin.host(), TLS_TIMEOUT, &profile.tls).await?;
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = Box::new(stream);
     match (is_h2, profile.http2_only) {
-        (true, _) => handshake_http2(stream, config).await,
+        (true, _) => handshake_http2(stream).await,
         (false, false) => handshake_http1(stream).await,
         (false, true) => Err(TransportError::not_sent("http2", "the peer does not speak HTTP/2")),
     }
@@ -172,10 +178,7 @@ async fn handshake_http1(stream: Box<dyn Io>) -> Result<NewConnection, Transport
     Ok(NewConnection::H1(sender, Box::new(connection)))
 }
 
-async fn handshake_http2(
-    stream: Box<dyn Io>,
-    config: &PoolConfig,
-) -> Result<NewConnection, TransportError> {
+async fn handshake_http2(stream: Box<dyn Io>) -> Result<NewConnection, TransportError> {
     let executor = Executor::default();
     let (sender, connection) = http2::Builder::new(executor.clone())
         .timer(TokioTimer::new())
@@ -183,8 +186,8 @@ async fn handshake_http2(
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .adaptive_window(false)
-        .keep_alive_interval(Duration::from_secs(config.ping_interval_s.max(1)))
-        .keep_alive_timeout(Duration::from_secs(config.ping_timeout_s.max(1)))
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true)
         .handshake(TokioIo::new(stream))
         .await

@@ -9,33 +9,36 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::PoolConfig;
 use super::conn::ConnectionStatus;
-use super::peer::Peer;
+use super::peer::{CountGuard, Peer};
 use super::progress::Executor;
+
+/// A connection unused for so long is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// A connection older than this takes no new requests.
+const AGE_MAX: Duration = Duration::from_secs(3_600);
+const CHECK_INTERVAL: Duration = Duration::from_secs(150);
 
 pub(super) struct ConnectionDriver {
     peer: Weak<Peer>,
     status: Arc<ConnectionStatus>,
-    config: Arc<PoolConfig>,
     /// Wakes the driver when an HTTP/2 connection has read something.
     executor: Option<Executor>,
-    _open: Open,
+    _open: CountGuard<Arc<AtomicUsize>>,
 }
 
 impl ConnectionDriver {
-    pub(super) fn new(peer: &Arc<Peer>, status: &Arc<ConnectionStatus>) -> Self {
+    pub(super) fn new(
+        peer: &Arc<Peer>,
+        status: &Arc<ConnectionStatus>,
+        executor: Option<Executor>,
+    ) -> Self {
         Self {
             peer: Arc::downgrade(peer),
             status: status.clone(),
-            config: peer.config().clone(),
-            executor: None,
-            _open: Open::new(peer.open_count()),
+            executor,
+            _open: CountGuard::new(peer.open.clone()),
         }
-    }
-
-    pub(super) fn with_executor(self, executor: Executor) -> Self {
-        Self { executor: Some(executor), ..self }
     }
 
     /// Polls the connection until it ends. `publish` stores the peer's limit and returns whether it has grown.
@@ -44,8 +47,7 @@ impl ConnectionDriver {
         mut connection: C,
         publish: impl Fn(&C, &ConnectionStatus) -> bool,
     ) {
-        let pause = (self.config.idle_timeout() / 2).max(Duration::from_millis(500));
-        let check = sleep(pause);
+        let check = sleep(CHECK_INTERVAL);
         tokio::pin!(check);
         std::future::poll_fn(|cx| {
             if let Some(executor) = self.executor.as_ref().filter(|_| !self.status.is_limit_known())
@@ -61,10 +63,10 @@ impl ConnectionDriver {
                 peer.wake_all();
             }
             while check.as_mut().poll(cx).is_ready() {
-                if is_stale(&self.status, &self.config) {
+                if is_stale(&self.status) {
                     self.retire();
                 }
-                check.as_mut().reset(Instant::now() + pause);
+                check.as_mut().reset(Instant::now() + CHECK_INTERVAL);
             }
             Poll::Pending
         })
@@ -80,26 +82,10 @@ impl ConnectionDriver {
     }
 }
 
-fn is_stale(status: &ConnectionStatus, config: &PoolConfig) -> bool {
+fn is_stale(status: &ConnectionStatus) -> bool {
     let idle = status.in_flight.load(Ordering::SeqCst) == 0
-        && status.last_answer().elapsed() >= config.idle_timeout();
-    idle || status.born.elapsed() >= config.age_max()
-}
-
-/// Counts a connection as open for as long as it lives.
-struct Open(Arc<AtomicUsize>);
-
-impl Open {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count.clone())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+        && status.last_answer().elapsed() >= IDLE_TIMEOUT;
+    idle || status.born.elapsed() >= AGE_MAX
 }
 
 #[cfg(test)]
@@ -111,7 +97,7 @@ mod tests {
         let own = Arc::get_mut(&mut status).unwrap();
         own.born = Instant::now() - Duration::from_secs(age_s);
         own.in_flight = AtomicUsize::new(in_flight);
-        is_stale(&status, &PoolConfig::default())
+        is_stale(&status)
     }
 
     #[test]

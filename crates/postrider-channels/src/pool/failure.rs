@@ -25,6 +25,14 @@ impl TransportError {
     pub(super) fn not_sent(code: &'static str, detail: impl Into<String>) -> Self {
         Self::NotSent { code, detail: detail.into() }
     }
+
+    /// For protocols other than HTTP, whose connections fail only before anything is sent.
+    pub(crate) fn into_code_and_detail(self) -> (&'static str, String) {
+        match self {
+            Self::NotSent { code, detail } => (code, detail),
+            other => ("connect", format!("{other:?}")),
+        }
+    }
 }
 
 /// Classifies a failed send. Everything uncertain is ambiguous.

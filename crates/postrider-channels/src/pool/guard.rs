@@ -1,4 +1,4 @@
-//! Which IP addresses a target's URL may lead to. Resolves no names.
+//! Tells public IP addresses from private ones. Resolves no names.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +18,7 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
         (a, b, c),
         // This network, private networks, loopback.
         (0 | 10 | 127, ..) | (172, 16..=31, _) | (192, 168, _)
-        // Shared by carriers; link-local with the metadata services, and the one outside of it.
+        // Shared by carriers; link-local with the metadata services, and Azure's metadata service.
         | (100, 64..=127, _) | (169, 254, _) | (168, 63, 129)
         // Protocol assignments, documentation, relays, benchmarks.
         | (192, 0, 0 | 2) | (192, 88, 99) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113)
@@ -36,7 +36,7 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
     // Assignments for protocols, documentation, and the tunnels of 6to4.
     let special =
         matches!((a, b), (0x2001, 0..=0x01ff | 0x0db8) | (0x3fff, 0..=0x0fff) | (0x2002, _));
-    // Only 2000::/3 is given out; everything else is loopback, local, multicast or reserved.
+    // Only 2000::/3 is assigned; everything else is loopback, local, multicast or reserved.
     (a & 0xe000) == 0x2000 && !special
 }
 

@@ -1,5 +1,5 @@
-//! One HTTP pool for all channels: several connections per origin, HTTP/2 where the peer speaks it,
-//! a slot per request, addresses checked before connecting. Follows no redirect, retries nothing, keeps no queue.
+//! The HTTP connection pool of all channels: several connections per origin, HTTP/2 if the peer supports it, a slot per
+//! request. Addresses are checked before connecting. Follows no redirects, retries nothing and has no queue.
 
 mod config;
 mod conn;
@@ -14,9 +14,10 @@ pub(crate) mod tls;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use ::http::{HeaderMap, Method, StatusCode, Uri};
+use ::http::header::{CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -85,17 +86,39 @@ impl Endpoint {
     }
 
     pub fn origin(&self) -> &Origin {
-        self.peer.origin()
+        &self.peer.origin
     }
 }
 
-/// A request to one endpoint; URL and query go out as they were written.
+/// A request to one endpoint. URL and query are sent as they were written.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub method: Method,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
+
+impl Request {
+    /// With our user agent, and a body of this type.
+    pub(crate) fn new(method: Method, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        let mut headers = HeaderMap::with_capacity(6);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        headers.insert(USER_AGENT, crate::webpush::AGENT);
+        Self { method, headers, body: body.into() }
+    }
+
+    /// Adds a header that `Debug` does not show. A text that cannot be a header is left out.
+    pub(crate) fn with_secret(mut self, name: HeaderName, text: String) -> Self {
+        if let Ok(mut value) = HeaderValue::try_from(text) {
+            value.set_sensitive(true);
+            self.headers.insert(name, value);
+        }
+        self
+    }
+}
+
+/// The media type of JSON.
+pub(crate) const JSON: &str = "application/json";
 
 /// An answer with the beginning of its body.
 #[derive(Debug, Clone)]
@@ -105,7 +128,7 @@ pub struct Response {
     pub body: Bytes,
 }
 
-/// What the pool holds at this moment.
+/// The current size of the pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolStats {
     pub origins: usize,
@@ -116,15 +139,13 @@ pub struct PoolStats {
 impl Pool {
     pub fn new(config: PoolConfig) -> Result<Self, Error> {
         let tls = Arc::new(tls::client_config(&config, &ALPN, None)?);
-        let config = Arc::new(config);
-        Ok(Self {
-            shared: Arc::new(PoolState {
-                config,
-                profile: ConnectionProfile { tls, http2_only: false, one_until_proven: false },
-                peers: RwLock::default(),
-                open: Arc::default(),
-            }),
-        })
+        let shared = PoolState {
+            config: Arc::new(config),
+            profile: ConnectionProfile { tls, http2_only: false, one_until_proven: false },
+            peers: RwLock::default(),
+            open: Arc::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     pub fn config(&self) -> &PoolConfig {
@@ -143,7 +164,7 @@ impl Pool {
         let uri = Uri::from_maybe_shared(Bytes::copy_from_slice(url.as_bytes()))
             .map_err(|_| TransportError::BadUrl(UrlError::NotAUrl))?;
         let prefix = origin::prefix(url);
-        if let Some(peer) = self.shared.find(prefix) {
+        if let Some(peer) = self.shared.peers().get(prefix).cloned() {
             return Ok(Endpoint { peer, uri });
         }
         let origin = Origin::parse(url).map_err(TransportError::BadUrl)?;
@@ -185,7 +206,7 @@ impl Pool {
         deadline: Instant,
     ) -> Result<Slot, TransportError> {
         if self.shared.open.load(Ordering::SeqCst) >= self.shared.config.connections_total_max {
-            self.shared.close_idle();
+            self.shared.peers().values().for_each(|peer| peer.close_idle());
         }
         endpoint.peer.acquire(deadline).await
     }
@@ -203,31 +224,24 @@ impl Pool {
     }
 
     pub fn stats(&self) -> PoolStats {
-        let peers = self.shared.peers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        peers.values().fold(PoolStats::default(), |sum, peer| {
+        let peers = self.shared.peers();
+        let mut stats = PoolStats { origins: peers.len(), ..PoolStats::default() };
+        for peer in peers.values() {
             let (connections, in_flight) = peer.load();
-            PoolStats {
-                origins: sum.origins + 1,
-                connections: sum.connections + connections,
-                in_flight: sum.in_flight + in_flight,
-            }
-        })
+            stats.connections += connections;
+            stats.in_flight += in_flight;
+        }
+        stats
     }
 }
 
 impl PoolState {
-    fn find(&self, prefix: &str) -> Option<Arc<Peer>> {
-        let peers = self.peers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        peers.get(prefix).cloned()
-    }
-
-    fn close_idle(&self) {
-        let peers = self.peers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        peers.values().for_each(|peer| peer.close_idle());
+    fn peers(&self) -> RwLockReadGuard<'_, HashMap<Box<str>, Arc<Peer>>> {
+        self.peers.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn insert(&self, prefix: &str, origin: Origin, profile: ConnectionProfile) -> Arc<Peer> {
-        let mut peers = self.peers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
         if peers.len() >= ORIGINS_SWEPT_AT {
             peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.load() != (0, 0));
         }

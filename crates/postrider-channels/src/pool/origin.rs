@@ -1,7 +1,5 @@
-//! An origin: scheme, host and port, in one spelling. The key of connections, of VAPID audiences and
-//! of lanes.
+//! An origin: scheme, host and port in normal form.
 
-use std::fmt;
 use std::net::IpAddr;
 
 /// Why a text cannot be used as the URL of a target.
@@ -26,7 +24,7 @@ impl UrlError {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     https: bool,
     host: Box<str>,
@@ -93,18 +91,6 @@ impl Origin {
     /// The host if it is an IP address.
     pub fn ip(&self) -> Option<IpAddr> {
         self.host.trim_start_matches('[').trim_end_matches(']').parse().ok()
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl fmt::Debug for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -1,6 +1,7 @@
 //! All connections to one origin. Picks the least loaded one, opens another when all are busy, and lets callers
 //! wait when no more may be opened.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::conn::{ConnectionStatus, PooledConnection, RequestSender, Slot};
-use super::connect::{self, NewConnection};
+use super::connect::{self, Http2Connection, NewConnection};
 use super::driver::ConnectionDriver;
 use super::{ConnectionProfile, Origin, PoolConfig, TransportError};
 
@@ -21,11 +22,11 @@ const HTTP2_CONNECTIONS_MAX: usize = 8;
 const HTTP1_CONNECTIONS_MAX: usize = 256;
 
 pub(super) struct Peer {
-    origin: Origin,
+    pub(super) origin: Origin,
     config: Arc<PoolConfig>,
     profile: ConnectionProfile,
-    /// Connections of the whole pool.
-    open: Arc<AtomicUsize>,
+    /// The number of connections of the whole pool.
+    pub(super) open: Arc<AtomicUsize>,
     state: Mutex<PeerState>,
     /// Callers that found no free stream.
     waiting: AtomicUsize,
@@ -45,12 +46,6 @@ struct PeerState {
     failure: Option<(Instant, TransportError)>,
 }
 
-enum Take {
-    Slot(Slot),
-    Failed(TransportError),
-    Wait,
-}
-
 impl Peer {
     pub(super) fn new(
         origin: Origin,
@@ -61,10 +56,6 @@ impl Peer {
         let state = Mutex::new(PeerState { http1: !origin.is_https(), ..PeerState::default() });
         let (waiting, changed) = (AtomicUsize::new(0), Notify::new());
         Self { origin, config, profile, open, state, waiting, changed }
-    }
-
-    pub(super) fn origin(&self) -> &Origin {
-        &self.origin
     }
 
     /// Connections and requests in flight.
@@ -80,21 +71,17 @@ impl Peer {
         deadline: Instant,
     ) -> Result<Slot, TransportError> {
         let mut failures_seen = None;
-        match self.take(&mut failures_seen) {
-            Take::Slot(slot) => return Ok(slot),
-            Take::Failed(error) => return Err(error),
-            Take::Wait => {}
+        if let Some(slot) = self.take(&mut failures_seen)? {
+            return Ok(slot);
         }
-        let _waiting = Waiting::new(&self.waiting);
+        let _waiting = CountGuard::new(&self.waiting);
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             // No notification is lost from here on, so check once more before waiting.
             changed.as_mut().enable();
-            match self.take(&mut failures_seen) {
-                Take::Slot(slot) => return Ok(slot),
-                Take::Failed(error) => return Err(error),
-                Take::Wait => {}
+            if let Some(slot) = self.take(&mut failures_seen)? {
+                return Ok(slot);
             }
             if timeout_at(deadline, changed).await.is_err() {
                 return Err(TransportError::not_sent("busy", "no connection was free in time"));
@@ -102,15 +89,18 @@ impl Peer {
         }
     }
 
-    /// Takes a free stream if there is one, and opens another connection if that helps.
-    fn take(self: &Arc<Self>, failures_seen: &mut Option<u64>) -> Take {
+    /// Takes a free stream if there is one, and opens another connection if that helps. `None` means wait.
+    fn take(
+        self: &Arc<Self>,
+        failures_seen: &mut Option<u64>,
+    ) -> Result<Option<Slot>, TransportError> {
         let mut state = self.lock();
         state.conns.retain(|conn| conn.is_usable());
         let failures_before = *failures_seen.get_or_insert(state.failures);
         if let Some((at, error)) = state.failure.as_ref().filter(|_| state.conns.is_empty())
             && (state.failures != failures_before || at.elapsed() < FAILURE_REPEATED_FOR)
         {
-            return Take::Failed(error.clone());
+            return Err(error.clone());
         }
         let (best, all_busy) = least_loaded(&state.conns);
         // Every waiting caller needs at most one new connection.
@@ -119,13 +109,10 @@ impl Peer {
             state.opening += 1;
             tokio::spawn(self.clone().open());
         }
-        match best {
-            Some(conn) => {
-                conn.status.in_flight.fetch_add(1, Ordering::SeqCst);
-                Take::Slot(Slot::new(conn, self.clone()))
-            }
-            None => Take::Wait,
-        }
+        Ok(best.map(|conn| {
+            conn.status.in_flight.fetch_add(1, Ordering::SeqCst);
+            Slot { conn, peer: self.clone() }
+        }))
     }
 
     fn may_open(&self, state: &PeerState) -> bool {
@@ -165,22 +152,24 @@ impl Peer {
     fn start(self: &Arc<Self>, opened: NewConnection) -> Arc<PooledConnection> {
         let (sender, status) = match opened {
             NewConnection::H2(sender, connection, executor) => {
-                let limit = self.config.streams_max.max(1);
-                let status =
-                    ConnectionStatus::new(connection.current_max_send_streams().clamp(1, limit));
+                let ours = self.config.streams_max.max(1);
+                let limit = move |connection: &Http2Connection| {
+                    connection.current_max_send_streams().clamp(1, ours)
+                };
+                let status = ConnectionStatus::new(limit(&connection));
                 status.proven.store(!self.profile.one_until_proven, Ordering::SeqCst);
-                let publish = move |connection: &connect::Http2Connection,
-                                    status: &ConnectionStatus| {
-                    let max = connection.current_max_send_streams().clamp(1, limit);
+                let publish = move |connection: &Http2Connection, status: &ConnectionStatus| {
+                    let max = limit(connection);
                     status.max.swap(max, Ordering::SeqCst) < max
                 };
-                let driver = ConnectionDriver::new(self, &status).with_executor(executor);
+                let driver = ConnectionDriver::new(self, &status, Some(executor));
                 tokio::spawn(driver.drive(connection, publish));
                 (RequestSender::H2(sender), status)
             }
             NewConnection::H1(sender, connection) => {
                 let status = ConnectionStatus::new(1);
-                tokio::spawn(ConnectionDriver::new(self, &status).drive(connection, |_, _| false));
+                let driver = ConnectionDriver::new(self, &status, None);
+                tokio::spawn(driver.drive(connection, |_, _| false));
                 (RequestSender::H1(Mutex::new(Some(sender))), status)
             }
         };
@@ -218,14 +207,6 @@ impl Peer {
         self.wake_all();
     }
 
-    pub(super) fn config(&self) -> &Arc<PoolConfig> {
-        &self.config
-    }
-
-    pub(super) fn open_count(&self) -> &Arc<AtomicUsize> {
-        &self.open
-    }
-
     fn lock(&self) -> MutexGuard<'_, PeerState> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -247,17 +228,17 @@ fn least_loaded(conns: &[Arc<PooledConnection>]) -> (Option<Arc<PooledConnection
     (best.map(|(_, conn)| conn.clone()), all_busy)
 }
 
-/// Counts a caller as waiting until it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+/// Counts one more for as long as it lives.
+pub(super) struct CountGuard<C: Deref<Target = AtomicUsize>>(C);
 
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
+impl<C: Deref<Target = AtomicUsize>> CountGuard<C> {
+    pub(super) fn new(count: C) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl<C: Deref<Target = AtomicUsize>> Drop for CountGuard<C> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

@@ -95,6 +95,12 @@ impl FieldError {
     }
 }
 
+impl From<FieldError> for Vec<FieldError> {
+    fn from(error: FieldError) -> Self {
+        vec![error]
+    }
+}
+
 /// An address that a caller wrote, as its channel understands it.
 #[derive(Debug)]
 pub struct CheckedAddress {
