@@ -1,5 +1,5 @@
-//! An e-mail account as it is written in the configuration: checked when it is read, and made into the
-//! [`EmailSettings`] that mails go through.
+//! An e-mail account as it is written in the configuration. It is checked when it is read, and converted to
+//! [`EmailSettings`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use postrider_core::FieldError;
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 
-use super::carrier::{Carrier, DkimSettings, EmailSender, EmailSettings};
+use super::carrier::{Carrier, DELIVERY, DkimSettings, EmailSettings};
 use super::dkim::DkimKey;
 use super::intake::{check_line, check_unsubscribe, normalise};
 use super::sendgrid::SendGrid;
@@ -17,11 +17,11 @@ use super::smtp::{Relay, RelayConfig, SmtpTls};
 use crate::accounts::{CheckFields, CheckedFields, Material, SecretRef, needs};
 use crate::address::NetworkPolicy;
 
-/// What `[accounts.NAME]` with `channel = "email"` holds beside what all accounts have.
+/// The fields of `[accounts.NAME]` with `channel = "email"` that other accounts do not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EmailAccount(CheckedFields<EmailAccountFields>);
+pub struct EmailAccount(pub(super) CheckedFields<EmailAccountFields>);
 
-/// Who carries the mails.
+/// The service that sends the mails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EmailProvider {
@@ -35,17 +35,17 @@ pub enum EmailProvider {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct EmailAccountFields {
     pub(super) provider: EmailProvider,
-    /// Whom mails are from; aligned with the DKIM domain.
+    /// The sender's address; its domain should be the DKIM domain.
     pub(super) from: String,
     pub(super) from_name: Option<String>,
     pub(super) reply_to: Option<String>,
-    /// Where bounces go; `{delivery}` stands for the delivery's id. The sender's address if absent.
+    /// Where bounces go; `{delivery}` stands for the delivery's id. The sender's address if absent or empty.
     pub(super) return_path: Option<String>,
-    /// One-click unsubscribing for mails that bring no address of their own; `{delivery}` as above.
+    /// One-click unsubscribing for mails without their own addresses; `{delivery}` as above.
     pub(super) unsubscribe_url: Option<String>,
     pub(super) unsubscribe_mailto: Option<String>,
     pub(super) feedback_id: Option<String>,
-    /// Every one of them signs.
+    /// Every key signs every mail.
     pub(super) dkim: Vec<DkimKeyFields>,
     /// smtp: the relay.
     pub(super) host: Option<String>,
@@ -56,11 +56,11 @@ pub(super) struct EmailAccountFields {
     /// smtp: the credential is an OAuth access token.
     pub(super) oauth: bool,
     pub(super) ehlo: Option<String>,
-    /// smtp: conversations at once.
+    /// smtp: the most connections at a time.
     pub(super) connections: Option<usize>,
-    /// smtp: mails per conversation.
+    /// smtp: the most mails per connection.
     pub(super) mails_per_connection: Option<u32>,
-    /// smtp: how long a relay may take over the end of a mail; 60 at least.
+    /// smtp: how long the relay may take to accept a mail after its end; at least 60.
     pub(super) final_dot_timeout_s: Option<u64>,
     /// smtp: the password; ses: the secret access key; sendgrid: the API key.
     pub(super) credential: Option<SecretRef>,
@@ -69,7 +69,7 @@ pub(super) struct EmailAccountFields {
     pub(super) key_id: Option<String>,
     pub(super) session_token: Option<SecretRef>,
     pub(super) configuration_set: Option<String>,
-    /// ses and sendgrid: where the API is, other than at the provider's own; for tests and proxies.
+    /// ses and sendgrid: another address of the API, for tests and proxies.
     pub(super) endpoint: Option<String>,
 }
 
@@ -90,22 +90,16 @@ impl CheckFields for EmailAccountFields {
         match self.provider {
             EmailProvider::Smtp => {
                 needs("host", self.host.is_none(), "the relay's name")?;
-                let lonely = self.user.is_some() != self.credential.is_some();
-                needs("user and credential", lonely, "both, or neither")?;
-                needs(
-                    "final_dot_timeout_s",
-                    self.final_dot_timeout_s.is_some_and(|s| s < 60),
-                    "60 or more",
-                )
+                let only_one = self.user.is_some() != self.credential.is_some();
+                needs("user and credential", only_one, "both, or neither")?;
+                let too_short = self.final_dot_timeout_s.is_some_and(|seconds| seconds < 60);
+                needs("final_dot_timeout_s", too_short, "60 or more")
             }
             EmailProvider::Ses => {
                 needs("region", self.region.is_none(), "a region such as eu-central-1")?;
                 needs("key_id", self.key_id.is_none(), "an access key id")?;
-                needs(
-                    "credential",
-                    self.credential.is_none(),
-                    "a reference to the secret access key",
-                )
+                let allowed = "a reference to the secret access key";
+                needs("credential", self.credential.is_none(), allowed)
             }
             EmailProvider::SendGrid => {
                 needs("credential", self.credential.is_none(), "a reference to the API key")
@@ -116,7 +110,7 @@ impl CheckFields for EmailAccountFields {
 
 impl EmailAccountFields {
     fn check_addresses(&self) -> Result<(), FieldError> {
-        let stamped = |text: &str| text.replace("{delivery}", "dlv_00000000000000000000000000");
+        let stamped = |text: &str| text.replace(DELIVERY, "dlv_00000000000000000000000000");
         for (field, address) in [
             ("from", Some(&self.from)),
             ("reply_to", self.reply_to.as_ref()),
@@ -131,9 +125,9 @@ impl EmailAccountFields {
         for (field, text) in [("from_name", &self.from_name), ("feedback_id", &self.feedback_id)] {
             text.as_ref().map_or(Ok(()), |text| check_line(field, text, 200))?;
         }
-        let open = NetworkPolicy { allow_private_targets: true, allow_plain_http: false };
+        let any_host = NetworkPolicy { allow_private_targets: true, allow_plain_http: false };
         let url = self.unsubscribe_url.as_deref().map(stamped);
-        url.map_or(Ok(()), |url| check_unsubscribe("unsubscribe_url", &url, open))
+        url.map_or(Ok(()), |url| check_unsubscribe("unsubscribe_url", &url, any_host))
     }
 }
 
@@ -141,35 +135,29 @@ impl EmailAccount {
     /// `tls` is for relays; see [`crate::Pool::tls_without_http`].
     pub fn settings(&self, tls: &Arc<ClientConfig>) -> EmailSettings {
         let fields = &self.0;
-        let domain = fields.from.rsplit_once('@').map_or("", |(_, domain)| domain);
         let dkim = |dkim: &DkimKeyFields| DkimSettings {
-            domain: dkim.domain.as_deref().unwrap_or(domain).to_ascii_lowercase(),
+            domain: dkim.domain.as_deref().unwrap_or(domain_of(&fields.from)).to_ascii_lowercase(),
             selector: dkim.selector.clone(),
             key: Material::new(dkim.key.clone(), |pem| {
                 DkimKey::from_pem(pem).map_err(|error| error.to_string())
             }),
         };
-        let sender = |address: &String| EmailSender { address: address.clone(), name: None };
         EmailSettings {
-            from: EmailSender { name: fields.from_name.clone(), ..sender(&fields.from) },
-            reply_to: fields.reply_to.as_ref().map(sender),
-            return_path: fields.return_path.clone().unwrap_or_default(),
-            unsubscribe_url: fields.unsubscribe_url.clone(),
-            unsubscribe_mailto: fields.unsubscribe_mailto.clone(),
-            feedback_id: fields.feedback_id.clone(),
             dkim: fields.dkim.iter().map(dkim).collect(),
             carrier: fields.carrier(tls),
+            account: self.clone(),
         }
     }
 }
 
 impl EmailAccountFields {
     fn carrier(&self, tls: &Arc<ClientConfig>) -> Carrier {
-        let own = |default: String| self.endpoint.as_deref().map_or(default, trimmed);
+        let own = self.endpoint.as_deref().map(|url| url.trim_end_matches('/').to_owned());
+        let endpoint = |default: String| own.unwrap_or(default);
         let region = self.region.clone().unwrap_or_default();
         match (self.provider, &self.credential) {
             (EmailProvider::Ses, Some(credential)) => Carrier::Ses(Box::new(Ses {
-                endpoint: own(format!("https://email.{region}.amazonaws.com")),
+                endpoint: endpoint(format!("https://email.{region}.amazonaws.com")),
                 region,
                 key_id: self.key_id.clone().unwrap_or_default(),
                 secret: Material::text(credential),
@@ -177,7 +165,7 @@ impl EmailAccountFields {
                 configuration_set: self.configuration_set.clone(),
             })),
             (EmailProvider::SendGrid, Some(credential)) => Carrier::SendGrid(Box::new(SendGrid {
-                endpoint: own("https://api.sendgrid.com".to_owned()),
+                endpoint: endpoint("https://api.sendgrid.com".to_owned()),
                 key: Material::text(credential),
             })),
             (_, credential) => {
@@ -207,8 +195,8 @@ impl EmailAccountFields {
     }
 }
 
-fn trimmed(endpoint: &str) -> String {
-    endpoint.trim_end_matches('/').to_owned()
+pub(super) fn domain_of(address: &str) -> &str {
+    address.rsplit_once('@').map_or("", |(_, domain)| domain)
 }
 
 #[cfg(test)]

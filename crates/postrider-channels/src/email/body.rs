@@ -1,12 +1,12 @@
-//! Transfer encodings: every part leaves as seven-bit text in short lines, so that no relay has a
-//! reason to change it and break its signature.
+//! Transfer encodings. Every part is sent as seven-bit text in short lines, so that no relay changes it and breaks its
+//! signature.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 const QP_LINE_MAX: usize = 76;
 const BASE64_LINE_BYTES: usize = 57;
-/// Longer lines are legal up to 998, but invite being wrapped.
+/// Lines of up to 998 are legal, but some relays wrap long ones.
 const PLAIN_LINE_MAX: usize = 200;
 const CRLF: &str = "\r\n";
 
@@ -26,7 +26,7 @@ impl Encoding {
         }
     }
 
-    /// The one that leaves most of the text readable and is not much longer than it.
+    /// The encoding that keeps most of the text readable without making it much longer.
     pub(super) fn for_text(text: &str) -> Self {
         let safe = |line: &str| {
             line.len() <= PLAIN_LINE_MAX
@@ -53,7 +53,7 @@ impl Encoding {
     }
 }
 
-/// Lines by LF or CRLF; a last line without either counts, an empty rest does not.
+/// The lines of a text with LF or CRLF. A last line without a line break counts if it is not empty.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.strip_suffix('\n')
         .unwrap_or(text)
@@ -69,12 +69,12 @@ fn push_qp_line(out: &mut String, line: &str) {
         let plain = match byte {
             b' ' | b'\t' => !last,
             b'=' => false,
-            // A dot or "From " at the beginning of a line is changed on some ways.
+            // Some relays change a dot or "From " at the beginning of a line.
             b'.' | b'F' => len > 0,
             b => (b'!'..=b'~').contains(&b),
         };
         let width = if plain { 1 } else { 3 };
-        // Room for the soft break, unless nothing follows.
+        // Keeps room for the soft break, unless this is the last character.
         if len + width > QP_LINE_MAX - usize::from(!last) {
             out.push('=');
             out.push_str(CRLF);
@@ -98,7 +98,7 @@ pub(super) fn push_escaped(out: &mut String, byte: u8) {
     out.push(char::from(HEX[usize::from(byte & 15)]));
 }
 
-/// The line ends of text are CRLF also inside of base64.
+/// Line breaks are CRLF inside of base64, too.
 fn push_base64(out: &mut String, text: &str) {
     let mut normal = String::with_capacity(text.len() + 32);
     for line in lines(text) {

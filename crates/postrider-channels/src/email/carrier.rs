@@ -1,10 +1,10 @@
-//! The settings of one e-mail account for all its mails: sender, reply and return addresses, unsubscribing, DKIM
-//! keys. Sends nothing.
+//! One e-mail account with its provider and its DKIM keys. Writes and signs mails; sends nothing.
 
 use std::sync::Arc;
 
 use postrider_core::{Attempt, DeliveryId};
 
+use super::account::EmailAccount;
 use super::dkim::DkimKey;
 use super::mime::{MailDraft, Mailbox, Unsubscribe};
 use super::render::RenderedEmail;
@@ -16,7 +16,7 @@ use crate::accounts::Material;
 use crate::deliver::{Ended, misconfigured};
 
 /// Placeholder of the delivery's id in an address or URL.
-const DELIVERY: &str = "{delivery}";
+pub(super) const DELIVERY: &str = "{delivery}";
 
 /// The provider that sends the mails of an account.
 pub enum Carrier {
@@ -26,16 +26,10 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Whether it may accept non-ASCII letters before the @. A relay says so only in a session; the services do not.
+    /// Whether it may accept non-ASCII letters before the @. A relay tells it only in a session; the services refuse.
     pub fn is_international(&self) -> bool {
         matches!(self, Self::Smtp(_))
     }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EmailSender {
-    pub address: String,
-    pub name: Option<String>,
 }
 
 pub struct DkimSettings {
@@ -45,15 +39,7 @@ pub struct DkimSettings {
 }
 
 pub struct EmailSettings {
-    pub from: EmailSender,
-    pub reply_to: Option<EmailSender>,
-    /// Where bounces go; `{delivery}` makes it one address per delivery. The sender's if empty.
-    pub return_path: String,
-    /// One-click unsubscribing for mails without addresses of their own.
-    pub unsubscribe_url: Option<String>,
-    pub unsubscribe_mailto: Option<String>,
-    pub feedback_id: Option<String>,
-    /// Every key signs every mail.
+    pub account: EmailAccount,
     pub dkim: Vec<DkimSettings>,
     pub carrier: Carrier,
 }
@@ -67,15 +53,16 @@ pub(super) struct ReturnAddresses {
 
 impl EmailSettings {
     pub(super) fn return_addresses(&self, delivery: DeliveryId) -> ReturnAddresses {
+        let fields = &self.account.0;
         let stamp = |text: &String| match text.contains(DELIVERY) {
             true => text.replace(DELIVERY, &delivery.to_string()),
             false => text.clone(),
         };
-        let path = if self.return_path.is_empty() { &self.from.address } else { &self.return_path };
+        let path = fields.return_path.as_ref().filter(|path| !path.is_empty());
         ReturnAddresses {
-            return_path: stamp(path),
-            unsubscribe_url: self.unsubscribe_url.as_ref().map(stamp),
-            unsubscribe_mailto: self.unsubscribe_mailto.as_ref().map(stamp),
+            return_path: stamp(path.unwrap_or(&fields.from)),
+            unsubscribe_url: fields.unsubscribe_url.as_ref().map(stamp),
+            unsubscribe_mailto: fields.unsubscribe_mailto.as_ref().map(stamp),
         }
     }
 
@@ -87,31 +74,27 @@ impl EmailSettings {
         words: &'a RenderedEmail<'a>,
         return_addresses: &'a ReturnAddresses,
     ) -> MailDraft<'a> {
-        let own_unsubscribe = Unsubscribe {
-            url: own.unsubscribe_url.as_deref(),
-            mailto: own.unsubscribe_mailto.as_deref(),
+        let fields = &self.account.0;
+        let reply_to = own.reply_to.as_deref().or(fields.reply_to.as_deref());
+        let unsubscribe = match (own.unsubscribe_url.as_deref(), own.unsubscribe_mailto.as_deref())
+        {
+            (None, None) => Unsubscribe {
+                url: return_addresses.unsubscribe_url.as_deref(),
+                mailto: return_addresses.unsubscribe_mailto.as_deref(),
+            },
+            (url, mailto) => Unsubscribe { url, mailto },
         };
         MailDraft {
             delivery: attempt.delivery,
             date: attempt.message.created_at,
-            from: self.from.mailbox(),
+            from: Mailbox { name: fields.from_name.as_deref(), address: &fields.from },
             to: Mailbox { name: target.name.as_deref(), address: &target.email },
-            reply_to: match own.reply_to.as_deref() {
-                Some(address) => Some(Mailbox { name: None, address }),
-                None => self.reply_to.as_ref().map(EmailSender::mailbox),
-            },
+            reply_to: reply_to.map(|address| Mailbox { name: None, address }),
             subject: &words.subject,
             text: &words.text,
             html: words.html.as_deref(),
-            unsubscribe: if own_unsubscribe == Unsubscribe::default() {
-                Unsubscribe {
-                    url: return_addresses.unsubscribe_url.as_deref(),
-                    mailto: return_addresses.unsubscribe_mailto.as_deref(),
-                }
-            } else {
-                own_unsubscribe
-            },
-            feedback_id: self.feedback_id.as_deref(),
+            unsubscribe,
+            feedback_id: fields.feedback_id.as_deref(),
         }
     }
 
@@ -127,11 +110,5 @@ impl EmailSettings {
             signatures.push(signature.map_err(|why| misconfigured("dkim", &why.to_string()))?);
         }
         Ok(mail.write(&signatures))
-    }
-}
-
-impl EmailSender {
-    fn mailbox(&self) -> Mailbox<'_> {
-        Mailbox { name: self.name.as_deref(), address: &self.address }
     }
 }

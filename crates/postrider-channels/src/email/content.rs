@@ -1,4 +1,4 @@
-//! `content.email`: what a message says on this channel alone.
+//! `content.email`: the fields of content for mails.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub struct EmailContent<'a> {
     /// Where answers go; the account's own if absent.
     #[serde(borrow, default)]
     pub reply_to: Option<Cow<'a, str>>,
-    /// Takes the POST of a one-click unsubscription (RFC 8058); the account's own if absent.
+    /// For one-click unsubscribing by POST (RFC 8058); the account's own if absent.
     #[serde(borrow, default)]
     pub unsubscribe_url: Option<Cow<'a, str>>,
     #[serde(borrow, default)]

@@ -1,9 +1,10 @@
-//! DKIM signatures (RFC 6376, RFC 8463): relaxed/relaxed, RSA or Ed25519 over SHA-256, no `l=`.
-//! Signs what [`super::mime`] built and knows nothing of where keys come from.
+//! DKIM signatures (RFC 6376, RFC 8463) of mails that [`super::mime`] built: relaxed/relaxed, RSA or Ed25519 over
+//! SHA-256, no `l=`.
 
 use std::fmt::Write;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::encoding::{AsDer as _, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
 use base64::Engine;
@@ -15,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use super::mime::Mail;
 use crate::Error;
 
-/// Signed where the mail has them. Both unsubscribe fields must be, or nobody honours them.
+/// The fields that are signed if the mail has them. Providers ignore unsubscribe fields that are not signed.
 const SIGNED: [&str; 13] = [
     "From",
     "To",
@@ -33,14 +34,9 @@ const SIGNED: [&str; 13] = [
 ];
 const RSA_BITS_MIN: usize = 2048;
 
-/// A private key, without the name under which the public one is found.
+/// A private key. The selector of its public key is stored elsewhere.
 #[derive(Debug)]
-pub struct DkimKey {
-    key: DkimPrivateKey,
-}
-
-#[derive(Debug)]
-enum DkimPrivateKey {
+pub enum DkimKey {
     Rsa(Box<RsaKeyPair>),
     Ed25519(Ed25519KeyPair),
 }
@@ -55,26 +51,25 @@ impl DkimKey {
             PrivateKeyDer::Pkcs8(der) => {
                 let der = der.secret_pkcs8_der();
                 let ed25519 = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok();
-                let ed25519 = ed25519.map(|key| Ok(DkimPrivateKey::Ed25519(key)));
+                let ed25519 = ed25519.map(|key| Ok(Self::Ed25519(key)));
                 ed25519.or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(rsa))
             }
             _ => None,
         };
-        let key = key.ok_or(Error::DkimKey("neither an RSA nor an Ed25519 private key"))??;
-        Ok(Self { key })
+        key.ok_or(Error::DkimKey("neither an RSA nor an Ed25519 private key"))?
     }
 
-    /// What belongs into DNS at `selector._domainkey.domain`.
-    pub fn record(&self) -> String {
-        match &self.key {
-            DkimPrivateKey::Rsa(key) => {
-                let info = spki_rsa(key.public_key().as_ref());
-                format!("v=DKIM1; k=rsa; p={}", STANDARD.encode(info))
+    /// The TXT record for DNS at `selector._domainkey.domain`.
+    pub fn record(&self) -> Result<String, Error> {
+        let (kind, key) = match self {
+            Self::Rsa(key) => {
+                let info: PublicKeyX509Der<'_> =
+                    key.public_key().as_der().map_err(|_| Error::Crypto)?;
+                ("rsa", STANDARD.encode(info.as_ref()))
             }
-            DkimPrivateKey::Ed25519(key) => {
-                format!("v=DKIM1; k=ed25519; p={}", STANDARD.encode(key.public_key().as_ref()))
-            }
-        }
+            Self::Ed25519(key) => ("ed25519", STANDARD.encode(key.public_key())),
+        };
+        Ok(format!("v=DKIM1; k={kind}; p={key}"))
     }
 
     /// The whole field, `DKIM-Signature: …` with its line break.
@@ -87,9 +82,9 @@ impl DkimKey {
     ) -> Result<String, Error> {
         let body_hash = STANDARD.encode(digest(&SHA256, relaxed_body(&mail.body).as_bytes()));
         let (names, mut signed) = relaxed_fields(mail);
-        let algorithm = match self.key {
-            DkimPrivateKey::Rsa(_) => "rsa-sha256",
-            DkimPrivateKey::Ed25519(_) => "ed25519-sha256",
+        let algorithm = match self {
+            Self::Rsa(_) => "rsa-sha256",
+            Self::Ed25519(_) => "ed25519-sha256",
         };
         let at = at.as_secs();
         let mut field = format!(
@@ -108,30 +103,28 @@ impl DkimKey {
     }
 
     fn signature(&self, signed: &[u8]) -> Result<Vec<u8>, Error> {
-        match &self.key {
-            DkimPrivateKey::Rsa(key) => {
+        match self {
+            Self::Rsa(key) => {
                 let mut signature = vec![0; key.public_modulus_len()];
                 key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed, &mut signature)
                     .map_err(|_| Error::Crypto)?;
                 Ok(signature)
             }
             // RFC 8463: the key signs the hash, not the text.
-            DkimPrivateKey::Ed25519(key) => {
-                Ok(key.sign(digest(&SHA256, signed).as_ref()).as_ref().to_vec())
-            }
+            Self::Ed25519(key) => Ok(key.sign(digest(&SHA256, signed).as_ref()).as_ref().to_vec()),
         }
     }
 }
 
-fn rsa(key: RsaKeyPair) -> Result<DkimPrivateKey, Error> {
+fn rsa(key: RsaKeyPair) -> Result<DkimKey, Error> {
     if key.public_modulus_len() * 8 < RSA_BITS_MIN {
         return Err(Error::DkimKey("an RSA key of less than 2048 bits"));
     }
-    Ok(DkimPrivateKey::Rsa(Box::new(key)))
+    Ok(DkimKey::Rsa(Box::new(key)))
 }
 
-/// The names for `h=`, and the fields in that order as they are hashed. `From` is named once more
-/// than it occurs, so that nobody can add a second one.
+/// The names for `h=`, and the fields in the same order as they are hashed. `From` is named twice, so that nobody can
+/// add a second one.
 fn relaxed_fields(mail: &Mail) -> (String, String) {
     let (mut names, mut signed) = (String::new(), String::new());
     for name in SIGNED {
@@ -144,7 +137,7 @@ fn relaxed_fields(mail: &Mail) -> (String, String) {
     (names, signed)
 }
 
-/// A name with a line break in front where its line would become long.
+/// The name, with a line break before it if the line would become too long.
 fn fold(names: &str, name: &str) -> String {
     let line = names.rsplit('\n').next().map_or(0, str::len);
     if line + name.len() > 70 { format!("\r\n  {name}") } else { name.to_owned() }
@@ -167,17 +160,11 @@ fn push_relaxed(out: &mut String, name: &str, value: &str) {
 fn relaxed_body(body: &str) -> String {
     let mut out = String::with_capacity(body.len());
     for line in body.split("\r\n") {
-        let mut blank = false;
         for c in line.trim_end_matches([' ', '\t']).chars() {
-            if c == ' ' || c == '\t' {
-                blank = true;
-                continue;
+            let c = if c == '\t' { ' ' } else { c };
+            if c != ' ' || !out.ends_with(' ') {
+                out.push(c);
             }
-            if blank {
-                out.push(' ');
-                blank = false;
-            }
-            out.push(c);
         }
         out.push_str("\r\n");
     }
@@ -186,27 +173,6 @@ fn relaxed_body(body: &str) -> String {
     if content > 0 {
         out.push_str("\r\n");
     }
-    out
-}
-
-/// A PKCS#1 public key as the SubjectPublicKeyInfo that verifiers expect.
-fn spki_rsa(pkcs1: &[u8]) -> Vec<u8> {
-    // SEQUENCE { OID 1.2.840.113549.1.1.1, NULL }
-    const ALGORITHM: [u8; 15] =
-        [0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
-    let bits = der(0x03, &[&[0], pkcs1].concat());
-    der(0x30, &[&ALGORITHM, bits.as_slice()].concat())
-}
-
-fn der(tag: u8, content: &[u8]) -> Vec<u8> {
-    let len = content.len().to_be_bytes();
-    let significant = &len[len.iter().position(|b| *b != 0).unwrap_or(len.len() - 1)..];
-    let mut out = vec![tag];
-    if content.len() >= 0x80 {
-        out.push(0x80 | significant.len() as u8);
-    }
-    out.extend_from_slice(significant);
-    out.extend_from_slice(content);
     out
 }
 

@@ -1,18 +1,18 @@
-//! The values of header fields: names and subjects in any language, folded, and with no way for a
-//! text to become a second header. Knows no field by name.
+//! Encodes and folds the values of header fields: names and subjects in any language. A value cannot become a second
+//! header.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// A line is folded behind so many characters where a space allows it.
+/// A line is folded at a space after so many characters.
 const LINE_SOFT: usize = 76;
-/// What one encoded word may hold between `=?UTF-8?x?` and `?=` (RFC 2047: 75 in all).
+/// The longest text between `=?UTF-8?x?` and `?=` of an encoded word (RFC 2047: 75 in all).
 const WORD_MAX: usize = 75 - "=?UTF-8?B??=".len();
-/// A word longer than this could not be kept within the 998 octets of a line.
+/// A longer word does not fit into the 998 octets of a line.
 const PLAIN_WORD_MAX: usize = 900;
 const FOLD: &str = "\r\n ";
 
-/// Free text, such as a subject. `at` is how much of the first line is taken by the field's name.
+/// Free text, such as a subject. `at` is the length of the field's name in the first line.
 pub(super) fn unstructured(at: usize, text: &str) -> String {
     if is_plain(text) { fold(at, text) } else { encoded_words(at, text) }
 }
@@ -35,20 +35,19 @@ pub(super) fn mailbox(at: usize, name: Option<&str>, address: &str) -> String {
     format!("{shown}{gap}<{address}>")
 }
 
-/// What may stand in an address or a name without quotes.
+/// The characters of an address or a name that need no quotes.
 pub(crate) fn is_atext(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte)
 }
 
-/// Printable ASCII that nobody takes for an encoded word.
+/// Whether the text is printable ASCII and cannot be mistaken for an encoded word.
 fn is_plain(text: &str) -> bool {
     text.bytes().all(|b| (b' '..=b'~').contains(&b))
         && !text.contains("=?")
         && text.split(' ').all(|word| word.len() <= PLAIN_WORD_MAX)
 }
 
-/// Breaks at spaces, and only where the next line begins with a word: a line of blanks would end
-/// the header.
+/// Breaks lines at spaces, and only before a word: a blank line would end the header.
 fn fold(mut at: usize, text: &str) -> String {
     if at + text.len() <= LINE_SOFT {
         return text.to_owned();
@@ -69,7 +68,7 @@ fn fold(mut at: usize, text: &str) -> String {
 fn encoded_words(at: usize, text: &str) -> String {
     // The first word shares its line with the field's name.
     let mut room = WORD_MAX.saturating_sub(at).max(16);
-    // Readable in the raw where that does not cost much.
+    // Quoted-printable is readable, so it is used unless it is much longer.
     let as_q = q_len(text) * 2 <= text.len().div_ceil(3) * 4 * 3;
     let mut words = String::with_capacity(text.len() * 2);
     let mut rest = text;
@@ -93,7 +92,7 @@ fn encoded_words(at: usize, text: &str) -> String {
     words
 }
 
-/// How many bytes of the text, whole characters, make an encoded word of at most `room`.
+/// How many bytes of the text, in whole characters, fit into an encoded word of at most `room`.
 fn cut_to_fit(text: &str, room: usize, as_q: bool) -> usize {
     let mut len = 0;
     for (at, c) in text.char_indices() {
@@ -118,7 +117,7 @@ fn push_q(out: &mut String, byte: u8) {
     }
 }
 
-/// The strictest set, the one for names.
+/// The strictest set of RFC 2047, which is allowed in names.
 fn is_q_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!*+-/".contains(&byte)
 }

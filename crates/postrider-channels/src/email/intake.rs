@@ -1,14 +1,11 @@
-//! An e-mail address, and what can be written into a mail. Pure; whether a mailbox exists is known
-//! only when a server was asked.
+//! Checks an e-mail address, and the content of a mail. Only the server knows whether the mailbox exists.
 
 use postrider_core::model::content::Content;
 use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
 use serde::Deserialize;
 use url::Host;
 
-use super::EmailContent;
-use super::EmailTarget;
-use super::is_atext;
+use super::{EmailContent, EmailTarget, is_atext};
 use crate::address::{NetworkPolicy, Serves, check_url, is_blank, read};
 use crate::definition::intake_of;
 use crate::target::checked;
@@ -17,7 +14,7 @@ const LOCAL_MAX: usize = 64;
 const ADDRESS_MAX: usize = 254;
 const NAME_MAX: usize = 200;
 const SUBJECT_MAX: usize = 900;
-/// Fits a line of 998 octets with everything around it.
+/// Keeps the header's line below 998 octets.
 const UNSUBSCRIBE_MAX: usize = 900;
 const PARTS_MAX: usize = 5 << 20;
 
@@ -46,31 +43,29 @@ impl ChannelIntake for EmailIntake {
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let written: EmailAddressRequest = read(json, "email, and optionally name")?;
-        let mut errors = Vec::new();
-        let email = normalise(&written.email, self.policy.allow_private_targets)
-            .and_then(|email| match email.is_ascii() || self.international {
-                true => Ok(email),
-                false => {
-                    Err("letters outside of ASCII before the @, which no account here can send")
-                }
-            })
-            .map_err(|found| errors.push(wrong_address("email", found)));
-        if let Some(name) = &written.name {
-            errors.extend(check_line("name", name, NAME_MAX).err());
-        }
-        match email {
-            Ok(email) if errors.is_empty() => {
-                let name = written.name.filter(|name| !name.trim().is_empty()).map(Into::into);
-                let target = EmailTarget { email: email.into(), name };
-                Ok(checked(target))
+        let email = match normalise(&written.email, self.policy.allow_private_targets) {
+            Ok(email) if !email.is_ascii() && !self.international => {
+                Err("letters outside of ASCII before the @, which no account here can send")
             }
-            _ => Err(errors),
+            email => email,
+        };
+        let name_error =
+            written.name.as_ref().and_then(|name| check_line("name", name, NAME_MAX).err());
+        match (email, name_error) {
+            (Ok(email), None) => {
+                let name = written.name.filter(|name| !name.trim().is_empty()).map(Into::into);
+                Ok(checked(EmailTarget { email: email.into(), name }))
+            }
+            (email, name_error) => {
+                let email_error = email.err().map(|found| wrong_address("email", found));
+                Err(email_error.into_iter().chain(name_error).collect())
+            }
         }
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
         let mut errors = Vec::new();
-        let own = EmailContent::of(content).map_err(|error| vec![error])?;
+        let own = EmailContent::of(content)?;
         let subject = own.subject.as_deref();
         let named = subject.map(|text| ("email.subject", text));
         if let Some((field, text)) = named.or(content.title.as_deref().map(|t| ("title", t))) {
@@ -109,7 +104,7 @@ impl EmailIntake {
             ("email.reply_to", own.reply_to.as_deref()),
             ("email.unsubscribe_mailto", own.unsubscribe_mailto.as_deref()),
         ] {
-            // They stand in a header as they are written.
+            // They are written into a header unchanged.
             let wrong = |address: &str| match address.is_ascii() {
                 true => normalise(address, self.policy.allow_private_targets).err(),
                 false => Some("letters outside of ASCII (a domain can be written as xn--…)"),
@@ -122,7 +117,7 @@ impl EmailIntake {
     }
 }
 
-/// A URL that can stand in `List-Unsubscribe`: https (RFC 8058), short, and no way out of its brackets.
+/// Checks a URL for `List-Unsubscribe`: https (RFC 8058), short, and without characters that end its brackets.
 pub(super) fn check_unsubscribe(
     field: &str,
     url: &str,
@@ -130,19 +125,19 @@ pub(super) fn check_unsubscribe(
 ) -> Result<(), FieldError> {
     let allowed =
         "an https:// URL of at most 900 printable ASCII characters without < > , or blanks";
-    if url.len() > UNSUBSCRIBE_MAX {
-        return Err(FieldError::new(field, format!("{} bytes", url.len()), allowed));
-    }
-    if url.bytes().any(|b| b"<>,".contains(&b)) {
-        return Err(FieldError::new(field, "a bracket or comma", allowed));
-    }
-    if url.starts_with("http:") {
-        return Err(FieldError::new(field, "http://", allowed));
-    }
-    check_url(field, url, policy).map(|_| ())
+    let found = if url.len() > UNSUBSCRIBE_MAX {
+        format!("{} bytes", url.len())
+    } else if url.contains(['<', '>', ',']) {
+        "a bracket or comma".to_owned()
+    } else if url.starts_with("http:") {
+        "http://".to_owned()
+    } else {
+        return check_url(field, url, policy).map(|_| ());
+    };
+    Err(FieldError::new(field, found, allowed))
 }
 
-/// Text that stands in one header.
+/// Checks a text for one header field.
 pub(crate) fn check_line(field: &str, text: &str, max: usize) -> Result<(), FieldError> {
     if let Some(found) = text.chars().find(|c| c.is_control()) {
         let name = match found {
@@ -163,8 +158,7 @@ fn wrong_address(field: &str, found: &'static str) -> FieldError {
     FieldError::new(field, found, "one address such as ada@example.org, without name or brackets")
 }
 
-/// The address with its domain in the one spelling that servers compare. The error says what is
-/// wrong and never repeats the address.
+/// The address with its domain in normal form. The error never repeats the address.
 pub(super) fn normalise(address: &str, allow_local: bool) -> Result<String, &'static str> {
     if address.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err("a blank, line break or control character");
@@ -185,14 +179,14 @@ pub(super) fn normalise(address: &str, allow_local: bool) -> Result<String, &'st
         return Err("more than 64 bytes before the @");
     }
     if !local.split('.').all(atom) {
-        return Err("something that is no name before the @");
+        return Err("an invalid name before the @");
     }
-    // A parser of URLs would decode %2e.
+    // The URL parser would decode %2e.
     if domain.contains('%') {
-        return Err("a % behind the @");
+        return Err("a % after the @");
     }
     let Ok(Host::Domain(domain)) = Host::parse(domain) else {
-        return Err("no domain behind the @");
+        return Err("no domain after the @");
     };
     let label = |label: &str| {
         let hyphens = label.starts_with('-') || label.ends_with('-');
@@ -200,13 +194,13 @@ pub(super) fn normalise(address: &str, allow_local: bool) -> Result<String, &'st
         (1..=63).contains(&label.len()) && !hyphens && known
     };
     if !domain.split('.').all(label) || !(domain.contains('.') || allow_local) {
-        return Err("no domain behind the @");
+        return Err("no domain after the @");
     }
     let address = format!("{local}@{domain}");
     if address.len() > ADDRESS_MAX { Err("more than 254 bytes") } else { Ok(address) }
 }
 
-/// Shown as nothing, or turning what is around it the other way: nobody's name, but good to forge one.
+/// Characters that are not shown, or that change the direction of text: they can make one address look like another.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')

@@ -1,6 +1,5 @@
-//! One mail as it goes over the wire: header fields in their order, and a body of text or of text
-//! and HTML. The same delivery always yields the same bytes, whichever attempt it is, so that a
-//! receiver can drop a repeat. Signs nothing and sends nothing.
+//! Builds a mail: header fields, and a body of text or of text and HTML. A delivery always yields the same bytes, so
+//! that a receiver can drop a repeat.
 
 use std::fmt::Write;
 
@@ -10,25 +9,25 @@ use postrider_core::{DeliveryId, Timestamp};
 use super::body::Encoding;
 use super::header;
 
-/// A name, if there is one, and an address that was validated at the intake or in the configuration.
+/// An optional name, and an address that was already checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mailbox<'a> {
     pub name: Option<&'a str>,
     pub address: &'a str,
 }
 
-/// Where a reader goes who wants no more of it (RFC 8058): a URL that takes a POST, an address.
+/// How a reader unsubscribes (RFC 8058): a URL that takes a POST, or an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unsubscribe<'a> {
     pub url: Option<&'a str>,
     pub mailto: Option<&'a str>,
 }
 
-/// What a mail is made from.
+/// The parts of a mail.
 #[derive(Debug, Clone)]
 pub struct MailDraft<'a> {
     pub delivery: DeliveryId,
-    /// When the message came in: the same on every attempt.
+    /// When the message was accepted, so that it is the same in every attempt.
     pub date: Timestamp,
     pub from: Mailbox<'a>,
     pub to: Mailbox<'a>,
@@ -40,10 +39,10 @@ pub struct MailDraft<'a> {
     pub feedback_id: Option<&'a str>,
 }
 
-/// A mail with its fields still apart, as signing needs them.
+/// A mail with separate fields, for signing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
-    /// Name and value; a value may be folded, and ends without a line break.
+    /// Name and value. A value may be folded, and has no line break at its end.
     pub fields: Vec<(&'static str, String)>,
     /// Ends with a line break; every line break is CRLF.
     pub body: String,
@@ -59,7 +58,7 @@ impl MailDraft<'_> {
         Mail { fields, body }
     }
 
-    /// All fields but those of the body.
+    /// All fields except those of the body.
     pub(super) fn fields(&self) -> Vec<(&'static str, String)> {
         let mut fields = Vec::with_capacity(14);
         let mailbox =
@@ -97,7 +96,7 @@ impl MailDraft<'_> {
 }
 
 impl Mail {
-    /// The whole, with these further fields in front.
+    /// The whole mail, with the signatures before the other fields.
     pub fn write(&self, signatures: &[String]) -> Vec<u8> {
         let fields: usize =
             self.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
@@ -121,7 +120,7 @@ impl Mail {
     }
 }
 
-/// The only help against a repeat that a receiver gets (RFC 1047): the same on every attempt.
+/// The same in every attempt, so that a receiver can detect a repeat (RFC 1047).
 pub fn message_id(delivery: DeliveryId, from: &str) -> String {
     let domain = from.rsplit_once('@').map_or("postrider.invalid", |(_, domain)| domain);
     format!("<{delivery}@{domain}>")
@@ -136,14 +135,14 @@ fn single(fields: &mut Vec<(&'static str, String)>, kind: &str, text: &str) -> S
     body
 }
 
-/// From the plainest to the richest, as a reader that shows the last it understands wants them.
+/// Plain text first: a mail client shows the last part that it understands.
 fn alternative(
     fields: &mut Vec<(&'static str, String)>,
     delivery: DeliveryId,
     text: &str,
     html: &str,
 ) -> String {
-    // No line of ours holds "=_": quoted text would write it as "=3D_", base64 has no underscore.
+    // No encoded line has "=_": quoted-printable writes it as "=3D_", and base64 has no underscore.
     let boundary = format!("=_{delivery}");
     fields.push(("Content-Type", format!("multipart/alternative;\r\n boundary=\"{boundary}\"")));
     let mut body = String::with_capacity((text.len() + html.len()) * 5 / 4 + 320);

@@ -1,6 +1,5 @@
-//! E-mail: one envelope per recipient, through whichever account is chosen: an SMTP relay, Amazon SES
-//! or SendGrid. The mail of one delivery is the same on every attempt. Reads no mail, follows no MX
-//! record, and leaves bounces that come later to who receives them.
+//! E-mail through an SMTP relay, Amazon SES or SendGrid, with one recipient per mail. The mail of a delivery is the
+//! same in every attempt. Reads no mail, looks up no MX records and does not handle later bounces.
 
 mod account;
 mod body;
@@ -14,7 +13,6 @@ mod plain;
 mod probe;
 mod render;
 mod reputation;
-mod reputation_table;
 mod sendgrid;
 mod ses;
 mod settings;
@@ -24,14 +22,15 @@ mod target;
 mod txt;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use ::http::Method;
 use postrider_core::model::content::Content;
-use postrider_core::policy::classify::{ProviderAnswer, judge};
 use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, policy::ttl};
 use tokio::time::Instant;
 
 pub use account::{EmailAccount, EmailProvider};
-pub use carrier::{Carrier, DkimSettings, EmailSender, EmailSettings};
+pub use carrier::{Carrier, DkimSettings, EmailSettings};
 pub use content::EmailContent;
 pub use dkim::DkimKey;
 pub(crate) use header::is_atext;
@@ -49,9 +48,10 @@ use crate::accounts::Accounts;
 use crate::deliver::{
     Ended, Protocol, Reading, Wiring, bad_content, ended, impl_channel, misconfigured,
 };
+use crate::pool::Response;
 use crate::scrub;
 use crate::target::target_of;
-use reputation_table::ReputationTable;
+use reputation::ReputationTable;
 use smtp::{OutgoingMail, Relay, SmtpOutcome, SmtpStage};
 
 pub const KIND: ChannelKind = ChannelKind::new("email");
@@ -61,35 +61,35 @@ pub const TRAITS: ChannelTraits =
 pub struct EmailChannel {
     wiring: Wiring,
     accounts: Arc<Accounts<EmailSettings>>,
-    standings: ReputationTable,
+    reputations: ReputationTable,
 }
 
 impl EmailChannel {
     pub fn new(wiring: Wiring, accounts: Arc<Accounts<EmailSettings>>) -> Self {
-        Self { wiring, accounts, standings: ReputationTable::default() }
+        Self { wiring, accounts, reputations: ReputationTable::default() }
     }
 
-    /// The same with another patience with what receiving domains think of the sender.
+    /// The same with another policy for refusals because of the sender's reputation.
     pub fn reputation(self, policy: ReputationPolicy) -> Self {
-        Self { standings: ReputationTable::new(policy), ..self }
+        Self { reputations: ReputationTable::new(policy), ..self }
     }
 }
 
 impl_channel!(EmailChannel);
 
-/// Whether it is the sender that is not liked, not the mailbox or the mail's form.
+/// Whether the mail was refused because of the sender, not because of the mailbox or the mail's form.
 fn is_for_reputation(end: &SmtpOutcome) -> bool {
+    use SmtpStage::{Data, Dot, Mail, Rcpt};
     match end {
-        SmtpOutcome::Refused(
-            SmtpStage::Mail | SmtpStage::Rcpt | SmtpStage::Data | SmtpStage::Dot,
-            reply,
-        ) => reputation::refuses(reply.code, &reply.for_table()),
+        SmtpOutcome::Refused(Mail | Rcpt | Data | Dot, reply) => {
+            reputation::refuses(reply.code, &reply.for_table())
+        }
         _ => false,
     }
 }
 
 impl Protocol for EmailChannel {
-    /// A mail is written when its account is known: that says who it is from.
+    /// A mail is written after its account is chosen, because the account is the sender.
     type Ready = ();
 
     fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<(), Ended>> {
@@ -107,11 +107,8 @@ impl Protocol for EmailChannel {
             Ok(account) => account,
             Err(ended) => return *ended,
         };
-        let report = match self.through(attempt, &target, &account.settings).await {
-            Ok(report) => report,
-            Err(ended) => *ended,
-        };
-        account.settle(attempt, report, fits)
+        let report = self.through(attempt, &target, &account.settings).await;
+        account.settle(attempt, report.unwrap_or_else(|ended| *ended), fits)
     }
 }
 
@@ -130,14 +127,14 @@ impl EmailChannel {
         match &account.carrier {
             Carrier::Smtp(relay) => {
                 let (from, to) = (draft.from.address, draft.to.address);
-                if let Some(held) = self.standings.held(from, to, self.wiring.clock.now()) {
+                if let Some(held) = self.reputations.held(from, to, self.wiring.clock.now()) {
                     return Err(held);
                 }
                 let mail = account.write(&draft).await?;
                 let (report, refused) =
                     self.by_smtp(attempt, relay, (&return_addresses.return_path, to), mail).await;
                 if refused || report.outcome == Outcome::Accepted {
-                    self.standings.report(from, to, refused, self.wiring.clock.now());
+                    self.reputations.report(from, to, refused, self.wiring.clock.now());
                 }
                 Ok(report)
             }
@@ -149,6 +146,7 @@ impl EmailChannel {
         }
     }
 
+    /// Also returns whether the mail was refused because of the sender's reputation.
     async fn by_smtp(
         &self,
         attempt: &Attempt,
@@ -176,41 +174,27 @@ impl EmailChannel {
         }
     }
 
-    /// What the end of a conversation means.
     fn judge_smtp(&self, end: SmtpOutcome, recipient: &str) -> Report {
-        let backoff = Outcome::RetryBackoff { at_least: std::time::Duration::ZERO };
+        let failed = |outcome, code, detail: String| Report::new(outcome).code(code).detail(detail);
         match end {
             SmtpOutcome::Accepted(reply) => Report {
                 status: Some(reply.code),
                 provider_id: reply.queued_as(),
                 ..Report::new(Outcome::Accepted)
             },
-            SmtpOutcome::Refused(stage, reply) => {
-                let code = reply.for_table();
-                let answer = ProviderAnswer {
-                    service: stage.service(),
-                    status: reply.code,
-                    code: Some(&code),
-                    ..ProviderAnswer::default()
-                };
-                let judged =
-                    judge(&self.wiring.answers.current(), &answer, self.wiring.clock.now());
-                Report {
-                    status: Some(reply.code),
-                    code: reply.enhanced.map(|code| code.to_string()),
-                    detail: reply.detail(recipient),
-                    ..Report::judged(judged)
-                }
+            SmtpOutcome::Refused(stage, reply) => Report {
+                status: Some(reply.code),
+                code: reply.enhanced.map(|code| code.to_string()),
+                detail: reply.detail(recipient),
+                ..self.wiring.judge_code(stage.service(), reply.code, &reply.for_table())
+            },
+            SmtpOutcome::NotSent { code, detail } => {
+                failed(Outcome::RetryBackoff { at_least: Duration::ZERO }, code, detail)
             }
-            SmtpOutcome::NotSent { code, detail } => Report::new(backoff).code(code).detail(detail),
             SmtpOutcome::Stale => Report::new(Outcome::Reconnect).code("stale_connection"),
             SmtpOutcome::Unknown { code } => Report::new(Outcome::Ambiguous).code(code),
-            SmtpOutcome::Unfit { code, detail } => {
-                Report::new(Outcome::DropMessage).code(code).detail(detail)
-            }
-            SmtpOutcome::Config { code, detail } => {
-                Report::new(Outcome::Config).code(code).detail(detail)
-            }
+            SmtpOutcome::Unfit { code, detail } => failed(Outcome::DropMessage, code, detail),
+            SmtpOutcome::Config { code, detail } => failed(Outcome::Config, code, detail),
         }
     }
 
@@ -221,24 +205,18 @@ impl EmailChannel {
         draft: &MailDraft<'_>,
         mail: Vec<u8>,
     ) -> Result<Report, Ended> {
+        let to = draft.to.address;
         let keys = ses.keys().await.map_err(|why| misconfigured("credential_missing", &why))?;
-        let endpoint = self.wiring.endpoint(&ses.url())?;
-        let body = ses.body(attempt, draft.from.address, draft.to.address, &mail);
-        let request = |now| ses.request(&keys, endpoint.origin(), body, now);
+        let endpoint = self.wiring.endpoint(&format!("{}{}", ses.endpoint, ses::SEND))?;
+        let body = ses.body(attempt, draft.from.address, to, &mail);
+        let host = endpoint.origin().authority();
+        let request = |now| ses.request(&keys, ses::SEND, host, body, now);
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;
-        let reading = Reading {
-            service: "email.ses",
-            code: ses::code(&response),
-            token_age: None,
-            retry_after: None,
-            provider_id: ses::provider_id(&response),
-            hide: &[draft.to.address],
-        };
-        let report = self.wiring.judge(&response, reading);
+        let report = self.judge_api(&response, ses::reading(&response), to);
         if report.outcome == Outcome::Config {
             ses.forget_keys();
         }
-        Ok(hiding(report, draft.to.address))
+        Ok(report)
     }
 
     async fn by_sendgrid(
@@ -249,26 +227,24 @@ impl EmailChannel {
     ) -> Result<Report, Ended> {
         let key = sendgrid.key.get().await;
         let key = key.map_err(|why| misconfigured("credential_missing", &why))?;
-        let endpoint = self.wiring.endpoint(&sendgrid.url())?;
-        let request = |_| sendgrid::request(&key, sendgrid::body(draft));
+        let endpoint = self.wiring.endpoint(&format!("{}{}", sendgrid.endpoint, sendgrid::SEND))?;
+        let request = |_| sendgrid::request(Method::POST, &key, sendgrid::body(draft));
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;
-        let reading = Reading {
-            service: "email.sendgrid",
-            code: sendgrid::code(&response),
-            token_age: None,
-            retry_after: sendgrid::retry_after(&response, self.wiring.clock.now()),
-            provider_id: scrub::header(&response.headers, "x-message-id"),
-            hide: &[draft.to.address],
-        };
-        let report = self.wiring.judge(&response, reading);
+        let reading = sendgrid::reading(&response, self.wiring.clock.now());
+        let report = self.judge_api(&response, reading, draft.to.address);
         if report.outcome == Outcome::Config {
             sendgrid.key.forget();
         }
-        Ok(hiding(report, draft.to.address))
+        Ok(report)
+    }
+
+    fn judge_api(&self, response: &Response, reading: Reading<'_>, recipient: &str) -> Report {
+        let reading = Reading { hide: &[recipient], ..reading };
+        hiding(self.wiring.judge(response, reading), recipient)
     }
 }
 
-/// A report that does not repeat this address, however short it is.
+/// The report without this address, however short it is.
 pub(crate) fn hiding(mut report: Report, address: &str) -> Report {
     let hide = |text: String| scrub::hide_exactly(&text, address);
     report.detail = report.detail.map(hide);

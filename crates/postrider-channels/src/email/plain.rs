@@ -1,18 +1,18 @@
-//! What remains of a mail's HTML for those who read text: no tags, lines where blocks end, and where each
-//! link leads. Understands what mails are made of, not all of HTML.
+//! Converts a mail's HTML to plain text: no tags, line breaks after blocks, and the URL after each link. Knows the HTML
+//! that is common in mails, not all of it.
 
-/// Hidden from readers, with everything in them.
+/// Elements that are left out with their content.
 const HIDDEN: [&str; 4] = ["style", "script", "head", "title"];
-/// These stand on lines of their own.
+/// Elements on their own lines.
 const LINES: [&str; 6] = ["div", "tr", "li", "section", "header", "footer"];
-/// These have an empty line around them.
+/// Elements with an empty line before and after them.
 const BLOCKS: [&str; 12] =
     ["p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "ul", "ol", "hr", "blockquote"];
-/// An entity is no longer than this.
+/// The longest entity.
 const ENTITY_MAX: usize = 10;
 
 pub(super) fn to_text(html: &str) -> String {
-    let mut text = Text::default();
+    let mut text = PlainText::default();
     let mut rest = html;
     while let Some(open) = rest.find('<') {
         text.words(&rest[..open]);
@@ -40,7 +40,7 @@ fn name(tag: &str) -> String {
     name.unwrap_or_default().to_ascii_lowercase()
 }
 
-/// What follows the end of an element.
+/// The text from the end tag of an element on.
 fn behind<'a>(html: &'a str, name: &str) -> &'a str {
     let end = format!("</{name}");
     let at =
@@ -49,13 +49,13 @@ fn behind<'a>(html: &'a str, name: &str) -> &'a str {
 }
 
 #[derive(Default)]
-struct Text {
+struct PlainText {
     text: String,
-    /// Where an open link leads, and where its words begin.
+    /// The URL of the open link, and where its words begin.
     link: Option<(String, usize)>,
 }
 
-impl Text {
+impl PlainText {
     fn tag(&mut self, inside: &str, name: &str) {
         match (name, inside.starts_with('/')) {
             ("a", false) => self.link = href(inside).map(|href| (href, self.text.len())),
@@ -82,7 +82,7 @@ impl Text {
         }
     }
 
-    /// A link whose words do not say where it leads says so behind them.
+    /// Adds the URL of a link after its words, unless the words contain it.
     fn end_link(&mut self) {
         let Some((href, begin)) = self.link.take() else { return };
         let words = self.text.get(begin..).unwrap_or_default().trim();
@@ -113,7 +113,7 @@ impl Text {
     }
 }
 
-/// A link that means something outside of a browser.
+/// The URL of a link that works outside of a browser.
 fn href(tag: &str) -> Option<String> {
     let at = tag.to_ascii_lowercase().find("href=")? + "href=".len();
     let value = tag.get(at..)?;
@@ -126,7 +126,7 @@ fn href(tag: &str) -> Option<String> {
     known.iter().any(|scheme| href.starts_with(scheme)).then_some(href)
 }
 
-/// Entities as the characters that they stand for; unknown ones stay.
+/// Replaces entities by their characters; unknown ones stay.
 fn decode(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     let mut rest = raw;

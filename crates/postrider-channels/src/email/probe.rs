@@ -1,31 +1,45 @@
-//! Whether mails can leave through an account: its credential, its DKIM keys, and a visit to the relay or
-//! a question to the provider's API. Sends no mail.
+//! Checks whether an account can send: its credential, its DKIM keys, and a session with the relay or a call to the
+//! provider's API. Sends no mail.
 
 use ::http::Method;
 use async_trait::async_trait;
 use serde_json::Value;
 
+use super::account::domain_of;
 use super::carrier::{Carrier, DkimSettings, EmailSettings};
 use super::dkim::DkimKey;
 use super::smtp::{Relay, RelayCheck, SmtpOutcome, SmtpStage, SmtpTls};
 use super::{SendGrid, Ses, sendgrid, ses, txt};
-use crate::accounts::health::{self, CredentialStatus, Finding, HealthChecks, Probe};
+use crate::accounts::health::{
+    self, AccountSecret, CredentialStatus, Finding, HealthChecks, Probe,
+};
 use crate::deliver::Wiring;
+use crate::pool::{NO_SUCH_HOST, Response};
 use crate::scrub;
 
-const NEW_SECRET: &str = "put the provider's present secret where the credential says";
+const NEW_SECRET: &str = "put the provider's current secret where the credential says";
 const NEW_DKIM_KEY: &str = "make one: openssl genrsa -out dkim.pem 2048 (or openssl genpkey -algorithm ed25519), \
      and publish its record";
 
 #[async_trait]
 impl HealthChecks for EmailSettings {
     async fn examine(&self, probe: &Probe) -> Vec<Finding> {
+        let secrets = self.secrets();
         let mut findings = match &self.carrier {
-            Carrier::Smtp(relay) => examine_relay(relay, probe).await,
-            Carrier::Ses(ses) => examine_ses(ses, probe).await,
-            Carrier::SendGrid(sendgrid) => examine_sendgrid(sendgrid, probe).await,
+            Carrier::Smtp(relay) => {
+                let ask = visit(relay, probe);
+                probe.examine(&secrets, NEW_SECRET, ("relay", "the relay"), ask).await
+            }
+            Carrier::Ses(ses) => {
+                let ask = ask_ses(ses, probe);
+                probe.examine(&secrets, NEW_SECRET, ("ses", "Amazon"), ask).await
+            }
+            Carrier::SendGrid(sendgrid) => {
+                let ask = ask_sendgrid(sendgrid, probe);
+                probe.examine(&secrets, NEW_SECRET, ("sendgrid", "SendGrid"), ask).await
+            }
         };
-        let from = self.from.address.rsplit_once('@').map_or("", |(_, domain)| domain);
+        let from = domain_of(&self.account.0.from);
         for dkim in &self.dkim {
             findings.extend(examine_dkim(dkim, from, probe).await);
         }
@@ -36,24 +50,22 @@ impl HealthChecks for EmailSettings {
         findings
     }
 
-    async fn watch(&self, _: &Wiring) -> Vec<CredentialStatus> {
-        let mut found = Vec::new();
-        match &self.carrier {
-            Carrier::Smtp(relay) => {
-                if let Some(secret) = relay.secret() {
-                    found.push(CredentialStatus::look("password", secret).await.0);
-                }
-            }
+    fn secrets(&self) -> Vec<AccountSecret<'_>> {
+        let secret = |kind, material| Some(AccountSecret { kind, check: "credential", material });
+        let token =
+            |material| AccountSecret { kind: "session_token", check: "session_token", material };
+        let secrets = match &self.carrier {
+            Carrier::Smtp(relay) => [relay.secret().and_then(|s| secret("password", s)), None],
             Carrier::Ses(ses) => {
-                found.push(CredentialStatus::look("secret_key", &ses.secret).await.0);
-                if let Some(token) = &ses.session_token {
-                    found.push(CredentialStatus::look("session_token", token).await.0);
-                }
+                [secret("secret_key", &ses.secret), ses.session_token.as_ref().map(token)]
             }
-            Carrier::SendGrid(sendgrid) => {
-                found.push(CredentialStatus::look("api_key", &sendgrid.key).await.0);
-            }
-        }
+            Carrier::SendGrid(sendgrid) => [secret("api_key", &sendgrid.key), None],
+        };
+        secrets.into_iter().flatten().collect()
+    }
+
+    async fn watch(&self, _: &Wiring) -> Vec<CredentialStatus> {
+        let mut found = CredentialStatus::look_at_all(&self.secrets()).await;
         for dkim in &self.dkim {
             found.push(CredentialStatus::look("dkim_key", &dkim.key).await.0);
         }
@@ -70,111 +82,90 @@ impl HealthChecks for EmailSettings {
     }
 }
 
-async fn examine_relay(relay: &Relay, probe: &Probe) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if let Some(secret) = relay.secret() {
-        let (known, finding) = health::read("credential", secret, NEW_SECRET).await;
-        findings.push(finding);
-        if known.is_none() {
-            return findings;
-        }
-    }
+async fn visit(relay: &Relay, probe: &Probe) -> Vec<Finding> {
     let config = relay.config();
-    if probe.offline {
-        findings.push(Finding::skipped("relay", "the relay is not visited: --offline"));
-        return findings;
-    }
     let place = format!("{}:{}", config.host, config.port);
     match relay.check(probe.deadline()).await {
-        Err(end) => findings.push(judge_end(&place, &config.user, &end)),
+        Err(end) => vec![judge_end(&place, &config.user, &end)],
         Ok(check) => {
-            findings.push(judge_visit(&place, config.tls, &check));
-            findings.extend(check.certificate_until.map(|until| {
+            let certificate = check.certificate_until.map(|until| {
                 let remedy = "whoever runs the relay has to renew its certificate";
                 let what = format!("certificate of {}", config.host);
                 Finding::of_end("relay_certificate", &what, until, probe.now(), remedy)
-            }));
+            });
+            let answers = judge_visit(&place, config.tls, &check);
+            [answers].into_iter().chain(certificate).collect()
         }
     }
-    findings
 }
 
 fn judge_visit(place: &str, tls: SmtpTls, check: &RelayCheck) -> Finding {
-    let logged_in = if check.logged_in { ", log-in accepted" } else { "" };
+    let logged_in = if check.logged_in { ", login accepted" } else { "" };
+    let warn = |found, remedy| Finding::warn("relay", format!("{place} answers{found}"), remedy);
     match (tls, check.certificate_until) {
-        (SmtpTls::Opportunistic, None) => Finding::warn(
-            "relay",
-            format!("{place} answers without TLS{logged_in}: mails go in the clear"),
+        (SmtpTls::Opportunistic, None) => warn(
+            format!(" without TLS{logged_in}: mails are not encrypted"),
             "set tls = \"starttls\" and a relay that offers it",
         ),
-        (SmtpTls::None, _) if check.offers_tls => Finding::warn(
-            "relay",
-            format!(
-                "{place} answers{logged_in}; it offers TLS, and tls = \"none\" does not use it"
-            ),
+        (SmtpTls::None, _) if check.offers_tls => warn(
+            format!("{logged_in}; it offers TLS, and tls = \"none\" does not use it"),
             "set tls = \"starttls\"",
         ),
         (_, until) => {
-            let secret = if until.is_some() { " with TLS" } else { "" };
-            Finding::ok("relay", format!("{place} answers{secret}{logged_in}"))
+            let with_tls = if until.is_some() { " with TLS" } else { "" };
+            Finding::ok("relay", format!("{place} answers{with_tls}{logged_in}"))
         }
     }
 }
 
-/// Why the relay could not be used, by how far the conversation came.
+/// Why the relay cannot be used.
 fn judge_end(place: &str, user: &str, end: &SmtpOutcome) -> Finding {
-    let fail =
-        |found: &str, remedy: &str| Finding::fail("relay", format!("{place}: {found}"), remedy);
-    match end {
-        SmtpOutcome::NotSent { code: "dns", detail } => {
-            fail(detail, "correct `host`, or this machine's DNS")
-        }
-        SmtpOutcome::NotSent { code: "connect", detail } => fail(
-            &format!("unreachable: {detail}"),
-            "is the relay up, are `host` and `port` right, and does the firewall let this machine out? Many \
-             networks shut port 25: use 587 or 465",
-        ),
-        SmtpOutcome::NotSent { code: "tls", detail }
-        | SmtpOutcome::Config { code: "tls", detail } => {
-            let remedy = match health::is_about_time(detail) {
-                true => {
-                    "set this machine's clock right first (NTP); else the relay's certificate must be renewed"
+    let (found, remedy) = match end {
+        SmtpOutcome::NotSent { code, detail } | SmtpOutcome::Config { code, detail } => {
+            let remedy = match (*code, end) {
+                ("dns" | NO_SUCH_HOST, _) => "correct `host`, or this machine's DNS",
+                ("connect", _) => {
+                    "check that the relay runs, that `host` and `port` are right, and that the firewall lets this \
+                     machine out; many networks block port 25: use 587 or 465"
                 }
-                false => {
-                    "`host` must be the name in the certificate; an authority of your own belongs into \
+                ("tls", _) if health::is_about_time(detail) => {
+                    "first set this machine's clock (NTP); if it is right, the relay's certificate must be renewed"
+                }
+                ("tls", _) => {
+                    "`host` must be the name in the certificate; your own authority must be named in \
                      network.extra_ca_file; implicit TLS is port 465, starttls is 587"
                 }
+                ("no_starttls", _) => {
+                    "set tls = \"implicit\" (port 465), or let the relay offer STARTTLS"
+                }
+                (_, SmtpOutcome::Config { .. }) => {
+                    "compare `tls`, `user` and `oauth` with what the relay offers"
+                }
+                _ => {
+                    "ask the relay's operator for `port` and `tls`: implicit is 465, starttls is 587"
+                }
             };
-            fail(detail, remedy)
-        }
-        SmtpOutcome::NotSent { detail, .. } => fail(
-            detail,
-            "compare `port` and `tls` with what the relay's operator says: implicit is 465, starttls 587",
-        ),
-        SmtpOutcome::Config { code: "no_starttls", detail } => {
-            fail(detail, "set tls = \"implicit\" (port 465), or let the relay offer STARTTLS")
-        }
-        SmtpOutcome::Config { detail, .. } => {
-            fail(detail, "compare `tls`, `user` and `oauth` with what the relay offers")
+            let unreachable = if *code == "connect" { "unreachable: " } else { "" };
+            (format!("{unreachable}{detail}"), remedy)
         }
         SmtpOutcome::Refused(stage, reply) => {
             let words = reply.detail(user).unwrap_or_default();
             let (what, remedy) = match stage {
                 SmtpStage::Auth => (
                     "refuses user and password",
-                    "compare `user` with the credential; some relays want an app password or oauth = true",
+                    "compare `user` with the credential; some relays need an app password or oauth = true",
                 ),
-                SmtpStage::Greeting => (
-                    "does not want to talk to us",
-                    "ask its operator to let this machine's address in",
-                ),
+                SmtpStage::Greeting => {
+                    ("refuses the connection", "ask its operator to allow this machine's address")
+                }
                 SmtpStage::Ehlo => ("refuses our name", "set `ehlo` to this machine's full name"),
                 _ => ("refuses", "ask the relay's operator"),
             };
-            fail(&format!("{what} ({} {words})", reply.code), remedy)
+            (format!("{what} ({} {words})", reply.code), remedy)
         }
-        other => fail(&format!("{other:?}"), "ask the relay's operator"),
-    }
+        other => (format!("{other:?}"), "ask the relay's operator"),
+    };
+    Finding::fail("relay", format!("{place}: {found}"), remedy)
 }
 
 async fn examine_dkim(dkim: &DkimSettings, from: &str, probe: &Probe) -> Vec<Finding> {
@@ -183,45 +174,44 @@ async fn examine_dkim(dkim: &DkimSettings, from: &str, probe: &Probe) -> Vec<Fin
     let Some(key) = key else { return vec![finding] };
     let mut findings = vec![finding];
     findings.extend(judge_alignment(&check, &dkim.domain, from));
-    findings.push(examine_record(&check, dkim, &key, probe).await);
+    findings.push(examine_record(&format!("{check}.record"), dkim, &key, probe).await);
     findings
 }
 
-/// DMARC wants the signature's domain to be the sender's, or of the same family.
+/// DMARC needs the signature's domain to be the sender's, or one of them to be below the other.
 fn judge_alignment(check: &str, domain: &str, from: &str) -> Option<Finding> {
     let (domain, from) = (domain.to_ascii_lowercase(), from.to_ascii_lowercase());
     let under = |a: &str, b: &str| a.strip_suffix(b).is_some_and(|rest| rest.ends_with('.'));
     let aligned = domain == from || under(&domain, &from) || under(&from, &domain);
     (!aligned).then(|| {
-        Finding::warn(
-            check,
-            format!("signs for {domain}, but mails are from {from}: DMARC does not count that"),
-            format!("set the key's domain to {from}, or leave it out"),
-        )
+        let found = format!("signs for {domain}, but mails are from {from}: DMARC ignores it");
+        Finding::warn(check, found, format!("set the key's domain to {from}, or leave it out"))
     })
 }
 
-/// The published half of the key, held against ours.
+/// Compares the published key with ours.
 async fn examine_record(check: &str, dkim: &DkimSettings, key: &DkimKey, probe: &Probe) -> Finding {
-    let check = format!("{check}.record");
+    let own = match key.record() {
+        Ok(own) => own,
+        Err(error) => return Finding::fail(check, error.to_string(), NEW_DKIM_KEY),
+    };
     let place = format!("{}._domainkey.{}", dkim.selector, dkim.domain);
     let system =
         || txt::server_of(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
     let found = match (probe.offline, probe.resolver.or_else(system)) {
         (true, _) => Err("--offline".to_owned()),
-        (false, None) => Err("this machine names no name server".to_owned()),
+        (false, None) => Err("this machine has no name server".to_owned()),
         (false, Some(server)) => txt::look_up(server, &place, probe.deadline()).await,
     };
-    judge_record(&check, &place, &key.record(), found.as_deref().map_err(String::as_str))
+    judge_record(check, &place, &own, found.as_deref().map_err(String::as_str))
 }
 
 fn judge_record(check: &str, place: &str, own: &str, found: Result<&[String], &str>) -> Finding {
-    let tag = |record: &str| {
-        let tags = record.split(';').filter_map(|tag| tag.split_once('='));
-        let p = tags.into_iter().find(|(name, _)| name.trim() == "p").map(|(_, value)| value);
-        p.map(|value| value.split_whitespace().collect::<String>())
+    let public_key = |record: &str| {
+        let mut tags = record.split(';').filter_map(|tag| tag.split_once('='));
+        let (_, key) = tags.find(|(name, _)| name.trim() == "p")?;
+        Some(key.split_whitespace().collect::<String>())
     };
-    let publish = format!("publish this TXT record at {place}: {own}");
     let records = match found {
         Ok(records) => records,
         Err(why) => {
@@ -229,53 +219,30 @@ fn judge_record(check: &str, place: &str, own: &str, found: Result<&[String], &s
             return Finding::skipped(check, found);
         }
     };
-    let published: Vec<String> = records.iter().filter_map(|record| tag(record)).collect();
-    if published.contains(&tag(own).unwrap_or_default()) {
+    let published: Vec<String> = records.iter().filter_map(|record| public_key(record)).collect();
+    let problem = if published.contains(&public_key(own).unwrap_or_default()) {
         return Finding::ok(check, format!("{place} publishes this key"));
-    }
-    match published.iter().any(String::is_empty) {
-        true => Finding::fail(check, format!("{place} says that the key was revoked"), publish),
-        false if published.is_empty() => Finding::fail(
-            check,
-            format!("{place} publishes no key: no signature can be verified"),
-            publish,
-        ),
-        false => {
-            Finding::fail(check, format!("{place} publishes another key than this one"), publish)
-        }
-    }
+    } else if published.is_empty() {
+        "publishes no key: no signature can be verified"
+    } else if published.iter().any(String::is_empty) {
+        "says that the key was revoked"
+    } else {
+        "publishes another key than this one"
+    };
+    let publish = format!("publish this TXT record at {place}: {own}");
+    Finding::fail(check, format!("{place} {problem}"), publish)
 }
 
-async fn examine_ses(ses: &Ses, probe: &Probe) -> Vec<Finding> {
-    let (known, finding) = health::read("credential", &ses.secret, NEW_SECRET).await;
-    let mut findings = vec![finding];
-    if known.is_none() {
-        return findings;
-    }
-    if let Some(token) = &ses.session_token {
-        let (known, finding) = health::read("session_token", token, NEW_SECRET).await;
-        findings.push(finding);
-        if known.is_none() {
-            return findings;
-        }
-    }
-    if probe.offline {
-        findings.push(Finding::skipped("ses", "Amazon is not asked: --offline"));
-        return findings;
-    }
-    let Ok(keys) = ses.keys().await else { return findings };
+async fn ask_ses(ses: &Ses, probe: &Probe) -> Vec<Finding> {
+    let Ok(keys) = ses.keys().await else { return Vec::new() };
     let url = format!("{}{}", ses.endpoint, ses::ACCOUNT);
     let host = health::host(&ses.endpoint);
-    let request = ses.signed(&keys, Method::GET, ses::ACCOUNT, host, Vec::new(), probe.now());
-    findings.push(match probe.ask("ses", &url, request).await {
-        Err(finding) => finding,
-        Ok(response) => {
-            let code = ses::code(&response).unwrap_or_default();
-            let body = serde_json::from_slice(&response.body).unwrap_or_default();
-            judge_ses(response.status.as_u16(), &scrub::hide(code, &[&keys.secret]), &body)
-        }
-    });
-    findings
+    let request = ses.request(&keys, ses::ACCOUNT, host, Vec::new(), probe.now());
+    let judge = |response: &Response, body: &Value| {
+        let code = scrub::hide(ses::code(response).unwrap_or_default(), &[&keys.secret]);
+        judge_ses(response.status.as_u16(), &code, body)
+    };
+    vec![probe.ask_json("ses", &url, request, judge).await]
 }
 
 fn judge_ses(status: u16, code: &str, body: &Value) -> Finding {
@@ -283,8 +250,8 @@ fn judge_ses(status: u16, code: &str, body: &Value) -> Finding {
     match status {
         200 if body["SendingEnabled"] == false => Finding::fail(
             "ses",
-            "Amazon has switched sending off for this account",
-            "look into the SES console: reputation, and the e-mails that Amazon sent about it",
+            "Amazon has turned off sending for this account",
+            "look at the reputation in the SES console, and at the e-mails that Amazon sent about it",
         ),
         200 if body["ProductionAccessEnabled"] == false => Finding::warn(
             "ses",
@@ -294,45 +261,32 @@ fn judge_ses(status: u16, code: &str, body: &Value) -> Finding {
         200 => Finding::ok("ses", "Amazon knows the key, and sending is on"),
         401 | 403 if says("expired") || says("not yet current") => Finding::fail(
             "ses",
-            format!(
-                "Amazon lives in another time than this machine, or the session token is over ({code})"
-            ),
-            "set this machine's clock right (NTP); renew a session token",
+            format!("this machine's clock is wrong, or the session token has expired ({code})"),
+            "set this machine's clock (NTP), or renew the session token",
         ),
         403 if says("accessdenied") || says("not authorized") => Finding::warn(
             "ses",
-            "Amazon knows the key, and it may not look at the account: sending was not tried",
-            "let the key's policy allow ses:GetAccount beside ses:SendEmail to have this checked",
+            "Amazon knows the key, but the key may not read the account: sending was not checked",
+            "to have this checked, allow ses:GetAccount beside ses:SendEmail in the key's policy",
         ),
         401 | 403 => Finding::fail(
             "ses",
             format!("Amazon refuses the key ({code})"),
-            "compare key_id with the secret, and region with where SES is used; a deleted key needs a new one",
+            "compare key_id with the secret, and region with the SES console; replace a deleted key",
         ),
         _ => unsure("ses", "Amazon", status, code),
     }
 }
 
-async fn examine_sendgrid(sendgrid: &SendGrid, probe: &Probe) -> Vec<Finding> {
-    let (key, finding) = health::read("credential", &sendgrid.key, NEW_SECRET).await;
-    let mut findings = vec![finding];
-    let Some(key) = key else { return findings };
-    if probe.offline {
-        findings.push(Finding::skipped("sendgrid", "SendGrid is not asked: --offline"));
-        return findings;
-    }
+async fn ask_sendgrid(sendgrid: &SendGrid, probe: &Probe) -> Vec<Finding> {
+    let Ok(key) = sendgrid.key.get().await else { return Vec::new() };
     let url = format!("{}{}", sendgrid.endpoint, sendgrid::SCOPES);
-    let mut request = sendgrid::request(&key, Vec::new());
-    request.method = Method::GET;
-    findings.push(match probe.ask("sendgrid", &url, request).await {
-        Err(finding) => finding,
-        Ok(response) => {
-            let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-            let code = sendgrid::code(&response).unwrap_or_default();
-            judge_sendgrid(response.status.as_u16(), &code, &body)
-        }
-    });
-    findings
+    let request = sendgrid::request(Method::GET, &key, Vec::new());
+    let judge = |response: &Response, body: &Value| {
+        let code = sendgrid::code(response).unwrap_or_default();
+        judge_sendgrid(response.status.as_u16(), &code, body)
+    };
+    vec![probe.ask_json("sendgrid", &url, request, judge).await]
 }
 
 fn judge_sendgrid(status: u16, code: &str, body: &Value) -> Finding {
@@ -350,7 +304,7 @@ fn judge_sendgrid(status: u16, code: &str, body: &Value) -> Finding {
 }
 
 fn unsure(check: &str, who: &str, status: u16, code: &str) -> Finding {
-    let found = format!("{who} could not say: {status} {code}");
+    let found = format!("{who} gave no clear answer: {status} {code}");
     Finding::warn(check, found, "try again; then look at the provider's status page")
 }
 

@@ -1,5 +1,4 @@
-//! A message's content as the parts of a mail: what the caller wrote for mails wins, and the common
-//! fields make text and HTML that read well. Knows no provider.
+//! Renders content as subject, text and HTML of a mail. The fields for mails win over the common fields.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -9,7 +8,7 @@ use postrider_core::model::content::Content;
 use super::EmailContent;
 use super::plain::to_text;
 
-/// A subject made of a body ends here.
+/// The longest subject that is made from a body.
 const SUBJECT_MAX: usize = 78;
 const UNTITLED: &str = "(no subject)";
 
@@ -34,7 +33,7 @@ pub fn render<'a>(content: &'a Content<'a>, own: &'a EmailContent<'a>) -> Render
         },
         html: match (html, text) {
             (Some(html), _) => Some(Cow::Borrowed(&**html)),
-            // Who wrote only text wants only text.
+            // A caller who wrote only text gets only text.
             (None, Some(_)) => None,
             (None, None) => Some(common_html(content).into()),
         },
@@ -70,7 +69,7 @@ fn common_html(content: &Content<'_>) -> String {
         let _ = writeln!(html, "<p>{}</p>", escape(paragraph.trim()).replace('\n', "<br>\n"));
     }
     if let Some(url) = content.url.as_deref() {
-        // A path or an app's own scheme is nothing to click on in a mail.
+        // A path or an app's own scheme does not work as a link in a mail.
         let is_link = url.starts_with("https://") || url.starts_with("http://");
         let url = escape(url);
         let _ = match is_link {
@@ -82,7 +81,7 @@ fn common_html(content: &Content<'_>) -> String {
     html
 }
 
-/// Safe between tags and inside of quotes.
+/// Escapes text for HTML, between tags and in quotes.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,11 +1,13 @@
-//! What one receiving domain thinks of one sending domain. Mails that are refused for policy (spam, DMARC,
-//! SPF, a missing PTR) cost reputation, and every further one costs more: where too many of the latest are
-//! refused so, the pair rests. Says nothing about other pairs, reads no clock.
+//! The reputation of one sending domain at one receiving domain. If too many recent mails are refused for policy (spam,
+//! DMARC, SPF, a missing PTR), further mails of this pair wait, because each refusal costs more reputation.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use postrider_core::Timestamp;
 use postrider_core::policy::window::SlidingWindow;
+use postrider_core::{Outcome, Report, Scope, Timestamp};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReputationPolicy {
@@ -15,7 +17,7 @@ pub struct ReputationPolicy {
     pub mails_min: u32,
     /// ... within this time ...
     pub window_s: u32,
-    /// ... and the pair rests for so long.
+    /// ... and the mails of the pair wait for so long.
     pub hold_s: u32,
 }
 
@@ -25,8 +27,7 @@ impl Default for ReputationPolicy {
     }
 }
 
-/// Whether a reply refuses the sender's reputation, not the mailbox or the mail's form. `text` may begin
-/// with the enhanced code.
+/// Whether a reply refuses the sender, not the mailbox or the mail's form. `text` may begin with the enhanced code.
 pub(super) fn refuses(status: u16, text: &str) -> bool {
     const WORDS: [&str; 6] = ["spam", "policy", "dmarc", "spf", "ptr record", "reputation"];
     let text = text.to_ascii_lowercase();
@@ -37,28 +38,28 @@ pub(super) fn refuses(status: u16, text: &str) -> bool {
     }
 }
 
-/// The standing of one pair, from its first refusal on.
+/// The reputation of one pair since its first refusal.
 #[derive(Debug, Clone)]
-pub(super) struct Reputation {
+struct Reputation {
     policy: ReputationPolicy,
-    /// "Failed" are those that were refused for it.
+    /// "Failed" are the mails that were refused for policy.
     mails: SlidingWindow,
     held_until: Option<Timestamp>,
 }
 
 impl Reputation {
-    pub(super) fn new(policy: ReputationPolicy) -> Self {
+    fn new(policy: ReputationPolicy) -> Self {
         let mails = SlidingWindow::new(Duration::from_secs(policy.window_s.into()));
         Self { policy, mails, held_until: None }
     }
 
-    /// Until when the pair rests.
-    pub(super) fn held(&self, now: Timestamp) -> Option<Timestamp> {
+    /// Until when the mails of the pair wait.
+    fn held(&self, now: Timestamp) -> Option<Timestamp> {
         self.held_until.filter(|until| *until > now)
     }
 
-    /// The end of a mail. Answers until when the pair rests, if it does from now on.
-    pub(super) fn report(&mut self, refused: bool, now: Timestamp) -> Option<Timestamp> {
+    /// Counts a mail. If the pair has to wait from now on, returns until when.
+    fn report(&mut self, refused: bool, now: Timestamp) -> Option<Timestamp> {
         self.mails.count(refused, now);
         let too_many = self.mails.tally(now).exceeds(self.policy.share, self.policy.mails_min);
         if !refused || !too_many || self.held(now).is_some() {
@@ -69,10 +70,81 @@ impl Reputation {
         self.held_until
     }
 
-    /// Nothing is known that matters any more.
-    pub(super) fn is_forgettable(&mut self, now: Timestamp) -> bool {
+    /// Whether it no longer matters.
+    fn is_forgettable(&mut self, now: Timestamp) -> bool {
         self.held(now).is_none() && self.mails.tally(now).failed == 0
     }
+}
+
+/// The most pairs that are stored.
+const PAIRS_MAX: usize = 10_000;
+
+type DomainPair = (String, String);
+
+/// The reputation of all pairs with a refusal. Accepted mail costs nothing.
+#[derive(Default)]
+pub(super) struct ReputationTable {
+    policy: ReputationPolicy,
+    /// Whether any pair is stored.
+    any: AtomicBool,
+    pairs: Mutex<HashMap<DomainPair, Reputation>>,
+}
+
+impl ReputationTable {
+    pub(super) fn new(policy: ReputationPolicy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+
+    fn pairs(&self) -> MutexGuard<'_, HashMap<DomainPair, Reputation>> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The report of an attempt that is not made because its pair is held.
+    pub(super) fn held(&self, from: &str, to: &str, now: Timestamp) -> Option<Box<Report>> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let pair = pair(from, to);
+        let until = self.pairs().get(&pair).and_then(|known| known.held(now))?;
+        let outcome = Outcome::Hold { after: until.since(now), scope: Scope::Target };
+        let detail = format!(
+            "{} refused too many of the latest mails from {} for policy; check SPF, DKIM, DMARC and PTR",
+            pair.1, pair.0
+        );
+        Some(Box::new(Report::new(outcome).code("reputation").detail(detail)))
+    }
+
+    /// Records whether a mail was refused for the sender's reputation.
+    pub(super) fn report(&self, from: &str, to: &str, refused: bool, now: Timestamp) {
+        if !refused && !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let pair = pair(from, to);
+        let mut pairs = self.pairs();
+        if refused && !pairs.contains_key(&pair) {
+            if pairs.len() >= PAIRS_MAX {
+                pairs.retain(|_, known| !known.is_forgettable(now));
+            }
+            if pairs.len() >= PAIRS_MAX {
+                // Forgetting all pairs costs a few refusals; the table must not grow further.
+                pairs.clear();
+            }
+            pairs.insert(pair.clone(), Reputation::new(self.policy));
+            self.any.store(true, Ordering::Release);
+        }
+        let Some(known) = pairs.get_mut(&pair) else { return };
+        if let Some(until) = known.report(refused, now) {
+            let (sender, receiver) = (&*pair.0, &*pair.1);
+            tracing::warn!(sender, receiver, %until, "too many mails were refused for policy: the rest wait");
+        }
+    }
+}
+
+fn pair(from: &str, to: &str) -> DomainPair {
+    let domain = |address: &str| {
+        address.rsplit_once('@').map_or(address, |(_, domain)| domain).to_ascii_lowercase()
+    };
+    (domain(from), domain(to))
 }
 
 #[cfg(test)]

@@ -1,28 +1,24 @@
-//! SendGrid v3: one call per mail, its parts as JSON. It writes the MIME message itself, so that our
-//! DKIM key is not used here.
+//! SendGrid v3: one call per mail, with its parts as JSON. SendGrid writes and signs the mail, so our DKIM keys are
+//! not used.
 
-use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderMap, HeaderValue, Method};
+use ::http::header::{ACCEPT, AUTHORIZATION};
+use ::http::{HeaderValue, Method};
 use postrider_core::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::mime::{MailDraft, Mailbox, message_id};
 use crate::accounts::Material;
-use crate::pool::{Request, Response};
+use crate::deliver::Reading;
+use crate::pool::{JSON, Request, Response};
 use crate::scrub;
 
-const PATH: &str = "/v3/mail/send";
+pub(super) const SEND: &str = "/v3/mail/send";
+pub(super) const SCOPES: &str = "/v3/scopes";
 
 pub struct SendGrid {
-    /// Where the API is, without a path.
+    /// The API's origin.
     pub endpoint: String,
     pub key: Material<String>,
-}
-
-impl SendGrid {
-    pub(super) fn url(&self) -> String {
-        format!("{}{PATH}", self.endpoint)
-    }
 }
 
 pub(super) fn body(draft: &MailDraft<'_>) -> Vec<u8> {
@@ -44,7 +40,7 @@ pub(super) fn body(draft: &MailDraft<'_>) -> Vec<u8> {
     call.to_string().into_bytes()
 }
 
-/// It refuses a value of no characters.
+/// SendGrid refuses empty values.
 fn filled(text: &str) -> &str {
     if text.is_empty() { " " } else { text }
 }
@@ -66,18 +62,20 @@ fn headers(draft: &MailDraft<'_>) -> Map<String, Value> {
     headers
 }
 
-pub(super) const SCOPES: &str = "/v3/scopes";
+pub(super) fn request(method: Method, key: &str, body: Vec<u8>) -> Request {
+    let mut request = Request::new(method, JSON, body);
+    request.headers.insert(ACCEPT, HeaderValue::from_static(JSON));
+    request.with_secret(AUTHORIZATION, format!("Bearer {key}"))
+}
 
-pub(super) fn request(key: &str, body: Vec<u8>) -> Request {
-    let mut headers = HeaderMap::with_capacity(6);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    headers.insert(USER_AGENT, crate::webpush::AGENT);
-    if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {key}")) {
-        value.set_sensitive(true);
-        headers.insert(AUTHORIZATION, value);
+pub(super) fn reading(response: &Response, now: Timestamp) -> Reading<'static> {
+    Reading {
+        service: "email.sendgrid",
+        code: code(response),
+        retry_after: retry_after(response, now),
+        provider_id: scrub::header(&response.headers, "x-message-id"),
+        ..Reading::default()
     }
-    Request { method: Method::POST, headers, body: body.into() }
 }
 
 /// The first error's text.
@@ -92,8 +90,8 @@ pub(super) fn code(response: &Response) -> Option<String> {
     Some(scrub::shorten(&text, 256))
 }
 
-/// `X-RateLimit-Reset` is a second of the epoch; what others would say in `Retry-After`.
-pub(super) fn retry_after(response: &Response, now: Timestamp) -> Option<String> {
+/// `X-RateLimit-Reset`, which is in seconds of the epoch, as a value of `Retry-After`.
+fn retry_after(response: &Response, now: Timestamp) -> Option<String> {
     let at: i64 = scrub::header(&response.headers, "x-ratelimit-reset")?.trim().parse().ok()?;
     Some((at - now.as_secs()).max(0).to_string())
 }

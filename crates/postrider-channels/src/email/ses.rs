@@ -1,8 +1,7 @@
-//! Amazon SES v2: one call per mail, the mail as we wrote it, signed with SigV4. Kept apart from the
-//! channel so that it can be read without it.
+//! Amazon SES v2: one call per mail. The mail is sent as we wrote it, and the call is signed with SigV4.
 
-use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use ::http::header::AUTHORIZATION;
+use ::http::{HeaderName, HeaderValue, Method};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_core::{Attempt, Timestamp};
@@ -10,37 +9,33 @@ use serde_json::{Value, json};
 
 use super::sigv4::{SigV4Signer, SignedRequest};
 use crate::accounts::Material;
-use crate::pool::{Origin, Request, Response};
+use crate::deliver::Reading;
+use crate::pool::{JSON, Request, Response};
 use crate::scrub;
 
-const PATH: &str = "/v2/email/outbound-emails";
+pub(super) const SEND: &str = "/v2/email/outbound-emails";
 pub(super) const ACCOUNT: &str = "/v2/email/account";
-const JSON: &str = "application/json";
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 
 pub struct Ses {
     pub region: String,
-    /// Where the API is, without a path; Amazon's own if it was not given.
+    /// The API's origin.
     pub endpoint: String,
     pub key_id: String,
     pub secret: Material<String>,
-    /// For credentials that end.
+    /// For temporary credentials.
     pub session_token: Option<Material<String>>,
     pub configuration_set: Option<String>,
 }
 
-/// What a call is signed with.
+/// The secrets that sign a call.
 pub(super) struct SesKeys {
     pub(super) secret: String,
     pub(super) token: Option<String>,
 }
 
 impl Ses {
-    pub(super) fn url(&self) -> String {
-        format!("{}{PATH}", self.endpoint)
-    }
-
     pub(super) async fn keys(&self) -> Result<SesKeys, String> {
         let secret = self.secret.get().await?.as_ref().clone();
         let token = match &self.session_token {
@@ -68,25 +63,16 @@ impl Ses {
         call.to_string().into_bytes()
     }
 
+    /// A signed request; with a body, it is a POST.
     pub(super) fn request(
         &self,
         keys: &SesKeys,
-        origin: &Origin,
-        body: Vec<u8>,
-        now: Timestamp,
-    ) -> Request {
-        self.signed(keys, Method::POST, PATH, origin.authority(), body, now)
-    }
-
-    pub(super) fn signed(
-        &self,
-        keys: &SesKeys,
-        method: Method,
         path: &str,
         host: &str,
         body: Vec<u8>,
         now: Timestamp,
     ) -> Request {
+        let method = if body.is_empty() { Method::GET } else { Method::POST };
         let signer = SigV4Signer {
             key_id: &self.key_id,
             secret: &keys.secret,
@@ -105,18 +91,24 @@ impl Ses {
             body: &body,
         };
         let (date, authorization) = signer.sign(&signed, now);
-        let mut headers = HeaderMap::with_capacity(6);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-        headers.insert(USER_AGENT, crate::webpush::AGENT);
-        let secrets =
-            [(DATE, Some(date)), (AUTHORIZATION, Some(authorization)), (TOKEN, keys.token.clone())];
-        for (name, text) in secrets {
-            if let Some(Ok(mut value)) = text.map(HeaderValue::try_from) {
-                value.set_sensitive(name != DATE);
-                headers.insert(name, value);
-            }
+        let mut request =
+            Request::new(method, JSON, body).with_secret(AUTHORIZATION, authorization);
+        request.headers.extend(HeaderValue::try_from(date).map(|date| (DATE, date)));
+        match &keys.token {
+            Some(token) => request.with_secret(TOKEN, token.clone()),
+            None => request,
         }
-        Request { method, headers, body: body.into() }
+    }
+}
+
+pub(super) fn reading(response: &Response) -> Reading<'static> {
+    let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+    let id = body["MessageId"].as_str();
+    Reading {
+        service: "email.ses",
+        code: code(response),
+        provider_id: id.map(|id| scrub::shorten(id, 128)),
+        ..Reading::default()
     }
 }
 
@@ -129,9 +121,4 @@ pub(super) fn code(response: &Response) -> Option<String> {
     let kind = kind.split(':').next().unwrap_or_default().rsplit('#').next().unwrap_or_default();
     let text = body["message"].as_str().or(body["Message"].as_str()).unwrap_or_default();
     Some(scrub::shorten(&format!("{kind}: {text}"), 256))
-}
-
-pub(super) fn provider_id(response: &Response) -> Option<String> {
-    let body: Value = serde_json::from_slice(&response.body).ok()?;
-    Some(scrub::shorten(body["MessageId"].as_str()?, 128))
 }

@@ -1,7 +1,5 @@
 //! `[email]`, and what the program knows about e-mail.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use postrider_core::FieldError;
 use postrider_core::model::content::{Content, read_part};
@@ -20,11 +18,11 @@ use crate::preview::ContentPreview;
 use crate::settings::{ChannelLimits, channel_section};
 
 channel_section! {
-    /// E-mail. The timeout ends an attempt that has not begun to hand over its mail; the relay's word that it has the
-    /// mail may take final_dot_timeout_s of the account more.
+    /// E-mail. The timeout applies until the mail itself is sent. After that, the relay has final_dot_timeout_s of the
+    /// account to accept it.
     EmailSection as "email" {
-        /// If more than this share of the mails from one domain of ours to one receiving domain is refused
-        /// for policy (spam, DMARC, SPF, PTR), ...
+        /// If more than this share of the mails from one sending domain to one receiving domain is refused for
+        /// policy (spam, DMARC, SPF, PTR), ...
         reputation_share: f64 = 0.2,
         /// ... out of at least this many ...
         reputation_mails_min: u32 = 20,
@@ -53,7 +51,7 @@ const ACCOUNTS: &str = "\
 # dkim = [{ selector = \"s1\", key = \"file:/run/secrets/dkim.pem\" }]
 ";
 
-/// `final_dot_timeout_s` of an account that does not name it.
+/// The default of an account's `final_dot_timeout_s`.
 const FINAL_DOT_TIMEOUT_S: u64 = 60;
 
 pub(super) static FACTS: ChannelFacts = ChannelFacts {
@@ -113,26 +111,17 @@ impl ChannelDefinition for EmailSection {
 
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
         let tls = parts.wiring.pool.tls_without_http();
-        let accounts = parts.read_accounts::<EmailAccount>()?.into_iter();
-        let accounts = accounts.map(|account| account.map(|own| own.settings(&tls))).collect();
-        let clock = parts.wiring.clock.clone();
-        let accounts = Arc::new(Accounts::new(self.kind(), accounts, parts.breaker, clock));
+        let accounts = Accounts::build(KIND, &parts, |own: EmailAccount| own.settings(&tls))?;
         let international = accounts.iter().any(|a| a.settings.carrier.is_international());
-        let channel = EmailChannel::new(parts.wiring, accounts.clone());
-        let intake =
-            EmailIntake { policy: parts.network, serves: accounts.serving(), international };
-        let channel = channel.reputation(self.reputation());
-        Ok(BuiltChannel::with_accounts(channel, intake, accounts))
-    }
-}
-
-impl EmailSection {
-    fn reputation(&self) -> ReputationPolicy {
-        ReputationPolicy {
+        let reputation = ReputationPolicy {
             share: self.reputation_share,
             mails_min: self.reputation_mails_min,
             window_s: self.reputation_window_s,
             hold_s: self.reputation_hold_s,
-        }
+        };
+        let channel = EmailChannel::new(parts.wiring, accounts.clone()).reputation(reputation);
+        let intake =
+            EmailIntake { policy: parts.network, serves: accounts.serving(), international };
+        Ok(BuiltChannel::with_accounts(channel, intake, accounts))
     }
 }

@@ -1,11 +1,11 @@
-//! AWS Signature Version 4 for one POST with a body. Pure: time and keys are arguments.
+//! AWS Signature Version 4.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use postrider_core::Timestamp;
 use postrider_core::model::time::civil_from_days;
 
-/// Who signs, and for what.
+/// The key, and the region and service that it signs for.
 #[derive(Clone, Copy)]
 pub struct SigV4Signer<'a> {
     pub key_id: &'a str,
@@ -14,13 +14,13 @@ pub struct SigV4Signer<'a> {
     pub service: &'a str,
 }
 
-/// One request as far as it is signed.
+/// The signed parts of a request.
 #[derive(Clone, Copy)]
 pub struct SignedRequest<'a> {
     pub method: &'a str,
     pub host: &'a str,
     pub path: &'a str,
-    /// In lower case, sorted; beside `host` and `x-amz-date`, which are added.
+    /// In lower case, without `host` and `x-amz-date`.
     pub headers: &'a [(&'a str, &'a str)],
     pub body: &'a [u8],
 }

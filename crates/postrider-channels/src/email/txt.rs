@@ -1,7 +1,7 @@
-//! Asks one name server for the TXT records of a name: a question by UDP, once more by TCP where the answer
-//! did not fit. Enough to compare a published key; keeps nothing and validates nothing.
+//! Asks a name server for the TXT records of a name, by UDP, and again by TCP if the answer was truncated. Has no cache
+//! and does not validate DNSSEC.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
@@ -9,21 +9,21 @@ use tokio::time::{Instant, timeout_at};
 
 const TXT: u16 = 16;
 const HEADER: usize = 12;
-/// What we take by UDP (EDNS).
+/// The largest answer by UDP (EDNS).
 const UDP_MAX: u16 = 1232;
 const RECORDS_MAX: u16 = 64;
 const NXDOMAIN: u8 = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TxtAnswer {
-    /// The texts of all records; none if there is no such name.
+    /// The texts of all records; none if the name does not exist.
     Texts(Vec<String>),
-    /// It did not fit.
+    /// The answer did not fit.
     Truncated,
     Failed(u8),
 }
 
-/// The texts at `name`; the error is for people.
+/// The texts at `name`.
 pub(super) async fn look_up(
     server: SocketAddr,
     name: &str,
@@ -32,18 +32,22 @@ pub(super) async fn look_up(
     let mut id = [0; 2];
     aws_lc_rs::rand::fill(&mut id).map_err(|_| "no random numbers")?;
     let id = u16::from_be_bytes(id);
-    let question = question(id, name).ok_or("it is no name")?;
-    let silent = || format!("name server {server} does not answer");
-    let asked = timeout_at(deadline, by_udp(server, &question, id)).await;
-    let mut answer = asked.map_err(|_| silent())?.map_err(|_| silent())?;
-    if answer == TxtAnswer::Truncated {
-        let asked = timeout_at(deadline, by_tcp(server, &question, id)).await;
-        answer = asked.map_err(|_| silent())?.map_err(|_| silent())?;
-    }
-    match answer {
-        TxtAnswer::Texts(texts) => Ok(texts),
-        TxtAnswer::Truncated => Err(format!("name server {server} gives no whole answer")),
-        TxtAnswer::Failed(code) => Err(format!("name server {server} failed (code {code})")),
+    let question = question(id, name).ok_or("it is not a name")?;
+    let ask = async {
+        match by_udp(server, &question, id).await? {
+            TxtAnswer::Truncated => by_tcp(server, &question, id).await,
+            answer => Ok(answer),
+        }
+    };
+    match timeout_at(deadline, ask).await {
+        Ok(Ok(TxtAnswer::Texts(texts))) => Ok(texts),
+        Ok(Ok(TxtAnswer::Truncated)) => {
+            Err(format!("name server {server} gives no complete answer"))
+        }
+        Ok(Ok(TxtAnswer::Failed(code))) => {
+            Err(format!("name server {server} failed (code {code})"))
+        }
+        Ok(Err(_)) | Err(_) => Err(format!("name server {server} does not answer")),
     }
 }
 
@@ -58,17 +62,13 @@ pub(super) fn server_of(resolv_conf: &str) -> Option<SocketAddr> {
 }
 
 async fn by_udp(server: SocketAddr, question: &[u8], id: u16) -> std::io::Result<TxtAnswer> {
-    let any: IpAddr = match server {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).await?;
+    let socket = UdpSocket::bind(if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).await?;
     socket.connect(server).await?;
     socket.send(question).await?;
     let mut buffer = vec![0; usize::from(UDP_MAX)];
     loop {
         let len = socket.recv(&mut buffer).await?;
-        // Whatever is no answer to this question is somebody else's.
+        // Other packets are ignored.
         if let Some(answer) = read(buffer.get(..len).unwrap_or_default(), id) {
             return Ok(answer);
         }
@@ -88,7 +88,7 @@ async fn by_tcp(server: SocketAddr, question: &[u8], id: u16) -> std::io::Result
 fn question(id: u16, name: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(name.len() + 32);
     out.extend_from_slice(&id.to_be_bytes());
-    // Recursion wanted; one question, one additional record.
+    // Recursion desired; one question, one additional record.
     out.extend_from_slice(&[0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 1]);
     for label in name.trim_end_matches('.').split('.') {
         let len = u8::try_from(label.len()).ok().filter(|len| (1..=63).contains(len))?;
@@ -105,7 +105,7 @@ fn question(id: u16, name: &str) -> Option<Vec<u8>> {
     (out.len() <= 300).then_some(out)
 }
 
-/// `None` if these bytes are no answer to this question.
+/// `None` if these bytes do not answer this question.
 fn read(bytes: &[u8], id: u16) -> Option<TxtAnswer> {
     let number = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     let is_answer = bytes.get(2)? & 0x80 != 0;
@@ -136,7 +136,7 @@ fn read(bytes: &[u8], id: u16) -> Option<TxtAnswer> {
     Some(TxtAnswer::Texts(texts))
 }
 
-/// The place behind a name; one that is written elsewhere ends it.
+/// The position after a name. A pointer ends the name.
 fn behind_name(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match *bytes.get(at)? {

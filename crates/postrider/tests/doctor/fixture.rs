@@ -38,7 +38,9 @@ impl DoctorFixture {
         let dkim = aws_lc_rs::signature::Ed25519KeyPair::generate().unwrap();
         let der: Pkcs8V1Der<'_> = dkim.as_der().unwrap();
         let key = pem(der.as_ref());
-        fixture.publish(&postrider_channels::email::DkimKey::from_pem(&key).unwrap().record());
+        fixture.publish(
+            &postrider_channels::email::DkimKey::from_pem(&key).unwrap().record().unwrap(),
+        );
         fixture.write("dkim.pem", &key);
         fixture.write(CONFIG, &fixture.config());
         fixture

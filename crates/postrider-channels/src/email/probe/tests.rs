@@ -82,12 +82,12 @@ fn amazon_s_answers_tell_a_wrong_key_from_a_wrong_clock_and_from_modesty() {
     let on = json!({"SendingEnabled": true, "ProductionAccessEnabled": true});
     for (status, code, body, verdict, words) in [
         (200, "", &on, Verdict::Ok, "sending is on"),
-        (200, "", &json!({"SendingEnabled": false}), Verdict::Fail, "switched"),
+        (200, "", &json!({"SendingEnabled": false}), Verdict::Fail, "turned off"),
         (200, "", &json!({"ProductionAccessEnabled": false}), Verdict::Warn, "sandbox"),
-        (403, "SignatureDoesNotMatch: Signature expired", &none, Verdict::Fail, "another time"),
+        (403, "SignatureDoesNotMatch: Signature expired", &none, Verdict::Fail, "clock is wrong"),
         (403, "SignatureDoesNotMatch: calculated", &none, Verdict::Fail, "refuses the key"),
-        (403, "AccessDeniedException: not authorized", &none, Verdict::Warn, "may not look"),
-        (500, "InternalFailure", &none, Verdict::Warn, "could not say"),
+        (403, "AccessDeniedException: not authorized", &none, Verdict::Warn, "may not read"),
+        (500, "InternalFailure", &none, Verdict::Warn, "no clear answer"),
     ] {
         let finding = judge_ses(status, code, body);
         assert!(finding.verdict == verdict && finding.found.contains(words), "{finding:?}");

@@ -27,6 +27,9 @@ use session::Session;
 /// For this long after a failed connect, callers get the same error without another try.
 const FAILURE_REPEATED_FOR: Duration = Duration::from_secs(1);
 const IDLE_CHECK: Duration = Duration::from_secs(5);
+const IDLE_MAX: Duration = Duration::from_secs(30);
+const CONNECTION_AGE_MAX: Duration = Duration::from_secs(300);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// When and how a session uses TLS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,9 +60,6 @@ pub struct RelayConfig {
     pub ehlo: String,
     pub connections_max: usize,
     pub mails_per_connection_max: u32,
-    pub connection_age_max: Duration,
-    pub idle_max: Duration,
-    pub connect_timeout: Duration,
     /// From the first byte of a mail to the server's acceptance.
     pub final_dot_timeout: Duration,
 }
@@ -75,9 +75,6 @@ impl RelayConfig {
             ehlo: String::new(),
             connections_max: 5,
             mails_per_connection_max: 100,
-            connection_age_max: Duration::from_secs(300),
-            idle_max: Duration::from_secs(30),
-            connect_timeout: Duration::from_secs(5),
             final_dot_timeout: Duration::from_secs(60),
         }
     }
@@ -128,12 +125,9 @@ impl Relay {
         deadline: Instant,
         outgoing: impl FnOnce() -> Option<OutgoingMail>,
     ) -> Option<SmtpOutcome> {
-        let busy = || SmtpOutcome::NotSent {
-            code: "busy",
-            detail: "no connection to the relay was free in time".to_owned(),
-        };
         let Ok(Ok(_place)) = timeout_at(deadline, self.places.acquire()).await else {
-            return Some(busy());
+            let detail = "no connection to the relay was free in time".to_owned();
+            return Some(SmtpOutcome::NotSent { code: "busy", detail });
         };
         let mut session = match self.session(deadline).await {
             Ok(session) => session,
@@ -169,50 +163,44 @@ impl Relay {
         if let Some(session) = self.lock().sessions.pop().filter(|s| self.is_usable(s)) {
             return Ok(session);
         }
-        let closed = self.lock().last_failure.clone();
-        if let Some((at, end)) = closed
-            && at.elapsed() < FAILURE_REPEATED_FOR
-        {
+        let failure = self.lock().last_failure.clone();
+        if let Some((_, end)) = failure.filter(|(at, _)| at.elapsed() < FAILURE_REPEATED_FOR) {
             return Err(end);
         }
         let opened = self.open(deadline).await;
-        let mut idle = self.lock();
         // Only a failed connect is repeated to other callers. A refusal may concern this mail alone.
-        let shut = opened.as_ref().err().filter(|end| matches!(end, SmtpOutcome::NotSent { .. }));
-        idle.last_failure = shut.map(|end| (Instant::now(), end.clone()));
+        let failure =
+            opened.as_ref().err().filter(|end| matches!(end, SmtpOutcome::NotSent { .. }));
+        self.lock().last_failure = failure.map(|end| (Instant::now(), end.clone()));
         opened
     }
 
     async fn open(&self, deadline: Instant) -> Result<Session, SmtpOutcome> {
         let config = &self.config;
-        let by = deadline.min(Instant::now() + config.connect_timeout);
+        let by = deadline.min(Instant::now() + CONNECT_TIMEOUT);
         // The operator chose the relay, so it may have a private address.
         let tcp = dial(&config.host, config.port, true, by).await.map_err(not_sent)?;
-        let own = tcp.local_addr().ok();
-        let name = match own {
+        let name = match tcp.local_addr() {
             _ if !config.ehlo.is_empty() => config.ehlo.clone(),
-            Some(own) if own.is_ipv6() => format!("[IPv6:{}]", own.ip()),
-            Some(own) => format!("[{}]", own.ip()),
-            None => "localhost".to_owned(),
+            Ok(own) if own.is_ipv6() => format!("[IPv6:{}]", own.ip()),
+            Ok(own) => format!("[{}]", own.ip()),
+            Err(_) => "localhost".to_owned(),
         };
         let implicit = config.tls == SmtpTls::Implicit;
         let (stream, until): (Box<dyn Io>, _) = match implicit {
             true => self.encrypt(tcp).await?,
             false => (Box::new(tcp), None),
         };
-        let mut session = Session::new(stream, deadline);
-        session.certificate_until = until;
+        let mut session = Session::new(stream, until, deadline);
         session.greet().await?;
         session.ehlo(&name).await?;
-        let mut secret = implicit;
-        if !implicit && self.wants_tls(&session)? {
+        let upgrade = !implicit && self.wants_tls(&session)?;
+        if upgrade {
             let (stream, until) = self.encrypt(session.start_tls().await?).await?;
-            session = Session::new(stream, deadline);
-            session.certificate_until = until;
+            session = Session::new(stream, until, deadline);
             session.ehlo(&name).await?;
-            secret = true;
         }
-        self.log_in(&mut session, secret).await?;
+        self.log_in(&mut session, implicit || upgrade).await?;
         Ok(session)
     }
 
@@ -233,8 +221,7 @@ impl Relay {
         &self,
         stream: impl Io + 'static,
     ) -> Result<(Box<dyn Io>, Option<Timestamp>), SmtpOutcome> {
-        let within = self.config.connect_timeout;
-        match encrypt(stream, &self.config.host, within, &self.tls).await {
+        match encrypt(stream, &self.config.host, CONNECT_TIMEOUT, &self.tls).await {
             Ok(stream) => {
                 let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
                 let until = shown.and_then(|der| Certificate::read(der)).map(|c| c.not_after);
@@ -248,12 +235,12 @@ impl Relay {
         }
     }
 
-    async fn log_in(&self, session: &mut Session, is_secret: bool) -> Result<(), SmtpOutcome> {
+    async fn log_in(&self, session: &mut Session, is_encrypted: bool) -> Result<(), SmtpOutcome> {
         let (user, Some(secret)) = (&self.config.user, &self.secret) else { return Ok(()) };
-        if !is_secret && self.config.tls != SmtpTls::None {
+        if !is_encrypted && self.config.tls != SmtpTls::None {
             return Err(SmtpOutcome::Config {
                 code: "auth_in_the_clear",
-                detail: "the relay offers no TLS: a password is not sent in the clear".to_owned(),
+                detail: "the relay offers no TLS: a password is not sent unencrypted".to_owned(),
             });
         }
         let known = secret.get().await;
@@ -277,16 +264,15 @@ impl Relay {
     fn is_usable(&self, session: &Session) -> bool {
         !session.over
             && session.mails < self.config.mails_per_connection_max
-            && session.born.elapsed() < self.config.connection_age_max
-            && session.last_used.elapsed() < self.config.idle_max
+            && session.born.elapsed() < CONNECTION_AGE_MAX
+            && session.last_used.elapsed() < IDLE_MAX
     }
 
     fn put_back(self: &Arc<Self>, session: Session) {
-        if session.over {
-            return;
-        }
         if !self.is_usable(&session) {
-            tokio::spawn(session.quit());
+            if !session.over {
+                tokio::spawn(session.quit());
+            }
             return;
         }
         let mut idle = self.lock();
@@ -301,13 +287,11 @@ impl Relay {
     }
 
     /// Takes the sessions that are too old to use, and returns whether others are left.
-    fn take_worn(&self) -> (Vec<Session>, bool) {
+    fn take_old(&self) -> (Vec<Session>, bool) {
         let mut idle = self.lock();
-        let (kept, worn) =
-            std::mem::take(&mut idle.sessions).into_iter().partition(|s| self.is_usable(s));
-        idle.sessions = kept;
+        let old = idle.sessions.extract_if(.., |session| !self.is_usable(session)).collect();
         idle.watched = !idle.sessions.is_empty();
-        (worn, idle.watched)
+        (old, idle.watched)
     }
 }
 
@@ -316,8 +300,8 @@ async fn watch(relay: std::sync::Weak<Relay>) {
     loop {
         tokio::time::sleep(IDLE_CHECK).await;
         let Some(relay) = relay.upgrade() else { return };
-        let (worn, more) = relay.take_worn();
-        for session in worn {
+        let (old, more) = relay.take_old();
+        for session in old {
             session.quit().await;
         }
         if !more {
@@ -327,8 +311,6 @@ async fn watch(relay: std::sync::Weak<Relay>) {
 }
 
 fn not_sent(error: TransportError) -> SmtpOutcome {
-    match error {
-        TransportError::NotSent { code, detail } => SmtpOutcome::NotSent { code, detail },
-        other => SmtpOutcome::NotSent { code: "connect", detail: format!("{other:?}") },
-    }
+    let (code, detail) = error.into_code_and_detail();
+    SmtpOutcome::NotSent { code, detail }
 }

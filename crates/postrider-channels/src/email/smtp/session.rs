@@ -78,19 +78,26 @@ impl SessionError {
             Self::Malformed => "protocol",
         }
     }
+}
 
-    fn not_sent(&self) -> SmtpOutcome {
-        let detail = match self {
-            Self::Closed => "the server closed the connection",
-            Self::Timeout => "the server did not answer in time",
-            Self::Malformed => "the server does not speak SMTP",
+impl From<SessionError> for SmtpOutcome {
+    /// For an error before the mail was sent.
+    fn from(error: SessionError) -> Self {
+        let detail = match error {
+            SessionError::Closed => "the server closed the connection",
+            SessionError::Timeout => "the server did not answer in time",
+            SessionError::Malformed => "the server does not speak SMTP",
         };
-        SmtpOutcome::NotSent { code: self.code(), detail: detail.to_owned() }
+        Self::NotSent { code: error.code(), detail: detail.to_owned() }
     }
 }
 
 impl Session {
-    pub(super) fn new(stream: Box<dyn Io>, until: Instant) -> Self {
+    pub(super) fn new(
+        stream: Box<dyn Io>,
+        certificate_until: Option<Timestamp>,
+        until: Instant,
+    ) -> Self {
         let now = Instant::now();
         Self {
             stream,
@@ -100,17 +107,15 @@ impl Session {
             last_used: now,
             mails: 0,
             over: false,
-            certificate_until: None,
+            certificate_until,
             until,
         }
     }
 
     pub(super) async fn greet(&mut self) -> Result<(), SmtpOutcome> {
-        let greeting = self.read().await.map_err(|b| b.not_sent())?;
-        if greeting.code == 220 {
-            Ok(())
-        } else {
-            Err(SmtpOutcome::Refused(SmtpStage::Greeting, greeting))
+        match self.read().await? {
+            greeting if greeting.code == 220 => Ok(()),
+            greeting => Err(SmtpOutcome::Refused(SmtpStage::Greeting, greeting)),
         }
     }
 
@@ -135,7 +140,7 @@ impl Session {
             return Err(SmtpOutcome::Refused(SmtpStage::StartTls, reply));
         }
         if !self.buffer.is_empty() {
-            let detail = "the server spoke between STARTTLS and the handshake".to_owned();
+            let detail = "the server sent data between STARTTLS and the handshake".to_owned();
             return Err(SmtpOutcome::NotSent { code: "tls", detail });
         }
         Ok(self.stream)
@@ -236,19 +241,19 @@ impl Session {
         commands.push((Some(SmtpStage::Data), "DATA\r\n".to_owned()));
         if self.server.pipelining {
             let all: String = commands.iter().map(|(_, line)| line.as_str()).collect();
-            self.write(all.as_bytes()).await.map_err(|b| b.not_sent())?;
+            self.write(all.as_bytes()).await?;
         }
         let mut refused = None;
         for (stage, line) in &commands {
             if !self.server.pipelining {
-                self.write(line.as_bytes()).await.map_err(|b| b.not_sent())?;
+                self.write(line.as_bytes()).await?;
             }
             let reply = match self.read().await {
                 Ok(reply) => reply,
                 // A refusal before the connection closed is the reason.
                 Err(broken) => {
                     self.over = true;
-                    return Err(refused.unwrap_or_else(|| broken.not_sent()));
+                    return Err(refused.unwrap_or_else(|| broken.into()));
                 }
             };
             let wanted = if *stage == Some(SmtpStage::Data) { 354 } else { 250 };
@@ -287,7 +292,7 @@ impl Session {
             && let Err(broken) = self.write(body).await
         {
             // No server accepts a mail without its final dot.
-            return broken.not_sent();
+            return broken.into();
         }
         let sent = match self.write(last).await {
             Ok(()) => self.read().await,
@@ -308,8 +313,8 @@ impl Session {
     }
 
     async fn ask(&mut self, line: &str) -> Result<SmtpReply, SmtpOutcome> {
-        self.write(line.as_bytes()).await.map_err(|b| b.not_sent())?;
-        self.read().await.map_err(|b| b.not_sent())
+        self.write(line.as_bytes()).await?;
+        Ok(self.read().await?)
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
