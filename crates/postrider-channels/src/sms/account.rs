@@ -1,5 +1,5 @@
-//! An SMS account as it is written in the configuration: checked when it is read, and made into the
-//! [`SmsSettings`] that messages go through.
+//! An SMS account as it is written in the configuration. It is checked when it is read, and converted to
+//! [`SmsSettings`].
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::form::{FormFormat, GatewayAuth, GatewayForm};
 use super::reading::AnswerShape;
 use crate::accounts::{CheckFields, CheckedFields, Material, SecretRef, needs};
 
-/// What `[accounts.NAME]` with `channel = "sms"` holds beside what all accounts have.
+/// The fields of `[accounts.NAME]` with `channel = "sms"` that other accounts do not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SmsAccount(CheckedFields<SmsAccountFields>);
 
@@ -21,7 +21,7 @@ pub struct SmsAccount(CheckedFields<SmsAccountFields>);
 pub enum SmsProvider {
     #[default]
     Twilio,
-    /// Any gateway that takes a form or JSON over HTTP.
+    /// Any gateway that accepts a form or JSON over HTTP.
     Http,
     /// A message centre; in builds with the feature `smpp`.
     Smpp,
@@ -33,18 +33,18 @@ pub(super) struct SmsAccountFields {
     pub(super) provider: SmsProvider,
     /// A number, a short code or a name; for Twilio also a messaging service (`MG…`).
     pub(super) from: String,
-    /// twilio: the password or API key's secret; http: what `auth` says, or `{secret}` in a field.
+    /// twilio: the password, or the secret of the API key; http: for `auth`, or for `{secret}` in a field.
     pub(super) credential: Option<SecretRef>,
     /// twilio: `AC…`
     pub(super) account_sid: Option<String>,
     /// twilio: the API key `SK…`, the account itself if absent; http: the user of `auth = "basic"`.
     pub(super) user: Option<String>,
     pub(super) status_callback: Option<String>,
-    /// twilio: where the API is, other than at Twilio; for tests and proxies.
+    /// twilio: another address of the API, for tests and proxies.
     pub(super) endpoint: Option<String>,
-    /// http: where the gateway is.
+    /// http: the gateway's URL.
     pub(super) url: Option<String>,
-    /// http: how `[[classify]]` calls it, behind `sms.`; `http` if absent.
+    /// http: its name in `[[classify]]`, after `sms.`; `http` if absent.
     pub(super) service: Option<String>,
     pub(super) format: FormFormat,
     /// http: names and values, with `{to}`, `{from}`, `{text}`, `{validity_s}`, `{delivery}`, `{secret}`.
@@ -56,7 +56,7 @@ pub(super) struct SmsAccountFields {
     /// smpp: 2775 if absent.
     pub(super) port: Option<u16>,
     pub(super) system_type: Option<String>,
-    /// smpp: messages on their way at once; 10 if absent.
+    /// smpp: the most messages in flight; 10 if absent.
     pub(super) window: Option<usize>,
     /// http: JSON pointers into the answer.
     pub(super) id_at: Option<String>,
@@ -126,7 +126,7 @@ impl SmsAccount {
     pub fn settings(&self) -> SmsSettings {
         let fields = &self.0;
         let secret = fields.credential.as_ref().map(Material::text);
-        let from = fields.from.clone();
+        let settings = SmsSettings { from: fields.from.clone(), ..SmsSettings::default() };
         match fields.provider {
             SmsProvider::Twilio => {
                 let account = fields.account_sid.clone().unwrap_or_default();
@@ -135,44 +135,32 @@ impl SmsAccount {
                 SmsSettings {
                     service: "sms.twilio".to_owned(),
                     url: format!("{endpoint}/2010-04-01/Accounts/{account}/Messages.json"),
-                    form: GatewayForm::twilio(&from, fields.status_callback.as_deref()),
+                    form: GatewayForm::twilio(&fields.from, fields.status_callback.as_deref()),
                     auth: GatewayAuth::Basic(fields.user.clone().unwrap_or(account)),
                     secret,
-                    from,
                     answer: AnswerShape::twilio(),
-                    #[cfg(feature = "smpp")]
-                    smsc: None,
+                    ..settings
                 }
             }
             SmsProvider::Smpp => SmsSettings {
                 service: "sms.smpp".to_owned(),
-                url: String::new(),
-                form: GatewayForm { format: FormFormat::GatewayForm, fields: Vec::new() },
-                auth: GatewayAuth::None,
-                answer: AnswerShape::default(),
                 #[cfg(feature = "smpp")]
                 smsc: secret.map(|password| fields.smsc(password)),
-                #[cfg(feature = "smpp")]
-                secret: None,
-                #[cfg(not(feature = "smpp"))]
-                secret,
-                from,
+                ..settings
             },
             SmsProvider::Http => SmsSettings {
                 service: format!("sms.{}", fields.service.as_deref().unwrap_or("http")),
                 url: fields.url.clone().unwrap_or_default(),
                 form: fields.form(),
-                auth: fields.gateway_auth().unwrap_or(GatewayAuth::None),
+                auth: fields.gateway_auth().unwrap_or_default(),
                 secret,
-                from,
                 answer: AnswerShape {
                     id_at: fields.id_at.clone(),
                     code_at: fields.code_at.clone(),
                     ok_at: fields.ok_at.clone(),
                     ok_values: fields.ok_values.clone(),
                 },
-                #[cfg(feature = "smpp")]
-                smsc: None,
+                ..settings
             },
         }
     }
@@ -188,10 +176,10 @@ impl SmsAccountFields {
             system_type: self.system_type.clone().unwrap_or_default(),
             window: self.window.unwrap_or(10),
         };
-        let tell = |receipt: super::smpp::SmppReceipt| {
+        let log = |receipt: super::smpp::SmppReceipt| {
             tracing::info!(stat = receipt.stat, err = receipt.err, "receipt of a text message");
         };
-        super::smpp::Smsc::new(config, password, std::sync::Arc::new(tell))
+        super::smpp::Smsc::new(config, password, std::sync::Arc::new(log))
     }
 }
 
@@ -220,6 +208,16 @@ mod tests {
         ] {
             let error = read(json).unwrap_err();
             assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_takes_a_form_or_json() {
+        for (format, expected) in [("form", FormFormat::Form), ("json", FormFormat::Json)] {
+            let json = format!(
+                r#"{{"provider":"http","url":"https://a.example","fields":{{"a":"{{to}}{{text}}"}},"format":"{format}"}}"#
+            );
+            assert_eq!(read(&json).unwrap().settings().form.format, expected);
         }
     }
 

@@ -1,4 +1,4 @@
-//! `content.sms`: what a message says on this channel alone.
+//! `content.sms`: the fields of content for text messages.
 
 use std::borrow::Cow;
 

@@ -1,36 +1,36 @@
-//! The request that a gateway expects, as data: its fields with placeholders, how they are written,
-//! how the caller proves who it is. Pure.
+//! The request that a gateway expects: its fields with placeholders, their format, and the kind of login.
 
-use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use ::http::header::{ACCEPT, AUTHORIZATION};
+use ::http::{HeaderName, HeaderValue, Method};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_core::DeliveryId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::pool::Request;
+use crate::pool::{JSON, Request};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FormFormat {
     #[default]
-    GatewayForm,
+    Form,
     Json,
 }
 
-/// The fields of a gateway in their order. A value is text with `{to}`, `{from}`, `{text}`,
-/// `{validity_s}`, `{delivery}` and `{secret}` in it; a field whose value is empty is left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The fields of a gateway in their order. A value is text with the placeholders `{to}`, `{from}`, `{text}`,
+/// `{validity_s}`, `{delivery}` and `{secret}`. A field with an empty value is left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GatewayForm {
     pub format: FormFormat,
     pub fields: Vec<(String, String)>,
 }
 
-/// How a call proves who makes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How a call logs in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum GatewayAuth {
-    /// The secret, if any, stands in the fields.
+    /// The secret, if any, is in the fields.
+    #[default]
     None,
     /// The user's name; the secret is the password.
     Basic(String),
@@ -38,7 +38,7 @@ pub enum GatewayAuth {
     Header(HeaderName),
 }
 
-/// What stands for the placeholders.
+/// The values of the placeholders.
 #[derive(Debug, Clone, Copy)]
 pub struct SmsFormValues<'a> {
     pub to: &'a str,
@@ -50,18 +50,21 @@ pub struct SmsFormValues<'a> {
 }
 
 impl GatewayForm {
-    /// Twilio's Messages resource. The sender is a number or, where it begins with `MG`, a service.
+    /// Twilio's Messages resource. A sender that begins with `MG` is a messaging service.
     pub fn twilio(from: &str, status_callback: Option<&str>) -> Self {
-        let service = from.starts_with("MG");
-        let sender = if service { "MessagingServiceSid" } else { "From" };
-        let mut fields = vec![("To", "{to}"), (sender, "{from}"), ("Body", "{text}")];
-        fields.push(("ValidityPeriod", "{validity_s}"));
-        fields.extend(status_callback.map(|url| ("StatusCallback", url)));
-        let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Self { format: FormFormat::GatewayForm, fields: fields.collect() }
+        let sender = if from.starts_with("MG") { "MessagingServiceSid" } else { "From" };
+        let fields = [
+            ("To", "{to}"),
+            (sender, "{from}"),
+            ("Body", "{text}"),
+            ("ValidityPeriod", "{validity_s}"),
+            ("StatusCallback", status_callback.unwrap_or_default()),
+        ];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self { format: FormFormat::Form, fields: fields.into() }
     }
 
-    /// Names of placeholders that nobody fills in.
+    /// The first placeholder that has no value.
     pub fn unknown_placeholder(&self) -> Option<&str> {
         let known = ["to", "from", "text", "validity_s", "delivery", "secret"];
         self.fields.iter().find_map(|(_, value)| {
@@ -74,7 +77,7 @@ impl GatewayForm {
         let filled = self.fields.iter().map(|(name, value)| (name.as_str(), fields.fill(value)));
         let filled = filled.filter(|(_, value)| !value.is_empty());
         let (kind, body) = match self.format {
-            FormFormat::GatewayForm => {
+            FormFormat::Form => {
                 let mut form = url::form_urlencoded::Serializer::new(String::new());
                 filled.for_each(|(name, value)| {
                     form.append_pair(name, &value);
@@ -84,40 +87,32 @@ impl GatewayForm {
             FormFormat::Json => {
                 let object: Map<String, Value> =
                     filled.map(|(name, value)| (name.to_owned(), value.into())).collect();
-                ("application/json", Value::Object(object).to_string())
+                (JSON, Value::Object(object).to_string())
             }
         };
-        let mut headers = HeaderMap::with_capacity(6);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        headers.insert(USER_AGENT, crate::webpush::AGENT);
-        auth.sign(&mut headers, fields.secret);
-        Request { method: Method::POST, headers, body: body.into() }
+        let mut request = auth.sign(Request::new(Method::POST, kind, body), fields.secret);
+        request.headers.insert(ACCEPT, HeaderValue::from_static(JSON));
+        request
     }
 }
 
 impl GatewayAuth {
-    pub(super) fn sign(&self, headers: &mut HeaderMap, secret: &str) {
-        let proof = match self {
-            Self::None => None,
+    /// Adds the login to the request.
+    pub(super) fn sign(&self, request: Request, secret: &str) -> Request {
+        match self {
+            Self::None => request,
             Self::Basic(user) => {
                 let pair = STANDARD.encode(format!("{user}:{secret}"));
-                Some((AUTHORIZATION, format!("Basic {pair}")))
+                request.with_secret(AUTHORIZATION, format!("Basic {pair}"))
             }
-            Self::Bearer => Some((AUTHORIZATION, format!("Bearer {secret}"))),
-            Self::Header(name) => Some((name.clone(), secret.to_owned())),
-        };
-        if let Some((name, text)) = proof
-            && let Ok(mut value) = HeaderValue::try_from(text)
-        {
-            value.set_sensitive(true);
-            headers.insert(name, value);
+            Self::Bearer => request.with_secret(AUTHORIZATION, format!("Bearer {secret}")),
+            Self::Header(name) => request.with_secret(name.clone(), secret.to_owned()),
         }
     }
 }
 
 impl SmsFormValues<'_> {
-    /// One pass, so that a placeholder in somebody's text stays what it is.
+    /// Fills in all placeholders in one pass, so that a placeholder in a message's text stays as it is.
     fn fill(&self, template: &str) -> String {
         let mut out = String::with_capacity(template.len() + self.text.len());
         let mut rest = template;

@@ -1,17 +1,15 @@
-//! A phone number, and what fits into a text message. Pure.
+//! Checks a phone number, and the text of a message.
 
 use postrider_core::model::content::Content;
 use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
 use serde::Deserialize;
 
-use super::SmsContent;
-use super::SmsTarget;
-use super::render;
+use super::{SmsContent, SmsTarget, render};
 use crate::address::{Serves, is_blank, read};
 use crate::definition::intake_of;
 use crate::target::checked;
 
-/// What gateways take at the most.
+/// The longest text that gateways accept.
 const TEXT_MAX: usize = 1_600;
 
 pub struct SmsIntake {
@@ -35,41 +33,35 @@ impl ChannelIntake for SmsIntake {
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let written: SmsAddressRequest = read(json, "phone")?;
-        match normalise(&written.phone) {
-            Ok(phone) => {
-                let target = SmsTarget { phone: phone.into() };
-                Ok(checked(target))
-            }
-            Err(found) => {
-                let allowed = "a number in E.164: a plus sign, the country's code and the rest, 7 to 15 \
-                               digits in all, e.g. +4915112345678";
-                Err(vec![FieldError::new("phone", found, allowed)])
-            }
-        }
+        let phone = normalise(&written.phone).map_err(|found| {
+            let allowed = "a number in E.164: a plus sign, the country's code and the rest, 7 to 15 \
+                           digits in all, e.g. +4915112345678";
+            FieldError::new("phone", found, allowed)
+        })?;
+        Ok(checked(SmsTarget { phone: phone.into() }))
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        let own = SmsContent::of(content).map_err(|error| vec![error])?;
+        let own = SmsContent::of(content)?;
         let field = if own.text.is_some() { "sms.text" } else { "body" };
         let text = render(content, own);
-        let wrong =
-            |found: String, allowed: &str| Err(vec![FieldError::new(field, found, allowed)]);
-        if is_blank(&text) {
-            return wrong("nothing to say".to_owned(), "sms.text, or title, body or url");
-        }
         let odd = |c: &char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
-        if let Some(c) = text.chars().find(odd) {
+        let len = text.chars().count();
+        let error = if is_blank(&text) {
+            FieldError::new(field, "nothing to say", "sms.text, or title, body or url")
+        } else if let Some(c) = text.chars().find(odd) {
             let found = format!("the control character U+{:04X}", u32::from(c));
-            return wrong(found, "text without control characters");
-        }
-        match text.chars().count() {
-            0..=TEXT_MAX => Ok(()),
-            len => wrong(format!("{len} characters"), "at most 1600 characters"),
-        }
+            FieldError::new(field, found, "text without control characters")
+        } else if len > TEXT_MAX {
+            FieldError::new(field, format!("{len} characters"), "at most 1600 characters")
+        } else {
+            return Ok(());
+        };
+        Err(error.into())
     }
 }
 
-/// The number without what people put between digits. The error never repeats it.
+/// The number without the characters that people write between digits. The error never repeats it.
 fn normalise(phone: &str) -> Result<String, &'static str> {
     let number: String = phone.trim().chars().filter(|c| !" -().\u{a0}".contains(*c)).collect();
     let digits = number.strip_prefix('+').ok_or("no plus sign at the beginning")?;

@@ -1,6 +1,5 @@
-//! Text messages through an HTTP gateway: Twilio, or any other whose form is described in the
-//! configuration. One call per message; a call that was never answered is ambiguous, because no
-//! gateway knows an idempotency key. A message counts for as many in rates and quotas as it has segments.
+//! Text messages through Twilio, another HTTP gateway or a message centre. A call without an answer is ambiguous,
+//! because gateways have no idempotency keys. In rates and quotas, a message counts once per segment.
 
 mod account;
 mod content;
@@ -38,21 +37,22 @@ pub const KIND: ChannelKind = ChannelKind::new("sms");
 pub const TRAITS: ChannelTraits =
     ChannelTraits { has_accounts: true, shows_repeats: true, ..ChannelTraits::PLAIN };
 
-/// What Twilio keeps a message at the most, in seconds.
+/// The longest validity of a message at Twilio.
 pub const VALIDITY_S_MAX: u32 = 36_000;
 
 /// One gateway account.
+#[derive(Default)]
 pub struct SmsSettings {
-    /// The table's name for it, `sms.NAME`.
+    /// Its name in the table of answers: `sms.NAME`.
     pub service: String,
     pub url: String,
     pub form: GatewayForm,
     pub auth: GatewayAuth,
     pub secret: Option<Material<String>>,
-    /// A number, a short code or a name; what stands for `{from}`.
+    /// A number, a short code or a name: the value of `{from}`.
     pub from: String,
     pub answer: AnswerShape,
-    /// A message centre instead of an HTTP gateway.
+    /// The message centre, if the account has no HTTP gateway.
     #[cfg(feature = "smpp")]
     pub smsc: Option<smpp::Smsc>,
 }
@@ -77,7 +77,7 @@ impl Protocol for SmsChannel {
         attempts.iter().map(|attempt| text_of(&attempt.message)).collect()
     }
 
-    /// Segments: what gateways bill and limit.
+    /// Segments, which gateways bill and limit.
     fn weight(&self, message: &Message) -> u32 {
         text_of(message).map_or(1, |text| segments::of(&text).count)
     }
@@ -92,10 +92,8 @@ impl Protocol for SmsChannel {
             Err(ended) => return *ended,
         };
         account.charge(segments::of(&text).count.saturating_sub(1) as usize);
-        let report = match self.through(attempt, &to, &account.settings, &text).await {
-            Ok(report) => hiding(report, &to),
-            Err(ended) => *ended,
-        };
+        let report = self.through(attempt, &to, &account.settings, &text).await;
+        let report = report.map_or_else(|ended| *ended, |report| hiding(report, &to));
         account.settle(attempt, report, |_| true)
     }
 }
@@ -119,7 +117,6 @@ impl SmsChannel {
                 Some(known.map_err(|why| misconfigured("credential_missing", &why))?)
             }
         };
-        let secret = secret.as_deref().map_or("", String::as_str);
         let endpoint = self.wiring.endpoint(&account.url)?;
         let request = |now| {
             let fields = SmsFormValues {
@@ -128,21 +125,17 @@ impl SmsChannel {
                 text,
                 delivery: attempt.delivery,
                 validity_s: validity_s(attempt, now),
-                secret,
+                secret: secret.as_deref().map_or("", String::as_str),
             };
             account.form.request(&account.auth, &fields)
         };
-        let response = self.wiring.exchange(attempt, &endpoint, request).await?;
-        let told = account.answer.read(response);
+        let mut response = self.wiring.exchange(attempt, &endpoint, request).await?;
         let reading = Reading {
             service: &account.service,
-            code: told.code,
-            token_age: None,
-            retry_after: None,
-            provider_id: told.id,
             hide: &[to, text, &account.url],
+            ..account.answer.read(&mut response)
         };
-        let report = self.wiring.judge(&told.response, reading);
+        let report = self.wiring.judge(&response, reading);
         if report.outcome == Outcome::Config {
             account.secret.iter().for_each(Material::forget);
         }
@@ -150,7 +143,7 @@ impl SmsChannel {
     }
 }
 
-/// What is left of the message's time: a second at least, because zero is for most gateways "no limit".
+/// The rest of the message's TTL, at least a second: for most gateways, zero means "no limit".
 fn validity_s(attempt: &Attempt, now: Timestamp) -> u32 {
     let left = attempt.expires_at.since(now).as_secs();
     u32::try_from(left).unwrap_or(u32::MAX).clamp(1, VALIDITY_S_MAX)
@@ -166,37 +159,32 @@ impl SmsChannel {
         smsc: &smpp::Smsc,
         text: &str,
     ) -> Report {
-        use postrider_core::policy::classify::{ProviderAnswer, judge};
+        use smpp::SmscOutcome;
         let deadline = tokio::time::Instant::now() + self.wiring.attempt_timeout;
         let submit = || {
             let now = self.wiring.clock.now();
             let body = smpp::submit(&account.from, to, text, validity_s(attempt, now));
             (now < attempt.expires_at).then_some(body)
         };
-        match smsc.send(deadline, submit).await {
-            None => *crate::deliver::ended(Outcome::Expired, "ttl"),
-            Some(smpp::SmscOutcome::Accepted(id)) => {
+        let Some(end) = smsc.send(deadline, submit).await else {
+            return *crate::deliver::ended(Outcome::Expired, "ttl");
+        };
+        match end {
+            SmscOutcome::Accepted(id) => {
                 Report { provider_id: id, ..Report::new(Outcome::Accepted) }
             }
-            Some(smpp::SmscOutcome::Refused(status)) => {
+            SmscOutcome::Refused(status) => {
                 let code = format!("0x{status:02x}");
-                let answer = ProviderAnswer {
-                    service: &account.service,
-                    status: 500,
-                    code: Some(&code),
-                    ..ProviderAnswer::default()
+                self.wiring.judge_code(&account.service, 500, &code).code(code)
+            }
+            SmscOutcome::NotSent { code, detail } => {
+                let outcome = match code {
+                    "credential_missing" => Outcome::Config,
+                    _ => Outcome::RetryBackoff { at_least: std::time::Duration::ZERO },
                 };
-                let now = self.wiring.clock.now();
-                Report::judged(judge(&self.wiring.answers.current(), &answer, now)).code(code)
+                Report::new(outcome).code(code).detail(detail)
             }
-            Some(smpp::SmscOutcome::NotSent { code: code @ "credential_missing", detail }) => {
-                Report::new(Outcome::Config).code(code).detail(detail)
-            }
-            Some(smpp::SmscOutcome::NotSent { code, detail }) => {
-                let at_least = std::time::Duration::ZERO;
-                Report::new(Outcome::RetryBackoff { at_least }).code(code).detail(detail)
-            }
-            Some(smpp::SmscOutcome::Unknown(code)) => Report::new(Outcome::Ambiguous).code(code),
+            SmscOutcome::Unknown(code) => Report::new(Outcome::Ambiguous).code(code),
         }
     }
 }

@@ -1,59 +1,42 @@
-//! Whether text messages can leave through an account: its credential, a question to Twilio, a bind to
-//! a message centre. Other gateways have no call that sends nothing, so they are not asked.
+//! Checks whether an account can send: its credential, a call to Twilio, or a bind to a message centre. Other gateways
+//! have no call that sends nothing, so they are not asked.
 
-use ::http::header::USER_AGENT;
-use ::http::{HeaderMap, Method};
+use ::http::Method;
 use async_trait::async_trait;
-use bytes::Bytes;
 use serde_json::Value;
 
 use super::{GatewayAuth, SmsSettings};
-use crate::accounts::health::{self, CredentialStatus, Finding, HealthChecks, Probe};
-use crate::deliver::Wiring;
-use crate::pool::Request;
+use crate::accounts::Material;
+use crate::accounts::health::{self, AccountSecret, Finding, HealthChecks, Probe};
+use crate::pool::{JSON, Request, Response};
 
-const NEW_SECRET: &str = "put the gateway's present secret where the credential says";
+const NEW_SECRET: &str = "put the gateway's current secret where the credential says";
 
 #[async_trait]
 impl HealthChecks for SmsSettings {
     async fn examine(&self, probe: &Probe) -> Vec<Finding> {
         #[cfg(feature = "smpp")]
         if let Some(smsc) = &self.smsc {
-            return super::smpp::probe::examine(smsc, probe).await;
+            return super::smpp::probe::examine(smsc, &self.secrets(), probe).await;
         }
-        let mut findings = Vec::new();
-        let mut known = None;
-        if let Some(secret) = &self.secret {
-            let (read, finding) = health::read("credential", secret, NEW_SECRET).await;
-            findings.push(finding);
-            if read.is_none() {
-                return findings;
-            }
-            known = read;
-        }
-        let name = self.service.trim_start_matches("sms.");
-        findings.push(match (name, probe.offline) {
-            (_, true) => Finding::skipped("gateway", "the gateway is not asked: --offline"),
-            ("twilio", false) => {
-                self.ask_twilio(probe, known.as_deref().map_or("", String::as_str)).await
-            }
-            _ => Finding::skipped(
-                "gateway",
-                "it has no call that sends nothing: send one message to a phone of yours",
-            ),
-        });
-        findings
+        let ask = async {
+            vec![match self.service.as_str() {
+                "sms.twilio" => self.ask_twilio(probe).await,
+                _ => Finding::skipped(
+                    "gateway",
+                    "it has no call that sends nothing: send one message to your own phone",
+                ),
+            }]
+        };
+        probe.examine(&self.secrets(), NEW_SECRET, ("gateway", "the gateway"), ask).await
     }
 
-    async fn watch(&self, _: &Wiring) -> Vec<CredentialStatus> {
+    fn secrets(&self) -> Vec<AccountSecret<'_>> {
+        let secret = self.secret.as_ref().map(|material| ("api_key", material));
         #[cfg(feature = "smpp")]
-        if let Some(smsc) = &self.smsc {
-            return vec![CredentialStatus::look("password", smsc.password()).await.0];
-        }
-        match &self.secret {
-            Some(secret) => vec![CredentialStatus::look("api_key", secret).await.0],
-            None => Vec::new(),
-        }
+        let secret = secret.or(self.smsc.as_ref().map(|smsc| ("password", smsc.password())));
+        let check = "credential";
+        secret.map(|(kind, material)| AccountSecret { kind, check, material }).into_iter().collect()
     }
 
     fn origins(&self) -> Vec<String> {
@@ -62,25 +45,19 @@ impl HealthChecks for SmsSettings {
 }
 
 impl SmsSettings {
-    /// The account's own page; an API key may not see that, but the list of messages, of which it asks for
-    /// one and reads none.
-    async fn ask_twilio(&self, probe: &Probe, secret: &str) -> Finding {
+    /// Asks for the account itself. An API key may not read that, so it asks for the list of messages instead.
+    async fn ask_twilio(&self, probe: &Probe) -> Finding {
         let is_key = matches!(&self.auth, GatewayAuth::Basic(user) if user.starts_with("SK"));
         let url = match is_key {
             true => format!("{}?PageSize=1", self.url),
             false => self.url.replace("/Messages.json", ".json"),
         };
-        let mut headers = HeaderMap::with_capacity(2);
-        self.auth.sign(&mut headers, secret);
-        headers.insert(USER_AGENT, crate::webpush::AGENT);
-        let request = Request { method: Method::GET, headers, body: Bytes::new() };
-        match probe.ask("gateway", &url, request).await {
-            Err(finding) => finding,
-            Ok(response) => {
-                let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-                judge_twilio(response.status.as_u16(), &body)
-            }
-        }
+        let secret = self.secret.as_ref().and_then(Material::kept);
+        let request = Request::new(Method::GET, JSON, Vec::new());
+        let request = self.auth.sign(request, secret.as_deref().map_or("", String::as_str));
+        let judge =
+            |response: &Response, body: &Value| judge_twilio(response.status.as_u16(), body);
+        probe.ask_json("gateway", &url, request, judge).await
     }
 }
 
@@ -92,8 +69,8 @@ fn judge_twilio(status: u16, body: &Value) -> Finding {
         }
         (200, Some(other)) => Finding::fail(
             "gateway",
-            format!("Twilio calls the account {other}"),
-            "look into the Twilio console: suspended accounts are mostly out of credit",
+            format!("at Twilio, the account is {other}"),
+            "look at the Twilio console: suspended accounts mostly have no credit left",
         ),
         (401 | 403, _) => Finding::fail(
             "gateway",
@@ -105,7 +82,7 @@ fn judge_twilio(status: u16, body: &Value) -> Finding {
         }
         _ => Finding::warn(
             "gateway",
-            format!("Twilio could not say: {status}{code}"),
+            format!("Twilio gave no clear answer: {status}{code}"),
             "try again; then look at the provider's status page",
         ),
     }

@@ -1,8 +1,9 @@
-//! Where a gateway's answer keeps what we want to know, as data. Decides nothing: the table does.
+//! Reads the id and the error code from a gateway's answer. The table of answers decides what they mean.
 
 use ::http::StatusCode;
 use serde_json::Value;
 
+use crate::deliver::Reading;
 use crate::pool::Response;
 use crate::scrub;
 
@@ -11,30 +12,19 @@ use crate::scrub;
 pub struct AnswerShape {
     pub id_at: Option<String>,
     pub code_at: Option<String>,
-    /// For gateways that say 200 to everything: what is found here must be one of `ok_values`, or the
-    /// answer counts as a 400.
+    /// For gateways that always answer 200: the value here must be one of `ok_values`, or the answer counts as a 400.
     pub ok_at: Option<String>,
     pub ok_values: Vec<String>,
 }
 
-/// An answer with what was found in it.
-pub(super) struct GatewayAnswer {
-    pub(super) response: Response,
-    pub(super) id: Option<String>,
-    pub(super) code: Option<String>,
-}
-
 impl AnswerShape {
     pub fn twilio() -> Self {
-        Self {
-            id_at: Some("/sid".into()),
-            code_at: Some("/code".into()),
-            ok_at: None,
-            ok_values: Vec::new(),
-        }
+        let (id_at, code_at) = (Some("/sid".into()), Some("/code".into()));
+        Self { id_at, code_at, ..Self::default() }
     }
 
-    pub(super) fn read(&self, mut response: Response) -> GatewayAnswer {
+    /// Changes the status to 400 if the gateway did not accept the message.
+    pub(super) fn read(&self, response: &mut Response) -> Reading<'static> {
         let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
         let at = |pointer: &Option<String>| text(body.pointer(pointer.as_deref()?)?);
         let taken = match &self.ok_at {
@@ -47,7 +37,7 @@ impl AnswerShape {
         if response.status.is_success() && !taken {
             response.status = StatusCode::BAD_REQUEST;
         }
-        GatewayAnswer { id: at(&self.id_at), code, response }
+        Reading { code, provider_id: at(&self.id_at), ..Reading::default() }
     }
 }
 
@@ -69,13 +59,13 @@ mod tests {
         status: u16,
         body: &'static str,
     ) -> (u16, Option<String>, Option<String>) {
-        let response = Response {
+        let mut response = Response {
             status: StatusCode::from_u16(status).unwrap(),
             headers: Default::default(),
             body: body.into(),
         };
-        let told = shape.read(response);
-        (told.response.status.as_u16(), told.id, told.code)
+        let told = shape.read(&mut response);
+        (response.status.as_u16(), told.provider_id, told.code)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A message's content as one short text.
+//! Renders content as one short text.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use postrider_core::model::content::Content;
 
 use super::SmsContent;
 
-/// What was written for text messages, else title, body and link in one line each.
+/// The text for text messages, else title, body and link in one line each.
 pub fn render<'a>(content: &'a Content<'a>, own: SmsContent<'a>) -> Cow<'a, str> {
     if let Some(text) = own.text {
         return text;

@@ -1,10 +1,10 @@
-//! How many segments a text message is sent in, which is what it costs: 160 septets of GSM-7 or 70
-//! units of UCS-2, a little less each where there are several. Pure.
+//! Counts the segments of a text message, which set its price: 160 septets of GSM-7 or 70 units of UCS-2, a little less
+//! if there are several.
 
 /// The characters of GSM 03.38 that take one septet.
 const BASIC: &str = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?\
                      ¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà";
-/// Those behind an escape: two septets.
+/// The characters that take two septets: an escape and a code.
 const EXTENDED: &str = "\u{c}^{}\\[~]|€";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub enum SmsEncoding {
 }
 
 impl SmsEncoding {
-    /// What one segment holds: alone, and as one of several.
+    /// The units of a single segment, and of one of several.
     fn room(self) -> (usize, usize) {
         match self {
             Self::Gsm7 => (160, 153),
@@ -53,7 +53,7 @@ pub fn of(text: &str) -> Segments {
     if units <= alone {
         return Segments { encoding, units, count: 1 };
     }
-    // Neither an escape nor a surrogate pair is torn apart, so a segment may end with a unit unused.
+    // An escape or a surrogate pair is not split, so the last unit of a segment may be unused.
     let (mut count, mut filled) = (1u32, 0);
     for size in sizes() {
         if filled + size > shared {
@@ -69,7 +69,7 @@ pub fn of(text: &str) -> Segments {
 const EXTENDED_CODES: [u8; 10] = [0x0a, 0x14, 0x28, 0x29, 0x2f, 0x3c, 0x3d, 0x3e, 0x40, 0x65];
 const ESCAPE: u8 = 0x1b;
 
-/// The text as a message centre takes it: a septet per byte, or UTF-16 in network order.
+/// The text as a message centre expects it: a septet per byte, or UTF-16 in network order.
 pub fn encode(text: &str) -> (SmsEncoding, Vec<u8>) {
     let encoding = of(text).encoding;
     let bytes = match encoding {
@@ -79,11 +79,11 @@ pub fn encode(text: &str) -> (SmsEncoding, Vec<u8>) {
     (encoding, bytes)
 }
 
-/// An escape where it needs one, and the code.
+/// An escape, if the character needs one, and the code.
 fn septets(c: char) -> [Option<u8>; 2] {
     let nth = |table: &str| table.chars().position(|known| known == c);
     if let Some(nth) = nth(BASIC) {
-        // The table leaves out the escape itself.
+        // The table does not contain the escape.
         let code = nth + usize::from(nth >= usize::from(ESCAPE));
         return [None, u8::try_from(code).ok()];
     }

@@ -1,7 +1,5 @@
 //! `[sms]`, and what the program knows about text messages.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use postrider_core::model::content::{Content, read_part};
 use serde_json::json;
@@ -77,10 +75,7 @@ impl ChannelDefinition for SmsSection {
     }
 
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
-        let accounts = parts.read_accounts::<SmsAccount>()?.into_iter();
-        let accounts = accounts.map(|account| account.map(|own| own.settings())).collect();
-        let clock = parts.wiring.clock.clone();
-        let accounts = Arc::new(Accounts::new(self.kind(), accounts, parts.breaker, clock));
+        let accounts = Accounts::build(KIND, &parts, |own: SmsAccount| own.settings())?;
         let channel = SmsChannel { wiring: parts.wiring, accounts: accounts.clone() };
         let intake = SmsIntake { serves: accounts.serving() };
         Ok(BuiltChannel::with_accounts(channel, intake, accounts))

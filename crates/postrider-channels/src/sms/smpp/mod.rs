@@ -11,10 +11,9 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-pub use pdu::SmppReceipt;
+pub use pdu::{SmppReceipt, submit};
 
 use crate::accounts::Material;
-use crate::pool::TransportError;
 use crate::pool::connect::dial;
 use link::{LinkError, SmppLink};
 
@@ -54,7 +53,7 @@ pub struct Smsc {
     config: SmscConfig,
     password: Material<String>,
     places: Semaphore,
-    door: Mutex<SmscConnection>,
+    connection: Mutex<SmscConnection>,
     on_receipt: OnReceipt,
 }
 
@@ -62,13 +61,13 @@ pub struct Smsc {
 #[derive(Default)]
 struct SmscConnection {
     link: Option<Arc<SmppLink>>,
-    shut: Option<(Instant, SmscOutcome)>,
+    failure: Option<(Instant, SmscOutcome)>,
 }
 
 impl SmscConnection {
     /// The last failure, for callers that began before it; an unreachable message centre also for a moment after it.
-    fn shut_for(&self, asked: Instant) -> Option<SmscOutcome> {
-        let (at, end) = self.shut.as_ref()?;
+    fn failure_for(&self, asked: Instant) -> Option<SmscOutcome> {
+        let (at, end) = self.failure.as_ref()?;
         let unreached =
             matches!(end, SmscOutcome::NotSent { .. }) && at.elapsed() < FAILURE_REPEATED_FOR;
         (*at >= asked || unreached).then(|| end.clone())
@@ -78,7 +77,7 @@ impl SmscConnection {
 impl Smsc {
     pub fn new(config: SmscConfig, password: Material<String>, on_receipt: OnReceipt) -> Self {
         let places = Semaphore::new(config.window.max(1));
-        Self { config, password, places, door: Mutex::default(), on_receipt }
+        Self { config, password, places, connection: Mutex::default(), on_receipt }
     }
 
     /// Sends one message, which is built when the window has room. `None` means that it is no longer wanted.
@@ -122,28 +121,29 @@ impl Smsc {
     }
 
     async fn link(&self, asked: Instant) -> Result<Arc<SmppLink>, SmscOutcome> {
-        let mut door = self.door.lock().await;
-        if let Some(link) = door.link.as_ref().filter(|link| link.is_usable()) {
+        let mut connection = self.connection.lock().await;
+        if let Some(link) = connection.link.as_ref().filter(|link| link.is_usable()) {
             return Ok(link.clone());
         }
-        if let Some(end) = door.shut_for(asked) {
+        if let Some(end) = connection.failure_for(asked) {
             return Err(end);
         }
         let bound = self.bind().await;
-        door.link = bound.as_ref().ok().cloned();
-        door.shut = bound.as_ref().err().map(|end| (Instant::now(), end.clone()));
+        connection.link = bound.as_ref().ok().cloned();
+        connection.failure = bound.as_ref().err().map(|end| (Instant::now(), end.clone()));
         bound
     }
 
     async fn bind(&self) -> Result<Arc<SmppLink>, SmscOutcome> {
         let config = &self.config;
         let deadline = Instant::now() + CONNECT_TIMEOUT;
-        let password = self
-            .password
-            .get()
-            .await
+        let password = self.password.get().await;
+        let password = password
             .map_err(|detail| SmscOutcome::NotSent { code: "credential_missing", detail })?;
-        let tcp = dial(&config.host, config.port, true, deadline).await.map_err(not_sent)?;
+        let tcp = dial(&config.host, config.port, true, deadline).await.map_err(|error| {
+            let (code, detail) = error.into_code_and_detail();
+            SmscOutcome::NotSent { code, detail }
+        })?;
         let (reader, writer) = tcp.into_split();
         let link = SmppLink::start(reader, writer, self.on_receipt.clone());
         let body = pdu::bind(&config.system_id, &password, &config.system_type);
@@ -161,17 +161,5 @@ impl Smsc {
                 Err(SmscOutcome::NotSent { code: "connect", detail })
             }
         }
-    }
-}
-
-/// The body of a `submit_sm`.
-pub fn submit(from: &str, to: &str, text: &str, validity_s: u32) -> Vec<u8> {
-    pdu::submit(from, to, text, validity_s)
-}
-
-fn not_sent(error: TransportError) -> SmscOutcome {
-    match error {
-        TransportError::NotSent { code, detail } => SmscOutcome::NotSent { code, detail },
-        other => SmscOutcome::NotSent { code: "connect", detail: format!("{other:?}") },
     }
 }

@@ -1,4 +1,4 @@
-//! SMPP 3.4 on the wire: the few PDUs that a sender needs. Pure; trusts no length.
+//! Writes and parses the PDUs of SMPP 3.4 that a sender needs. Checks every length.
 
 use crate::sms::segments::{self, SmsEncoding};
 
@@ -11,10 +11,10 @@ pub(super) const ENQUIRE_LINK: u32 = 0x15;
 pub(super) const RESPONSE: u32 = 0x8000_0000;
 
 const HEADER: usize = 16;
-/// No PDU of ours or theirs needs more.
+/// The largest PDU in bytes.
 const PDU_MAX: usize = 64 * 1024;
 const VERSION: u8 = 0x34;
-/// International and ISDN, as E.164 has it; a name, or a short code of the network's own.
+/// Type and plan of an address: an E.164 number, a name, or a short code of the network.
 const TON_INTERNATIONAL: (u8, u8) = (1, 1);
 const TON_NAME: (u8, u8) = (5, 0);
 const TON_NETWORK: (u8, u8) = (3, 0);
@@ -53,7 +53,7 @@ impl Pdu {
         out
     }
 
-    /// The first whole PDU of the buffer and its length; `None` if more must come.
+    /// The first complete PDU in the buffer and its length; `None` if it is incomplete.
     pub(super) fn parse(buffer: &[u8]) -> Result<Option<(Self, usize)>, MalformedPdu> {
         let word = |nth: usize| -> Option<u32> {
             let bytes = buffer.get(nth * 4..nth * 4 + 4)?;
@@ -79,8 +79,8 @@ pub(super) fn bind(system_id: &str, password: &str, system_type: &str) -> Vec<u8
     body
 }
 
-/// One message; a long text goes as a payload that the message centre divides.
-pub(super) fn submit(from: &str, to: &str, text: &str, validity_s: u32) -> Vec<u8> {
+/// The body of a `submit_sm`. A long text is sent as a payload, which the message centre divides.
+pub fn submit(from: &str, to: &str, text: &str, validity_s: u32) -> Vec<u8> {
     let (encoding, message) = segments::encode(text);
     let mut body = Vec::with_capacity(message.len() + 96);
     push_text(&mut body, "");
@@ -129,7 +129,7 @@ fn validity(seconds: u32) -> String {
     format!("0000{:02}{:02}{:02}{:02}000R", days.min(30), rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// What became of a message, as a `deliver_sm` tells it.
+/// The final state of a message, from a `deliver_sm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SmppReceipt {
     pub id: String,

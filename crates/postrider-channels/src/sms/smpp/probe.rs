@@ -1,10 +1,10 @@
-//! Whether a message centre lets us in: bind and unbind, and no message.
+//! Checks whether a message centre accepts our bind. Sends no message.
 
 use tokio::time::Instant;
 
 use super::{Smsc, SmscOutcome, pdu};
 use crate::accounts::Material;
-use crate::accounts::health::{self, Finding, Probe};
+use crate::accounts::health::{AccountSecret, Finding, Probe};
 
 impl Smsc {
     pub(in crate::sms) fn password(&self) -> &Material<String> {
@@ -13,50 +13,45 @@ impl Smsc {
 
     async fn visit(&self, deadline: Instant) -> Result<(), SmscOutcome> {
         let link = self.bind().await?;
-        // Whether it says good-bye, too, does not matter.
+        // The answer to the unbind does not matter.
         let _ = link.ask(pdu::UNBIND, Vec::new(), deadline).await;
         link.close();
         Ok(())
     }
 }
 
-pub(in crate::sms) async fn examine(smsc: &Smsc, probe: &Probe) -> Vec<Finding> {
-    let remedy = "put the message centre's present password where the credential says";
-    let (known, finding) = health::read("credential", &smsc.password, remedy).await;
-    let mut findings = vec![finding];
-    if known.is_none() {
-        return findings;
-    }
-    if probe.offline {
-        findings.push(Finding::skipped("smsc", "the message centre is not visited: --offline"));
-        return findings;
-    }
+pub(in crate::sms) async fn examine(
+    smsc: &Smsc,
+    secrets: &[AccountSecret<'_>],
+    probe: &Probe,
+) -> Vec<Finding> {
+    let remedy = "put the message centre's current password where the credential says";
     let place = format!("{}:{}", smsc.config.host, smsc.config.port);
-    findings.push(judge(&place, smsc.visit(probe.deadline()).await.err().as_ref()));
-    findings
+    let bind = async { vec![judge(&place, smsc.visit(probe.deadline()).await.err().as_ref())] };
+    probe.examine(secrets, remedy, ("smsc", "the message centre"), bind).await
 }
 
 fn judge(place: &str, end: Option<&SmscOutcome>) -> Finding {
     let fail = |found: &str, remedy| Finding::fail("smsc", format!("{place}: {found}"), remedy);
     match end {
-        None => Finding::ok("smsc", format!("{place} lets us bind")),
+        None => Finding::ok("smsc", format!("{place} accepts the bind")),
         // ESME_RBINDFAIL, ESME_RINVPASWD, ESME_RINVSYSID
         Some(SmscOutcome::Refused(status @ (0x0d..=0x0f))) => fail(
             &format!("refuses system id and password (0x{status:02x})"),
-            "compare `user`, the password and system_type with what its operator says",
+            "ask its operator for `user`, the password and system_type",
         ),
         // ESME_RALYBND
         Some(SmscOutcome::Refused(0x05)) => Finding::warn(
             "smsc",
             format!("{place}: already bound, by the running server perhaps"),
-            "nothing, if that is so: it allows one connection at a time",
+            "nothing, if that is so: the message centre allows one connection at a time",
         ),
         Some(SmscOutcome::Refused(status)) => {
             fail(&format!("refuses the bind (0x{status:02x})"), "ask its operator")
         }
         Some(SmscOutcome::NotSent { detail, .. }) => fail(
             &format!("unreachable: {detail}"),
-            "is it up, are `host` and `port` right, and is this machine's address let in?",
+            "check that it runs, that `host` and `port` are right, and that it allows this machine's address",
         ),
         Some(other) => fail(&format!("{other:?}"), "ask its operator"),
     }
