@@ -1,4 +1,4 @@
-//! `content.chat`: what a message says on this channel alone.
+//! `content.chat`: the fields of content for chat messages.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,8 +8,7 @@ use crate::definition::impl_content;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChatContent<'a> {
-    /// Replaces the body that is posted: a string byte for byte, anything else as the JSON text it
-    /// came in.
+    /// The body that is posted: the text of a string, or any other JSON as it was written.
     #[serde(borrow, default)]
     pub payload: Option<&'a RawValue>,
 }

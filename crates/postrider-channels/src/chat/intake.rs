@@ -1,4 +1,4 @@
-//! A chat service's incoming webhook: its URL. Pure.
+//! Checks the URL of a chat webhook, and what is posted to it.
 
 use postrider_core::model::content::{Content, raw_bytes};
 use postrider_core::{ChannelIntake, CheckedAddress, FieldError, Target, model::json_fields};
@@ -6,19 +6,17 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::ChatContent;
-use super::ChatTarget;
-use super::{Flavours, flaw};
+use super::{ChatContent, ChatHosts, ChatTarget, flaw};
 use crate::address::{NetworkPolicy, check_url, is_blank, read};
 use crate::definition::intake_of;
 use crate::target::checked;
 
-/// More than any of the services takes.
+/// More than any of the services accepts.
 const PAYLOAD_MAX: usize = 256 * 1024;
 
 pub struct ChatIntake {
     pub policy: NetworkPolicy,
-    pub flavours: Flavours,
+    pub hosts: ChatHosts,
 }
 
 #[derive(Deserialize)]
@@ -34,29 +32,26 @@ impl ChannelIntake for ChatIntake {
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let written: ChatAddressRequest = read(json, "url")?;
-        check_url("url", &written.url, self.policy).map_err(|error| vec![error])?;
+        check_url("url", &written.url, self.policy)?;
         Ok(checked(ChatTarget { url: written.url.into() }))
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        if let Some(payload) = payload(content)? {
-            return read_payload(payload).map(|_| ()).map_err(|error| vec![error]);
-        }
         let words = [&content.title, &content.body, &content.url];
-        if words.into_iter().flatten().all(|text| is_blank(text)) {
+        if let Some(payload) = ChatContent::of(content)?.payload {
+            read_payload(payload)?;
+        } else if words.into_iter().flatten().all(|text| is_blank(text)) {
             let allowed = "title, body or url, or chat.payload";
-            return Err(vec![FieldError::new("body", "nothing to say", allowed)]);
+            return Err(FieldError::new("body", "nothing to say", allowed).into());
         }
         Ok(())
     }
 
     fn check_for(&self, target: &Target, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        let Some(payload) = payload(content)? else { return Ok(()) };
-        let (value, len) = read_payload(payload).map_err(|error| vec![error])?;
-        match flaw(self.flavours.of(&self.locator(target)), &value, len) {
-            Some(error) => Err(vec![error]),
-            None => Ok(()),
-        }
+        let Some(payload) = ChatContent::of(content)?.payload else { return Ok(()) };
+        let (value, len) = read_payload(payload)?;
+        let flaw = flaw(self.hosts.of(&self.locator(target)), &value, len);
+        flaw.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
@@ -64,23 +59,19 @@ impl ChannelIntake for ChatIntake {
     }
 }
 
-fn payload<'a>(content: &Content<'a>) -> Result<Option<&'a RawValue>, Vec<FieldError>> {
-    ChatContent::of(content).map(|own| own.payload).map_err(|error| vec![error])
-}
-
-/// What will be posted, and its length. All services take objects only.
+/// The body that is posted, and its length. All services accept only objects.
 fn read_payload(payload: &RawValue) -> Result<(Value, usize), FieldError> {
     let text = raw_bytes(payload);
     let wrong = |found: &str, allowed: &str| FieldError::new("chat.payload", found, allowed);
     if text.len() > PAYLOAD_MAX {
         return Err(wrong(&format!("{} bytes", text.len()), "at most 262144 bytes"));
     }
-    let allowed = "a JSON object as the chat service takes it";
+    let allowed = "a JSON object that the chat service accepts";
     match serde_json::from_str(&text) {
         Ok(value @ Value::Object(_)) => Ok((value, text.len())),
         Ok(other) => Err(wrong(json_fields::kind(&other), allowed)),
         Err(_) if text.is_empty() => Err(wrong("an empty text", allowed)),
-        Err(_) => Err(wrong("a text that is no JSON", allowed)),
+        Err(_) => Err(wrong("a text that is not JSON", allowed)),
     }
 }
 
@@ -90,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_webhook_must_be_public_and_something_must_be_said() {
-        let intake = ChatIntake { policy: NetworkPolicy::default(), flavours: Flavours::default() };
+        let intake = ChatIntake { policy: NetworkPolicy::default(), hosts: ChatHosts::default() };
         let target = |url: &str| {
             intake.address(&serde_json::json!({"channel": "chat", "url": url}).to_string())
         };

@@ -1,28 +1,27 @@
-//! The common content as each chat service shows it best. Pure. Text of ours never becomes markup or
-//! a mention of theirs.
+//! Renders the common content for each chat service. The text cannot become markup or a mention.
 
 use std::borrow::Cow;
 
 use postrider_core::model::content::Content;
 use serde_json::{Value, json};
 
-use super::Flavour;
+use super::ChatService;
 
-/// What each service takes; the rest is cut off, because a refused notification helps nobody.
+/// The limits of each service. Longer text is cut off, because the service would refuse the message.
 const SLACK_TEXT_MAX: usize = 3_000;
 const SLACK_TITLE_MAX: usize = 500;
 const DISCORD_TITLE_MAX: usize = 256;
 const DISCORD_TEXT_MAX: usize = 4_096;
-/// Of the JSON that a text becomes: body and title, the link and the card fit into what Teams takes.
+/// Bytes of JSON. With these, body, title, link and card together keep Teams' limit.
 const TEAMS_BODY_BYTES_MAX: usize = 20_000;
 const TEAMS_TITLE_BYTES_MAX: usize = 2_000;
 const LINK_BYTES_MAX: usize = 2_048;
 
-pub(crate) fn render(flavour: Flavour, content: &Content<'_>) -> Value {
-    match flavour {
-        Flavour::Slack | Flavour::Other => slack(content),
-        Flavour::Discord => discord(content),
-        Flavour::Teams => teams(content),
+pub(crate) fn render(service: ChatService, content: &Content<'_>) -> Value {
+    match service {
+        ChatService::Slack | ChatService::Other => slack(content),
+        ChatService::Discord => discord(content),
+        ChatService::Teams => teams(content),
     }
 }
 
@@ -35,7 +34,7 @@ fn slack(content: &Content<'_>) -> Value {
         (Some(url), _) => Some(format!("<{}>", slack_escape(url))),
         (None, url) => url.map(slack_escape),
     };
-    // A long body makes room for the rest: half a link leads nowhere.
+    // A long body is cut to keep the whole link.
     let around: usize = [&title, &link].into_iter().flatten().map(|part| units(part) + 1).sum();
     let body = said(&content.body)
         .map(|body| cut_escaped(&slack_escape(body), SLACK_TEXT_MAX.saturating_sub(around)));
@@ -43,12 +42,12 @@ fn slack(content: &Content<'_>) -> Value {
     json!({ "text": parts.join("\n") })
 }
 
-/// What there is of a text.
+/// The text, if it is not empty.
 fn said<'a>(text: &'a Option<Cow<'_, str>>) -> Option<&'a str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
 
-/// The three characters that Slack asks to escape: with them go `<!channel>` and `<@U1>`.
+/// Escapes the three characters that Slack names, so that `<!channel>` and `<@U1>` mention nobody.
 fn slack_escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -59,7 +58,7 @@ fn discord(content: &Content<'_>) -> Value {
     if let Some(title) = title {
         embed.insert("title".into(), cut(title, DISCORD_TITLE_MAX).into());
     }
-    // It is the title that one clicks on. Without one, or where it is no link, it is written out.
+    // The title is the link. Without a title, or if it cannot be a link, the URL is written into the text.
     let beside = said(&content.url).filter(|_| title.is_none() || link.is_none());
     let room = DISCORD_TEXT_MAX.saturating_sub(beside.map_or(0, |url| units(url) + 1));
     let body = said(&content.body).map(|body| cut(body, room));
@@ -70,7 +69,7 @@ fn discord(content: &Content<'_>) -> Value {
     if let Some(url) = link {
         embed.insert("url".into(), url.into());
     }
-    // Nobody is called by name because a text happens to hold one.
+    // A name in the text mentions nobody.
     json!({ "embeds": [embed], "allowed_mentions": { "parse": [] } })
 }
 
@@ -86,7 +85,7 @@ fn teams(content: &Content<'_>) -> Value {
         block
     };
     let (title, body, link) = (said(&content.title), said(&content.body), link(content));
-    // A card of nothing but a button says nothing.
+    // A card with only a button shows no text.
     let is_bare = title.is_none() && body.is_none();
     let url = said(&content.url).filter(|_| is_bare || link.is_none());
     let rest = [body, url].into_iter().flatten().map(|text| block(text, false));
@@ -110,7 +109,7 @@ fn teams(content: &Content<'_>) -> Value {
     })
 }
 
-/// What can be clicked: a service refuses the whole message for a link that is none.
+/// The URL, if it can be a link. A service refuses the whole message for an invalid link.
 fn link<'a>(content: &'a Content<'_>) -> Option<&'a str> {
     let url = content.url.as_deref().filter(|url| url.len() <= LINK_BYTES_MAX)?;
     let (scheme, _) = url.split_once("://")?;
@@ -118,7 +117,7 @@ fn link<'a>(content: &'a Content<'_>) -> Option<&'a str> {
     (known && url::Url::parse(url).is_ok()).then_some(url)
 }
 
-/// At most so many bytes of JSON.
+/// Cuts the text to at most so many bytes of JSON.
 fn cut_json(text: &str, max: usize) -> String {
     let mut bytes = 0;
     let end = text.char_indices().find(|(_, c)| {
@@ -136,7 +135,7 @@ fn units(text: &str) -> usize {
     text.encode_utf16().count()
 }
 
-/// The same for text with entities in it, none of which is torn apart.
+/// Like [`cut`], for text with entities, which are not split.
 fn cut_escaped(text: &str, max: usize) -> String {
     let mut kept = cut(text, max);
     if kept.len() < text.len() {
@@ -149,21 +148,17 @@ fn cut_escaped(text: &str, max: usize) -> String {
     kept
 }
 
-/// At most so many UTF-16 units, which is how these services count; cut between characters.
+/// Cuts the text to at most so many UTF-16 units, which these services count. Cuts between characters.
 fn cut(text: &str, max: usize) -> String {
     let mut units = 0;
     let end = text.char_indices().find(|(_, c)| {
         units += c.len_utf16();
         units > max
     });
-    match end {
-        None => text.to_owned(),
-        Some((at, _)) => {
-            let mut kept = text[..at].to_owned();
-            kept.pop();
-            format!("{kept}…")
-        }
-    }
+    let Some((at, _)) = end else { return text.to_owned() };
+    let mut kept = text[..at].to_owned();
+    kept.pop();
+    kept + "…"
 }
 
 #[cfg(test)]
@@ -173,21 +168,21 @@ mod tests {
     const CONTENT: &str =
         r#"{"title":"Ship * it","body":"<!channel> & @everyone","url":"https://a.example/x"}"#;
 
-    fn rendered(flavour: Flavour) -> Value {
-        render(flavour, &Content::parse(CONTENT).unwrap())
+    fn rendered(service: ChatService) -> Value {
+        render(service, &Content::parse(CONTENT).unwrap())
     }
 
     #[test]
     fn slack_gets_text_in_which_nobody_is_called() {
         assert_eq!(
-            rendered(Flavour::Slack)["text"],
+            rendered(ChatService::Slack)["text"],
             "*Ship ∗ it*\n&lt;!channel&gt; &amp; @everyone\n<https://a.example/x>"
         );
     }
 
     #[test]
     fn discord_gets_an_embed_and_no_mention() {
-        let message = rendered(Flavour::Discord);
+        let message = rendered(ChatService::Discord);
         assert_eq!(message["embeds"][0]["title"], "Ship * it");
         assert_eq!(message["embeds"][0]["description"], "<!channel> & @everyone");
         assert_eq!(message["embeds"][0]["url"], "https://a.example/x");
@@ -196,7 +191,7 @@ mod tests {
 
     #[test]
     fn teams_gets_a_card_with_a_button() {
-        let card = &rendered(Flavour::Teams)["attachments"][0]["content"];
+        let card = &rendered(ChatService::Teams)["attachments"][0]["content"];
         assert_eq!(card["body"][0]["text"], "Ship * it");
         assert_eq!(card["actions"][0]["url"], "https://a.example/x");
     }
@@ -208,15 +203,17 @@ mod tests {
             let json =
                 format!(r#"{{"title":"{long}","body":"{long}","url":"https://a.example/"}}"#);
             let content = Content::parse(&json).unwrap();
-            for flavour in [Flavour::Slack, Flavour::Discord, Flavour::Teams] {
-                let sent = render(flavour, &content);
-                let flaw = super::super::flaw(flavour, &sent, sent.to_string().len());
-                assert_eq!(flaw, None, "{flavour:?} {letter}");
+            for service in [ChatService::Slack, ChatService::Discord, ChatService::Teams] {
+                let sent = render(service, &content);
+                let flaw = super::super::flaw(service, &sent, sent.to_string().len());
+                assert_eq!(flaw, None, "{service:?} {letter}");
             }
         }
         let odd = Content::parse(r#"{"body":"x","url":"orders/91"}"#).unwrap();
-        assert!(render(Flavour::Discord, &odd)["embeds"][0].get("url").is_none());
-        assert!(render(Flavour::Teams, &odd)["attachments"][0]["content"].get("actions").is_none());
+        assert!(render(ChatService::Discord, &odd)["embeds"][0].get("url").is_none());
+        assert!(
+            render(ChatService::Teams, &odd)["attachments"][0]["content"].get("actions").is_none()
+        );
     }
 
     #[test]
@@ -234,14 +231,14 @@ mod tests {
             let text = content.to_string();
             let parsed = Content::parse(&text).unwrap();
             let url = parsed.url.as_deref().unwrap();
-            let slack = render(Flavour::Slack, &parsed)["text"].as_str().unwrap().to_owned();
+            let slack = render(ChatService::Slack, &parsed)["text"].as_str().unwrap().to_owned();
             assert!(units(&slack) <= SLACK_TEXT_MAX && slack.contains(url), "{slack}");
             assert!(slack.matches('&').count() == slack.matches("&lt;").count(), "torn: {slack}");
-            let embed = render(Flavour::Discord, &parsed)["embeds"][0].clone();
+            let embed = render(ChatService::Discord, &parsed)["embeds"][0].clone();
             let clicked = embed["title"].is_string() && embed["url"] == url;
             let written = embed["description"].as_str().is_some_and(|text| text.ends_with(url));
             assert!(clicked || written, "{embed}");
-            let card = render(Flavour::Teams, &parsed)["attachments"][0]["content"].clone();
+            let card = render(ChatService::Teams, &parsed)["attachments"][0]["content"].clone();
             assert!(card.to_string().contains(url), "{card}");
             assert!(!card["body"].as_array().unwrap().is_empty(), "{card}");
         }

@@ -1,4 +1,4 @@
-//! Which chat service a webhook belongs to, told from its host.
+//! The chat service of a webhook, by its URL.
 
 use std::collections::BTreeMap;
 
@@ -6,37 +6,41 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Flavour {
+pub enum ChatService {
     Slack,
     Discord,
     Teams,
-    /// Any other: most of them, such as Mattermost and Rocket.Chat, take what Slack takes.
+    /// Any other. Most of them, such as Mattermost and Rocket.Chat, accept what Slack accepts.
     Other,
 }
 
-impl Flavour {
+impl ChatService {
     pub fn of_host(host: &str) -> Self {
         let host = host.split(':').next().unwrap_or_default();
-        let under = |domain: &str| {
+        let is_under = |domain: &&str| {
             host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
-        if under("slack.com") || under("slack-gov.com") {
+        const SLACK: [&str; 2] = ["slack.com", "slack-gov.com"];
+        const DISCORD: [&str; 2] = ["discord.com", "discordapp.com"];
+        const TEAMS: [&str; 4] = [
+            "webhook.office.com",
+            "outlook.office.com",
+            "logic.azure.com",
+            "api.powerplatform.com",
+        ];
+        if SLACK.iter().any(is_under) {
             Self::Slack
-        } else if under("discord.com") || under("discordapp.com") {
+        } else if DISCORD.iter().any(is_under) {
             Self::Discord
-        } else if under("webhook.office.com")
-            || under("outlook.office.com")
-            || under("logic.azure.com")
-            || under("api.powerplatform.com")
-        {
+        } else if TEAMS.iter().any(is_under) {
             Self::Teams
         } else {
             Self::Other
         }
     }
 
-    /// The table's name for it.
-    pub fn service(self) -> &'static str {
+    /// Its name in the table of answers.
+    pub fn table_service(self) -> &'static str {
         match self {
             Self::Slack => "chat.slack",
             Self::Discord => "chat.discord",
@@ -46,19 +50,14 @@ impl Flavour {
     }
 }
 
-/// Hosts, or beginnings of URLs without their scheme, whose flavour their name does not tell.
-#[derive(Debug, Clone, Default)]
-pub struct Flavours(BTreeMap<String, Flavour>);
+/// The services of hosts, or of beginnings of URLs without their scheme, as the operator names them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ChatHosts(BTreeMap<String, ChatService>);
 
-impl From<BTreeMap<String, Flavour>> for Flavours {
-    fn from(hosts: BTreeMap<String, Flavour>) -> Self {
-        Self(hosts)
-    }
-}
-
-impl Flavours {
-    /// By the longest entry of the operator's that fits, else by the host's name.
-    pub fn of(&self, url: &str) -> Flavour {
+impl ChatHosts {
+    /// The operator's longest entry that fits decides, else the host's name.
+    pub fn of(&self, url: &str) -> ChatService {
         let place = url.split_once("://").map_or(url, |(_, rest)| rest);
         let fits = |prefix: &str| {
             place.strip_prefix(prefix).is_some_and(|rest| {
@@ -66,9 +65,9 @@ impl Flavours {
             })
         };
         let own = self.0.iter().filter(|(prefix, _)| fits(prefix));
-        let own = own.max_by_key(|(prefix, _)| prefix.len()).map(|(_, flavour)| *flavour);
+        let own = own.max_by_key(|(prefix, _)| prefix.len()).map(|(_, service)| *service);
         let host = || place.split(['/', '?']).next().unwrap_or_default().to_ascii_lowercase();
-        own.unwrap_or_else(|| Flavour::of_host(&host()))
+        own.unwrap_or_else(|| ChatService::of_host(&host()))
     }
 }
 
@@ -78,17 +77,17 @@ mod tests {
 
     #[test]
     fn a_service_is_known_by_its_host_and_not_by_a_part_of_it() {
-        for (host, flavour) in [
-            ("hooks.slack.com", Flavour::Slack),
-            ("discord.com", Flavour::Discord),
-            ("ptb.discord.com", Flavour::Discord),
-            ("acme.webhook.office.com", Flavour::Teams),
-            ("prod-01.westeurope.logic.azure.com:443", Flavour::Teams),
-            ("chat.example.com", Flavour::Other),
-            ("notslack.com", Flavour::Other),
-            ("slack.com.evil.example", Flavour::Other),
+        for (host, service) in [
+            ("hooks.slack.com", ChatService::Slack),
+            ("discord.com", ChatService::Discord),
+            ("ptb.discord.com", ChatService::Discord),
+            ("acme.webhook.office.com", ChatService::Teams),
+            ("prod-01.westeurope.logic.azure.com:443", ChatService::Teams),
+            ("chat.example.com", ChatService::Other),
+            ("notslack.com", ChatService::Other),
+            ("slack.com.evil.example", ChatService::Other),
         ] {
-            assert_eq!(Flavour::of_host(host), flavour, "{host}");
+            assert_eq!(ChatService::of_host(host), service, "{host}");
         }
     }
 }

@@ -1,12 +1,10 @@
 //! `[chat]`, and what the program knows about chat messages.
 
-use std::collections::BTreeMap;
-
 use async_trait::async_trait;
 use postrider_core::model::content::{Content, raw_bytes, read_part};
 use serde_json::json;
 
-use super::{ChatChannel, ChatContent, ChatIntake, Flavour, KIND, render};
+use super::{ChatChannel, ChatContent, ChatHosts, ChatIntake, ChatService, KIND, render};
 use crate::Error;
 use crate::definition::{
     AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts, SendOption,
@@ -17,9 +15,9 @@ use crate::settings::{ChannelLimits, channel_section};
 channel_section! {
     /// Chat messages by incoming webhook.
     ChatSection as "chat" {
-        /// What hosts, or beginnings of URLs without https://, speak whose name does not tell: slack,
-        /// discord, teams or other, e.g. { "chat.example.com" = "slack" }.
-        hosts: BTreeMap<String, Flavour> = BTreeMap::new(),
+        /// The service of a host, or of a beginning of a URL without https://, that the name does not show:
+        /// slack, discord, teams or other, e.g. { "chat.example.com" = "slack" }.
+        hosts: ChatHosts = ChatHosts::default(),
     }
     limits "Requests" " to one origin" =
         ChannelLimits { concurrency: 20, ..ChannelLimits::USUAL }
@@ -47,17 +45,17 @@ impl ChannelDefinition for ChatSection {
             return Some(ContentPreview::body(&raw_bytes(payload)));
         }
         let parts = json!({
-            "slack": render(Flavour::Slack, content),
-            "discord": render(Flavour::Discord, content),
-            "teams": render(Flavour::Teams, content),
+            "slack": render(ChatService::Slack, content),
+            "discord": render(ChatService::Discord, content),
+            "teams": render(ChatService::Teams, content),
         });
         let bytes = parts["slack"].to_string().len();
         Some(ContentPreview::new(parts, bytes, None))
     }
 
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
-        let channel = ChatChannel { wiring: parts.wiring, flavours: self.hosts.clone().into() };
-        let intake = ChatIntake { policy: parts.network, flavours: self.hosts.clone().into() };
+        let channel = ChatChannel { wiring: parts.wiring, hosts: self.hosts.clone() };
+        let intake = ChatIntake { policy: parts.network, hosts: self.hosts.clone() };
         Ok(BuiltChannel::without_accounts(channel, intake))
     }
 }

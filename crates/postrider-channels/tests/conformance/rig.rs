@@ -184,7 +184,7 @@ impl Rig {
             }
             Subject::Webhook => Box::new(WebhookChannel { wiring, secrets: Arc::new(Secrets) }),
             Subject::Http => Box::new(HttpChannel { wiring, credentials: Arc::new(OneCredential) }),
-            Subject::Chat => Box::new(ChatChannel { wiring, flavours: BTreeMap::new().into() }),
+            Subject::Chat => Box::new(ChatChannel { wiring, hosts: Default::default() }),
             _ => {
                 let channel = Built::PerOrigin(Box::new(PerOrigin::new(subject, wiring)));
                 return Self { subject, clock, pool, channel };
