@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use postrider_core::model::decision::Decision;
-use postrider_core::model::delivery::{AttemptRecord, DeadReason};
 use postrider_core::policy::ttl::expires_at;
 use postrider_core::ports::store::{Halt, NewMessage};
-use postrider_core::{Message, MessageId, State, Timestamp};
+use postrider_core::{AttemptRecord, DeadReason, Decision, Message, MessageId, State, Timestamp};
 
 /// A new message as it is stored.
 pub(crate) fn stored_message(new: &NewMessage, id: MessageId, now: Timestamp) -> Message {

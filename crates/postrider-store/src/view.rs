@@ -3,9 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use postrider_core::model::delivery::Delivery;
 use postrider_core::ports::store::{DeliveryFilter, LaneDepth, MessageView, Page};
-use postrider_core::{DeliveryId, Message, State, TenantId};
+use postrider_core::{Delivery, DeliveryId, Message, State, TenantId};
 
 /// Deliveries that the view of a message lists, and the default size of a page.
 pub(crate) const SHOWN: usize = 100;

@@ -1,10 +1,6 @@
 //! Promises about attempts that a crash interrupted.
 
-use postrider_core::State;
-use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{CancelResult, Halt, SettleResult};
-
-use super::fixture::{LEASE, StoreFixture, batch, message, secs};
+use super::fixture::*;
 
 pub async fn what_was_in_flight_at_a_crash_is_counted(fixture: &StoreFixture<'_>) {
     let (_, ids) = fixture.accept(batch("acme", &[1, 1, 1, 1])).await;
@@ -12,11 +8,11 @@ pub async fn what_was_in_flight_at_a_crash_is_counted(fixture: &StoreFixture<'_>
     assert!(leased.iter().all(|l| l.crashes == 0));
     fixture.clock.advance(secs(1));
     fixture.settle(&leased[0], Decision::Done).await;
-    fixture.settle(&leased[1], Decision::Retry { after: secs(1), counted: true }).await;
+    fixture.settle(&leased[1], retry(1)).await;
     fixture.settle(&leased[2], Decision::Release).await;
     let Some(fixture) = fixture.reopened().await else { return };
     fixture.clock.advance(secs(1));
-    let crashes = |leased: &[postrider_core::ports::store::LeasedDelivery]| {
+    let crashes = |leased: &[LeasedDelivery]| {
         let mut all: Vec<_> = leased.iter().map(|l| (l.delivery, l.crashes)).collect();
         all.sort();
         all
@@ -44,7 +40,7 @@ pub async fn an_attempt_that_ended_clears_the_count_and_waiting_does_not(
     let Some(fixture) = fixture.reopened().await else { return };
     let leased = fixture.lease_one().await;
     assert_eq!(leased.crashes, 1, "a parked delivery was not attempted");
-    fixture.settle(&leased, Decision::Retry { after: secs(5), counted: true }).await;
+    fixture.settle(&leased, retry(5)).await;
     fixture.clock.advance(secs(5));
     assert_eq!(fixture.lease_one().await.crashes, 0, "an attempt ended");
 }
@@ -60,7 +56,7 @@ pub async fn an_attempt_that_left_is_known_until_it_is_settled(fixture: &StoreFi
     let again = fixture.lease_all().await;
     let started: Vec<_> = again.iter().map(|l| l.started).collect();
     assert_eq!(started, [true, false]);
-    fixture.settle(&again[0], Decision::Retry { after: secs(1), counted: true }).await;
+    fixture.settle(&again[0], retry(1)).await;
     fixture.settle(&again[1], Decision::Release).await;
     fixture.clock.advance(secs(1));
     assert!(fixture.lease_all().await.iter().all(|l| !l.started));
@@ -68,10 +64,9 @@ pub async fn an_attempt_that_left_is_known_until_it_is_settled(fixture: &StoreFi
 
 pub async fn giving_back_what_was_started_says_that_nothing_left(fixture: &StoreFixture<'_>) {
     let leased = fixture.accept_and_lease(message("acme", 1)).await;
-    let asked = vec![(leased.delivery, leased.token)];
-    assert_eq!(fixture.store.start(asked.clone()).await.unwrap(), [true]);
+    assert!(fixture.start(&leased).await);
     assert_eq!(fixture.settle(&leased, Decision::Release).await, SettleResult::Done);
-    assert_eq!(fixture.store.start(asked).await.unwrap(), [false], "the lease was given back");
+    assert!(!fixture.start(&leased).await, "the lease was given back");
     let fixture = &fixture.after_crash().await;
     assert!(!fixture.lease_one().await.started);
 }
@@ -79,28 +74,22 @@ pub async fn giving_back_what_was_started_says_that_nothing_left(fixture: &Store
 pub async fn an_attempt_does_not_start_under_an_ended_lease(fixture: &StoreFixture<'_>) {
     let leased = fixture.accept_and_lease(message("acme", 1)).await;
     fixture.clock.advance(LEASE);
-    let asked = vec![(leased.delivery, leased.token)];
-    assert_eq!(fixture.store.start(asked).await.unwrap(), [false]);
+    assert!(!fixture.start(&leased).await);
 }
 
 pub async fn cancel_stops_the_retry_of_what_is_in_flight(fixture: &StoreFixture<'_>) {
-    let again = [
-        Decision::Retry { after: secs(5), counted: true },
-        Decision::Park { after: secs(5) },
-        Decision::Release,
-    ];
+    let again = [retry(5), Decision::Park { after: secs(5) }, Decision::Release];
     for change in again {
         let (id, deliveries) = fixture.accept(batch("acme", &[1, 1])).await;
         let leased = fixture.lease_all().await;
         let result = fixture.store.cancel(None, id).await.unwrap();
         assert_eq!(result, Some(CancelResult { in_flight: 2, ..CancelResult::default() }));
-        let asked = vec![(leased[0].delivery, leased[0].token)];
-        assert_eq!(fixture.store.start(asked).await.unwrap(), [false]);
+        assert!(!fixture.start(&leased[0]).await);
         assert_eq!(fixture.settle(&leased[0], change).await, SettleResult::Done);
         assert_eq!(fixture.state(deliveries[0]).await, State::Cancelled);
         fixture.settle(&leased[1], Decision::Done).await;
         assert_eq!(fixture.state(deliveries[1]).await, State::Sent, "the attempt had succeeded");
-        assert_eq!(fixture.store.content(None, id).await.unwrap(), None);
+        assert_eq!(fixture.content(id).await, None);
     }
     fixture.clock.advance(secs(5));
     assert!(fixture.ready().await.is_empty());

@@ -1,9 +1,6 @@
 //! Promises about repeats.
 
-use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::Admission;
-
-use super::fixture::{StoreFixture, keyed, secs};
+use super::fixture::*;
 
 const DAY: u64 = 86_400;
 

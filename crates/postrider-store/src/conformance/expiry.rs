@@ -1,14 +1,6 @@
 //! Promises about expiry, load and alternatives.
 
-use std::sync::Arc;
-
-use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{
-    Alternative, Load, NewMessage, Replay, Selection, SettleResult,
-};
-use postrider_core::{DeadReason, DeliveryId, State, TenantId};
-
-use super::fixture::{LEASE, StoreFixture, batch, delivery_to, hash, lane, message, secs, webhook};
+use super::fixture::*;
 use super::waiting::{stays_asleep, wakes};
 
 async fn expired(fixture: &StoreFixture<'_>) -> Vec<DeliveryId> {
@@ -38,11 +30,7 @@ pub async fn expired_work_is_leased_whatever_its_lane_does(fixture: &StoreFixtur
     assert_eq!(expired(fixture).await, [second]);
     fixture.clock.advance(secs(5000));
     assert_eq!(expired(fixture).await, [second, third], "a lease that ended does not protect it");
-    let lanes = fixture.store.lanes(None, 10).await.unwrap();
-    assert_eq!(
-        lanes.iter().map(|l| (l.pending, l.in_flight)).collect::<Vec<_>>(),
-        [(0, 1), (0, 1)]
-    );
+    assert_eq!(fixture.depths(None, 10).await, [(0, 1), (0, 1)]);
 }
 
 pub async fn expired_work_is_found_after_a_restart(fixture: &StoreFixture<'_>) {
@@ -77,7 +65,7 @@ pub async fn what_is_finished_does_not_expire(fixture: &StoreFixture<'_>) {
         fixture.clock.advance(secs(wait));
         let leased = fixture.lease_all().await;
         fixture.settle(&leased[0], Decision::Done).await;
-        fixture.settle(&leased[1], Decision::Retry { after: secs(5), counted: true }).await;
+        fixture.settle(&leased[1], retry(5)).await;
         fixture.settle(&leased[2], Decision::Done).await;
         fixture.store.cancel(None, id).await.unwrap();
         fixture.clock.advance(secs(3600));
@@ -103,24 +91,24 @@ pub async fn the_load_is_what_is_pending(fixture: &StoreFixture<'_>) {
     let body = r#"{"title":"hello"}"#.len() as u64;
     let address = r#"{"channel":"webhook","url":"https://host-1.example/hook"}"#.len() as u64;
     let of = |deliveries, bodies| Load { deliveries, bytes: bodies * body + deliveries * address };
-    let (acme, other) = (TenantId::new("acme"), TenantId::new("other"));
+    let other = TenantId::new("other");
     assert_eq!(fixture.store.load(None), Load::default());
     fixture.accept(message("other", 1)).await;
     let (fan, _) = fixture.accept(batch("acme", &[1, 1, 1])).await;
     fixture.accept(message("acme", 1)).await;
-    assert_eq!(fixture.store.load(Some(&acme)), of(4, 2));
+    assert_eq!(fixture.store.load(Some(&acme())), of(4, 2));
     assert_eq!(fixture.store.load(Some(&other)), of(1, 1));
     assert_eq!(fixture.store.load(None), of(5, 3));
     let leased = fixture.lease_all().await;
     let of_fan: Vec<_> = leased.iter().filter(|l| l.message.id == fan).collect();
     fixture.settle(of_fan[0], Decision::Done).await;
     fixture.settle(of_fan[1], Decision::DeadLetter(DeadReason::Permanent)).await;
-    fixture.settle(of_fan[2], Decision::Retry { after: secs(1), counted: true }).await;
-    assert_eq!(fixture.store.load(Some(&acme)), of(2, 2), "the body is still needed");
+    fixture.settle(of_fan[2], retry(1)).await;
+    assert_eq!(fixture.store.load(Some(&acme())), of(2, 2), "the body is still needed");
     let fixture = &fixture.after_crash().await;
-    assert_eq!(fixture.store.load(Some(&acme)), of(2, 2));
+    assert_eq!(fixture.store.load(Some(&acme())), of(2, 2));
     fixture.store.cancel(None, fan).await.unwrap();
-    assert_eq!(fixture.store.load(Some(&acme)), of(1, 1), "a dead letter is not pending");
+    assert_eq!(fixture.store.load(Some(&acme())), of(1, 1), "a dead letter is not pending");
     let all = Selection::Filter(Default::default());
     fixture.store.replay(None, all, Replay::default()).await.unwrap();
     assert_eq!(fixture.store.load(None), of(3, 3));
@@ -132,11 +120,10 @@ fn with_alternatives(numbers: &[u32]) -> NewMessage {
         target: Arc::new(webhook(*number)),
         hash: hash(*number),
         address: None,
-        address_since: Some(postrider_core::Timestamp(7)),
+        address_since: Some(Timestamp(7)),
     });
     let alternatives = alternatives.collect();
-    let deliveries =
-        vec![postrider_core::ports::store::NewDelivery { alternatives, ..delivery_to("acme", 1) }];
+    let deliveries = vec![NewDelivery { alternatives, ..delivery_to("acme", 1) }];
     NewMessage { deliveries, ..message("acme", 1) }
 }
 
@@ -144,7 +131,7 @@ pub async fn a_redirected_delivery_goes_to_its_next_place(fixture: &StoreFixture
     let id = fixture.accept(with_alternatives(&[2, 3])).await.1[0];
     let leased = fixture.lease_one().await;
     assert_eq!(leased.alternatives.len(), 2);
-    fixture.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await;
+    fixture.settle(&leased, retry(1)).await;
     fixture.clock.advance(secs(1));
     let leased = fixture.lease_one().await;
     assert_eq!(fixture.settle(&leased, Decision::FallBack).await, SettleResult::Done);
@@ -160,11 +147,11 @@ pub async fn a_redirected_delivery_goes_to_its_next_place(fixture: &StoreFixture
     let leased = fixture.lease_one().await;
     assert_eq!((leased.delivery, leased.attempts, leased.tries), (id, 0, 2));
     assert_eq!((&*leased.target, leased.hash), (&webhook(2), hash(2)));
-    assert_eq!(leased.address_since, Some(postrider_core::Timestamp(7)));
+    assert_eq!(leased.address_since, Some(Timestamp(7)));
     assert_eq!(leased.alternatives.len(), 1);
     fixture.settle(&leased, Decision::Done).await;
     assert_eq!(fixture.store.load(None), Load::default());
-    let counts = fixture.store.counts(None).await.unwrap();
+    let counts = fixture.counts().await;
     assert_eq!(counts.states, std::collections::BTreeMap::from([(State::Sent, 1)]));
 }
 

@@ -1,26 +1,23 @@
 //! A store, its clock, and the calls that the promises make.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
+pub(super) use std::sync::Arc;
+pub(super) use std::time::Duration;
 
-use postrider_core::model::decision::{Decision, DecisionKind};
-use postrider_core::model::delivery::{AttemptRecord, Delivery};
+use postrider_core::DecisionKind;
 use postrider_core::model::message::Envelope;
 use postrider_core::model::outcome::OutcomeKind;
-use postrider_core::ports::store::{
-    AddressLearning, Admission, DedupKey, DeliveryFilter, LeasedDelivery, NewDelivery, NewMessage,
-    SettleResult, Settlement, Store,
-};
-use postrider_core::{
-    AddressHash, ChannelKind, Clock, DeliveryId, LaneId, LaneKey, MessageId, State, Target,
+pub(super) use postrider_core::ports::store::*;
+pub(super) use postrider_core::{
+    Address, AddressHash, AddressStatus, AttemptRecord, ChannelKind, Clock, DeadReason, Decision,
+    Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId, State, Strike, StrikeKind, Target,
     TenantId, Timestamp,
 };
 
 use super::StoreFactory;
 use crate::ManualClock;
 
-/// A store under examination and the clock it lives by.
+/// A store under test, and its clock.
 pub struct StoreFixture<'a> {
     pub store: Arc<dyn Store>,
     pub clock: Arc<ManualClock>,
@@ -31,6 +28,15 @@ pub(super) const LEASE: Duration = Duration::from_secs(60);
 
 pub(super) fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
+}
+
+/// A counted retry after so many seconds.
+pub(super) fn retry(after: u64) -> Decision {
+    Decision::Retry { after: secs(after), counted: true }
+}
+
+pub(super) fn acme() -> TenantId {
+    TenantId::new("acme")
 }
 
 impl<'a> StoreFixture<'a> {
@@ -141,6 +147,25 @@ impl<'a> StoreFixture<'a> {
         let (delivery, token) = (leased.delivery, leased.token);
         let settlement = Settlement { delivery, token, attempts, decision, learned };
         self.store.settle(vec![settlement]).await.unwrap()[0]
+    }
+
+    /// Starts the attempt of a leased delivery; false if the store refuses.
+    pub async fn start(&self, leased: &LeasedDelivery) -> bool {
+        self.store.start(vec![(leased.delivery, leased.token)]).await.unwrap()[0]
+    }
+
+    pub async fn content(&self, id: MessageId) -> Option<Arc<str>> {
+        self.store.content(None, id).await.unwrap()
+    }
+
+    pub async fn counts(&self) -> Counts {
+        self.store.counts(None).await.unwrap()
+    }
+
+    /// Pending deliveries and deliveries in flight, of the deepest lanes.
+    pub async fn depths(&self, tenant: Option<&TenantId>, limit: usize) -> Vec<(u64, u64)> {
+        let lanes = self.store.lanes(tenant, limit).await.unwrap();
+        lanes.iter().map(|lane| (lane.pending, lane.in_flight)).collect()
     }
 
     pub async fn delivery(&self, id: DeliveryId) -> Delivery {

@@ -2,12 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use postrider_core::model::decision::Decision;
-use postrider_core::model::delivery::DeadReason;
-use postrider_core::ports::store::{Counts, DeliveryFilter, NewMessage, Selection, SettleResult};
-use postrider_core::{ChannelKind, State, TenantId};
-
-use super::fixture::{LEASE, StoreFixture, batch, message, secs};
+use super::fixture::*;
 
 pub async fn counts_are_exact(fixture: &StoreFixture<'_>) {
     fixture.accept(batch("acme", &[1, 2, 3, 4, 5, 6])).await;
@@ -18,9 +13,8 @@ pub async fn counts_are_exact(fixture: &StoreFixture<'_>) {
     fixture.settle(next(), Decision::Done).await;
     fixture.settle(next(), Decision::MarkGone).await;
     fixture.settle(next(), Decision::DeadLetter(DeadReason::Poison)).await;
-    fixture.settle(next(), Decision::Retry { after: secs(900), counted: true }).await;
+    fixture.settle(next(), retry(900)).await;
     fixture.settle(next(), Decision::Park { after: secs(900) }).await;
-    let acme = TenantId::new("acme");
     let states = [State::Sending, State::Retrying, State::Parked, State::Sent, State::Gone]
         .into_iter()
         .chain([State::Failed]);
@@ -29,15 +23,15 @@ pub async fn counts_are_exact(fixture: &StoreFixture<'_>) {
         states: states.map(|state| (state, 1)).collect(),
         dead: BTreeMap::from([(DeadReason::Poison, 1)]),
     };
-    assert_eq!(fixture.store.counts(Some(&acme)).await.unwrap(), expected);
-    let all = fixture.store.counts(None).await.unwrap();
+    assert_eq!(fixture.store.counts(Some(&acme())).await.unwrap(), expected);
+    let all = fixture.counts().await;
     assert_eq!((all.messages, all.states[&State::Sending]), (2, 2));
     fixture.clock.advance(LEASE);
-    let later = fixture.store.counts(None).await.unwrap();
+    let later = fixture.counts().await;
     assert_eq!(later.states.get(&State::Sending), None, "their leases ended");
     assert_eq!(later.states[&State::Queued], 2);
     let Some(fixture) = fixture.reopened().await else { return };
-    assert_eq!(fixture.store.counts(None).await.unwrap(), later);
+    assert_eq!(fixture.counts().await, later);
 }
 
 pub async fn pages_cover_everything_once(fixture: &StoreFixture<'_>) {
@@ -82,9 +76,9 @@ pub async fn filters_find_what_they_name(fixture: &StoreFixture<'_>) {
 
 pub async fn bodies_go_when_nothing_needs_them(fixture: &StoreFixture<'_>) {
     let (id, _) = fixture.accept(message("acme", 1)).await;
-    assert!(fixture.store.content(None, id).await.unwrap().is_some());
+    assert!(fixture.content(id).await.is_some());
     fixture.settle_next(Decision::Done).await;
-    assert_eq!(fixture.store.content(None, id).await.unwrap(), None);
+    assert_eq!(fixture.content(id).await, None);
     let view = fixture.store.message(None, id).await.unwrap().unwrap();
     assert!(!view.has_content);
     assert_eq!(view.states, BTreeMap::from([(State::Sent, 1)]));
@@ -96,14 +90,11 @@ pub async fn a_fan_out_keeps_its_body_until_the_last_is_final(fixture: &StoreFix
     fixture.settle(&leased[0], Decision::Done).await;
     fixture.settle(&leased[1], Decision::DeadLetter(DeadReason::Permanent)).await;
     fixture.settle(&leased[2], Decision::MarkGone).await;
-    assert!(
-        fixture.store.content(None, id).await.unwrap().is_some(),
-        "a dead letter needs the body"
-    );
+    assert!(fixture.content(id).await.is_some(), "a dead letter needs the body");
     let dead = leased[1].delivery;
     assert!(deliveries.contains(&dead));
     fixture.store.discard(None, Selection::Ids(vec![dead])).await.unwrap();
-    assert_eq!(fixture.store.content(None, id).await.unwrap(), None);
+    assert_eq!(fixture.content(id).await, None);
 }
 
 pub async fn prune_forgets_only_what_is_old_and_final(fixture: &StoreFixture<'_>) {
@@ -124,7 +115,7 @@ pub async fn prune_forgets_only_what_is_old_and_final(fixture: &StoreFixture<'_>
     for kept in [dead, waiting, young] {
         assert!(fixture.store.message(None, kept).await.unwrap().is_some());
     }
-    let counts = fixture.store.counts(None).await.unwrap();
+    let counts = fixture.counts().await;
     assert_eq!((counts.messages, counts.states[&State::Sent]), (3, 1));
     fixture.store.discard(None, Selection::Ids(dead_delivery)).await.unwrap();
     assert_eq!(
@@ -137,14 +128,11 @@ pub async fn prune_forgets_only_what_is_old_and_final(fixture: &StoreFixture<'_>
 pub async fn lanes_show_their_depth(fixture: &StoreFixture<'_>) {
     fixture.accept(batch("acme", &[1, 2, 2, 2])).await;
     fixture.accept(batch("other", &[7, 7])).await;
-    let lanes = fixture.store.lanes(None, 2).await.unwrap();
-    let depths: Vec<_> = lanes.iter().map(|lane| (lane.pending, lane.in_flight)).collect();
-    assert_eq!(depths, [(3, 0), (2, 0)]);
+    assert_eq!(fixture.depths(None, 2).await, [(3, 0), (2, 0)]);
+    let lanes = fixture.store.lanes(None, 1).await.unwrap();
     assert_eq!(lanes[0].next_due, Some(fixture.now()));
     fixture.store.lease(lanes[0].id, 2, LEASE).await.unwrap();
-    let ours = fixture.store.lanes(Some(&TenantId::new("acme")), 10).await.unwrap();
-    let depths: Vec<_> = ours.iter().map(|lane| (lane.pending, lane.in_flight)).collect();
-    assert_eq!(depths, [(1, 2), (1, 0)]);
+    assert_eq!(fixture.depths(Some(&acme()), 10).await, [(1, 2), (1, 0)]);
 }
 
 pub async fn the_oldest_pending_is_known(fixture: &StoreFixture<'_>) {
@@ -182,7 +170,7 @@ pub async fn what_is_in_flight_shows_as_sending(fixture: &StoreFixture<'_>) {
 pub async fn history_is_kept_and_bounded(fixture: &StoreFixture<'_>) {
     let id = fixture.accept_one().await;
     for _ in 0..70 {
-        fixture.settle_next(Decision::Retry { after: secs(1), counted: true }).await;
+        fixture.settle_next(retry(1)).await;
         fixture.clock.advance(secs(1));
     }
     let log = fixture.delivery(id).await.log;
@@ -194,7 +182,7 @@ pub async fn everything_survives_a_restart(fixture: &StoreFixture<'_>) {
     let (id, ids) = fixture.accept(batch("acme", &[1, 2, 3, 4])).await;
     let leased = fixture.lease(1).await;
     fixture.settle(&leased[0], Decision::Done).await;
-    fixture.settle(&leased[1], Decision::Retry { after: secs(30), counted: true }).await;
+    fixture.settle(&leased[1], retry(30)).await;
     fixture.settle(&leased[2], Decision::DeadLetter(DeadReason::Ttl)).await;
     fixture.settle(&leased[3], Decision::Release).await;
     let mut before = Vec::new();

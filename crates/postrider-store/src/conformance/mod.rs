@@ -14,7 +14,6 @@ mod operator;
 mod queue;
 mod registry;
 mod strikes;
-mod suspended;
 mod waiting;
 
 use std::sync::Arc;
@@ -33,7 +32,6 @@ pub use operator::*;
 pub use queue::*;
 pub use registry::*;
 pub use strikes::*;
-pub use suspended::*;
 pub use waiting::*;
 
 /// Makes the stores that the suite examines.

@@ -1,13 +1,6 @@
 //! Promises about dead letters, cancelling and addresses that are gone.
 
-use postrider_core::model::decision::Decision;
-use postrider_core::model::delivery::DeadReason;
-use postrider_core::ports::store::{
-    CancelResult, DeliveryFilter, Halt, NewMessage, Replay, Selection, SettleResult,
-};
-use postrider_core::{AttemptRecord, DeliveryId, State, TenantId};
-
-use super::fixture::{LEASE, StoreFixture, batch, message, secs, success};
+use super::fixture::*;
 
 async fn bury(
     fixture: &StoreFixture<'_>,
@@ -60,7 +53,7 @@ pub async fn a_replay_is_paced(fixture: &StoreFixture<'_>) {
         let leased = fixture.lease(100).await;
         assert_eq!(leased.len(), 1, "one is due every half second");
         seen.push(leased[0].delivery);
-        fixture.clock.advance(std::time::Duration::from_millis(500));
+        fixture.clock.advance(Duration::from_millis(500));
     }
     assert_eq!(seen, ids, "oldest first");
 }
@@ -78,15 +71,15 @@ pub async fn a_replay_sets_its_own_ttl_and_policy(fixture: &StoreFixture<'_>) {
 pub async fn discarded_dead_letters_leave_the_list_and_lose_their_body(fixture: &StoreFixture<'_>) {
     let id = bury_plain(fixture).await;
     let message = fixture.delivery(id).await.message;
-    assert!(fixture.store.content(None, message).await.unwrap().is_some());
+    assert!(fixture.content(message).await.is_some());
     assert_eq!(fixture.store.discard(None, Selection::Ids(vec![id])).await.unwrap(), 1);
     assert_eq!(fixture.store.discard(None, Selection::Ids(vec![id])).await.unwrap(), 0);
     assert!(fixture.dead().await.is_empty());
-    assert!(fixture.store.content(None, message).await.unwrap().is_none());
+    assert!(fixture.content(message).await.is_none());
     let view = fixture.delivery(id).await;
     assert_eq!((view.state, view.log.len()), (State::Failed, 1), "the history stays");
     assert!(view.discarded);
-    let counts = fixture.store.counts(None).await.unwrap();
+    let counts = fixture.counts().await;
     assert_eq!(counts.states.get(&State::Failed), Some(&1));
     assert!(counts.dead.is_empty());
     let replayed = fixture.store.replay(None, Selection::Ids(vec![id]), Replay::default()).await;
@@ -103,7 +96,7 @@ pub async fn a_filter_chooses_dead_letters(fixture: &StoreFixture<'_>) {
     let reason = Some(DeadReason::Permanent);
     assert_eq!(list(DeliveryFilter { reason, ..none() }).await, [c, a]);
     assert_eq!(list(DeliveryFilter { error: Some("timeo".into()), ..none() }).await, [c, b]);
-    let tenant = Some(TenantId::new("acme"));
+    let tenant = Some(acme());
     assert_eq!(list(DeliveryFilter { tenant: tenant.clone(), ..none() }).await, [b, a]);
     assert_eq!(list(DeliveryFilter { until: Some(fixture.now()), ..none() }).await, [a]);
     assert_eq!(list(DeliveryFilter { since: Some(fixture.now()), ..none() }).await, [c, b]);
@@ -133,7 +126,7 @@ pub async fn cancel_stops_what_is_not_yet_sent(fixture: &StoreFixture<'_>) {
     let leased = fixture.lease(1).await;
     let find = |d| leased.iter().find(|l| l.delivery == d).expect("leased");
     fixture.settle(find(deliveries[0]), Decision::Done).await;
-    fixture.settle(find(deliveries[1]), Decision::Retry { after: secs(5), counted: true }).await;
+    fixture.settle(find(deliveries[1]), retry(5)).await;
     fixture.settle(find(deliveries[2]), Decision::Release).await;
     let result = fixture.store.cancel(None, id).await.unwrap();
     assert_eq!(result, Some(CancelResult { cancelled: 2, in_flight: 1, already_final: 1 }));
@@ -143,8 +136,8 @@ pub async fn cancel_stops_what_is_not_yet_sent(fixture: &StoreFixture<'_>) {
     assert_eq!(fixture.state(deliveries[3]).await, State::Sending);
     let last = fixture.settle(find(deliveries[3]), Decision::Done).await;
     assert_eq!(last, SettleResult::Done);
-    assert_eq!(fixture.store.content(None, id).await.unwrap(), None);
-    let unknown = postrider_core::MessageId(1);
+    assert_eq!(fixture.content(id).await, None);
+    let unknown = MessageId(1);
     assert_eq!(fixture.store.cancel(None, unknown).await.unwrap(), None);
 }
 

@@ -1,10 +1,6 @@
 //! Promises of the queue.
 
-use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{NewMessage, SettleResult};
-use postrider_core::{DeliveryId, State};
-
-use super::fixture::{LEASE, StoreFixture, batch, message, secs, success, url};
+use super::fixture::*;
 
 pub async fn accepted_work_is_leased_in_order_of_due_time(fixture: &StoreFixture<'_>) {
     let at = |s| Some(fixture.now() + secs(s));
@@ -93,25 +89,22 @@ pub async fn a_late_settlement_counts_if_nobody_leased_since(fixture: &StoreFixt
 
 pub async fn a_settlement_counts_once(fixture: &StoreFixture<'_>) {
     let leased = fixture.accept_and_lease(message("acme", 1)).await;
-    let settlement = postrider_core::ports::store::Settlement {
+    let settlement = Settlement {
         delivery: leased.delivery,
         token: leased.token,
         attempts: Vec::new(),
         decision: Decision::Done,
-        learned: postrider_core::ports::store::AddressLearning::default(),
+        learned: AddressLearning::default(),
     };
     let answers = fixture.store.settle(vec![settlement.clone(), settlement]).await.unwrap();
     assert_eq!(answers, [SettleResult::Done, SettleResult::Fenced]);
-    assert_eq!(
-        fixture.settle(&leased, Decision::Retry { after: secs(1), counted: true }).await,
-        SettleResult::Fenced
-    );
+    assert_eq!(fixture.settle(&leased, retry(1)).await, SettleResult::Fenced);
 }
 
 pub async fn a_retry_is_due_after_its_delay(fixture: &StoreFixture<'_>) {
     let id = fixture.accept_one().await;
     let leased = fixture.lease_one().await;
-    fixture.settle(&leased, Decision::Retry { after: secs(30), counted: true }).await;
+    fixture.settle(&leased, retry(30)).await;
     let view = fixture.delivery(id).await;
     assert_eq!((view.state, view.attempts), (State::Retrying, 1));
     assert_eq!(view.due_at, Some(fixture.now() + secs(30)));
@@ -128,7 +121,7 @@ pub async fn a_retry_is_due_after_its_delay(fixture: &StoreFixture<'_>) {
 pub async fn every_attempt_of_a_lease_is_remembered(fixture: &StoreFixture<'_>) {
     let id = fixture.accept_one().await;
     let leased = fixture.lease_one().await;
-    let free = |n| postrider_core::AttemptRecord { counted: false, ..success(n, fixture.now()) };
+    let free = |n| AttemptRecord { counted: false, ..success(n, fixture.now()) };
     fixture.settle_with(&leased, Decision::Release, vec![free(1)]).await;
     let leased = fixture.lease_one().await;
     assert_eq!((leased.attempts, leased.tries), (0, 1));
@@ -143,7 +136,7 @@ pub async fn every_attempt_of_a_lease_is_remembered(fixture: &StoreFixture<'_>) 
 pub async fn parked_work_keeps_its_attempts(fixture: &StoreFixture<'_>) {
     let id = fixture.accept_one().await;
     let leased = fixture.lease_one().await;
-    let attempt = postrider_core::AttemptRecord { counted: false, ..success(1, fixture.now()) };
+    let attempt = AttemptRecord { counted: false, ..success(1, fixture.now()) };
     fixture.settle_with(&leased, Decision::Park { after: secs(300) }, vec![attempt]).await;
     let view = fixture.delivery(id).await;
     assert_eq!((view.state, view.attempts, view.log.len()), (State::Parked, 0, 1));
@@ -193,7 +186,7 @@ pub async fn more_work_than_fits_in_memory_is_served_in_order(fixture: &StoreFix
     let mut accepted: Vec<DeliveryId> = Vec::new();
     for _ in 0..20 {
         accepted.extend(fixture.accept(batch("acme", &[1; 500])).await.1);
-        fixture.clock.advance(std::time::Duration::from_millis(1));
+        fixture.clock.advance(Duration::from_millis(1));
     }
     let mut served = Vec::new();
     loop {

@@ -1,10 +1,6 @@
 //! Promises of the registry.
 
-use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{ApiKey, KeyScope, NewAddress, SigningKey, SigningKind};
-use postrider_core::{AddressStatus, KeyId, TenantId};
-
-use super::fixture::{StoreFixture, hash, message, secs, webhook};
+use super::fixture::*;
 
 fn address(tenant: &str, recipient: &str, number: u32) -> NewAddress {
     NewAddress {
@@ -16,7 +12,6 @@ fn address(tenant: &str, recipient: &str, number: u32) -> NewAddress {
 }
 
 pub async fn an_address_keeps_its_id(fixture: &StoreFixture<'_>) {
-    let acme = TenantId::new("acme");
     let (first, new) = fixture.store.put_address(address("acme", "ann", 1)).await.unwrap();
     assert!(new);
     fixture.clock.advance(secs(5));
@@ -26,19 +21,18 @@ pub async fn an_address_keeps_its_id(fixture: &StoreFixture<'_>) {
     assert_eq!(again.recipient.as_deref(), Some("bob"));
     let (other, new) = fixture.store.put_address(address("other", "ann", 1)).await.unwrap();
     assert!(new && other.id != first.id, "tenants do not share addresses");
-    assert_eq!(fixture.store.address(&acme, other.id).await.unwrap(), None);
+    assert_eq!(fixture.store.address(&acme(), other.id).await.unwrap(), None);
     let fixture = &fixture.after_crash().await;
-    assert_eq!(fixture.store.address(&acme, first.id).await.unwrap(), Some(again));
-    assert!(!fixture.store.delete_address(&acme, other.id).await.unwrap());
-    assert!(fixture.store.delete_address(&acme, first.id).await.unwrap());
-    assert_eq!(fixture.store.address(&acme, first.id).await.unwrap(), None);
+    assert_eq!(fixture.store.address(&acme(), first.id).await.unwrap(), Some(again));
+    assert!(!fixture.store.delete_address(&acme(), other.id).await.unwrap());
+    assert!(fixture.store.delete_address(&acme(), first.id).await.unwrap());
+    assert_eq!(fixture.store.address(&acme(), first.id).await.unwrap(), None);
 }
 
 pub async fn a_returning_address_is_no_longer_gone(fixture: &StoreFixture<'_>) {
-    let acme = TenantId::new("acme");
     let (known, _) = fixture.store.put_address(address("acme", "ann", 1)).await.unwrap();
     fixture.accept_and_settle(message("acme", 1), Decision::MarkGone).await;
-    let gone = fixture.store.address(&acme, known.id).await.unwrap().unwrap();
+    let gone = fixture.store.address(&acme(), known.id).await.unwrap().unwrap();
     assert_eq!((gone.status, gone.gone_at), (AddressStatus::Gone, Some(fixture.now())));
     assert_eq!(gone.target, None, "endpoint and keys are erased");
     assert_eq!(gone.hash, hash(1), "the hash stays");
@@ -52,7 +46,6 @@ pub async fn a_returning_address_is_no_longer_gone(fixture: &StoreFixture<'_>) {
 }
 
 pub async fn addresses_are_listed_by_page_and_recipient(fixture: &StoreFixture<'_>) {
-    let acme = TenantId::new("acme");
     let mut ids = Vec::new();
     for number in 0..7 {
         let recipient = if number % 2 == 0 { "ann" } else { "bob" };
@@ -66,7 +59,7 @@ pub async fn addresses_are_listed_by_page_and_recipient(fixture: &StoreFixture<'
     ] {
         let (mut seen, mut cursor) = (Vec::new(), None);
         loop {
-            let page = fixture.store.addresses(&acme, recipient, cursor, 2).await.unwrap();
+            let page = fixture.store.addresses(&acme(), recipient, cursor, 2).await.unwrap();
             seen.extend(page.items.iter().map(|address| address.id));
             cursor = page.next;
             if cursor.is_none() {
@@ -80,7 +73,7 @@ pub async fn addresses_are_listed_by_page_and_recipient(fixture: &StoreFixture<'
 pub async fn api_keys_are_kept_and_revoked(fixture: &StoreFixture<'_>) {
     let key = |id: KeyId, scope| ApiKey {
         id,
-        tenant: TenantId::new("acme"),
+        tenant: acme(),
         name: "ci".into(),
         scope,
         secret_hash: [7; 32],

@@ -1,17 +1,12 @@
 //! Promises about strikes of addresses.
 
-use std::sync::Arc;
-
-use postrider_core::model::decision::Decision;
 use postrider_core::policy::strikes::{KEPT, NewStrike};
-use postrider_core::ports::store::{AddressLearning, NewAddress, StrikeFilter, StruckAddress};
-use postrider_core::{AddressStatus, DeadReason, Strike, StrikeKind, TenantId, Timestamp};
 
-use super::fixture::{StoreFixture, hash, message, secs, target, url, webhook};
+use super::fixture::*;
 
 const DEAD: Decision = Decision::DeadLetter(DeadReason::Permanent);
 
-/// A message to that address of acme's which ends so.
+/// Settles a message to that address with this decision and strike.
 async fn one(
     fixture: &StoreFixture<'_>,
     number: u32,
@@ -26,7 +21,7 @@ async fn one(
 
 async fn struck(fixture: &StoreFixture<'_>, which: StrikeFilter) -> Vec<StruckAddress> {
     let filter = StrikeFilter { limit: 100, ..which };
-    fixture.store.strikes(&TenantId::new("acme"), filter).await.unwrap().items
+    fixture.store.strikes(&acme(), filter).await.unwrap().items
 }
 
 async fn of(fixture: &StoreFixture<'_>, number: u32) -> Vec<Strike> {
@@ -34,20 +29,19 @@ async fn of(fixture: &StoreFixture<'_>, number: u32) -> Vec<Strike> {
     struck(fixture, which).await.into_iter().flat_map(|struck| struck.strikes).collect()
 }
 
-async fn register(fixture: &StoreFixture<'_>, number: u32) -> postrider_core::Address {
-    let tenant = TenantId::new("acme");
-    let new = NewAddress { tenant, recipient: None, target: webhook(number), hash: hash(number) };
+async fn register(fixture: &StoreFixture<'_>, number: u32) -> Address {
+    let new =
+        NewAddress { tenant: acme(), recipient: None, target: webhook(number), hash: hash(number) };
     fixture.store.put_address(new).await.unwrap().0
 }
 
 async fn status(fixture: &StoreFixture<'_>, number: u32) -> AddressStatus {
-    let tenant = TenantId::new("acme");
-    let all = fixture.store.addresses(&tenant, None, None, 10).await.unwrap().items;
+    let all = fixture.store.addresses(&acme(), None, None, 10).await.unwrap().items;
     all.into_iter().find(|address| address.hash == hash(number)).unwrap().status
 }
 
 pub async fn strikes_are_counted_by_kind_and_come_with_the_lease(fixture: &StoreFixture<'_>) {
-    let first_at: Timestamp = fixture.now();
+    let first_at = fixture.now();
     one(fixture, 1, DEAD, Some((StrikeKind::Endpoint, false))).await;
     fixture.clock.advance(secs(100));
     one(fixture, 1, DEAD, Some((StrikeKind::Endpoint, false))).await;
@@ -86,12 +80,11 @@ pub async fn a_fenced_settlement_strikes_nobody(fixture: &StoreFixture<'_>) {
 }
 
 pub async fn a_forgiven_address_starts_anew(fixture: &StoreFixture<'_>) {
-    let acme = TenantId::new("acme");
     register(fixture, 1).await;
     one(fixture, 1, DEAD, Some((StrikeKind::Failing, true))).await;
     assert!(!fixture.store.forgive(&TenantId::new("other"), hash(1)).await.unwrap());
-    assert!(fixture.store.forgive(&acme, hash(1)).await.unwrap());
-    assert!(!fixture.store.forgive(&acme, hash(1)).await.unwrap());
+    assert!(fixture.store.forgive(&acme(), hash(1)).await.unwrap());
+    assert!(!fixture.store.forgive(&acme(), hash(1)).await.unwrap());
     assert_eq!(status(fixture, 1).await, AddressStatus::Active);
     one(fixture, 1, DEAD, Some((StrikeKind::Failing, true))).await;
     assert_eq!(of(fixture, 1).await[0].count, 1);
@@ -105,7 +98,7 @@ pub async fn an_address_that_is_gone_by_strikes_keeps_them_as_evidence(fixture: 
     one(fixture, 1, Decision::MarkGone, Some((StrikeKind::Number, false))).await;
     assert_eq!(of(fixture, 1).await[0].count, 1);
     assert_eq!(status(fixture, 1).await, AddressStatus::Gone);
-    assert!(fixture.store.forgive(&TenantId::new("acme"), hash(1)).await.unwrap());
+    assert!(fixture.store.forgive(&acme(), hash(1)).await.unwrap());
     assert_eq!(status(fixture, 1).await, AddressStatus::Gone, "the address stays gone");
 }
 
@@ -117,7 +110,7 @@ pub async fn struck_addresses_are_listed_by_page_and_by_suspicion(fixture: &Stor
     let mut cursor = None;
     loop {
         let which = StrikeFilter { cursor, limit: 2, ..StrikeFilter::default() };
-        let page = fixture.store.strikes(&TenantId::new("acme"), which).await.unwrap();
+        let page = fixture.store.strikes(&acme(), which).await.unwrap();
         seen.extend(page.items.iter().map(|struck| struck.hash));
         cursor = page.next;
         if cursor.is_none() {
@@ -167,11 +160,10 @@ pub async fn what_is_learned_of_a_target_is_kept_with_its_address(fixture: &Stor
     let better = target(&format!("{}?learned", url(&leased.target)));
     let learned = AddressLearning { strike: None, target: Some(Arc::new(better.clone())) };
     fixture.settle_learned(&leased, Decision::Done, Vec::new(), learned.clone()).await;
-    let acme = TenantId::new("acme");
-    let found = fixture.store.address(&acme, known.id).await.unwrap().unwrap();
+    let found = fixture.store.address(&acme(), known.id).await.unwrap().unwrap();
     assert_eq!(found.target, Some(better));
     let leased = fixture.accept_and_lease(message("acme", 2)).await;
     fixture.settle_learned(&leased, Decision::MarkGone, Vec::new(), learned).await;
-    let found = fixture.store.addresses(&acme, None, None, 10).await.unwrap().items;
+    let found = fixture.store.addresses(&acme(), None, None, 10).await.unwrap().items;
     assert_eq!(found.len(), 1, "an address that is not registered is not added");
 }

@@ -15,9 +15,9 @@ use rusqlite::{Connection, params};
 use crate::embedded::EmbeddedStore;
 use crate::embedded::operator::CHUNK;
 use crate::embedded::shared::StoreShared;
-use crate::embedded::sql::error::{damaged, sql};
+use crate::embedded::sql::prune::PRUNE_CALL;
 use crate::embedded::sql::rows::{self, DELIVERY, MessageRow, row_id};
-use crate::embedded::sql::statement::{all_rows, first_row, get, unsigned, value};
+use crate::embedded::sql::statement::{all_rows, damaged, first_row, get, sql, unsigned, value};
 use crate::view::{self, SHOWN};
 
 /// Rows that one call reads: a rare match costs several short reads, never one long one.
@@ -107,7 +107,24 @@ impl Ledger for EmbeddedStore {
         tenant: Option<&TenantId>,
         id: MessageId,
     ) -> StoreResult<Option<CancelResult>> {
-        self.cancel_in_chunks(tenant, id).await
+        self.shared.index().end_leases(self.shared.now().0);
+        let tenant = tenant.cloned();
+        let read = move |conn: &Connection, _: &_| seen_message(conn, tenant.as_ref(), id);
+        let Some(row) = self.shared.read(read).await? else { return Ok(None) };
+        let seq = order_key(id.0);
+        let shared = (row.deliveries > 1).then(|| row.content.as_ref().map_or(0, String::len));
+        let mut sum = CancelResult::default();
+        let last = seq + u64::from(row.deliveries);
+        let mut from = seq + 1;
+        while from <= last {
+            let to = last.min(from + CHUNK as u64 - 1);
+            let part = self.run_task(move |writer| writer.cancel(seq, from, to, shared)).await?;
+            sum.cancelled += part.cancelled;
+            sum.in_flight += part.in_flight;
+            sum.already_final += part.already_final;
+            from = to + 1;
+        }
+        Ok(Some(sum))
     }
 
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
@@ -131,7 +148,16 @@ impl Ledger for EmbeddedStore {
     }
 
     async fn prune(&self, keep: Duration) -> StoreResult<u64> {
-        self.prune_in_chunks(keep).await
+        self.run_task(|writer| writer.prune_keys()).await?;
+        while self.run_task(|writer| writer.prune_strikes()).await? {}
+        let mut pruned = 0;
+        loop {
+            let (some, more) = self.run_task(move |writer| writer.prune(keep)).await?;
+            pruned += some;
+            if !more || pruned >= PRUNE_CALL {
+                return Ok(pruned);
+            }
+        }
     }
 }
 
@@ -179,7 +205,7 @@ fn message_view(
 }
 
 /// The row of a message, if the tenant may see it.
-pub(crate) fn seen_message(
+fn seen_message(
     conn: &Connection,
     tenant: Option<&TenantId>,
     id: MessageId,

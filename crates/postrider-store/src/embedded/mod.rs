@@ -36,7 +36,7 @@ use folder::DataFolder;
 use requests::{GroupedWrite, SharedRow, WriterRequest};
 use reserve::DiskReserve;
 use shared::StoreShared;
-use sql::{error, open};
+use sql::{open, statement};
 use writer::Writer;
 
 /// How much memory and disk the store may take. The defaults serve ten million pending deliveries.
@@ -118,7 +118,7 @@ impl EmbeddedStore {
             let pages =
                 bytes.map_or(u32::MAX - 1, |b| u32::try_from(b / 4096).unwrap_or(u32::MAX - 1));
             let set = format!("PRAGMA max_page_count = {}", pages.max(1));
-            writer.conn.query_row(&set, [], |_| Ok(())).map_err(error::sql)
+            writer.conn.query_row(&set, [], |_| Ok(())).map_err(statement::sql)
         })
         .await
     }

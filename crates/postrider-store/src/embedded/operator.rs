@@ -6,15 +6,14 @@ use postrider_core::policy::ttl::expires_at;
 use postrider_core::ports::store::{
     CancelResult, DeliveryFilter, Ledger, Replay, Selection, StoreResult,
 };
-use postrider_core::{DeliveryId, MessageId, State, TenantId, Timestamp};
-use rusqlite::{Connection, Row, params};
+use postrider_core::{DeadReason, DeliveryId, State, TenantId, Timestamp};
+use rusqlite::{Row, params};
 
 use crate::embedded::EmbeddedStore;
-use crate::embedded::index::effects::{BodyRelease, ReplayedDelivery, TransactionEffects};
-use crate::embedded::ledger::{page, seen_message};
-use crate::embedded::sql::error::damaged;
+use crate::embedded::index::effects::{BodyRelease, ReplayedDelivery};
+use crate::embedded::ledger::page;
 use crate::embedded::sql::rows::{self, to_json};
-use crate::embedded::sql::statement::{all_rows, first_row, get, run, unsigned};
+use crate::embedded::sql::statement::{all_rows, damaged, first_row, get, run, unsigned};
 use crate::embedded::writer::Writer;
 use crate::progress::{DeliveryMark, paced};
 
@@ -67,31 +66,6 @@ impl EmbeddedStore {
             }
         }
     }
-
-    pub(crate) async fn cancel_in_chunks(
-        &self,
-        tenant: Option<&TenantId>,
-        id: MessageId,
-    ) -> StoreResult<Option<CancelResult>> {
-        self.shared.index().end_leases(self.shared.now().0);
-        let tenant = tenant.cloned();
-        let read = move |conn: &Connection, _: &_| seen_message(conn, tenant.as_ref(), id);
-        let Some(row) = self.shared.read(read).await? else { return Ok(None) };
-        let seq = order_key(id.0);
-        let shared = (row.deliveries > 1).then(|| row.content.as_ref().map_or(0, String::len));
-        let mut sum = CancelResult::default();
-        let last = seq + u64::from(row.deliveries);
-        let mut from = seq + 1;
-        while from <= last {
-            let to = last.min(from + CHUNK as u64 - 1);
-            let part = self.run_task(move |writer| writer.cancel(seq, from, to, shared)).await?;
-            sum.cancelled += part.cancelled;
-            sum.in_flight += part.in_flight;
-            sum.already_final += part.already_final;
-            from = to + 1;
-        }
-        Ok(Some(sum))
-    }
 }
 
 impl Writer {
@@ -113,12 +87,11 @@ impl Writer {
         from: u64,
     ) -> StoreResult<u64> {
         let retry = how.retry.as_ref().map(to_json).transpose()?;
-        self.transact_surely(|writer, effects| {
+        self.transact_surely(|writer| {
             let mut replayed = 0;
             for id in ids {
                 let due = paced(writer.shared.now(), from + replayed, how.rate_per_s);
-                let done =
-                    writer.replay_one(order_key(id.0), due, how, retry.as_deref(), effects)?;
+                let done = writer.replay_one(order_key(id.0), due, how, retry.as_deref())?;
                 replayed += u64::from(done);
             }
             Ok(replayed)
@@ -131,10 +104,9 @@ impl Writer {
         due: Timestamp,
         how: &Replay,
         retry: Option<&str>,
-        effects: &mut TransactionEffects,
     ) -> StoreResult<bool> {
         let now = self.shared.now();
-        let Some(dead) = self.take_dead_letter(seq, effects)? else { return Ok(false) };
+        let Some(dead) = self.take_dead_letter(seq)? else { return Ok(false) };
         let expires = expires_at(now, Some(due), how.ttl_s.unwrap_or(dead.ttl_s));
         run(
             &self.conn,
@@ -142,31 +114,31 @@ impl Writer {
              last_delay_ms = 0, expires = ?4, changed = ?5, retry = ?6 WHERE seq = ?1",
             params![seq as i64, State::Queued.code(), due.0, expires.0, now.0, retry],
         )?;
-        let count = effects.counts_of(dead.tenant);
+        let count = self.effects.counts_of(dead.tenant);
         count.add(State::Failed, -1);
         count.add(State::Queued, 1);
         count.bytes += dead.bytes;
         if dead.siblings > 1 {
-            effects.release(dead.message, BodyRelease { holds: 0, pending: -1, ..dead.body });
+            self.effects.release(dead.message, BodyRelease { holds: 0, pending: -1, ..dead.body });
         }
         self.list_if_neighbours_are(seq, expires.0)?;
         let (lane, due, expires) = (dead.lane, due.0, expires.0);
-        effects.replayed.push(ReplayedDelivery { lane, due, seq, expires });
+        self.effects.replayed.push(ReplayedDelivery { lane, due, seq, expires });
         Ok(true)
     }
 
     pub(crate) fn discard(&mut self, ids: &[DeliveryId]) -> StoreResult<u64> {
-        self.transact_surely(|writer, effects| {
+        self.transact_surely(|writer| {
             let mut discarded = 0;
             for id in ids {
                 let seq = order_key(id.0);
-                let Some(dead) = writer.take_dead_letter(seq, effects)? else { continue };
+                let Some(dead) = writer.take_dead_letter(seq)? else { continue };
                 let erase = "UPDATE delivery SET target = NULL, body = NULL, alternatives = NULL \
                              WHERE seq = ?1";
                 run(&writer.conn, erase, [seq as i64])?;
                 if dead.siblings > 1 {
                     let body = BodyRelease { holds: 1, pending: 0, ..dead.body };
-                    effects.release(dead.message, body);
+                    writer.effects.release(dead.message, body);
                 }
                 discarded += 1;
             }
@@ -175,11 +147,7 @@ impl Writer {
     }
 
     /// Takes a delivery out of the dead letters; `None` if it is not one.
-    fn take_dead_letter(
-        &self,
-        seq: u64,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<Option<DeadLetterRow>> {
+    fn take_dead_letter(&mut self, seq: u64) -> StoreResult<Option<DeadLetterRow>> {
         let taken = run(&self.conn, "DELETE FROM dead_letter WHERE seq = ?1", [seq as i64])?;
         if taken == 0 {
             return Ok(None);
@@ -189,24 +157,22 @@ impl Writer {
                       + coalesce(length(CAST(d.body AS BLOB)), 0) AS bytes, \
                       coalesce(length(CAST(m.content AS BLOB)), 0) AS shared FROM delivery d \
                       JOIN message m ON m.seq = d.message WHERE d.seq = ?1";
-        first_row(&self.conn, select, [seq as i64], |row| self.dead_letter(row, effects))
+        let found = first_row(&self.conn, select, [seq as i64], |row| self.dead_letter(row))?;
+        let Some((dead, reason)) = found else { return Ok(None) };
+        if let Some(reason) = reason {
+            self.effects.counts_of(dead.tenant).add_dead(reason, -1);
+        }
+        self.effects.rows += 2;
+        Ok(Some(dead))
     }
 
-    /// Reads a row that is no dead letter any more, and takes it from their counts.
-    fn dead_letter(
-        &self,
-        row: &Row<'_>,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<DeadLetterRow> {
+    /// Also returns why it was a dead letter.
+    fn dead_letter(&self, row: &Row<'_>) -> StoreResult<(DeadLetterRow, Option<DeadReason>)> {
         let lane: u32 = get(row, "lane")?;
         let tenant = self.tenant_of(lane)?;
         let reason: Option<u8> = get(row, "reason")?;
-        if let Some(reason) = reason.and_then(postrider_core::DeadReason::from_code) {
-            effects.counts_of(tenant).add_dead(reason, -1);
-        }
-        effects.rows += 2;
         let bytes = get::<i64>(row, "shared")?.unsigned_abs() as usize;
-        Ok(DeadLetterRow {
+        let dead = DeadLetterRow {
             lane,
             tenant,
             message: unsigned(row, "message")?,
@@ -214,19 +180,20 @@ impl Writer {
             siblings: get(row, "deliveries")?,
             bytes: get(row, "bytes")?,
             body: BodyRelease { tenant, bytes, holds: 0, pending: 0 },
-        })
+        };
+        Ok((dead, reason.and_then(DeadReason::from_code)))
     }
 
     /// Cancels the deliveries of a message in a range of sequences, except those in flight. `shared` is the
     /// length of the body that its deliveries share.
-    fn cancel(
+    pub(crate) fn cancel(
         &mut self,
         message: u64,
         from: u64,
         to: u64,
         shared: Option<usize>,
     ) -> StoreResult<CancelResult> {
-        self.transact_surely(|writer, effects| {
+        self.transact_surely(|writer| {
             let now = writer.shared.now();
             let mut result = CancelResult::default();
             let found = all_rows(
@@ -252,17 +219,19 @@ impl Writer {
                 };
                 if !withdrawn {
                     result.in_flight += 1;
-                    writer.put_mark(seq, DeliveryMark { cancelled: true, ..mark }, effects)?;
+                    writer.put_mark(seq, DeliveryMark { cancelled: true, ..mark })?;
                     continue;
                 }
                 if !mark.is_empty() {
-                    writer.put_mark(seq, DeliveryMark::default(), effects)?;
+                    writer.put_mark(seq, DeliveryMark::default())?;
                 }
-                effects.withdrawn.push((lane, due, seq));
-                let tenant = writer.cancel_one(lane, seq, state, now, effects)?;
-                effects.counts_of(tenant).bytes -= bytes;
+                writer.effects.withdrawn.push((lane, due, seq));
+                let tenant = writer.cancel_one(lane, seq, state, now)?;
+                writer.effects.counts_of(tenant).bytes -= bytes;
                 if let Some(bytes) = shared {
-                    effects.release(message, BodyRelease { tenant, bytes, holds: 1, pending: 1 });
+                    writer
+                        .effects
+                        .release(message, BodyRelease { tenant, bytes, holds: 1, pending: 1 });
                 }
                 result.cancelled += 1;
             }
@@ -271,12 +240,11 @@ impl Writer {
     }
 
     fn cancel_one(
-        &self,
+        &mut self,
         lane: u32,
         seq: u64,
         state: State,
         now: Timestamp,
-        effects: &mut TransactionEffects,
     ) -> StoreResult<u32> {
         run(
             &self.conn,
@@ -285,10 +253,10 @@ impl Writer {
             params![seq as i64, State::Cancelled.code(), now.0],
         )?;
         let tenant = self.tenant_of(lane)?;
-        let count = effects.counts_of(tenant);
+        let count = self.effects.counts_of(tenant);
         count.add(state, -1);
         count.add(State::Cancelled, 1);
-        effects.rows += 1;
+        self.effects.rows += 1;
         Ok(tenant)
     }
 }

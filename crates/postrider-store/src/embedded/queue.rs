@@ -4,22 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider_core::model::decision::Decision;
 use postrider_core::model::id::order_key;
 use postrider_core::ports::store::{
     Admission, DedupKey, LeasedDelivery, Load, NewMessage, Queue, ReadyLane, SettleResult,
     Settlement, StoreError, StoreResult,
 };
-use postrider_core::{DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
+use postrider_core::{Decision, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
 use rusqlite::Connection;
 
 use super::EmbeddedStore;
-use super::index::{AfterSettle, LeaseBatch, UnreadLease, end_of};
+use super::index::{AfterSettle, LeaseBatch, UnreadLease};
 use super::requests::WriterRequest;
 use super::reserve::DiskReserve;
 use super::shared::StoreShared;
 use super::sql::accept::NewMessageRows;
-use super::sql::marks::StartRow;
 use super::sql::refill::read_deliveries;
 use super::sql::settle::SettleRow;
 use super::writer::Writer;
@@ -66,7 +64,7 @@ impl Queue for EmbeddedStore {
     ) -> StoreResult<Vec<LeasedDelivery>> {
         loop {
             let now = self.shared.now();
-            let batch = self.shared.index().lease(lane.0, max, now.0, end_of(now, duration));
+            let batch = self.shared.index().lease(lane.0, max, now.0, (now + duration).0);
             if batch.needs_refill && batch.leases.is_empty() {
                 self.refill(vec![lane.0]).await?;
                 continue;
@@ -119,8 +117,7 @@ impl Queue for EmbeddedStore {
     }
 
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
-        let rows = attempts.into_iter().map(|(delivery, token)| StartRow { delivery, token });
-        self.write(rows.collect(), WriterRequest::Start).await
+        self.write(attempts, WriterRequest::Start).await
     }
 
     async fn wait_for_work(&self, at_most: Duration) {

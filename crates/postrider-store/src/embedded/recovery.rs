@@ -4,13 +4,12 @@
 use std::slice;
 use std::time::Duration;
 
-use postrider_core::model::delivery::DeadReason;
 use postrider_core::ports::store::{SettleResult, StoreError, StoreResult};
-use postrider_core::{State, TenantId};
+use postrider_core::{DeadReason, State, TenantId};
 use rusqlite::params;
 
 use super::index::UnreadLease;
-use super::index::effects::{BodyRelease, TransactionEffects};
+use super::index::effects::BodyRelease;
 use super::sql::settle::SettleRow;
 use super::sql::statement::{first_row, get, run, unsigned};
 use super::writer::Writer;
@@ -23,7 +22,7 @@ impl Writer {
     /// As `transact`. On a full disk, tries again with the space of the reserve.
     pub(crate) fn transact_surely<T>(
         &mut self,
-        mut body: impl FnMut(&mut Self, &mut TransactionEffects) -> StoreResult<T>,
+        mut body: impl FnMut(&mut Self) -> StoreResult<T>,
     ) -> StoreResult<T> {
         match self.transact(&mut body) {
             Err(StoreError::Full { .. }) => {
@@ -70,7 +69,7 @@ impl Writer {
 
     /// Writes decisions although the disk is full or some of the deliveries are damaged.
     pub(crate) fn settle_surely(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<SettleResult>> {
-        match self.transact_surely(|writer, effects| writer.settle(rows, effects)) {
+        match self.transact_surely(|writer| writer.settle(rows)) {
             Err(StoreError::Corrupt { .. }) => self.settle_each(rows),
             done => done,
         }
@@ -81,7 +80,7 @@ impl Writer {
         let mut answers = Vec::with_capacity(rows.len());
         for row in rows {
             let one = slice::from_ref(row);
-            match self.transact_surely(|writer, effects| writer.settle(one, effects)) {
+            match self.transact_surely(|writer| writer.settle(one)) {
                 Ok(done) => answers.extend(done),
                 Err(StoreError::Corrupt { what, .. }) => {
                     self.give_up_damaged(row, &what);
@@ -104,7 +103,7 @@ impl Writer {
     /// Moves a damaged delivery to the dead letters. Uses nothing but its number and its lane, because
     /// the rest of the row may be damaged.
     pub(crate) fn bury_unreadable(&mut self, seq: u64) -> StoreResult<()> {
-        self.transact_surely(|writer, effects| {
+        self.transact_surely(|writer| {
             let now = writer.shared.now();
             let found = first_row(
                 &writer.conn,
@@ -132,14 +131,14 @@ impl Writer {
             run(&writer.conn, "INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)", [seq as i64])?;
             let tenant = TenantId(tenant.into());
             if let Some(&tenant) = writer.tenants.get(&tenant) {
-                let count = effects.counts_of(tenant);
+                let count = writer.effects.counts_of(tenant);
                 count.add(State::from_code(state).unwrap_or(State::Queued), -1);
                 count.add(State::Failed, 1);
                 count.add_dead(DeadReason::Poison, 1);
                 count.bytes -= bytes;
                 if shared > 0 {
                     let body = BodyRelease { tenant, bytes: shared, holds: 0, pending: 1 };
-                    effects.release(message, body);
+                    writer.effects.release(message, body);
                 }
             }
             Ok(())

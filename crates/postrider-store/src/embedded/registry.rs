@@ -13,9 +13,8 @@ use rusqlite::{Params, Row, params};
 
 use crate::embedded::EmbeddedStore;
 use crate::embedded::reserve::DiskReserve;
-use crate::embedded::sql::error::damaged;
 use crate::embedded::sql::rows::{optional_time, parse, row_id, stored_target, to_json};
-use crate::embedded::sql::statement::{all_rows, first_row, get, run};
+use crate::embedded::sql::statement::{all_rows, damaged, first_row, get, run};
 use crate::embedded::sql::strikes;
 use crate::embedded::writer::Writer;
 use crate::view::page;
@@ -82,17 +81,15 @@ impl Registry for EmbeddedStore {
 
     async fn forgive(&self, tenant: &TenantId, hash: AddressHash) -> StoreResult<bool> {
         let tenant = tenant.clone();
-        self.run_task(move |writer| {
-            writer.transact_surely(|writer, effects| writer.forgive(&tenant, hash, effects))
-        })
-        .await
+        self.run_task(move |writer| writer.transact_surely(|writer| writer.forgive(&tenant, hash)))
+            .await
     }
 
     async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
         let scope = to_json(&key.scope)?;
         self.run_task(move |writer| {
-            writer.transact(|writer, effects| {
-                effects.rows += 1;
+            writer.transact(|writer| {
+                writer.effects.rows += 1;
                 let row = params![
                     key.id.0.to_be_bytes(),
                     key.tenant.as_str(),
@@ -122,8 +119,8 @@ impl Registry for EmbeddedStore {
 
     async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()> {
         self.run_task(move |writer| {
-            writer.transact(|writer, effects| {
-                effects.rows += 2;
+            writer.transact(|writer| {
+                writer.effects.rows += 2;
                 writer.put_signing_key(&key)
             })
         })
@@ -166,8 +163,8 @@ impl EmbeddedStore {
         row: impl Params + Clone + Send + 'static,
     ) -> StoreResult<bool> {
         self.run_task(move |writer| {
-            writer.transact_surely(|writer, effects| {
-                effects.rows += 1;
+            writer.transact_surely(|writer| {
+                writer.effects.rows += 1;
                 Ok(run(&writer.conn, text, row.clone())? > 0)
             })
         })
@@ -181,7 +178,7 @@ impl Writer {
             return Err(DiskReserve::refusal());
         }
         let active = to_json(&postrider_core::AddressStatus::Active)?;
-        self.transact(|writer, effects| {
+        self.transact(|writer| {
             let now = writer.shared.now();
             let id = AddressId(writer.shared.ids().next(now));
             let channel = new.target.channel();
@@ -209,11 +206,11 @@ impl Writer {
                 "DELETE FROM gone WHERE tenant = ?1 AND hash = ?2",
                 params![new.tenant.as_str(), new.hash.0],
             )?;
-            effects.registered.push((new.tenant.clone(), new.hash));
+            writer.effects.registered.push((new.tenant.clone(), new.hash));
             if writer.shared.index().may_be_struck(&new.tenant, new.hash) {
-                writer.forgive(&new.tenant, new.hash, effects)?;
+                writer.forgive(&new.tenant, new.hash)?;
             }
-            effects.rows += 1;
+            writer.effects.rows += 1;
             let address = found.ok_or_else(|| damaged("an address"))?;
             let is_new = address.id == id;
             Ok((address, is_new))

@@ -1,11 +1,10 @@
 //! What the writer is asked to do: writes that share a transaction, and tasks that make their own.
 
+use postrider_core::DeliveryId;
 use postrider_core::ports::store::StoreResult;
 use tokio::sync::oneshot;
 
-use super::index::effects::TransactionEffects;
 use super::sql::accept::NewMessageRows;
-use super::sql::marks::StartRow;
 use super::sql::settle::SettleRow;
 use super::writer::Writer;
 
@@ -15,7 +14,7 @@ pub(crate) type WriterTask = Box<dyn FnOnce(&mut Writer) + Send>;
 pub(crate) enum WriterRequest {
     Accept(GroupedWrite<NewMessageRows>),
     Settle(GroupedWrite<SettleRow>),
-    Start(GroupedWrite<StartRow>),
+    Start(GroupedWrite<(DeliveryId, u64)>),
     /// Anything rarer.
     Task(WriterTask),
     Close,
@@ -44,15 +43,11 @@ pub(crate) trait SharedRow: Sized {
         1
     }
 
-    fn write(
-        rows: &[Self],
-        writer: &mut Writer,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<Vec<Self::Answer>>;
+    fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>>;
 
     /// The same in a transaction of its own, after the shared one failed.
     fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>> {
-        writer.transact_surely(|writer, effects| Self::write(rows, writer, effects))
+        writer.transact_surely(|writer| Self::write(rows, writer))
     }
 }
 
@@ -77,7 +72,7 @@ impl<R: SharedRow> GroupedWrite<R> {
 pub(crate) trait SharedWrite {
     fn is_new_work(&self) -> bool;
     fn rows(&self) -> usize;
-    fn write(&mut self, writer: &mut Writer, effects: &mut TransactionEffects) -> StoreResult<()>;
+    fn write(&mut self, writer: &mut Writer) -> StoreResult<()>;
     fn write_alone(&mut self, writer: &mut Writer) -> StoreResult<()>;
     /// Sends the answers, or why there are none. A caller that went away does not matter.
     fn reply(&mut self, result: StoreResult<()>);
@@ -92,8 +87,8 @@ impl<R: SharedRow> SharedWrite for GroupedWrite<R> {
         self.rows.iter().map(R::rows).sum()
     }
 
-    fn write(&mut self, writer: &mut Writer, effects: &mut TransactionEffects) -> StoreResult<()> {
-        self.answers = R::write(&self.rows, writer, effects)?;
+    fn write(&mut self, writer: &mut Writer) -> StoreResult<()> {
+        self.answers = R::write(&self.rows, writer)?;
         Ok(())
     }
 

@@ -89,15 +89,12 @@ impl DiskReserve {
         } else if !self.is_there() {
             // A part of the reserve helps nobody, so it is deleted.
             remove_if_there(&self.path)?;
-            self.allocate().inspect_err(|_| drop(remove_if_there(&self.path)))?;
+            private_file(&self.path)
+                .and_then(|file| allocate(&file, self.bytes))
+                .inspect_err(|_| drop(remove_if_there(&self.path)))?;
         }
         self.whole.store(true, Ordering::Relaxed);
         Ok(())
-    }
-
-    fn allocate(&self) -> io::Result<()> {
-        let file = private_file(&self.path)?;
-        allocate(&file, self.bytes)
     }
 
     fn is_there(&self) -> bool {

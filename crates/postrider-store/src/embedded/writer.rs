@@ -34,6 +34,8 @@ pub(crate) struct Writer {
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
     pub(crate) reserve: DiskReserve,
+    /// What the current transaction changes in memory.
+    pub(crate) effects: TransactionEffects,
     checkpointer: Checkpointer,
     closing: bool,
 }
@@ -63,6 +65,7 @@ impl Writer {
             prune_from: 0,
             list_expiries_at: 0,
             reserve,
+            effects: TransactionEffects::default(),
             checkpointer,
             closing: false,
         }
@@ -97,7 +100,7 @@ impl Writer {
     fn shut_down(&mut self) {
         self.shared.in_flight.end();
         self.shared.close_readers();
-        let saved = self.transact_surely(|writer, _| {
+        let saved = self.transact_surely(|writer| {
             writer.save_last_id()?;
             writer.save_expiry_blocks()
         });
@@ -148,9 +151,8 @@ impl Writer {
         if group.is_empty() {
             return;
         }
-        let all = self.transact(|writer, effects| {
-            writes(&mut group).try_for_each(|write| write.write(writer, effects))
-        });
+        let all =
+            self.transact(|writer| writes(&mut group).try_for_each(|write| write.write(writer)));
         match all {
             Ok(()) => writes(&mut group).for_each(|write| write.reply(Ok(()))),
             Err(error) => {
@@ -169,10 +171,10 @@ impl Writer {
     /// Runs `body` in a transaction. Its effects are applied to memory only after the commit.
     pub(crate) fn transact<T>(
         &mut self,
-        body: impl FnOnce(&mut Self, &mut TransactionEffects) -> StoreResult<T>,
+        body: impl FnOnce(&mut Self) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let mut effects = TransactionEffects::default();
-        let result = self.in_transaction(&mut effects, body);
+        let result = self.in_transaction(body);
+        let effects = std::mem::take(&mut self.effects);
         match result {
             Ok((value, totals)) => {
                 self.apply(effects, totals);
@@ -192,33 +194,32 @@ impl Writer {
 
     fn in_transaction<T>(
         &mut self,
-        effects: &mut TransactionEffects,
-        body: impl FnOnce(&mut Self, &mut TransactionEffects) -> StoreResult<T>,
+        body: impl FnOnce(&mut Self) -> StoreResult<T>,
     ) -> StoreResult<(T, Vec<(u32, TenantTotals)>)> {
         run(&self.conn, "BEGIN IMMEDIATE", [])?;
-        let value = body(self, effects)?;
-        self.release_bodies(effects)?;
-        let totals = self.write_totals(effects)?;
+        let value = body(self)?;
+        self.release_bodies()?;
+        let totals = self.write_totals()?;
         run(&self.conn, "COMMIT", [])?;
         Ok((value, totals))
     }
 
     /// A shared body counts as pending while one of its deliveries is, and is kept while one may need it.
-    fn release_bodies(&self, effects: &mut TransactionEffects) -> StoreResult<()> {
+    fn release_bodies(&mut self) -> StoreResult<()> {
         let update = "UPDATE message SET holds = holds - ?2, pending = pending - ?3, \
                       content = CASE WHEN holds <= ?2 THEN NULL ELSE content END WHERE seq = ?1 \
                       RETURNING pending";
-        for (message, by) in std::mem::take(&mut effects.released) {
+        for (message, by) in std::mem::take(&mut self.effects.released) {
             let row = [message as i64, by.holds, by.pending];
             let Some(left) = value::<i64>(&self.conn, update, row)? else { continue };
             let (now, before) = (left > 0, left + by.pending > 0);
-            effects.counts_of(by.tenant).bytes +=
+            self.effects.counts_of(by.tenant).bytes +=
                 by.bytes as i64 * (i64::from(now) - i64::from(before));
         }
         Ok(())
     }
 
-    fn write_totals(&self, effects: &TransactionEffects) -> StoreResult<Vec<(u32, TenantTotals)>> {
+    fn write_totals(&self) -> StoreResult<Vec<(u32, TenantTotals)>> {
         let sums: Vec<_> = {
             let index = self.shared.index();
             let known = |tenant: u32| index.tenants.get(tenant);
@@ -226,7 +227,7 @@ impl Writer {
                 let old = known(tenant).map_or_else(TenantTotals::default, |t| t.totals.clone());
                 (tenant, old.plus(change))
             };
-            effects.counts.iter().map(sum).collect()
+            self.effects.counts.iter().map(sum).collect()
         };
         for (tenant, totals) in &sums {
             let row = (tenant, to_json(totals)?);

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
     Admission, DedupKey, LeasedDelivery, Load, NewMessage, Queue, ReadyLane, SettleResult,
     Settlement, StoreResult,
 };
-use postrider_core::{AddressStatus, DeliveryId, LaneId, LaneKey, MessageId, TenantId, Timestamp};
+use postrider_core::{
+    AddressStatus, Decision, DeliveryId, LaneId, LaneKey, MessageId, TenantId, Timestamp,
+};
 
 use super::MemoryStore;
 use super::rows::{MemoryDelivery, MemoryKey, MemoryLease, MemoryMessage, MemoryTables};

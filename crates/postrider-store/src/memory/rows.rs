@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use postrider_core::model::delivery::{AttemptRecord, Delivery};
+use postrider_core::policy::backoff::RetryPolicy;
 use postrider_core::ports::store::{Alternative, ApiKey, SigningKey};
 use postrider_core::{
-    Address, AddressHash, AddressId, DeliveryId, LaneId, LaneKey, Message, MessageId, State,
-    Strike, Target, TenantId, Timestamp,
+    Address, AddressHash, AddressId, AttemptRecord, Delivery, DeliveryId, LaneId, LaneKey, Message,
+    MessageId, State, Strike, Target, TenantId, Timestamp,
 };
-
-use postrider_core::policy::backoff::RetryPolicy;
 
 use crate::progress::{DeliveryMark, StoredProgress, needs_body};
 

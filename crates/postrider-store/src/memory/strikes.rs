@@ -1,10 +1,8 @@
 //! The model's strikes of addresses.
 
-use postrider_core::model::decision::Decision;
+use postrider_core::policy::strikes;
 use postrider_core::ports::store::{AddressLearning, Page, StrikeFilter, StruckAddress};
-use postrider_core::{
-    Address, AddressHash, AddressStatus, Strike, TenantId, Timestamp, policy::strikes,
-};
+use postrider_core::{Address, AddressHash, AddressStatus, Decision, Strike, TenantId, Timestamp};
 
 use super::rows::MemoryTables;
 use crate::view;

@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use postrider_core::model::delivery::DeadReason;
 use postrider_core::ports::store::{Counts, Load};
-use postrider_core::{State, TenantId};
+use postrider_core::{DeadReason, State, TenantId};
 use serde::{Deserialize, Serialize};
 
 const STATES: usize = State::ALL.len();

@@ -43,7 +43,7 @@ pub(crate) struct LaneWindows {
     limits: WindowLimits,
     active: HashMap<u32, LaneWindow>,
     by_due: BTreeSet<(i64, u32)>,
-    suspended: SuspendedLanes,
+    pub(crate) suspended: SuspendedLanes,
     /// Entries in all windows.
     held: usize,
 }
@@ -222,10 +222,6 @@ impl LaneWindows {
         self.by_due.range((listed_at.saturating_add(1), 0)..).next().map(|(due, _)| *due)
     }
 
-    pub(crate) fn is_suspended(&self, lane: u32) -> bool {
-        self.suspended.contains(lane)
-    }
-
     pub(crate) fn suspend(&mut self, lane: u32, until: i64) {
         self.suspended.insert(lane, until);
         self.relist(lane);
@@ -236,10 +232,6 @@ impl LaneWindows {
         self.suspended.remove(lane) && self.list_again(lane, now)
     }
 
-    pub(crate) fn all_suspended(&self) -> Vec<u32> {
-        self.suspended.all()
-    }
-
     /// Lists the lanes whose suspension is over; true if one of them has something due.
     pub(crate) fn end_suspensions(&mut self, now: i64) -> bool {
         let mut due = false;
@@ -247,10 +239,6 @@ impl LaneWindows {
             due |= self.list_again(lane, now);
         }
         due
-    }
-
-    pub(crate) fn next_suspension_end(&self) -> Option<i64> {
-        self.suspended.next_end()
     }
 
     fn list_again(&mut self, lane: u32, now: i64) -> bool {

@@ -14,7 +14,6 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 
 use postrider_core::model::id::order_key;
 use postrider_core::ports::store::{LeasedDelivery, ReadyLane};
@@ -144,12 +143,12 @@ impl MemoryIndex {
     /// Adds a delivery that waits: new, or to be tried again.
     pub(crate) fn add(&mut self, lane: u32, key: DueKey, now: i64) {
         self.lanes.add(lane, key);
-        self.has_new_work |= key.0 <= now && !self.lanes.is_suspended(lane);
+        self.has_new_work |= key.0 <= now && !self.lanes.suspended.contains(lane);
     }
 
     /// True if one of the resumed lanes has something due.
     pub(crate) fn resume(&mut self, lane: Option<u32>, now: i64) -> bool {
-        let lanes = lane.map_or_else(|| self.lanes.all_suspended(), |lane| vec![lane]);
+        let lanes = lane.map_or_else(|| self.lanes.suspended.all(), |lane| vec![lane]);
         let due = lanes.into_iter().filter(|lane| self.lanes.resume(*lane, now)).count();
         self.has_new_work |= due > 0;
         due > 0
@@ -179,7 +178,7 @@ impl MemoryIndex {
             Some(due) if due <= now => NextWork::Now,
             next => {
                 let lease_end = self.ends.first().map(|(until, _)| *until);
-                let resumption = self.lanes.next_suspension_end();
+                let resumption = self.lanes.suspended.next_end();
                 let next = [next, lease_end, resumption, expiry].into_iter().flatten().min();
                 NextWork::At(next.map(Timestamp))
             }
@@ -453,8 +452,4 @@ impl MemoryIndex {
 
 fn set_flag(flagged: &mut HashSet<u64>, fingerprint: u64, flag: bool) {
     let _ = if flag { flagged.insert(fingerprint) } else { flagged.remove(&fingerprint) };
-}
-
-pub(crate) fn end_of(now: Timestamp, duration: Duration) -> i64 {
-    (now + duration).0
 }

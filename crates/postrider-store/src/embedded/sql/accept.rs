@@ -10,7 +10,7 @@ use rusqlite::params;
 
 use crate::embedded::index::counts::TenantTotals;
 use crate::embedded::index::delivery::StoredDelivery;
-use crate::embedded::index::effects::{DedupEntry, TransactionEffects, UncommittedKeys};
+use crate::embedded::index::effects::{DedupEntry, UncommittedKeys};
 use crate::embedded::requests::SharedRow;
 use crate::embedded::reserve::DiskReserve;
 use crate::embedded::sql::rows::{row_id, to_json};
@@ -49,12 +49,8 @@ impl SharedRow for NewMessageRows {
         1 + self.new.deliveries.len()
     }
 
-    fn write(
-        rows: &[Self],
-        writer: &mut Writer,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<Vec<Admission>> {
-        rows.iter().map(|new| writer.accept(new, effects)).collect()
+    fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Admission>> {
+        rows.iter().map(|new| writer.accept(new)).collect()
     }
 
     /// New work does not use the reserve.
@@ -62,7 +58,7 @@ impl SharedRow for NewMessageRows {
         if !writer.reserve.is_whole() {
             return Err(DiskReserve::refusal());
         }
-        writer.transact(|writer, effects| Self::write(rows, writer, effects))
+        writer.transact(|writer| Self::write(rows, writer))
     }
 }
 
@@ -72,35 +68,31 @@ pub(crate) fn alternatives_json(alternatives: &[Alternative]) -> StoreResult<Opt
 }
 
 impl Writer {
-    fn accept(
-        &mut self,
-        rows: &NewMessageRows,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<Admission> {
+    fn accept(&mut self, rows: &NewMessageRows) -> StoreResult<Admission> {
         let now = self.shared.now();
         let new = &rows.new;
         if let Some(dedup) = &new.dedup
-            && let Some(seen) = self.dedup.find(&self.conn, &effects.dedup, &dedup.key, now)?
+            && let Some(seen) = self.dedup.find(&self.conn, &self.effects.dedup, &dedup.key, now)?
         {
             return self.repeated(seen, seen.fingerprint == dedup.fingerprint);
         }
         let (message, tails) = self.make_ids(new.deliveries.len(), now);
         self.insert_message(rows, message, now)?;
-        let tenant = self.tenant(&new.tenant, effects)?;
+        let tenant = self.tenant(&new.tenant)?;
         let stored = Arc::new(stored_message(new, message, now));
         for (index, tail) in tails.iter().enumerate() {
-            self.insert_delivery(rows, &stored, index, *tail, now, effects)?;
+            self.insert_delivery(rows, &stored, index, *tail, now)?;
         }
         if let Some(dedup) = &new.dedup {
-            self.dedup.append(&self.conn, &mut effects.dedup, dedup, message, now)?;
-            effects.rows += 1;
+            self.dedup.append(&self.conn, &mut self.effects.dedup, dedup, message, now)?;
+            self.effects.rows += 1;
         }
-        let count = effects.counts_of(tenant);
+        let count = self.effects.counts_of(tenant);
         count.messages += 1;
         count.add(State::Queued, tails.len() as i64);
         let targets: usize = new.deliveries.iter().map(|d| d.target.as_json().len()).sum();
         count.bytes += (targets + new.content.len()) as i64;
-        effects.rows += 1 + tails.len() as u64;
+        self.effects.rows += 1 + tails.len() as u64;
         let first = order_key(message.0) + 1;
         let ids = (first..).zip(&tails).map(|(seq, tail)| DeliveryId(from_order_key(seq, *tail)));
         Ok(Admission::Accepted { message, deliveries: ids.collect() })
@@ -146,11 +138,10 @@ impl Writer {
         index: usize,
         tail: u64,
         now: Timestamp,
-        effects: &mut TransactionEffects,
     ) -> StoreResult<()> {
         let new = &rows.new;
         let delivery = &new.deliveries[index];
-        let lane = self.lane(&delivery.lane, effects)?;
+        let lane = self.lane(&delivery.lane)?;
         let message_seq = order_key(message.id.0);
         let seq = message_seq + 1 + index as u64;
         let due = new.send_at.map_or(now, |at| at.max(now));
@@ -177,7 +168,7 @@ impl Writer {
             rows.alternatives.get(index).and_then(Option::as_deref),
         ];
         run(&self.conn, insert, row)?;
-        effects.arrivals.push(Arc::new(StoredDelivery {
+        self.effects.arrivals.push(Arc::new(StoredDelivery {
             seq,
             tail,
             lane,
@@ -218,15 +209,11 @@ impl Writer {
         Ok(Admission::Duplicate { message, deliveries })
     }
 
-    pub(crate) fn lane(
-        &mut self,
-        key: &Arc<LaneKey>,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<u32> {
+    pub(crate) fn lane(&mut self, key: &Arc<LaneKey>) -> StoreResult<u32> {
         if let Some(lane) = self.lanes.get(key) {
             return Ok(*lane);
         }
-        let tenant = self.tenant(&key.tenant, effects)?;
+        let tenant = self.tenant(&key.tenant)?;
         let lane = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
         let channel = key.channel.name();
         run(
@@ -235,11 +222,11 @@ impl Writer {
             params![lane, key.tenant.as_str(), channel, &*key.provider, &*key.class],
         )?;
         self.lanes.insert(key.clone(), lane);
-        effects.new_lanes.push((key.clone(), tenant));
+        self.effects.new_lanes.push((key.clone(), tenant));
         Ok(lane)
     }
 
-    fn tenant(&mut self, name: &TenantId, effects: &mut TransactionEffects) -> StoreResult<u32> {
+    fn tenant(&mut self, name: &TenantId) -> StoreResult<u32> {
         if let Some(tenant) = self.tenants.get(name) {
             return Ok(*tenant);
         }
@@ -250,7 +237,7 @@ impl Writer {
             params![tenant, name.as_str(), to_json(&TenantTotals::default())?],
         )?;
         self.tenants.insert(name.clone(), tenant);
-        effects.new_tenants.push(name.clone());
+        self.effects.new_tenants.push(name.clone());
         Ok(tenant)
     }
 }

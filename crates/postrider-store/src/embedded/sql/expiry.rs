@@ -8,9 +8,9 @@ use rusqlite::{Connection, Row, params};
 
 use super::rows::{parse, to_json};
 use super::statement::{all_rows, first_row, get, run, set_meta, unsigned, value};
+use crate::embedded::index::LeaseBatch;
 use crate::embedded::index::expiry::{ExpiryIndex, PAUSE_MS, SavedBlock};
 use crate::embedded::index::lanes::DueKey;
-use crate::embedded::index::{LeaseBatch, end_of};
 use crate::embedded::writer::Writer;
 
 /// Rows that one step reads.
@@ -51,7 +51,7 @@ impl Writer {
             index.expiry.listed_before - index.expiry.saved
         };
         if unsaved > UNSAVED {
-            self.transact_surely(|writer, _| writer.save_listed())?;
+            self.transact_surely(|writer| writer.save_listed())?;
         }
         Ok(false)
     }
@@ -64,8 +64,8 @@ impl Writer {
         };
         let (pending, to) = self.pending_between(from, to)?;
         if !pending.is_empty() {
-            self.transact_surely(|writer, effects| {
-                effects.rows += pending.len() as u64;
+            self.transact_surely(|writer| {
+                writer.effects.rows += pending.len() as u64;
                 for (expires, seq) in &pending {
                     run(&writer.conn, LIST, params![expires, *seq as i64])?;
                 }
@@ -160,7 +160,7 @@ impl Writer {
         index.expiry.next_listed = next;
         let mut batch = LeaseBatch::default();
         for (lane, key) in waiting {
-            let lease = index.lease_one(lane, key, end_of(now, duration));
+            let lease = index.lease_one(lane, key, (now + duration).0);
             batch.leases.extend(lease.map(|lease| (key.1, lease)));
         }
         Ok(batch)
@@ -185,8 +185,8 @@ impl Writer {
         if stale.is_empty() {
             return Ok(());
         }
-        self.transact_surely(|writer, effects| {
-            effects.rows += stale.len() as u64;
+        self.transact_surely(|writer| {
+            writer.effects.rows += stale.len() as u64;
             let delete = "DELETE FROM expiry WHERE expires = ?1 AND seq = ?2";
             for (expires, seq) in stale {
                 run(&writer.conn, delete, params![expires, *seq as i64])?;

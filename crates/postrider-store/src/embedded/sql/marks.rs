@@ -7,10 +7,8 @@ use rusqlite::{Connection, params};
 
 use crate::embedded::in_flight::UnfinishedRun;
 use crate::embedded::index::MemoryIndex;
-use crate::embedded::index::effects::TransactionEffects;
 use crate::embedded::requests::SharedRow;
-use crate::embedded::sql::error::sql;
-use crate::embedded::sql::statement::{all_rows, get, run, set_meta, unsigned, value};
+use crate::embedded::sql::statement::{all_rows, get, run, set_meta, sql, unsigned, value};
 use crate::embedded::writer::Writer;
 use crate::progress::DeliveryMark;
 
@@ -53,34 +51,31 @@ pub(crate) fn load(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()
     .map(drop)
 }
 
-/// An attempt that is about to be sent.
-pub(crate) struct StartRow {
-    pub(crate) delivery: DeliveryId,
-    pub(crate) token: u64,
-}
-
-impl SharedRow for StartRow {
+/// Notes attempts that are about to be sent: a delivery and the token of its lease.
+impl SharedRow for (DeliveryId, u64) {
     /// False if the lease is not valid any more or the message was cancelled.
     type Answer = bool;
 
-    fn write(
-        rows: &[Self],
-        writer: &mut Writer,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<Vec<bool>> {
-        writer.start(rows, effects)
+    fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<bool>> {
+        let now = writer.shared.now();
+        let held: Vec<_> = {
+            let mut index = writer.shared.index();
+            index.end_leases(now.0);
+            rows.iter().map(|(id, token)| index.mark_if_startable(*id, *token)).collect()
+        };
+        for ((id, _), mark) in rows.iter().zip(&held) {
+            if let Some(mark) = mark {
+                writer.put_mark(order_key(id.0), DeliveryMark { started: true, ..*mark })?;
+            }
+        }
+        Ok(held.iter().map(Option::is_some).collect())
     }
 }
 
 impl Writer {
-    pub(crate) fn put_mark(
-        &self,
-        seq: u64,
-        mark: DeliveryMark,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<()> {
-        effects.rows += 1;
-        effects.marks.push((seq, mark));
+    pub(crate) fn put_mark(&mut self, seq: u64, mark: DeliveryMark) -> StoreResult<()> {
+        self.effects.rows += 1;
+        self.effects.marks.push((seq, mark));
         let done = if mark.is_empty() {
             run(&self.conn, "DELETE FROM mark WHERE seq = ?1", [seq as i64])
         } else {
@@ -90,22 +85,5 @@ impl Writer {
             run(&self.conn, insert, row)
         };
         done.map(drop)
-    }
-
-    /// Notes attempts that are about to be sent.
-    fn start(&self, rows: &[StartRow], effects: &mut TransactionEffects) -> StoreResult<Vec<bool>> {
-        let now = self.shared.now();
-        let held: Vec<_> = {
-            let mut index = self.shared.index();
-            index.end_leases(now.0);
-            rows.iter().map(|row| index.mark_if_startable(row.delivery, row.token)).collect()
-        };
-        for (row, mark) in rows.iter().zip(&held) {
-            if let Some(mark) = mark {
-                let mark = DeliveryMark { started: true, ..*mark };
-                self.put_mark(order_key(row.delivery.0), mark, effects)?;
-            }
-        }
-        Ok(held.iter().map(Option::is_some).collect())
     }
 }

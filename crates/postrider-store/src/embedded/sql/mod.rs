@@ -3,7 +3,6 @@
 
 pub(crate) mod accept;
 pub(crate) mod dedup;
-pub(crate) mod error;
 pub(crate) mod expiry;
 pub(crate) mod marks;
 pub(crate) mod open;

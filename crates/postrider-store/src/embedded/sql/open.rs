@@ -18,13 +18,11 @@ use crate::embedded::index::lanes::WindowLimits;
 use crate::embedded::reserve::DiskReserve;
 use crate::embedded::shared::StoreShared;
 use crate::embedded::sql::dedup::DedupStore;
-use crate::embedded::sql::error::{damaged, sql};
-use crate::embedded::sql::expiry;
-use crate::embedded::sql::marks;
 use crate::embedded::sql::rows::parse;
 use crate::embedded::sql::schema::open_writer;
-use crate::embedded::sql::statement::{all_rows, get, unsigned, value};
+use crate::embedded::sql::statement::{all_rows, damaged, get, sql, unsigned, value};
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
+use crate::embedded::sql::{expiry, marks};
 use crate::embedded::writer::Writer;
 use crate::ids::IdGenerator;
 

@@ -7,8 +7,6 @@ use postrider_core::ports::store::StoreResult;
 use postrider_core::{State, Timestamp};
 use rusqlite::params;
 
-use crate::embedded::EmbeddedStore;
-use crate::embedded::index::effects::TransactionEffects;
 use crate::embedded::sql::rows;
 use crate::embedded::sql::statement::{all_rows, get, run, unsigned};
 use crate::embedded::writer::Writer;
@@ -16,22 +14,7 @@ use crate::embedded::writer::Writer;
 /// Rows that one step reads.
 const PRUNE_STEP: usize = 4_000;
 /// Rows that one call deletes.
-const PRUNE_CALL: u64 = 10_000;
-
-impl EmbeddedStore {
-    pub(crate) async fn prune_in_chunks(&self, keep: Duration) -> StoreResult<u64> {
-        self.run_task(|writer| writer.prune_keys()).await?;
-        while self.run_task(|writer| writer.prune_strikes()).await? {}
-        let mut pruned = 0;
-        loop {
-            let (some, more) = self.run_task(move |writer| writer.prune(keep)).await?;
-            pruned += some;
-            if !more || pruned >= PRUNE_CALL {
-                return Ok(pruned);
-            }
-        }
-    }
-}
+pub(crate) const PRUNE_CALL: u64 = 10_000;
 
 impl Writer {
     pub(crate) fn save_last_id(&mut self) -> StoreResult<()> {
@@ -41,22 +24,22 @@ impl Writer {
             "INSERT INTO meta (key, value) VALUES ('last_id', ?1) \
              ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
             [last as i64],
-        )?;
-        Ok(())
+        )
+        .map(drop)
     }
 
-    fn prune_keys(&mut self) -> StoreResult<()> {
+    pub(crate) fn prune_keys(&mut self) -> StoreResult<()> {
         let now = self.shared.now();
         self.dedup.prune(&self.conn, now)
     }
 
     /// One step. Returns how many deliveries were deleted, and whether there is more to read.
-    fn prune(&mut self, keep: Duration) -> StoreResult<(u64, bool)> {
+    pub(crate) fn prune(&mut self, keep: Duration) -> StoreResult<(u64, bool)> {
         let limit = self.shared.now() - keep;
         let before = order_key_at(limit + Duration::from_millis(1));
         let from = self.prune_from;
-        let (pruned, next) = self.transact_surely(|writer, effects| {
-            let step = writer.prune_step(from, before, limit, effects)?;
+        let (pruned, next) = self.transact_surely(|writer| {
+            let step = writer.prune_step(from, before, limit)?;
             writer.save_last_id()?;
             Ok(step)
         })?;
@@ -65,18 +48,17 @@ impl Writer {
     }
 
     fn prune_step(
-        &self,
+        &mut self,
         from: u64,
         before: u64,
         limit: Timestamp,
-        effects: &mut TransactionEffects,
     ) -> StoreResult<(u64, Option<u64>)> {
         let (old, next) = self.old_rows(from, before, limit)?;
         let mut messages: Vec<(u64, u32)> = Vec::new();
         for row in &old {
             run(&self.conn, "DELETE FROM delivery WHERE seq = ?1", [row.seq as i64])?;
             let tenant = self.tenant_of(row.lane)?;
-            effects.counts_of(tenant).add(row.state, -1);
+            self.effects.counts_of(tenant).add(row.state, -1);
             messages.push((row.message, tenant));
         }
         messages.dedup();
@@ -87,9 +69,9 @@ impl Writer {
                  WHERE d.seq > message.seq AND d.seq <= message.seq + message.deliveries)",
                 [message as i64],
             )?;
-            effects.counts_of(tenant).messages -= gone as i64;
+            self.effects.counts_of(tenant).messages -= gone as i64;
         }
-        effects.rows += old.len() as u64 * 2;
+        self.effects.rows += old.len() as u64 * 2;
         Ok((old.len() as u64, next))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_core::ports::store::{StoreError, StoreResult};
 use rusqlite::{Connection, OpenFlags};
 
-use super::error::{damaged, sql};
+use super::statement::{damaged, sql};
 
 /// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
 const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES];

@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use postrider_core::model::decision::Decision;
 use postrider_core::model::id::order_key;
 use postrider_core::ports::store::{SettleResult, Settlement, StoreResult};
-use postrider_core::{AddressStatus, DeliveryId, Timestamp};
+use postrider_core::{AddressStatus, Decision, DeliveryId, Timestamp};
 use rusqlite::{Params, params};
 
 use crate::embedded::index::AfterSettle;
 use crate::embedded::index::delivery::StoredDelivery;
-use crate::embedded::index::effects::{BodyRelease, TransactionEffects};
+use crate::embedded::index::effects::BodyRelease;
 use crate::embedded::requests::SharedRow;
 use crate::embedded::sql::accept::alternatives_json;
-use crate::embedded::sql::error::damaged;
 use crate::embedded::sql::rows::{appended, to_json};
-use crate::embedded::sql::statement::run;
+use crate::embedded::sql::statement::{damaged, run};
 use crate::embedded::writer::Writer;
 use crate::progress::{DeliveryMark, StoredProgress, effective_decision};
 
@@ -59,12 +57,8 @@ struct SettlingDelivery {
 impl SharedRow for SettleRow {
     type Answer = SettleResult;
 
-    fn write(
-        rows: &[Self],
-        writer: &mut Writer,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<Vec<SettleResult>> {
-        writer.settle(rows, effects)
+    fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<SettleResult>> {
+        writer.settle(rows)
     }
 
     fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<SettleResult>> {
@@ -73,38 +67,30 @@ impl SharedRow for SettleRow {
 }
 
 impl Writer {
-    pub(crate) fn settle(
-        &mut self,
-        rows: &[SettleRow],
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<Vec<SettleResult>> {
+    pub(crate) fn settle(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<SettleResult>> {
         let now = self.shared.now();
-        let held = self.begin_settling(rows, effects);
+        let held = self.begin_settling(rows);
         let mut answers = Vec::with_capacity(rows.len());
         for (row, held) in rows.iter().zip(held) {
             let Some(held) = held else {
                 answers.push(SettleResult::Fenced);
                 continue;
             };
-            let landing = self.write(row, &held, now, effects)?;
-            effects.settling[held.slot].1 = Some(landing);
+            let landing = self.write(row, &held, now)?;
+            self.effects.settling[held.slot].1 = Some(landing);
             answers.push(SettleResult::Done);
         }
         Ok(answers)
     }
 
     /// Checks the tokens. Nobody can lease the deliveries that pass until the commit.
-    fn begin_settling(
-        &self,
-        rows: &[SettleRow],
-        effects: &mut TransactionEffects,
-    ) -> Vec<Option<SettlingDelivery>> {
+    fn begin_settling(&mut self, rows: &[SettleRow]) -> Vec<Option<SettlingDelivery>> {
         let mut index = self.shared.index();
         let mut hold = |row: &SettleRow| {
             let (seq, id): (_, DeliveryId) = (row.seq(), row.settlement.delivery);
             let (delivery, mark) = index.begin_settling(seq, row.settlement.token)?;
-            effects.settling.push((seq, None));
-            let slot = effects.settling.len() - 1;
+            self.effects.settling.push((seq, None));
+            let slot = self.effects.settling.len() - 1;
             let struck = index.may_be_struck(&delivery.message.tenant, delivery.hash);
             (delivery.id() == id).then_some(SettlingDelivery { delivery, mark, struck, slot })
         };
@@ -116,7 +102,6 @@ impl Writer {
         row: &SettleRow,
         &SettlingDelivery { ref delivery, mark, struck, .. }: &SettlingDelivery,
         now: Timestamp,
-        effects: &mut TransactionEffects,
     ) -> StoreResult<AfterSettle> {
         let settlement = &row.settlement;
         let has_alternative = !delivery.alternatives.is_empty();
@@ -127,40 +112,40 @@ impl Writer {
             "" => delivery.log.as_deref().map(str::to_owned),
             attempts => Some(appended(delivery.log.as_deref(), new.tries, attempts)?),
         };
-        effects.rows += 1;
-        self.learn(row, delivery, decision, struck, effects)?;
+        self.effects.rows += 1;
+        self.learn(row, delivery, decision, struck)?;
         match decision {
             Decision::DeadLetter(_) => self.bury(delivery.seq, &new, log.as_deref())?,
             Decision::FallBack => {
-                return self.redirect(delivery, mark, &new, log.as_deref(), effects);
+                return self.redirect(delivery, mark, &new, log.as_deref());
             }
             _ if new.state.is_final() => self.finish(delivery.seq, &new, log.as_deref())?,
             _ => self.postpone(delivery.seq, &new, log.as_deref())?,
         }
         let tenant = self.tenant_number(&delivery.message.tenant)?;
-        let count = effects.counts_of(tenant);
+        let count = self.effects.counts_of(tenant);
         count.add(old.state, -1);
         count.add(new.state, 1);
         if let Some(reason) = new.reason {
             count.add_dead(reason, 1);
         }
         if *decision == Decision::MarkGone {
-            self.mark_gone(delivery, now, effects)?;
+            self.mark_gone(delivery, now)?;
         }
         if !mark.is_empty() {
-            self.put_mark(delivery.seq, mark.settled(decision), effects)?;
+            self.put_mark(delivery.seq, mark.settled(decision))?;
         }
         if new.state.is_pending() {
             return Ok(AfterSettle::Due(new.due.0));
         }
-        let count = effects.counts_of(tenant);
+        let count = self.effects.counts_of(tenant);
         count.bytes -= delivery.target_bytes as i64;
         let bytes = delivery.message.content.len();
         if delivery.siblings == 1 {
             count.bytes -= bytes as i64;
         } else {
             let holds = i64::from(new.reason.is_none());
-            effects
+            self.effects
                 .release(delivery.message_seq(), BodyRelease { tenant, bytes, holds, pending: 1 });
         }
         Ok(AfterSettle::Final)
@@ -173,12 +158,11 @@ impl Writer {
         mark: DeliveryMark,
         new: &StoredProgress,
         log: Option<&str>,
-        effects: &mut TransactionEffects,
     ) -> StoreResult<AfterSettle> {
         let Some((place, rest)) = delivery.alternatives.split_first() else {
             return Err(damaged("a delivery's other addresses"));
         };
-        let lane = self.lane(&place.lane, effects)?;
+        let lane = self.lane(&place.lane)?;
         let target = place.target.as_json();
         let update = "UPDATE delivery SET lane = ?2, target = ?3, hash = ?4, address = ?5, \
                       address_since = ?6, alternatives = ?7, state = ?8, due = ?9, attempts = 0, \
@@ -199,12 +183,12 @@ impl Writer {
         ];
         self.change_one(update, row)?;
         let tenant = self.tenant_number(&delivery.message.tenant)?;
-        let count = effects.counts_of(tenant);
+        let count = self.effects.counts_of(tenant);
         count.add(delivery.progress.state, -1);
         count.add(new.state, 1);
         count.bytes += target.len() as i64 - delivery.target_bytes as i64;
         if !mark.is_empty() {
-            self.put_mark(delivery.seq, mark.settled(&Decision::FallBack), effects)?;
+            self.put_mark(delivery.seq, mark.settled(&Decision::FallBack))?;
         }
         Ok(AfterSettle::Moved { lane, due: new.due.0 })
     }
@@ -251,12 +235,7 @@ impl Writer {
         if found { Ok(()) } else { Err(damaged("the delivery is not in the store")) }
     }
 
-    fn mark_gone(
-        &self,
-        delivery: &StoredDelivery,
-        now: Timestamp,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<()> {
+    fn mark_gone(&mut self, delivery: &StoredDelivery, now: Timestamp) -> StoreResult<()> {
         let tenant = &delivery.message.tenant;
         let hash = delivery.hash;
         run(
@@ -271,8 +250,8 @@ impl Writer {
              WHERE tenant = ?1 AND hash = ?2 AND status <> ?3",
             params![tenant.as_str(), hash.0, gone, now.0],
         )?;
-        effects.gone.push((tenant.clone(), hash));
-        effects.rows += 2;
+        self.effects.gone.push((tenant.clone(), hash));
+        self.effects.rows += 2;
         Ok(())
     }
 }

@@ -1,10 +1,10 @@
 //! Runs statements. Prepares each once per connection, and translates its errors.
 
-use postrider_core::ports::store::StoreResult;
-use rusqlite::types::FromSql;
-use rusqlite::{Connection, Params, Row, RowIndex, ToSql};
+use std::sync::Arc;
 
-use super::error::sql;
+use postrider_core::ports::store::{StoreError, StoreResult};
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, ErrorCode, Params, Row, RowIndex, ToSql, ffi};
 
 /// Runs a statement that returns no rows. Answers how many rows it changed.
 pub(crate) fn run(conn: &Connection, text: &str, values: impl Params) -> StoreResult<usize> {
@@ -58,4 +58,30 @@ pub(crate) fn get<T: FromSql>(row: &Row<'_>, column: impl RowIndex) -> StoreResu
 /// A number that the core has without a sign.
 pub(crate) fn unsigned(row: &Row<'_>, column: impl RowIndex) -> StoreResult<u64> {
     get::<i64>(row, column).map(|number| number as u64)
+}
+
+/// For `map_err`. The text names the cause, never the content.
+pub(crate) fn sql(error: rusqlite::Error) -> StoreError {
+    let what = error.to_string();
+    // `SHMSIZE`: the index of the journal finds no room either.
+    let extended = error.sqlite_error().map(|error| error.extended_code);
+    let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+        || extended == Some(ffi::SQLITE_IOERR_SHMSIZE);
+    match (error.sqlite_error_code(), &error) {
+        _ if is_full => StoreError::Full { what, cause: Some(Arc::new(error)) },
+        (Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase), _)
+        | (
+            _,
+            rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::Utf8Error(..),
+        ) => StoreError::Corrupt { what, cause: Some(Arc::new(error)) },
+        _ => StoreError::Io { what, cause: Some(Arc::new(error)) },
+    }
+}
+
+/// For something that was read, but cannot have been written so.
+pub(crate) fn damaged(what: impl std::fmt::Display) -> StoreError {
+    StoreError::Corrupt { what: what.to_string(), cause: None }
 }

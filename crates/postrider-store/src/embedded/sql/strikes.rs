@@ -1,21 +1,20 @@
 //! Strikes of addresses on disk. There are few, and the index in memory knows which addresses have any, so
 //! that no other address costs a read or a write.
 
-use postrider_core::model::decision::Decision;
 use postrider_core::policy::strikes::{KEPT, NewStrike};
 use postrider_core::ports::store::{
     AddressLearning, Page, StoreResult, StrikeFilter, StruckAddress,
 };
-use postrider_core::{AddressHash, AddressStatus, Strike, StrikeKind, TenantId, Timestamp};
+use postrider_core::{
+    AddressHash, AddressStatus, Decision, Strike, StrikeKind, TenantId, Timestamp,
+};
 use rusqlite::{Connection, Row, params};
 
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::delivery::StoredDelivery;
-use crate::embedded::index::effects::TransactionEffects;
-use crate::embedded::sql::error::damaged;
 use crate::embedded::sql::rows::to_json;
 use crate::embedded::sql::settle::SettleRow;
-use crate::embedded::sql::statement::{all_rows, get, run};
+use crate::embedded::sql::statement::{all_rows, damaged, get, run};
 use crate::embedded::writer::Writer;
 use crate::view;
 
@@ -81,27 +80,26 @@ pub(crate) fn tenant_and_hash(row: &Row<'_>) -> StoreResult<(TenantId, AddressHa
 impl Writer {
     /// Writes what a settlement says about its address. `struck` says that the address may have strikes.
     pub(crate) fn learn(
-        &self,
+        &mut self,
         row: &SettleRow,
         delivery: &StoredDelivery,
         decision: &Decision,
         struck: bool,
-        effects: &mut TransactionEffects,
     ) -> StoreResult<()> {
         let learned = &row.settlement.learned;
-        if !struck && effects.struck.is_empty() && *learned == AddressLearning::default() {
+        if !struck && self.effects.struck.is_empty() && *learned == AddressLearning::default() {
             return Ok(());
         }
         let address = (delivery.message.tenant.clone(), delivery.hash);
-        let struck = effects.struck.get(&address).copied().unwrap_or(struck);
+        let struck = self.effects.struck.get(&address).copied().unwrap_or(struck);
         if struck && *decision == Decision::Done {
-            self.forgive(&address.0, address.1, effects)?;
+            self.forgive(&address.0, address.1)?;
         }
         if let Some(strike) = learned.strike {
-            self.strike(&address.0, address.1, strike, effects)?;
+            self.strike(&address.0, address.1, strike)?;
         }
         if let Some(target) = &learned.target {
-            effects.rows += 1;
+            self.effects.rows += 1;
             let row = params![address.0.as_str(), address.1.0, target.as_json()];
             let update = "UPDATE address SET target = ?3 \
                           WHERE tenant = ?1 AND hash = ?2 AND target IS NOT NULL";
@@ -111,11 +109,10 @@ impl Writer {
     }
 
     fn strike(
-        &self,
+        &mut self,
         tenant: &TenantId,
         hash: AddressHash,
         struck: NewStrike,
-        effects: &mut TransactionEffects,
     ) -> StoreResult<()> {
         let known = strikes_of(&self.conn, tenant, hash)?;
         let strike = Strike::after(&known, struck.kind, self.shared.now());
@@ -137,26 +134,21 @@ impl Writer {
         if struck.suspect {
             self.change_status(tenant, hash, (AddressStatus::Active, AddressStatus::Suspect))?;
         }
-        effects.rows += 1;
-        effects.struck.insert((tenant.clone(), hash), true);
+        self.effects.rows += 1;
+        self.effects.struck.insert((tenant.clone(), hash), true);
         Ok(())
     }
 
     /// Deletes all strikes of an address; false if there were none.
-    pub(crate) fn forgive(
-        &self,
-        tenant: &TenantId,
-        hash: AddressHash,
-        effects: &mut TransactionEffects,
-    ) -> StoreResult<bool> {
+    pub(crate) fn forgive(&mut self, tenant: &TenantId, hash: AddressHash) -> StoreResult<bool> {
         let forgotten = run(
             &self.conn,
             "DELETE FROM strike WHERE tenant = ?1 AND hash = ?2",
             params![tenant.as_str(), hash.0],
         )?;
         self.change_status(tenant, hash, (AddressStatus::Suspect, AddressStatus::Active))?;
-        effects.rows += forgotten as u64;
-        effects.struck.insert((tenant.clone(), hash), false);
+        self.effects.rows += forgotten as u64;
+        self.effects.struck.insert((tenant.clone(), hash), false);
         Ok(forgotten > 0)
     }
 
@@ -184,7 +176,7 @@ impl Writer {
             return Ok(false);
         }
         let more = found.len() >= PRUNED_AT_ONCE as usize;
-        self.transact_surely(|writer, effects| {
+        self.transact_surely(|writer| {
             for (tenant, hash) in &found {
                 let row = params![tenant.as_str(), hash.0, limit.0];
                 run(
@@ -193,8 +185,8 @@ impl Writer {
                     row,
                 )?;
                 let left = !strikes_of(&writer.conn, tenant, *hash)?.is_empty();
-                effects.struck.insert((tenant.clone(), *hash), left);
-                effects.rows += 1;
+                writer.effects.struck.insert((tenant.clone(), *hash), left);
+                writer.effects.rows += 1;
             }
             Ok(())
         })?;

@@ -9,8 +9,9 @@ use rusqlite::{Connection, Row, params};
 
 use super::filter::BloomFilter;
 use crate::embedded::index::effects::DedupEntry;
-use crate::embedded::sql::error::{damaged, sql};
-use crate::embedded::sql::statement::{all_rows, first_row, get, run, unsigned, value};
+use crate::embedded::sql::statement::{
+    all_rows, damaged, first_row, get, run, sql, unsigned, value,
+};
 
 /// An open bucket is closed at this age, so that it can be dropped in time.
 const OPEN_FOR_MS: i64 = 3_600_000;
@@ -21,6 +22,10 @@ type DedupHash = [u8; 16];
 
 pub(crate) struct BucketList {
     long: bool,
+    /// The growing table.
+    table: &'static str,
+    /// Appends a key to the growing table.
+    insert: String,
     bucket_keys: usize,
     open: HashMap<DedupHash, DedupEntry>,
     opened: i64,
@@ -62,16 +67,19 @@ impl BucketList {
         bucket_keys: usize,
         now: i64,
     ) -> StoreResult<Self> {
+        let table = if long { "dedup_open_long" } else { "dedup_open_short" };
+        let columns = "key, fingerprint, message, tail, expires";
         let mut list = Self {
             long,
+            table,
+            insert: format!("INSERT INTO {table} ({columns}) VALUES (?1, ?2, ?3, ?4, ?5)"),
             bucket_keys,
             open: HashMap::new(),
             opened: now,
             closing: None,
             closed: Vec::new(),
         };
-        let query =
-            format!("SELECT key, fingerprint, message, tail, expires FROM {}", list.table());
+        let query = format!("SELECT {columns} FROM {table}");
         let keys = all_rows(conn, &query, [], |row| Ok((get(row, 0)?, seen(row, 1)?)))?;
         list.open = keys.into_iter().collect();
         let select = "SELECT id, latest, filter FROM dedup_bucket WHERE long = ?1 ORDER BY id";
@@ -81,10 +89,6 @@ impl BucketList {
             Ok(ClosedBucket { id: get(row, 0)?, latest: get(row, 1)?, filter })
         })?;
         Ok(list)
-    }
-
-    fn table(&self) -> &'static str {
-        if self.long { "dedup_open_long" } else { "dedup_open_short" }
     }
 
     pub(crate) fn find(
@@ -124,19 +128,9 @@ impl BucketList {
         key: &DedupHash,
         seen: &DedupEntry,
     ) -> StoreResult<()> {
-        let insert = match self.long {
-            false => {
-                "INSERT INTO dedup_open_short (key, fingerprint, message, tail, expires) \
-                 VALUES (?1, ?2, ?3, ?4, ?5)"
-            }
-            true => {
-                "INSERT INTO dedup_open_long (key, fingerprint, message, tail, expires) \
-                 VALUES (?1, ?2, ?3, ?4, ?5)"
-            }
-        };
         let (message, tail) = split(seen.message);
         let row = params![key, seen.fingerprint, message, tail, seen.expires];
-        run(conn, insert, row).map(drop)
+        run(conn, &self.insert, row).map(drop)
     }
 
     pub(crate) fn remember(&mut self, key: DedupHash, seen: DedupEntry, now: i64) {
@@ -151,7 +145,7 @@ impl BucketList {
         if self.closing.is_none() && (self.open.len() >= self.bucket_keys || old) {
             self.start_closing(conn)?;
         }
-        let table = self.table();
+        let table = self.table;
         let Some(closing) = &mut self.closing else { return Ok(false) };
         match closing.rows {
             None if closing.written < closing.keys.len() => closing.write_chunk(conn)?,
@@ -173,7 +167,7 @@ impl BucketList {
     }
 
     fn start_closing(&mut self, conn: &Connection) -> StoreResult<()> {
-        let last = value(conn, &format!("SELECT max(id) FROM {}", self.table()), [])?.flatten();
+        let last = value(conn, &format!("SELECT max(id) FROM {}", self.table), [])?.flatten();
         let select = "SELECT coalesce(max(n), 0) + 1 FROM (SELECT max(id) AS n FROM dedup_bucket \
                       UNION ALL SELECT max(CAST(substr(name, 14) AS INTEGER)) FROM sqlite_master \
                       WHERE name GLOB 'dedup_bucket_*')";
