@@ -2,7 +2,7 @@
 
 use super::fixture::*;
 
-pub async fn what_was_in_flight_at_a_crash_is_counted(fixture: &StoreFixture<'_>) {
+pub async fn a_crash_is_counted_for_deliveries_in_flight(fixture: &StoreFixture<'_>) {
     let (_, ids) = fixture.accept(batch("acme", &[1, 1, 1, 1])).await;
     let leased = fixture.lease_all().await;
     assert!(leased.iter().all(|l| l.crashes == 0));
@@ -45,7 +45,7 @@ pub async fn an_attempt_that_ended_clears_the_count_and_waiting_does_not(
     assert_eq!(fixture.lease_one().await.crashes, 0, "an attempt ended");
 }
 
-pub async fn an_attempt_that_left_is_known_until_it_is_settled(fixture: &StoreFixture<'_>) {
+pub async fn a_started_attempt_is_known_until_it_is_settled(fixture: &StoreFixture<'_>) {
     fixture.accept(batch("acme", &[1, 1])).await;
     let leased = fixture.lease_all().await;
     assert!(!leased[0].started);
@@ -62,7 +62,7 @@ pub async fn an_attempt_that_left_is_known_until_it_is_settled(fixture: &StoreFi
     assert!(fixture.lease_all().await.iter().all(|l| !l.started));
 }
 
-pub async fn giving_back_what_was_started_says_that_nothing_left(fixture: &StoreFixture<'_>) {
+pub async fn giving_back_a_started_attempt_says_that_nothing_was_sent(fixture: &StoreFixture<'_>) {
     let leased = fixture.accept_and_lease(message("acme", 1)).await;
     assert!(fixture.start(&leased).await);
     assert_eq!(fixture.settle(&leased, Decision::Release).await, SettleResult::Done);
@@ -77,7 +77,7 @@ pub async fn an_attempt_does_not_start_under_an_ended_lease(fixture: &StoreFixtu
     assert!(!fixture.start(&leased).await);
 }
 
-pub async fn cancel_stops_the_retry_of_what_is_in_flight(fixture: &StoreFixture<'_>) {
+pub async fn cancel_stops_the_retry_of_deliveries_in_flight(fixture: &StoreFixture<'_>) {
     let again = [retry(5), Decision::Park { after: secs(5) }, Decision::Release];
     for change in again {
         let (id, deliveries) = fixture.accept(batch("acme", &[1, 1])).await;
@@ -95,7 +95,7 @@ pub async fn cancel_stops_the_retry_of_what_is_in_flight(fixture: &StoreFixture<
     assert!(fixture.ready().await.is_empty());
 }
 
-pub async fn cancel_reaches_what_nobody_settles(fixture: &StoreFixture<'_>) {
+pub async fn cancel_reaches_a_delivery_that_nobody_settles(fixture: &StoreFixture<'_>) {
     let (id, _) = fixture.accept(message("acme", 1)).await;
     fixture.lease_one().await;
     fixture.store.cancel(None, id).await.unwrap();

@@ -11,7 +11,7 @@ pub async fn a_repeated_key_gets_the_first_answer(fixture: &StoreFixture<'_>) {
     assert_eq!(fixture.lease(10).await.len(), 1, "a repeat never reaches the queue");
 }
 
-pub async fn a_repeat_is_known_without_taking_anything_in(fixture: &StoreFixture<'_>) {
+pub async fn a_repeat_is_known_without_accepting_anything(fixture: &StoreFixture<'_>) {
     let key = |key, body| keyed(key, body, secs(DAY)).dedup.unwrap();
     let (message, deliveries) = fixture.accept(keyed(1, 1, secs(DAY))).await;
     let asked =
@@ -59,7 +59,7 @@ pub async fn keys_survive_a_restart(fixture: &StoreFixture<'_>) {
     assert_eq!(again, [Admission::Duplicate { message, deliveries }]);
 }
 
-pub async fn many_keys_are_told_apart(fixture: &StoreFixture<'_>) {
+pub async fn many_keys_are_distinguished(fixture: &StoreFixture<'_>) {
     let mut first = Vec::new();
     for chunk in 0..12u64 {
         let keys = (chunk * 250..(chunk + 1) * 250).map(|key| {

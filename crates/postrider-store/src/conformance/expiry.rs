@@ -45,6 +45,14 @@ pub async fn expired_work_is_found_after_a_restart(fixture: &StoreFixture<'_>) {
     assert_eq!(expired(&fixture).await, [ids, vec![later]].concat());
 }
 
+pub async fn work_accepted_right_after_a_crash_expires(fixture: &StoreFixture<'_>) {
+    let (_, mut ids) = fixture.accept(batch("acme", &[1, 2])).await;
+    let fixture = &fixture.after_crash().await;
+    ids.extend(fixture.accept(batch("acme", &[1, 2])).await.1);
+    fixture.clock.advance(secs(3600));
+    assert_eq!(expired(fixture).await, ids);
+}
+
 pub async fn expiry_follows_a_replay(fixture: &StoreFixture<'_>) {
     let id = fixture.accept(NewMessage { ttl_s: 100, ..message("acme", 1) }).await.1[0];
     fixture.clock.advance(secs(90));
@@ -59,7 +67,7 @@ pub async fn expiry_follows_a_replay(fixture: &StoreFixture<'_>) {
     assert_eq!(expired(fixture).await, [id]);
 }
 
-pub async fn what_is_finished_does_not_expire(fixture: &StoreFixture<'_>) {
+pub async fn finished_work_does_not_expire(fixture: &StoreFixture<'_>) {
     for wait in [0, 70] {
         let (id, _) = fixture.accept(batch("acme", &[1, 1, 2])).await;
         fixture.clock.advance(secs(wait));
@@ -73,7 +81,7 @@ pub async fn what_is_finished_does_not_expire(fixture: &StoreFixture<'_>) {
     }
 }
 
-pub async fn waiting_ends_for_those_who_take_what_expired(fixture: &StoreFixture<'_>) {
+pub async fn waiting_ends_for_those_who_lease_expired_work(fixture: &StoreFixture<'_>) {
     fixture.accept(NewMessage { ttl_s: 20, ..message("acme", 1) }).await;
     let lane = fixture.ready().await[0];
     fixture.store.suspend(lane, fixture.now() + secs(100_000));
@@ -127,7 +135,7 @@ fn with_alternatives(numbers: &[u32]) -> NewMessage {
     NewMessage { deliveries, ..message("acme", 1) }
 }
 
-pub async fn a_redirected_delivery_goes_to_its_next_place(fixture: &StoreFixture<'_>) {
+pub async fn a_fallback_goes_to_the_next_address(fixture: &StoreFixture<'_>) {
     let id = fixture.accept(with_alternatives(&[2, 3])).await.1[0];
     let leased = fixture.lease_one().await;
     assert_eq!(leased.alternatives.len(), 2);
@@ -155,7 +163,7 @@ pub async fn a_redirected_delivery_goes_to_its_next_place(fixture: &StoreFixture
     assert_eq!(counts.states, std::collections::BTreeMap::from([(State::Sent, 1)]));
 }
 
-pub async fn a_redirect_to_nowhere_waits(fixture: &StoreFixture<'_>) {
+pub async fn a_fallback_without_another_address_waits(fixture: &StoreFixture<'_>) {
     let id = fixture.accept_one().await;
     fixture.settle_next(Decision::FallBack).await;
     assert_eq!(fixture.state(id).await, State::Parked);

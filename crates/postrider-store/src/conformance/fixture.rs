@@ -178,23 +178,33 @@ impl<'a> StoreFixture<'a> {
 
     /// Every page of a listing, newest first.
     pub async fn all(&self, filter: DeliveryFilter, dead: bool) -> Vec<DeliveryId> {
-        let mut filter = filter;
-        let mut ids = Vec::new();
-        loop {
-            let page = match dead {
-                true => self.store.dead_letters(filter.clone()).await.unwrap(),
-                false => self.store.deliveries(filter.clone()).await.unwrap(),
-            };
-            ids.extend(page.items.iter().map(|delivery| delivery.id));
-            match page.next {
-                Some(next) => filter.cursor = Some(next),
-                None => return ids,
+        let all = all_pages(async |cursor| {
+            let filter = DeliveryFilter { cursor, ..filter.clone() };
+            match dead {
+                true => self.store.dead_letters(filter).await,
+                false => self.store.deliveries(filter).await,
             }
-        }
+        });
+        all.await.iter().map(|delivery| delivery.id).collect()
     }
 
     pub async fn dead(&self) -> Vec<DeliveryId> {
         self.all(DeliveryFilter { limit: 10, ..DeliveryFilter::default() }, true).await
+    }
+}
+
+/// The items of all pages; `read` reads the page after a cursor.
+pub(super) async fn all_pages<T, C>(
+    read: impl AsyncFn(Option<C>) -> StoreResult<Page<T, C>>,
+) -> Vec<T> {
+    let (mut all, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = read(cursor).await.unwrap();
+        all.extend(page.items);
+        match page.next {
+            None => return all,
+            next => cursor = next,
+        }
     }
 }
 

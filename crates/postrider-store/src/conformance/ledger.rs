@@ -47,7 +47,7 @@ pub async fn pages_cover_everything_once(fixture: &StoreFixture<'_>) {
     }
 }
 
-pub async fn filters_find_what_they_name(fixture: &StoreFixture<'_>) {
+pub async fn filters_find_the_right_deliveries(fixture: &StoreFixture<'_>) {
     let (first, one) = fixture.accept(batch("acme", &[1, 2])).await;
     fixture.clock.advance(secs(10));
     let (_, two) = fixture.accept(message("other", 3)).await;
@@ -74,7 +74,7 @@ pub async fn filters_find_what_they_name(fixture: &StoreFixture<'_>) {
     assert!(list(DeliveryFilter { channel, ..none() }).await.is_empty());
 }
 
-pub async fn bodies_go_when_nothing_needs_them(fixture: &StoreFixture<'_>) {
+pub async fn bodies_are_erased_when_nothing_needs_them(fixture: &StoreFixture<'_>) {
     let (id, _) = fixture.accept(message("acme", 1)).await;
     assert!(fixture.content(id).await.is_some());
     fixture.settle_next(Decision::Done).await;
@@ -97,7 +97,7 @@ pub async fn a_fan_out_keeps_its_body_until_the_last_is_final(fixture: &StoreFix
     assert_eq!(fixture.content(id).await, None);
 }
 
-pub async fn prune_forgets_only_what_is_old_and_final(fixture: &StoreFixture<'_>) {
+pub async fn prune_deletes_only_old_final_deliveries(fixture: &StoreFixture<'_>) {
     let (sent, _) = fixture.accept(message("acme", 1)).await;
     fixture.settle_next(Decision::Done).await;
     let (dead, dead_delivery) = fixture.accept(message("acme", 1)).await;
@@ -155,7 +155,7 @@ pub async fn the_oldest_pending_is_known(fixture: &StoreFixture<'_>) {
     assert_eq!(fixture.store.oldest_pending().await.unwrap(), Some(start), "it is pending again");
 }
 
-pub async fn what_is_in_flight_shows_as_sending(fixture: &StoreFixture<'_>) {
+pub async fn a_delivery_in_flight_is_shown_as_sending(fixture: &StoreFixture<'_>) {
     let (message, ids) = fixture.accept(message("acme", 1)).await;
     fixture.lease_one().await;
     let view = fixture.delivery(ids[0]).await;

@@ -67,15 +67,15 @@ macro_rules! promises {
             every_attempt_of_a_lease_is_remembered
             released_work_is_due_at_once_and_unchanged
             a_finished_delivery_is_never_leased_again
-            many_lanes_are_served_each_by_its_own
+            many_lanes_are_served_each_with_its_own_work
             more_work_than_fits_in_memory_is_served_in_order
             a_repeated_key_gets_the_first_answer
-            a_repeat_is_known_without_taking_anything_in
+            a_repeat_is_known_without_accepting_anything
             a_key_with_another_body_is_a_conflict
             a_key_repeated_within_a_batch_counts
             a_key_is_free_again_when_its_window_ends
             keys_survive_a_restart
-            many_keys_are_told_apart
+            many_keys_are_distinguished
             a_duplicate_of_forgotten_work_still_names_its_message
             a_dead_letter_can_be_found_and_replayed
             a_replay_is_paced
@@ -83,19 +83,19 @@ macro_rules! promises {
             discarded_dead_letters_leave_the_list_and_lose_their_body
             a_filter_chooses_dead_letters
             one_tenant_does_not_act_on_anothers
-            cancel_stops_what_is_not_yet_sent
+            cancel_stops_deliveries_that_are_not_sent_yet
             cancel_reaches_work_whose_lease_ended
-            gone_halts_what_is_queued_for_the_address
+            gone_halts_deliveries_that_are_queued_for_the_address
             gone_reaches_only_its_tenant
             counts_are_exact
             pages_cover_everything_once
-            filters_find_what_they_name
-            bodies_go_when_nothing_needs_them
+            filters_find_the_right_deliveries
+            bodies_are_erased_when_nothing_needs_them
             a_fan_out_keeps_its_body_until_the_last_is_final
-            prune_forgets_only_what_is_old_and_final
+            prune_deletes_only_old_final_deliveries
             lanes_show_their_depth
             the_oldest_pending_is_known
-            what_is_in_flight_shows_as_sending
+            a_delivery_in_flight_is_shown_as_sending
             history_is_kept_and_bounded
             an_address_keeps_its_id
             a_returning_address_is_no_longer_gone
@@ -108,38 +108,39 @@ macro_rules! promises {
             settings_are_kept
             expired_work_is_leased_whatever_its_lane_does
             expired_work_is_found_after_a_restart
+            work_accepted_right_after_a_crash_expires
             expiry_follows_a_replay
-            what_is_finished_does_not_expire
-            waiting_ends_for_those_who_take_what_expired
+            finished_work_does_not_expire
+            waiting_ends_for_those_who_lease_expired_work
             the_load_is_what_is_pending
-            a_redirected_delivery_goes_to_its_next_place
-            a_redirect_to_nowhere_waits
-            what_was_in_flight_at_a_crash_is_counted
+            a_fallback_goes_to_the_next_address
+            a_fallback_without_another_address_waits
+            a_crash_is_counted_for_deliveries_in_flight
             an_attempt_that_ended_clears_the_count_and_waiting_does_not
-            an_attempt_that_left_is_known_until_it_is_settled
-            giving_back_what_was_started_says_that_nothing_left
+            a_started_attempt_is_known_until_it_is_settled
+            giving_back_a_started_attempt_says_that_nothing_was_sent
             an_attempt_does_not_start_under_an_ended_lease
-            cancel_stops_the_retry_of_what_is_in_flight
-            cancel_reaches_what_nobody_settles
+            cancel_stops_the_retry_of_deliveries_in_flight
+            cancel_reaches_a_delivery_that_nobody_settles
             waiting_ends_when_work_arrives
             waiting_ends_when_work_becomes_due
             waiting_ends_when_a_lease_ends
-            what_was_already_shown_does_not_wake
+            work_that_was_listed_already_does_not_wake
             waiting_ends_in_time
             a_suspended_lane_is_not_ready_until_its_time
             a_lane_suspended_again_has_the_newer_end
-            what_arrives_in_a_suspended_lane_wakes_nobody
-            waiting_ends_when_a_lane_comes_back
-            a_lane_comes_back_to_work_that_is_due_later
+            work_in_a_suspended_lane_wakes_nobody
+            waiting_ends_when_a_lane_is_resumed
+            a_resumed_lane_waits_for_work_that_is_due_later
             strikes_are_counted_by_kind_and_come_with_the_lease
             a_success_clears_the_strikes_of_its_address
-            a_fenced_settlement_strikes_nobody
-            a_forgiven_address_starts_anew
+            a_fenced_settlement_adds_no_strike
+            a_forgiven_address_starts_again_without_strikes
             an_address_that_is_gone_by_strikes_keeps_them_as_evidence
             struck_addresses_are_listed_by_page_and_by_suspicion
-            old_strikes_are_forgotten
+            old_strikes_are_deleted
             strikes_survive_a_restart
-            what_is_learned_of_a_target_is_kept_with_its_address
+            what_is_learned_about_a_target_is_stored_with_its_address
         }
     };
     (@each $factory:expr; $($name:ident)*) => {

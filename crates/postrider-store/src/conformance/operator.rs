@@ -121,7 +121,7 @@ pub async fn one_tenant_does_not_act_on_anothers(fixture: &StoreFixture<'_>) {
     assert_eq!(fixture.dead().await, [id]);
 }
 
-pub async fn cancel_stops_what_is_not_yet_sent(fixture: &StoreFixture<'_>) {
+pub async fn cancel_stops_deliveries_that_are_not_sent_yet(fixture: &StoreFixture<'_>) {
     let (id, deliveries) = fixture.accept(batch("acme", &[1, 2, 3, 4])).await;
     let leased = fixture.lease(1).await;
     let find = |d| leased.iter().find(|l| l.delivery == d).expect("leased");
@@ -152,7 +152,7 @@ pub async fn cancel_reaches_work_whose_lease_ended(fixture: &StoreFixture<'_>) {
     assert_eq!(late, SettleResult::Fenced);
 }
 
-pub async fn gone_halts_what_is_queued_for_the_address(fixture: &StoreFixture<'_>) {
+pub async fn gone_halts_deliveries_that_are_queued_for_the_address(fixture: &StoreFixture<'_>) {
     let first = fixture.accept(message("acme", 1)).await.1[0];
     let leased = fixture.lease_one().await;
     assert_eq!(leased.halt, None);

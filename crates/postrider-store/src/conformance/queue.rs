@@ -169,7 +169,7 @@ pub async fn a_finished_delivery_is_never_leased_again(fixture: &StoreFixture<'_
     assert!(fixture.ready().await.is_empty());
 }
 
-pub async fn many_lanes_are_served_each_by_its_own(fixture: &StoreFixture<'_>) {
+pub async fn many_lanes_are_served_each_with_its_own_work(fixture: &StoreFixture<'_>) {
     let numbers: Vec<u32> = (0..300).collect();
     fixture.store.accept(numbers.iter().map(|n| message("acme", *n)).collect()).await.unwrap();
     let ready = fixture.store.ready_lanes(1000).await.unwrap();

@@ -57,15 +57,10 @@ pub async fn addresses_are_listed_by_page_and_recipient(fixture: &StoreFixture<'
         (Some("bob"), ids.iter().skip(1).step_by(2).copied().collect()),
         (Some("eve"), Vec::new()),
     ] {
-        let (mut seen, mut cursor) = (Vec::new(), None);
-        loop {
-            let page = fixture.store.addresses(&acme(), recipient, cursor, 2).await.unwrap();
-            seen.extend(page.items.iter().map(|address| address.id));
-            cursor = page.next;
-            if cursor.is_none() {
-                break;
-            }
-        }
+        let acme = acme();
+        let found =
+            all_pages(async |cursor| fixture.store.addresses(&acme, recipient, cursor, 2).await);
+        let seen: Vec<_> = found.await.iter().map(|address| address.id).collect();
         assert_eq!(seen, expected);
     }
 }

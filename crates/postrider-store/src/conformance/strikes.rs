@@ -70,7 +70,7 @@ pub async fn a_success_clears_the_strikes_of_its_address(fixture: &StoreFixture<
     assert_eq!(status(fixture, 1).await, AddressStatus::Active);
 }
 
-pub async fn a_fenced_settlement_strikes_nobody(fixture: &StoreFixture<'_>) {
+pub async fn a_fenced_settlement_adds_no_strike(fixture: &StoreFixture<'_>) {
     let late = fixture.accept_and_lease(message("acme", 1)).await;
     fixture.clock.advance(secs(3600));
     fixture.lease_one().await;
@@ -79,7 +79,7 @@ pub async fn a_fenced_settlement_strikes_nobody(fixture: &StoreFixture<'_>) {
     assert!(of(fixture, 1).await.is_empty());
 }
 
-pub async fn a_forgiven_address_starts_anew(fixture: &StoreFixture<'_>) {
+pub async fn a_forgiven_address_starts_again_without_strikes(fixture: &StoreFixture<'_>) {
     register(fixture, 1).await;
     one(fixture, 1, DEAD, Some((StrikeKind::Failing, true))).await;
     assert!(!fixture.store.forgive(&TenantId::new("other"), hash(1)).await.unwrap());
@@ -106,17 +106,11 @@ pub async fn struck_addresses_are_listed_by_page_and_by_suspicion(fixture: &Stor
     for number in 1..=5 {
         one(fixture, number, DEAD, Some((StrikeKind::Blocked, number % 2 == 0))).await;
     }
-    let mut seen = Vec::new();
-    let mut cursor = None;
-    loop {
+    let found = all_pages(async |cursor| {
         let which = StrikeFilter { cursor, limit: 2, ..StrikeFilter::default() };
-        let page = fixture.store.strikes(&acme(), which).await.unwrap();
-        seen.extend(page.items.iter().map(|struck| struck.hash));
-        cursor = page.next;
-        if cursor.is_none() {
-            break;
-        }
-    }
+        fixture.store.strikes(&acme(), which).await
+    });
+    let seen: Vec<_> = found.await.iter().map(|struck| struck.hash).collect();
     let mut all: Vec<_> = (1..=5).map(hash).collect();
     all.sort();
     assert_eq!(seen, all);
@@ -127,7 +121,7 @@ pub async fn struck_addresses_are_listed_by_page_and_by_suspicion(fixture: &Stor
     assert_eq!(found, expected);
 }
 
-pub async fn old_strikes_are_forgotten(fixture: &StoreFixture<'_>) {
+pub async fn old_strikes_are_deleted(fixture: &StoreFixture<'_>) {
     one(fixture, 1, DEAD, Some((StrikeKind::Host, false))).await;
     fixture.clock.advance(KEPT / 2);
     one(fixture, 1, DEAD, Some((StrikeKind::Endpoint, false))).await;
@@ -154,7 +148,7 @@ pub async fn strikes_survive_a_restart(fixture: &StoreFixture<'_>) {
     assert!(of(&later, 1).await.is_empty());
 }
 
-pub async fn what_is_learned_of_a_target_is_kept_with_its_address(fixture: &StoreFixture<'_>) {
+pub async fn what_is_learned_about_a_target_is_stored_with_its_address(fixture: &StoreFixture<'_>) {
     let known = register(fixture, 1).await;
     let leased = fixture.accept_and_lease(message("acme", 1)).await;
     let better = target(&format!("{}?learned", url(&leased.target)));

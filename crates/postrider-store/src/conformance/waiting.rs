@@ -51,7 +51,7 @@ pub async fn waiting_ends_when_a_lease_ends(fixture: &StoreFixture<'_>) {
     assert!(wakes(fixture, async || fixture.clock.advance(LEASE)).await);
 }
 
-pub async fn what_was_already_shown_does_not_wake(fixture: &StoreFixture<'_>) {
+pub async fn work_that_was_listed_already_does_not_wake(fixture: &StoreFixture<'_>) {
     fixture.accept_one().await;
     fixture.ready().await;
     assert!(stays_asleep(fixture).await);
@@ -94,7 +94,7 @@ pub async fn a_lane_suspended_again_has_the_newer_end(fixture: &StoreFixture<'_>
     assert!(fixture.ready().await.is_empty());
 }
 
-pub async fn what_arrives_in_a_suspended_lane_wakes_nobody(fixture: &StoreFixture<'_>) {
+pub async fn work_in_a_suspended_lane_wakes_nobody(fixture: &StoreFixture<'_>) {
     let leased = fixture.accept_and_lease(message("acme", 1)).await;
     let lane = fixture.store.lanes(None, 1).await.unwrap()[0].id;
     fixture.store.suspend(lane, fixture.now() + secs(1000));
@@ -110,7 +110,7 @@ pub async fn what_arrives_in_a_suspended_lane_wakes_nobody(fixture: &StoreFixtur
     );
 }
 
-pub async fn waiting_ends_when_a_lane_comes_back(fixture: &StoreFixture<'_>) {
+pub async fn waiting_ends_when_a_lane_is_resumed(fixture: &StoreFixture<'_>) {
     fixture.accept_one().await;
     let lane = fixture.ready().await[0];
     fixture.store.suspend(lane, fixture.now() + secs(30));
@@ -131,7 +131,7 @@ pub async fn waiting_ends_when_a_lane_comes_back(fixture: &StoreFixture<'_>) {
     }
 }
 
-pub async fn a_lane_comes_back_to_work_that_is_due_later(fixture: &StoreFixture<'_>) {
+pub async fn a_resumed_lane_waits_for_work_that_is_due_later(fixture: &StoreFixture<'_>) {
     let leased = fixture.accept_and_lease(message("acme", 1)).await;
     let lane = fixture.store.lanes(None, 1).await.unwrap()[0].id;
     fixture.settle(&leased, retry(20)).await;

@@ -149,7 +149,10 @@ impl ExpiryIndex {
         self.blocks = self.blocks.split_off(&(self.listed_before >> BLOCK_BITS));
         for (expires, seq) in new {
             self.note_listed(*expires);
-            self.remove_from_block(*seq);
+            // No block counts a delivery from before a crash.
+            if *seq >= self.known_from {
+                self.remove_from_block(*seq);
+            }
         }
     }
 
