@@ -88,8 +88,8 @@ impl StoredProgress {
 /// How long a delivery waits if it is redirected and has no alternative.
 const NO_ALTERNATIVE_PAUSE: Duration = Duration::from_secs(60);
 
-/// What a decision comes to. Of a delivery whose message was cancelled while it was under way,
-/// nothing is tried again.
+/// The decision that is stored. A delivery whose message was cancelled during its attempt is not tried
+/// again.
 pub(crate) fn effective_decision(
     decision: &Decision,
     cancelled: bool,
@@ -102,7 +102,7 @@ pub(crate) fn effective_decision(
     }
 }
 
-/// What is remembered of a few deliveries only.
+/// What is stored of a few deliveries only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DeliveryMark {
     /// How many crashes in a row found it in flight.

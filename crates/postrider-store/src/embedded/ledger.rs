@@ -4,20 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider_core::model::id::{from_order_key, order_key, order_key_at};
-use postrider_core::ports::store::{
-    CancelResult, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
-    StoreResult,
-};
-use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp};
-use rusqlite::{Connection, params};
+use postrider_core::Delivery;
+use postrider_core::model::id::order_key_at;
+use postrider_core::ports::store::*;
 
+use super::sql::prelude::*;
 use crate::embedded::EmbeddedStore;
 use crate::embedded::operator::CHUNK;
 use crate::embedded::shared::StoreShared;
 use crate::embedded::sql::prune::PRUNE_CALL;
-use crate::embedded::sql::rows::{self, DELIVERY, MessageRow, row_id};
-use crate::embedded::sql::statement::{all_rows, damaged, first_row, get, sql, unsigned, value};
+use crate::embedded::sql::rows::{self, DELIVERY, MessageRow};
 use crate::view::{self, SHOWN};
 
 /// Rows that one call reads: a rare match costs several short reads, never one long one.

@@ -1,20 +1,15 @@
 //! What an operator does to deliveries: cancel, replay, discard. In chunks, so that commits never wait for
 //! long.
 
-use postrider_core::model::id::order_key;
+use postrider_core::DeadReason;
 use postrider_core::policy::ttl::expires_at;
-use postrider_core::ports::store::{
-    CancelResult, DeliveryFilter, Ledger, Replay, Selection, StoreResult,
-};
-use postrider_core::{DeadReason, DeliveryId, State, TenantId, Timestamp};
-use rusqlite::{Row, params};
+use postrider_core::ports::store::{CancelResult, DeliveryFilter, Ledger, Replay, Selection};
 
+use super::sql::prelude::*;
 use crate::embedded::EmbeddedStore;
 use crate::embedded::index::effects::{BodyRelease, ReplayedDelivery};
 use crate::embedded::ledger::page;
-use crate::embedded::sql::rows::{self, to_json};
-use crate::embedded::sql::statement::{all_rows, damaged, first_row, get, run, unsigned};
-use crate::embedded::writer::Writer;
+use crate::embedded::sql::rows;
 use crate::progress::{DeliveryMark, paced};
 
 /// Rows of one transaction.

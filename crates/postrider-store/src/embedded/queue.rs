@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::model::id::order_key;
-use postrider_core::ports::store::{
-    Admission, DedupKey, LeasedDelivery, Load, NewMessage, Queue, ReadyLane, SettleResult,
-    Settlement, StoreError, StoreResult,
-};
+use postrider_core::ports::store::*;
 use postrider_core::{Decision, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
 use rusqlite::Connection;
 

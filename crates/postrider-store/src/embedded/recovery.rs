@@ -4,15 +4,14 @@
 use std::slice;
 use std::time::Duration;
 
-use postrider_core::ports::store::{SettleResult, StoreError, StoreResult};
-use postrider_core::{DeadReason, State, TenantId};
-use rusqlite::params;
+use postrider_core::DeadReason;
+use postrider_core::ports::store::{SettleResult, StoreError};
 
 use super::index::UnreadLease;
 use super::index::effects::BodyRelease;
+use super::requests::SharedRow as _;
+use super::sql::prelude::*;
 use super::sql::settle::SettleRow;
-use super::sql::statement::{first_row, get, run, unsigned};
-use super::writer::Writer;
 
 /// How long a checkpoint may wait for readers while everybody waits for it.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
@@ -69,7 +68,7 @@ impl Writer {
 
     /// Writes decisions although the disk is full or some of the deliveries are damaged.
     pub(crate) fn settle_surely(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<SettleResult>> {
-        match self.transact_surely(|writer| writer.settle(rows)) {
+        match self.transact_surely(|writer| SettleRow::write(rows, writer)) {
             Err(StoreError::Corrupt { .. }) => self.settle_each(rows),
             done => done,
         }
@@ -80,7 +79,7 @@ impl Writer {
         let mut answers = Vec::with_capacity(rows.len());
         for row in rows {
             let one = slice::from_ref(row);
-            match self.transact_surely(|writer| writer.settle(one)) {
+            match self.transact_surely(|writer| SettleRow::write(one, writer)) {
                 Ok(done) => answers.extend(done),
                 Err(StoreError::Corrupt { what, .. }) => {
                     self.give_up_damaged(row, &what);

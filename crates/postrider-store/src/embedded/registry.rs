@@ -3,20 +3,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::model::id::{order_key, random_tail};
-use postrider_core::ports::store::{
-    ApiKey, NewAddress, Page, Registry, SigningKey, SigningKind, StoreResult, StrikeFilter,
-    StruckAddress,
-};
-use postrider_core::{Address, AddressHash, AddressId, ChannelKind, KeyId, TenantId, Timestamp};
-use rusqlite::{Params, Row, params};
+use postrider_core::ports::store::*;
+use postrider_core::{Address, AddressHash, AddressId, ChannelKind, KeyId};
+use rusqlite::Params;
 
+use super::sql::prelude::*;
 use crate::embedded::EmbeddedStore;
 use crate::embedded::reserve::DiskReserve;
-use crate::embedded::sql::rows::{optional_time, parse, row_id, stored_target, to_json};
-use crate::embedded::sql::statement::{all_rows, damaged, first_row, get, run};
+use crate::embedded::sql::rows::{optional_time, stored_target};
 use crate::embedded::sql::strikes;
-use crate::embedded::writer::Writer;
 use crate::view::page;
 
 #[async_trait]
@@ -206,7 +201,7 @@ impl Writer {
                 "DELETE FROM gone WHERE tenant = ?1 AND hash = ?2",
                 params![new.tenant.as_str(), new.hash.0],
             )?;
-            writer.effects.registered.push((new.tenant.clone(), new.hash));
+            writer.effects.gone.push((new.tenant.clone(), new.hash, false));
             if writer.shared.index().may_be_struck(&new.tenant, new.hash) {
                 writer.forgive(&new.tenant, new.hash)?;
             }

@@ -1,4 +1,4 @@
-//! What the writer is asked to do: writes that share a transaction, and tasks that make their own.
+//! Requests to the writer: writes that share a transaction, and tasks that make their own.
 
 use postrider_core::DeliveryId;
 use postrider_core::ports::store::StoreResult;

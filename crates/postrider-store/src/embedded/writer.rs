@@ -273,11 +273,8 @@ impl Writer {
             for (seq, mark) in &effects.marks {
                 index.set_mark(*seq, *mark);
             }
-            for (tenant, hash) in &effects.gone {
-                index.set_gone(tenant, *hash, true);
-            }
-            for (tenant, hash) in &effects.registered {
-                index.set_gone(tenant, *hash, false);
+            for (tenant, hash, gone) in &effects.gone {
+                index.set_gone(tenant, *hash, *gone);
             }
             for ((tenant, hash), struck) in &effects.struck {
                 index.set_struck(tenant, *hash, *struck);

@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider_core::ports::store::{
-    CancelResult, Counts, DeliveryFilter, LaneDepth, Ledger, MessageView, Page, Replay, Selection,
-    StoreResult,
-};
+use postrider_core::ports::store::*;
 use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp};
 
 use super::MemoryStore;

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider_core::ports::store::{
-    Admission, DedupKey, LeasedDelivery, Load, NewMessage, Queue, ReadyLane, SettleResult,
-    Settlement, StoreResult,
-};
+use postrider_core::ports::store::*;
 use postrider_core::{
     AddressStatus, Decision, DeliveryId, LaneId, LaneKey, MessageId, TenantId, Timestamp,
 };
@@ -196,13 +193,12 @@ impl MemoryTables {
 
     fn repeated(&self, key: &DedupKey, now: Timestamp) -> Option<Admission> {
         let seen = self.dedup.get(&key.key).filter(|seen| seen.expires > now)?;
-        Some(match seen.fingerprint == key.fingerprint {
-            true => Admission::Duplicate {
-                message: seen.message,
-                deliveries: self.still_there(&seen.deliveries),
-            },
-            false => Admission::Conflict { message: seen.message },
-        })
+        let message = seen.message;
+        if seen.fingerprint != key.fingerprint {
+            return Some(Admission::Conflict { message });
+        }
+        let known = seen.deliveries.iter().filter(|id| self.deliveries.contains_key(id));
+        Some(Admission::Duplicate { message, deliveries: known.copied().collect() })
     }
 
     fn accept(&mut self, new: NewMessage, ids: &mut IdGenerator, now: Timestamp) -> Admission {
@@ -251,10 +247,6 @@ impl MemoryTables {
         let row = MemoryMessage { message: stored, scrubbed: false, deliveries: ids };
         self.messages.insert(message, row);
         Admission::Accepted { message, deliveries }
-    }
-
-    fn still_there(&self, ids: &[DeliveryId]) -> Vec<DeliveryId> {
-        ids.iter().filter(|id| self.deliveries.contains_key(id)).copied().collect()
     }
 
     fn lease(&mut self, id: DeliveryId, until: Timestamp) -> Option<LeasedDelivery> {

@@ -1,9 +1,7 @@
 //! The model's registry.
 
 use async_trait::async_trait;
-use postrider_core::ports::store::{
-    ApiKey, NewAddress, Page, Registry, SigningKey, StoreResult, StrikeFilter, StruckAddress,
-};
+use postrider_core::ports::store::*;
 use postrider_core::{Address, AddressHash, AddressId, AddressStatus, KeyId, TenantId};
 
 use super::MemoryStore;

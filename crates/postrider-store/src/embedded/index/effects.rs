@@ -56,8 +56,8 @@ pub(crate) struct TransactionEffects {
     /// By message: changed reference counts of a shared body.
     pub(crate) released: HashMap<u64, BodyRelease>,
     pub(crate) marks: Vec<(u64, DeliveryMark)>,
-    pub(crate) gone: Vec<(TenantId, AddressHash)>,
-    pub(crate) registered: Vec<(TenantId, AddressHash)>,
+    /// Whether an address is gone now.
+    pub(crate) gone: Vec<(TenantId, AddressHash, bool)>,
     /// Whether an address has strikes now.
     pub(crate) struck: HashMap<(TenantId, AddressHash), bool>,
     /// Rows written, as a measure of how much there is to checkpoint.

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use postrider_core::ports::store::LaneDepth;
 use postrider_core::{LaneId, LaneKey, Timestamp};
 
-use super::suspended::SuspendedLanes;
-
 /// Due time in milliseconds and sequence of a delivery: the order within a lane.
 pub(crate) type DueKey = (i64, u64);
 
@@ -300,5 +298,45 @@ impl LaneWindows {
         if next.is_none() && entry.in_flight == 0 {
             self.active.remove(&lane);
         }
+    }
+}
+
+/// Suspended lanes, each with the end of its suspension. A lane costs memory here, but no time before its end.
+#[derive(Default)]
+pub(crate) struct SuspendedLanes {
+    until: HashMap<u32, i64>,
+    ends: BTreeSet<(i64, u32)>,
+}
+
+impl SuspendedLanes {
+    pub(crate) fn contains(&self, lane: u32) -> bool {
+        !self.until.is_empty() && self.until.contains_key(&lane)
+    }
+
+    pub(crate) fn insert(&mut self, lane: u32, until: i64) {
+        if let Some(old) = self.until.insert(lane, until) {
+            self.ends.remove(&(old, lane));
+        }
+        self.ends.insert((until, lane));
+    }
+
+    /// False if the lane was not suspended.
+    pub(crate) fn remove(&mut self, lane: u32) -> bool {
+        let Some(until) = self.until.remove(&lane) else { return false };
+        self.ends.remove(&(until, lane))
+    }
+
+    /// Removes the next lane whose suspension is over.
+    pub(crate) fn pop_ended(&mut self, now: i64) -> Option<u32> {
+        let &(until, lane) = self.ends.first()?;
+        (until <= now && self.remove(lane)).then_some(lane)
+    }
+
+    pub(crate) fn all(&self) -> Vec<u32> {
+        self.until.keys().copied().collect()
+    }
+
+    pub(crate) fn next_end(&self) -> Option<i64> {
+        self.ends.first().map(|(until, _)| *until)
     }
 }

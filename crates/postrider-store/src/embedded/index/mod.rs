@@ -8,7 +8,6 @@ pub(crate) mod delivery;
 pub(crate) mod effects;
 pub(crate) mod expiry;
 pub(crate) mod lanes;
-pub(crate) mod suspended;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};

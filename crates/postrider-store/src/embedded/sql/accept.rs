@@ -2,20 +2,16 @@
 
 use std::sync::Arc;
 
-use postrider_core::model::id::{from_order_key, order_key, random_tail};
 use postrider_core::policy::ttl::expires_at;
-use postrider_core::ports::store::{Admission, Alternative, DedupKey, NewMessage, StoreResult};
-use postrider_core::{DeliveryId, LaneKey, Message, MessageId, State, TenantId, Timestamp};
-use rusqlite::params;
+use postrider_core::ports::store::{Admission, Alternative, DedupKey, NewMessage};
+use postrider_core::{LaneKey, Message};
 
+use super::prelude::*;
 use crate::embedded::index::counts::TenantTotals;
 use crate::embedded::index::delivery::StoredDelivery;
 use crate::embedded::index::effects::{DedupEntry, UncommittedKeys};
 use crate::embedded::requests::SharedRow;
 use crate::embedded::reserve::DiskReserve;
-use crate::embedded::sql::rows::{row_id, to_json};
-use crate::embedded::sql::statement::{all_rows, run};
-use crate::embedded::writer::Writer;
 use crate::progress::{StoredProgress, stored_message};
 
 /// A message with its JSON texts. The caller's thread makes them, not the writer's.

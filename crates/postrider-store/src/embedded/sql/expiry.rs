@@ -2,16 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_core::Timestamp;
-use postrider_core::ports::store::StoreResult;
-use rusqlite::{Connection, Row, params};
-
-use super::rows::{parse, to_json};
-use super::statement::{all_rows, first_row, get, run, set_meta, unsigned, value};
+use super::prelude::*;
 use crate::embedded::index::LeaseBatch;
 use crate::embedded::index::expiry::{ExpiryIndex, PAUSE_MS, SavedBlock};
 use crate::embedded::index::lanes::DueKey;
-use crate::embedded::writer::Writer;
 
 /// Rows that one step reads.
 const STEP: usize = 2_000;

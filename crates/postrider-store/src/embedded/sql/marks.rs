@@ -1,15 +1,9 @@
 //! Marks of deliveries on disk, beside their rows. Most deliveries never have one.
 
-use postrider_core::DeliveryId;
-use postrider_core::model::id::order_key;
-use postrider_core::ports::store::StoreResult;
-use rusqlite::{Connection, params};
-
+use super::prelude::*;
 use crate::embedded::in_flight::UnfinishedRun;
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::requests::SharedRow;
-use crate::embedded::sql::statement::{all_rows, get, run, set_meta, sql, unsigned, value};
-use crate::embedded::writer::Writer;
 use crate::progress::DeliveryMark;
 
 /// Counts a crash for each delivery that was in flight when the previous process did not shut down cleanly.

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use postrider_core::ports::store::StoreResult;
-use postrider_core::{ChannelKind, Clock, LaneKey, TenantId};
-use rusqlite::{Connection, Row};
+use postrider_core::{ChannelKind, Clock, LaneKey};
 
+use super::prelude::*;
 use crate::embedded::StoreOptions;
 use crate::embedded::checkpoint::Checkpointer;
 use crate::embedded::folder::DataFolder;
@@ -18,12 +17,9 @@ use crate::embedded::index::lanes::WindowLimits;
 use crate::embedded::reserve::DiskReserve;
 use crate::embedded::shared::StoreShared;
 use crate::embedded::sql::dedup::DedupStore;
-use crate::embedded::sql::rows::parse;
 use crate::embedded::sql::schema::open_writer;
-use crate::embedded::sql::statement::{all_rows, damaged, get, sql, unsigned, value};
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
 use crate::embedded::sql::{expiry, marks};
-use crate::embedded::writer::Writer;
 use crate::ids::IdGenerator;
 
 /// The writer, which has everything that is shared, and the thread of the checkpoints.

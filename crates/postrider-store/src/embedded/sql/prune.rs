@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use postrider_core::model::id::order_key_at;
-use postrider_core::ports::store::StoreResult;
-use postrider_core::{State, Timestamp};
-use rusqlite::params;
 
+use super::prelude::*;
 use crate::embedded::sql::rows;
-use crate::embedded::sql::statement::{all_rows, get, run, unsigned};
-use crate::embedded::writer::Writer;
 
 /// Rows that one step reads.
 const PRUNE_STEP: usize = 4_000;

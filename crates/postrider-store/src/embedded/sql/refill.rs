@@ -2,17 +2,13 @@
 
 use std::sync::Arc;
 
-use postrider_core::ports::store::StoreResult;
-use rusqlite::{Connection, params};
-
+use super::prelude::*;
 use super::rows::DeliveryReader;
-use super::statement::{all_rows, get, unsigned, value};
 use super::strikes::strikes_of;
 use crate::embedded::index::UnreadLease;
 use crate::embedded::index::delivery::{AddressFlags, StoredDelivery};
 use crate::embedded::index::lanes::DueKey;
 use crate::embedded::shared::StoreShared;
-use crate::embedded::writer::Writer;
 
 impl Writer {
     /// Reads the next entries of a lane into the index. On the writer's thread, so that nothing changes

@@ -4,19 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::model::id::from_order_key;
 use postrider_core::model::message::Envelope;
-use postrider_core::ports::store::{StoreError, StoreResult};
-use postrider_core::{
-    AddressHash, AddressId, DeadReason, Delivery, DeliveryId, LaneKey, Message, MessageId, State,
-    Target, TenantId, Timestamp,
-};
-use rusqlite::{Connection, Row};
+use postrider_core::ports::store::StoreError;
+use postrider_core::{AddressHash, AddressId, DeadReason, Delivery, LaneKey, Message, Target};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use super::prelude::*;
 use crate::embedded::index::delivery::StoredDelivery;
-use crate::embedded::sql::statement::{damaged, first_row, get, sql, unsigned};
 use crate::progress::{LOG_MAX, StoredProgress};
 
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, what: &str) -> StoreResult<T> {

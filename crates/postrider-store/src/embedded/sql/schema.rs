@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use postrider_core::ports::store::{StoreError, StoreResult};
-use rusqlite::{Connection, OpenFlags};
+use postrider_core::ports::store::StoreError;
+use rusqlite::OpenFlags;
 
-use super::statement::{damaged, sql};
+use super::prelude::*;
 
 /// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
 const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES];

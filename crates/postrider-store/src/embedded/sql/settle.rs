@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use postrider_core::model::id::order_key;
-use postrider_core::ports::store::{SettleResult, Settlement, StoreResult};
-use postrider_core::{AddressStatus, Decision, DeliveryId, Timestamp};
-use rusqlite::{Params, params};
+use postrider_core::ports::store::{SettleResult, Settlement};
+use postrider_core::{AddressStatus, Decision};
+use rusqlite::Params;
 
+use super::prelude::*;
 use crate::embedded::index::AfterSettle;
 use crate::embedded::index::delivery::StoredDelivery;
 use crate::embedded::index::effects::BodyRelease;
 use crate::embedded::requests::SharedRow;
 use crate::embedded::sql::accept::alternatives_json;
-use crate::embedded::sql::rows::{appended, to_json};
-use crate::embedded::sql::statement::{damaged, run};
-use crate::embedded::writer::Writer;
+use crate::embedded::sql::rows::appended;
 use crate::progress::{DeliveryMark, StoredProgress, effective_decision};
 
 /// A settlement with its JSON text. The caller's thread makes it, not the writer's.
@@ -58,7 +56,19 @@ impl SharedRow for SettleRow {
     type Answer = SettleResult;
 
     fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<SettleResult>> {
-        writer.settle(rows)
+        let now = writer.shared.now();
+        let held = writer.begin_settling(rows);
+        let mut answers = Vec::with_capacity(rows.len());
+        for (row, held) in rows.iter().zip(held) {
+            let Some(held) = held else {
+                answers.push(SettleResult::Fenced);
+                continue;
+            };
+            let landing = writer.write(row, &held, now)?;
+            writer.effects.settling[held.slot].1 = Some(landing);
+            answers.push(SettleResult::Done);
+        }
+        Ok(answers)
     }
 
     fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<SettleResult>> {
@@ -67,22 +77,6 @@ impl SharedRow for SettleRow {
 }
 
 impl Writer {
-    pub(crate) fn settle(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<SettleResult>> {
-        let now = self.shared.now();
-        let held = self.begin_settling(rows);
-        let mut answers = Vec::with_capacity(rows.len());
-        for (row, held) in rows.iter().zip(held) {
-            let Some(held) = held else {
-                answers.push(SettleResult::Fenced);
-                continue;
-            };
-            let landing = self.write(row, &held, now)?;
-            self.effects.settling[held.slot].1 = Some(landing);
-            answers.push(SettleResult::Done);
-        }
-        Ok(answers)
-    }
-
     /// Checks the tokens. Nobody can lease the deliveries that pass until the commit.
     fn begin_settling(&mut self, rows: &[SettleRow]) -> Vec<Option<SettlingDelivery>> {
         let mut index = self.shared.index();
@@ -250,7 +244,7 @@ impl Writer {
              WHERE tenant = ?1 AND hash = ?2 AND status <> ?3",
             params![tenant.as_str(), hash.0, gone, now.0],
         )?;
-        self.effects.gone.push((tenant.clone(), hash));
+        self.effects.gone.push((tenant.clone(), hash, true));
         self.effects.rows += 2;
         Ok(())
     }

@@ -2,20 +2,13 @@
 //! that no other address costs a read or a write.
 
 use postrider_core::policy::strikes::{KEPT, NewStrike};
-use postrider_core::ports::store::{
-    AddressLearning, Page, StoreResult, StrikeFilter, StruckAddress,
-};
-use postrider_core::{
-    AddressHash, AddressStatus, Decision, Strike, StrikeKind, TenantId, Timestamp,
-};
-use rusqlite::{Connection, Row, params};
+use postrider_core::ports::store::{AddressLearning, Page, StrikeFilter, StruckAddress};
+use postrider_core::{AddressHash, AddressStatus, Decision, Strike, StrikeKind};
 
+use super::prelude::*;
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::delivery::StoredDelivery;
-use crate::embedded::sql::rows::to_json;
 use crate::embedded::sql::settle::SettleRow;
-use crate::embedded::sql::statement::{all_rows, damaged, get, run};
-use crate::embedded::writer::Writer;
 use crate::view;
 
 /// Addresses that one step of a prune handles.

@@ -2,16 +2,9 @@
 
 use std::collections::HashMap;
 
-use postrider_core::MessageId;
-use postrider_core::model::id::{from_order_key, order_key, random_tail};
-use postrider_core::ports::store::StoreResult;
-use rusqlite::{Connection, Row, params};
-
 use super::filter::BloomFilter;
 use crate::embedded::index::effects::DedupEntry;
-use crate::embedded::sql::statement::{
-    all_rows, damaged, first_row, get, run, sql, unsigned, value,
-};
+use crate::embedded::sql::prelude::*;
 
 /// An open bucket is closed at this age, so that it can be dropped in time.
 const OPEN_FOR_MS: i64 = 3_600_000;
