@@ -143,9 +143,13 @@ impl Client {
     ) -> ClientResult<Response<Incoming>> {
         let request = self.request(method, path, content_type, body)?;
         let mut slot = self.connection.lock().await;
-        let mut connection = match still_open(slot.take()).await {
-            Some(connection) => connection,
-            None => self.connect().await?,
+        // A closed connection is not ready for another request.
+        let mut connection = if let Some(mut open) = slot.take()
+            && open.ready().await.is_ok()
+        {
+            open
+        } else {
+            self.connect().await?
         };
         let response = connection.send_request(request).await;
         let response = response.map_err(|e| ClientError::Broken(e.to_string()))?;
@@ -213,15 +217,6 @@ pub async fn complete(response: Response<Incoming>) -> ClientResult<Bytes> {
     }
     let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     Err(ClientError::Refused(Box::new(ProblemResponse { status: status.as_u16(), problem })))
-}
-
-/// The connection, if it can take another request.
-async fn still_open(
-    connection: Option<SendRequest<RequestBody>>,
-) -> Option<SendRequest<RequestBody>> {
-    let mut connection = connection?;
-    connection.ready().await.ok()?;
-    Some(connection)
 }
 
 /// A complete body.

@@ -1,18 +1,12 @@
 //! Lists the accounts at providers: which one is used, which is held and why. Never shows a secret.
 
-use axum::Json;
-use axum::extract::State;
 use postrider_channels::accounts::AccountView;
 use postrider_channels::accounts::health::{CredentialStatus, CredentialView};
 use postrider_core::Timestamp;
 use postrider_core::policy::validity::Validity;
-use serde::Serialize;
-use utoipa::ToSchema;
 
-use super::auth::AdminAccess;
-use super::problem::Problem;
-use super::views::Time;
-use super::{ApiState, SharedState};
+use super::ApiState;
+use super::prelude::*;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AccountList {

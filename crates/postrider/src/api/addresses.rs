@@ -1,20 +1,11 @@
 //! The registry of addresses: create, show and delete them. Shows no endpoint and no key.
 
-use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use postrider_channels::webpush::WebpushTarget;
 use postrider_core::AddressId;
-use serde::Deserialize;
-use utoipa::IntoParams;
 
-use super::SharedState;
-use super::auth::{ReadAccess, SendAccess};
 use super::channel_schema::AddressRequest;
-use super::extract::{RawJson, StrictQuery};
-use super::parameters::{self, limit, optional_id};
-use super::problem::{ApiResult, Problem};
+use super::parameters::{self, optional_id};
+use super::prelude::*;
 use super::strikes;
 use super::views::{AddressBody, AddressPage};
 
@@ -59,11 +50,9 @@ pub(crate) async fn list(
 ) -> ApiResult<Json<AddressPage>> {
     let tenant = access.tenant()?;
     let (cursor, limit) = (optional_id("cursor", query.cursor)?, limit(query.limit)?);
-    let page = app.store.addresses(&tenant, query.recipient.as_deref(), cursor, limit).await?;
-    Ok(Json(AddressPage {
-        items: page.items.into_iter().map(Into::into).collect(),
-        next: page.next.map(|id| id.to_string()),
-    }))
+    let found = app.store.addresses(&tenant, query.recipient.as_deref(), cursor, limit).await?;
+    let (items, next) = page(found);
+    Ok(Json(AddressPage { items, next }))
 }
 
 /// One address, with the strikes against it since it last worked.
@@ -95,6 +84,6 @@ pub(crate) async fn delete(
     if !app.store.delete_address(&access.tenant, id).await? {
         return Err(Problem::not_found("address", id));
     }
-    super::audit(&access.caller, "address.delete", &id, 1);
+    audit(&access.caller, "address.delete", &id, 1);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,20 +1,11 @@
 //! Lists, creates and revokes API keys. Needs an admin key.
 
-use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use postrider_core::KeyId;
 use postrider_core::ports::store::{ApiKey, KeyScope};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use super::SharedState;
-use super::auth::{AdminAccess, parse_tenant, scope_name};
-use super::extract::JsonBody;
+use super::auth::{parse_tenant, scope_name};
 use super::parameters;
-use super::problem::{ApiResult, Problem};
-use super::views::Time;
+use super::prelude::*;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -88,7 +79,7 @@ pub(crate) async fn create(
     };
     app.signing.ensure(&tenant).await?;
     let made = app.keys.create(tenant, name, request.scope).await?;
-    super::audit(&access.caller, "key.create", &made.key.id, 1);
+    audit(&access.caller, "key.create", &made.key.id, 1);
     let body = KeyBody { key: Some(made.text), ..made.key.into() };
     Ok((StatusCode::CREATED, [("cache-control", "no-store")], Json(body)).into_response())
 }
@@ -105,6 +96,6 @@ pub(crate) async fn revoke(
     if !app.keys.revoke(id).await? {
         return Err(Problem::not_found("usable key", id));
     }
-    super::audit(&access.caller, "key.revoke", &id, 1);
+    audit(&access.caller, "key.revoke", &id, 1);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,20 +1,12 @@
 //! Dead letters: list, replay (at a chosen rate) and discard them.
 
-use axum::Json;
-use axum::extract::State;
 use postrider_core::policy::backoff::RetryPolicy;
 use postrider_core::policy::ttl;
 use postrider_core::ports::store::{DeliveryFilter, Replay, Selection};
 use postrider_core::{DeadReason, DeliveryId};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
-use super::SharedState;
-use super::auth::{ReadAccess, SendAccess};
-use super::deliveries::page;
-use super::extract::{JsonBody, StrictQuery};
-use super::parameters::{channel, id, limit, name, optional_id, reasons, time};
-use super::problem::{ApiResult, Problem};
+use super::parameters::{channel, id, name, optional_id, reasons, time};
+use super::prelude::*;
 use super::schema;
 use super::views::DeliveryPage;
 
@@ -55,7 +47,8 @@ pub(crate) async fn list(
         limit: limit(size)?,
         ..filter_of(DeadLetterFilter { reason, channel, error, since, until })?
     };
-    Ok(Json(page(app.store.dead_letters(filter).await?)))
+    let (items, next) = page(app.store.dead_letters(filter).await?);
+    Ok(Json(DeliveryPage { items, next }))
 }
 
 /// Selects dead letters; `{}` selects all of them.
@@ -124,7 +117,7 @@ pub(crate) async fn replay(
     let which = selection(request.ids, request.filter)?;
     let how = Replay { ttl_s: request.ttl_s, rate_per_s: request.rate_per_s, retry: request.retry };
     let replayed = app.store.replay(Some(&access.tenant), which, how).await?;
-    super::audit(&access.caller, "dead_letters.replay", &"", replayed);
+    audit(&access.caller, "dead_letters.replay", &"", replayed);
     Ok(Json(ReplayResponse { replayed }))
 }
 
@@ -138,7 +131,7 @@ pub(crate) async fn discard(
 ) -> ApiResult<Json<DiscardResponse>> {
     let which = selection(request.ids, request.filter)?;
     let discarded = app.store.discard(Some(&access.tenant), which).await?;
-    super::audit(&access.caller, "dead_letters.discard", &"", discarded);
+    audit(&access.caller, "dead_letters.discard", &"", discarded);
     Ok(Json(DiscardResponse { discarded }))
 }
 

@@ -1,18 +1,11 @@
 //! Deliveries: list them, show their attempts, explain their state.
 
-use axum::Json;
-use axum::extract::{Path, State};
 use postrider_core::ports::store::DeliveryFilter;
 use postrider_core::{DeliveryId, LaneKey, State as DeliveryState};
-use serde::Deserialize;
-use utoipa::IntoParams;
 
-use super::SharedState;
-use super::auth::ReadAccess;
 use super::explain::{ExplainContext, ExplanationBody, explain};
-use super::extract::StrictQuery;
-use super::parameters::{self, channel, limit, name, optional_id, states, time};
-use super::problem::{ApiResult, Problem};
+use super::parameters::{self, channel, name, optional_id, states, time};
+use super::prelude::*;
 use super::strikes;
 use super::views::{DeliveryBody, DeliveryPage};
 
@@ -58,7 +51,8 @@ pub(crate) async fn list(
         limit: limit(query.limit)?,
         ..DeliveryFilter::default()
     };
-    Ok(Json(page(app.store.deliveries(filter).await?)))
+    let (items, next) = page(app.store.deliveries(filter).await?);
+    Ok(Json(DeliveryPage { items, next }))
 }
 
 /// One delivery with all its attempts.
@@ -119,13 +113,4 @@ async fn find(
     let id: DeliveryId = parameters::id("id", text)?;
     let found = app.store.delivery(access.view.as_ref(), id).await?;
     found.ok_or_else(|| Problem::not_found("delivery", id))
-}
-
-pub(crate) fn page(
-    page: postrider_core::ports::store::Page<postrider_core::Delivery, DeliveryId>,
-) -> DeliveryPage {
-    DeliveryPage {
-        items: page.items.into_iter().map(Into::into).collect(),
-        next: page.next.map(|id| id.to_string()),
-    }
 }

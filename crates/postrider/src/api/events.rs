@@ -2,15 +2,13 @@
 
 use std::convert::Infallible;
 
-use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::{Stream, stream};
-use postrider_core::TenantId;
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
-use super::SharedState;
-use super::auth::ReadAccess;
+use super::prelude::*;
 use crate::telemetry::EventBody;
 
 /// One caller that listens to events.

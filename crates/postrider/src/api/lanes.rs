@@ -2,22 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::Json;
-use axum::extract::{Path, State};
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::ports::store::LaneDepth;
-use postrider_core::{LaneId, LaneKey, LaneState, TenantId};
+use postrider_core::{LaneId, LaneKey, LaneState};
 use postrider_dispatch::lanes::{GateVerdict, LaneReport};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
-use super::SharedState;
-use super::auth::{AdminAccess, ReadAccess, SendAccess};
 use super::explain::GateBody;
-use super::extract::{JsonBody, StrictQuery};
-use super::parameters::{limit, quoted};
-use super::problem::{ApiResult, Problem};
-use super::views::Time;
+use super::prelude::*;
 
 /// The maximum number of lanes that a search reads.
 const LANES_MAX: usize = 1_000_000;
@@ -159,7 +150,7 @@ pub(crate) async fn pause(
 ) -> ApiResult<Json<LaneDetail>> {
     let lane = find(&app, Some(&access.tenant), &id).await?;
     app.operator.pause_lane(lane.id, &lane.key, app.order(&access.caller)).await?;
-    super::audit(&access.caller, "lane.pause", &lane.key, 1);
+    audit(&access.caller, "lane.pause", &lane.key, 1);
     Ok(Json(detail(&app, lane)))
 }
 
@@ -173,7 +164,7 @@ pub(crate) async fn resume(
 ) -> ApiResult<Json<LaneDetail>> {
     let lane = find(&app, Some(&access.tenant), &id).await?;
     let was_paused = app.operator.resume_lane(&lane.key).await?;
-    super::audit(&access.caller, "lane.resume", &lane.key, u64::from(was_paused));
+    audit(&access.caller, "lane.resume", &lane.key, u64::from(was_paused));
     Ok(Json(detail(&app, lane)))
 }
 
@@ -214,7 +205,7 @@ pub(crate) async fn breaker(
     };
     let forced = forced.map(|forced| (forced, app.order(&access.caller)));
     app.operator.force_breaker(&lane.key, forced).await?;
-    super::audit(&access.caller, action, &lane.key, 1);
+    audit(&access.caller, action, &lane.key, 1);
     Ok(Json(detail(&app, lane)))
 }
 

@@ -1,19 +1,12 @@
 //! Messages: accept, show and cancel them, and read their content.
 
-use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
 use postrider_core::MessageId;
 use postrider_dispatch::Submission;
-use serde::Serialize;
-use utoipa::ToSchema;
 
-use super::SharedState;
-use super::auth::{ContentAccess, ReadAccess, SendAccess};
-use super::extract::RawJson;
 use super::lines;
-use super::problem::{ApiResult, Problem};
+use super::parameters;
+use super::prelude::*;
 use super::schema::MessageRequest;
 use super::views::{DeliveryRef, MessageBody};
 
@@ -63,7 +56,7 @@ pub(crate) async fn show(
     access: ReadAccess,
     Path(id): Path<String>,
 ) -> ApiResult<Json<MessageBody>> {
-    let id = parse_id(&id)?;
+    let id: MessageId = parameters::id("id", &id)?;
     let found = app.store.message(access.view.as_ref(), id).await?;
     Ok(Json(found.ok_or_else(|| Problem::not_found("message", id))?.into()))
 }
@@ -86,10 +79,10 @@ pub(crate) async fn cancel(
     access: SendAccess,
     Path(id): Path<String>,
 ) -> ApiResult<Json<CancelResponse>> {
-    let id = parse_id(&id)?;
+    let id: MessageId = parameters::id("id", &id)?;
     let done = app.store.cancel(Some(&access.tenant), id).await?;
     let done = done.ok_or_else(|| Problem::not_found("message", id))?;
-    super::audit(&access.caller, "message.cancel", &id, done.cancelled);
+    audit(&access.caller, "message.cancel", &id, done.cancelled);
     Ok(Json(CancelResponse {
         cancelled: done.cancelled,
         in_flight: done.in_flight,
@@ -106,9 +99,9 @@ pub(crate) async fn content(
     access: ContentAccess,
     Path(id): Path<String>,
 ) -> ApiResult<Response> {
-    let id = parse_id(&id)?;
+    let id: MessageId = parameters::id("id", &id)?;
     let content = app.store.content(access.view.as_ref(), id).await?;
-    super::audit(&access.caller, "message.content", &id, u64::from(content.is_some()));
+    audit(&access.caller, "message.content", &id, u64::from(content.is_some()));
     let content = content.ok_or_else(|| {
         let detail = "there is no such message, this key may not see it, or its body was erased \
                       because it is final";
@@ -126,8 +119,4 @@ fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
         Problem::field("Idempotency-Key", found, "1 to 256 printable characters")
     })?;
     Ok(Some(text.to_owned()))
-}
-
-fn parse_id(text: &str) -> ApiResult<MessageId> {
-    super::parameters::id("id", text)
 }

@@ -6,9 +6,7 @@ mod addresses;
 mod api_keys;
 mod auth;
 mod batch;
-mod capacity;
 mod channel_schema;
-mod configuration;
 mod dead_letters;
 mod deliveries;
 mod events;
@@ -21,6 +19,7 @@ pub mod openapi;
 mod overview;
 mod page;
 mod parameters;
+mod prelude;
 mod problem;
 mod schema;
 mod settings;
@@ -46,7 +45,7 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{LiveConfig, OperatorActions, TemplateStore};
-use crate::serve::Watch;
+use crate::serve::CredentialMonitor;
 use crate::telemetry::Metrics;
 pub use problem::Problem;
 
@@ -66,7 +65,7 @@ pub struct ApiParts {
     /// The accounts of the channels that have any.
     pub books: Vec<Arc<dyn AccountListing>>,
     /// Checks their credentials.
-    pub watch: Arc<Watch>,
+    pub watch: Arc<CredentialMonitor>,
 }
 
 /// The state that all handlers share.

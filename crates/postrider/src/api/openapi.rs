@@ -7,8 +7,8 @@ use utoipa::{Modify, OpenApi};
 
 use super::settings::{classes, limits, tenants};
 use super::{
-    SharedState, accounts, addresses, api_keys, batch, configuration, dead_letters, deliveries,
-    events, lanes, messages, overview, signing_keys, strikes, templates,
+    SharedState, accounts, addresses, api_keys, batch, dead_letters, deliveries, events, lanes,
+    messages, overview, settings, signing_keys, strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -72,7 +72,7 @@ api! {
     "/v1/lanes/{id}/resume" => post(lanes::resume);
     "/v1/lanes/{id}/breaker" => post(lanes::breaker);
     "/v1/accounts" => get(accounts::list);
-    "/v1/config/reload" => post(configuration::reload);
+    "/v1/config/reload" => post(settings::reload);
     "/v1/events" => get(events::events);
     "/v1/classes" => get(classes::list);
     "/v1/classes/{name}" => get(classes::show), put(classes::set), delete(classes::unset);

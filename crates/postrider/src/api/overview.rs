@@ -1,19 +1,13 @@
-//! Statistics, health and metrics.
+//! Statistics, capacity, health and metrics.
 
 use std::collections::BTreeMap;
 
-use axum::Json;
-use axum::extract::{FromRequestParts as _, Request, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use utoipa::ToSchema;
+use axum::extract::{FromRequestParts as _, Request};
 
-use super::SharedState;
-use super::auth::{AdminAccess, ReadAccess};
-use super::capacity::{self, CapacityBody};
-use super::problem::{ApiResult, Problem};
-use super::views::Time;
+use postrider_core::policy::backpressure::Capacity;
+use postrider_core::ports::store::Load;
+
+use super::prelude::*;
 use crate::telemetry::{RatesBody, TotalsBody};
 
 /// The main figures of one tenant.
@@ -52,6 +46,41 @@ pub(crate) struct ServerStats {
     pub totals: TotalsBody,
 }
 
+/// How much is pending, and how much may be.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CapacityBody {
+    pub deliveries: u64,
+    /// Absent if there is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deliveries_max: Option<u64>,
+    /// Of messages and addresses.
+    pub bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_max: Option<u64>,
+    /// The used share of deliveries or bytes, whichever is higher. At 1, new messages get 429.
+    pub fill: f64,
+}
+
+/// The load and the capacity of one tenant, or of the whole server.
+pub(crate) fn load_and_capacity(app: &SharedState, tenant: Option<&TenantId>) -> (Load, Capacity) {
+    let policy = app.lanes.policies().now();
+    let capacities = &policy.capacities;
+    let capacity = tenant.map_or(capacities.server, |tenant| capacities.of(tenant));
+    (app.store.load(tenant), capacity)
+}
+
+pub(crate) fn capacity_body(app: &SharedState, tenant: Option<&TenantId>) -> CapacityBody {
+    let (load, capacity) = load_and_capacity(app, tenant);
+    let bound = |max: u64| Some(max).filter(|max| *max > 0);
+    CapacityBody {
+        deliveries: load.deliveries,
+        deliveries_max: bound(capacity.deliveries_max),
+        bytes: load.bytes,
+        bytes_max: bound(capacity.bytes_max),
+        fill: (capacity.fill(load) * 1e4).round() / 1e4,
+    }
+}
+
 /// Statistics.
 #[utoipa::path(get, path = "/v1/stats", tag = "overview", responses((status = 200, body = Stats)))]
 pub(crate) async fn stats(
@@ -70,7 +99,7 @@ pub(crate) async fn stats(
         states: counts.states.into_iter().map(|(state, n)| (state.name(), n)).collect(),
         dead_letters: counts.dead.into_iter().map(|(reason, n)| (reason.name(), n)).collect(),
         depth,
-        capacity: capacity::body(&app, access.view.as_ref()),
+        capacity: capacity_body(&app, access.view.as_ref()),
         server,
     }))
 }
@@ -80,7 +109,7 @@ async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
     let pool = app.pool.stats();
     Ok(ServerStats {
         oldest_pending_s: oldest.map(|at| app.clock.now().since(at).as_secs_f64()),
-        server_capacity: capacity::body(app, None),
+        server_capacity: capacity_body(app, None),
         in_flight: pool.in_flight as u64,
         connections: pool.connections as u64,
         rates: app.metrics.totals.rates(),
@@ -135,9 +164,9 @@ pub(crate) async fn metrics(
     let counts = app.store.counts(None).await?;
     let oldest = app.store.oldest_pending().await?;
     let age = oldest.map(|at| app.clock.now().since(at));
-    app.metrics.capacity(capacity::measure(&app, None));
+    app.metrics.capacity(load_and_capacity(&app, None));
     app.metrics.paces(&app.lanes.paces());
-    app.metrics.credentials(&app.watch.seen(), app.clock.now());
+    app.metrics.accounts.update_credentials(&app.watch.seen(), app.clock.now());
     let text = app.metrics.render(&counts, age, app.pool.stats(), &app.account_views());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok((StatusCode::OK, [("content-type", kind)], text).into_response())

@@ -1,17 +1,8 @@
 //! Our own signing keys: VAPID public keys and webhook secrets, with rotation.
 
-use axum::Json;
-use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use postrider_core::TenantId;
 use postrider_core::ports::store::SigningKind;
-use serde::Serialize;
-use utoipa::ToSchema;
 
-use super::SharedState;
-use super::auth::{ReadAccess, SendAccess};
-use super::problem::{ApiResult, Problem};
-use super::views::Time;
+use super::prelude::*;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct VapidBody {
@@ -67,7 +58,7 @@ pub(crate) async fn rotate_vapid(
 ) -> ApiResult<Json<VapidList>> {
     app.signing.rotate(&access.tenant, SigningKind::Vapid).await?;
     app.lanes.credential_renewed(&access.tenant);
-    super::audit(&access.caller, "vapid.rotate", &access.tenant, 1);
+    audit(&access.caller, "vapid.rotate", &access.tenant, 1);
     Ok(Json(vapid_list(&app, &access.tenant)))
 }
 
@@ -78,7 +69,7 @@ pub(crate) async fn webhook(
     access: SendAccess,
 ) -> ApiResult<Response> {
     app.signing.ensure(&access.tenant).await?;
-    super::audit(&access.caller, "webhook_secrets.read", &access.tenant, 1);
+    audit(&access.caller, "webhook_secrets.read", &access.tenant, 1);
     Ok(secret_list(&app, &access.tenant))
 }
 
@@ -90,7 +81,7 @@ pub(crate) async fn rotate_webhook(
 ) -> ApiResult<Response> {
     app.signing.rotate(&access.tenant, SigningKind::Webhook).await?;
     app.lanes.credential_renewed(&access.tenant);
-    super::audit(&access.caller, "webhook_secrets.rotate", &access.tenant, 1);
+    audit(&access.caller, "webhook_secrets.rotate", &access.tenant, 1);
     Ok(secret_list(&app, &access.tenant))
 }
 

@@ -1,20 +1,10 @@
 //! Strikes against addresses: list and forgive them. An address is named by its hash, because it may not
 //! be registered.
 
-use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use postrider_core::ports::store::{StrikeFilter, StruckAddress};
-use postrider_core::{AddressHash, Strike, TenantId};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use postrider_core::{AddressHash, Strike};
 
-use super::SharedState;
-use super::auth::{ReadAccess, SendAccess};
-use super::extract::StrictQuery;
-use super::parameters::{limit, quoted};
-use super::problem::{ApiResult, Problem};
-use super::views::Time;
+use super::prelude::*;
 
 /// A kind of strike against an address, counted since the address last worked.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -91,11 +81,8 @@ pub(crate) async fn list(
     let cursor = query.cursor.map(|text| parse_hash("cursor", &text)).transpose()?;
     let filter =
         StrikeFilter { suspect: query.suspect, cursor, limit: limit(query.limit)?, hash: None };
-    let page = app.store.strikes(&access.tenant()?, filter).await?;
-    Ok(Json(StruckAddressPage {
-        items: page.items.into_iter().map(Into::into).collect(),
-        next: page.next.map(|hash| hash.to_string()),
-    }))
+    let (items, next) = page(app.store.strikes(&access.tenant()?, filter).await?);
+    Ok(Json(StruckAddressPage { items, next }))
 }
 
 /// Forget the strikes against an address. A suspect address becomes active again.
@@ -110,7 +97,7 @@ pub(crate) async fn forgive(
     if !app.store.forgive(&access.tenant, hash).await? {
         return Err(Problem::not_found("address with strikes", hash));
     }
-    super::audit(&access.caller, "address.forgive", &hash, 1);
+    audit(&access.caller, "address.forgive", &hash, 1);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,8 +1,9 @@
 //! Response bodies for messages, deliveries and addresses. They show no endpoint, no token and no payload.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
-use postrider_core::ports::store::MessageView;
+use postrider_core::ports::store::{MessageView, Page};
 use postrider_core::{
     Address, AddressStatus, AttemptRecord, Delivery, State, StrikeKind, Timestamp,
 };
@@ -21,6 +22,12 @@ impl From<Timestamp> for Time {
     fn from(at: Timestamp) -> Self {
         Self(at.to_string())
     }
+}
+
+/// The items of a page as bodies, and where the next page starts.
+pub(crate) fn page<T, C: Display, B: From<T>>(page: Page<T, C>) -> (Vec<B>, Option<String>) {
+    let next = page.next.map(|cursor| cursor.to_string());
+    (page.items.into_iter().map(B::from).collect(), next)
 }
 
 /// A delivery's id and state.
@@ -204,7 +211,8 @@ pub(crate) struct AddressBody {
     pub recipient: Option<String>,
     pub channel: String,
     /// `active`, `suspect`, `gone` or `expired`.
-    pub status: &'static str,
+    #[schema(value_type = String)]
+    pub status: AddressStatus,
     pub hash: String,
     pub created_at: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -220,12 +228,7 @@ impl From<Address> for AddressBody {
             id: address.id.to_string(),
             recipient: address.recipient.map(|r| r.to_string()),
             channel: address.channel.to_string(),
-            status: match address.status {
-                AddressStatus::Active => "active",
-                AddressStatus::Suspect => "suspect",
-                AddressStatus::Gone => "gone",
-                AddressStatus::Expired => "expired",
-            },
+            status: address.status,
             hash: address.hash.to_string(),
             created_at: address.created_at.into(),
             gone_at: address.gone_at.map(Into::into),

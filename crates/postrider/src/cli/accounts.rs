@@ -1,10 +1,6 @@
 //! `accounts`: lists the accounts at providers.
 
-use clap::Subcommand;
-use serde_json::Value;
-
-use super::output::{cell, items, table};
-use super::{CliResult, ServerSession};
+use super::prelude::*;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AccountsCommand {

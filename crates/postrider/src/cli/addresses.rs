@@ -1,12 +1,7 @@
 //! `addresses`: list, show, register and delete addresses, and forgive strikes.
 
-use clap::Subcommand;
-use serde_json::Value;
-
 use super::messages::id_segment;
-use super::output::{cell, items, table};
-use super::{CliError, CliResult, ServerSession};
-use crate::client::with_query;
+use super::prelude::*;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:

@@ -3,14 +3,10 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Map, Value, json};
 
 use super::messages::delivery_table;
-use super::output::items;
-use super::{CliError, CliResult, ServerSession};
-use crate::client::{Client, with_query};
+use super::prelude::*;
 
 const PAGE: usize = 500;
 

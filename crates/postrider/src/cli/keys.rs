@@ -1,11 +1,7 @@
 //! `keys`, `vapid` and `webhook-secrets`.
 
-use clap::Subcommand;
-use serde_json::{Value, json};
-
 use super::messages::id_segment;
-use super::output::{cell, items, table};
-use super::{CliResult, ServerSession};
+use super::prelude::*;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:

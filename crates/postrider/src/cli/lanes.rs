@@ -1,11 +1,8 @@
 //! `lanes`: list and show lanes, pause and resume them, force breakers.
 
-use clap::{Subcommand, ValueEnum};
-use serde_json::{Value, json};
+use clap::ValueEnum;
 
-use super::output::{cell, items, table};
-use super::{CliResult, ServerSession};
-use crate::client::with_query;
+use super::prelude::*;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:

@@ -1,11 +1,6 @@
 //! `messages`, `deliveries` and `explain`.
 
-use clap::{Args, Subcommand};
-use serde_json::Value;
-
-use super::output::{cell, items, table};
-use super::{CliError, CliResult, ConnectionArgs, ServerSession, output};
-use crate::client::with_query;
+use super::prelude::*;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum MessagesCommand {

@@ -9,6 +9,7 @@ mod keys;
 mod lanes;
 mod messages;
 mod output;
+mod prelude;
 mod send;
 mod serve;
 mod settings;

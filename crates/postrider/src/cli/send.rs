@@ -3,19 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use bytes::BytesMut;
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use futures_util::StreamExt as _;
 use http_body_util::{BodyExt as _, StreamBody};
 use indicatif::{ProgressBar, ProgressStyle};
 use postrider_channels::definition::SendOption;
 use postrider_channels::registry;
-use serde_json::{Map, Value, json};
 use tokio::io::AsyncReadExt as _;
 
-use super::output::{cell, items};
+use super::prelude::*;
 use super::templates::TemplateVariableArgs;
-use super::{CliError, CliResult, ConnectionArgs, ServerSession, output};
-use crate::client::{ClientError, complete};
+use crate::client::complete;
 
 #[derive(Debug, Args)]
 #[command(after_help = examples())]

@@ -4,12 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{Args, Subcommand};
-use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::output::items;
-use super::{CliError, CliResult, ConnectionArgs, output};
+use super::prelude::*;
 use crate::config::sections::ServerRole;
 use crate::config::{Config, ConfigError, Environment, reference};
 use crate::{serve, telemetry};

@@ -1,11 +1,6 @@
 //! `classes`, `tenants` and `limits`: show and change settings while the server runs.
 
-use clap::Subcommand;
-use serde_json::{Map, Value, json};
-
-use super::output::{cell, items, table};
-use super::{CliError, CliResult, ServerSession, path_segment};
-use crate::client::ClientError;
+use super::prelude::*;
 
 /// Not at the commands themselves: `tenants` has them, too.
 pub(super) const CLASSES_EXAMPLES: &str = "Examples:

@@ -3,14 +3,9 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::{Value, json};
-
 use super::accounts::credential_warnings;
 use super::lanes::COLUMNS;
-use super::output::{self, cell, items, table};
-use super::{CliResult, ConnectionArgs, ServerSession};
-use crate::client::Client;
+use super::prelude::*;
 
 const LANES: usize = 10;
 

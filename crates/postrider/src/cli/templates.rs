@@ -2,11 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
-use serde_json::{Map, Value};
-
-use super::output::{cell, items, table};
-use super::{CliError, CliResult, ServerSession, path_segment};
+use super::prelude::*;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:

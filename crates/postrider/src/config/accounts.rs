@@ -15,24 +15,23 @@ use super::reference::list;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AccountSection {
     pub channel: ChannelKind,
-    /// Whose it is; "*" for every tenant that has none of its own for this channel.
+    /// Its tenant; `*` for every tenant that has no account of its own for this channel.
     #[serde(default = "everybody")]
     pub tenant: String,
-    /// Lower is used first.
+    /// The lowest number is used first.
     #[serde(default)]
     pub priority: u16,
     /// What a message costs; decides between accounts of the same priority.
     #[serde(default)]
     pub cost: f64,
-    /// The account's quota in messages per second; 0 for none; where it is not named, what its
-    /// provider usually grants.
+    /// Its quota in messages per second; 0 for no limit. If absent, what its provider usually grants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
     #[serde(default = "burst")]
     pub rate_burst: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_ramp_s: Option<u32>,
-    /// What only this channel's accounts have.
+    /// The fields that only accounts of this channel have.
     #[serde(flatten)]
     pub settings: AccountFields,
 }
@@ -46,7 +45,7 @@ fn burst() -> u32 {
 }
 
 impl AccountSection {
-    /// Whether the settings are those of the account's channel.
+    /// Checks all fields, also those of the channel.
     pub(super) fn validate(&self, name: &str) -> Result<(), ConfigError> {
         settings::check_rate("accounts.NAME.rate_per_s", self.rate_per_s.unwrap_or(0.0))?;
         let named = !name.is_empty()
@@ -83,7 +82,7 @@ impl AccountSection {
         }
     }
 
-    /// As its channel takes it.
+    /// The account as its channel reads it.
     pub(crate) fn config(&self, name: &str) -> AccountConfig<AccountFields> {
         AccountConfig {
             name: name.to_owned(),
@@ -97,7 +96,7 @@ impl AccountSection {
 }
 
 fn wrong(name: &str, message: &str) -> ConfigError {
-    ConfigError::Malformed { origin: format!("accounts.{name}"), message: message.to_owned() }
+    ConfigError::malformed(&format!("accounts.{name}"), message)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Classes as the configuration writes them: what is built in, changed by what is named.
+//! Classes of the configuration: the built-in ones, with the fields that the file changes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::ConfigError;
 
 const TTL_S_MAX: u32 = 2_419_200;
 
-/// Completes the classes of a file: one changes only what it names of a built-in class.
+/// Adds the built-in classes. A class of the file changes only the fields that it names.
 pub(super) fn complete(table: &mut Table) {
     let mut all = built_in();
     if let Some(Value::Table(given)) = table.remove("classes") {
@@ -29,8 +29,7 @@ pub(super) fn check(classes: &BTreeMap<String, Class>) -> Result<(), ConfigError
             return Err(ConfigError::invalid(&field("ttl_s"), class.ttl_s, allowed));
         }
         if let Some(wrong) = class.retry.validate().err().and_then(|e| e.into_iter().next()) {
-            let path = field(&format!("retry.{}", wrong.field));
-            return Err(ConfigError::invalid(&path, wrong.found, &wrong.allowed));
+            return Err(ConfigError::in_section(&field("retry"), wrong));
         }
     }
     Ok(())

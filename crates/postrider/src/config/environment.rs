@@ -1,5 +1,5 @@
-//! `POSTRIDER_SECTION__FIELD` variables laid over a parsed file. A secret's variable also exists
-//! with `_FILE` behind it: the path of a file that holds the value.
+//! Applies `POSTRIDER_SECTION__FIELD` variables to a parsed file. With `_FILE` at its end, a variable is the
+//! path of a file that has the value.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const ALIASES: [(&str, &str); 2] = [
     ("VAPID_PRIVATE_KEY", "POSTRIDER_WEBPUSH__VAPID_PRIVATE_KEY"),
 ];
 
-/// A snapshot of the variables that concern us.
+/// The variables that configure the server.
 #[derive(Debug, Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
@@ -61,8 +61,8 @@ impl Environment {
     }
 }
 
-/// The full name of a variable of ours; `None` if it is none (`POSTRIDER_SERVER` and
-/// `POSTRIDER_KEY` belong to the client commands).
+/// The full name of a variable that configures the server; `None` for others, e.g. `POSTRIDER_KEY` of the
+/// client commands.
 fn canonical(name: &str) -> Option<String> {
     for (alias, target) in ALIASES {
         if let Some(rest) = name.strip_prefix(alias)
@@ -96,7 +96,7 @@ fn read(path: &str) -> Result<String, ConfigError> {
         .map_err(|source| ConfigError::Unreadable { path, source })
 }
 
-/// A setting whose default is a text (or nothing) takes the value as it is; any other as TOML.
+/// The value as TOML, or as plain text if the default is a text or the value is not TOML.
 fn typed(value: &str, default: Option<&Value>) -> Value {
     let parsed = || {
         let table: Option<Table> = toml::from_str(&format!("v = {value}")).ok();
@@ -110,7 +110,7 @@ fn typed(value: &str, default: Option<&Value>) -> Value {
 }
 
 fn lookup<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
-    // A secret has no default to look at, and is always a text.
+    // A secret has no default, and is always a text.
     const TEXT: Value = Value::String(String::new());
     if let [_, field] = path
         && (field.ends_with("key") || field.ends_with("_file"))
@@ -120,17 +120,12 @@ fn lookup<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(value, |v, key| v.get(key))
 }
 
-fn set(table: &mut Table, path: &[String], value: Value) {
-    match path {
-        [] => {}
-        [last] => {
-            table.insert(last.clone(), value);
-        }
-        [first, rest @ ..] => {
-            let slot = table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new()));
-            if let Value::Table(inner) = slot {
-                set(inner, rest, value);
-            }
-        }
+fn set(mut table: &mut Table, path: &[String], value: Value) {
+    let Some((last, parents)) = path.split_last() else { return };
+    for key in parents {
+        let slot = table.entry(key.clone()).or_insert_with(|| Value::Table(Table::new()));
+        let Value::Table(inner) = slot else { return };
+        table = inner;
     }
+    table.insert(last.clone(), value);
 }

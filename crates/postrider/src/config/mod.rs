@@ -1,5 +1,5 @@
-//! The configuration: `postrider.toml`, then the environment over it. Reads files and variables,
-//! checks every value, and says exactly what is wrong. Opens no socket and no store.
+//! The configuration: `postrider.toml`, and environment variables, which win. Checks every value; an error
+//! names the value and what is allowed. Opens no socket and no store.
 
 pub(crate) mod accounts;
 mod classes;
@@ -29,7 +29,7 @@ use sections::{
     TenantSection,
 };
 
-/// Where `serve` looks if it is not told.
+/// The file that `serve` uses by default.
 pub const DEFAULT_FILE: &str = "postrider.toml";
 
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,10 @@ impl ConfigError {
     pub(crate) fn invalid(field: &str, found: impl ToString, allowed: &str) -> Self {
         let (found, allowed) = (found.to_string(), allowed.to_owned());
         Self::Invalid { field: field.to_owned(), found, allowed }
+    }
+
+    pub(crate) fn malformed(origin: &str, error: impl ToString) -> Self {
+        Self::Malformed { origin: origin.to_owned(), message: error.to_string() }
     }
 
     fn in_section(section: &str, wrong: FieldError) -> Self {
@@ -79,9 +83,9 @@ pub struct Config {
     pub capacity: CapacitySection,
     pub retention: RetentionSection,
     pub log: LogSection,
-    /// What the built-in classes and the file's own say, by name.
+    /// All classes, built in or configured, by name.
     pub classes: BTreeMap<String, Class>,
-    /// What holds for single tenants, by name.
+    /// Settings of single tenants, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tenants: BTreeMap<String, TenantSection>,
     /// Accounts at providers, by name.
@@ -90,16 +94,16 @@ pub struct Config {
     /// Templates of all tenants, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub templates: BTreeMap<String, TemplateSource>,
-    /// What answers of providers mean, where the built-in tables are not to be believed.
+    /// Rows that win over the built-in tables of answers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classify: Vec<AnswerRow>,
-    /// Which settings file and environment named, as paths.
+    /// The paths of the settings that file and environment set.
     #[serde(skip)]
     named: BTreeSet<String>,
 }
 
 impl Config {
-    /// Reads `file` (or [`DEFAULT_FILE`] if that exists), then the environment over it.
+    /// Reads `file`, or [`DEFAULT_FILE`] if that exists, and the environment.
     pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, ConfigError> {
         let path = file.map(Path::to_owned).or_else(|| {
             let default = PathBuf::from(DEFAULT_FILE);
@@ -114,39 +118,34 @@ impl Config {
         Self::parse(&text, &origin, environment)
     }
 
-    /// `origin` is what errors call the text.
+    /// `origin` names the text in errors.
     pub fn parse(text: &str, origin: &str, environment: &Environment) -> Result<Self, ConfigError> {
-        // The text is read once by itself: only then do errors carry a line and a column.
-        toml::from_str::<Self>(text).map_err(|e| ConfigError::Malformed {
-            origin: origin.to_owned(),
-            message: e.to_string(),
-        })?;
-        let mut table: Table = toml::from_str(text).map_err(|e| ConfigError::Malformed {
-            origin: origin.to_owned(),
-            message: e.to_string(),
-        })?;
+        // Parsed once without the environment: only then have errors a line and a column.
+        let malformed = |error| ConfigError::malformed(origin, error);
+        toml::from_str::<Self>(text).map_err(malformed)?;
+        let mut table: Table = toml::from_str(text).map_err(malformed)?;
         environment.apply(&mut table)?;
         let named = paths(&table);
         classes::complete(&mut table);
-        let mut config: Self =
-            table.try_into().map_err(|e: toml::de::Error| ConfigError::Malformed {
-                origin: format!("{origin} with the environment over it"),
-                message: e.to_string(),
-            })?;
+        let mut config: Self = table.try_into().map_err(|error: toml::de::Error| {
+            ConfigError::malformed(&format!("{origin} with the environment over it"), error)
+        })?;
         config.named = named;
         config.name_classes();
         config.check()?;
         Ok(config)
     }
 
-    /// The same origin with other values, unchecked.
+    /// The same origin with other values.
     pub(crate) fn with_values(&self, values: serde_json::Value) -> Result<Self, ConfigError> {
         let mut config: Self = serde_path_to_error::deserialize(values).map_err(invalid_type)?;
         config.named = self.named.clone();
+        config.name_classes();
+        config.check()?;
         Ok(config)
     }
 
-    /// Whether file or environment say something at this path, e.g. `classes.otp`, or below it.
+    /// Whether file or environment set this path, e.g. `classes.otp`, or one below it.
     pub fn names(&self, path: &str) -> bool {
         let below = |named: &String| named.strip_prefix(path).is_some_and(|r| r.starts_with('.'));
         self.named.contains(path) || self.named.iter().any(below)
@@ -157,7 +156,7 @@ impl Config {
         self.classes.values().cloned().collect()
     }
 
-    pub(crate) fn name_classes(&mut self) {
+    fn name_classes(&mut self) {
         for (name, class) in &mut self.classes {
             class.name = Arc::from(name.as_str());
         }
@@ -185,11 +184,9 @@ impl Config {
         }
         for (name, source) in &self.templates {
             let schema = postrider_channels::registry::content_schema();
-            let wrong = Template::compile(name, source, &schema).err();
-            let wrong = wrong.and_then(|errors| errors.into_iter().next());
-            if let Some(wrong) = wrong {
-                let path = format!("templates.{name}.{}", wrong.field);
-                return Err(ConfigError::invalid(&path, wrong.found, &wrong.allowed));
+            let errors = Template::compile(name, source, &schema).err();
+            if let Some(wrong) = errors.and_then(|errors| errors.into_iter().next()) {
+                return Err(ConfigError::in_section(&format!("templates.{name}"), wrong));
             }
         }
         if self.dispatch.lease_s < self.longest_attempt_s().saturating_mul(2) {
@@ -203,7 +200,7 @@ impl Config {
         classes::check(&self.classes)
     }
 
-    /// How long one attempt may take, whatever the channel.
+    /// The longest time that an attempt may take, over all channels.
     fn longest_attempt_s(&self) -> u64 {
         let longest = self.channels.iter().map(|channel| {
             let ours = self.accounts.values().filter(|account| account.channel == channel.kind());
@@ -220,7 +217,7 @@ fn invalid_type(error: serde_path_to_error::Error<serde_json::Error>) -> ConfigE
     ConfigError::invalid(&error.field, error.found, &error.allowed)
 }
 
-/// Every value's path.
+/// The paths of all values.
 fn paths(table: &Table) -> BTreeSet<String> {
     fn walk(prefix: &str, value: &Value, into: &mut BTreeSet<String>) {
         match value {
@@ -302,6 +299,14 @@ mod tests {
     fn a_value_out_of_range_says_what_is_allowed() {
         let error = parse("[webpush]\nsubject = \"mailto:me@localhost\"").unwrap_err();
         insta::assert_snapshot!(error.to_string(), @r#"webpush.subject = "mailto:me@localhost": a mailto: or https: contact that push services can reach, e.g. mailto:ops@example.com"#);
+    }
+
+    #[test]
+    fn a_role_that_does_not_exist_is_refused_with_the_reason() {
+        let error = parse("[server]\nrole = \"worker\"").unwrap_err().to_string();
+        assert!(error.contains("line 2, column 8"), "{error}");
+        let hint = "\"worker\" is not a role: use \"all\", or \"api\"";
+        assert!(error.contains(hint) && error.contains("only one process"), "{error}");
     }
 
     #[test]

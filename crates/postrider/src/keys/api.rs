@@ -111,10 +111,6 @@ impl ApiKeys {
         keys
     }
 
-    pub fn get(&self, id: KeyId) -> Option<ApiKey> {
-        self.cached().get(&id).cloned()
-    }
-
     pub fn authenticate(&self, bearer: &str) -> Result<Caller, KeyRejection> {
         if let Some(admin) = &self.configured_admin
             && text::same(admin, &text::hash(bearer))

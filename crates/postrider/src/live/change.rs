@@ -51,17 +51,11 @@ pub(super) fn applicable(
     for path in &needs_restart {
         restore(&mut new, &old, path);
     }
-    let mut config = wanted.with_values(new)?;
-    config.name_classes();
-    config.check()?;
-    Ok((config, ReloadReport { changed, needs_restart }))
+    Ok((wanted.with_values(new)?, ReloadReport { changed, needs_restart }))
 }
 
 pub(super) fn json(config: &Config) -> Result<Value, ConfigError> {
-    serde_json::to_value(config).map_err(|e| ConfigError::Malformed {
-        origin: "the configuration".into(),
-        message: e.to_string(),
-    })
+    serde_json::to_value(config).map_err(|error| ConfigError::malformed("the configuration", error))
 }
 
 /// The paths of all values that differ.

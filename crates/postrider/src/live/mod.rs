@@ -171,7 +171,7 @@ impl LiveConfig {
     }
 
     fn view(&self, sources: &ConfigSources, kind: SettingKind, name: &str) -> Option<SettingView> {
-        if kind == SettingKind::Limits && !overrides::is_section(name) {
+        if kind == SettingKind::Limits && !overrides::sections().any(|section| section == name) {
             return None;
         }
         let values = overrides::values(&self.now(), kind, name)?;

@@ -7,7 +7,7 @@ use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::ports::store::{Store, StoreResult};
 use postrider_core::{LaneId, LaneKey, TenantId, Timestamp};
 use postrider_dispatch::Lanes;
-use postrider_dispatch::lanes::{OperatorOrder, PausedLane};
+use postrider_dispatch::lanes::OperatorOrder;
 use serde::{Deserialize, Serialize};
 
 const LANE: &str = "pause/lane/";
@@ -28,12 +28,9 @@ struct OperatorActionRecord {
 }
 
 impl OperatorActionRecord {
-    fn new(order: &OperatorOrder) -> Self {
-        Self { by: order.by.clone(), at: order.at, lane: None, id: None, forced: None }
-    }
-
-    fn for_lane(self, lane: &LaneKey) -> Self {
-        Self { lane: Some(lane.clone()), ..self }
+    fn new(order: &OperatorOrder, lane: Option<&LaneKey>) -> Self {
+        let (by, at, lane) = (order.by.clone(), order.at, lane.cloned());
+        Self { by, at, lane, id: None, forced: None }
     }
 }
 
@@ -80,17 +77,15 @@ impl OperatorActions {
         id: LaneId,
         lane: &Arc<LaneKey>,
         order: OperatorOrder,
-    ) -> StoreResult<PausedLane> {
-        let paused = self.lanes.paused_lanes();
-        if let Some(paused) = paused.into_iter().find(|paused| paused.key == *lane) {
-            return Ok(paused);
+    ) -> StoreResult<()> {
+        if self.lanes.paused_lanes().iter().any(|paused| paused.key == *lane) {
+            return Ok(());
         }
-        let record = OperatorActionRecord {
-            id: Some(id),
-            ..OperatorActionRecord::new(&order).for_lane(lane)
-        };
+        let record = OperatorActionRecord::new(&order, Some(lane));
+        let record = OperatorActionRecord { id: Some(id), ..record };
         self.put(format!("{LANE}{lane}"), Some(record)).await?;
-        Ok(self.lanes.pause(id, lane.clone(), order))
+        self.lanes.pause(id, lane.clone(), order);
+        Ok(())
     }
 
     /// False if it was not paused.
@@ -100,17 +95,14 @@ impl OperatorActions {
     }
 
     /// Does nothing if it is paused already.
-    pub async fn pause_tenant(
-        &self,
-        tenant: &TenantId,
-        order: OperatorOrder,
-    ) -> StoreResult<OperatorOrder> {
-        let paused = self.lanes.paused_tenants();
-        if let Some((_, order)) = paused.into_iter().find(|(name, _)| name == tenant) {
-            return Ok(order);
+    pub async fn pause_tenant(&self, tenant: &TenantId, order: OperatorOrder) -> StoreResult<()> {
+        if self.lanes.paused_tenants().iter().any(|(paused, _)| paused == tenant) {
+            return Ok(());
         }
-        self.put(format!("{TENANT}{tenant}"), Some(OperatorActionRecord::new(&order))).await?;
-        Ok(self.lanes.pause_tenant(tenant.clone(), order))
+        let record = OperatorActionRecord::new(&order, None);
+        self.put(format!("{TENANT}{tenant}"), Some(record)).await?;
+        self.lanes.pause_tenant(tenant.clone(), order);
+        Ok(())
     }
 
     /// False if it was not paused.
@@ -127,7 +119,7 @@ impl OperatorActions {
     ) -> StoreResult<()> {
         let record = forced.as_ref().map(|(forced, order)| OperatorActionRecord {
             forced: Some(*forced),
-            ..OperatorActionRecord::new(order).for_lane(lane)
+            ..OperatorActionRecord::new(order, Some(lane))
         });
         self.put(format!("{BREAKER}{}/{}", lane.channel, lane.provider), record).await?;
         self.lanes.force_breaker(lane, forced);

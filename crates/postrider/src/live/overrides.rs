@@ -110,10 +110,7 @@ impl Overrides {
             check_settable(*kind, name, &setting.values)?;
             merge(slot(&mut values, &kind.keys(name)), &Value::Object(setting.values.clone()));
         }
-        let mut config = base.with_values(values)?;
-        config.name_classes();
-        config.check()?;
-        Ok(config)
+        base.with_values(values)
     }
 
     /// The same at start. Skips and logs settings that do not fit the file any more.
@@ -140,10 +137,6 @@ pub(super) fn setting(kind: SettingKind, name: &str) -> String {
     format!("{}{name}", kind.prefix())
 }
 
-pub(super) fn is_section(name: &str) -> bool {
-    sections().any(|section| section == name)
-}
-
 pub(super) fn sections() -> impl Iterator<Item = String> {
     let channels = registry::all().map(|channel| channel.section().name);
     channels.chain(LIMITS).map(str::to_owned)
@@ -168,13 +161,6 @@ fn check_settable(
     }
 }
 
-/// Drops values that cannot be set by API.
-fn retain_settable(kind: SettingKind, name: &str, values: &mut Map<String, Value>) {
-    if kind == SettingKind::Limits {
-        values.retain(|field, _| is_live(&format!("{name}.{field}")));
-    }
-}
-
 fn slot<'a>(values: &'a mut Value, keys: &[&str]) -> &'a mut Value {
     keys.iter().fold(values, |at, key| {
         if !at.is_object() {
@@ -195,11 +181,13 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// The values of one setting in a configuration.
+/// The values of one setting in a configuration that can be set by API.
 pub(super) fn values(config: &Config, kind: SettingKind, name: &str) -> Option<Map<String, Value>> {
     let all = json(config).ok()?;
     let found = kind.keys(name).iter().try_fold(&all, |at, key| at.get(key))?;
     let mut values = found.as_object()?.clone();
-    retain_settable(kind, name, &mut values);
+    if kind == SettingKind::Limits {
+        values.retain(|field, _| is_live(&format!("{name}.{field}")));
+    }
     Some(values)
 }

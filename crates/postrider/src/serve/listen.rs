@@ -1,5 +1,4 @@
-//! The listening socket: takes connections up to a bound, serves HTTP/1.1 and HTTP/2 on each, and
-//! ends in order.
+//! The listening socket: accepts connections up to a limit, serves HTTP/1.1 and HTTP/2, and stops in order.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,12 +12,12 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::config::sections::ServerSection;
 
-/// After a failure to take a connection (no file handle left, say).
+/// The pause after a failure to accept a connection, e.g. without a free file handle.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct Listening {
@@ -36,15 +35,15 @@ impl Listening {
             router,
             builder: builder(config),
             room: Arc::new(Semaphore::new(config.connections_max)),
-            patience: Duration::from_secs(config.header_timeout_s),
+            first_request_timeout: Duration::from_secs(config.header_timeout_s),
         };
         let task = tokio::spawn(acceptor.run(listener, stopped));
         Ok(Self { addr, stop, task })
     }
 
-    /// Closes the socket; requests under way have until `patience` ends.
-    pub(super) async fn stop(self, patience: Duration) {
-        let _ = self.stop.send(patience);
+    /// Closes the socket. Open requests have `timeout` to finish.
+    pub(super) async fn stop(self, timeout: Duration) {
+        let _ = self.stop.send(timeout);
         let _ = self.task.await;
     }
 }
@@ -53,62 +52,57 @@ struct ConnectionListener {
     router: Router,
     builder: Builder<TokioExecutor>,
     room: Arc<Semaphore>,
-    patience: Duration,
+    first_request_timeout: Duration,
 }
 
 impl ConnectionListener {
     async fn run(self, listener: TcpListener, mut stopped: oneshot::Receiver<Duration>) {
         let graceful = GracefulShutdown::new();
-        let patience = loop {
+        let timeout = loop {
             tokio::select! {
-                patience = &mut stopped => break patience.unwrap_or_default(),
+                timeout = &mut stopped => break timeout.unwrap_or_default(),
                 stream = self.next(&listener) => match stream {
-                    Ok((stream, place)) => self.serve(stream, place, &graceful),
+                    Ok((stream, permit)) => self.serve(stream, permit, &graceful),
                     Err(error) => {
-                        tracing::warn!(%error, "cannot take a connection");
+                        tracing::warn!(%error, "cannot accept a connection");
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
             }
         };
         drop(listener);
-        let _ = tokio::time::timeout(patience, graceful.shutdown()).await;
+        let _ = tokio::time::timeout(timeout, graceful.shutdown()).await;
     }
 
     async fn next(
         &self,
         listener: &TcpListener,
-    ) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-        let closed = |_| std::io::Error::other("no more connections are taken");
-        let place = self.room.clone().acquire_owned().await.map_err(closed)?;
+    ) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+        let closed = |_| std::io::Error::other("no more connections are accepted");
+        let permit = self.room.clone().acquire_owned().await.map_err(closed)?;
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        Ok((stream, place))
+        Ok((stream, permit))
     }
 
-    fn serve(
-        &self,
-        stream: TcpStream,
-        place: tokio::sync::OwnedSemaphorePermit,
-        graceful: &GracefulShutdown,
-    ) {
+    fn serve(&self, stream: TcpStream, permit: OwnedSemaphorePermit, graceful: &GracefulShutdown) {
         let router = TowerToHyperService::new(self.router.clone());
-        let asked = Arc::new(AtomicBool::new(false));
-        let seen = asked.clone();
+        let has_request = Arc::new(AtomicBool::new(false));
+        let seen = has_request.clone();
         let service = service_fn(move |request| {
             seen.store(true, Ordering::Relaxed);
             router.call(request)
         });
         let connection = self.builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let connection = graceful.watch(connection);
-        let patience = tokio::time::sleep(self.patience);
+        let timeout = tokio::time::sleep(self.first_request_timeout);
         tokio::spawn(async move {
             tokio::pin!(connection);
-            // The version is not known before the first bytes, so neither HTTP/1.1's nor HTTP/2's
-            // own timer watches over a caller that never asks anything.
+            // The version is unknown before the first bytes, so the timers of HTTP/1.1 and HTTP/2 do not
+            // end a connection without any request.
             let ended = tokio::select! {
                 ended = &mut connection => ended,
-                () = patience => match asked.load(Ordering::Relaxed) {
+                () = timeout => match has_request.load(Ordering::Relaxed) {
                     true => connection.await,
                     false => return,
                 },
@@ -116,7 +110,7 @@ impl ConnectionListener {
             if let Err(error) = ended {
                 tracing::debug!(error = %error, "a connection ended early");
             }
-            drop(place);
+            drop(permit);
         });
     }
 }

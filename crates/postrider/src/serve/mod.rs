@@ -1,4 +1,4 @@
-//! A whole server: store, keys, intake, dispatcher and API put together, and taken apart in order.
+//! A whole server: starts store, keys, intake, dispatcher and API, and shuts them down in order.
 
 pub(crate) mod channels;
 mod listen;
@@ -24,20 +24,20 @@ use crate::keys::{ApiKeys, SigningKeys};
 use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore};
 use crate::telemetry::Metrics;
 use listen::Listening;
-pub use watch::Watch;
+pub use watch::CredentialMonitor;
 
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
-/// How long requests under way may hold up the end.
+/// How long a shutdown waits for open requests.
 const REQUESTS_AT_END: Duration = Duration::from_secs(5);
 
-/// A server that runs. Dropping it stops it without order; use [`Running::shutdown`].
+/// A running server. [`Running::shutdown`] stops it in order; dropping it does not.
 pub struct Running {
     pub addr: SocketAddr,
     /// The admin key, if this start had to make one. It is shown nowhere else.
     pub new_admin_key: Option<String>,
     pub app: SharedState,
     listening: Listening,
-    /// None in a server that only accepts.
+    /// Absent if the server sends nothing.
     dispatcher: Option<Dispatcher>,
     chores: Vec<JoinHandle<()>>,
 }
@@ -47,7 +47,7 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
     start_from(live::fixed(config)).await
 }
 
-/// The same with a configuration that can be read anew while the server runs.
+/// The same with a configuration that can be reloaded while the server runs.
 pub async fn start_from(read: ConfigReader) -> anyhow::Result<Running> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let config = read()?;
@@ -92,7 +92,7 @@ async fn start_all(
     let wiring = parts::wiring(&pool, &clock, &answers);
     let built = channels::build(&config, &wiring, &signing).await?;
     let accounts: Vec<_> = built.iter().filter_map(|built| built.accounts.clone()).collect();
-    let watch = Arc::new(Watch::new(accounts.clone(), wiring));
+    let watch = Arc::new(CredentialMonitor::new(accounts.clone(), wiring));
     let policies = Policies::new(parts::policy(&config));
     let templates = Arc::new(TemplateStore::load(store.clone(), &config).await?);
     let intake = MessageIntake::new(
@@ -145,7 +145,7 @@ async fn start_all(
         chores: vec![
             tokio::spawn(sample_rates(app.clone())),
             tokio::spawn(prune(app.clone())),
-            tokio::spawn(watch.keep()),
+            tokio::spawn(watch.run()),
         ],
         app,
         listening,
@@ -158,8 +158,8 @@ impl Running {
         format!("http://{}", self.addr)
     }
 
-    /// Takes nothing new, lets what is under way end within the configured time, gives back the
-    /// rest and writes everything down. True if every attempt ended by itself.
+    /// Accepts nothing new, lets running attempts finish within the configured time, gives back the rest
+    /// and writes everything. True if every attempt finished.
     pub async fn shutdown(self) -> bool {
         let drain = Duration::from_secs(self.app.config().dispatch.drain_s);
         self.app.begin_drain();
@@ -170,7 +170,7 @@ impl Running {
         };
         for chore in self.chores {
             chore.abort();
-            // Only when it has ended has it let go of the store.
+            // It releases the store only when it has ended.
             let _ = chore.await;
         }
         in_time
@@ -196,14 +196,14 @@ async fn prune(app: SharedState) {
                 Ok(0) => break,
                 Ok(n) => forgotten += n,
                 Err(error) => {
-                    tracing::error!(%error, "old deliveries could not be forgotten");
+                    tracing::error!(%error, "old deliveries could not be deleted");
                     break;
                 }
             }
             tokio::task::yield_now().await;
         }
         if forgotten > 0 {
-            tracing::info!(forgotten, "old deliveries forgotten");
+            tracing::info!(forgotten, "old deliveries were deleted");
         }
     }
 }

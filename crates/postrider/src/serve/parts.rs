@@ -26,13 +26,10 @@ pub(super) async fn open_store(
         return Ok(Arc::new(MemoryStore::new(clock)));
     }
     let data = config.store.data.clone();
-    let opened = tokio::task::spawn_blocking({
-        let data = data.clone();
-        move || EmbeddedStore::open(&data, clock, StoreOptions::default())
-    });
-    let store =
-        opened.await?.with_context(|| format!("cannot open the store in {}", data.display()))?;
-    Ok(Arc::new(store))
+    let open = move || EmbeddedStore::open(&data, clock, StoreOptions::default());
+    let opened = tokio::task::spawn_blocking(open).await?;
+    let name = config.store.data.display();
+    Ok(Arc::new(opened.with_context(|| format!("cannot open the store in {name}"))?))
 }
 
 pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
@@ -58,7 +55,7 @@ pub(super) fn wiring(
     Wiring { answers: answers.clone(), ..Wiring::new(pool.clone(), clock.clone()) }
 }
 
-/// Random numbers for jitter start here.
+/// A random seed for jitter.
 pub(super) fn seed() -> anyhow::Result<u64> {
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed).ok().context("the system gives no random numbers")?;
@@ -70,7 +67,7 @@ pub(crate) fn answers(config: &Config) -> AnswerTable {
     postrider_channels::answers::with_user_rows(config.classify.clone())
 }
 
-/// What of the configuration can change while the server runs.
+/// The part of the configuration that can change while the server runs.
 pub(crate) fn policy(config: &Config) -> Policy {
     Policy::new(config.class_list(), limits(config))
         .bounded(config.capacity.bounds(&config.tenants))

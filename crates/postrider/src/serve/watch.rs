@@ -1,6 +1,5 @@
-//! Looks after the credentials of all accounts while the server runs, at its start and every hour: warns
-//! before one ends, and says when one cannot be used. A secret that was replaced is taken up, and its
-//! account tried anew. Holds no account: only a provider's refusal does.
+//! Checks the credentials of all accounts, at the start and every hour. Warns before one expires, and reports
+//! one that cannot be used. A replaced secret is used from then on, and its account is tried again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -14,26 +13,26 @@ use tokio::sync::Notify;
 
 const EVERY: Duration = Duration::from_secs(3600);
 
-pub struct Watch {
+pub struct CredentialMonitor {
     books: Vec<Arc<dyn AccountHealth>>,
     wiring: Wiring,
     seen: RwLock<Arc<Vec<CredentialView>>>,
-    told: Mutex<HashMap<Which, ReportedState>>,
+    reported: Mutex<HashMap<CredentialKey, ReportedState>>,
 }
 
-/// Account, kind, and which one of that kind.
-type Which = (Arc<str>, &'static str, usize);
+/// Account, kind, and the number among those of that kind.
+type CredentialKey = (Arc<str>, &'static str, usize);
 
-/// What was said about a credential.
+/// What was reported about a credential.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ReportedState {
-    /// Which end it was about: another one is another credential.
+    /// Its expiry. Another one means another credential.
     end: Option<Timestamp>,
     validity: Option<Validity>,
     problem: Option<String>,
 }
 
-/// What is to be said about a credential.
+/// What is new about a credential.
 #[derive(Debug, PartialEq, Eq)]
 enum CredentialNews {
     Replaced,
@@ -43,24 +42,24 @@ enum CredentialNews {
     UsableAgain,
 }
 
-impl Watch {
+impl CredentialMonitor {
     pub(crate) fn new(books: Vec<Arc<dyn AccountHealth>>, wiring: Wiring) -> Self {
-        Self { books, wiring, seen: RwLock::default(), told: Mutex::default() }
+        Self { books, wiring, seen: RwLock::default(), reported: Mutex::default() }
     }
 
-    /// What the last look found; empty before the first one.
+    /// The result of the last check; empty before the first one.
     pub(crate) fn seen(&self) -> Arc<Vec<CredentialView>> {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks again whenever an hour has passed by the server's clock.
-    pub(crate) async fn keep(self: Arc<Self>) {
+    /// Checks every hour, by the server's clock.
+    pub(crate) async fn run(self: Arc<Self>) {
         let clock = self.wiring.clock.clone();
         let moved = Arc::new(Notify::new());
         let wake = moved.clone();
         clock.on_move(Arc::new(move || wake.notify_one()));
         loop {
-            self.look().await;
+            self.check().await;
             let next = clock.now() + EVERY;
             while clock.now() < next {
                 let wait = next.since(clock.now());
@@ -69,31 +68,31 @@ impl Watch {
         }
     }
 
-    async fn look(&self) {
+    async fn check(&self) {
         let mut seen = Vec::new();
         for book in &self.books {
             seen.extend(book.watch(&self.wiring).await);
         }
         let now = self.wiring.clock.now();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let mut nth: HashMap<(Arc<str>, &'static str), usize> = HashMap::new();
         for view in &seen {
             let kind = (view.account.clone(), view.credential.kind);
             let count = nth.entry(kind).or_default();
             let key = (view.account.clone(), view.credential.kind, *count);
             *count += 1;
-            for news in told.entry(key).or_default().hear(view, now) {
-                tell(view, &news);
+            for news in reported.entry(key).or_default().update(view, now) {
+                log(view, &news);
             }
         }
-        drop(told);
+        drop(reported);
         *self.seen.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(seen);
     }
 }
 
 impl ReportedState {
-    /// What is new about it since the last time.
-    fn hear(&mut self, view: &CredentialView, now: Timestamp) -> Vec<CredentialNews> {
+    /// What is new since the last check.
+    fn update(&mut self, view: &CredentialView, now: Timestamp) -> Vec<CredentialNews> {
         let found = &view.credential;
         let mut news = Vec::new();
         if found.replaced {
@@ -123,29 +122,29 @@ impl ReportedState {
     }
 }
 
-fn tell(view: &CredentialView, news: &CredentialNews) {
+fn log(view: &CredentialView, news: &CredentialNews) {
     let (account, channel) = (&*view.account, view.channel.name());
     let kind = view.credential.kind;
     let at = view.credential.expires_at.unwrap_or_default();
     match news {
         CredentialNews::Replaced => {
-            tracing::info!(account, channel, kind, "another credential was taken up")
+            tracing::info!(account, channel, kind, "a replaced credential is in use")
         }
         CredentialNews::UsableAgain => {
             tracing::info!(account, channel, kind, "the credential can be used again")
         }
         CredentialNews::Ending { days } => {
-            tracing::warn!(account, channel, kind, days, %at, "the credential ends soon: replace it");
+            tracing::warn!(account, channel, kind, days, %at, "the credential expires soon; replace it");
         }
         CredentialNews::Over => {
-            tracing::error!(account, channel, kind, %at, "the credential has expired: replace it");
+            tracing::error!(account, channel, kind, %at, "the credential has expired; replace it");
         }
         CredentialNews::Unusable(why) => tracing::error!(
             account,
             channel,
             kind,
             why,
-            "the account's credential cannot be used; postrider doctor says what helps"
+            "the credential cannot be used; run postrider doctor for help"
         ),
     }
 }
@@ -178,39 +177,45 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_told_at_30_14_7_3_and_1_days_once_each_and_when_it_has_come() {
-        let mut told = ReportedState::default();
-        let mut heard = Vec::new();
+    fn the_end_is_reported_30_14_7_3_and_1_days_before_and_when_it_has_come() {
+        let mut reported = ReportedState::default();
+        let mut news = Vec::new();
         // Every hour for 40 days, and for a day after the end.
         for hour in 0..41 * 24 {
             let now = before(40) + Duration::from_secs(hour * 3600);
-            heard.extend(told.hear(&certificate(END), now));
+            news.extend(reported.update(&certificate(END), now));
         }
         let ending = [30, 14, 7, 3, 1].map(|days| CredentialNews::Ending { days });
-        assert_eq!(heard[..5], ending);
-        assert_eq!(heard[5..], [CredentialNews::Over]);
+        assert_eq!(news[..5], ending);
+        assert_eq!(news[5..], [CredentialNews::Over]);
     }
 
     #[test]
     fn a_renewed_certificate_is_warned_about_anew() {
-        let mut told = ReportedState::default();
-        assert_eq!(told.hear(&certificate(END), before(2)), [CredentialNews::Ending { days: 2 }]);
+        let mut reported = ReportedState::default();
+        assert_eq!(
+            reported.update(&certificate(END), before(2)),
+            [CredentialNews::Ending { days: 2 }]
+        );
         let next = END + Duration::from_secs(365 * 86_400);
-        assert_eq!(told.hear(&certificate(next), before(1)), []);
+        assert_eq!(reported.update(&certificate(next), before(1)), []);
         let soon = next - Duration::from_secs(20 * 86_400);
-        assert_eq!(told.hear(&certificate(next), soon), [CredentialNews::Ending { days: 20 }]);
+        assert_eq!(
+            reported.update(&certificate(next), soon),
+            [CredentialNews::Ending { days: 20 }]
+        );
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_once_and_again_when_it_can() {
-        let mut told = ReportedState::default();
+    fn an_unusable_credential_is_reported_once_and_again_when_it_works() {
+        let mut reported = ReportedState::default();
         let good = view(CredentialStatus { kind: "password", ..Default::default() });
         let problem = Some("file:/x: entity not found".to_owned());
         let bad = view(CredentialStatus { kind: "password", problem, ..Default::default() });
-        let mut hear = |view: &CredentialView| told.hear(view, END).len();
-        assert_eq!([&good, &bad, &bad, &good, &good].map(&mut hear), [0, 1, 0, 1, 0]);
+        let mut news = |view: &CredentialView| reported.update(view, END).len();
+        assert_eq!([&good, &bad, &bad, &good, &good].map(&mut news), [0, 1, 0, 1, 0]);
         let other =
             view(CredentialStatus { kind: "password", replaced: true, ..Default::default() });
-        assert_eq!(hear(&other), 1);
+        assert_eq!(news(&other), 1);
     }
 }

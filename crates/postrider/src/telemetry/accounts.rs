@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use super::labels::{ChannelLabel, CredentialLabels, ProviderLabels};
 use super::metrics::add;
 
-pub(super) struct AccountMetrics {
+pub(crate) struct AccountMetrics {
     ready: Family<ProviderLabels, Gauge>,
     calls: Family<ProviderLabels, Counter>,
     failovers: Family<ProviderLabels, Counter>,
@@ -56,7 +56,7 @@ impl AccountMetrics {
     }
 
     /// Of several credentials of one kind, the worst counts.
-    pub(super) fn update_credentials(&self, credentials: &[CredentialView], now: Timestamp) {
+    pub(crate) fn update_credentials(&self, credentials: &[CredentialView], now: Timestamp) {
         self.expiry_seconds.clear();
         self.usable.clear();
         let worst =

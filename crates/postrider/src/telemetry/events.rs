@@ -1,10 +1,7 @@
 //! Live events about deliveries, lanes and addresses, for everyone who listens at this moment. Stores
 //! nothing. A listener that is too slow learns how many events it missed.
 
-use postrider_core::{
-    AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State, StrikeKind, TenantId,
-    Timestamp,
-};
+use postrider_core::{DeliveryId, LaneKey, TenantId};
 use serde::Serialize;
 use tokio::sync::broadcast;
 use utoipa::ToSchema;
@@ -69,56 +66,8 @@ impl EventBus {
         self.0.subscribe()
     }
 
-    pub(super) fn attempted(&self, lane: &LaneKey, delivery: DeliveryId, record: &AttemptRecord) {
-        self.publish(|| EventBody {
-            attempt: Some(record.number),
-            status: record.status,
-            outcome: Some(record.outcome.name()),
-            decision: Some(record.decision.name()),
-            ..EventBody::about("attempted", lane, Some(delivery))
-        });
-    }
-
-    pub(super) fn finished(
-        &self,
-        lane: &LaneKey,
-        delivery: DeliveryId,
-        state: State,
-        reason: Option<DeadReason>,
-    ) {
-        self.publish(|| EventBody {
-            state: Some(state.name()),
-            reason: reason.map(DeadReason::name),
-            ..EventBody::about("finished", lane, Some(delivery))
-        });
-    }
-
-    pub(super) fn lane(&self, lane: &LaneKey, event: &'static str, until: Option<Timestamp>) {
-        self.publish(|| EventBody {
-            event: Some(event),
-            provider: Some(lane.provider.to_string()),
-            until_ms: until.map(|until| until.0),
-            ..EventBody::about("lane", lane, None)
-        });
-    }
-
-    pub(super) fn address(
-        &self,
-        lane: &LaneKey,
-        address: AddressHash,
-        event: &'static str,
-        kind: StrikeKind,
-    ) {
-        self.publish(|| EventBody {
-            event: Some(event),
-            address_hash: Some(address.to_string()),
-            strike: Some(kind.name()),
-            ..EventBody::about("address", lane, None)
-        });
-    }
-
     /// Builds the event only if somebody listens.
-    fn publish(&self, event: impl FnOnce() -> EventBody) {
+    pub(super) fn publish(&self, event: impl FnOnce() -> EventBody) {
         if self.0.receiver_count() > 0 {
             let _ = self.0.send(event());
         }
@@ -126,7 +75,7 @@ impl EventBus {
 }
 
 impl EventBody {
-    fn about(kind: &'static str, lane: &LaneKey, delivery: Option<DeliveryId>) -> Self {
+    pub(super) fn about(kind: &'static str, lane: &LaneKey, delivery: Option<DeliveryId>) -> Self {
         Self {
             kind,
             delivery: delivery.map(|id| id.to_string()),

@@ -6,11 +6,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use postrider_channels::accounts::AccountView;
-use postrider_channels::accounts::health::CredentialView;
 use postrider_channels::pool::PoolStats;
 use postrider_core::policy::backpressure::Capacity;
 use postrider_core::ports::store::{Counts, Load};
-use postrider_core::{ChannelKind, DeadReason, State, Timestamp};
+use postrider_core::{ChannelKind, DeadReason, State};
 use postrider_dispatch::{IntakeAnswer, IntakeRefusal};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -49,7 +48,7 @@ pub struct Metrics {
     oldest_seconds: Gauge<f64, AtomicU64>,
     in_flight: Gauge,
     connections: Gauge,
-    accounts: AccountMetrics,
+    pub(crate) accounts: AccountMetrics,
     paces: Family<ProviderLabels, Gauge<f64, AtomicU64>>,
     deliveries_used: Gauge,
     /// 0 stands for no limit.
@@ -136,11 +135,6 @@ impl Metrics {
         set(&self.deliveries_max, capacity.deliveries_max);
         set(&self.bytes_used, load.bytes);
         set(&self.bytes_max, capacity.bytes_max);
-    }
-
-    /// Sets the state of the accounts' credentials.
-    pub fn credentials(&self, credentials: &[CredentialView], now: Timestamp) {
-        self.accounts.update_credentials(credentials, now);
     }
 
     /// Sets the learned paces. Forgotten ones disappear. Of the providers called `other`, the slowest counts.

@@ -9,9 +9,9 @@ use postrider_core::{
 };
 use postrider_dispatch::{LaneEvent, Observer};
 
-use super::Metrics;
-use super::labels::{ChannelLabel, OutcomeLabel, StrikeLabels};
+use super::labels::{ChannelLabel, LaneLabels, OutcomeLabel, StrikeLabels};
 use super::rates::count;
+use super::{EventBody, Metrics};
 
 impl Observer for Metrics {
     fn attempted(
@@ -21,7 +21,13 @@ impl Observer for Metrics {
         address: AddressHash,
         attempt: &AttemptRecord,
     ) {
-        self.events.attempted(lane, delivery, attempt);
+        self.events.publish(|| EventBody {
+            attempt: Some(attempt.number),
+            status: attempt.status,
+            outcome: Some(attempt.outcome.name()),
+            decision: Some(attempt.decision.name()),
+            ..EventBody::about("attempted", lane, Some(delivery))
+        });
         count(&self.totals.attempts);
         if matches!(attempt.decision, DecisionKind::Retry | DecisionKind::Again) {
             count(&self.totals.retried);
@@ -29,7 +35,7 @@ impl Observer for Metrics {
         let labels = self.providers.labels(lane, Some(attempt.outcome.name()));
         self.attempts.get_or_create(&labels).inc();
         let seconds = f64::from(attempt.latency_ms) / 1000.0;
-        let labels = super::labels::LaneLabels { outcome: None, ..labels };
+        let labels = LaneLabels { outcome: None, ..labels };
         self.attempt_seconds.get_or_create(&labels).observe(seconds);
         log_attempt(lane, delivery, address, attempt);
     }
@@ -42,7 +48,11 @@ impl Observer for Metrics {
         reason: Option<DeadReason>,
         age: Duration,
     ) {
-        self.events.finished(lane, delivery, state, reason);
+        self.events.publish(|| EventBody {
+            state: Some(state.name()),
+            reason: reason.map(DeadReason::name),
+            ..EventBody::about("finished", lane, Some(delivery))
+        });
         match state {
             State::Sent => count(&self.totals.sent),
             State::Gone => count(&self.totals.gone),
@@ -54,7 +64,7 @@ impl Observer for Metrics {
         self.finished.get_or_create(&labels).inc();
         self.age_seconds.get_or_create(&labels).observe(age.as_secs_f64());
         if let Some(reason) = reason {
-            let labels = super::labels::LaneLabels { outcome: Some(reason.name()), ..labels };
+            let labels = LaneLabels { outcome: Some(reason.name()), ..labels };
             self.dead_lettered.get_or_create(&labels).inc();
             tracing::warn!(%delivery, %lane, reason = reason.name(), "dead letter");
         } else {
@@ -72,7 +82,12 @@ impl Observer for Metrics {
             LaneEvent::CredentialAccepted => ("credential_accepted", None),
             LaneEvent::LeftAlone { until, .. } => ("left_alone", Some(until)),
         };
-        self.events.lane(lane, name, until);
+        self.events.publish(|| EventBody {
+            event: Some(name),
+            provider: Some(lane.provider.to_string()),
+            until_ms: until.map(|until| until.0),
+            ..EventBody::about("lane", lane, None)
+        });
         let labels = self.providers.labels(lane, Some(name));
         self.lane_events.get_or_create(&labels).inc();
         let until = until.map(tracing::field::display);
@@ -98,8 +113,12 @@ impl Observer for Metrics {
         self.strikes
             .get_or_create(&StrikeLabels { channel: ChannelLabel(lane.channel), kind: kind.name() })
             .inc();
-        let event = if suspected { "suspect" } else { "strike" };
-        self.events.address(lane, address, event, kind);
+        self.events.publish(|| EventBody {
+            event: Some(if suspected { "suspect" } else { "strike" }),
+            address_hash: Some(address.to_string()),
+            strike: Some(kind.name()),
+            ..EventBody::about("address", lane, None)
+        });
         if suspected {
             tracing::warn!(%lane, %address, kind = kind.name(), "an address is suspect; ask its owner");
         }

@@ -5,27 +5,23 @@ mod line_queue;
 mod results;
 mod split;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
-use postrider_core::TenantId;
 use postrider_dispatch::Submission;
 
 use self::line_queue::LineQueue;
 use self::results::ResultsSender;
 use self::split::{BatchLine, Splitter};
-use super::auth::SendAccess;
 use super::extract::require_type;
-use super::problem::{ApiResult, Problem};
-use super::{SharedState, lines};
+use super::lines;
+use super::prelude::*;
 
 const NDJSON: &str = "application/x-ndjson";
 const TYPES: [&str; 5] = [
@@ -164,8 +160,7 @@ async fn admit(app: SharedState, tenant: TenantId, first: u64, group: Vec<BatchL
         }
         BatchLine::TooLong => None,
     });
-    let intake = Arc::clone(&app.intake);
-    let mut answers = intake.admit(&tenant, submissions.collect()).await.into_iter();
+    let mut answers = app.intake.admit(&tenant, submissions.collect()).await.into_iter();
     let mut text = Vec::with_capacity(too_long.len() * 160);
     for (index, too_long) in (first..).zip(too_long) {
         if too_long {

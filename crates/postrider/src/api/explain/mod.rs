@@ -7,11 +7,10 @@ mod sentences;
 use postrider_core::ports::store::LaneDepth;
 use postrider_core::{Class, DeadReason, Delivery, State, Strike, Timestamp};
 use postrider_dispatch::lanes::LaneReport;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::lanes::LaneBody;
-use super::views::{DeliveryBody, Time};
+use super::prelude::*;
+use super::views::DeliveryBody;
 
 /// Why a delivery is in its state.
 #[derive(Debug, Serialize, ToSchema)]

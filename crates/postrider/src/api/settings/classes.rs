@@ -2,18 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use serde::Serialize;
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
-
 use super::{SettingBody, put, reset};
-use crate::api::SharedState;
-use crate::api::auth::{AdminAccess, ReadAccess};
-use crate::api::extract::JsonBody;
-use crate::api::problem::{ApiResult, Problem};
+use crate::api::prelude::*;
 use crate::live::SettingKind;
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -38,7 +28,7 @@ pub(crate) async fn show(
     _: ReadAccess,
     Path(name): Path<String>,
 ) -> ApiResult<Json<SettingBody>> {
-    super::show(&app, SettingKind::Class, "class", &name).await.map(Json)
+    super::show(&app, SettingKind::Class, &name).await.map(Json)
 }
 
 /// Create or change a class. The body wins over file and environment, from the next message and the next
@@ -63,6 +53,5 @@ pub(crate) async fn unset(
     access: AdminAccess,
     Path(name): Path<String>,
 ) -> ApiResult<StatusCode> {
-    reset(&app, &access, SettingKind::Class, &name).await?;
-    Ok(StatusCode::NO_CONTENT)
+    reset(&app, &access, SettingKind::Class, &name).await
 }

@@ -1,20 +1,8 @@
 //! Reads and sets limits: rates and concurrency of channels, breaker, retry budget, dispatch, capacity.
 
-use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use serde::Serialize;
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
-
 use super::{SettingBody, put, reset};
-use crate::api::SharedState;
-use crate::api::auth::AdminAccess;
-use crate::api::extract::JsonBody;
-use crate::api::problem::{ApiResult, Problem};
+use crate::api::prelude::*;
 use crate::live::SettingKind;
-
-const WHAT: &str = "section of limits";
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LimitList {
@@ -38,7 +26,7 @@ pub(crate) async fn show(
     _: AdminAccess,
     Path(section): Path<String>,
 ) -> ApiResult<Json<SettingBody>> {
-    super::show(&app, SettingKind::Limits, WHAT, &section).await.map(Json)
+    super::show(&app, SettingKind::Limits, &section).await.map(Json)
 }
 
 /// Change limits of one section. The body wins over file and environment at once. Settings that were set
@@ -52,7 +40,7 @@ pub(crate) async fn set(
     Path(section): Path<String>,
     JsonBody(values): JsonBody<Map<String, Value>>,
 ) -> ApiResult<Json<SettingBody>> {
-    super::show(&app, SettingKind::Limits, WHAT, &section).await?;
+    super::show(&app, SettingKind::Limits, &section).await?;
     put(&app, &access, SettingKind::Limits, &section, values).await.map(Json)
 }
 
@@ -64,6 +52,5 @@ pub(crate) async fn unset(
     access: AdminAccess,
     Path(section): Path<String>,
 ) -> ApiResult<StatusCode> {
-    reset(&app, &access, SettingKind::Limits, &section).await?;
-    Ok(StatusCode::NO_CONTENT)
+    reset(&app, &access, SettingKind::Limits, &section).await
 }

@@ -1,21 +1,13 @@
-//! Classes, tenants and limits that are set by API. They take effect at once, survive restarts and win over
-//! file and environment.
+//! Classes, tenants and limits that are set by API: they take effect at once, survive restarts and win over
+//! file and environment. Also reloads the configuration.
 
 pub(super) mod classes;
 pub(super) mod limits;
 pub(super) mod tenants;
 
-use postrider_core::Timestamp;
-use serde::Serialize;
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
-
-use super::SharedState;
-use super::auth::AdminAccess;
-use super::parameters::shortened;
-use super::problem::{ApiResult, Problem};
-use super::views::Time;
-use crate::live::{LiveConfigError, Override, SettingKind, SettingView};
+use super::prelude::*;
+use crate::config::ConfigError;
+use crate::live::{LiveConfigError, Override, ReloadReport, SettingKind, SettingView};
 
 /// The values of a setting, and where they come from.
 #[derive(Debug, Serialize, ToSchema)]
@@ -49,6 +41,18 @@ impl From<SettingView> for SettingBody {
     }
 }
 
+impl From<ConfigError> for Problem {
+    fn from(error: ConfigError) -> Self {
+        match error {
+            ConfigError::Invalid { field, found, allowed } => Self::field(field, found, allowed),
+            other => {
+                let title = "The configuration cannot be used; nothing was changed";
+                Self::new(422, "invalid_configuration", title, other.to_string())
+            }
+        }
+    }
+}
+
 impl From<LiveConfigError> for Problem {
     fn from(error: LiveConfigError) -> Self {
         match error {
@@ -58,14 +62,22 @@ impl From<LiveConfigError> for Problem {
     }
 }
 
-async fn show(
-    app: &SharedState,
-    kind: SettingKind,
-    what: &str,
-    name: &str,
-) -> ApiResult<SettingBody> {
+/// Reload `postrider.toml` and the environment. If anything is wrong, nothing changes.
+#[utoipa::path(post, path = "/v1/config/reload", tag = "administration",
+    responses((status = 200, body = ReloadReport), (status = 403, body = Problem), (status = 422, body = Problem)))]
+pub(crate) async fn reload(
+    State(app): State<SharedState>,
+    access: AdminAccess,
+) -> ApiResult<Json<ReloadReport>> {
+    let report = app.live.reload().await?;
+    audit(&access.caller, "config.reload", &"configuration", report.changed.len() as u64);
+    Ok(Json(report))
+}
+
+async fn show(app: &SharedState, kind: SettingKind, name: &str) -> ApiResult<SettingBody> {
     let view = app.live.show(kind, name).await;
-    Ok(view.ok_or_else(|| Problem::not_found(what, shortened(name)))?.into())
+    let view = view.ok_or_else(|| Problem::not_found(words(kind).0, shortened(name)))?;
+    Ok(view.into())
 }
 
 async fn put(
@@ -75,12 +87,10 @@ async fn put(
     name: &str,
     values: Map<String, Value>,
 ) -> ApiResult<SettingBody> {
-    let (what, action) = words(kind);
-    let at: Timestamp = app.clock.now();
-    let new = Override { values, by: super::key_name(&access.caller), at };
+    let new = Override { values, by: key_name(&access.caller), at: app.clock.now() };
     app.live.set(kind, name, Some(new)).await?;
-    super::audit(&access.caller, action.0, &name, 1);
-    show(app, kind, what, name).await
+    audit(&access.caller, words(kind).1.0, &name, 1);
+    show(app, kind, name).await
 }
 
 /// Goes back to the values of file and environment.
@@ -89,16 +99,17 @@ async fn reset(
     access: &AdminAccess,
     kind: SettingKind,
     name: &str,
-) -> ApiResult<()> {
+) -> ApiResult<StatusCode> {
     let (what, action) = words(kind);
     if !app.live.set(kind, name, None).await? {
         let what = format!("{what} set by API under the name");
         return Err(Problem::not_found(&what, shortened(name)));
     }
-    super::audit(&access.caller, action.1, &name, 1);
-    Ok(())
+    audit(&access.caller, action.1, &name, 1);
+    Ok(StatusCode::NO_CONTENT)
 }
 
+/// What a problem calls a setting of this kind, and what the audit log calls its changes.
 fn words(kind: SettingKind) -> (&'static str, (&'static str, &'static str)) {
     match kind {
         SettingKind::Class => ("class", ("class.set", "class.reset")),

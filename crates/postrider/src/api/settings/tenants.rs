@@ -2,21 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use postrider_core::TenantId;
-use serde::Serialize;
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
-
 use super::{SettingBody, put, reset};
-use crate::api::auth::{AdminAccess, parse_tenant};
-use crate::api::capacity::{self, CapacityBody};
-use crate::api::extract::JsonBody;
-use crate::api::problem::{ApiResult, Problem};
-use crate::api::views::Time;
-use crate::api::{SharedState, audit};
+use crate::api::auth::parse_tenant;
+use crate::api::overview::{CapacityBody, capacity_body};
+use crate::api::prelude::*;
 use crate::live::{SettingKind, SettingView};
 
 /// A tenant with its settings, its capacity and its pause.
@@ -96,8 +85,7 @@ pub(crate) async fn unset(
     access: AdminAccess,
     Path(name): Path<String>,
 ) -> ApiResult<StatusCode> {
-    reset(&app, &access, SettingKind::Tenant, &name).await?;
-    Ok(StatusCode::NO_CONTENT)
+    reset(&app, &access, SettingKind::Tenant, &name).await
 }
 
 /// Pause a tenant: send nothing until it is resumed. Its new messages are accepted and kept.
@@ -136,5 +124,5 @@ async fn body(app: &SharedState, tenant: &TenantId) -> TenantBody {
     let paused = app.lanes.paused_tenants().into_iter().find(|(paused, _)| paused == tenant);
     let paused =
         paused.map(|(_, order)| PauseBody { by: order.by.to_string(), at: order.at.into() });
-    TenantBody { setting, capacity: capacity::body(app, Some(tenant)), paused }
+    TenantBody { setting, capacity: capacity_body(app, Some(tenant)), paused }
 }

@@ -3,24 +3,14 @@
 
 mod preview;
 
-use axum::Json;
-use axum::extract::{FromRequestParts, Path, State};
-use axum::http::StatusCode;
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use postrider_core::TenantId;
 use postrider_core::ports::store::KeyScope;
 use postrider_dispatch::template::{TemplateSource, check_name};
-use serde::Serialize;
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
-use super::auth::{ReadAccess, allow, identify};
-use super::extract::JsonBody;
-use super::parameters::shortened;
-use super::problem::{ApiResult, Problem};
+use super::auth::{allow, identify};
+use super::prelude::*;
 use super::schema::TemplateRequest;
-use super::views::Time;
-use super::{SharedState, audit, key_name};
 use crate::keys::Caller;
 use crate::live::{TemplateEntry, TemplateError};
 

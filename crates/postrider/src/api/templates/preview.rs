@@ -1,23 +1,16 @@
 //! Previews a message with a template: what each channel would send. Accepts and stores nothing.
 
-use axum::Json;
-use axum::extract::{Path, State};
 use postrider_channels::registry::{self, content_schema};
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelKind, FieldError, TenantId};
+use postrider_core::{ChannelKind, FieldError};
 use postrider_dispatch::template::{
     MissingVariable, Template, TemplateCall, TemplateSource, VARIABLES_MAX,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
-use super::super::SharedState;
-use super::super::auth::ReadAccess;
-use super::super::extract::JsonBody;
-use super::super::problem::{ApiResult, FieldProblem, Problem};
+use super::super::problem::FieldProblem;
 use super::super::schema::TemplateRequest;
 use super::{find, unusable};
+use crate::api::prelude::*;
 
 /// The name of a template that is not saved.
 const UNSAVED: &str = "unsaved";

@@ -1,5 +1,5 @@
-//! Whether this machine lives in the same time as the providers: tokens and signatures are good for
-//! minutes. Their time is what their answers say (`Date`), the middle one of those that answer.
+//! Compares the clock of this machine with those of providers, because tokens and signatures are valid for
+//! minutes only. Takes the median of the `Date` headers of their answers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use postrider_channels::pool::{Request, TransportError};
 use postrider_core::{Timestamp, policy::retry_after};
 use tokio::time::Instant;
 
-/// Asked where no account's provider tells the time: we speak to them anyway.
+/// Asked if no provider of an account tells the time.
 const PUSH_SERVICES: [&str; 3] = [
     "https://fcm.googleapis.com",
     "https://updates.push.services.mozilla.com",
     "https://web.push.apple.com",
 ];
 const WARN_S: i64 = 30;
-/// Amazon, Google and Apple refuse what is signed further away than this.
+/// Amazon, Google and Apple refuse a signature whose time differs by more than this.
 const FAIL_S: i64 = 300;
 const REMEDY: &str = "set this machine's clock by NTP (timedatectl set-ntp true, chrony or systemd-timesyncd) and keep it so";
 
-/// How far our clock is ahead of somebody's, in milliseconds; or why that is not known.
-type Sample = Result<i64, Unknown>;
+/// How far our clock is ahead of a provider's in milliseconds, or why that is unknown.
+type Sample = Result<i64, NoSample>;
 
 #[derive(Debug, PartialEq, Eq)]
-enum Unknown {
+enum NoSample {
     /// No answer, or one without a date.
     Silent,
-    /// Their certificate is of another time.
+    /// The certificate has expired or is not valid yet.
     Certificate,
 }
 
@@ -66,18 +66,18 @@ async fn compare(probe: &Probe, origin: &str) -> Sample {
             TransportError::NotSent { code: "tls", detail }
                 if detail.contains("expired") || detail.contains("not valid yet") =>
             {
-                Unknown::Certificate
+                NoSample::Certificate
             }
-            _ => Unknown::Silent,
+            _ => NoSample::Silent,
         })?;
     let answered = wiring.clock.now();
     let date = response.headers.get("date").and_then(|text| text.to_str().ok());
-    let theirs = date.and_then(|text| retry_after::date(text, answered)).ok_or(Unknown::Silent)?;
+    let theirs = date.and_then(|text| retry_after::date(text, answered)).ok_or(NoSample::Silent)?;
     Ok(ahead_ms(asked, answered, theirs))
 }
 
-/// Their date has no milliseconds, so it is half a second old on the average; they wrote it between our
-/// question and their answer.
+/// Their date has no milliseconds, so it is half a second old on average. They wrote it between our request
+/// and their answer.
 fn ahead_ms(asked: Timestamp, answered: Timestamp, theirs: Timestamp) -> i64 {
     let ours = asked + answered.since(asked) / 2;
     ours.0 - (theirs + Duration::from_millis(500)).0
@@ -88,7 +88,7 @@ fn judge(samples: &[Sample]) -> Finding {
         samples.iter().filter_map(|sample| sample.as_ref().ok()).copied().collect();
     known.sort_unstable();
     let Some(&middle) = known.get(known.len() / 2) else {
-        if samples.contains(&Err(Unknown::Certificate)) {
+        if samples.contains(&Err(NoSample::Certificate)) {
             let found = "providers show certificates that are over or not valid yet, by this clock";
             return Finding::fail("clock", found, REMEDY);
         }
@@ -124,12 +124,12 @@ mod tests {
         let s = |seconds: i64| Ok(seconds * 1000);
         for (samples, verdict) in [
             (vec![s(0)], Verdict::Ok),
-            (vec![s(-29), Err(Unknown::Silent)], Verdict::Ok),
+            (vec![s(-29), Err(NoSample::Silent)], Verdict::Ok),
             (vec![s(31)], Verdict::Warn),
             (vec![s(-301)], Verdict::Fail),
             (vec![s(1), s(2), s(90_000)], Verdict::Ok),
-            (vec![Err(Unknown::Silent)], Verdict::Skipped),
-            (vec![Err(Unknown::Certificate)], Verdict::Fail),
+            (vec![Err(NoSample::Silent)], Verdict::Skipped),
+            (vec![Err(NoSample::Certificate)], Verdict::Fail),
             (vec![], Verdict::Skipped),
         ] {
             assert_eq!(judge(&samples).verdict, verdict, "{samples:?}");

@@ -1,5 +1,5 @@
-//! Checks the environment of a server: configuration, data folder, keys, address, network settings. The
-//! functions that look are apart from those that judge.
+//! Checks the environment of a server: configuration, data folder, keys, address, network settings. Functions
+//! that collect facts are apart from those that judge them.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -44,7 +44,7 @@ pub(super) fn judge_config(read: Result<&Config, &ConfigError>) -> Finding {
     }
 }
 
-/// One line, without the piece of the file that a parser shows: there may be a secret in it.
+/// The error as one line, without the lines of the file that a parser quotes: they may have a secret.
 fn without_source(error: &str) -> String {
     let is_source = |line: &&str| {
         line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).starts_with('|')
@@ -188,21 +188,13 @@ fn judge_listen(listen: SocketAddr, found: &ListenCheck) -> Finding {
 }
 
 fn judge_network(network: &NetworkSection) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if network.allow_private_targets {
-        findings.push(Finding::warn(
-            "network.allow_private_targets",
-            "callers can reach this machine's own network through the server",
-            "leave it off in production",
-        ));
-    }
-    if network.allow_plain_http {
-        findings.push(Finding::warn(
-            "network.allow_plain_http",
-            "messages can leave unencrypted",
-            "leave it off in production",
-        ));
-    }
+    let private = "callers can reach this machine's own network through the server";
+    let risks = [
+        (network.allow_private_targets, "network.allow_private_targets", private),
+        (network.allow_plain_http, "network.allow_plain_http", "messages can leave unencrypted"),
+    ];
+    let warn = |(_, check, found)| Finding::warn(check, found, "leave it off in production");
+    let mut findings: Vec<_> = risks.into_iter().filter(|(on, ..)| *on).map(warn).collect();
     if findings.is_empty() {
         findings.push(Finding::ok("network", "only public HTTPS targets"));
     }
@@ -243,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_told_without_the_line_that_may_hold_a_secret() {
+    fn an_error_in_a_file_is_reported_without_the_line_that_may_have_a_secret() {
         let text = "[admin]\nkey = hunter2-without-quotes\n";
         let environment = crate::config::Environment::empty();
         let error = Config::parse(text, "postrider.toml", &environment).unwrap_err();

@@ -1,5 +1,5 @@
-//! `doctor`: looks at everything that a server needs, from its configuration to its providers, and says
-//! what is wrong and what helps. Changes nothing, sends nothing, and leaves a running server alone.
+//! `doctor`: checks everything that a server needs, from its configuration to its providers. Reports what is
+//! wrong and how to fix it. Changes nothing, sends nothing, and does not disturb a running server.
 
 mod clock;
 mod environment;

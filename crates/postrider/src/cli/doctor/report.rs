@@ -1,4 +1,4 @@
-//! What was found, as a table for people or JSON for scripts. Judges nothing but the whole.
+//! The findings, as a table for people or as JSON for scripts.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ impl DoctorReport {
         self.findings.iter().filter(|finding| finding.verdict == verdict).count()
     }
 
-    /// Verdict, check and what was found on one line; what helps beneath it.
+    /// One line per finding, with its remedy below it.
     pub(super) fn text(&self) -> String {
         let width = self.findings.iter().map(|f| f.check.chars().count()).max().unwrap_or_default();
         let mut text = String::new();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_fail_only_whom_asks_for_it() {
+    fn warnings_are_failures_only_if_strict() {
         let mut report = DoctorReport::default();
         report.add(Finding::warn("network", "private targets are allowed", "do not"));
         report.add(Finding::skipped("clock", "--offline"));

@@ -65,11 +65,24 @@ section! {
 
 /// What a server does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum ServerRole {
     All,
     /// Accepts and shows, but sends nothing.
     Api,
+}
+
+impl TryFrom<String> for ServerRole {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::from_str(&text, false).map_err(|_| {
+            format!(
+                "{text:?} is not a role: use \"all\", or \"api\" to accept messages without sending them. \
+                 There is no \"worker\", because only one process can use a store of this version"
+            )
+        })
+    }
 }
 
 impl ServerRole {

@@ -1,5 +1,5 @@
-//! What paces and shares the work: dispatch, breakers, budgets and tenants. All of it can change while
-//! the server runs.
+//! Sections about pace and fair shares: dispatch, breaker, retry budget, capacity and tenants. They can
+//! change while the server runs.
 
 use std::collections::BTreeMap;
 
@@ -139,7 +139,7 @@ impl BreakerSection {
 }
 
 impl CapacitySection {
-    /// For the intake, with what single tenants may.
+    /// The capacities of the server and of its tenants.
     pub(crate) fn bounds(&self, tenants: &BTreeMap<String, TenantSection>) -> Capacities {
         let bound = |deliveries_max, bytes_max| Bound { deliveries_max, bytes_max };
         let own = |(name, tenant): (&String, &TenantSection)| {
@@ -191,7 +191,7 @@ section! {
     }
 }
 
-/// What holds for one tenant; a table by name, `[tenants.NAME]`.
+/// The settings of one tenant; a table by name, `[tenants.NAME]`.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantSection {

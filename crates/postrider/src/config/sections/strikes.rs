@@ -1,4 +1,4 @@
-//! What comes of answers that blame an address: how often, over how long, and what then.
+//! The section `[strikes]`: when answers against an address make it suspect or gone.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ section! {
 
 impl StrikesSection {
     pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
-        // What is older than thirty days is forgotten, so nothing can come of it.
+        // Strikes older than thirty days are deleted, so a longer time is never reached.
         for (field, found) in [
             ("strikes.endpoint_over_s", self.endpoint_over_s),
             ("strikes.host_over_s", self.host_over_s),
