@@ -187,8 +187,16 @@ macro_rules! impl_content {
     };
 }
 
-/// The functions of a `ChannelIntake` that follow from the channel's facts and its target.
+/// The functions of a `ChannelIntake` that follow from the channel's facts and its target. With `serves`, the intake
+/// has a field that says which tenants have an account.
 macro_rules! intake_of {
+    ($target:ident, serves) => {
+        $crate::definition::intake_of!($target);
+
+        fn serves(&self, tenant: &postrider_core::TenantId) -> bool {
+            (self.serves)(tenant)
+        }
+    };
     ($target:ident) => {
         fn kind(&self) -> postrider_core::ChannelKind {
             super::KIND

@@ -23,6 +23,21 @@ pub trait ChannelTarget<'a>: Serialize + Deserialize<'a> {
     }
 }
 
+/// Implements [`ChannelTarget`] for the addresses of a module's `KIND`.
+macro_rules! impl_target {
+    ($target:ident, locator = $locator:ident, is_url = $is_url:literal) => {
+        impl<'a> $crate::target::ChannelTarget<'a> for $target<'a> {
+            const KIND: postrider_core::ChannelKind = super::KIND;
+            const IS_URL: bool = $is_url;
+
+            fn into_locator(self) -> std::borrow::Cow<'a, str> {
+                self.$locator
+            }
+        }
+    };
+}
+pub(crate) use impl_target;
+
 /// An address that was checked.
 pub(crate) fn checked<'a, T: ChannelTarget<'a>>(fields: T) -> CheckedAddress {
     let target = fields.to_target();

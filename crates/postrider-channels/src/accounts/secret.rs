@@ -34,11 +34,10 @@ pub struct SecretRefError(&'static str);
 
 impl SecretRef {
     pub fn parse(text: &str) -> Result<Self, SecretRefError> {
-        let (source, rest) = text.split_once(':').ok_or(SecretRefError("something else"))?;
-        let source = match source {
-            "env" => SecretSource::Env,
-            "file" => SecretSource::File,
-            "command" => SecretSource::Command,
+        let (source, rest) = match text.split_once(':') {
+            Some(("env", rest)) => (SecretSource::Env, rest),
+            Some(("file", rest)) => (SecretSource::File, rest),
+            Some(("command", rest)) => (SecretSource::Command, rest),
             _ => return Err(SecretRefError("something else")),
         };
         if rest.trim().is_empty() {

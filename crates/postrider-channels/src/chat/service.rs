@@ -14,29 +14,26 @@ pub enum ChatService {
     Other,
 }
 
+/// The domains of the services, with their subdomains.
+const DOMAINS: [(&str, ChatService); 8] = [
+    ("slack.com", ChatService::Slack),
+    ("slack-gov.com", ChatService::Slack),
+    ("discord.com", ChatService::Discord),
+    ("discordapp.com", ChatService::Discord),
+    ("webhook.office.com", ChatService::Teams),
+    ("outlook.office.com", ChatService::Teams),
+    ("logic.azure.com", ChatService::Teams),
+    ("api.powerplatform.com", ChatService::Teams),
+];
+
 impl ChatService {
     pub fn of_host(host: &str) -> Self {
         let host = host.split(':').next().unwrap_or_default();
-        let is_under = |domain: &&str| {
+        let is_under = |domain: &str| {
             host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
-        const SLACK: [&str; 2] = ["slack.com", "slack-gov.com"];
-        const DISCORD: [&str; 2] = ["discord.com", "discordapp.com"];
-        const TEAMS: [&str; 4] = [
-            "webhook.office.com",
-            "outlook.office.com",
-            "logic.azure.com",
-            "api.powerplatform.com",
-        ];
-        if SLACK.iter().any(is_under) {
-            Self::Slack
-        } else if DISCORD.iter().any(is_under) {
-            Self::Discord
-        } else if TEAMS.iter().any(is_under) {
-            Self::Teams
-        } else {
-            Self::Other
-        }
+        let known = DOMAINS.iter().find(|(domain, _)| is_under(domain));
+        known.map_or(Self::Other, |(_, service)| *service)
     }
 
     /// Its name in the table of answers.

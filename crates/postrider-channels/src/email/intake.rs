@@ -1,7 +1,7 @@
 //! Checks an e-mail address, and the content of a mail. Only the server knows whether the mailbox exists.
 
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError};
 use serde::Deserialize;
 use url::Host;
 
@@ -35,11 +35,7 @@ struct EmailAddressRequest {
 }
 
 impl ChannelIntake for EmailIntake {
-    intake_of!(EmailTarget);
-
-    fn serves(&self, tenant: &TenantId) -> bool {
-        (self.serves)(tenant)
-    }
+    intake_of!(EmailTarget, serves);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let written: EmailAddressRequest = read(json, "email, and optionally name")?;

@@ -2,11 +2,9 @@
 
 use std::borrow::Cow;
 
-use postrider_core::ChannelKind;
 use serde::{Deserialize, Serialize};
 
-use super::KIND;
-use crate::target::ChannelTarget;
+use crate::target::impl_target;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EmailTarget<'a> {
@@ -16,10 +14,4 @@ pub struct EmailTarget<'a> {
     pub name: Option<Cow<'a, str>>,
 }
 
-impl<'a> ChannelTarget<'a> for EmailTarget<'a> {
-    const KIND: ChannelKind = KIND;
-
-    fn into_locator(self) -> Cow<'a, str> {
-        self.email
-    }
-}
+impl_target!(EmailTarget, locator = email, is_url = false);

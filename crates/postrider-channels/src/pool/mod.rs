@@ -10,7 +10,7 @@ mod guard;
 mod origin;
 mod peer;
 mod progress;
-pub(crate) mod tls;
+mod tls;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,9 +34,6 @@ use peer::Peer;
 
 /// From this many origins on, those without a connection are removed.
 const ORIGINS_SWEPT_AT: usize = 1024;
-
-/// The protocols that we offer, best first.
-const ALPN: [&str; 2] = ["h2", "http/1.1"];
 
 /// A cheap handle to the pool. Connections run on the caller's runtime.
 #[derive(Clone)]
@@ -138,7 +135,7 @@ pub struct PoolStats {
 
 impl Pool {
     pub fn new(config: PoolConfig) -> Result<Self, Error> {
-        let tls = Arc::new(tls::client_config(&config, &ALPN, None)?);
+        let tls = Arc::new(tls::client_config(&config, None)?);
         let shared = PoolState {
             config: Arc::new(config),
             profile: ConnectionProfile { tls, http2_only: false, one_until_proven: false },
@@ -146,10 +143,6 @@ impl Pool {
             open: Arc::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
-    }
-
-    pub fn config(&self) -> &PoolConfig {
-        &self.shared.config
     }
 
     /// The same trusted certificates for other protocols, such as SMTP.
@@ -191,7 +184,7 @@ impl Pool {
         }
         let tls = match identity {
             None => self.shared.profile.tls.clone(),
-            Some(_) => Arc::new(tls::client_config(&self.shared.config, &ALPN, identity)?),
+            Some(_) => Arc::new(tls::client_config(&self.shared.config, identity)?),
         };
         let profile =
             ConnectionProfile { tls, http2_only: true, one_until_proven: identity.is_none() };

@@ -12,6 +12,8 @@ use super::PoolConfig;
 use crate::Error;
 
 const SESSIONS_KEPT: usize = 1024;
+/// The protocols that we offer, best first.
+const ALPN: [&str; 2] = ["h2", "http/1.1"];
 
 /// A client certificate with its private key.
 pub struct ClientCertificate {
@@ -19,10 +21,8 @@ pub struct ClientCertificate {
     pub key: PrivateKeyDer<'static>,
 }
 
-/// Offers the protocols `alpn`; without any, ALPN is not used.
-pub(crate) fn client_config(
+pub(super) fn client_config(
     config: &PoolConfig,
-    alpn: &[&str],
     identity: Option<&ClientCertificate>,
 ) -> Result<ClientConfig, Error> {
     let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -32,7 +32,7 @@ pub(crate) fn client_config(
         None => tls.with_no_client_auth(),
         Some(own) => tls.with_client_auth_cert(own.chain.clone(), own.key.clone_key())?,
     };
-    tls.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    tls.alpn_protocols = ALPN.iter().map(|name| name.as_bytes().to_vec()).collect();
     tls.resumption = Resumption::in_memory_sessions(SESSIONS_KEPT);
     Ok(tls)
 }

@@ -1,7 +1,7 @@
 //! Checks a phone number, and the text of a message.
 
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError};
 use serde::Deserialize;
 
 use super::{SmsContent, SmsTarget, render};
@@ -25,11 +25,7 @@ struct SmsAddressRequest {
 }
 
 impl ChannelIntake for SmsIntake {
-    intake_of!(SmsTarget);
-
-    fn serves(&self, tenant: &TenantId) -> bool {
-        (self.serves)(tenant)
-    }
+    intake_of!(SmsTarget, serves);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let written: SmsAddressRequest = read(json, "phone")?;

@@ -2,11 +2,9 @@
 
 use std::borrow::Cow;
 
-use postrider_core::ChannelKind;
 use serde::{Deserialize, Serialize};
 
-use super::KIND;
-use crate::target::ChannelTarget;
+use crate::target::impl_target;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SmsTarget<'a> {
@@ -15,10 +13,4 @@ pub struct SmsTarget<'a> {
     pub phone: Cow<'a, str>,
 }
 
-impl<'a> ChannelTarget<'a> for SmsTarget<'a> {
-    const KIND: ChannelKind = KIND;
-
-    fn into_locator(self) -> Cow<'a, str> {
-        self.phone
-    }
-}
+impl_target!(SmsTarget, locator = phone, is_url = false);

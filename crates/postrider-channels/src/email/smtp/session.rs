@@ -294,11 +294,11 @@ impl Session {
             // No server accepts a mail without its final dot.
             return broken.into();
         }
-        let sent = match self.write(last).await {
-            Ok(()) => self.read().await,
-            Err(broken) => Err(broken),
+        let answer = async {
+            self.write(last).await?;
+            self.read().await
         };
-        match sent {
+        match answer.await {
             Ok(reply) if reply.is_positive() => SmtpOutcome::Accepted(reply),
             Ok(reply) => SmtpOutcome::Refused(SmtpStage::Dot, reply),
             Err(broken) => SmtpOutcome::Unknown { code: broken.code() },
