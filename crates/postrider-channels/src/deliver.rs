@@ -1,13 +1,17 @@
-//! The life of a batch: prepare, call, judge. What differs between channels is a [`Protocol`].
+//! The life of a batch: prepare, call, judge. A [`Protocol`] holds what differs between channels.
 
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use ::http::header::{CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderValue};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use postrider_core::model::content::Content;
 use postrider_core::policy::classify::{ProviderAnswer, judge};
-use postrider_core::{Attempt, Clock, Finished, Message, Outcome, Report, Timestamp};
+use postrider_core::{Attempt, ChannelKind, Clock, Finished, Message, Outcome, Report, Timestamp};
+use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::answers::{self, CurrentAnswerTable};
@@ -36,18 +40,25 @@ impl Wiring {
     }
 }
 
-/// The end of an attempt that no answer came to.
+/// The report of an attempt that ended without an answer.
 pub(crate) type Ended = Box<Report>;
 
-/// What one channel adds to the common way of a batch.
+/// What one channel adds to the common life of a batch.
 pub(crate) trait Protocol: Send + Sync {
-    /// An attempt that only needs a connection and the present time.
+    /// A prepared attempt, which only needs a connection and the present time.
     type Ready: Send;
 
-    /// One answer per attempt, in order; an error ends the attempt without a call.
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Self::Ready, Ended>>;
+    /// Prepares one attempt. An error ends the attempt without a call.
+    fn prepare(&self, attempt: &Attempt) -> Result<Self::Ready, Ended>;
 
-    fn send(&self, attempt: &Attempt, ready: Self::Ready) -> impl Future<Output = Report> + Send;
+    /// Completes prepared attempts together, e.g. encrypts them.
+    fn complete(&self, _batch: &mut [Result<Self::Ready, Ended>]) {}
+
+    fn send(
+        &self,
+        attempt: &Attempt,
+        ready: Self::Ready,
+    ) -> impl Future<Output = Result<Report, Ended>> + Send;
 
     /// What one call counts for in rate limits.
     fn weight(&self, _message: &Message) -> u32 {
@@ -91,7 +102,9 @@ pub(crate) async fn deliver<P: Protocol>(
 ) {
     let mut calls = FuturesUnordered::new();
     for attempts in batch.chunks(PREPARED_AT_ONCE) {
-        for (attempt, ready) in attempts.iter().zip(protocol.prepare(attempts)) {
+        let mut ready: Vec<_> = attempts.iter().map(|attempt| protocol.prepare(attempt)).collect();
+        protocol.complete(&mut ready);
+        for (attempt, ready) in attempts.iter().zip(ready) {
             calls.push(call(protocol, attempt, ready));
         }
         std::future::poll_fn(|cx| {
@@ -116,8 +129,9 @@ async fn call<P: Protocol>(
     let start = Instant::now();
     let report = match ready {
         Ok(ready) => protocol.send(attempt, ready).await,
-        Err(ended) => *ended,
+        Err(ended) => Err(ended),
     };
+    let report = report.unwrap_or_else(|ended| *ended);
     let latency_ms = u32::try_from(start.elapsed().as_millis()).unwrap_or(u32::MAX);
     Finished { slot: attempt.slot, report, latency_ms }
 }
@@ -128,11 +142,13 @@ pub(crate) struct Reading<'a> {
     pub(crate) service: &'a str,
     pub(crate) code: Option<String>,
     pub(crate) token_age: Option<Duration>,
-    /// When to come back, where the provider says it elsewhere than in `Retry-After`.
+    /// When to come back, if the provider says it elsewhere than in `Retry-After`.
     pub(crate) retry_after: Option<String>,
     pub(crate) provider_id: Option<String>,
-    /// What must not be repeated even if the provider says it.
+    /// Texts that the report must not repeat even if the provider does.
     pub(crate) hide: &'a [&'a str],
+    /// The same for the URL of this endpoint.
+    pub(crate) secret_url: Option<&'a Endpoint>,
 }
 
 impl Wiring {
@@ -140,7 +156,7 @@ impl Wiring {
         self.pool.endpoint(url).map_err(unanswered)
     }
 
-    /// Makes the call. The request is built when it can be written at once, for that very moment.
+    /// Makes the call. The request is built when a connection is free, with the time of that moment.
     pub(crate) async fn exchange(
         &self,
         attempt: &Attempt,
@@ -156,29 +172,24 @@ impl Wiring {
         slot.send(endpoint, request(now), deadline).await.map_err(unanswered)
     }
 
-    /// A call to somebody who is no provider, and so has no code and no scope of his own: made and judged.
+    /// Calls a receiver that is not a provider, and judges its answer by the status alone.
     pub(crate) async fn call_on(
         &self,
         service: &'static str,
         attempt: &Attempt,
-        (endpoint, url): (&Endpoint, &str),
+        endpoint: &Endpoint,
         body: &[u8],
         request: impl FnOnce(Timestamp) -> Request,
-    ) -> Report {
-        let response = match self.exchange(attempt, endpoint, request).await {
-            Ok(response) => response,
-            Err(ended) => return *ended,
-        };
-        let sent = std::str::from_utf8(body).unwrap_or_default();
+    ) -> Result<Report, Ended> {
+        let response = self.exchange(attempt, endpoint, request).await?;
         let reading = Reading {
             service,
-            code: None,
-            token_age: None,
-            retry_after: None,
             provider_id: scrub::header(&response.headers, "x-request-id"),
-            hide: &[url, sent],
+            hide: &[std::str::from_utf8(body).unwrap_or_default()],
+            secret_url: Some(endpoint),
+            ..Reading::default()
         };
-        self.judge_answer(&response, reading, attempt.class.retry_all)
+        Ok(self.judge_answer(&response, reading, attempt.class.retry_all))
     }
 
     /// Judges an answer that did not come by HTTP.
@@ -206,18 +217,26 @@ impl Wiring {
         };
         let judged = judge(&self.answers.current(), &answer, self.clock.now());
         let accepted = judged.0 == Outcome::Accepted;
-        Report {
+        let report = Report {
             status: Some(response.status.as_u16()),
-            detail: if accepted { None } else { scrub::excerpt(&response.body, reading.hide) },
-            code: reading.code.map(|code| scrub::hide(code, reading.hide)),
             retry_after: retry_after.filter(|_| !accepted),
             provider_id: reading.provider_id,
             ..Report::judged(judged)
+        };
+        if accepted && reading.code.is_none() {
+            return report;
+        }
+        let url = reading.secret_url.map(Endpoint::url).unwrap_or_default();
+        let hide = [&[&*url], reading.hide].concat();
+        Report {
+            detail: scrub::excerpt(&response.body, &hide).filter(|_| !accepted),
+            code: reading.code.map(|code| scrub::hide(code, &hide)),
+            ..report
         }
     }
 }
 
-/// What it means that no answer came.
+/// The outcome of a call without an answer.
 fn unanswered(error: TransportError) -> Ended {
     Box::new(match error {
         TransportError::NotSent { code, detail } => {
@@ -236,6 +255,23 @@ fn unanswered(error: TransportError) -> Ended {
     })
 }
 
+/// The message's common fields, and its part for this channel; empty if it has none.
+pub(crate) fn content_of<'a, C: Deserialize<'a> + Default>(
+    kind: ChannelKind,
+    message: &'a Message,
+) -> Result<(Content<'a>, C), Ended> {
+    let (content, own) = Content::parse_for(kind, &message.content).map_err(bad_content)?;
+    Ok((content, own.unwrap_or_default()))
+}
+
+/// Headers of ours for a body in JSON.
+pub(crate) fn json_headers() -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(12);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(USER_AGENT, crate::webpush::AGENT);
+    headers
+}
+
 /// An end for a reason of our own.
 pub(crate) fn ended(outcome: Outcome, code: &str) -> Ended {
     Box::new(Report::new(outcome).code(code))
@@ -246,7 +282,14 @@ pub(crate) fn bad_content<E>(_: E) -> Ended {
     ended(Outcome::DropMessage, "bad_content")
 }
 
-/// An end that waits for a person, who is told why.
+/// An end for an account whose credential cannot be read. The log says why.
+pub(crate) fn unreadable_credential(account: &str, why: &str) -> Ended {
+    tracing::error!(account, why, "no credential");
+    let detail = format!("the credential of account {account} cannot be used");
+    misconfigured("credential_unreadable", &detail)
+}
+
+/// An end that needs a person, who reads `detail`.
 pub(crate) fn misconfigured(code: &str, detail: &str) -> Ended {
     Box::new(Report::new(Outcome::Config).code(code).detail(detail))
 }

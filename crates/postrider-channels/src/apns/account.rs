@@ -1,4 +1,4 @@
-//! How Apple knows us: by a team's signing key, or by a certificate.
+//! An account at Apple in the configuration: a team's signing key, or a certificate.
 
 use serde::{Deserialize, Serialize};
 

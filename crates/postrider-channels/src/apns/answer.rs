@@ -1,5 +1,4 @@
-//! Where Apple's answers carry their reason, and what only we can add to it. What a reason means is in
-//! `answers.toml`.
+//! Reads the reason of Apple's answers, and adds a suffix for what only we know. `answers.toml` says what a code means.
 
 use std::borrow::Cow;
 
@@ -11,10 +10,10 @@ use crate::scrub;
 
 const REASON_MAX: usize = 64;
 
-/// What Apple said. Reasons are kept as they come: new ones appear.
+/// Apple's reason, as it is written: Apple adds new ones.
 pub(super) struct ApnsRefusal {
     pub(super) reason: String,
-    /// When the device was last known to be gone.
+    /// When Apple found that the device is gone.
     timestamp: Option<Timestamp>,
 }
 
@@ -33,8 +32,8 @@ pub(super) fn read(response: &Response) -> Option<ApnsRefusal> {
     Some(ApnsRefusal { reason, timestamp: body.timestamp.map(Timestamp) })
 }
 
-/// The code for the tables. `proven` says that the account's other devices work, and that this one was
-/// asked for where it is at home.
+/// The code for the table of answers. `proven` means that the account works, and that the device was looked for in its
+/// own environment.
 pub(super) fn code(
     refused: Option<ApnsRefusal>,
     status: u16,
@@ -48,7 +47,7 @@ pub(super) fn code(
     let suffix = match reason.as_str() {
         "BadDeviceToken" if proven => ".proven",
         "Unregistered" if is_earlier(timestamp, attempt) => ".earlier",
-        // A server that goes away is left once; where the next one does, too, something is wrong.
+        // One server may shut down. If the next one does, too, something is wrong.
         "Shutdown" if attempt.replays > 0 => ".again",
         "Shutdown" => "",
         _ if is_repeat => ".again",

@@ -13,10 +13,10 @@ pub struct ApnsContent<'a> {
     /// The JSON object that Apple gets, `aps` included, as it came in.
     #[serde(borrow, default)]
     pub payload: Option<&'a RawValue>,
-    /// `apns-push-type`; told from the payload where it is missing.
+    /// `apns-push-type`; if absent, the payload decides.
     #[serde(borrow, default)]
     pub push_type: Option<Cow<'a, str>>,
-    /// `apns-priority`: 10, 5 or 1; by push type and class where it is missing.
+    /// `apns-priority`: 10, 5 or 1; if absent, push type and class decide.
     #[serde(default)]
     pub priority: Option<i64>,
 }

@@ -1,13 +1,11 @@
 //! An Apple device: its token, the app's bundle id, and where it was registered.
 
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::ApnsContent;
-use super::render;
-use super::{ApnsEnvironment, ApnsTarget};
+use super::{ApnsContent, ApnsEnvironment, ApnsTarget, render};
 use crate::address::{Serves, read, shown};
 use crate::definition::intake_of;
 use crate::target::checked;
@@ -26,16 +24,12 @@ struct ApnsDeviceRequest {
     environment: Option<String>,
 }
 
-/// Apple promises no length; this only keeps nonsense out.
+/// Apple documents no length. This limit only refuses nonsense.
 const TOKEN_MAX: usize = 512;
 const TOPIC_MAX: usize = 255;
 
 impl ChannelIntake for ApnsIntake {
-    intake_of!(ApnsTarget);
-
-    fn serves(&self, tenant: &TenantId) -> bool {
-        (self.serves)(tenant)
-    }
+    intake_of!(ApnsTarget, serves);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "token, topic, and optionally environment (production or sandbox)";
@@ -71,7 +65,8 @@ impl ChannelIntake for ApnsIntake {
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        render::draft(content).map(|_| ())
+        let own = ApnsContent::of(content).map_err(|error| vec![error])?;
+        render::draft(content, &own).map(drop)
     }
 
     fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
@@ -79,7 +74,7 @@ impl ChannelIntake for ApnsIntake {
     }
 }
 
-/// Why this is no device token. Never repeats it: who knows it can send to the device.
+/// What is wrong with a device token. Does not repeat it, because it is a secret.
 fn flaw(token: &str) -> Option<String> {
     let odd = token.chars().filter(|c| !c.is_ascii_hexdigit()).count();
     match token.len() {

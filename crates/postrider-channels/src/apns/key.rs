@@ -16,7 +16,7 @@ pub(super) enum ApnsCredential {
 pub(super) struct ApnsSigningKey(EcdsaKeyPair);
 
 impl ApnsCredential {
-    /// Reads PEM. The error never repeats any of it.
+    /// Reads PEM. The error does not repeat it.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let pem = text.as_bytes();
         let chain: Vec<_> = CertificateDer::pem_slice_iter(pem).flatten().collect();
@@ -36,7 +36,7 @@ impl ApnsCredential {
 }
 
 impl ApnsSigningKey {
-    /// Tells it from other keys.
+    /// The public key, which differs between keys.
     pub(super) fn public(&self) -> &[u8] {
         self.0.public_key().as_ref()
     }

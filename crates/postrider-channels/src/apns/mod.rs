@@ -1,7 +1,7 @@
 //! The Apple Push Notification service: HTTP/2 only, by token or by certificate.
 //!
-//! Never makes a provider token per request, never mixes two keys on one connection, and never takes a
-//! device for dead because it lives in the other environment.
+//! Shares provider tokens between requests, uses one key per connection, and looks for a device in both environments
+//! before it counts as gone.
 
 mod account;
 mod answer;
@@ -19,9 +19,8 @@ mod wire;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postrider_core::model::content::Content;
 use postrider_core::policy::breaker::BreakerPolicy;
-use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, Target};
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, Timestamp};
 
 pub use account::ApnsAccount;
 pub use content::ApnsContent;
@@ -30,13 +29,15 @@ pub use sender::ApnsSender;
 pub use target::{ApnsEnvironment, ApnsTarget};
 
 use crate::accounts::{Account, AccountConfig, Accounts};
-use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel, misconfigured};
+use crate::deliver::{
+    Ended, Protocol, Reading, Wiring, bad_content, content_of, impl_channel, misconfigured,
+    unreadable_credential,
+};
 use crate::pool::{Endpoint, Request, Response};
 use crate::scrub;
 use crate::target::{ChannelTarget, target_of};
 use render::ApnsDraft;
 pub(crate) use render::collapse_id;
-use sender::ApnsConnections;
 pub use settings::ApnsSection;
 use token::{KEPT_FOR, ProviderTokens};
 
@@ -78,8 +79,7 @@ impl ApnsChannel {
         &self.accounts
     }
 
-    /// Reads every credential. The watch and `doctor` report one that cannot be read; it is
-    /// tried again when it is needed.
+    /// Reads every credential. The watch and `doctor` report one that cannot be read; the next attempt reads it again.
     pub async fn load(&self) {
         for account in self.accounts.iter() {
             let _ = account.settings.connections(&self.wiring.pool).await;
@@ -92,139 +92,92 @@ impl_channel!(ApnsChannel);
 impl Protocol for ApnsChannel {
     type Ready = ApnsDraft;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<ApnsDraft, Ended>> {
-        let draft = |attempt: &Attempt| {
-            let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
-            render::draft(&content).map_err(bad_content)
-        };
-        attempts.iter().map(draft).collect()
+    fn prepare(&self, attempt: &Attempt) -> Result<ApnsDraft, Ended> {
+        let (content, own) = content_of(KIND, &attempt.message)?;
+        render::draft(&content, &own).map_err(bad_content)
     }
 
-    async fn send(&self, attempt: &Attempt, draft: ApnsDraft) -> Report {
-        let target: ApnsTarget<'_> = match target_of(attempt) {
-            Ok(target) => target,
-            Err(ended) => return *ended,
-        };
+    async fn send(&self, attempt: &Attempt, draft: ApnsDraft) -> Result<Report, Ended> {
+        let target: ApnsTarget<'_> = target_of(attempt)?;
         let fits = |sender: &ApnsSender| sender.may_send_to(&target.topic);
-        let chosen = match self.accounts.choose(attempt, fits).await {
-            Ok(chosen) => chosen,
-            Err(held) => return *held,
-        };
+        let chosen = self.accounts.choose(attempt, fits).await?;
         let known = target.environment.or(target.worked);
         let mut home = known.unwrap_or(ApnsEnvironment::Production);
-        let mut report =
-            self.call(&chosen, (attempt, &target), &draft, home, known.is_some()).await;
+        let called = self.call(&chosen, (attempt, &target, &draft), home, known.is_some()).await;
+        let mut report = called.unwrap_or_else(|ended| *ended);
         if known.is_none() && report.code.as_deref() == Some("BadDeviceToken") {
-            // Nobody said where the device is at home: it may be in the other place.
+            // The environment is unknown: the device may be in the other one.
             home = home.other();
-            report = self.call(&chosen, (attempt, &target), &draft, home, true).await;
+            let called = self.call(&chosen, (attempt, &target, &draft), home, true).await;
+            report = called.unwrap_or_else(|ended| *ended);
         }
-        if report.outcome == Outcome::Accepted && target.worked != Some(home) {
-            report.target = remembered(attempt, &target, home);
+        let is_registered = attempt.address_since.is_some();
+        if report.outcome == Outcome::Accepted && target.worked != Some(home) && is_registered {
+            let known = ApnsTarget { worked: Some(home), ..target.clone() };
+            report.target = Some(Arc::new(known.to_target()));
         }
         if report.outcome == Outcome::Config {
-            chosen.settings.forget();
+            chosen.settings.credential.forget();
         }
-        chosen.settle(attempt, report, fits)
+        Ok(chosen.settle(attempt, report, fits))
     }
-}
-
-/// A registered device with the place where it was accepted.
-fn remembered(
-    attempt: &Attempt,
-    target: &ApnsTarget<'_>,
-    home: ApnsEnvironment,
-) -> Option<Arc<Target>> {
-    attempt.address_since?;
-    let known = ApnsTarget { worked: Some(home), ..target.clone() };
-    Some(Arc::new(known.to_target()))
 }
 
 impl ApnsChannel {
-    /// One call. `is_home` says that there is no other place to look for the device.
+    /// One call. `is_home` says that the device is in this environment or in none.
     async fn call(
         &self,
         account: &Account<ApnsSender>,
-        (attempt, target): (&Attempt, &ApnsTarget<'_>),
-        draft: &ApnsDraft,
+        (attempt, target, draft): (&Attempt, &ApnsTarget<'_>, &ApnsDraft),
         environment: ApnsEnvironment,
         is_home: bool,
-    ) -> Report {
-        let called = async {
-            let connections = self.connections(account).await?;
-            let endpoint = connections.endpoint(environment, &target.token)?;
-            let call = (attempt, target);
-            self.exchange(account, &connections, &endpoint, call, draft, (environment, is_home))
-                .await
-        };
-        called.await.unwrap_or_else(|ended: Ended| *ended)
-    }
-
-    async fn connections(
-        &self,
-        account: &Account<ApnsSender>,
-    ) -> Result<Arc<ApnsConnections>, Ended> {
-        account.settings.connections(&self.wiring.pool).await.map_err(|why| {
-            tracing::error!(account = &*account.name, why, "no credential");
-            let detail = format!("the credential of account {} cannot be used", account.name);
-            misconfigured("credential_unreadable", &detail)
-        })
-    }
-
-    async fn exchange(
-        &self,
-        account: &Account<ApnsSender>,
-        connections: &ApnsConnections,
-        endpoint: &Endpoint,
-        (attempt, target): (&Attempt, &ApnsTarget<'_>),
-        draft: &ApnsDraft,
-        (environment, is_home): (ApnsEnvironment, bool),
     ) -> Result<Report, Ended> {
         let sender = &account.settings;
-        let now = self.wiring.clock.now();
+        let connections = sender.connections(&self.wiring.pool).await;
+        let connections = connections.map_err(|why| unreadable_credential(&account.name, &why))?;
+        let endpoint = connections.endpoint(environment, &target.token)?;
         let token = connections
-            .token(sender, now, attempt.resign)
+            .token(sender, self.wiring.clock.now(), attempt.resign)
             .map_err(|_| misconfigured("apns_sign", "no provider token could be signed"))?;
         let request = |now| Request {
             method: ::http::Method::POST,
             headers: wire::headers(attempt, draft, &target.topic, token.as_deref(), now),
             body: draft.payload.clone(),
         };
-        let response = self.wiring.exchange(attempt, endpoint, request).await?;
+        let response = self.wiring.exchange(attempt, &endpoint, request).await?;
         let now = self.wiring.clock.now();
         let refused = answer::read(&response);
-        self.react(sender, endpoint, &response, refused.as_ref().map(|r| &*r.reason));
+        react(sender, &endpoint, &response, refused.as_ref().map(|r| &*r.reason), now);
         let proven = is_home && (sender.works(now) || target.worked == Some(environment));
         let age = token.map(|token| now.since(token.signed_at));
         let reading = Reading {
             service: "apns",
             code: answer::code(refused, response.status.as_u16(), attempt, proven),
-            retry_after: None,
-            // A younger one cannot be replaced: then it is the key, or the clock.
+            // A younger token cannot be replaced: the key or the clock is wrong.
             token_age: age.filter(|age| *age > KEPT_FOR),
             provider_id: scrub::header(&response.headers, "apns-id"),
             hide: &[&target.token],
+            ..Reading::default()
         };
         Ok(self.wiring.judge(&response, reading))
     }
+}
 
-    /// What an answer means for the connections and the token, beyond this one attempt.
-    fn react(
-        &self,
-        sender: &ApnsSender,
-        endpoint: &Endpoint,
-        response: &Response,
-        reason: Option<&str>,
-    ) {
-        let now = self.wiring.clock.now();
-        match reason {
-            None if response.status.is_success() => sender.worked(now),
-            Some("TooManyProviderTokenUpdates") => {
-                sender.rest(now);
-                endpoint.reconnect();
-            }
-            Some("UnrelatedKeyIdInToken" | "IdleTimeout" | "Shutdown") => endpoint.reconnect(),
-            _ => {}
+/// What an answer means for the connections and the token, beyond this one attempt.
+fn react(
+    sender: &ApnsSender,
+    endpoint: &Endpoint,
+    response: &Response,
+    reason: Option<&str>,
+    now: Timestamp,
+) {
+    match reason {
+        None if response.status.is_success() => sender.worked(now),
+        Some("TooManyProviderTokenUpdates") => {
+            sender.tokens.iter().for_each(|tokens| tokens.rest(now));
+            endpoint.reconnect();
         }
+        Some("UnrelatedKeyIdInToken" | "IdleTimeout" | "Shutdown") => endpoint.reconnect(),
+        _ => {}
     }
 }

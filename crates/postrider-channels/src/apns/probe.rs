@@ -1,10 +1,8 @@
-//! Whether Apple knows an account: its key or certificate, and a notification to a device that does not
-//! exist. Reaches nobody.
+//! Checks an account: its key or certificate, and a notification to a device that does not exist.
 
 use std::sync::Arc;
 
-use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderMap, HeaderValue, Method};
+use ::http::{HeaderValue, Method};
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -16,23 +14,24 @@ use crate::deliver::Wiring;
 use crate::pool::Request;
 use crate::x509::Certificate;
 
-/// Nobody's device.
+/// A token that no device has.
 const NOBODY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-/// Where an account names no topic of its own.
+/// For accounts without topics of their own.
 const NO_TOPIC: &str = "org.postrider.doctor";
-/// Reasons that Apple gives only to whom it knows.
+/// Reasons that Apple gives only if it knows the account.
 const KNOWN: [&str; 4] =
     ["BadDeviceToken", "Unregistered", "DeviceTokenNotForTopic", "ExpiredToken"];
+const OTHER_ENVIRONMENT: [&str; 2] = ["BadEnvironmentKeyIdInToken", "BadCertificateEnvironment"];
 const NEW_KEY: &str = "download the .p8 file of the key, or make a new one, at developer.apple.com \
      (Certificates, Identifiers & Profiles, Keys)";
 const NEW_CERTIFICATE: &str = "make a new certificate at developer.apple.com, or change over to a signing key, \
      which does not expire";
-const CLOCK: &str = "set this machine's clock right (NTP): Apple takes no token from another time";
+const CLOCK: &str = "set this machine's clock right (NTP): Apple refuses tokens from another time";
 
 #[async_trait]
 impl HealthChecks for ApnsSender {
     async fn examine(&self, probe: &Probe) -> Vec<Finding> {
-        let (credential, first) = health::read("credential", self.material(), NEW_KEY).await;
+        let (credential, first) = health::read("credential", &self.credential, NEW_KEY).await;
         let mut findings = vec![first];
         let Some(credential) = credential else { return findings };
         findings.extend(self.shape(&credential, probe));
@@ -51,7 +50,7 @@ impl HealthChecks for ApnsSender {
     }
 
     async fn watch(&self, _: &Wiring) -> Vec<CredentialStatus> {
-        let (mut credential, key) = CredentialStatus::look("signing_key", self.material()).await;
+        let (mut credential, key) = CredentialStatus::look("signing_key", &self.credential).await;
         let certificate = key.as_deref().and_then(certificate);
         if let Some(certificate) = certificate {
             credential.kind = "certificate";
@@ -61,14 +60,14 @@ impl HealthChecks for ApnsSender {
     }
 
     fn origins(&self) -> Vec<String> {
-        health::origin(&self.settings().endpoint).into_iter().collect()
+        health::origin(&self.settings.endpoint).into_iter().collect()
     }
 }
 
 impl ApnsSender {
-    /// What can be told by looking.
+    /// What can be found without a call.
     fn shape(&self, credential: &ApnsCredential, probe: &Probe) -> Vec<Finding> {
-        let settings = self.settings();
+        let settings = &self.settings;
         if let Some(certificate) = certificate(credential) {
             let whose = certificate.user_id.or(certificate.common_name).unwrap_or_default();
             let what = format!("certificate of {whose}");
@@ -83,12 +82,12 @@ impl ApnsSender {
     }
 
     async fn ask_apple(&self, probe: &Probe, connections: &Arc<ApnsConnections>) -> Vec<Finding> {
-        let topics = &self.settings().topics;
+        let topics = &self.settings.topics;
         let first =
             self.call(probe, connections, ApnsEnvironment::Production, topics.first()).await;
         match first {
             Err(finding) => vec![finding],
-            Ok(reason) if is_of_other_environment(&reason) => {
+            Ok(reason) if OTHER_ENVIRONMENT.contains(&reason.as_str()) => {
                 let other =
                     self.call(probe, connections, ApnsEnvironment::Sandbox, topics.first()).await;
                 vec![other.map_or_else(|finding| finding, |other| only_sandbox(&reason, &other))]
@@ -105,7 +104,7 @@ impl ApnsSender {
         }
     }
 
-    /// Apple's reason.
+    /// One call: Apple's reason.
     async fn call(
         &self,
         probe: &Probe,
@@ -113,7 +112,7 @@ impl ApnsSender {
         environment: ApnsEnvironment,
         topic: Option<&String>,
     ) -> Result<String, Finding> {
-        let settings = self.settings();
+        let settings = &self.settings;
         let url = match environment {
             ApnsEnvironment::Production => &settings.endpoint,
             ApnsEnvironment::Sandbox => &settings.sandbox_endpoint,
@@ -122,16 +121,8 @@ impl ApnsSender {
         let endpoint = connections.endpoint(environment, NOBODY).map_err(|_| own("no endpoint"))?;
         let token = connections.token(self, probe.now(), false);
         let token = token.map_err(|_| own("no provider token could be signed"))?;
-        let mut headers = HeaderMap::with_capacity(8);
-        if let Some(token) = token {
-            headers.insert(AUTHORIZATION, token.authorization.clone());
-        }
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(USER_AGENT, crate::webpush::AGENT);
         let topic = topic.map_or(NO_TOPIC, String::as_str);
-        if let Ok(topic) = HeaderValue::try_from(topic) {
-            headers.insert(wire::TOPIC, topic);
-        }
+        let mut headers = wire::common_headers(topic, token.as_deref());
         headers.insert(wire::PUSH_TYPE, HeaderValue::from_static("background"));
         headers.insert(wire::PRIORITY, HeaderValue::from_static("5"));
         headers.insert(wire::EXPIRATION, HeaderValue::from_static("0"));
@@ -149,7 +140,7 @@ impl ApnsSender {
     }
 
     fn judge(&self, reason: &str, topic: Option<&String>) -> Finding {
-        let settings = self.settings();
+        let settings = &self.settings;
         let ids = settings.team_id.as_deref().zip(settings.key_id.as_deref());
         judge_reason(reason, ids, topic.map(String::as_str))
     }
@@ -169,7 +160,7 @@ fn judge_ids(team: &str, key: &str, file: Option<&str>) -> Option<Finding> {
     };
     for (field, id) in [("team_id", team), ("key_id", key)] {
         if !is_id(id) {
-            let found = format!("{field} = {id:?} is no id of Apple's");
+            let found = format!("{field} = {id:?} is not an id of Apple");
             return Some(Finding::fail(field, found, "10 capital letters or digits are needed"));
         }
     }
@@ -183,11 +174,7 @@ fn judge_ids(team: &str, key: &str, file: Option<&str>) -> Option<Finding> {
     })
 }
 
-fn is_of_other_environment(reason: &str) -> bool {
-    matches!(reason, "BadEnvironmentKeyIdInToken" | "BadCertificateEnvironment")
-}
-
-/// Production refused the credential as one of the sandbox's; this is what the sandbox says.
+/// Production refused the credential as one of the sandbox. `other` is the sandbox's answer.
 fn only_sandbox(first: &str, other: &str) -> Finding {
     let found = format!("the credential is for Apple's sandbox only ({first})");
     let remedy =
@@ -206,11 +193,9 @@ fn judge_reason(reason: &str, ids: Option<(&str, &str)>, topic: Option<&str>) ->
     };
     match (reason, topic) {
         ("200", _) => Finding::ok("apple", format!("Apple knows {who}")),
-        (known, Some(topic)) if KNOWN.contains(&known) => {
-            Finding::ok("apple", format!("Apple knows {who}, and takes messages for {topic}"))
-        }
-        (known, None) if KNOWN.contains(&known) => {
-            Finding::ok("apple", format!("Apple knows {who}"))
+        (known, topic) if KNOWN.contains(&known) => {
+            let topic = topic.map_or(String::new(), |t| format!(", and takes messages for {t}"));
+            Finding::ok("apple", format!("Apple knows {who}{topic}"))
         }
         ("TopicDisallowed" | "BadTopic" | "MissingTopic", None) => {
             Finding::ok("apple", format!("Apple knows {who}; no topics are named to try"))
@@ -237,12 +222,12 @@ fn judge_reason(reason: &str, ids: Option<(&str, &str)>, topic: Option<&str>) ->
         ("TooManyProviderTokenUpdates", _) => Finding::warn(
             "apple",
             format!("Apple saw too many tokens of {who} lately ({reason})"),
-            "wait 20 minutes before the next look",
+            "wait 20 minutes before the next check",
         ),
         ("TooManyRequests" | "InternalServerError" | "ServiceUnavailable" | "Shutdown", _) => {
             Finding::warn(
                 "apple",
-                format!("Apple could not say ({reason})"),
+                format!("Apple gives no clear answer ({reason})"),
                 "try again in a minute",
             )
         }

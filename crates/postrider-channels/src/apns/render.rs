@@ -1,5 +1,5 @@
-//! A notification as Apple takes it, from the common fields or from the caller's own `apns.payload`.
-//! Also what makes it one that Apple would never take: pure, so that the intake can ask.
+//! A notification for Apple, from the common fields or from the caller's own `apns.payload`. The intake also uses it to
+//! refuse what Apple would refuse. Pure.
 
 use std::borrow::Cow;
 
@@ -68,17 +68,14 @@ pub(crate) struct ApnsDraft {
     pub(crate) priority: Option<i64>,
 }
 
-pub(crate) fn draft(content: &Content<'_>) -> Result<ApnsDraft, Vec<FieldError>> {
-    let own = ApnsContent::of(content).map_err(|error| vec![error])?;
-    let (payload, shape) = match own.payload {
-        Some(raw) => {
-            let shape = PayloadShape::read(raw).map_err(|error| vec![error])?;
-            (Bytes::copy_from_slice(raw.get().as_bytes()), shape)
-        }
-        None => common(content).map_err(|error| vec![error])?,
-    };
+pub(crate) fn draft(
+    content: &Content<'_>,
+    own: &ApnsContent<'_>,
+) -> Result<ApnsDraft, Vec<FieldError>> {
+    let payload = own.payload.map_or_else(|| common(content), own_payload);
+    let (payload, shape) = payload.map_err(|error| vec![error])?;
     let mut errors = Vec::new();
-    let push_type = push_type(&own, shape, &mut errors);
+    let push_type = push_type(own, shape, &mut errors);
     check_priority(own.priority, push_type, &mut errors);
     let max = push_type.payload_max();
     if payload.len() > max {
@@ -90,42 +87,42 @@ pub(crate) fn draft(content: &Content<'_>) -> Result<ApnsDraft, Vec<FieldError>>
     if errors.is_empty() { Ok(draft) } else { Err(errors) }
 }
 
-/// What of a payload decides about its push type.
+/// The properties of a payload that decide about its push type.
 #[derive(Clone, Copy)]
 struct PayloadShape {
-    /// Something that a person notices: alert, badge or sound.
+    /// Has an alert, a badge or a sound.
     is_noticed: bool,
     wakes: bool,
     is_mdm: bool,
 }
 
-impl PayloadShape {
-    fn read(raw: &RawValue) -> Result<Self, FieldError> {
-        let wrong = |found| {
-            let allowed = "a JSON object with an object `aps` in it";
-            FieldError::new("apns.payload", found, allowed)
-        };
-        let payload = match serde_json::from_str(raw.get()) {
-            Ok(Value::Object(payload)) => payload,
-            Ok(other) => return Err(wrong(json_fields::kind(&other))),
-            Err(_) => return Err(wrong("numbers or characters that nobody can read")),
-        };
-        match payload.get("aps") {
-            Some(Value::Object(aps)) => Ok(Self {
-                is_noticed: ["alert", "badge", "sound"].iter().any(|k| aps.contains_key(*k)),
-                wakes: aps.get("content-available").and_then(Value::as_u64) == Some(1),
-                is_mdm: false,
-            }),
-            // MDM's payload is `{"mdm": …}`.
-            None if payload.contains_key("mdm") => {
-                Ok(Self { is_noticed: true, wakes: false, is_mdm: true })
-            }
-            Some(other) => {
-                Err(FieldError::new("apns.payload.aps", json_fields::kind(other), "an object"))
-            }
-            None => Err(wrong("no aps")),
+/// The caller's own payload, byte for byte.
+fn own_payload(raw: &RawValue) -> Result<(Bytes, PayloadShape), FieldError> {
+    let wrong = |found| {
+        let allowed = "a JSON object with an object `aps` in it";
+        FieldError::new("apns.payload", found, allowed)
+    };
+    let payload = match serde_json::from_str(raw.get()) {
+        Ok(Value::Object(payload)) => payload,
+        Ok(other) => return Err(wrong(json_fields::kind(&other))),
+        Err(_) => return Err(wrong("numbers or characters that nobody can read")),
+    };
+    let shape = match payload.get("aps") {
+        Some(Value::Object(aps)) => PayloadShape {
+            is_noticed: ["alert", "badge", "sound"].iter().any(|k| aps.contains_key(*k)),
+            wakes: aps.get("content-available").and_then(Value::as_u64) == Some(1),
+            is_mdm: false,
+        },
+        Some(other) => {
+            return Err(FieldError::new("apns.payload.aps", json_fields::kind(other), "an object"));
         }
-    }
+        // MDM's payload is `{"mdm": …}`.
+        None if payload.contains_key("mdm") => {
+            PayloadShape { is_noticed: true, wakes: false, is_mdm: true }
+        }
+        None => return Err(wrong("no aps")),
+    };
+    Ok((Bytes::copy_from_slice(raw.get().as_bytes()), shape))
 }
 
 fn common(content: &Content<'_>) -> Result<(Bytes, PayloadShape), FieldError> {

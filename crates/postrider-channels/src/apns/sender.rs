@@ -1,4 +1,4 @@
-//! An account at work: its credential, the connections that belong to it, and whether it works.
+//! An account in use: its credential, its connections, and whether it works.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,14 +14,14 @@ use crate::accounts::Material;
 use crate::deliver::{Ended, ended};
 use crate::pool::{Endpoint, Pool};
 
-/// For so long after an acceptance, a refused device says something about the device.
+/// This long after Apple accepted a notification, a refused device is not the account's fault.
 const WORKS_FOR: Duration = Duration::from_secs(3600);
 
 pub struct ApnsSender {
-    settings: ApnsAccount,
+    pub(super) settings: ApnsAccount,
     /// None with a certificate.
-    tokens: Option<Arc<ProviderTokens>>,
-    credential: Material<ApnsCredential>,
+    pub(super) tokens: Option<Arc<ProviderTokens>>,
+    pub(super) credential: Material<ApnsCredential>,
     connections: RwLock<Option<Arc<ApnsConnections>>>,
     worked_at: AtomicI64,
 }
@@ -40,14 +40,6 @@ impl ApnsSender {
         Self { settings, tokens, credential, connections, worked_at }
     }
 
-    pub(super) fn settings(&self) -> &ApnsAccount {
-        &self.settings
-    }
-
-    pub(super) fn material(&self) -> &Material<ApnsCredential> {
-        &self.credential
-    }
-
     pub(super) fn may_send_to(&self, topic: &str) -> bool {
         let topics = &self.settings.topics;
         topics.is_empty() || topics.iter().any(|own| own == topic)
@@ -62,18 +54,7 @@ impl ApnsSender {
         at != i64::MIN && now.since(Timestamp(at)) < WORKS_FOR
     }
 
-    pub(super) fn rest(&self, now: Timestamp) {
-        if let Some(tokens) = &self.tokens {
-            tokens.rest(now);
-        }
-    }
-
-    /// Reads the credential anew when it is next needed.
-    pub(super) fn forget(&self) {
-        self.credential.forget();
-    }
-
-    /// The way to Apple with the present credential.
+    /// The connections with the current credential.
     pub(super) async fn connections(&self, pool: &Pool) -> Result<Arc<ApnsConnections>, String> {
         let credential = self.credential.get().await?;
         let known = self.connections.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -100,7 +81,7 @@ impl ApnsSender {
                 return Err("a signing key needs team_id and key_id beside it".to_owned());
             }
             (ApnsCredential::Certificate(own), None, None) => {
-                // A renewed certificate must not meet the connections of the old one.
+                // A renewed certificate must not use the connections of the old one.
                 (format!("certificate {:p}", Arc::as_ptr(&credential)), Some(own))
             }
             (ApnsCredential::Certificate(_), ..) => {
@@ -132,7 +113,7 @@ impl ApnsConnections {
             .map_err(|_| ended(postrider_core::Outcome::DropMessage, "bad_token"))
     }
 
-    /// The provider token; none where a certificate identifies us.
+    /// The provider token; none with a certificate.
     pub(super) fn token(
         &self,
         sender: &ApnsSender,
@@ -140,9 +121,7 @@ impl ApnsConnections {
         resign: bool,
     ) -> Result<Option<Arc<ApnsToken>>, Error> {
         match (&*self.credential, &sender.tokens) {
-            (ApnsCredential::Key(signing), Some(tokens)) => {
-                tokens.get(signing, now, resign).map(Some)
-            }
+            (ApnsCredential::Key(key), Some(tokens)) => tokens.get(key, now, resign).map(Some),
             _ => Ok(None),
         }
     }

@@ -66,7 +66,7 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
 #[async_trait]
 impl ChannelDefinition for ApnsSection {
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
-        let draft = render::draft(content).ok()?;
+        let draft = render::draft(content, &ApnsContent::of(content).ok()?).ok()?;
         let payload: Value = serde_json::from_slice(&draft.payload).unwrap_or_default();
         let parts = json!({"payload": payload, "push_type": draft.push_type.name});
         let bytes_max = Some(draft.push_type.payload_max());

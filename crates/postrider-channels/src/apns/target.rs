@@ -2,11 +2,9 @@
 
 use std::borrow::Cow;
 
-use postrider_core::ChannelKind;
 use serde::{Deserialize, Serialize};
 
-use super::KIND;
-use crate::target::ChannelTarget;
+use crate::target::impl_target;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ApnsTarget<'a> {
@@ -16,23 +14,17 @@ pub struct ApnsTarget<'a> {
     /// The app's bundle id.
     #[serde(borrow)]
     pub topic: Cow<'a, str>,
-    /// Where it registered; found by asking where nobody said.
+    /// Where it registered; if absent, both environments are tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<ApnsEnvironment>,
-    /// Where it was last accepted, if that is known: a device that is unknown there is gone.
+    /// Where it was last accepted. A device that is unknown there is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worked: Option<ApnsEnvironment>,
 }
 
-impl<'a> ChannelTarget<'a> for ApnsTarget<'a> {
-    const KIND: ChannelKind = KIND;
+impl_target!(ApnsTarget, locator = token, is_url = false);
 
-    fn into_locator(self) -> Cow<'a, str> {
-        self.token
-    }
-}
-
-/// Apple keeps devices that run development builds apart.
+/// Devices with development builds have an environment of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApnsEnvironment {

@@ -1,5 +1,5 @@
-//! Provider tokens: one per team and key, shared by every connection and account, renewed rarely.
-//! Apple refuses tokens older than an hour, and whoever changes them more often than every 20 minutes.
+//! Provider tokens: one per team and key, shared by all connections and accounts. Apple refuses tokens older than an
+//! hour, and tokens that change more often than every 20 minutes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::{Error, jwt};
 
 /// Renewed at this age.
 const RENEWED_AT: Duration = Duration::from_secs(48 * 60);
-/// Never renewed before this age, whatever anybody says.
+/// Never renewed before this age.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(20 * 60);
 
 pub(super) struct ApnsToken {
@@ -33,7 +33,7 @@ struct ApnsTokenState {
     token: Option<Arc<ApnsToken>>,
     /// The public half of the key that signed it.
     signed_by: Box<[u8]>,
-    /// Apple asked for no new one before this.
+    /// No new token before this time.
     not_before: Option<Timestamp>,
 }
 
@@ -42,7 +42,7 @@ impl ProviderTokens {
         Self { team: team.into(), key_id: key_id.into(), state: Mutex::default() }
     }
 
-    /// The present token. `resign` says that Apple called it expired.
+    /// The current token. `resign` says that Apple calls it expired.
     pub(super) fn get(
         &self,
         key: &ApnsSigningKey,
@@ -53,7 +53,7 @@ impl ProviderTokens {
         if let Some(token) = &state.token
             && *state.signed_by == *key.public()
         {
-            // A clock that was set back makes no token old: its age is then zero, and it is kept.
+            // After the clock was set back, the age is zero, and the token is kept.
             let age = now.since(token.signed_at);
             let barred = age < KEPT_FOR || state.not_before.is_some_and(|until| now < until);
             if barred || (age < RENEWED_AT && !resign) {
@@ -72,7 +72,7 @@ impl ProviderTokens {
         Ok(token)
     }
 
-    /// Apple says that there were too many: the present one stays for a while.
+    /// Apple saw too many tokens: the current one stays for a while.
     pub(super) fn rest(&self, now: Timestamp) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.not_before = Some(now + KEPT_FOR);

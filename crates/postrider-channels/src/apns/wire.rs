@@ -1,21 +1,21 @@
 //! The headers of a notification.
 
-use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use ::http::header::AUTHORIZATION;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use postrider_core::model::class::Urgency;
 use postrider_core::{Attempt, DeliveryId, Timestamp, policy::ttl};
 
 use super::render::{self, ApnsDraft};
 use super::token::ApnsToken;
+use crate::deliver::json_headers;
 use crate::webpush::urgency;
 
-pub(super) const TOPIC: HeaderName = HeaderName::from_static("apns-topic");
+const TOPIC: HeaderName = HeaderName::from_static("apns-topic");
 pub(super) const PUSH_TYPE: HeaderName = HeaderName::from_static("apns-push-type");
 const ID: HeaderName = HeaderName::from_static("apns-id");
 pub(super) const EXPIRATION: HeaderName = HeaderName::from_static("apns-expiration");
 pub(super) const PRIORITY: HeaderName = HeaderName::from_static("apns-priority");
 const COLLAPSE_ID: HeaderName = HeaderName::from_static("apns-collapse-id");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 pub(super) fn headers(
     attempt: &Attempt,
@@ -24,15 +24,7 @@ pub(super) fn headers(
     token: Option<&ApnsToken>,
     now: Timestamp,
 ) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(12);
-    if let Some(token) = token {
-        headers.insert(AUTHORIZATION, token.authorization.clone());
-    }
-    headers.insert(CONTENT_TYPE, JSON);
-    headers.insert(USER_AGENT, crate::webpush::AGENT);
-    if let Ok(topic) = HeaderValue::try_from(&*draft.push_type.topic(topic)) {
-        headers.insert(TOPIC, topic);
-    }
+    let mut headers = common_headers(&draft.push_type.topic(topic), token);
     headers.insert(PUSH_TYPE, HeaderValue::from_static(draft.push_type.name));
     headers.insert(PRIORITY, priority(attempt, draft));
     headers.insert(EXPIRATION, changing(HeaderValue::from(expiration(attempt, now))));
@@ -48,15 +40,25 @@ pub(super) fn headers(
     headers
 }
 
-/// Differs from request to request: keeping it would only push better entries out of the peer's small
-/// table of headers.
+/// The headers of notifications and of the check of an account.
+pub(super) fn common_headers(topic: &str, token: Option<&ApnsToken>) -> HeaderMap {
+    let mut headers = json_headers();
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, token.authorization.clone());
+    }
+    if let Ok(topic) = HeaderValue::try_from(topic) {
+        headers.insert(TOPIC, topic);
+    }
+    headers
+}
+
+/// A value that differs between requests. It stays out of HTTP/2's table of repeated headers, which is small.
 fn changing(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value
 }
 
-/// The moment in seconds since 1970 from which nobody wants it any more; 0, and not the present time,
-/// for now or never.
+/// When the message expires, in seconds since 1970. For "now or never", Apple wants 0.
 fn expiration(attempt: &Attempt, now: Timestamp) -> i64 {
     if ttl::now_or_never(attempt.message.ttl_s, attempt.expires_at, now) {
         0
@@ -67,7 +69,7 @@ fn expiration(attempt: &Attempt, now: Timestamp) -> i64 {
 
 fn priority(attempt: &Attempt, draft: &ApnsDraft) -> HeaderValue {
     let by_urgency = match urgency(attempt) {
-        // Apple takes no other for these.
+        // The only one that Apple takes for background pushes.
         _ if draft.push_type.is_background() => 5,
         Urgency::High | Urgency::Normal => 10,
         Urgency::VeryLow => 1,
@@ -76,7 +78,7 @@ fn priority(attempt: &Attempt, draft: &ApnsDraft) -> HeaderValue {
     HeaderValue::from(draft.priority.unwrap_or(by_urgency))
 }
 
-/// The delivery's id as a UUID: the same on every attempt, so that Apple's records can be matched.
+/// The delivery's id as a UUID. It is the same in all attempts, so that Apple's records can be matched.
 pub(super) fn uuid(id: DeliveryId) -> String {
     let hex = format!("{:032x}", id.0);
     let part = |from, to| hex.get(from..to).unwrap_or_default();

@@ -11,7 +11,7 @@ mod target;
 
 use ::http::Method;
 use bytes::Bytes;
-use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::model::content::raw_bytes;
 use postrider_core::{Attempt, ChannelKind, ChannelTraits, Report};
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub use service::{ChatHosts, ChatService};
 pub use settings::ChatSection;
 pub use target::ChatTarget;
 
-use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, impl_channel};
 use crate::pool::{Endpoint, JSON, Request, Response};
 use crate::scrub;
 use crate::target::target_of;
@@ -40,7 +40,6 @@ impl_channel!(ChatChannel);
 
 pub(crate) struct ChatCall {
     endpoint: Endpoint,
-    url: String,
     service: ChatService,
     body: Bytes,
 }
@@ -48,33 +47,27 @@ pub(crate) struct ChatCall {
 impl Protocol for ChatChannel {
     type Ready = ChatCall;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<ChatCall, Ended>> {
-        attempts.iter().map(|attempt| self.call(attempt)).collect()
-    }
-
-    async fn send(&self, attempt: &Attempt, call: ChatCall) -> Report {
-        let request = |_| Request::new(Method::POST, JSON, call.body.clone());
-        let response = match self.wiring.exchange(attempt, &call.endpoint, request).await {
-            Ok(response) => response,
-            Err(ended) => return *ended,
-        };
-        let sent = std::str::from_utf8(&call.body).unwrap_or_default();
-        let hide = &[call.url.as_str(), sent];
-        self.wiring.judge(&response, Reading { hide, ..read_answer(call.service, &response) })
-    }
-}
-
-impl ChatChannel {
-    fn call(&self, attempt: &Attempt) -> Result<ChatCall, Ended> {
+    fn prepare(&self, attempt: &Attempt) -> Result<ChatCall, Ended> {
         let ChatTarget { url } = target_of(attempt)?;
         let endpoint = self.wiring.endpoint(&url)?;
         let service = self.hosts.of(&url);
-        let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
-        let body = match ChatContent::of(&content).map_err(bad_content)?.payload {
+        let (content, ChatContent { payload }) = content_of(KIND, &attempt.message)?;
+        let body = match payload {
             Some(payload) => raw_bytes(payload).into_owned(),
             None => render(service, &content).to_string(),
         };
-        Ok(ChatCall { endpoint, url: url.into_owned(), service, body: body.into() })
+        Ok(ChatCall { endpoint, service, body: body.into() })
+    }
+
+    async fn send(&self, attempt: &Attempt, call: ChatCall) -> Result<Report, Ended> {
+        let request = |_| Request::new(Method::POST, JSON, call.body.clone());
+        let response = self.wiring.exchange(attempt, &call.endpoint, request).await?;
+        let reading = Reading {
+            hide: &[std::str::from_utf8(&call.body).unwrap_or_default()],
+            secret_url: Some(&call.endpoint),
+            ..read_answer(call.service, &response)
+        };
+        Ok(self.wiring.judge(&response, reading))
     }
 }
 

@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::Method;
-use postrider_core::model::content::Content;
 use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, policy::ttl};
 use tokio::time::Instant;
 
@@ -46,7 +45,7 @@ pub use target::EmailTarget;
 
 use crate::accounts::Accounts;
 use crate::deliver::{
-    Ended, Protocol, Reading, Wiring, bad_content, ended, impl_channel, misconfigured,
+    Ended, Protocol, Reading, Wiring, content_of, ended, impl_channel, misconfigured,
 };
 use crate::pool::Response;
 use crate::scrub;
@@ -92,23 +91,17 @@ impl Protocol for EmailChannel {
     /// A mail is written after its account is chosen, because the account is the sender.
     type Ready = ();
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<(), Ended>> {
-        attempts.iter().map(|_| Ok(())).collect()
+    fn prepare(&self, _: &Attempt) -> Result<(), Ended> {
+        Ok(())
     }
 
-    async fn send(&self, attempt: &Attempt, (): ()) -> Report {
-        let target: EmailTarget<'_> = match target_of(attempt) {
-            Ok(target) => target,
-            Err(ended) => return *ended,
-        };
+    async fn send(&self, attempt: &Attempt, (): ()) -> Result<Report, Ended> {
+        let target: EmailTarget<'_> = target_of(attempt)?;
         let is_ascii = target.email.is_ascii();
         let fits = |settings: &EmailSettings| is_ascii || settings.carrier.is_international();
-        let account = match self.accounts.choose(attempt, fits).await {
-            Ok(account) => account,
-            Err(ended) => return *ended,
-        };
+        let account = self.accounts.choose(attempt, fits).await?;
         let report = self.through(attempt, &target, &account.settings).await;
-        account.settle(attempt, report.unwrap_or_else(|ended| *ended), fits)
+        Ok(account.settle(attempt, report.unwrap_or_else(|ended| *ended), fits))
     }
 }
 
@@ -119,8 +112,7 @@ impl EmailChannel {
         target: &EmailTarget<'_>,
         account: &EmailSettings,
     ) -> Result<Report, Ended> {
-        let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
-        let own = EmailContent::of(&content).map_err(bad_content)?;
+        let (content, own): (_, EmailContent<'_>) = content_of(KIND, &attempt.message)?;
         let words = render(&content, &own);
         let return_addresses = account.return_addresses(attempt.delivery);
         let draft = account.draft(attempt, target, &own, &words, &return_addresses);

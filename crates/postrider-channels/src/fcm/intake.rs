@@ -1,13 +1,11 @@
 //! A device as Firebase knows it: by a registration token, or by an installation id.
 
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::FcmContent;
-use super::render;
-use super::{FcmDevice, FcmTarget};
+use super::{FcmContent, FcmDevice, FcmTarget, render};
 use crate::address::{Serves, read, shown};
 use crate::definition::intake_of;
 use crate::target::checked;
@@ -26,16 +24,12 @@ struct FcmDeviceRequest {
     project: Option<String>,
 }
 
-/// Google promises no length; these only keep nonsense out.
+/// Google documents no length. These limits only refuse nonsense.
 const NAME_MIN: usize = 8;
 const NAME_MAX: usize = 4096;
 
 impl ChannelIntake for FcmIntake {
-    intake_of!(FcmTarget);
-
-    fn serves(&self, tenant: &TenantId) -> bool {
-        (self.serves)(tenant)
-    }
+    intake_of!(FcmTarget, serves);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "token or fid, and optionally project";
@@ -64,7 +58,8 @@ impl ChannelIntake for FcmIntake {
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        render::draft(content).map(|_| ())
+        let own = FcmContent::of(content).map_err(|error| vec![error])?;
+        render::draft(content, &own).map(drop)
     }
 
     fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
@@ -72,7 +67,7 @@ impl ChannelIntake for FcmIntake {
     }
 }
 
-/// Why this names no device. Never repeats it: who knows a token can send to its device.
+/// What is wrong with a token or an id. Does not repeat it, because it is a secret.
 fn flaw(field: &str, name: &str) -> Option<FieldError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_:.=%+/~".contains(c);
     let odd = name.chars().filter(|c| !legal(*c)).count();

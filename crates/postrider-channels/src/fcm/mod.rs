@@ -1,7 +1,5 @@
-//! Firebase Cloud Messaging over HTTP v1: one message per request, sent with a service account's token.
-//!
-//! Speaks neither the legacy protocol nor `/batch`, subscribes nobody to topics, and never deletes a
-//! token on its own: what an answer means is in `answers.toml`.
+//! Firebase Cloud Messaging over HTTP v1: one message per request, with the token of a service account. Does not use the
+//! legacy protocol or `/batch`, and subscribes no device to topics.
 
 mod account;
 mod answer;
@@ -17,9 +15,8 @@ mod target;
 
 use std::sync::Arc;
 
-use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderMap, HeaderValue, Method};
-use postrider_core::model::content::Content;
+use ::http::header::AUTHORIZATION;
+use ::http::{HeaderMap, Method};
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, TenantId};
 use serde_json::{Map, Value};
@@ -31,10 +28,13 @@ pub use settings::FcmSection;
 pub use target::{FcmDevice, FcmTarget};
 
 use crate::accounts::{Account, AccountConfig, Accounts, Material};
-use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel, misconfigured};
+use crate::deliver::{
+    Ended, Protocol, Reading, Wiring, bad_content, content_of, impl_channel, json_headers,
+    unreadable_credential,
+};
 use crate::pool::Request;
 use crate::target::target_of;
-use oauth::FcmTokens;
+use oauth::{FcmToken, FcmTokens};
 use service_account::ServiceAccount;
 
 pub const KIND: ChannelKind = ChannelKind::new("fcm");
@@ -60,6 +60,19 @@ impl FcmProject {
             None => self.credential.kept().map(|account| (&*account.project).into()),
         }
     }
+
+    /// Where messages of the project are sent to.
+    fn url(&self, service: &ServiceAccount) -> String {
+        let name = self.settings.project.as_deref().unwrap_or(&service.project);
+        let base = self.settings.endpoint.trim_end_matches('/');
+        format!("{base}/v1/projects/{name}/messages:send")
+    }
+}
+
+fn headers(token: &FcmToken) -> HeaderMap {
+    let mut headers = json_headers();
+    headers.insert(AUTHORIZATION, token.authorization.clone());
+    headers
 }
 
 pub struct FcmChannel {
@@ -82,15 +95,15 @@ impl FcmChannel {
         &self.accounts
     }
 
-    /// Reads every credential, so that projects are known by name. The watch and `doctor` report one that cannot
-    /// be read; it is tried again when it is needed.
+    /// Reads every credential, because it names the project. The watch and `doctor` report one that cannot be read; the
+    /// next attempt reads it again.
     pub async fn load(&self) {
         for account in self.accounts.iter() {
             let _ = account.settings.credential.get().await;
         }
     }
 
-    /// A device belongs to one project. Where nobody says which, it is the tenant's first.
+    /// The project of a device: the named one, or else that of the tenant's first account.
     fn project_of(&self, tenant: &TenantId, named: Option<&str>) -> Option<Arc<str>> {
         named.map(Into::into).or_else(|| self.accounts.first(tenant)?.settings.name())
     }
@@ -98,42 +111,29 @@ impl FcmChannel {
 
 impl_channel!(FcmChannel);
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
 impl Protocol for FcmChannel {
     type Ready = Map<String, Value>;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<Self::Ready, Ended>> {
-        let draft = |attempt: &Attempt| {
-            let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
-            render::draft(&content).map_err(bad_content)
-        };
-        attempts.iter().map(draft).collect()
+    fn prepare(&self, attempt: &Attempt) -> Result<Self::Ready, Ended> {
+        let (content, own) = content_of(KIND, &attempt.message)?;
+        render::draft(&content, &own).map_err(bad_content)
     }
 
-    async fn send(&self, attempt: &Attempt, draft: Self::Ready) -> Report {
-        let target: FcmTarget<'_> = match target_of(attempt) {
-            Ok(target) => target,
-            Err(ended) => return *ended,
-        };
+    async fn send(&self, attempt: &Attempt, draft: Self::Ready) -> Result<Report, Ended> {
+        let target: FcmTarget<'_> = target_of(attempt)?;
         let wanted = self.project_of(&attempt.message.tenant, target.project.as_deref());
         let fits = |project: &FcmProject| {
             let (name, wanted) = (project.name(), wanted.as_ref());
             name.is_none() || wanted.is_none() || name.as_ref() == wanted
         };
-        let chosen = match self.accounts.choose(attempt, fits).await {
-            Ok(chosen) => chosen,
-            Err(held) => return *held,
-        };
-        let report = match self.call(&chosen, attempt, &target.device, draft).await {
-            Ok(report) => report,
-            Err(ended) => *ended,
-        };
+        let chosen = self.accounts.choose(attempt, fits).await?;
+        let called = self.call(&chosen, attempt, &target.device, draft).await;
+        let report = called.unwrap_or_else(|ended| *ended);
         if report.outcome == Outcome::Config {
-            // A new key may lie there by the time somebody tries again.
+            // The next attempt may find a new key.
             chosen.settings.credential.forget();
         }
-        chosen.settle(attempt, report, fits)
+        Ok(chosen.settle(attempt, report, fits))
     }
 }
 
@@ -146,32 +146,23 @@ impl FcmChannel {
         draft: Map<String, Value>,
     ) -> Result<Report, Ended> {
         let project = &account.settings;
-        let service = project.credential.get().await.map_err(|why| {
-            tracing::error!(account = &*account.name, why, "no credential");
-            let detail = format!("the credential of account {} cannot be used", account.name);
-            misconfigured("credential_unreadable", &detail)
-        })?;
+        let service = project.credential.get().await;
+        let service = service.map_err(|why| unreadable_credential(&account.name, &why))?;
         let token = project.tokens.get(&service, &self.wiring, attempt.resign).await?;
-        let name = project.settings.project.as_deref().unwrap_or(&service.project);
-        let base = project.settings.endpoint.trim_end_matches('/');
-        let url = format!("{base}/v1/projects/{name}/messages:send");
-        let endpoint = self.wiring.endpoint(&url)?;
-        let request = |now| {
-            let mut headers = HeaderMap::with_capacity(4);
-            headers.insert(AUTHORIZATION, token.authorization.clone());
-            headers.insert(CONTENT_TYPE, JSON);
-            headers.insert(USER_AGENT, crate::webpush::AGENT);
-            let body = render::finish(draft, device, attempt, now).into();
-            Request { method: Method::POST, headers, body }
+        let endpoint = self.wiring.endpoint(&project.url(&service))?;
+        let request = |now| Request {
+            method: Method::POST,
+            headers: headers(&token),
+            body: render::finish(draft, device, attempt, now).into(),
         };
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;
         let reading = Reading {
             service: "fcm",
             code: answer::code(&response),
             token_age: Some(self.wiring.clock.now().since(token.given_at)),
-            retry_after: None,
             provider_id: answer::name(&response),
             hide: &[device.name()],
+            ..Reading::default()
         };
         Ok(self.wiring.judge(&response, reading))
     }

@@ -1,5 +1,5 @@
-//! Access tokens for one service account: one at a time, asked for by one request however many wait,
-//! renewed well before it ends while the old one goes on serving.
+//! The access token of one service account. One request fetches it for all who wait. It is renewed well before it
+//! expires; the old one is used meanwhile.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::deliver::{Ended, Wiring, misconfigured};
 use crate::pool::{Request, Response, TransportError};
 use crate::scrub;
 
-/// A token that was given this recently is not the reason for a refusal.
+/// A token younger than this is not the reason for a refusal.
 const YOUNG: Duration = Duration::from_secs(60);
 const BACKOFF: Duration = Duration::from_secs(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
@@ -31,7 +31,7 @@ impl FcmToken {
         now < self.expires_at
     }
 
-    /// Four fifths of its life are over, or the clock was set back behind its beginning.
+    /// True after four fifths of its life, and after the clock was set back.
     fn is_due(&self, now: Timestamp) -> bool {
         let life = self.expires_at.since(self.given_at);
         now.since(self.given_at) >= life.mul_f64(0.8) || now + YOUNG < self.given_at
@@ -43,7 +43,7 @@ impl FcmToken {
 pub(super) enum TokenFailure {
     /// The service account was refused.
     Refused(TokenRefusal),
-    /// Nobody answered, or with "not now".
+    /// The token endpoint did not answer, or cannot answer now.
     Unavailable(String),
 }
 
@@ -51,7 +51,7 @@ pub(super) enum TokenFailure {
 pub(super) struct TokenRefusal {
     /// For people.
     pub(super) why: String,
-    /// In the words of the token endpoint, where it was that.
+    /// In the words of the token endpoint; empty if another check failed.
     pub(super) error: String,
     pub(super) description: String,
 }
@@ -79,7 +79,7 @@ struct FcmTokenState {
 
 enum TokenLookup {
     Good(Arc<FcmToken>),
-    /// Good, and somebody should ask for the next one.
+    /// Good, but the caller has to fetch the next one.
     Due(Arc<FcmToken>),
     Failed(TokenFailure, Timestamp),
     Missing,
@@ -120,7 +120,7 @@ impl FcmTokens {
         let token = alive.filter(|token| !resign || now.since(token.given_at) < YOUNG);
         let failure = state.failure.clone().filter(|(_, until)| now < *until);
         match (token, failure) {
-            // While the endpoint is failing, the old token serves to its end.
+            // While the endpoint fails, the old token is used until it expires.
             (Some(token), failure) if token.is_due(now) && failure.is_none() && !state.renewing => {
                 state.renewing = true;
                 TokenLookup::Due(token)
@@ -131,7 +131,7 @@ impl FcmTokens {
         }
     }
 
-    /// There is another key: what was held against the old one does not stand.
+    /// Forgets failures, because there is a new key.
     pub(super) fn forgive(&self) {
         let mut state = self.state();
         (state.failure, state.in_a_row) = (None, 0);
@@ -236,7 +236,7 @@ fn read(response: &Response, now: Timestamp) -> Result<FcmToken, TokenFailure> {
                 Some(FcmToken { authorization, given_at: now, expires_at })
             });
             token.ok_or_else(|| {
-                TokenFailure::Unavailable("the token endpoint gave something else".to_owned())
+                TokenFailure::Unavailable("the token endpoint's answer has no token".to_owned())
             })
         }
         429 | 500.. => Err(TokenFailure::Unavailable(format!(

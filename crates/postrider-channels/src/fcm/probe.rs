@@ -1,19 +1,18 @@
-//! Whether a project can be sent to: its service account, the token that Google gives for it, and a
-//! message that Google only looks at (`validate_only`). Sends nothing to any device.
+//! Checks a project: its service account, the token that Google gives for it, and a message that Google only validates
+//! (`validate_only`). Sends nothing to any device.
 
-use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderMap, Method};
+use ::http::Method;
 use async_trait::async_trait;
 use serde_json::json;
 
 use super::oauth::{self, FcmToken, TokenFailure, TokenRefusal};
 use super::service_account::ServiceAccount;
-use super::{FcmProject, JSON, answer};
+use super::{FcmProject, answer, headers};
 use crate::accounts::health::{self, CredentialStatus, Finding, HealthChecks, Probe};
 use crate::deliver::Wiring;
 use crate::pool::Request;
 
-/// Looks like a device's token and is nobody's.
+/// Looks like a token, but no device has it.
 const NOBODY: &str =
     "postrider-doctor:APA91bPostriderDoctorAsksWhetherTheCredentialWorks000000000000000";
 const NEW_KEY: &str = "make a new key in the Google Cloud console (IAM & Admin, Service accounts, Keys), put its \
@@ -72,16 +71,11 @@ impl FcmProject {
         token: &FcmToken,
     ) -> Finding {
         let name = self.settings.project.as_deref().unwrap_or(&service.project);
-        let base = self.settings.endpoint.trim_end_matches('/');
-        let url = format!("{base}/v1/projects/{name}/messages:send");
-        let mut headers = HeaderMap::with_capacity(4);
-        headers.insert(AUTHORIZATION, token.authorization.clone());
-        headers.insert(CONTENT_TYPE, JSON);
-        headers.insert(USER_AGENT, crate::webpush::AGENT);
         let call =
             json!({"validate_only": true, "message": {"token": NOBODY, "data": {"probe": "1"}}});
-        let request = Request { method: Method::POST, headers, body: call.to_string().into() };
-        match probe.ask("project", &url, request).await {
+        let body = call.to_string().into();
+        let request = Request { method: Method::POST, headers: headers(token), body };
+        match probe.ask("project", &self.url(service), request).await {
             Err(finding) => finding,
             Ok(response) => {
                 let (code, reason) = (answer::code(&response), answer::reason(&response));
@@ -92,7 +86,7 @@ impl FcmProject {
     }
 }
 
-/// Why Google gives no token, by its own words.
+/// Why Google gives no token, by the words of its answer.
 fn judge_grant(failure: &TokenFailure, host: &str) -> Finding {
     let TokenRefusal { why, error, description } = match failure {
         TokenFailure::Unavailable(why) => {
@@ -112,7 +106,7 @@ fn judge_grant(failure: &TokenFailure, host: &str) -> Finding {
             "make a service account with the role Firebase Cloud Messaging API Admin, and a key for it",
         ),
         "invalid_grant" if says("timeframe") || says("iat") => {
-            ("Google lives in another time than this machine", CLOCK)
+            ("this machine's clock differs from Google's", CLOCK)
         }
         "invalid_grant" if says("audience") => (
             "the key file's token_uri is not the one that Google expects",
@@ -134,7 +128,7 @@ fn judge_grant(failure: &TokenFailure, host: &str) -> Finding {
     Finding::fail("token", found, remedy)
 }
 
-/// A refusal of the device is an answer to somebody who may send.
+/// If Google refuses only the device, the project can send.
 fn judge_preflight(project: &str, status: u16, code: &str) -> Finding {
     let project_finding = |words: &str, remedy: &str| {
         Finding::fail("project", format!("{words}: {project} ({status} {code})"), remedy)
@@ -144,7 +138,7 @@ fn judge_preflight(project: &str, status: u16, code: &str) -> Finding {
             Finding::ok("project", format!("{project} takes messages"))
         }
         (401, _) => project_finding(
-            "Google gave a token and does not take it",
+            "Google gave a token, but refuses it",
             "look whether a proxy changes the call; else try again in a minute",
         ),
         (403, "SERVICE_DISABLED") => project_finding(
@@ -158,7 +152,7 @@ fn judge_preflight(project: &str, status: u16, code: &str) -> Finding {
         (404, _) => project_finding("there is no such project", "correct `project`"),
         _ => Finding::warn(
             "project",
-            format!("Google could not say: {status} {code}"),
+            format!("Google gives no clear answer: {status} {code}"),
             "try again; then look at the Firebase status page",
         ),
     }
@@ -183,7 +177,7 @@ mod tests {
                 "exist",
                 "make a service",
             ),
-            (refused("invalid_grant", timeframe), "another time", "NTP"),
+            (refused("invalid_grant", timeframe), "clock differs", "NTP"),
             (
                 refused("invalid_grant", "Invalid JWT: Failed audience check."),
                 "token_uri",

@@ -1,5 +1,5 @@
-//! A message as FCM takes it, from the common fields or from the caller's own `fcm.message`. Also what
-//! makes it one that FCM would never take: pure, so that the intake can ask.
+//! A message for FCM, from the common fields or from the caller's own `fcm.message`. The intake also uses it to refuse
+//! what FCM would refuse. Pure.
 
 use std::time::Duration;
 
@@ -15,24 +15,20 @@ use crate::webpush::{topic, urgency};
 /// Keys and values together, for a message to one device.
 pub(crate) const PAYLOAD_MAX: usize = 4096;
 
-/// The message without its target and without anything that depends on the present time.
-pub(crate) fn draft(content: &Content<'_>) -> Result<Map<String, Value>, Vec<FieldError>> {
-    let own = FcmContent::of(content).map_err(|error| vec![error])?.message;
-    let (message, mut errors) = match own {
-        Some(raw) => {
-            let message = own_message(raw).map_err(|error| vec![error])?;
-            let errors = check::own(&message);
-            (message, errors)
-        }
-        None => {
-            let message = common(content).map_err(|error| vec![error])?;
-            let errors = check::common_data(&message);
-            (message, errors)
-        }
+/// The message without its target, and without the fields that depend on the time.
+pub(crate) fn draft(
+    content: &Content<'_>,
+    own: &FcmContent<'_>,
+) -> Result<Map<String, Value>, Vec<FieldError>> {
+    let message = own.message.map_or_else(|| common(content), own_message);
+    let message = message.map_err(|error| vec![error])?;
+    let mut errors = match own.message {
+        Some(_) => check::own(&message),
+        None => check::common_data(&message),
     };
     let len = payload_len(&message);
     if len > PAYLOAD_MAX {
-        let field = if own.is_some() { "fcm.message" } else { "" };
+        let field = if own.message.is_some() { "fcm.message" } else { "" };
         let allowed = format!("at most {PAYLOAD_MAX} bytes of keys and values");
         errors.push(FieldError::new(field, format!("{len} bytes"), allowed));
     }
@@ -65,7 +61,7 @@ fn common(content: &Content<'_>) -> Result<Map<String, Value>, FieldError> {
             fields.into_iter().map(|(name, value)| (name, text_of(value))).collect()
         }
         Value::Null => Map::new(),
-        // Anything but an object has no names: it travels whole.
+        // Anything but an object has no names of its own.
         other => Map::from_iter([("data".to_owned(), text_of(other))]),
     };
     if let Some(url) = &content.url {
@@ -80,7 +76,7 @@ fn common(content: &Content<'_>) -> Result<Map<String, Value>, FieldError> {
     Ok(message)
 }
 
-/// FCM's data are texts only: what is none goes as its JSON.
+/// FCM takes only texts as data. Other values become JSON texts.
 fn text_of(value: Value) -> Value {
     match value {
         Value::String(_) => value,
@@ -88,7 +84,7 @@ fn text_of(value: Value) -> Value {
     }
 }
 
-/// Keys and values of what reaches the device: the common part and the largest of the platforms' own.
+/// The length of keys and values that reach a device: the common part and the largest part of a platform.
 pub(crate) fn payload_len(message: &Map<String, Value>) -> usize {
     let part = |of: &Map<String, Value>, names: &[&str]| -> usize {
         names.iter().filter_map(|name| of.get(*name)).map(value_len).sum()
@@ -110,7 +106,7 @@ fn value_len(value: &Value) -> usize {
     }
 }
 
-/// The whole request as it goes out at this moment.
+/// The body of the request at this time.
 pub(super) fn finish(
     mut message: Map<String, Value>,
     device: &FcmDevice<'_>,
@@ -137,9 +133,9 @@ pub(super) fn finish(
     json!({ "message": message }).to_string()
 }
 
-/// A block by its name, made if it is missing.
+/// The object of this name, made if it is missing.
 fn block<'a>(of: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String, Value> {
-    let slot = of.entry(name).or_insert_with(|| Value::Object(Map::new()));
+    let slot = of.entry(name).or_insert(Value::Null);
     if !slot.is_object() {
         *slot = Value::Object(Map::new());
     }
@@ -157,7 +153,7 @@ fn set(block: &mut Map<String, Value>, names: &[&str], value: impl Into<Value>) 
 }
 
 fn android(block: &mut Map<String, Value>, ttl_s: u32, urgency: Urgency, collapse: Option<&str>) {
-    // The caller's own time may be shorter than what is left, never longer.
+    // The caller's own TTL may be shorter than the rest of the message's TTL, never longer.
     let own = block.get("ttl").and_then(Value::as_str).and_then(seconds);
     let ttl = Duration::from_secs(ttl_s.into()).min(own.unwrap_or(Duration::MAX));
     block.insert("ttl".to_owned(), Value::from(format!("{}s", ttl.as_secs())));
@@ -179,19 +175,18 @@ fn shows_something(message: &Map<String, Value>) -> bool {
         || message.get("apns").is_some_and(|a| a.pointer("/payload/aps/alert").is_some())
 }
 
-/// Without these, Apple's devices behind FCM would keep a message for 30 days, and data alone would be
-/// refused for its priority.
+/// Without these headers, Apple would keep a message for 30 days, and would refuse data alone for its priority.
 fn apple(
-    block_: &mut Map<String, Value>,
+    apns: &mut Map<String, Value>,
     is_silent: bool,
     ttl_s: u32,
     attempt: &Attempt,
     urgency: Urgency,
 ) {
-    if is_silent && !block_.contains_key("payload") {
-        block_.insert("payload".to_owned(), json!({"aps": {"content-available": 1}}));
+    if is_silent {
+        set(apns, &["payload"], json!({"aps": {"content-available": 1}}));
     }
-    let headers = block(block_, "headers");
+    let headers = block(apns, "headers");
     let expiration = if ttl_s == 0 { 0 } else { attempt.expires_at.as_secs() };
     set(headers, &["apns-expiration"], expiration.to_string());
     let soon = !is_silent && matches!(urgency, Urgency::High | Urgency::Normal);

@@ -63,7 +63,7 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
 #[async_trait]
 impl ChannelDefinition for FcmSection {
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
-        let message = render::draft(content).ok()?;
+        let message = render::draft(content, &FcmContent::of(content).ok()?).ok()?;
         let bytes = render::payload_len(&message);
         let parts = json!({ "message": message });
         Some(ContentPreview::new(parts, bytes, Some(render::PAYLOAD_MAX)))

@@ -3,23 +3,22 @@
 use ::http::Method;
 use bytes::Bytes;
 use postrider_core::Attempt;
-use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::model::content::raw_bytes;
 
-use super::HttpContent;
-use crate::deliver::{Ended, bad_content};
+use super::{HttpContent, KIND};
+use crate::deliver::{Ended, bad_content, content_of};
 
 pub(super) struct HttpBody {
     pub(super) bytes: Bytes,
-    /// What it is, if the caller does not say.
+    /// For requests without a content type of their own.
     pub(super) content_type: Option<&'static str>,
 }
 
-/// The caller's own body, else the message's common fields as JSON, else (and where a method has no
-/// body by nature) nothing.
+/// The caller's own body, or else the message's common fields as JSON. Empty if there are none, or if the method
+/// usually has no body.
 pub(super) fn render(attempt: &Attempt, method: &Method) -> Result<HttpBody, Ended> {
-    let text = &*attempt.message.content;
-    let content = Content::parse(text).map_err(bad_content)?;
-    if let Some(body) = HttpContent::of(&content).map_err(bad_content)?.body {
+    let (content, own): (_, HttpContent<'_>) = content_of(KIND, &attempt.message)?;
+    if let Some(body) = own.body {
         let is_text = body.get().starts_with('"');
         let content_type = if is_text { "text/plain; charset=utf-8" } else { "application/json" };
         let bytes: Bytes = raw_bytes(body).into_owned().into();
@@ -33,7 +32,7 @@ pub(super) fn render(attempt: &Attempt, method: &Method) -> Result<HttpBody, End
     let json = if content.has_parts() {
         content.common_json().map_err(bad_content)?
     } else {
-        text.to_owned()
+        attempt.message.content.to_string()
     };
     Ok(HttpBody { bytes: json.into(), content_type: Some("application/json") })
 }

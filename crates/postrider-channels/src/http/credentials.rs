@@ -1,5 +1,4 @@
-//! Turns a reference to a credential into a header at the moment of sending, so that no queue ever
-//! holds the credential itself.
+//! Turns a reference to a credential into a header when a request is sent. No queue holds the credential itself.
 
 use std::collections::HashSet;
 
@@ -15,8 +14,8 @@ pub trait Credentials: Send + Sync {
 /// `env:NAME` reads a variable, `file:PATH` a file. The text is a whole header
 /// (`Authorization: Basic …`, `X-Api-Key: …`) or only a bearer token.
 ///
-/// A caller names both the reference and the URL, and could have any variable or file of the server
-/// sent home. So only what the operator listed is resolved, each for its own origin.
+/// A caller chooses both the reference and the URL, and could otherwise have any file of the server sent to a host of
+/// its own. So only the references that the operator listed are resolved, each for its own origin.
 #[derive(Debug, Default, Clone)]
 pub struct EnvAndFiles {
     allowed: HashSet<(String, String)>,
@@ -47,7 +46,7 @@ fn header(text: &str) -> Option<(HeaderName, HeaderValue)> {
     if text.is_empty() {
         return None;
     }
-    // A token holds no space, and a header's name none before its colon.
+    // A bearer token has no space in it, so `: ` shows a whole header.
     let named = text.split_once(": ").and_then(|(name, value)| {
         Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(value).ok()?))
     });

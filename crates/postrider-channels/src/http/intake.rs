@@ -1,4 +1,4 @@
-//! Any HTTP request, kept for later. Credentials are named, not stored.
+//! An address of any HTTP request. It names its credential and never stores it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,8 +9,7 @@ use postrider_core::{ChannelIntake, CheckedAddress, FieldError, Target};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::HttpContent;
-use super::HttpTarget;
+use super::{HttpContent, HttpTarget};
 use crate::address::{NetworkPolicy, check_url, read, shown};
 use crate::definition::intake_of;
 use crate::target::checked;
@@ -36,11 +35,11 @@ fn post() -> String {
     "POST".to_owned()
 }
 
-/// Headers that carry a secret: taken out, and put back from the credential at send.
+/// Headers that carry a secret. They are not stored; the credential sets them at each attempt.
 const SECRET_HEADERS: [&str; 5] =
     ["authorization", "proxy-authorization", "cookie", "x-api-key", "x-auth-token"];
 /// Headers that belong to the connection, not to the request.
-const HOP_HEADERS: [&str; 11] = [
+pub(super) const HOP_HEADERS: [&str; 11] = [
     "connection",
     "content-length",
     "expect",
@@ -67,10 +66,7 @@ impl ChannelIntake for HttpIntake {
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "method, url, headers {name: value}, credential (env:NAME or file:PATH)";
         let request: HttpAddressRequest = read(json, shape)?;
-        let mut errors = Vec::new();
-        if let Err(error) = check_url("url", &request.url, self.policy) {
-            errors.push(error);
-        }
+        let mut errors = Vec::from_iter(check_url("url", &request.url, self.policy).err());
         let method = request.method.to_ascii_uppercase();
         let is_token = method.len() <= METHOD_MAX && Method::from_bytes(method.as_bytes()).is_ok();
         if !is_token || matches!(&*method, "CONNECT" | "TRACE") {

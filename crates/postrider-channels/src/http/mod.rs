@@ -1,5 +1,5 @@
-//! Any HTTP request: method, URL, query, headers and body as the caller wrote them, its credential
-//! put in at the last moment. Adds nothing of webhooks and follows no redirect.
+//! Any HTTP request: method, URL, headers and body as the caller wrote them. The credential is added when the request is
+//! sent. Adds no signature and follows no redirect.
 
 mod body;
 mod content;
@@ -24,6 +24,7 @@ use crate::deliver::{Ended, Protocol, Wiring, ended, impl_channel, misconfigured
 use crate::pool::{Endpoint, Request};
 use crate::target::target_of;
 use crate::webhook::{EXPIRES, IDEMPOTENCY_KEY, TRACEPARENT};
+use intake::HOP_HEADERS;
 
 pub const KIND: ChannelKind = ChannelKind::new("http");
 pub const TRAITS: ChannelTraits = ChannelTraits {
@@ -40,41 +41,15 @@ pub struct HttpChannel {
 
 impl_channel!(HttpChannel);
 
-/// Headers that belong to the connection and not to the request.
-const NOT_FORWARDED: [HeaderName; 9] = [
-    ::http::header::HOST,
-    ::http::header::CONNECTION,
-    ::http::header::CONTENT_LENGTH,
-    ::http::header::TRANSFER_ENCODING,
-    ::http::header::TE,
-    ::http::header::TRAILER,
-    ::http::header::UPGRADE,
-    ::http::header::EXPECT,
-    HeaderName::from_static("keep-alive"),
-];
-
 pub(crate) struct HttpCall {
     endpoint: Endpoint,
-    url: String,
     request: Request,
 }
 
 impl Protocol for HttpChannel {
     type Ready = HttpCall;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<HttpCall, Ended>> {
-        attempts.iter().map(|attempt| self.call(attempt)).collect()
-    }
-
-    async fn send(&self, attempt: &Attempt, call: HttpCall) -> Report {
-        let HttpCall { endpoint, url, request } = call;
-        let body = request.body.clone();
-        self.wiring.call_on("http", attempt, (&endpoint, &url), &body, |_| request).await
-    }
-}
-
-impl HttpChannel {
-    fn call(&self, attempt: &Attempt) -> Result<HttpCall, Ended> {
+    fn prepare(&self, attempt: &Attempt) -> Result<HttpCall, Ended> {
         let HttpTarget { method, url, headers, credential } = target_of(attempt)?;
         let refuse = |code| ended(Outcome::DropMessage, code);
         let endpoint = self.wiring.endpoint(&url)?;
@@ -84,40 +59,48 @@ impl HttpChannel {
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refuse("bad_header"))?;
             let value = HeaderValue::from_str(&value).map_err(|_| refuse("bad_header"))?;
-            if !NOT_FORWARDED.contains(&name) {
+            if !HOP_HEADERS.contains(&name.as_str()) {
                 sent.insert(name, value);
             }
         }
         if let Some(kind) = body.content_type {
             sent.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));
         }
-        Self::add_ours(attempt, &mut sent);
+        add_ours(attempt, &mut sent);
         if let Some(reference) = credential {
             self.add_credential(&reference, &url, &mut sent)?;
         }
         let request = Request { method, headers: sent, body: body.bytes };
-        Ok(HttpCall { endpoint, url: url.into_owned(), request })
+        Ok(HttpCall { endpoint, request })
     }
 
-    /// Headers of the sender, the deadline, the idempotency key and the trace.
-    fn add_ours(attempt: &Attempt, headers: &mut HeaderMap) {
-        let envelope = &attempt.message.envelope;
-        headers.entry(USER_AGENT).or_insert(crate::webpush::AGENT);
-        headers.entry(EXPIRES).or_insert_with(|| HeaderValue::from(attempt.expires_at.as_secs()));
-        if !headers.contains_key(IDEMPOTENCY_KEY) {
-            let own = envelope.idempotency_key.as_deref().map(HeaderValue::from_str);
-            let key = match own {
-                Some(Ok(key)) => Some(key),
-                _ => HeaderValue::try_from(attempt.message.id.to_string()).ok(),
-            };
-            headers.extend(key.map(|key| (IDEMPOTENCY_KEY, key)));
-        }
-        let trace = envelope.traceparent.as_deref().map(HeaderValue::from_str);
-        if let Some(Ok(trace)) = trace {
-            headers.insert(TRACEPARENT, trace);
-        }
+    async fn send(&self, attempt: &Attempt, call: HttpCall) -> Result<Report, Ended> {
+        let HttpCall { endpoint, request } = call;
+        let body = request.body.clone();
+        self.wiring.call_on("http", attempt, &endpoint, &body, |_| request).await
     }
+}
 
+/// Adds our headers: sender, deadline, idempotency key and trace.
+fn add_ours(attempt: &Attempt, headers: &mut HeaderMap) {
+    let envelope = &attempt.message.envelope;
+    headers.entry(USER_AGENT).or_insert(crate::webpush::AGENT);
+    headers.entry(EXPIRES).or_insert_with(|| HeaderValue::from(attempt.expires_at.as_secs()));
+    if !headers.contains_key(IDEMPOTENCY_KEY) {
+        let own = envelope.idempotency_key.as_deref().map(HeaderValue::from_str);
+        let key = match own {
+            Some(Ok(key)) => Some(key),
+            _ => HeaderValue::try_from(attempt.message.id.to_string()).ok(),
+        };
+        headers.extend(key.map(|key| (IDEMPOTENCY_KEY, key)));
+    }
+    let trace = envelope.traceparent.as_deref().map(HeaderValue::from_str);
+    if let Some(Ok(trace)) = trace {
+        headers.insert(TRACEPARENT, trace);
+    }
+}
+
+impl HttpChannel {
     fn add_credential(
         &self,
         reference: &str,

@@ -3,11 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use postrider_core::ChannelKind;
 use serde::{Deserialize, Serialize};
 
-use super::KIND;
-use crate::target::ChannelTarget;
+use crate::target::impl_target;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HttpTarget<'a> {
@@ -22,11 +20,4 @@ pub struct HttpTarget<'a> {
     pub credential: Option<Cow<'a, str>>,
 }
 
-impl<'a> ChannelTarget<'a> for HttpTarget<'a> {
-    const KIND: ChannelKind = KIND;
-    const IS_URL: bool = true;
-
-    fn into_locator(self) -> Cow<'a, str> {
-        self.url
-    }
-}
+impl_target!(HttpTarget, locator = url, is_url = true);

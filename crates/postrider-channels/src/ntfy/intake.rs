@@ -1,7 +1,7 @@
 //! A topic's name, and the message that ntfy can show. Pure.
 
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError};
 use serde::Deserialize;
 
 use super::{NtfyContent, NtfyTarget, render};
@@ -27,11 +27,7 @@ struct NtfyAddressRequest {
 }
 
 impl ChannelIntake for NtfyIntake {
-    intake_of!(NtfyTarget);
-
-    fn serves(&self, tenant: &TenantId) -> bool {
-        (self.serves)(tenant)
-    }
+    intake_of!(NtfyTarget, serves);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let written: NtfyAddressRequest = read(json, "topic")?;
@@ -43,30 +39,25 @@ impl ChannelIntake for NtfyIntake {
     }
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
-        let wrong = |field: &str, found: String, allowed: &str| {
-            Err(vec![FieldError::new(field, found, allowed)])
-        };
         let own = NtfyContent::of(content).map_err(|error| vec![error])?;
-        if let Some(priority) = own.priority.filter(|priority| !(1..=5).contains(priority)) {
-            return wrong("ntfy.priority", priority.to_string(), "1 to 5");
-        }
+        let wrong_priority = own.priority.filter(|priority| !(1..=5).contains(priority));
         let field = if own.message.is_some() { "ntfy.message" } else { "body" };
-        let draft = render::draft(content).map_err(|error| vec![error])?;
-        if is_blank(&draft.message) {
-            let allowed = "ntfy.message, or title, body or url";
-            return wrong(field, "nothing to say".to_owned(), allowed);
-        }
+        let draft = render::draft(content, own);
         let len = draft.message.len();
-        if len > MESSAGE_MAX {
-            return wrong(field, format!("{len} bytes"), "at most 4096 bytes");
-        }
-        match serde_json::Value::from(draft.fields).to_string().len() {
-            ..=FIELDS_MAX => Ok(()),
-            len => {
-                let allowed = format!("at most {FIELDS_MAX} bytes of JSON in all");
-                wrong("ntfy", format!("{len} bytes"), &allowed)
-            }
-        }
+        let len_of_all = serde_json::Value::from(draft.fields).to_string().len();
+        let error = if let Some(priority) = wrong_priority {
+            FieldError::new("ntfy.priority", priority.to_string(), "1 to 5")
+        } else if is_blank(&draft.message) {
+            FieldError::new(field, "nothing to say", "ntfy.message, or title, body or url")
+        } else if len > MESSAGE_MAX {
+            FieldError::new(field, format!("{len} bytes"), "at most 4096 bytes")
+        } else if len_of_all > FIELDS_MAX {
+            let allowed = format!("at most {FIELDS_MAX} bytes of JSON in all");
+            FieldError::new("ntfy", format!("{len_of_all} bytes"), allowed)
+        } else {
+            return Ok(());
+        };
+        Err(vec![error])
     }
 }
 

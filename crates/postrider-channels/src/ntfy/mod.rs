@@ -12,11 +12,10 @@ mod target;
 
 use std::sync::Arc;
 
-use ::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use ::http::header::AUTHORIZATION;
 use ::http::{HeaderMap, HeaderValue, Method};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use postrider_core::model::content::Content;
 use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report};
 
 pub use account::NtfyAccount;
@@ -26,7 +25,9 @@ pub use settings::NtfySection;
 pub use target::NtfyTarget;
 
 use crate::accounts::{Accounts, Material};
-use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel, misconfigured};
+use crate::deliver::{
+    Ended, Protocol, Reading, Wiring, content_of, impl_channel, json_headers, misconfigured,
+};
 use crate::pool::Request;
 use crate::scrub::hide_exactly;
 use crate::target::target_of;
@@ -47,9 +48,7 @@ pub struct NtfyServer {
 
 impl NtfyServer {
     fn headers(&self, secret: Option<&str>) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(4);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(USER_AGENT, crate::webpush::AGENT);
+        let mut headers = json_headers();
         let login = secret.map(|secret| match &self.user {
             Some(user) => format!("Basic {}", STANDARD.encode(format!("{user}:{secret}"))),
             None => format!("Bearer {secret}"),
@@ -78,31 +77,20 @@ pub(crate) struct NtfyDraft {
 impl Protocol for NtfyChannel {
     type Ready = NtfyDraft;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<NtfyDraft, Ended>> {
-        let draft = |attempt: &Attempt| {
-            let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
-            render::draft(&content).map_err(bad_content)
-        };
-        attempts.iter().map(draft).collect()
+    fn prepare(&self, attempt: &Attempt) -> Result<NtfyDraft, Ended> {
+        let (content, own) = content_of(KIND, &attempt.message)?;
+        Ok(render::draft(&content, own))
     }
 
-    async fn send(&self, attempt: &Attempt, draft: NtfyDraft) -> Report {
-        let topic = match target_of(attempt) {
-            Ok(NtfyTarget { topic }) => topic,
-            Err(ended) => return *ended,
-        };
-        let account = match self.accounts.choose(attempt, |_| true).await {
-            Ok(account) => account,
-            Err(ended) => return *ended,
-        };
-        let report = match self.publish(&account.settings, attempt, &topic, &draft).await {
-            Ok(report) => report,
-            Err(ended) => *ended,
-        };
+    async fn send(&self, attempt: &Attempt, draft: NtfyDraft) -> Result<Report, Ended> {
+        let target: NtfyTarget<'_> = target_of(attempt)?;
+        let account = self.accounts.choose(attempt, |_| true).await?;
+        let called = self.publish(&account.settings, attempt, &target.topic, &draft).await;
+        let report = called.unwrap_or_else(|ended| *ended);
         if report.outcome == Outcome::Config {
             account.settings.secret.iter().for_each(Material::forget);
         }
-        account.settle(attempt, report, |_| true)
+        Ok(account.settle(attempt, report, |_| true))
     }
 }
 
@@ -131,10 +119,9 @@ impl NtfyChannel {
         let reading = Reading {
             service: KIND.name(),
             code: answer.code,
-            token_age: None,
-            retry_after: None,
             provider_id: answer.message_id,
             hide: &[&draft.message],
+            ..Reading::default()
         };
         let mut report = self.wiring.judge(&response, reading);
         for hidden in [topic, secret.unwrap_or_default()] {

@@ -1,4 +1,4 @@
-//! Whether a server can be published to: the credential, and `/v1/health`. Publishes nothing.
+//! Checks a server: the credential, and `/v1/health`. Publishes nothing.
 
 use ::http::Method;
 use async_trait::async_trait;
@@ -33,13 +33,11 @@ impl HealthChecks for NtfyServer {
         let headers = self.headers(secret.as_deref().map(String::as_str));
         let request = Request { method: Method::GET, headers, body: Bytes::new() };
         let url = format!("{}/v1/health", self.endpoint);
-        findings.push(match probe.ask("server", &url, request).await {
-            Err(finding) => finding,
-            Ok(response) => {
-                let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-                judge_health(response.status.as_u16(), &body)
-            }
+        let judged = probe.ask("server", &url, request).await.map(|response| {
+            let body = serde_json::from_slice(&response.body).unwrap_or_default();
+            judge_health(response.status.as_u16(), &body)
         });
+        findings.push(judged.unwrap_or_else(|finding| finding));
         findings
     }
 

@@ -1,6 +1,5 @@
 //! A message's content as the JSON that ntfy publishes. Pure.
 
-use postrider_core::FieldError;
 use postrider_core::model::class::Urgency;
 use postrider_core::model::content::Content;
 use serde_json::{Map, Value, json};
@@ -9,8 +8,7 @@ use super::{NtfyContent, NtfyDraft};
 
 /// Everything but the topic and the priority of the class: the channel's own fields, or else title, body and link.
 /// Without a body, the title or the link is the message.
-pub(super) fn draft(content: &Content<'_>) -> Result<NtfyDraft, FieldError> {
-    let own = NtfyContent::of(content)?;
+pub(super) fn draft(content: &Content<'_>, own: NtfyContent<'_>) -> NtfyDraft {
     let body = content.body.clone().filter(|text| !text.is_empty());
     let title = content.title.clone().filter(|text| !text.is_empty());
     let url = content.url.clone().filter(|text| !text.is_empty());
@@ -30,7 +28,7 @@ pub(super) fn draft(content: &Content<'_>) -> Result<NtfyDraft, FieldError> {
     ];
     let mut fields = Map::from_iter([("message".to_owned(), json!(message))]);
     fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-    Ok(NtfyDraft { message: message.into_owned(), fields })
+    NtfyDraft { message: message.into_owned(), fields }
 }
 
 /// The body of a call to this topic.
@@ -57,7 +55,8 @@ mod tests {
     fn sent(urgency: Urgency, content: &Value) -> Value {
         let content = content.to_string();
         let content = Content::parse(&content).unwrap();
-        serde_json::from_str(&body("shop", urgency, &draft(&content).unwrap())).unwrap()
+        let draft = draft(&content, NtfyContent::of(&content).unwrap());
+        serde_json::from_str(&body("shop", urgency, &draft)).unwrap()
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
 #[async_trait]
 impl ChannelDefinition for NtfySection {
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
-        let draft = render::draft(content).ok()?;
+        let draft = render::draft(content, NtfyContent::of(content).ok()?);
         Some(ContentPreview::new(draft.fields.into(), draft.message.len(), None))
     }
 

@@ -2,11 +2,9 @@
 
 use std::borrow::Cow;
 
-use postrider_core::ChannelKind;
 use serde::{Deserialize, Serialize};
 
-use super::KIND;
-use crate::target::ChannelTarget;
+use crate::target::impl_target;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NtfyTarget<'a> {
@@ -15,10 +13,4 @@ pub struct NtfyTarget<'a> {
     pub topic: Cow<'a, str>,
 }
 
-impl<'a> ChannelTarget<'a> for NtfyTarget<'a> {
-    const KIND: ChannelKind = KIND;
-
-    fn into_locator(self) -> Cow<'a, str> {
-        self.topic
-    }
-}
+impl_target!(NtfyTarget, locator = topic, is_url = false);

@@ -85,6 +85,11 @@ impl Endpoint {
     pub fn origin(&self) -> &Origin {
         &self.peer.origin
     }
+
+    /// The whole URL.
+    pub fn url(&self) -> String {
+        self.uri.to_string()
+    }
 }
 
 /// A request to one endpoint. URL and query are sent as they were written.

@@ -16,7 +16,6 @@ mod target;
 
 use std::sync::Arc;
 
-use postrider_core::model::content::Content;
 use postrider_core::{Attempt, ChannelKind, ChannelTraits, Message, Outcome, Report, Timestamp};
 
 pub use account::{SmsAccount, SmsProvider};
@@ -29,7 +28,7 @@ pub use settings::SmsSection;
 pub use target::SmsTarget;
 
 use crate::accounts::{Accounts, Material};
-use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel, misconfigured};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, impl_channel, misconfigured};
 use crate::email::hiding;
 use crate::target::target_of;
 
@@ -65,16 +64,15 @@ pub struct SmsChannel {
 impl_channel!(SmsChannel);
 
 fn text_of(message: &Message) -> Result<String, Ended> {
-    let content = Content::parse(&message.content).map_err(bad_content)?;
-    let own = SmsContent::of(&content).map_err(bad_content)?;
+    let (content, own): (_, SmsContent<'_>) = content_of(KIND, message)?;
     Ok(render(&content, own).into_owned())
 }
 
 impl Protocol for SmsChannel {
     type Ready = String;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<String, Ended>> {
-        attempts.iter().map(|attempt| text_of(&attempt.message)).collect()
+    fn prepare(&self, attempt: &Attempt) -> Result<String, Ended> {
+        text_of(&attempt.message)
     }
 
     /// Segments, which gateways bill and limit.
@@ -82,19 +80,13 @@ impl Protocol for SmsChannel {
         text_of(message).map_or(1, |text| segments::of(&text).count)
     }
 
-    async fn send(&self, attempt: &Attempt, text: String) -> Report {
-        let to = match target_of(attempt) {
-            Ok(SmsTarget { phone }) => phone,
-            Err(ended) => return *ended,
-        };
-        let account = match self.accounts.choose(attempt, |_| true).await {
-            Ok(account) => account,
-            Err(ended) => return *ended,
-        };
+    async fn send(&self, attempt: &Attempt, text: String) -> Result<Report, Ended> {
+        let SmsTarget { phone: to } = target_of(attempt)?;
+        let account = self.accounts.choose(attempt, |_| true).await?;
         account.charge(segments::of(&text).count.saturating_sub(1) as usize);
         let report = self.through(attempt, &to, &account.settings, &text).await;
         let report = report.map_or_else(|ended| *ended, |report| hiding(report, &to));
-        account.settle(attempt, report, |_| true)
+        Ok(account.settle(attempt, report, |_| true))
     }
 }
 

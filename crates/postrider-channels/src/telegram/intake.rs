@@ -1,7 +1,7 @@
 //! A chat's id, and the text that Telegram can show. Pure.
 
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, CheckedAddress, FieldError, TenantId};
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError};
 use serde::Deserialize;
 
 use super::{TelegramContent, TelegramTarget, render};
@@ -35,11 +35,7 @@ enum ChatIdRequest {
 }
 
 impl ChannelIntake for TelegramIntake {
-    intake_of!(TelegramTarget);
-
-    fn serves(&self, tenant: &TenantId) -> bool {
-        (self.serves)(tenant)
-    }
+    intake_of!(TelegramTarget, serves);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let written: TelegramAddressRequest = read(json, "chat_id")?;
@@ -56,30 +52,21 @@ impl ChannelIntake for TelegramIntake {
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
         let own = TelegramContent::of(content).map_err(|error| vec![error])?;
         let field = if own.text.is_some() { "telegram.text" } else { "body" };
-        let wrong = |field: &str, found: String, allowed: &str| {
-            Err(vec![FieldError::new(field, found, allowed)])
-        };
         if own.parse_mode.is_some() && own.text.is_none() {
-            let found = "a parse_mode without telegram.text".to_owned();
-            return wrong(
-                "telegram.parse_mode",
-                found,
-                "a text that is marked up, in telegram.text",
-            );
+            let found = "a parse_mode without telegram.text";
+            let allowed = "a text that is marked up, in telegram.text";
+            return Err(vec![FieldError::new("telegram.parse_mode", found, allowed)]);
         }
         let max = if own.parse_mode.is_some() { MARKED_UP_MAX } else { TEXT_MAX };
-        let text = render::draft(content).map_err(|error| vec![error])?.text;
-        if is_blank(&text) {
-            return wrong(
-                field,
-                "nothing to say".to_owned(),
-                "telegram.text, or title, body or url",
-            );
-        }
-        match text.chars().count() {
-            len if len <= max => Ok(()),
-            len => wrong(field, format!("{len} characters"), &format!("at most {max} characters")),
-        }
+        let text = render::draft(content, own).text;
+        let (found, allowed) = match text.chars().count() {
+            _ if is_blank(&text) => {
+                ("nothing to say".to_owned(), "telegram.text, or title, body or url".to_owned())
+            }
+            len if len <= max => return Ok(()),
+            len => (format!("{len} characters"), format!("at most {max} characters")),
+        };
+        Err(vec![FieldError::new(field, found, allowed)])
     }
 }
 

@@ -14,10 +14,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ::http::header::{CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderMap, HeaderValue, Method};
-use postrider_core::model::content::Content;
-use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, Target, Timestamp};
+use ::http::Method;
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, Timestamp};
 
 pub use account::TelegramAccount;
 pub use content::TelegramContent;
@@ -26,7 +24,9 @@ pub use settings::TelegramSection;
 pub use target::TelegramTarget;
 
 use crate::accounts::{Account, Accounts, Material};
-use crate::deliver::{Ended, Protocol, Reading, Wiring, bad_content, impl_channel, misconfigured};
+use crate::deliver::{
+    Ended, Protocol, Reading, Wiring, content_of, impl_channel, json_headers, misconfigured,
+};
 use crate::pool::Request;
 use crate::scrub::hide_exactly;
 use crate::target::{ChannelTarget as _, target_of};
@@ -57,8 +57,8 @@ impl TelegramBot {
         Self { endpoint, token, throttled: Mutex::new(None) }
     }
 
-    /// Notes that a chat has to wait. True if another chat has to wait at the same time: then it is the bot that sends
-    /// too much, not somebody to this chat.
+    /// Notes that a chat has to wait. True if another chat has to wait at the same time: then the limit is that of the
+    /// bot.
     fn throttle(&self, chat: &str, wait: Duration, now: Timestamp) -> bool {
         let mut hasher = DefaultHasher::new();
         chat.hash(&mut hasher);
@@ -86,44 +86,28 @@ pub(crate) struct TelegramDraft {
 impl Protocol for TelegramChannel {
     type Ready = TelegramDraft;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<TelegramDraft, Ended>> {
-        let draft = |attempt: &Attempt| {
-            let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
-            render::draft(&content).map_err(bad_content)
-        };
-        attempts.iter().map(draft).collect()
+    fn prepare(&self, attempt: &Attempt) -> Result<TelegramDraft, Ended> {
+        let (content, own) = content_of(KIND, &attempt.message)?;
+        Ok(render::draft(&content, own))
     }
 
-    async fn send(&self, attempt: &Attempt, draft: TelegramDraft) -> Report {
-        let target: TelegramTarget<'_> = match target_of(attempt) {
-            Ok(target) => target,
-            Err(ended) => return *ended,
-        };
-        let bot = match self.accounts.choose(attempt, |_| true).await {
-            Ok(bot) => bot,
-            Err(ended) => return *ended,
-        };
-        let chat = target.moved_to.as_deref().unwrap_or(&target.chat_id);
-        let (mut report, moved_to) = self.call(&bot, attempt, chat, &draft).await;
+    async fn send(&self, attempt: &Attempt, draft: TelegramDraft) -> Result<Report, Ended> {
+        let target: TelegramTarget<'_> = target_of(attempt)?;
+        let bot = self.accounts.choose(attempt, |_| true).await?;
+        let (mut report, moved_to) = self.call(&bot, attempt, &target, &draft).await;
         if let Some(new) = moved_to {
             // Nothing was sent: the group is a supergroup now and has another id.
-            (report, _) = self.call(&bot, attempt, &new, &draft).await;
-            if report.outcome == Outcome::Accepted {
-                report.target = moved(attempt, &target, &new);
+            let moved = TelegramTarget { moved_to: Some(new.into()), ..target };
+            (report, _) = self.call(&bot, attempt, &moved, &draft).await;
+            if report.outcome == Outcome::Accepted && attempt.address_since.is_some() {
+                report.target = Some(Arc::new(moved.to_target()));
             }
         }
         if report.outcome == Outcome::Config {
             bot.settings.token.forget();
         }
-        bot.settle(attempt, report, |_| true)
+        Ok(bot.settle(attempt, report, |_| true))
     }
-}
-
-/// A registered address with the chat that took the place of its own.
-fn moved(attempt: &Attempt, target: &TelegramTarget<'_>, new: &str) -> Option<Arc<Target>> {
-    attempt.address_since?;
-    let known = TelegramTarget { moved_to: Some(new.into()), ..target.clone() };
-    Some(Arc::new(known.to_target()))
 }
 
 impl TelegramChannel {
@@ -132,58 +116,47 @@ impl TelegramChannel {
         &self,
         bot: &Account<TelegramBot>,
         attempt: &Attempt,
-        chat: &str,
+        target: &TelegramTarget<'_>,
         draft: &TelegramDraft,
     ) -> (Report, Option<String>) {
-        match self.exchange(bot, attempt, chat, draft).await {
-            Ok(end) => end,
-            Err(ended) => (*ended, None),
-        }
+        let called = self.exchange(&bot.settings, attempt, target, draft).await;
+        called.unwrap_or_else(|ended| (*ended, None))
     }
 
     async fn exchange(
         &self,
-        bot: &Account<TelegramBot>,
+        bot: &TelegramBot,
         attempt: &Attempt,
-        chat: &str,
+        target: &TelegramTarget<'_>,
         draft: &TelegramDraft,
     ) -> Result<(Report, Option<String>), Ended> {
-        let settings = &bot.settings;
-        let token = settings.token.get().await;
+        let token = bot.token.get().await;
         let token = token.map_err(|why| misconfigured("credential_unreadable", &why))?;
-        let url = format!("{}/bot{token}/sendMessage", settings.endpoint);
-        let endpoint = self.wiring.endpoint(&url)?;
-        let body = render::body(chat, draft);
-        let request = |_| Request { method: Method::POST, headers: headers(), body: body.into() };
+        let chat = target.moved_to.as_deref().unwrap_or(&target.chat_id);
+        let endpoint = self.wiring.endpoint(&format!("{}/bot{token}/sendMessage", bot.endpoint))?;
+        let body = render::body(chat, draft).into();
+        let request = |_| Request { method: Method::POST, headers: json_headers(), body };
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;
         let mut answer = TelegramAnswer::read(response);
         if answer.is_throttled() {
-            let now = self.wiring.clock.now();
-            answer.is_about_the_bot = settings.throttle(chat, answer.wait(), now);
+            answer.is_about_the_bot = bot.throttle(chat, answer.wait(), self.wiring.clock.now());
         }
         let reading = Reading {
             service: KIND.name(),
             code: answer.code(),
-            token_age: None,
             retry_after: answer.retry_after.map(|wait| wait.to_string()),
             provider_id: answer.message_id.take(),
             hide: &[&draft.text],
+            ..Reading::default()
         };
         let mut report = self.wiring.judge(&answer.response, reading);
-        // The target is hidden as well: the answer to a call to the new chat may name the old one.
-        let shown = target_of(attempt).map_or_else(|_| "".into(), TelegramTarget::into_locator);
         let moved_to = answer.moved_to.take();
-        for secret in [token.as_str(), chat, &shown, moved_to.as_deref().unwrap_or_default()] {
+        // The answer to a call to the new chat may name the old one.
+        let new = moved_to.as_deref().unwrap_or_default();
+        for secret in [token.as_str(), chat, &target.chat_id, new] {
             report.detail = report.detail.map(|text| hide_exactly(&text, secret));
             report.code = report.code.map(|text| hide_exactly(&text, secret));
         }
         Ok((report, moved_to))
     }
-}
-
-fn headers() -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(4);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(USER_AGENT, crate::webpush::AGENT);
-    headers
 }

@@ -1,13 +1,13 @@
-//! Whether a bot can send: its token, and `getMe`. Sends no message.
+//! Checks a bot: its token, and `getMe`. Sends no message.
 
 use ::http::Method;
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::{TelegramBot, headers};
+use super::TelegramBot;
 use crate::accounts::health::{self, CredentialStatus, Finding, HealthChecks, Probe};
-use crate::deliver::Wiring;
+use crate::deliver::{Wiring, json_headers};
 use crate::pool::Request;
 
 const NEW_TOKEN: &str =
@@ -22,15 +22,12 @@ impl HealthChecks for TelegramBot {
             return vec![first, Finding::skipped("bot", "Telegram is not asked: --offline")];
         }
         let url = format!("{}/bot{token}/getMe", self.endpoint);
-        let request = Request { method: Method::GET, headers: headers(), body: Bytes::new() };
-        let second = match probe.ask("bot", &url, request).await {
-            Err(finding) => finding,
-            Ok(response) => {
-                let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-                judge_bot(response.status.as_u16(), &body)
-            }
-        };
-        vec![first, second]
+        let request = Request { method: Method::GET, headers: json_headers(), body: Bytes::new() };
+        let judged = probe.ask("bot", &url, request).await.map(|response| {
+            let body = serde_json::from_slice(&response.body).unwrap_or_default();
+            judge_bot(response.status.as_u16(), &body)
+        });
+        vec![first, judged.unwrap_or_else(|finding| finding)]
     }
 
     async fn watch(&self, _: &Wiring) -> Vec<CredentialStatus> {
@@ -57,7 +54,7 @@ fn judge_bot(status: u16, body: &Value) -> Finding {
         ),
         _ => Finding::warn(
             "bot",
-            format!("Telegram could not say: {status}"),
+            format!("Telegram gives no clear answer: {status}"),
             "try again in a few minutes",
         ),
     }

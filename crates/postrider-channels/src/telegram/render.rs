@@ -1,14 +1,12 @@
 //! A message's content as the body of `sendMessage`. Pure.
 
-use postrider_core::FieldError;
 use postrider_core::model::content::Content;
 use serde_json::{Map, Value, json};
 
 use super::{TelegramContent, TelegramDraft};
 
 /// Everything but the chat: the channel's own text, or else title, body and link on one line each, without markup.
-pub(super) fn draft(content: &Content<'_>) -> Result<TelegramDraft, FieldError> {
-    let own = TelegramContent::of(content)?;
+pub(super) fn draft(content: &Content<'_>, own: TelegramContent<'_>) -> TelegramDraft {
     let text = match own.text {
         Some(text) => text.into_owned(),
         None => {
@@ -28,7 +26,7 @@ pub(super) fn draft(content: &Content<'_>) -> Result<TelegramDraft, FieldError> 
     ];
     let mut fields = Map::from_iter([("text".to_owned(), Value::from(text.as_str()))]);
     fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-    Ok(TelegramDraft { text, fields })
+    TelegramDraft { text, fields }
 }
 
 /// The body of a call to this chat.
@@ -45,7 +43,8 @@ mod tests {
 
     fn sent(chat: &str, content: &str) -> Value {
         let content = Content::parse(content).unwrap();
-        serde_json::from_str(&body(chat, &draft(&content).unwrap())).unwrap()
+        let draft = draft(&content, TelegramContent::of(&content).unwrap());
+        serde_json::from_str(&body(chat, &draft)).unwrap()
     }
 
     #[test]

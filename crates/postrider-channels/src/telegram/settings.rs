@@ -9,7 +9,7 @@ use super::{
     KIND, TelegramAccount, TelegramBot, TelegramChannel, TelegramContent, TelegramIntake, render,
 };
 use crate::Error;
-use crate::accounts::{Accounts, check_fields};
+use crate::accounts::Accounts;
 use crate::definition::{
     AccountGuide, AddressField, BuiltChannel, ChannelDefinition, ChannelFacts, ChannelParts,
     SendOption,
@@ -35,11 +35,7 @@ const ACCOUNTS: &str = "\
 pub(super) static FACTS: ChannelFacts = ChannelFacts {
     kind: KIND,
     part_check: |raw| read_part::<TelegramContent<'_>>(KIND, raw).map(drop),
-    accounts: Some(AccountGuide {
-        reference: ACCOUNTS,
-        usual_rate: None,
-        check: check_fields::<TelegramAccount>,
-    }),
+    accounts: Some(AccountGuide::of::<TelegramAccount>(ACCOUNTS)),
     address_fields: &[AddressField::text(
         "chat_id",
         "the chat's number, or `@name` of a public one",
@@ -58,7 +54,7 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
 #[async_trait]
 impl ChannelDefinition for TelegramSection {
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
-        let draft = render::draft(content).ok()?;
+        let draft = render::draft(content, TelegramContent::of(content).ok()?);
         Some(ContentPreview::new(draft.fields.into(), draft.text.len(), None))
     }
 

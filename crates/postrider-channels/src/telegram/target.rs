@@ -2,11 +2,9 @@
 
 use std::borrow::Cow;
 
-use postrider_core::ChannelKind;
 use serde::{Deserialize, Serialize};
 
-use super::KIND;
-use crate::target::ChannelTarget;
+use crate::target::impl_target;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TelegramTarget<'a> {
@@ -18,10 +16,4 @@ pub struct TelegramTarget<'a> {
     pub moved_to: Option<Cow<'a, str>>,
 }
 
-impl<'a> ChannelTarget<'a> for TelegramTarget<'a> {
-    const KIND: ChannelKind = KIND;
-
-    fn into_locator(self) -> Cow<'a, str> {
-        self.chat_id
-    }
-}
+impl_target!(TelegramTarget, locator = chat_id, is_url = false);

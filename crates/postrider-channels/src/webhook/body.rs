@@ -4,17 +4,17 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 use postrider_core::Attempt;
-use postrider_core::model::content::{Content, raw_bytes};
+use postrider_core::model::content::raw_bytes;
 
-use super::WebhookContent;
-use crate::deliver::{Ended, bad_content};
+use super::{KIND, WebhookContent};
+use crate::deliver::{Ended, bad_content, content_of};
 
 pub(super) fn render(attempt: &Attempt) -> Result<Bytes, Ended> {
-    let text = &*attempt.message.content;
-    let content = Content::parse(text).map_err(bad_content)?;
-    if let Some(payload) = WebhookContent::of(&content).map_err(bad_content)?.payload {
+    let (content, WebhookContent { payload }) = content_of(KIND, &attempt.message)?;
+    if let Some(payload) = payload {
         return Ok(raw_bytes(payload).into_owned().into());
     }
+    let text = &*attempt.message.content;
     let mut body = String::with_capacity(text.len() + 112);
     let _ = write!(
         body,

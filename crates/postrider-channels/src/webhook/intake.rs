@@ -9,8 +9,7 @@ use postrider_core::{ChannelIntake, CheckedAddress, FieldError, Target};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::WebhookContent;
-use super::WebhookTarget;
+use super::{WebhookContent, WebhookTarget};
 use crate::address::{NetworkPolicy, check_url, read};
 use crate::definition::intake_of;
 use crate::target::checked;
@@ -38,10 +37,7 @@ impl ChannelIntake for WebhookIntake {
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "url, and optionally secrets (whsec_…, newest first)";
         let endpoint: WebhookAddressRequest = read(json, shape)?;
-        let mut errors = Vec::new();
-        if let Err(error) = check_url("url", &endpoint.url, self.policy) {
-            errors.push(error);
-        }
+        let mut errors = Vec::from_iter(check_url("url", &endpoint.url, self.policy).err());
         if endpoint.secrets.len() > SECRETS_MAX {
             let found = format!("{} secrets", endpoint.secrets.len());
             errors.push(FieldError::new("secrets", found, "at most 3 secrets"));
@@ -68,7 +64,7 @@ impl ChannelIntake for WebhookIntake {
     }
 }
 
-/// Why this is no signing secret. Never repeats it.
+/// Why this is not a signing secret. Does not repeat it.
 fn flaw(secret: &str) -> Option<String> {
     let Some(base64) = secret.strip_prefix("whsec_") else {
         return Some("no whsec_ at its beginning".to_owned());

@@ -1,5 +1,5 @@
-//! Webhooks as Standard Webhooks describes them: signed anew for every attempt, with every secret
-//! that is valid. Follows no redirect.
+//! Webhooks after the Standard Webhooks specification. Every attempt is signed anew with every valid secret. Follows no
+//! redirect.
 
 mod body;
 mod content;
@@ -11,7 +11,6 @@ mod target;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use bytes::Bytes;
 use postrider_core::{
@@ -24,7 +23,7 @@ pub use settings::WebhookSection;
 pub use sign::{WebhookSecret, sign};
 pub use target::WebhookTarget;
 
-use crate::deliver::{Ended, Protocol, Wiring, impl_channel, misconfigured};
+use crate::deliver::{Ended, Protocol, Wiring, impl_channel, json_headers, misconfigured};
 use crate::pool::{Endpoint, Request};
 use crate::target::target_of;
 
@@ -48,15 +47,13 @@ const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// When the message ends, in seconds since 1970: for receivers that keep it before they act on it.
+/// When the message expires, in seconds since 1970, for receivers that store it first.
 pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("postrider-expires");
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A webhook that lacks only its timestamp and signature.
 pub(crate) struct WebhookCall {
     endpoint: Endpoint,
-    url: String,
     secrets: Vec<Arc<WebhookSecret>>,
     id: String,
     body: Bytes,
@@ -65,47 +62,36 @@ pub(crate) struct WebhookCall {
 impl Protocol for WebhookChannel {
     type Ready = WebhookCall;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<WebhookCall, Ended>> {
-        attempts.iter().map(|attempt| self.call(attempt)).collect()
+    fn prepare(&self, attempt: &Attempt) -> Result<WebhookCall, Ended> {
+        let WebhookTarget { url, secrets } = target_of(attempt)?;
+        let endpoint = self.wiring.endpoint(&url)?;
+        let secrets = self.secrets_for(&attempt.message.tenant, &secrets)?;
+        let body = body::render(attempt)?;
+        Ok(WebhookCall { endpoint, secrets, id: attempt.delivery.to_string(), body })
     }
 
-    async fn send(&self, attempt: &Attempt, call: WebhookCall) -> Report {
+    async fn send(&self, attempt: &Attempt, call: WebhookCall) -> Result<Report, Ended> {
         let request = |now| Request {
             method: Method::POST,
             headers: headers(attempt, &call, now),
             body: call.body.clone(),
         };
-        let called = self.wiring.call_on(
-            "webhook",
-            attempt,
-            (&call.endpoint, &call.url),
-            &call.body,
-            request,
-        );
-        failing(called.await)
+        let called = self.wiring.call_on("webhook", attempt, &call.endpoint, &call.body, request);
+        Ok(with_strike(called.await.unwrap_or_else(|ended| *ended)))
     }
 }
 
-/// Whatever the receiver did not take is held against it: days of nothing else make it suspect.
-fn failing(mut report: Report) -> Report {
-    let says_nothing =
-        matches!(report.outcome, Outcome::Accepted | Outcome::Reconnect | Outcome::Expired);
-    if !says_nothing {
+/// A failure counts as a strike: an endpoint that only fails for days becomes suspect.
+fn with_strike(mut report: Report) -> Report {
+    let is_failure =
+        !matches!(report.outcome, Outcome::Accepted | Outcome::Reconnect | Outcome::Expired);
+    if is_failure {
         report.terms.strike.get_or_insert(StrikeKind::Failing);
     }
     report
 }
 
 impl WebhookChannel {
-    fn call(&self, attempt: &Attempt) -> Result<WebhookCall, Ended> {
-        let WebhookTarget { url, secrets } = target_of(attempt)?;
-        let endpoint = self.wiring.endpoint(&url)?;
-        let secrets = self.secrets_for(&attempt.message.tenant, &secrets)?;
-        let body = body::render(attempt)?;
-        let url = url.into_owned();
-        Ok(WebhookCall { endpoint, url, secrets, id: attempt.delivery.to_string(), body })
-    }
-
     /// The endpoint's own secrets, else the tenant's. An unsigned webhook is never sent.
     fn secrets_for(
         &self,
@@ -126,9 +112,7 @@ impl WebhookChannel {
 }
 
 fn headers(attempt: &Attempt, call: &WebhookCall, now: Timestamp) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(12);
-    headers.insert(CONTENT_TYPE, JSON);
-    headers.insert(USER_AGENT, crate::webpush::AGENT);
+    let mut headers = json_headers();
     headers.insert(TIMESTAMP, HeaderValue::from(now.as_secs()));
     headers.insert(EXPIRES, HeaderValue::from(attempt.expires_at.as_secs()));
     let signature = sign(&call.secrets, &call.id, now.as_secs(), &call.body);

@@ -2,11 +2,9 @@
 
 use std::borrow::Cow;
 
-use postrider_core::ChannelKind;
 use serde::{Deserialize, Serialize};
 
-use super::KIND;
-use crate::target::ChannelTarget;
+use crate::target::impl_target;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WebhookTarget<'a> {
@@ -17,11 +15,4 @@ pub struct WebhookTarget<'a> {
     pub secrets: Vec<Cow<'a, str>>,
 }
 
-impl<'a> ChannelTarget<'a> for WebhookTarget<'a> {
-    const KIND: ChannelKind = KIND;
-    const IS_URL: bool = true;
-
-    fn into_locator(self) -> Cow<'a, str> {
-        self.url
-    }
-}
+impl_target!(WebhookTarget, locator = url, is_url = true);

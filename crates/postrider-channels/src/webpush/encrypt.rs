@@ -1,5 +1,4 @@
-//! RFC 8291 message encryption, one function over a batch so that a vectored implementation can
-//! take its place. Draws a fresh key pair and salt for every message; knows no HTTP.
+//! Message encryption of RFC 8291, for a batch at once. Every message gets a new key pair and salt. Knows no HTTP.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{self, ECDH_P256, PrivateKey, UnparsedPublicKey};

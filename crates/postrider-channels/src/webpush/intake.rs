@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use aws_lc_rs::agreement::{ECDH_P256, ParsedPublicKey, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postrider_core::model::content::Content;
@@ -10,9 +9,8 @@ use postrider_core::model::json_fields::object;
 use postrider_core::{ChannelIntake, CheckedAddress, FieldError, KeyId, Target};
 use serde::Deserialize;
 
-use super::WebpushContent;
-use super::WebpushTarget;
-use super::{PLAINTEXT_MAX, plaintext_len};
+use super::keys::{decode_exact, decode_point};
+use super::{PLAINTEXT_MAX, WebpushContent, WebpushTarget, plaintext_len};
 use crate::address::{NetworkPolicy, check_url, read, shown};
 use crate::definition::intake_of;
 use crate::target::checked;
@@ -24,7 +22,7 @@ pub struct WebpushIntake {
 impl WebpushIntake {
     fn check_endpoint(&self, endpoint: &str) -> Result<(), FieldError> {
         let url = check_url("endpoint", endpoint, self.policy)?;
-        // A push service listens on its scheme's port; others would let a subscription probe ports.
+        // Push services listen on the default port. Other ports would let a caller scan a host.
         if url.port().is_some() && !self.policy.allow_private_targets {
             return Err(FieldError::new("endpoint", "a port of its own", "the default port, 443"));
         }
@@ -40,7 +38,7 @@ struct Subscription {
     endpoint: String,
     #[serde(deserialize_with = "object")]
     keys: SubscriptionKeysRequest,
-    /// Browsers send it; it is almost always null and says nothing that we need.
+    /// Browsers send it, almost always as null. We do not need it.
     #[serde(rename = "expirationTime")]
     _expiration_time: Option<f64>,
     /// `PushManager.supportedContentEncodings`, where the page passes it on.
@@ -67,20 +65,15 @@ impl ChannelIntake for WebpushIntake {
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
         let sub: Subscription = read(json, SHAPE)?;
-        let mut errors = Vec::new();
-        if let Err(error) = self.check_endpoint(&sub.endpoint) {
-            errors.push(error);
-        }
-        let p256dh = decode(&sub.keys.p256dh).filter(|key| is_point(key));
-        if p256dh.is_none() {
+        let mut errors = Vec::from_iter(self.check_endpoint(&sub.endpoint).err());
+        let p256dh = decode_point(&sub.keys.p256dh).map_err(|found| {
             let allowed = "a point on P-256: 65 bytes, uncompressed, base64url (subscription.toJSON().keys.p256dh)";
-            errors.push(FieldError::new("keys.p256dh", describe(&sub.keys.p256dh), allowed));
-        }
-        let auth = decode(&sub.keys.auth).filter(|auth| auth.len() == 16);
-        if auth.is_none() {
+            errors.push(FieldError::new("keys.p256dh", found, allowed));
+        });
+        let auth = decode_exact::<16>(&sub.keys.auth).map_err(|found| {
             let allowed = "16 bytes, base64url (subscription.toJSON().keys.auth)";
-            errors.push(FieldError::new("keys.auth", describe(&sub.keys.auth), allowed));
-        }
+            errors.push(FieldError::new("keys.auth", found, allowed));
+        });
         if sub.encodings.is_some_and(|list| !list.iter().any(|e| e == ENCODING)) {
             let allowed =
                 "a list with aes128gcm; the browser must be updated, aesgcm is no longer sent";
@@ -91,17 +84,13 @@ impl ChannelIntake for WebpushIntake {
                 "aes128gcm; aesgcm is no longer sent, subscribe again with a newer browser";
             errors.push(FieldError::new("contentEncoding", shown(&other), allowed));
         }
-        let vapid_key =
-            sub.vapid_key.as_deref().map(str::parse::<KeyId>).transpose().unwrap_or_else(|_| {
-                errors.push(FieldError::new(
-                    "vapid_key",
-                    "something else",
-                    "the id of a VAPID key, key_…",
-                ));
-                None
-            });
-        match (p256dh, auth) {
-            (Some(p256dh), Some(auth)) if errors.is_empty() => {
+        let vapid_key = sub.vapid_key.as_deref().map(str::parse::<KeyId>).transpose();
+        let vapid_key = vapid_key.map_err(|_| {
+            let allowed = "the id of a VAPID key, key_…";
+            errors.push(FieldError::new("vapid_key", "something else", allowed));
+        });
+        match (p256dh, auth, vapid_key) {
+            (Ok(p256dh), Ok(auth), Ok(vapid_key)) if errors.is_empty() => {
                 let target = WebpushTarget {
                     endpoint: sub.endpoint.into(),
                     p256dh: URL_SAFE_NO_PAD.encode(p256dh).into(),
@@ -127,25 +116,5 @@ impl ChannelIntake for WebpushIntake {
 
     fn method<'a>(&self, _target: &'a Target) -> Cow<'a, str> {
         "POST".into()
-    }
-}
-
-/// Base64 in any of its dialects: browsers and their libraries differ.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    let text: String = text.trim_end_matches('=').replace('+', "-").replace('/', "_");
-    URL_SAFE_NO_PAD.decode(text).ok()
-}
-
-fn is_point(key: &[u8]) -> bool {
-    key.len() == 65
-        && key[0] == 4
-        && ParsedPublicKey::try_from(UnparsedPublicKey::new(&ECDH_P256, key)).is_ok()
-}
-
-fn describe(text: &str) -> String {
-    match decode(text) {
-        None => "not base64url".to_owned(),
-        Some(bytes) if bytes.len() == 65 => "65 bytes that are not a point on the curve".to_owned(),
-        Some(bytes) => format!("{} bytes", bytes.len()),
     }
 }

@@ -1,4 +1,4 @@
-//! The keys on both sides of a push: a subscription's, and ours to identify with.
+//! The keys of a push: those of the subscription, and our VAPID keys.
 
 use std::fmt;
 
@@ -6,61 +6,46 @@ use aws_lc_rs::agreement::{self, ECDH_P256, ParsedPublicKey, UnparsedPublicKey};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postrider_core::KeyId;
 
 use crate::Error;
 
-/// What a browser gave us to encrypt with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SubscriptionKeys {
-    pub p256dh: [u8; 65],
-    pub auth: [u8; 16],
-}
-
-/// Which of a subscription's keys is wrong, and what was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeysError {
-    P256dh(String),
-    Auth(String),
+/// The keys of a subscription, to encrypt with.
+pub(super) struct SubscriptionKeys {
+    pub(super) p256dh: [u8; 65],
+    pub(super) auth: [u8; 16],
 }
 
 impl SubscriptionKeys {
-    /// Reads both keys; base64 and base64url, with and without padding.
-    pub fn parse(p256dh: &str, auth: &str) -> Result<Self, KeysError> {
-        let p256dh = exact(p256dh).map_err(KeysError::P256dh)?;
-        let auth = exact(auth).map_err(KeysError::Auth)?;
-        Ok(Self { p256dh, auth })
-    }
-
-    /// Whether `p256dh` is a point on the curve. Costs too much for the hot path, where encryption
-    /// finds out anyway.
-    pub fn check_point(&self) -> Result<(), KeysError> {
-        let point = UnparsedPublicKey::new(&ECDH_P256, &self.p256dh);
-        let uncompressed = self.p256dh[0] == 4;
-        match ParsedPublicKey::try_from(point) {
-            Ok(_) if uncompressed => Ok(()),
-            _ => Err(KeysError::P256dh("65 bytes that are no point on P-256".to_owned())),
-        }
-    }
-
-    /// As stored: base64url without padding.
-    pub fn to_base64(self) -> (String, String) {
-        (URL_SAFE_NO_PAD.encode(self.p256dh), URL_SAFE_NO_PAD.encode(self.auth))
+    /// Reads stored keys. Does not check that `p256dh` is a point on the curve: encryption does.
+    pub(super) fn parse(p256dh: &str, auth: &str) -> Result<Self, String> {
+        Ok(Self { p256dh: decode_exact(p256dh)?, auth: decode_exact(auth)? })
     }
 }
 
-fn exact<const N: usize>(text: &str) -> Result<[u8; N], String> {
-    let bytes = decode(text).ok_or_else(|| "text that is not base64url".to_owned())?;
+/// Exactly `N` bytes in base64 or base64url, with or without padding. The error says what was found instead.
+pub(super) fn decode_exact<const N: usize>(text: &str) -> Result<[u8; N], String> {
+    let bytes = decode(text).ok_or_else(|| "not base64url".to_owned())?;
     <[u8; N]>::try_from(bytes.as_slice()).map_err(|_| format!("{} bytes", bytes.len()))
+}
+
+/// Reads an uncompressed point on P-256.
+pub(super) fn decode_point(text: &str) -> Result<[u8; 65], String> {
+    let key: [u8; 65] = decode_exact(text)?;
+    match ParsedPublicKey::try_from(UnparsedPublicKey::new(&ECDH_P256, &key)) {
+        Ok(_) if key[0] == 4 => Ok(key),
+        _ => Err("65 bytes that are not a point on the curve".to_owned()),
+    }
 }
 
 fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=');
-    URL_SAFE_NO_PAD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok()
+    let as_url = || text.replace('+', "-").replace('/', "_");
+    URL_SAFE_NO_PAD.decode(text).or_else(|_| URL_SAFE_NO_PAD.decode(as_url())).ok()
 }
 
-/// A key pair that identifies us to push services.
+/// A VAPID key pair, which identifies us to push services.
 pub struct VapidKey {
     id: KeyId,
     pair: EcdsaKeyPair,
@@ -122,13 +107,12 @@ impl fmt::Debug for VapidKey {
     }
 }
 
-/// Whom a push service may write to about us. Apple refuses local hosts and anything that is not
-/// an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VapidSubject(Box<str>);
+/// Our contact for push services. Apple refuses local hosts and texts that are not an address.
+#[derive(Debug)]
+pub(super) struct VapidSubject(Box<str>);
 
 impl VapidSubject {
-    pub fn parse(text: &str) -> Result<Self, Error> {
+    pub(super) fn parse(text: &str) -> Result<Self, Error> {
         let host = match text.strip_prefix("mailto:") {
             Some(mail) => mail.split_once('@').filter(|(name, _)| !name.is_empty()).map(|(_, h)| h),
             None => {
@@ -150,7 +134,7 @@ impl VapidSubject {
         }
     }
 
-    pub fn as_str(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -180,15 +164,14 @@ mod tests {
         let auth = "BTBZMqHH6r4Tts7J_aSIgg";
         let one = SubscriptionKeys::parse(url, auth).unwrap();
         let other = SubscriptionKeys::parse(&standard, "BTBZMqHH6r4Tts7J/aSIgg==").unwrap();
-        assert!(one == other && one.check_point().is_ok());
-        assert_eq!(one.to_base64(), (url.to_owned(), auth.to_owned()));
-        let mut off = one;
-        off.p256dh[3] ^= 1;
-        assert!(off.check_point().is_err());
-        assert_eq!(
-            SubscriptionKeys::parse(url, "AAAA").err(),
-            Some(KeysError::Auth("3 bytes".to_owned()))
-        );
+        assert_eq!((one.p256dh, one.auth), (other.p256dh, other.auth));
+        assert_eq!(decode_point(url), Ok(one.p256dh));
+        assert_eq!(URL_SAFE_NO_PAD.encode(one.p256dh), url);
+        assert_eq!(URL_SAFE_NO_PAD.encode(one.auth), auth);
+        let mut off = one.p256dh;
+        off[3] ^= 1;
+        assert!(decode_point(&URL_SAFE_NO_PAD.encode(off)).is_err());
+        assert_eq!(SubscriptionKeys::parse(url, "AAAA").err(), Some("3 bytes".to_owned()));
     }
 
     #[test]

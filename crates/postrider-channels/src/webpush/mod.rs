@@ -1,6 +1,6 @@
 //! Web Push: RFC 8030 with RFC 8291 encryption and RFC 8292 identification.
 //!
-//! Never reuses an encrypted body, never rebuilds an endpoint, never follows a redirect.
+//! Does not reuse an encrypted body, does not change an endpoint, follows no redirect.
 
 mod content;
 mod encrypt;
@@ -23,11 +23,10 @@ use postrider_core::{
 pub use content::WebpushContent;
 pub use encrypt::{EncryptError, Padding, PlainPayload, encrypt_batch};
 pub use intake::WebpushIntake;
-pub use keys::{SubscriptionKeys, VapidKey, VapidSubject};
+pub use keys::VapidKey;
 pub(crate) use render::{PLAINTEXT_MAX, plaintext_len};
 pub use settings::WebpushSection;
 pub use target::WebpushTarget;
-pub use vapid::{VapidToken, VapidTokens};
 pub use wire::topic;
 pub(crate) use wire::{AGENT, urgency};
 
@@ -35,8 +34,9 @@ use crate::deliver::{Ended, Protocol, Reading, Wiring, ended, impl_channel, misc
 use crate::pool::{Endpoint, Request};
 use crate::target::target_of;
 use crate::{Error, scrub};
-use render::render;
+use keys::{SubscriptionKeys, VapidSubject};
 use service::Service;
+use vapid::{VapidToken, VapidTokens};
 
 pub const KIND: ChannelKind = ChannelKind::new("webpush");
 pub const TRAITS: ChannelTraits = ChannelTraits::PLAIN;
@@ -55,7 +55,7 @@ pub struct WebPushChannel {
 }
 
 impl WebPushChannel {
-    /// A push service may write to `subject` about us: `mailto:` or `https:`.
+    /// `subject` is our contact for push services: `mailto:` or `https:`.
     pub fn new(wiring: Wiring, keys: Arc<dyn VapidKeys>, subject: &str) -> Result<Self, Error> {
         let tokens = VapidTokens::new(VapidSubject::parse(subject)?);
         Ok(Self { wiring, keys, tokens, padding: Padding::default() })
@@ -66,68 +66,90 @@ impl_channel!(WebPushChannel);
 
 const BAD_TOPIC: &str = "BadWebPushTopic";
 
-/// Where a subscription refuses a key that works for others, says so: it needs to be made anew, and is
-/// lost where it was registered with that very key.
+/// The code, or another one if a subscription refuses a key that other subscriptions accept: it belongs to another key,
+/// or it is lost, if it was registered with this very key.
 fn whose_key(code: String, push: &WebpushCall, now: Timestamp) -> String {
     if !push.token.works(now) || !service::is_key_mismatch(&code) {
         return code;
     }
-    match push.made_with == Some(push.token.key()) {
+    match push.made_with == Some(push.token.key) {
         true => "key_mismatch.proven",
         false => "key_mismatch.resubscribe",
     }
     .to_owned()
 }
 
-/// An attempt whose body is encrypted and whose token is at hand.
+/// A push with its token.
 pub(crate) struct WebpushCall {
     endpoint: Endpoint,
-    url: String,
     /// The key that the subscription names.
     made_with: Option<KeyId>,
     service: Service,
     token: Arc<VapidToken>,
+    /// None for a push without a body, and once it is encrypted.
+    plain: Option<PlainPayload>,
+    /// Encrypted.
     body: Bytes,
 }
 
 impl Protocol for WebPushChannel {
     type Ready = WebpushCall;
 
-    fn prepare(&self, attempts: &[Attempt]) -> Vec<Result<WebpushCall, Ended>> {
-        let mut plain = Vec::with_capacity(attempts.len());
-        let mut address = |attempt| {
-            let (push, text) = self.address(attempt)?;
-            let has_body = text.is_some();
-            plain.extend(text);
-            Ok((push, has_body))
-        };
-        let pushes: Vec<Result<_, Ended>> = attempts.iter().map(&mut address).collect();
-        let mut bodies = encrypt_batch(&plain, self.padding).into_iter();
-        let mut encrypt = |push: Result<(WebpushCall, bool), Ended>| {
-            let (mut push, has_body) = push?;
-            if has_body {
-                let body = bodies.next().unwrap_or(Err(EncryptError::Crypto));
-                push.body = body.map_err(|error| ended(Outcome::DropMessage, error.code()))?;
-            }
-            Ok(push)
-        };
-        pushes.into_iter().map(&mut encrypt).collect()
+    fn prepare(&self, attempt: &Attempt) -> Result<WebpushCall, Ended> {
+        let WebpushTarget { endpoint: url, p256dh, auth, vapid_key } = target_of(attempt)?;
+        if service::is_dead(&url) {
+            let report = Report::new(Outcome::Gone).code("dead_endpoint");
+            return Err(Box::new(Report { is_certain: true, ..report }));
+        }
+        let endpoint = self.wiring.endpoint(&url)?;
+        let now = self.wiring.clock.now();
+        let key = self.keys.key(&attempt.message.tenant, vapid_key).ok_or_else(|| {
+            let detail = "the VAPID key that this subscription was made with is not here";
+            misconfigured("vapid_key_missing", detail)
+        })?;
+        let token = self
+            .tokens
+            .get(&key, endpoint.origin(), now, attempt.resign)
+            .map_err(|_| misconfigured("vapid_sign", "no VAPID token could be signed"))?;
+        let plaintext = render::render(attempt, now)?;
+        let keys = SubscriptionKeys::parse(&p256dh, &auth)
+            .map_err(|_| ended(Outcome::DropMessage, "bad_keys"))?;
+        let service = Service::of(endpoint.origin().host());
+        let plain = PlainPayload { ua_public: keys.p256dh, auth: keys.auth, plaintext };
+        let plain = (!plain.plaintext.is_empty()).then_some(plain);
+        let (made_with, body) = (vapid_key, Bytes::new());
+        Ok(WebpushCall { endpoint, made_with, service, token, plain, body })
     }
 
-    async fn send(&self, attempt: &Attempt, push: WebpushCall) -> Report {
-        Report { key: Some(push.token.key()), ..self.push(attempt, &push).await }
+    fn complete(&self, batch: &mut [Result<WebpushCall, Ended>]) {
+        let plain = |(at, push): (usize, &mut Result<WebpushCall, Ended>)| {
+            Some((at, push.as_mut().ok()?.plain.take()?))
+        };
+        let (places, plain): (Vec<_>, Vec<_>) =
+            batch.iter_mut().enumerate().filter_map(plain).unzip();
+        for (at, body) in places.into_iter().zip(encrypt_batch(&plain, self.padding)) {
+            match (body, &mut batch[at]) {
+                (Ok(body), Ok(push)) => push.body = body,
+                (Err(error), push) => *push = Err(ended(Outcome::DropMessage, error.code())),
+                (Ok(_), Err(_)) => {}
+            }
+        }
+    }
+
+    async fn send(&self, attempt: &Attempt, push: WebpushCall) -> Result<Report, Ended> {
+        Ok(Report { key: Some(push.token.key), ..self.push(attempt, &push).await })
     }
 }
 
 impl WebPushChannel {
-    /// One call; a second one where the service does not like how the first was to be replaced.
+    /// One call, and a second one without a topic if the service refuses the topic.
     async fn push(&self, attempt: &Attempt, push: &WebpushCall) -> Report {
         let report = self.exchange(attempt, push, true).await;
         let has_topic = attempt.message.envelope.collapse_key.is_some();
         if !has_topic || report.code.as_deref() != Some(BAD_TOPIC) {
             return report;
         }
-        tracing::warn!(delivery = %attempt.delivery, "a topic was refused; sent again without it");
+        tracing::warn!(delivery = %attempt.delivery, "the push service refused the topic; sent again without it");
         self.exchange(attempt, push, false).await
     }
 
@@ -150,38 +172,11 @@ impl WebPushChannel {
         let reading = Reading {
             service: push.service.name(),
             code: code.map(|code| whose_key(code, push, now)),
-            token_age: Some(now.since(token.signed_at())),
-            retry_after: None,
+            token_age: Some(now.since(token.signed_at)),
             provider_id: scrub::header(&response.headers, push.service.id_header()),
-            hide: &[&push.url],
+            secret_url: Some(&push.endpoint),
+            ..Reading::default()
         };
         self.wiring.judge(&response, reading)
-    }
-
-    /// All of a push but its ciphertext, and what is to be encrypted, if anything is.
-    fn address(&self, attempt: &Attempt) -> Result<(WebpushCall, Option<PlainPayload>), Ended> {
-        let WebpushTarget { endpoint: url, p256dh, auth, vapid_key } = target_of(attempt)?;
-        if service::is_dead(&url) {
-            let report = Report::new(Outcome::Gone).code("dead_endpoint");
-            return Err(Box::new(Report { is_certain: true, ..report }));
-        }
-        let endpoint = self.wiring.endpoint(&url)?;
-        let now = self.wiring.clock.now();
-        let key = self.keys.key(&attempt.message.tenant, vapid_key).ok_or_else(|| {
-            let detail = "the VAPID key that this subscription was made with is not here";
-            misconfigured("vapid_key_missing", detail)
-        })?;
-        let token = self
-            .tokens
-            .get(&key, endpoint.origin(), now, attempt.resign)
-            .map_err(|_| misconfigured("vapid_sign", "no VAPID token could be signed"))?;
-        let plaintext = render(attempt, now)?;
-        let keys = SubscriptionKeys::parse(&p256dh, &auth)
-            .map_err(|_| ended(Outcome::DropMessage, "bad_keys"))?;
-        let service = Service::of(endpoint.origin().host());
-        let (url, made_with) = (url.into_owned(), vapid_key);
-        let push = WebpushCall { endpoint, url, made_with, service, token, body: Bytes::new() };
-        let plain = PlainPayload { ua_public: keys.p256dh, auth: keys.auth, plaintext };
-        Ok((push, (!plain.plaintext.is_empty()).then_some(plain)))
     }
 }

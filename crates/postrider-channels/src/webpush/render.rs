@@ -1,15 +1,12 @@
-//! The plaintext of a push: what the caller wrote byte for byte, or our JSON with a freshness stamp
-//! that a service worker checks before it shows anything.
-
-use std::borrow::Cow;
+//! The plaintext of a push: the caller's own text byte for byte, or our JSON. Our JSON has times in it, so that a service
+//! worker can drop what is too old.
 
 use postrider_core::model::content::Content;
 use postrider_core::{Attempt, DeliveryId, Timestamp};
 use serde::Serialize;
-use serde_json::value::RawValue;
 
-use super::WebpushContent;
-use crate::deliver::{Ended, bad_content};
+use super::{KIND, WebpushContent};
+use crate::deliver::{Ended, bad_content, content_of};
 
 /// What fits into the 4096 bytes that every push service takes, after 103 bytes of encryption.
 pub(crate) const PLAINTEXT_MAX: usize = 3993;
@@ -17,14 +14,8 @@ pub(crate) const PLAINTEXT_MAX: usize = 3993;
 #[derive(Serialize)]
 struct WebpushPayload<'a> {
     id: DeliveryId,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<&'a Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<&'a Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<&'a Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<&'a RawValue>,
+    #[serde(flatten)]
+    common: &'a Content<'a>,
     /// Milliseconds since the epoch, like `expires_at`.
     sent_at: i64,
     expires_at: i64,
@@ -32,12 +23,11 @@ struct WebpushPayload<'a> {
 
 /// The plaintext of one attempt; empty for a push without a body.
 pub(super) fn render(attempt: &Attempt, now: Timestamp) -> Result<Vec<u8>, Ended> {
-    let content = Content::parse(&attempt.message.content).map_err(bad_content)?;
-    let own = WebpushContent::of(&content).map_err(bad_content)?;
+    let (content, own) = content_of(KIND, &attempt.message)?;
     plaintext(&content, &own, attempt.delivery, now, attempt.expires_at).map_err(bad_content)
 }
 
-/// How long the plaintext of this content will be, for whichever delivery and whenever it is sent.
+/// The length of the plaintext. It does not depend on the delivery or the time.
 pub(crate) fn plaintext_len(content: &Content<'_>, own: &WebpushContent<'_>) -> usize {
     let stamp = Timestamp(1_000_000_000_000);
     plaintext(content, own, DeliveryId(0), stamp, stamp).map_or(usize::MAX, |text| text.len())
@@ -53,15 +43,8 @@ fn plaintext(
     if let Some(raw) = &own.raw {
         return Ok(raw.as_bytes().to_vec());
     }
-    serde_json::to_vec(&WebpushPayload {
-        id,
-        title: content.title.as_ref(),
-        body: content.body.as_ref(),
-        url: content.url.as_ref(),
-        data: content.data,
-        sent_at: sent_at.0,
-        expires_at: expires_at.0,
-    })
+    let (sent_at, expires_at) = (sent_at.0, expires_at.0);
+    serde_json::to_vec(&WebpushPayload { id, common: content, sent_at, expires_at })
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) enum Service {
     Other,
 }
 
-/// As much of a text as is kept where a provider has no codes.
+/// How much of the text is kept if a service has no codes.
 const PROSE_MAX: usize = 160;
 
 impl Service {
@@ -50,7 +50,7 @@ impl Service {
         }
     }
 
-    /// Where it says what it calls the message.
+    /// The header with the service's id of the message.
     pub(super) fn id_header(self) -> &'static str {
         match self {
             Self::Apple => "apns-id",
@@ -59,8 +59,8 @@ impl Service {
         }
     }
 
-    /// That a host has no name is held against the endpoint, save where all the world knows the host:
-    /// then it is our resolver that is wrong.
+    /// A host that does not exist is a strike against the endpoint. The hosts of well-known services always exist: for
+    /// them, our own resolver fails.
     pub(super) fn unanswered(self, mut report: Report) -> Report {
         if self == Self::Other && report.code.as_deref() == Some(NO_SUCH_HOST) {
             report.terms.strike = Some(StrikeKind::Host);
@@ -81,7 +81,7 @@ impl Service {
     }
 }
 
-/// A throttled channel is told apart by its status; everything else by its description.
+/// The status if the channel is throttled, or else the description.
 fn wns_code(response: &Response) -> Option<String> {
     let status = scrub::header(&response.headers, "x-wns-status");
     match status {
@@ -117,7 +117,7 @@ pub(super) fn is_key_mismatch(code: &str) -> bool {
     code == "VapidPkHashMismatch" || WORDS.iter().any(|words| code.contains(words))
 }
 
-/// Endpoints that a browser or a closed service left behind: nothing will ever answer there.
+/// Whether the endpoint is one that browsers or closed services leave behind. Nothing answers there.
 pub(super) fn is_dead(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let end = rest.find(['/', '?', '#', ':']).unwrap_or(rest.len());

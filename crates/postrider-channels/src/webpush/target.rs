@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use postrider_core::{ChannelKind, KeyId, Target};
+use postrider_core::{KeyId, Target};
 use serde::{Deserialize, Serialize};
 
 use super::KIND;
-use crate::target::ChannelTarget;
+use crate::target::{ChannelTarget as _, impl_target};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WebpushTarget<'a> {
@@ -39,11 +39,4 @@ impl WebpushTarget<'_> {
     }
 }
 
-impl<'a> ChannelTarget<'a> for WebpushTarget<'a> {
-    const KIND: ChannelKind = KIND;
-    const IS_URL: bool = true;
-
-    fn into_locator(self) -> Cow<'a, str> {
-        self.endpoint
-    }
-}
+impl_target!(WebpushTarget, locator = endpoint, is_url = true);

@@ -1,4 +1,4 @@
-//! VAPID tokens (RFC 8292): made by hand, kept per key and origin, renewed early and rarely.
+//! VAPID tokens (RFC 8292): signed here, cached per key and origin, renewed before they expire.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,19 +14,19 @@ use crate::{Error, jwt};
 
 const VALID_FOR: Duration = Duration::from_secs(12 * 3600);
 const REUSED_FOR: Duration = Duration::from_secs(11 * 3600);
-/// A push service that refuses a token is not given a new one more often than this.
+/// A push service that refuses tokens gets a new one at most this often.
 const RESIGN_PAUSE: Duration = Duration::from_secs(60);
-/// For so long after an acceptance, a refused key says something about the subscription.
+/// This long after a push service accepted a key, a refusal of the key is the subscription's fault.
 const WORKS_FOR: Duration = Duration::from_secs(3600);
 const KEPT: usize = 256;
 const HEADER: &str = r#"{"typ":"JWT","alg":"ES256"}"#;
 
 /// A signed token as it goes into `Authorization`.
-pub struct VapidToken {
-    authorization: HeaderValue,
-    signed_at: Timestamp,
-    key: KeyId,
-    /// When its key was last accepted at its origin.
+pub(super) struct VapidToken {
+    pub(super) authorization: HeaderValue,
+    pub(super) signed_at: Timestamp,
+    pub(super) key: KeyId,
+    /// When its origin last accepted its key.
     worked_at: AtomicI64,
 }
 
@@ -35,32 +35,20 @@ impl VapidToken {
         self.worked_at.store(now.0, Ordering::Relaxed);
     }
 
-    /// Whether the key is known to work: then a subscription that refuses it is at fault itself.
+    /// Whether the origin accepted the key not long ago.
     pub(super) fn works(&self, now: Timestamp) -> bool {
         let at = self.worked_at.load(Ordering::Relaxed);
         at != i64::MIN && now.since(Timestamp(at)) < WORKS_FOR
     }
 
-    pub fn key(&self) -> KeyId {
-        self.key
-    }
-
-    pub fn authorization(&self) -> &HeaderValue {
-        &self.authorization
-    }
-
-    pub fn signed_at(&self) -> Timestamp {
-        self.signed_at
-    }
-
-    /// Old enough tokens are renewed; so are those from a future that the clock has left.
+    /// False for old tokens, and for tokens from the future after the clock was set back.
     fn is_fresh(&self, now: Timestamp) -> bool {
         now + RESIGN_PAUSE >= self.signed_at && now.since(self.signed_at) < REUSED_FOR
     }
 }
 
-/// Signed tokens, the least recently used forgotten first.
-pub struct VapidTokens {
+/// Signed tokens. The least recently used is forgotten first.
+pub(super) struct VapidTokens {
     subject: VapidSubject,
     kept: Mutex<CachedTokens>,
 }
@@ -78,13 +66,13 @@ struct CachedVapidToken {
 }
 
 impl VapidTokens {
-    pub fn new(subject: VapidSubject) -> Self {
+    pub(super) fn new(subject: VapidSubject) -> Self {
         Self { subject, kept: Mutex::default() }
     }
 
-    /// The token for this key and origin, signed anew if it is old, or if `resign` asks for it and
-    /// it is not from this very minute.
-    pub fn get(
+    /// The token for this key and origin. Signed anew if it is old, or if `resign` is set and the token is not from the
+    /// last minute.
+    pub(super) fn get(
         &self,
         key: &VapidKey,
         origin: &Origin,
@@ -178,7 +166,7 @@ mod tests {
     fn a_token_names_the_origin_with_its_port_and_verifies() {
         let key = VapidKey::generate(KeyId(1)).unwrap();
         let token = tokens().get(&key, &origin("https://push.example:8443/x"), NOW, false).unwrap();
-        let text = token.authorization().to_str().unwrap();
+        let text = token.authorization.to_str().unwrap();
         let (jwt, public) =
             text.strip_prefix("vapid t=").and_then(|t| t.split_once(", k=")).unwrap();
         let (signed, signature) = jwt.rsplit_once('.').unwrap();
@@ -206,8 +194,8 @@ mod tests {
         let elsewhere = tokens.get(&key, &origin("https://a.example:444"), NOW, false).unwrap();
         let other_key = VapidKey::generate(KeyId(2)).unwrap();
         let for_other = tokens.get(&other_key, &a, NOW, false).unwrap();
-        assert_ne!(elsewhere.authorization(), first.authorization());
-        assert_ne!(for_other.authorization(), first.authorization());
+        assert_ne!(elsewhere.authorization, first.authorization);
+        assert_ne!(for_other.authorization, first.authorization);
     }
 
     #[test]
@@ -227,7 +215,7 @@ mod tests {
         let a = origin("https://a.example");
         tokens.get(&key, &a, NOW, false).unwrap();
         let back = Timestamp(NOW.0 - 24 * 3_600_000);
-        assert_eq!(tokens.get(&key, &a, back, false).unwrap().signed_at(), back);
+        assert_eq!(tokens.get(&key, &a, back, false).unwrap().signed_at, back);
     }
 
     #[test]

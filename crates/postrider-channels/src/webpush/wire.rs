@@ -39,7 +39,7 @@ pub(super) fn headers(
     if has_body {
         headers.insert(CONTENT_ENCODING, AES128GCM);
     }
-    headers.insert(AUTHORIZATION, token.authorization().clone());
+    headers.insert(AUTHORIZATION, token.authorization.clone());
     headers.insert(USER_AGENT, AGENT);
     if let Some(key) = attempt.message.envelope.collapse_key.as_ref().filter(|_| has_topic) {
         let topic = topic(&attempt.message.tenant, key);
@@ -54,7 +54,7 @@ pub(super) fn headers(
     headers
 }
 
-/// What is left of the message's life, in whole seconds; "now or never" stays 0.
+/// What is left of the message's TTL, in whole seconds. A TTL of 0 ("now or never") stays 0.
 fn remaining_ttl_s(attempt: &Attempt, now: Timestamp) -> u32 {
     if attempt.message.ttl_s == 0 {
         return 0;
@@ -73,8 +73,7 @@ pub(crate) fn urgency(attempt: &Attempt) -> Urgency {
     }
 }
 
-/// A collapse key as a topic that every service takes: 32 characters, opaque. Apple decodes topics,
-/// so that their length matters, too.
+/// A collapse key as a topic that every push service accepts: 32 characters of a hash.
 pub fn topic(tenant: &TenantId, collapse_key: &str) -> String {
     let mut hash = Context::new(&SHA256);
     hash.update(tenant.as_str().as_bytes());

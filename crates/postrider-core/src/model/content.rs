@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Error as _, MapAccess, Visitor};
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -29,13 +29,30 @@ pub struct Content<'a> {
     pub data: Option<&'a RawValue>,
     /// The channels' own parts by name, in the order in which they are written.
     #[serde(skip)]
-    parts: Vec<(Cow<'a, str>, &'a RawValue)>,
+    parts: RawParts<'a>,
+    #[serde(skip)]
+    has_parts: bool,
 }
+
+type RawParts<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
 impl<'a> Content<'a> {
     /// For content that a [`ContentSchema`] has checked: takes any part.
     pub fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
+    }
+
+    /// The same in one pass for one channel: the common fields, and that channel's part. Other parts are
+    /// skipped.
+    pub fn parse_for<T: Deserialize<'a>>(
+        kind: ChannelKind,
+        text: &'a str,
+    ) -> Result<(Self, Option<T>), serde_json::Error> {
+        let mut own = OwnPart { kind, part: None };
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let content = reader.deserialize_map(ContentVisitor(&mut own))?;
+        reader.end()?;
+        Ok((content, own.part))
     }
 
     /// A channel's own part as its own struct. Errors name fields relative to the content.
@@ -46,7 +63,7 @@ impl<'a> Content<'a> {
 
     /// Whether any channel has a part of its own.
     pub fn has_parts(&self) -> bool {
-        self.parts.iter().any(|(_, raw)| !is_null(raw))
+        self.has_parts
     }
 
     /// The common fields as JSON. A receiver never sees the channels' own parts.
@@ -73,38 +90,83 @@ impl<'a> Content<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct ContentVisitor;
-        impl<'de> Visitor<'de> for ContentVisitor {
-            type Value = Content<'de>;
+        let mut parts = RawParts::new();
+        let content = from.deserialize_map(ContentVisitor(&mut parts))?;
+        Ok(Content { parts, ..content })
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
+/// Takes the channels' parts while content is read.
+trait PartReader<'de> {
+    /// Reads the value of the part `name`. False if it is null.
+    fn read<A: MapAccess<'de>>(
+        &mut self,
+        name: Cow<'de, str>,
+        map: &mut A,
+    ) -> Result<bool, A::Error>;
+}
+
+impl<'de> PartReader<'de> for RawParts<'de> {
+    fn read<A: MapAccess<'de>>(
+        &mut self,
+        name: Cow<'de, str>,
+        map: &mut A,
+    ) -> Result<bool, A::Error> {
+        if self.iter().any(|(known, _)| *known == name) {
+            return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
+        }
+        let raw = map.next_value()?;
+        self.push((name, raw));
+        Ok(!is_null(raw))
+    }
+}
+
+/// The part of one channel.
+struct OwnPart<T> {
+    kind: ChannelKind,
+    part: Option<T>,
+}
+
+impl<'de, T: Deserialize<'de>> PartReader<'de> for OwnPart<T> {
+    fn read<A: MapAccess<'de>>(
+        &mut self,
+        name: Cow<'de, str>,
+        map: &mut A,
+    ) -> Result<bool, A::Error> {
+        if name != self.kind.name() {
+            return Ok(map.next_value::<Option<IgnoredAny>>()?.is_some());
+        }
+        self.part = map.next_value()?;
+        Ok(self.part.is_some())
+    }
+}
+
+struct ContentVisitor<'p, P>(&'p mut P);
+
+impl<'de, P: PartReader<'de>> Visitor<'de> for ContentVisitor<'_, P> {
+    type Value = Content<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Content<'de>, A::Error> {
+        let mut content = Content::default();
+        let mut seen = [false; COMMON_FIELDS.len()];
+        while let Some(BorrowedText(name)) = map.next_key()? {
+            let common = COMMON_FIELDS.iter().position(|known| *known == name);
+            if common.is_some_and(|index| std::mem::replace(&mut seen[index], true)) {
+                return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
             }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Content<'de>, A::Error> {
-                let mut content = Content::default();
-                let mut seen = [false; COMMON_FIELDS.len()];
-                while let Some(BorrowedText(name)) = map.next_key()? {
-                    let common = COMMON_FIELDS.iter().position(|known| *known == name);
-                    let twice = match common {
-                        Some(index) => std::mem::replace(&mut seen[index], true),
-                        None => content.parts.iter().any(|(known, _)| *known == name),
-                    };
-                    if twice {
-                        return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
-                    }
-                    match common {
-                        Some(0) => content.title = text(&mut map)?,
-                        Some(1) => content.body = text(&mut map)?,
-                        Some(2) => content.url = text(&mut map)?,
-                        Some(_) => content.data = map.next_value()?,
-                        None => content.parts.push((name, map.next_value()?)),
-                    }
-                }
-                Ok(content)
+            match common {
+                Some(0) => content.title = text(&mut map)?,
+                Some(1) => content.body = text(&mut map)?,
+                Some(2) => content.url = text(&mut map)?,
+                Some(_) => content.data = map.next_value()?,
+                None => content.has_parts |= self.0.read(name, &mut map)?,
             }
         }
-        from.deserialize_map(ContentVisitor)
+        Ok(content)
     }
 }
 
@@ -222,6 +284,18 @@ mod tests {
         assert_eq!(own.text.as_deref(), Some("Dear"));
         assert!(content.has_parts() && !content.is_bare());
         assert_eq!(content.common_json().unwrap(), r#"{"title":"Hi","data":{"a": 1}}"#);
+        let (content, own) = Content::parse_for::<LetterContent<'_>>(LETTER, text).unwrap();
+        assert_eq!(own.unwrap().text.as_deref(), Some("Dear"));
+        assert!(content.has_parts() && matches!(content.title, Some(Cow::Borrowed("Hi"))));
+        assert_eq!(content.common_json().unwrap(), r#"{"title":"Hi","data":{"a": 1}}"#);
+        let other = r#"{"body":"x","other":{"a":[1]}}"#;
+        let (content, own) = Content::parse_for::<LetterContent<'_>>(LETTER, other).unwrap();
+        assert!(own.is_none() && content.has_parts());
+        for wrong in [r#"{"letter":{"txt":"x"}}"#, "{} x", "[]", r#"{"body":"a","body":"b"}"#] {
+            assert!(Content::parse_for::<LetterContent<'_>>(LETTER, wrong).is_err(), "{wrong}");
+        }
+        let null = Content::parse_for::<LetterContent<'_>>(LETTER, r#"{"letter":null}"#).unwrap();
+        assert!(!null.0.has_parts() && null.1.is_none());
         let none = Content::parse(r#"{"letter":null}"#).unwrap();
         assert!(!none.has_parts() && none.part::<LetterContent<'_>>(LETTER).unwrap().is_none());
     }

@@ -3,7 +3,8 @@
 use super::*;
 
 fn read(text: &str) -> Result<ApnsDraft, Vec<FieldError>> {
-    draft(&Content::parse(text).unwrap())
+    let content = Content::parse(text).unwrap();
+    draft(&content, &ApnsContent::of(&content).unwrap())
 }
 
 fn fields(text: &str) -> Vec<String> {

@@ -12,7 +12,8 @@ use crate::target::ChannelTarget;
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
 fn read(text: &str) -> Result<Map<String, Value>, Vec<FieldError>> {
-    draft(&Content::parse(text).unwrap())
+    let content = Content::parse(text).unwrap();
+    draft(&content, &FcmContent::of(&content).unwrap())
 }
 
 fn attempt(ttl_s: u32, class: Class) -> Attempt {
