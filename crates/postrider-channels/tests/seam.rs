@@ -2,10 +2,14 @@
 //! form of `content`. Versions differ; what is stored stays.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use postrider_channels::address::Serves;
 use postrider_channels::registry::{content_schema, kinds};
-use postrider_channels::{ChannelTarget, apns, chat, email, fcm, http, sms, webhook, webpush};
-use postrider_core::Target;
+use postrider_channels::{ChannelTarget, NetworkPolicy};
+use postrider_channels::{apns, chat, email, fcm, http, ntfy, sms, telegram, webhook, webpush};
+use postrider_core::model::content::Content;
+use postrider_core::{ChannelIntake, Target};
 
 /// Addresses as version 0.1 stored them, with their locators.
 const STORED: [(&str, &str); 9] = [
@@ -53,6 +57,62 @@ fn addresses_of_earlier_versions_are_read_and_written_unchanged() {
             other => panic!("{other} is not listed here"),
         };
         assert_eq!((&*written, &*found), (stored, locator));
+    }
+}
+
+/// An intake, an address as it is stored, and what keeps messages apart: the method and the caller's own body.
+type RepeatCase = (Box<dyn ChannelIntake>, &'static str, &'static str, Option<&'static str>);
+
+#[test]
+fn the_parts_of_a_dedupe_key_stay_the_same() {
+    let policy = NetworkPolicy::default();
+    let serves: Serves = Arc::new(|_| true);
+    let text = r#"{"title":"t","webpush":{"raw":"x"},"webhook":{"payload":1},"http":{"body":2},
+        "fcm":{"message":{"a":3}},"apns":{"payload":{"b":4}},"telegram":{"text":"x"},"ntfy":{"message":"x"}}"#;
+    let content = Content::parse(text).unwrap();
+    let cases: Vec<RepeatCase> = vec![
+        (Box::new(webpush::WebpushIntake { policy }), STORED[0].0, "POST", None),
+        (Box::new(webhook::WebhookIntake { policy }), STORED[1].0, "POST", Some("1")),
+        (Box::new(http::HttpIntake { policy }), STORED[2].0, "PUT", Some("2")),
+        (
+            Box::new(fcm::FcmIntake { serves: serves.clone() }),
+            STORED[3].0,
+            "fcm",
+            Some(r#"{"a":3}"#),
+        ),
+        (
+            Box::new(apns::ApnsIntake { serves: serves.clone() }),
+            STORED[5].0,
+            "apns",
+            Some(r#"{"b":4}"#),
+        ),
+        (
+            Box::new(telegram::TelegramIntake { serves: serves.clone() }),
+            r#"{"channel":"telegram","chat_id":"5"}"#,
+            "telegram",
+            None,
+        ),
+        (
+            Box::new(ntfy::NtfyIntake { serves }),
+            r#"{"channel":"ntfy","topic":"shop"}"#,
+            "ntfy",
+            None,
+        ),
+    ];
+    for (intake, stored, method, body) in cases {
+        let target = Target::from_stored(stored).unwrap();
+        assert_eq!(target.channel(), intake.kind());
+        assert_eq!(intake.method(&target), method, "{stored}");
+        assert_eq!(intake.own_body(&content).map(|raw| raw.get()), body, "{stored}");
+    }
+}
+
+#[test]
+fn a_message_lives_28_days_at_most_and_for_apns_30() {
+    const DAY_S: u32 = 24 * 3600;
+    assert_eq!(apns::TRAITS.ttl_s_max, 30 * DAY_S);
+    for traits in [fcm::TRAITS, webpush::TRAITS, webhook::TRAITS, http::TRAITS] {
+        assert_eq!(traits.ttl_s_max, 28 * DAY_S);
     }
 }
 

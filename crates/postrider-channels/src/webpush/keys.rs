@@ -109,10 +109,10 @@ impl fmt::Debug for VapidKey {
 
 /// Our contact for push services. Apple refuses local hosts and texts that are not an address.
 #[derive(Debug)]
-pub(super) struct VapidSubject(Box<str>);
+pub struct VapidSubject(Box<str>);
 
 impl VapidSubject {
-    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+    pub fn parse(text: &str) -> Result<Self, Error> {
         let host = match text.strip_prefix("mailto:") {
             Some(mail) => mail.split_once('@').filter(|(name, _)| !name.is_empty()).map(|(_, h)| h),
             None => {

@@ -23,10 +23,11 @@ use postrider_core::{
 pub use content::WebpushContent;
 pub use encrypt::{EncryptError, Padding, PlainPayload, encrypt_batch};
 pub use intake::WebpushIntake;
-pub use keys::VapidKey;
+pub use keys::{VapidKey, VapidSubject};
 pub(crate) use render::{PLAINTEXT_MAX, plaintext_len};
 pub use settings::WebpushSection;
 pub use target::WebpushTarget;
+pub use vapid::{VapidToken, VapidTokens};
 pub use wire::topic;
 pub(crate) use wire::{AGENT, urgency};
 
@@ -34,9 +35,8 @@ use crate::deliver::{Ended, Protocol, Reading, Wiring, ended, impl_channel, misc
 use crate::pool::{Endpoint, Request};
 use crate::target::target_of;
 use crate::{Error, scrub};
-use keys::{SubscriptionKeys, VapidSubject};
+use keys::SubscriptionKeys;
 use service::Service;
-use vapid::{VapidToken, VapidTokens};
 
 pub const KIND: ChannelKind = ChannelKind::new("webpush");
 pub const TRAITS: ChannelTraits = ChannelTraits::PLAIN;

@@ -22,8 +22,8 @@ const KEPT: usize = 256;
 const HEADER: &str = r#"{"typ":"JWT","alg":"ES256"}"#;
 
 /// A signed token as it goes into `Authorization`.
-pub(super) struct VapidToken {
-    pub(super) authorization: HeaderValue,
+pub struct VapidToken {
+    pub authorization: HeaderValue,
     pub(super) signed_at: Timestamp,
     pub(super) key: KeyId,
     /// When its origin last accepted its key.
@@ -48,7 +48,7 @@ impl VapidToken {
 }
 
 /// Signed tokens. The least recently used is forgotten first.
-pub(super) struct VapidTokens {
+pub struct VapidTokens {
     subject: VapidSubject,
     kept: Mutex<CachedTokens>,
 }
@@ -66,13 +66,13 @@ struct CachedVapidToken {
 }
 
 impl VapidTokens {
-    pub(super) fn new(subject: VapidSubject) -> Self {
+    pub fn new(subject: VapidSubject) -> Self {
         Self { subject, kept: Mutex::default() }
     }
 
     /// The token for this key and origin. Signed anew if it is old, or if `resign` is set and the token is not from the
     /// last minute.
-    pub(super) fn get(
+    pub fn get(
         &self,
         key: &VapidKey,
         origin: &Origin,

@@ -100,7 +100,7 @@ fn npm_http_ece_reads_our_pushes_and_our_token_is_one_that_web_push_would_write(
     let now = Timestamp(jiff::Timestamp::now().as_millisecond());
     let endpoint = "https://push.example.com:8443/send/abc?x=1";
     let token = tokens.get(&key, &Origin::parse(endpoint).unwrap(), now, false).unwrap();
-    let authorization = token.authorization().to_str().unwrap();
+    let authorization = token.authorization.to_str().unwrap();
     let told = tools::ask_node(
         READ,
         &json!({"private": private, "auth": auth, "bodies": bodies, "authorization": authorization}),
