@@ -1,13 +1,15 @@
-//! An answer of a fake provider, complete but for the framing.
+//! An answer of a fake provider.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 #[derive(Debug, Default)]
 pub(crate) struct FakeAnswer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// How long the client must wait, whether a header or the body says so.
+    pub(crate) retry_after_s: Option<u32>,
 }
 
 impl FakeAnswer {
@@ -37,16 +39,9 @@ impl FakeAnswer {
         self
     }
 
-    /// The same answer with `Retry-After`, if there is one.
-    pub(crate) fn with_retry_after(mut self, retry_after_s: Option<u32>) -> Self {
-        if let Some(seconds) = retry_after_s {
-            self.headers.insert(header::RETRY_AFTER, seconds.into());
-        }
-        self
-    }
-
-    /// The seconds that this answer asks its client to wait.
-    pub(crate) fn retry_after_s(&self) -> Option<u32> {
-        self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()
+    /// The same answer with the header `Retry-After`, if there is a time to wait.
+    pub(crate) fn with_retry_after(self, retry_after_s: Option<u32>) -> Self {
+        let Some(seconds) = retry_after_s else { return self };
+        Self { retry_after_s, ..self.with("retry-after", &seconds.to_string()) }
     }
 }

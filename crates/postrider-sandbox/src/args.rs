@@ -1,11 +1,11 @@
-//! `postrider sandbox` on the command line: runs until it is told to stop.
+//! `postrider sandbox` on the command line: runs until SIGINT or SIGTERM.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{FaultProfile, Sandbox, SandboxConfig, start};
+use super::{FaultProfile, Sandbox, start};
 
 /// Fake providers for tests and demos: a Web Push service that decrypts, receivers of webhooks and
 /// plain HTTP, FCM, APNs, a mail server, SES, SendGrid, Twilio, Slack, Discord and Teams. All count what they get.
@@ -16,31 +16,43 @@ Examples:
   curl --cacert ca.pem -X POST 'https://127.0.0.1:9443/sandbox/subscriptions?count=3'
   curl http://127.0.0.1:9080/sandbox/received")]
 pub struct SandboxArgs {
+    #[command(flatten)]
+    config: SandboxConfig,
+    /// none, mild, demo, storm, gone, slow, resets, chaos, or a TOML or JSON file
+    #[arg(long, value_name = "PROFILE|FILE", default_value = "none")]
+    faults: String,
+    /// Print the addresses as one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+// Its comments are the help of the command line, so the struct itself has none.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SandboxConfig {
     /// Address of the TLS socket (HTTP/2 and HTTP/1.1)
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9443")]
     pub listen: SocketAddr,
     /// Address of the plain HTTP socket
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9080")]
     pub listen_http: SocketAddr,
-    /// Address of the mail server with STARTTLS; port 9025 beside the usual 9443, else a free one
+    /// Address of the mail server with STARTTLS [default: port 9025 if --listen has port 9443, else a free one]
     #[arg(long, value_name = "ADDR")]
     pub listen_smtp: Option<SocketAddr>,
-    /// Address of the mail server with TLS from the first byte; 9465 beside 9443, else a free one
+    /// Address of the mail server with TLS from the first byte [default: port 9465, or a free one likewise]
     #[arg(long, value_name = "ADDR")]
     pub listen_smtps: Option<SocketAddr>,
-    /// Host name in the endpoints that are handed out
+    /// Host name in the endpoints of receivers [default: the listening address]
     #[arg(long)]
     pub host: Option<String>,
-    /// none, mild, demo, storm, gone, slow, resets, chaos, or a TOML or JSON file
-    #[arg(long, value_name = "PROFILE|FILE", default_value = "none")]
-    pub faults: String,
-    /// The same seed meets the same requests with the same faults
+    #[arg(skip)]
+    pub profile: FaultProfile,
+    /// With the same seed, the same requests have the same faults
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write the certificate of the sandbox's authority here
+    /// Write the certificate of the sandbox's authority to this file
     #[arg(long, value_name = "FILE")]
     pub ca_out: Option<PathBuf>,
-    /// whsec_… for webhook receivers that were given no secret of their own
+    /// whsec_… for webhook receivers without a secret of their own
     #[arg(
         long,
         value_name = "SECRET",
@@ -48,59 +60,68 @@ pub struct SandboxArgs {
         hide_env_values = true
     )]
     pub webhook_secret: Option<String>,
-    /// Answer 429 beyond so many requests per second
-    #[arg(long, value_name = "N")]
-    pub rate: Option<u32>,
-    /// Work off so many requests per second, in order; the others wait for their answer
-    #[arg(long, value_name = "N")]
-    pub pace: Option<u32>,
-    /// Answer 429 beyond so many requests at once
-    #[arg(long, value_name = "N")]
-    pub concurrency: Option<u32>,
+    /// Answer 429 beyond N requests per second
+    #[arg(long = "rate", value_name = "N")]
+    pub rate_per_s: Option<u32>,
+    /// Process N requests per second, in order; the others wait for their answer
+    #[arg(long = "pace", value_name = "N")]
+    pub pace_per_s: Option<u32>,
+    /// Answer 429 beyond N requests at once
+    #[arg(long = "concurrency", value_name = "N")]
+    pub concurrency_max: Option<u32>,
     /// Streams allowed on one HTTP/2 connection
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    pub streams: u32,
-    /// The providers' clock is so many seconds ahead of this machine's (negative: behind)
+    #[arg(long = "streams", value_name = "N", default_value_t = 200)]
+    pub streams_max: u32,
+    /// Set the providers' clock so many seconds ahead of this machine's (negative: behind)
     #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true)]
     pub clock_offset_s: i64,
-    /// Print the addresses as one line of JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
-const USUAL_PORT: u16 = 9443;
-
-impl SandboxArgs {
-    pub fn into_config(self) -> anyhow::Result<SandboxConfig> {
-        // Two sandboxes on one machine must not be in each other's way.
-        let usual = self.listen.port() == USUAL_PORT;
-        let beside = |port| SocketAddr::new(self.listen.ip(), if usual { port } else { 0 });
-        Ok(SandboxConfig {
-            listen: self.listen,
-            listen_http: self.listen_http,
-            listen_smtp: self.listen_smtp.unwrap_or_else(|| beside(9025)),
-            listen_smtps: self.listen_smtps.unwrap_or_else(|| beside(9465)),
-            host: self.host,
-            profile: FaultProfile::load(&self.faults)?,
-            seed: self.seed,
-            ca_out: self.ca_out,
-            webhook_secret: self.webhook_secret,
-            rate_per_s: self.rate,
-            pace_per_s: self.pace,
-            concurrency_max: self.concurrency,
-            streams_max: self.streams,
-            clock_offset_s: self.clock_offset_s,
-        })
+/// Without faults, on free ports of this machine only.
+impl Default for SandboxConfig {
+    fn default() -> Self {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            listen: free,
+            listen_http: free,
+            listen_smtp: None,
+            listen_smtps: None,
+            host: None,
+            profile: FaultProfile::default(),
+            seed: 1,
+            ca_out: None,
+            webhook_secret: None,
+            rate_per_s: None,
+            pace_per_s: None,
+            concurrency_max: None,
+            streams_max: 200,
+            clock_offset_s: 0,
+        }
     }
 }
 
-/// Starts the sandbox, says where it is, and runs until SIGINT or SIGTERM.
+impl SandboxConfig {
+    pub(crate) fn listen_smtp(&self) -> SocketAddr {
+        self.listen_smtp.unwrap_or_else(|| self.beside(9025))
+    }
+
+    pub(crate) fn listen_smtps(&self) -> SocketAddr {
+        self.listen_smtps.unwrap_or_else(|| self.beside(9465))
+    }
+
+    /// This port beside the default port, else a free one: two sandboxes on one machine do not collide.
+    fn beside(&self, port: u16) -> SocketAddr {
+        let is_default = self.listen.port() == 9443;
+        SocketAddr::new(self.listen.ip(), if is_default { port } else { 0 })
+    }
+}
+
+/// Starts the sandbox, prints its addresses, and runs until SIGINT or SIGTERM.
 pub async fn run(args: SandboxArgs) -> anyhow::Result<()> {
-    let as_json = args.json;
-    let (faults, seed) = (args.faults.clone(), args.seed);
-    let ca_out = args.ca_out.clone();
-    let sandbox = start(args.into_config()?).await?;
-    if as_json {
+    let SandboxArgs { config, faults, json } = args;
+    let (seed, ca_out) = (config.seed, config.ca_out.clone());
+    let sandbox = start(SandboxConfig { profile: FaultProfile::load(&faults)?, ..config }).await?;
+    if json {
         println!("{}", ready_json(&sandbox, ca_out));
     } else {
         println!(

@@ -1,11 +1,11 @@
-//! `/sandbox/…`: sets up receivers and faults, and says what was received. Meets no fault and no limit itself.
+//! `/sandbox/…`: sets up receivers and faults, and shows what was received. These calls have no faults and no limits.
 
 use std::sync::{Arc, PoisonError};
 
 use anyhow::Context as _;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Response, header};
+use http::{Method, Response};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,14 +14,15 @@ use super::answer::FakeAnswer;
 use super::body::{self, FakeBody};
 use super::correlation::CorrelationId;
 use super::fakes::email::smtp::FakeSmtpStage;
-use super::fakes::webhook::parse_secret;
 use super::fakes::{ControlCall, FAKES, FakeEntry, FakeKind};
 use super::fault::Fault;
 use super::profile::FaultProfile;
-use super::receiver::{self, ReceiverBehaviour, ReceiverDetail};
+use super::received::SHARDS;
+use super::receiver::{self, ReceiverBehaviour};
 use super::service::SandboxState;
 
 const BODY_MAX: usize = 1 << 20;
+
 /// How a receiver is set up.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,7 +64,9 @@ fn route(state: &SandboxState, parts: &Parts, body: &Bytes) -> anyhow::Result<Re
     let call = ControlCall { state, parts, path: &path, body };
     Ok(match (&parts.method, path.as_slice()) {
         (&Method::GET, [""]) => ok(&about(state)),
-        (&Method::GET, ["ca.pem"]) => pem(state),
+        (&Method::GET, ["ca.pem"]) => {
+            FakeAnswer::with_body(200, "application/x-pem-file", state.ca_pem.clone()).into()
+        }
         (&Method::GET, ["received"]) => ok(&state.received.summary()),
         (&Method::GET, ["received", "ids"]) => ids(state),
         (&Method::GET, ["received", id]) => one(state, id),
@@ -75,16 +78,9 @@ fn route(state: &SandboxState, parts: &Parts, body: &Bytes) -> anyhow::Result<Re
         (&Method::PUT, ["faults"]) => put_faults(state, body)?,
         _ => match state.fakes().find_map(|fake| fake.control(&call)) {
             Some(answer) => answer?.into(),
-            None => match put_receiver(&call)? {
-                Some(answer) => answer,
-                None => not_found("no such call"),
-            },
+            None => put_receiver(&call)?,
         },
     })
-}
-
-fn not_found(error: &str) -> Response<FakeBody> {
-    FakeAnswer::json(404, &json!({ "error": error, "see": "GET /sandbox" })).into()
 }
 
 fn about(state: &SandboxState) -> Value {
@@ -113,10 +109,10 @@ fn about(state: &SandboxState) -> Value {
 }
 
 fn ids(state: &SandboxState) -> Response<FakeBody> {
-    let mut response = Response::new(FakeBody::Ids(Arc::clone(&state.received), 0));
-    let kind = header::HeaderValue::from_static("application/x-ndjson");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
+    let answer = FakeAnswer::with_body(200, "application/x-ndjson", "");
+    let received = Arc::clone(&state.received);
+    let shards = (0..SHARDS).map(move |shard| received.shard_as_ndjson(shard));
+    Response::from(answer).map(|_| body::in_pieces(shards))
 }
 
 fn one(state: &SandboxState, id: &str) -> Response<FakeBody> {
@@ -132,15 +128,18 @@ fn last(state: &SandboxState, kind: &str, name: &str) -> Response<FakeBody> {
     }
 }
 
-fn pem(state: &SandboxState) -> Response<FakeBody> {
-    FakeAnswer::with_body(200, "application/x-pem-file", state.ca_pem.clone()).into()
-}
-
 /// `PUT /sandbox/<path of a fake>/<name>`
-fn put_receiver(call: &ControlCall<'_>) -> anyhow::Result<Option<Response<FakeBody>>> {
-    let (&Method::PUT, [path, name]) = (&call.parts.method, call.path) else { return Ok(None) };
-    let entry = FAKES.iter().find(|entry| entry.setup_path == Some(path));
-    let Some(FakeEntry { kind, .. }) = entry else { return Ok(None) };
+fn put_receiver(call: &ControlCall<'_>) -> anyhow::Result<Response<FakeBody>> {
+    let found = match (&call.parts.method, call.path) {
+        (&Method::PUT, [path, name]) => {
+            FAKES.iter().find(|entry| entry.setup_path == Some(path)).zip(Some(name))
+        }
+        _ => None,
+    };
+    let Some((FakeEntry { kind, .. }, name)) = found else {
+        let error = json!({ "error": "no such call", "see": "GET /sandbox" });
+        return Ok(FakeAnswer::json(404, &error).into());
+    };
     let request = match call.body.is_empty() {
         true => ReceiverRequest::default(),
         false => serde_json::from_slice(call.body)?,
@@ -148,24 +147,18 @@ fn put_receiver(call: &ControlCall<'_>) -> anyhow::Result<Option<Response<FakeBo
     set_up(call.state, *kind, name, &request)?;
     let (https, http) = call.state.origins.get().cloned().unwrap_or_default();
     let path = receiver::path(*kind, name);
-    Ok(Some(ok(&json!({ "https": format!("{https}/{path}"), "http": format!("{http}/{path}") }))))
+    Ok(ok(&json!({ "https": format!("{https}/{path}"), "http": format!("{http}/{path}") })))
 }
 
-/// Makes a receiver, or sets it up anew.
+/// Makes a receiver, or replaces the one of this name.
 pub(super) fn set_up(
     state: &SandboxState,
     kind: FakeKind,
     name: &str,
     request: &ReceiverRequest,
 ) -> anyhow::Result<()> {
-    let detail = match (kind, request.secret.as_deref()) {
-        (FakeKind::PUSH, _) => {
-            anyhow::bail!("subscriptions are made by POST /sandbox/subscriptions")
-        }
-        (FakeKind::HOOK, Some(secret)) => ReceiverDetail::Signed(Box::new(parse_secret(secret)?)),
-        (_, Some(_)) => anyhow::bail!("only a webhook receiver takes a secret"),
-        (_, None) => ReceiverDetail::Plain,
-    };
+    let fake = state.fakes.iter().find(|(entry, _)| entry.kind == kind);
+    let detail = fake.context("no fake of this kind")?.1.make_detail(request)?;
     let behaviour = behaviour(request.faults.as_deref(), &request.script)?;
     let behaviour = ReceiverBehaviour { stage: request.stage, ..behaviour };
     state.receivers.put(kind, name, behaviour, detail);

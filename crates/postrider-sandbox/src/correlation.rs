@@ -1,5 +1,5 @@
-//! What ties the attempts of one delivery together at the receiving end, and the repeatable
-//! hash that faults are drawn from. Trusts nothing about the text beyond its length.
+//! The id that tells the sandbox which requests are attempts of one delivery, and the repeatable hash from which
+//! faults are drawn.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use serde::Deserialize;
 
 const TEXT_MAX: usize = 200;
 
-/// The id that all attempts of one delivery share. Kept small: a million of them are held.
+/// The id that all attempts of one delivery share. It is small, because a million of them are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum CorrelationId {
+pub(crate) enum CorrelationId {
     /// One of our own delivery ids; unique over all targets.
     Delivery([u8; 16]),
     /// Any other id that the request named; unique per target.
@@ -20,7 +20,7 @@ pub enum CorrelationId {
 }
 
 impl CorrelationId {
-    pub fn from_text(text: &str) -> Self {
+    pub(crate) fn from_text(text: &str) -> Self {
         match text.parse::<DeliveryId>() {
             Ok(id) => Self::Delivery(id.0.to_be_bytes()),
             Err(_) => Self::Text(text.chars().take(TEXT_MAX).collect()),
@@ -28,7 +28,7 @@ impl CorrelationId {
     }
 
     /// The `id` of a JSON object, else a digest of the bytes.
-    pub fn from_content(content: &[u8]) -> Self {
+    pub(crate) fn from_content(content: &[u8]) -> Self {
         #[derive(Deserialize)]
         struct WithId<'a> {
             #[serde(borrow)]
@@ -40,8 +40,13 @@ impl CorrelationId {
         }
     }
 
+    /// For a provider that takes no id: the digest of the receiver and the text.
+    pub(crate) fn of_text(receiver: &str, text: &str) -> Self {
+        Self::Digest(hash(0, format!("{receiver}\n{text}").as_bytes()))
+    }
+
     /// The same for the same id in every run and on every machine.
-    pub fn stable_hash(&self, seed: u64) -> u64 {
+    pub(crate) fn stable_hash(&self, seed: u64) -> u64 {
         match self {
             Self::Delivery(bytes) => hash(seed, bytes),
             Self::Text(text) => hash(seed, text.as_bytes()),

@@ -1,15 +1,15 @@
-//! One way in which a fake provider answers, written as a short word (`429:2`, `reset-after`).
-//! Knows neither when it applies (see [`super::profile`]) nor how it is done on a socket.
+//! Faults: the ways in which a fake provider can answer, each written as a short word (`429:2`, `reset-after`). When
+//! one applies is in [`super::profile`].
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What happens to one request that was otherwise in order.
+/// What happens to one valid request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Accepted after all: `201`, `200`, `ok`.
+    /// Accepted: `201`, `200`, `ok`.
     Accept,
     /// Refused with this status, and with Retry-After where seconds are given: `429:2`, `503`.
     Status { code: u16, retry_after_s: Option<u32> },
@@ -21,7 +21,7 @@ pub enum Fault {
     ResetAfter,
     /// The peer says that it did not process the request (`REFUSED_STREAM`): `refused`.
     Refused,
-    /// Accepted, and the connection is closed in order behind it: `goaway`.
+    /// Accepted, then the connection is closed in the orderly way: `goaway`.
     GoAway,
     /// 307 to another path of the sandbox: `redirect`.
     Redirect,
@@ -59,17 +59,13 @@ impl FromStr for Fault {
             Some((word, number)) => (word, Some(number.parse::<u32>().map_err(|_| unknown())?)),
             None => (text, None),
         };
-        let plain = match word {
-            "slow" => Self::Slow { delay_ms: number.ok_or_else(unknown)? },
-            word => match WORDS.iter().find(|(known, _)| *known == word) {
-                Some((_, fault)) => *fault,
-                None => return status(word, number).ok_or_else(unknown),
-            },
+        let plain = WORDS.iter().find(|(known, _)| *known == word);
+        let fault = match (plain, number) {
+            (Some((_, fault)), None) => Some(*fault),
+            (None, Some(delay_ms)) if word == "slow" => Some(Self::Slow { delay_ms }),
+            _ => status(word, number),
         };
-        match (plain, number) {
-            (Self::Slow { .. }, _) | (_, None) => Ok(plain),
-            _ => Err(unknown()),
-        }
+        fault.ok_or_else(unknown)
     }
 }
 

@@ -1,5 +1,5 @@
-//! A lean HTTP/1.1 client for the demo and the benchmark. It loads a server from the same machine, so
-//! requests are prebuilt bytes, and answers are scanned instead of parsed.
+//! A small HTTP/1.1 client for the demo and the benchmark. It shares the machine with the server that it measures, so
+//! requests are built in advance, and answers are scanned instead of parsed.
 
 use std::net::SocketAddr;
 
@@ -46,8 +46,8 @@ impl RawConnection {
         Ok(Self { stream, buffer: Vec::with_capacity(64 * 1024) })
     }
 
-    /// Sends one request and reads its whole answer. Reading starts while the request is still
-    /// being written, so that a streaming server can answer before it has seen the end.
+    /// Sends one request and reads its whole answer. Reading starts before the whole request is written, because a
+    /// streaming server answers before it has read the end.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<RawAnswer> {
         self.buffer.clear();
         let (mut reader, mut writer) = self.stream.split();
@@ -87,12 +87,11 @@ impl ApiClient {
 
     /// A call with JSON in both directions; an empty answer is `null`.
     pub(crate) async fn json(&self, method: &str, path: &str, body: &[u8]) -> Result<Value> {
-        let answer = self.bytes(method, path, "application/json", body).await?;
-        if answer.is_empty() {
-            return Ok(Value::Null);
+        match self.text(method, path, "application/json", body).await?.as_str() {
+            "" => Ok(Value::Null),
+            answer => serde_json::from_str(answer)
+                .with_context(|| format!("{method} {path} did not answer with JSON")),
         }
-        serde_json::from_slice(&answer)
-            .with_context(|| format!("{method} {path} did not answer with JSON"))
     }
 
     /// The answer as text.
@@ -103,30 +102,21 @@ impl ApiClient {
         content_type: &str,
         body: &[u8],
     ) -> Result<String> {
-        Ok(String::from_utf8(self.bytes(method, path, content_type, body).await?)?)
-    }
-
-    async fn bytes(
-        &self,
-        method: &str,
-        path: &str,
-        content_type: &str,
-        body: &[u8],
-    ) -> Result<Vec<u8>> {
         let mut connection = RawConnection::open(self.address).await?;
         let request = request(self.tenant, &self.key, method, path, content_type, body);
-        let answer = connection.exchange(&request).await?;
-        ensure!(
-            answer.status < 300,
-            "{method} {path} answered {}: {}",
-            answer.status,
-            String::from_utf8_lossy(&answer.body)
-        );
-        Ok(answer.body)
+        let RawAnswer { status, body } = connection.exchange(&request).await?;
+        let shown = || String::from_utf8_lossy(&body).into_owned();
+        ensure!(status < 300, "{method} {path} answered {status}: {}", shown());
+        Ok(String::from_utf8(body)?)
+    }
+
+    /// What the sandbox received, one line of JSON per id.
+    pub(crate) async fn received_ids(&self) -> Result<String> {
+        self.text("GET", "/sandbox/received/ids", "application/json", b"").await
     }
 }
 
-/// The answer, once all of it is there.
+/// The answer, if the buffer holds all of it.
 fn complete(buffer: &[u8]) -> Result<Option<RawAnswer>> {
     let Some(head_len) = memmem::find(buffer, b"\r\n\r\n").map(|i| i + 4) else { return Ok(None) };
     let head = std::str::from_utf8(&buffer[..head_len])?.to_ascii_lowercase();

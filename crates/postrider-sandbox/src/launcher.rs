@@ -1,5 +1,4 @@
-//! The seam between the demo and the server. The binary implements it, so that this crate does not
-//! depend on the server.
+//! How the demo starts a server. The binary implements it, so that this crate does not depend on the server.
 
 use std::net::SocketAddr;
 

@@ -1,9 +1,8 @@
-//! Fake providers that check what the real ones check, and fail on request; and the demo and the benchmark,
-//! which run against them.
+//! Fake providers that check what the real ones check, and fail on request; and the demo and the benchmark, which
+//! run against them.
 //!
-//! Every fake answers over real sockets. Requests are counted by correlation id, so that a test can say how many
-//! messages were lost or came twice. The sandbox keeps no message and delivers nothing; it models only what a
-//! sender sees of a provider.
+//! Every fake answers over real sockets. Requests are counted by correlation id, so that a test can count lost and
+//! repeated messages. The sandbox delivers nothing.
 
 mod answer;
 mod args;
@@ -27,8 +26,7 @@ mod service;
 mod stop;
 mod tls;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock, RwLock};
 
 use anyhow::Context as _;
@@ -37,7 +35,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-pub use args::{SandboxArgs, run as run_sandbox};
+pub use args::{SandboxArgs, SandboxConfig, run as run_sandbox};
 pub use bench::{BenchArgs, run as run_bench};
 pub use control::ReceiverRequest;
 pub use demo::{DemoArgs, run as run_demo};
@@ -51,7 +49,7 @@ pub use fakes::web_push::subscription::{
 pub use fault::Fault;
 pub use launcher::{LaunchedServer, ServerLauncher};
 pub use profile::FaultProfile;
-pub use sample::{SampleReceiver, ShownId};
+pub use sample::{SampleReceiver, ShownId, TtlField};
 
 use fakes::FAKES;
 use fakes::email::smtp;
@@ -60,59 +58,6 @@ use listener::accept_loop;
 use received::ReceivedRequests;
 use receiver::ReceiverRegistry;
 use service::SandboxState;
-
-/// How a sandbox is set up. The default is faultless, on free ports of this machine only.
-#[derive(Debug, Clone)]
-pub struct SandboxConfig {
-    /// TLS, HTTP/2 and HTTP/1.1.
-    pub listen: SocketAddr,
-    /// Plain HTTP/1.1, and HTTP/2 with prior knowledge.
-    pub listen_http: SocketAddr,
-    /// SMTP with STARTTLS.
-    pub listen_smtp: SocketAddr,
-    /// SMTP with TLS from the first byte.
-    pub listen_smtps: SocketAddr,
-    /// The host in the endpoints that are handed out; the listening address if not given.
-    pub host: Option<String>,
-    pub profile: FaultProfile,
-    pub seed: u64,
-    /// Where the certificate of the authority is written, for clients to trust.
-    pub ca_out: Option<PathBuf>,
-    /// `whsec_…`, for every webhook receiver without a secret of its own.
-    pub webhook_secret: Option<String>,
-    /// Beyond so many requests per second the answer is 429.
-    pub rate_per_s: Option<u32>,
-    /// Works off so many per second; what is more waits for its answer.
-    pub pace_per_s: Option<u32>,
-    /// Beyond so many requests at once the answer is 429.
-    pub concurrency_max: Option<u32>,
-    /// What the HTTP/2 settings allow on one connection.
-    pub streams_max: u32,
-    /// How far the providers' clock is ahead of this machine's; negative for behind.
-    pub clock_offset_s: i64,
-}
-
-impl Default for SandboxConfig {
-    fn default() -> Self {
-        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        Self {
-            listen: free,
-            listen_http: free,
-            listen_smtp: free,
-            listen_smtps: free,
-            host: None,
-            profile: FaultProfile::default(),
-            seed: 1,
-            ca_out: None,
-            webhook_secret: None,
-            rate_per_s: None,
-            pace_per_s: None,
-            concurrency_max: None,
-            streams_max: 200,
-            clock_offset_s: 0,
-        }
-    }
-}
 
 /// A running sandbox. Dropping it closes its sockets.
 pub struct Sandbox {
@@ -128,13 +73,12 @@ pub struct Sandbox {
 }
 
 pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
-    let https = bind(config.listen).await?;
-    let http = bind(config.listen_http).await?;
-    let (https_addr, http_addr) = (https.local_addr()?, http.local_addr()?);
-    let (smtp, smtps) = (bind(config.listen_smtp).await?, bind(config.listen_smtps).await?);
-    let (smtp_addr, smtps_addr) = (smtp.local_addr()?, smtps.local_addr()?);
-    let host = config.host.clone().unwrap_or_else(|| host_of(https_addr.ip()));
-    let identity = tls::make_identity(https_addr.ip(), &host)?;
+    let (https_listener, https) = bind(config.listen).await?;
+    let (http_listener, http) = bind(config.listen_http).await?;
+    let (smtp_listener, smtp) = bind(config.listen_smtp()).await?;
+    let (smtps_listener, smtps) = bind(config.listen_smtps()).await?;
+    let host = config.host.clone().unwrap_or_else(|| host_of(https.ip()));
+    let identity = tls::make_identity(https.ip(), &host)?;
     if let Some(path) = &config.ca_out {
         tokio::fs::write(path, &identity.ca_pem)
             .await
@@ -142,8 +86,8 @@ pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
     }
     let state = Arc::new(make_state(&config, &identity.ca_pem)?);
     let _ = state.origins.set((
-        format!("https://{host}:{}", https_addr.port()),
-        format!("http://{host}:{}", http_addr.port()),
+        format!("https://{host}:{}", https.port()),
+        format!("http://{host}:{}", http.port()),
     ));
     let (stop, stopped) = watch::channel(());
     let (tls, mail_tls) = (TlsAcceptor::from(identity.server), TlsAcceptor::from(identity.mail));
@@ -160,13 +104,12 @@ pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
         }))
     };
     let accepting = [
-        accept_http(https, Some(tls)),
-        accept_http(http, None),
-        accept_mail(smtp, false),
-        accept_mail(smtps, true),
+        accept_http(https_listener, Some(tls)),
+        accept_http(http_listener, None),
+        accept_mail(smtp_listener, false),
+        accept_mail(smtps_listener, true),
     ];
     let ca_pem = identity.ca_pem;
-    let (https, http, smtp, smtps) = (https_addr, http_addr, smtp_addr, smtps_addr);
     Ok(Sandbox { https, http, smtp, smtps, ca_pem, state, stop, accepting })
 }
 
@@ -181,13 +124,8 @@ impl Sandbox {
     }
 
     /// The same as `PUT /sandbox/<kind>/<name>`.
-    pub fn set_up(
-        &self,
-        kind: FakeKind,
-        name: &str,
-        request: &ReceiverRequest,
-    ) -> anyhow::Result<()> {
-        control::set_up(&self.state, kind, name, request)
+    pub fn set_up(&self, kind: &str, name: &str, request: &ReceiverRequest) -> anyhow::Result<()> {
+        control::set_up(&self.state, FakeKind::named(kind)?, name, request)
     }
 
     /// The same as `GET /sandbox/received`.
@@ -195,7 +133,7 @@ impl Sandbox {
         self.state.received.summary()
     }
 
-    /// Takes no new connection and ends those that are open.
+    /// Stops accepting connections and ends the open ones.
     pub async fn shutdown(self) {
         drop(self.stop);
         for task in self.accepting {
@@ -224,8 +162,11 @@ fn make_state(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<SandboxSta
     })
 }
 
-async fn bind(addr: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(addr).await.with_context(|| format!("listening on {addr}"))
+async fn bind(addr: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(addr).await;
+    let listener = listener.with_context(|| format!("listening on {addr}"))?;
+    let addr = listener.local_addr()?;
+    Ok((listener, addr))
 }
 
 fn host_of(ip: IpAddr) -> String {

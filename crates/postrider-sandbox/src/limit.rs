@@ -1,5 +1,5 @@
-//! Limits that the sandbox keeps over all its targets: requests per second and requests at once.
-//! Beyond them the answer is 429; where a pace is set, it comes later instead.
+//! Limits over all targets: requests per second and requests at once. Beyond them the answer is 429. With a pace, the
+//! answer comes later instead.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -10,11 +10,11 @@ use std::time::Duration;
 pub(super) struct SandboxLimits {
     rate_per_s: Option<u32>,
     concurrency_max: Option<u32>,
-    /// Works off so many per second, in order.
+    /// Processes this many requests per second, in order.
     pace_per_s: Option<u32>,
     bucket: Mutex<RateWindow>,
-    /// When everything that came so far is worked off, in microseconds since the start.
-    worked_off_us: Mutex<u64>,
+    /// When all requests so far are processed, in microseconds since the start.
+    processed_at_us: Mutex<u64>,
     in_flight: AtomicU32,
 }
 
@@ -24,7 +24,7 @@ struct RateWindow {
     used: u32,
 }
 
-/// One request inside the concurrency limit; leaving scope gives its place back.
+/// One request inside the concurrency limit. Dropping it frees its place.
 #[derive(Debug)]
 pub(super) struct RequestPermit<'a>(&'a AtomicU32);
 
@@ -41,9 +41,9 @@ impl SandboxLimits {
     pub(super) fn wait(&self, since_start_ms: u64) -> Option<Duration> {
         let each_us = 1_000_000 / u64::from(self.pace_per_s?.max(1));
         let now_us = since_start_ms * 1_000;
-        let mut worked_off = self.worked_off_us.lock().unwrap_or_else(PoisonError::into_inner);
-        *worked_off = (*worked_off).max(now_us) + each_us;
-        Some(Duration::from_micros(*worked_off - now_us))
+        let mut processed_at = self.processed_at_us.lock().unwrap_or_else(PoisonError::into_inner);
+        *processed_at = (*processed_at).max(now_us) + each_us;
+        Some(Duration::from_micros(*processed_at - now_us))
     }
 
     /// A place for this request, or `None` if it is one too many.

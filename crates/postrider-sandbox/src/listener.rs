@@ -1,58 +1,52 @@
-//! Sockets: TLS with HTTP/2 or HTTP/1.1 by ALPN, and plain HTTP/1.1 or HTTP/2 with prior
-//! knowledge. Cuts and closes connections when a fault asks for it; knows nothing of requests.
+//! Sockets: TLS with HTTP/2 or HTTP/1.1 by ALPN, and plain HTTP/1.1 or HTTP/2 with prior knowledge. Cuts and closes
+//! connections for faults. Reads no request.
 
-use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::service::{self, SandboxState};
 
-/// What was answered on a connection gets this long to leave before the connection is cut, so
-/// that a cut takes only the request it is meant for.
+/// The answers on a connection have this long to be sent before it is cut, so that only the wanted request fails.
 const CUT_DELAY: Duration = Duration::from_millis(50);
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// How a request acts on the connection that it came by.
+/// Lets a request act on its connection.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionControl {
     pub scheme: &'static str,
     cut: AtomicBool,
     go_away: AtomicBool,
     changed: Notify,
-    /// For a provider that takes one request at a time until it has accepted one.
+    /// Whether a request was accepted, for a provider that takes one at a time until then.
     proven: AtomicBool,
     inside: AtomicUsize,
-    /// A hash of the credential that the connection is used with, and the second since when.
+    /// A hash of the credential that the connection is used with, and since when.
     pub credential: Mutex<Option<(u64, i64)>>,
     /// The certificate that the client showed.
     pub certificate: OnceLock<Box<[u8]>>,
 }
 
 impl ConnectionControl {
-    fn new(scheme: &'static str) -> Self {
-        Self { scheme, ..Self::default() }
-    }
-
-    /// Whether another request may come in beside those that are there.
+    /// Counts a request in, unless it must wait for the one before it.
     pub(super) fn enter(&self) -> bool {
-        let alone = self.inside.fetch_add(1, Ordering::SeqCst) == 0;
-        let may = alone || self.proven.load(Ordering::SeqCst);
-        if !may {
+        let is_alone = self.inside.fetch_add(1, Ordering::SeqCst) == 0;
+        let has_entered = is_alone || self.proven.load(Ordering::SeqCst);
+        if !has_entered {
             self.inside.fetch_sub(1, Ordering::SeqCst);
         }
-        may
+        has_entered
     }
 
     pub(super) fn leave(&self, accepted: bool) {
@@ -62,7 +56,7 @@ impl ConnectionControl {
         self.inside.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// From here on nothing that arrives on this connection is processed.
+    /// Later requests on this connection are not processed.
     pub(super) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
         self.changed.notify_one();
@@ -92,7 +86,7 @@ pub(super) async fn accept_loop<F>(
             _ = stop.changed() => return,
         };
         let Ok((stream, _)) = accepted else {
-            // Out of descriptors, most likely: give connections the time to end.
+            // Probably there is no free file descriptor: wait until connections end.
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -107,37 +101,41 @@ pub(super) async fn connection(
     tls: Option<TlsAcceptor>,
     stop: watch::Receiver<()>,
 ) {
-    let control = Arc::new(ConnectionControl::new(if tls.is_some() { "https" } else { "http" }));
+    // A second handle: the socket stays open until both are closed, so it can still be reset then.
+    let Ok(handle) = stream.as_fd().try_clone_to_owned() else { return };
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let control = Arc::new(ConnectionControl { scheme, ..ConnectionControl::default() });
     match tls {
         Some(acceptor) => {
-            let socket = CuttableSocket { stream, control: Arc::clone(&control) };
-            let Ok(stream) = acceptor.accept(socket).await else { return };
+            let Ok(stream) = acceptor.accept(stream).await else { return };
             let session = stream.get_ref().1;
             let h2 = session.alpn_protocol() == Some(b"h2");
             if let Some(own) = session.peer_certificates().and_then(|chain| chain.first()) {
                 let _ = control.certificate.set(own.to_vec().into());
             }
-            serve(state, stream, control, h2, stop).await;
+            serve(state, stream, &control, h2, stop).await;
         }
         None => {
             let h2 = speaks_http2(&stream).await;
-            let socket = CuttableSocket { stream, control: Arc::clone(&control) };
-            serve(state, socket, control, h2, stop).await;
+            serve(state, stream, &control, h2, stop).await;
         }
+    }
+    if control.is_cut() {
+        reset(handle);
     }
 }
 
 async fn serve<I>(
     state: Arc<SandboxState>,
     io: I,
-    control: Arc<ConnectionControl>,
+    control: &Arc<ConnectionControl>,
     h2: bool,
     stop: watch::Receiver<()>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let streams_max = state.streams_max;
-    let of_request = Arc::clone(&control);
+    let of_request = Arc::clone(control);
     let service = service_fn(move |request| {
         service::handle(Arc::clone(&state), Arc::clone(&of_request), request)
     });
@@ -150,14 +148,14 @@ async fn serve<I>(
             .max_pending_accept_reset_streams(1024)
             .max_local_error_reset_streams(None);
         let connection = pin!(builder.serve_connection(io, service));
-        drive(connection, |c| c.graceful_shutdown(), &control, stop).await;
+        drive(connection, |c| c.graceful_shutdown(), control, stop).await;
     } else {
         let connection = pin!(http1::Builder::new().serve_connection(io, service));
-        drive(connection, |c| c.graceful_shutdown(), &control, stop).await;
+        drive(connection, |c| c.graceful_shutdown(), control, stop).await;
     }
 }
 
-/// Polls a connection to its end: its own, the one a fault asks for, or the sandbox's.
+/// Runs a connection until it ends, a fault ends it or the sandbox stops.
 async fn drive<C: Future>(
     mut connection: Pin<&mut C>,
     close: impl Fn(Pin<&mut C>),
@@ -185,7 +183,7 @@ async fn drive<C: Future>(
     }
 }
 
-/// Looks at the first bytes without taking them.
+/// Reads the first bytes and leaves them in the socket.
 async fn speaks_http2(stream: &TcpStream) -> bool {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
     let mut seen = [0u8; PREFACE.len()];
@@ -200,56 +198,9 @@ async fn speaks_http2(stream: &TcpStream) -> bool {
     }
 }
 
-/// A TCP stream that ends with a reset instead of a farewell once the connection is cut.
-struct CuttableSocket {
-    stream: TcpStream,
-    control: Arc<ConnectionControl>,
-}
-
-impl Drop for CuttableSocket {
-    fn drop(&mut self) {
-        if self.control.is_cut() {
-            let _ = self.stream.set_zero_linger();
-        }
-    }
-}
-
-impl AsyncRead for CuttableSocket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for CuttableSocket {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+/// Closes a socket with a reset instead of an orderly end.
+fn reset(handle: OwnedFd) {
+    if let Ok(stream) = TcpStream::from_std(handle.into()) {
+        let _ = stream.set_zero_linger();
     }
 }

@@ -1,6 +1,5 @@
-//! Fault profiles: which fault meets which request. The answer depends only on the seed, the
-//! correlation id, the target and the number of the attempt (and, for storms, on the time since
-//! the start), so a run can be repeated. Holds no state.
+//! Fault profiles: which request has which fault. The choice depends only on the seed, the correlation id, the target
+//! and the number of the attempt (and, for storms, on the time since the start), so a run can be repeated.
 
 use std::path::Path;
 
@@ -23,7 +22,7 @@ const BUILT_IN: [(&str, &str); 8] = [
     ("chaos", include_str!("profiles/chaos.toml")),
 ];
 
-/// Rules in order; the first that matches decides, and without a match the request is accepted.
+/// The first rule that matches decides. Without a match the request is accepted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultProfile {
@@ -40,7 +39,7 @@ pub struct FaultRule {
     pub share: f64,
     #[serde(default)]
     pub per: FaultScope,
-    /// Only the first so many attempts of each id; without it, all.
+    /// Only this many first attempts of each id; without it, all.
     #[serde(default)]
     pub attempts: Option<u32>,
     /// Only these receivers; empty means all.
@@ -50,20 +49,20 @@ pub struct FaultRule {
     pub window: Option<FaultWindow>,
 }
 
-/// What a share is a share of.
+/// Of what a rule takes its share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultScope {
-    /// Each attempt draws anew.
+    /// Each attempt is drawn on its own.
     #[default]
     Attempt,
-    /// An id that is hit is hit at every attempt.
+    /// All attempts of an id have the fault, or none.
     Id,
-    /// A target that is hit is hit by everything sent to it.
+    /// All requests to a target have the fault, or none.
     Target,
 }
 
-/// A storm that comes back: active for `for_ms` out of every `every_ms`, the first after `after_ms`.
+/// A repeated storm: active for `for_ms` out of every `every_ms`, first after `after_ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultWindow {
@@ -157,7 +156,7 @@ mod tests {
 
     fn draw(id: u64, attempt: u32) -> FaultInput {
         FaultInput {
-            kind: FakeKind::PUSH,
+            kind: crate::fakes::http::ENTRY.kind,
             id_hash: hash(1, &id.to_be_bytes()),
             target_hash: hash(2, &(id % 100).to_be_bytes()),
             attempt,

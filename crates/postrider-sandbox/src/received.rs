@@ -1,5 +1,5 @@
-//! What arrived, counted by correlation id, so that loss and duplication are numbers and not
-//! opinions. In memory only; holds ids, times and statuses, never content.
+//! What arrived, by correlation id, so that lost and repeated messages can be counted. In memory only; holds ids,
+//! times and statuses, never content.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,12 +17,12 @@ pub(super) const SHARDS: usize = 64;
 
 /// How one attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttemptEnding {
-    /// Taken, and the answer went out.
+pub(crate) enum AttemptEnding {
+    /// Accepted and answered.
     Accepted {
         status: u16,
     },
-    /// Taken, and then the connection was cut on purpose, so that the sender cannot know.
+    /// Accepted, but the connection was cut on purpose, so the sender does not know.
     AcceptedUnanswered,
     Refused {
         status: u16,
@@ -34,7 +34,7 @@ pub enum AttemptEnding {
 
 /// One attempt under way; ended by [`ReceivedRequests::end`].
 #[derive(Debug)]
-pub struct FakeAttempt {
+pub(crate) struct FakeAttempt {
     /// Counted from 1, per id and receiver.
     pub number: u32,
     pub since_start_ms: u64,
@@ -48,7 +48,7 @@ struct RequestKey {
     scope: u32,
 }
 
-/// Kept to 24 bytes, since most ids see one attempt only.
+/// Kept to 24 bytes: there are a million of them, most with one attempt.
 #[derive(Debug)]
 struct RequestRecord {
     first: AttemptTrace,
@@ -70,7 +70,7 @@ const UNDER_WAY: u16 = 0;
 const UNANSWERED: u16 = 1;
 const UNPROCESSED: u16 = 2;
 
-pub struct ReceivedRequests {
+pub(crate) struct ReceivedRequests {
     started: Instant,
     started_at_ms: i64,
     receivers: Arc<ReceiverRegistry>,
@@ -79,7 +79,7 @@ pub struct ReceivedRequests {
 }
 
 impl ReceivedRequests {
-    pub fn new(receivers: Arc<ReceiverRegistry>) -> Self {
+    pub(crate) fn new(receivers: Arc<ReceiverRegistry>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             started: Instant::now(),
@@ -91,7 +91,7 @@ impl ReceivedRequests {
     }
 
     /// Notes that an attempt arrived, and whether it came before it was allowed to.
-    pub fn begin(&self, id: CorrelationId, receiver: &Receiver) -> FakeAttempt {
+    pub(crate) fn begin(&self, id: CorrelationId, receiver: &Receiver) -> FakeAttempt {
         let since_start_ms = self.since_start_ms();
         let scope = if matches!(id, CorrelationId::Delivery(_)) { 0 } else { receiver.index };
         let key = RequestKey { id, scope };
@@ -109,9 +109,8 @@ impl ReceivedRequests {
         FakeAttempt { number, since_start_ms, key }
     }
 
-    /// Notes how it ended. Call it before the answer goes out, so that a client which has its
-    /// answer finds it counted.
-    pub fn end(&self, attempt: &FakeAttempt, ending: AttemptEnding) {
+    /// Notes how it ended. Call it before the answer is sent, so that a client with an answer finds it counted.
+    pub(crate) fn end(&self, attempt: &FakeAttempt, ending: AttemptEnding) {
         let mut shard = self.shard(&attempt.key.id);
         let Some(record) = shard.get_mut(&attempt.key) else { return };
         if let AttemptEnding::Refused { retry_after_s: Some(seconds), .. } = ending {
@@ -127,16 +126,12 @@ impl ReceivedRequests {
         self.counts.ended(ending, earlier.map(|t| t.status == UNANSWERED));
     }
 
-    pub fn since_start_ms(&self) -> u64 {
+    pub(crate) fn since_start_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
     }
 
-    pub fn started_at_ms(&self) -> i64 {
-        self.started_at_ms
-    }
-
-    /// Forgets everything, but not the receivers.
-    pub fn clear(&self) {
+    /// Forgets all requests. The receivers stay.
+    pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             *shard = HashMap::new();
@@ -144,7 +139,7 @@ impl ReceivedRequests {
         self.counts.clear();
     }
 
-    pub fn summary(&self) -> Value {
+    pub(crate) fn summary(&self) -> Value {
         let ids: usize = self
             .shards
             .iter()
@@ -153,14 +148,14 @@ impl ReceivedRequests {
         self.counts.summary(ids, self.started_at_ms)
     }
 
-    /// Everything known of one id, at each receiver that it came to.
-    pub fn find(&self, id: &CorrelationId) -> Vec<Value> {
+    /// The records of one id, one per receiver.
+    pub(crate) fn find(&self, id: &CorrelationId) -> Vec<Value> {
         let shard = self.shard(id);
         shard.iter().filter(|(k, _)| k.id == *id).map(|(k, r)| self.describe(k, r)).collect()
     }
 
-    /// One shard as NDJSON, so that a million ids need not be in memory as text at once.
-    pub fn shard_as_ndjson(&self, index: usize) -> Bytes {
+    /// One shard as NDJSON: a million ids are never in memory as text at once.
+    pub(crate) fn shard_as_ndjson(&self, index: usize) -> Bytes {
         let Some(shard) = self.shards.get(index) else { return Bytes::new() };
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::with_capacity(shard.len() * 200);
@@ -205,7 +200,7 @@ impl AttemptEnding {
         }
     }
 
-    pub fn is_taken(self) -> bool {
+    pub(crate) fn is_taken(self) -> bool {
         matches!(self, Self::Accepted { .. } | Self::AcceptedUnanswered)
     }
 }
@@ -252,13 +247,17 @@ impl AttemptTrace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fakes::FakeKind;
+    use crate::fakes::http;
     use crate::receiver::{ReceiverBehaviour, ReceiverDetail};
 
     fn fixture() -> (ReceivedRequests, Arc<Receiver>) {
         let receivers = Arc::new(ReceiverRegistry::new(1));
-        let receiver =
-            receivers.put(FakeKind::HTTP, "a", ReceiverBehaviour::default(), ReceiverDetail::Plain);
+        let receiver = receivers.put(
+            http::ENTRY.kind,
+            "a",
+            ReceiverBehaviour::default(),
+            ReceiverDetail::Plain,
+        );
         (ReceivedRequests::new(receivers), receiver)
     }
 

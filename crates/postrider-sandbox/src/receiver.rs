@@ -1,5 +1,5 @@
-//! What can be sent to: subscriptions, webhook receivers, mailboxes, phones, devices, chats. A registry by
-//! kind and name. It keeps no record of what arrived beyond the last request.
+//! The receivers: subscriptions, webhook receivers, mailboxes, phones, devices, chats. A registry by kind and name.
+//! Each keeps only its last request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -17,11 +17,11 @@ use crate::fakes::web_push::subscription::BrowserSubscription;
 use crate::fault::Fault;
 use crate::profile::FaultProfile;
 
-/// Only so many receivers remember their last request, so that a million of them stay affordable.
+/// Only so many receivers remember their last request: there can be a million of them.
 const REMEMBERING_MAX: u32 = 1024;
 
-/// One receiver. Set up once; setting it up again replaces it under the same index.
-pub struct Receiver {
+/// One receiver. A new set-up replaces it under the same index.
+pub(crate) struct Receiver {
     pub index: u32,
     pub kind: FakeKind,
     pub name: Box<str>,
@@ -32,9 +32,9 @@ pub struct Receiver {
     last: Mutex<Option<LastRequest>>,
 }
 
-/// How a receiver answers, where it differs from the sandbox's profile.
+/// How a receiver answers, if not by the sandbox's profile.
 #[derive(Debug, Clone, Default)]
-pub struct ReceiverBehaviour {
+pub(crate) struct ReceiverBehaviour {
     /// Answers to the attempts of each correlation id, in order; the last repeats.
     pub script: Vec<Fault>,
     pub profile: Option<Arc<FaultProfile>>,
@@ -42,34 +42,34 @@ pub struct ReceiverBehaviour {
     pub stage: Option<FakeSmtpStage>,
 }
 
-pub enum ReceiverDetail {
+pub(crate) enum ReceiverDetail {
     Plain,
     Push(Box<BrowserSubscription>),
     /// The secret of a webhook receiver.
     Signed(Box<hmac::Key>),
 }
 
-/// The last request that a receiver took, for tests that look at the bytes.
-pub struct LastRequest {
+/// The last request to a receiver, for tests that look at the bytes.
+pub(crate) struct LastRequest {
     pub method: Method,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
 impl Receiver {
-    pub fn scripted(&self, attempt: u32) -> Option<Fault> {
+    pub(crate) fn scripted(&self, attempt: u32) -> Option<Fault> {
         let script = &self.behaviour.script;
         script.get((attempt.max(1) as usize - 1).min(script.len().saturating_sub(1))).copied()
     }
 
-    pub fn remember(&self, last: LastRequest) {
+    pub(crate) fn remember(&self, last: LastRequest) {
         if self.index >= REMEMBERING_MAX {
             return;
         }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
     }
 
-    pub fn last_as_json(&self) -> serde_json::Value {
+    pub(crate) fn last_as_json(&self) -> serde_json::Value {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(last) = last.as_ref() else { return serde_json::Value::Null };
         let headers: serde_json::Map<_, _> = last
@@ -94,7 +94,7 @@ pub(crate) fn path(kind: FakeKind, name: &str) -> String {
 }
 
 /// All receivers, by `push/<id>`, `hook/<name>`, `email/<address>` and so on.
-pub struct ReceiverRegistry {
+pub(crate) struct ReceiverRegistry {
     seed: u64,
     inner: RwLock<ReceiverTable>,
 }
@@ -106,56 +106,34 @@ struct ReceiverTable {
 }
 
 impl ReceiverRegistry {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { seed, inner: RwLock::default() }
     }
 
-    pub fn get(&self, path: &str) -> Option<Arc<Receiver>> {
+    pub(crate) fn get(&self, path: &str) -> Option<Arc<Receiver>> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         inner.by_path.get(path).and_then(|i| inner.list.get(*i as usize)).cloned()
     }
 
-    pub fn by_index(&self, index: u32) -> Option<Arc<Receiver>> {
+    pub(crate) fn by_index(&self, index: u32) -> Option<Arc<Receiver>> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         inner.list.get(index as usize).cloned()
     }
 
-    /// Makes the receiver of this name, or sets it up anew.
-    pub fn put(
+    /// Makes the receiver of this name, or replaces it.
+    pub(crate) fn put(
         &self,
-        kind: FakeKind,
-        name: &str,
-        behaviour: ReceiverBehaviour,
-        detail: ReceiverDetail,
-    ) -> Arc<Receiver> {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        self.put_locked(&mut inner, kind, name, behaviour, detail)
-    }
-
-    /// The receiver of this name, made without any set-up if there is none.
-    pub fn get_or_put(&self, kind: FakeKind, name: &str) -> Arc<Receiver> {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        let path = path(kind, name);
-        let known = inner.by_path.get(path.as_str()).map(|i| Arc::clone(&inner.list[*i as usize]));
-        let (behaviour, detail) = (ReceiverBehaviour::default(), ReceiverDetail::Plain);
-        known.unwrap_or_else(|| self.put_locked(&mut inner, kind, name, behaviour, detail))
-    }
-
-    fn put_locked(
-        &self,
-        inner: &mut ReceiverTable,
         kind: FakeKind,
         name: &str,
         behaviour: ReceiverBehaviour,
         detail: ReceiverDetail,
     ) -> Arc<Receiver> {
         let path = path(kind, name).into_boxed_str();
-        let known = inner.by_path.get(&path).copied();
-        let index = known.unwrap_or(inner.list.len() as u32);
         let hash = hash(self.seed, path.as_bytes());
-        let last = Mutex::default();
-        let receiver =
-            Arc::new(Receiver { index, kind, name: name.into(), hash, behaviour, detail, last });
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let index = inner.by_path.get(&path).copied().unwrap_or(inner.list.len() as u32);
+        let (name, last) = (name.into(), Mutex::default());
+        let receiver = Arc::new(Receiver { index, kind, name, hash, behaviour, detail, last });
         match inner.list.get_mut(index as usize) {
             Some(slot) => *slot = Arc::clone(&receiver),
             None => {
@@ -164,5 +142,12 @@ impl ReceiverRegistry {
             }
         }
         receiver
+    }
+
+    /// The receiver of this name, made without any set-up if there is none.
+    pub(crate) fn get_or_put(&self, kind: FakeKind, name: &str) -> Arc<Receiver> {
+        self.get(&path(kind, name)).unwrap_or_else(|| {
+            self.put(kind, name, ReceiverBehaviour::default(), ReceiverDetail::Plain)
+        })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::control::ReceiverRequest;
+use crate::control::{self, ReceiverRequest};
 use crate::fakes::{FAKES, FakeKind};
 use crate::{Sandbox, receiver};
 
@@ -19,31 +19,31 @@ pub struct SampleReceiver {
     /// The receiver's name in the sandbox.
     pub name: String,
     pub shown_id: ShownId,
-    /// Where the provider reads how long a message lives.
-    pub ttl_field: &'static str,
-    /// The value of that field in a request, as `/sandbox/last/…` shows it; none where there is no such field.
-    pub ttl_value: fn(&Value) -> Option<String>,
+    pub ttl: TtlField,
 }
+
+/// The field in which a provider reads how long a message lives, and its value in a request as `/sandbox/last/…`
+/// shows it.
+pub type TtlField = (&'static str, fn(&Value) -> Option<String>);
 
 /// The id by which the sandbox knows a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShownId {
     Delivery,
     IdempotencyKey,
-    /// The provider is told no id.
+    /// The provider sees no id.
     Nothing,
 }
-
-/// Makes a receiver and returns its name and its address. The number differs from call to call.
-type SampleMaker = fn(&Sandbox, &str, usize, &ReceiverRequest) -> anyhow::Result<(String, Value)>;
 
 /// How a sample receiver of a channel is made.
 pub(crate) struct ChannelSample {
     pub(crate) channel: &'static str,
     pub(crate) shown_id: ShownId,
-    /// As in [`SampleReceiver`].
-    pub(crate) ttl: (&'static str, fn(&Value) -> Option<String>),
-    pub(crate) make: SampleMaker,
+    pub(crate) ttl: TtlField,
+    /// The receiver's name, from the wanted name and a number that differs from call to call.
+    pub(crate) name: fn(&str, usize) -> String,
+    /// The address of the receiver of this name.
+    pub(crate) address: fn(&Sandbox, &str) -> Value,
 }
 
 impl SampleReceiver {
@@ -72,12 +72,13 @@ impl Sandbox {
         request: &ReceiverRequest,
     ) -> anyhow::Result<SampleReceiver> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let entry = FAKES.iter().find(|entry| entry.sample.channel == channel);
         let entry = entry.with_context(|| format!("no fake provider for channel {channel:?}"))?;
-        let ChannelSample { shown_id, ttl: (ttl_field, ttl_value), make, .. } = entry.sample;
-        let (name, address) = make(self, name, number, request)?;
-        Ok(SampleReceiver { address, kind: entry.kind, name, shown_id, ttl_field, ttl_value })
+        let ChannelSample { shown_id, ttl, address, .. } = entry.sample;
+        let name = (entry.sample.name)(name, NUMBER.fetch_add(1, Ordering::Relaxed));
+        control::set_up(&self.state, entry.kind, &name, request)?;
+        let (address, kind) = (address(self, &name), entry.kind);
+        Ok(SampleReceiver { address, kind, name, shown_id, ttl })
     }
 
     /// The part of a server's configuration file that lets it send to every fake. Credentials are written to
@@ -85,11 +86,25 @@ impl Sandbox {
     pub fn server_config(&self, folder: &Path) -> anyhow::Result<String> {
         FAKES.iter().map(|entry| (entry.server_config)(self, folder)).collect()
     }
-}
 
-/// Writes a credential to a file and returns the setting that names it.
-pub(crate) fn credential_file(folder: &Path, name: &str, text: &str) -> anyhow::Result<String> {
-    let path = folder.join(name);
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(format!("credential = \"file:{}\"\n", path.display()))
+    /// The configuration of an account that sends to this sandbox. Its credential is written to `folder`.
+    pub(crate) fn account(
+        &self,
+        folder: &Path,
+        [name, channel, credential]: [&str; 3],
+        settings: &str,
+    ) -> anyhow::Result<String> {
+        let path = folder.join(name);
+        std::fs::write(&path, credential)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(format!(
+            "[accounts.{name}]\nchannel = \"{channel}\"\ncredential = \"file:{}\"\n{settings}\n",
+            path.display()
+        ))
+    }
+
+    /// The setting of an account that leads to this sandbox.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("endpoint = \"https://127.0.0.1:{}\"", self.https.port())
+    }
 }

@@ -1,10 +1,11 @@
-//! One request from its arrival to its answer: checked by its provider, counted, then answered as the fault
-//! says that meets it, if any. Knows no provider and no socket.
+//! One request from its arrival to its answer: its provider checks it, it is counted, then it is answered, with its
+//! fault if it has one. Knows no provider and no socket.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
@@ -13,8 +14,9 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use super::answer::FakeAnswer;
 use super::body::{self, BodyReadError, FakeBody};
 use super::control;
-use super::counts::CheckFailure;
-use super::fakes::{CheckedRequest, FakeCall, FakeEntry, FakeKind, FakeProvider, RejectedRequest};
+use super::fakes::{
+    self, CheckedRequest, FakeCall, FakeEntry, FakeKind, FakeProvider, RejectedRequest,
+};
 use super::fault::Fault;
 use super::limit::SandboxLimits;
 use super::listener::ConnectionControl;
@@ -25,9 +27,10 @@ use crate::correlation::CorrelationId;
 
 const HANG: Duration = Duration::from_secs(60);
 const HUGE_LEN: usize = 32 << 20;
+static NOISE: [u8; 16 * 1024] = [b'x'; 16 * 1024];
 const SIDE_CALL_BODY_MAX: usize = 64 * 1024;
 
-/// Everything that the requests share.
+/// The state that all requests share.
 pub(super) struct SandboxState {
     pub(crate) seed: u64,
     pub(crate) streams_max: u32,
@@ -77,9 +80,10 @@ async fn handle_now(
     request: Request<Incoming>,
 ) -> Result<Response<FakeBody>, CutStream> {
     let (parts, body) = request.into_parts();
-    if let Some(fake) = state.fakes().find(|fake| fake.is_side_call(&parts)) {
+    let call = FakeCall { state, connection, parts: &parts, body: &Bytes::new() };
+    if let Some(fake) = state.fakes().find(|fake| fake.is_side_call(&call)) {
         let body = body::read(body, SIDE_CALL_BODY_MAX).await.map_err(|_| CutStream::abrupt())?;
-        return Ok(fake.answer_side_call(state, &parts, &body).into());
+        return Ok(fake.answer_side_call(&FakeCall { body: &body, ..call }).into());
     }
     if parts.uri.path().starts_with("/sandbox") {
         return Ok(control::handle(state, &parts, body).await);
@@ -89,10 +93,9 @@ async fn handle_now(
     }
     let found = state.fakes.iter().find(|(_, fake)| fake.serves(parts.uri.path()));
     let Some((entry, fake)) = found else {
-        let unknown = "the sandbox has no such provider; see GET /sandbox\n";
-        let answer = FakeAnswer::text(404, unknown);
-        let rejected = RejectedRequest { failure: CheckFailure::Request, answer };
-        return Ok(state.reject(FakeKind::HTTP, rejected).into());
+        let answer = FakeAnswer::text(404, "the sandbox has no such provider; see GET /sandbox\n");
+        let kind = fakes::http::ENTRY.kind;
+        return Ok(state.reject(kind, *RejectedRequest::request(answer)).into());
     };
     if !fake.is_serial(connection) {
         return answer(state, connection, entry, &**fake, parts, body).await;
@@ -113,12 +116,10 @@ async fn answer(
     parts: Parts,
     body: Incoming,
 ) -> Result<Response<FakeBody>, CutStream> {
+    let call = FakeCall { state, connection, parts: &parts, body: &Bytes::new() };
     let checked = match body::read(body, entry.body_max).await {
-        Ok(body) => fake.check(&FakeCall { state, connection, parts: &parts, body: &body }),
-        Err(BodyReadError::TooLarge) => {
-            let answer = fake.too_large(state, &parts, entry.body_max);
-            Err(RejectedRequest::new(CheckFailure::Request, answer))
-        }
+        Ok(body) => fake.check(&FakeCall { body: &body, ..call }),
+        Err(BodyReadError::TooLarge) => Err(RejectedRequest::request(fake.too_large(&call))),
         Err(BodyReadError::Broken) => return Err(CutStream::abrupt()),
     };
     match checked {
@@ -139,22 +140,21 @@ async fn settle(
     request: CheckedRequest,
 ) -> Result<Response<FakeBody>, CutStream> {
     let attempt = state.received.begin(request.id.clone(), &request.receiver);
+    // Held until the answer is complete.
     let permit = state.limits.enter(attempt.since_start_ms);
     if let Some(wait) = state.limits.wait(attempt.since_start_ms) {
         tokio::time::sleep(wait).await;
     }
-    let fault = match permit {
-        Some(_) => state.fault_for(&request.receiver, &request.id, &attempt),
-        None => Fault::Status { code: 429, retry_after_s: Some(1) },
-    };
+    let fault = state.fault_for(&request.receiver, &request.id, &attempt, permit.is_some());
+    let accept = || state.accept(connection, fake, &request, &attempt);
     match fault {
-        Fault::Accept => state.accept(connection, fake, &request, &attempt),
+        Fault::Accept => accept(),
         Fault::Slow { delay_ms } => {
             tokio::time::sleep(Duration::from_millis(delay_ms.into())).await;
-            state.accept(connection, fake, &request, &attempt)
+            accept()
         }
         Fault::GoAway => {
-            let answer = state.accept(connection, fake, &request, &attempt);
+            let answer = accept();
             connection.go_away();
             answer
         }
@@ -166,9 +166,9 @@ async fn settle(
             Ok(state.refuse(&attempt, answer).into())
         }
         Fault::HugeBody => {
-            let mut response: Response<_> = state.refuse(&attempt, FakeAnswer::empty(500)).into();
-            *response.body_mut() = FakeBody::Noise(HUGE_LEN);
-            Ok(response)
+            let answer = FakeAnswer::empty(500).with("content-length", &HUGE_LEN.to_string());
+            let noise = std::iter::repeat_n(Bytes::from_static(&NOISE), HUGE_LEN / NOISE.len());
+            Ok(Response::from(state.refuse(&attempt, answer)).map(|_| body::in_pieces(noise)))
         }
         Fault::Refused => {
             state.received.end(&attempt, AttemptEnding::Unprocessed);
@@ -187,12 +187,12 @@ async fn settle(
 }
 
 impl SandboxState {
-    /// The second that the providers have by their own clock.
+    /// The time by the providers' own clock.
     pub(crate) fn now_s(&self) -> i64 {
         now_s().saturating_add(self.clock_offset_s)
     }
 
-    /// `Date` by a clock that is not this machine's.
+    /// The header `Date`, if the providers' clock differs from this machine's.
     fn shifted_date(&self) -> Option<HeaderValue> {
         let at = jiff::Timestamp::from_second(self.now_s()).ok()?;
         let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&at).ok()?;
@@ -217,17 +217,24 @@ impl SandboxState {
         self.origins.get().map_or("", |(https, _)| https)
     }
 
-    /// Begins an attempt and decides what meets it.
+    /// Begins an attempt and decides on its fault.
     pub(crate) fn begin(&self, receiver: &Receiver, id: &CorrelationId) -> (FakeAttempt, Fault) {
         let attempt = self.received.begin(id.clone(), receiver);
-        let fault = match self.limits.enter(attempt.since_start_ms) {
-            Some(_) => self.fault_for(receiver, id, &attempt),
-            None => Fault::Status { code: 429, retry_after_s: Some(1) },
-        };
+        let is_within_limits = self.limits.enter(attempt.since_start_ms).is_some();
+        let fault = self.fault_for(receiver, id, &attempt, is_within_limits);
         (attempt, fault)
     }
 
-    fn fault_for(&self, receiver: &Receiver, id: &CorrelationId, attempt: &FakeAttempt) -> Fault {
+    fn fault_for(
+        &self,
+        receiver: &Receiver,
+        id: &CorrelationId,
+        attempt: &FakeAttempt,
+        is_within_limits: bool,
+    ) -> Fault {
+        if !is_within_limits {
+            return Fault::Status { code: 429, retry_after_s: Some(1) };
+        }
         if let Some(fault) = receiver.scripted(attempt.number) {
             return fault;
         }
@@ -273,7 +280,7 @@ impl SandboxState {
     }
 
     fn refuse(&self, attempt: &FakeAttempt, answer: FakeAnswer) -> FakeAnswer {
-        let (status, retry_after_s) = (answer.status.as_u16(), answer.retry_after_s());
+        let (status, retry_after_s) = (answer.status.as_u16(), answer.retry_after_s);
         self.received.end(attempt, AttemptEnding::Refused { status, retry_after_s });
         answer
     }
@@ -284,11 +291,11 @@ impl SandboxState {
         attempt: &FakeAttempt,
         ending: AttemptEnding,
     ) -> Result<Response<FakeBody>, CutStream> {
-        // Another request may have cut the connection already; then nobody knows what became of this one.
+        // If another request cut the connection before, this one counts as not processed.
         let ending = if connection.is_cut() { AttemptEnding::Unprocessed } else { ending };
         self.received.end(attempt, ending);
         connection.cut();
-        // The connection dies under this request; the error is for one that outlives it.
+        // The connection normally ends during this sleep. The error is for a request that outlives it.
         tokio::time::sleep(Duration::from_secs(1)).await;
         Err(CutStream::abrupt())
     }

@@ -1,5 +1,5 @@
-//! A certificate authority and a leaf for this machine, made anew at every start. The keys never
-//! leave memory; only the authority's certificate is handed out.
+//! A certificate authority and a certificate for this machine, made at every start. The keys stay in memory; only the
+//! authority's certificate is public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct SandboxIdentity {
     pub mail: Arc<ServerConfig>,
 }
 
-/// `listen` is named in the certificate beside localhost and the loopback addresses.
+/// The certificate names `listen`, localhost and the loopback addresses.
 pub(super) fn make_identity(listen: IpAddr, host: &str) -> anyhow::Result<SandboxIdentity> {
     let ca = CertifiedIssuer::self_signed(ca_params(), KeyPair::generate()?)?;
     let key = KeyPair::generate()?;
@@ -63,8 +63,8 @@ fn leaf_params(listen: IpAddr, host: &str) -> anyhow::Result<CertificateParams> 
     Ok(params)
 }
 
-/// Asks for a certificate, takes none for an answer, and checks that the client has the key. A fake decides
-/// whether the certificate is good for a request.
+/// Asks for a certificate, accepts clients without one, and checks that the client has the key. A fake decides whether
+/// the certificate is valid for a request.
 #[derive(Debug)]
 pub(super) struct OptionalClientCertificate(WebPkiSupportedAlgorithms);
 

@@ -1,7 +1,5 @@
-//! What a delivery costs over one lane, a thousand and a hundred thousand: tenants × classes against
-//! one receiver, so that nothing but the number of lanes differs.
-
-use std::path::Path;
+//! What a delivery costs over one lane, a thousand and a hundred thousand: tenants × classes against one receiver, so
+//! that only the number of lanes differs.
 
 use anyhow::Result;
 
@@ -31,17 +29,12 @@ impl Benchmark<'_> {
         let (n, lanes) = (self.args.messages, tenants * classes);
         let dir = self.dir.join(format!("lanes-{lanes}"));
         self.say(&format!("lanes: {n} webhooks over {lanes} lanes queued, then delivered"));
-        configure(&dir, classes)?;
+        // Classes that differ in nothing but their names.
+        let config: String = (0..classes).map(|class| format!("[classes.c{class}]\n")).collect();
+        process::configure(&dir, &config)?;
         let (server, address) = process::server(&dir, "api", &self.sandbox).await?;
         load::spread(address, &self.webhook(), tenants, classes, n).await?;
         server.stop()?;
         Ok(super::per_message_us(self.drained(&dir, n).await?.cpu, n))
     }
-}
-
-/// Classes that differ in nothing but their names.
-fn configure(dir: &Path, classes: usize) -> Result<()> {
-    std::fs::create_dir_all(dir)?;
-    let all: String = (0..classes).map(|class| format!("[classes.c{class}]\n")).collect();
-    Ok(std::fs::write(dir.join("postrider.toml"), all)?)
 }

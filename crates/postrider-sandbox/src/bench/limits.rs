@@ -1,5 +1,4 @@
-//! What this machine can do at all, measured in the same run: an fsync, an encryption, a POST over
-//! TLS and HTTP/2. The figures of the product are read against these.
+//! The limits of this machine, for comparison: an fsync, an encryption, a POST over TLS and HTTP/2.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -35,7 +34,7 @@ pub(super) fn fsyncs_per_s(dir: &Path) -> Result<f64> {
     Ok(per_s)
 }
 
-/// One core, 300 bytes, as the channel does it.
+/// One encryption of 300 bytes on one core, as in the channel.
 pub(super) fn encrypt_us() -> Result<f64> {
     let key = PrivateKey::generate(&ECDH_P256).ok().context("no key pair")?;
     let public = key.compute_public_key().ok().context("no public key")?;

@@ -1,4 +1,4 @@
-//! The traffic: messages as a product would send them, and the connections that carry them.
+//! The traffic: messages like those of a real product, and the connections that send them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,45 +12,16 @@ use tokio::task::JoinSet;
 use super::process::KEY;
 use crate::http_client::{self, ApiClient, RawConnection};
 
-/// What the messages of a run are addressed to.
-#[derive(Clone)]
-pub(super) enum BenchAddressee {
-    Webhook {
-        url: String,
-    },
-    /// Mailboxes, one after the other.
-    Email,
-    /// `"endpoint":…,"keys":…` of each subscription, without the braces.
-    Webpush {
-        subscriptions: Arc<Vec<String>>,
-    },
-    /// So many devices of Apple's.
-    Apns {
-        devices: usize,
-    },
-}
+/// Makes the fields of the n-th message's address, as JSON without the braces.
+pub(super) type BenchAddresses = Arc<dyn Fn(usize) -> String + Send + Sync>;
 
-impl BenchAddressee {
-    /// One message of about 400 bytes of JSON; `keyed` ones carry an idempotency key.
-    pub(super) fn message(&self, n: usize, keyed: Option<&str>) -> String {
-        let address = match self {
-            Self::Email => format!(r#""channel":"email","email":"user{n}@example.org""#),
-            Self::Webhook { url } => format!(r#""channel":"webhook","url":"{url}""#),
-            Self::Webpush { subscriptions } => {
-                format!(r#""channel":"webpush",{}"#, subscriptions[n % subscriptions.len()])
-            }
-            Self::Apns { devices } => {
-                let device = n % devices;
-                format!(
-                    r#""channel":"apns","token":"a{device:063x}","topic":"com.example.shop","environment":"production""#
-                )
-            }
-        };
-        let key = keyed.map(|run| format!(r#","idempotency_key":"{run}-{n}""#)).unwrap_or_default();
-        format!(
-            r#"{{"to":{{"address":{{{address}}}}},"content":{{"title":"Order {n} shipped","body":"Your order {n} left our warehouse this morning and should be with you the day after tomorrow.","url":"https://shop.example/orders/{n}","data":{{"order":{n},"carrier":"postrider","items":[{{"sku":"A-1","n":2}},{{"sku":"B-7","n":1}}]}}}},"ttl_s":3600{key}}}"#
-        )
-    }
+/// One message of about 400 bytes of JSON; with `run`, it has an idempotency key.
+fn message(addresses: &BenchAddresses, n: usize, run: Option<&str>) -> String {
+    let address = addresses(n);
+    let key = run.map(|run| format!(r#","idempotency_key":"{run}-{n}""#)).unwrap_or_default();
+    format!(
+        r#"{{"to":{{"address":{{{address}}}}},"content":{{"title":"Order {n} shipped","body":"Your order {n} left our warehouse this morning and should be with you the day after tomorrow.","url":"https://shop.example/orders/{n}","data":{{"order":{n},"carrier":"postrider","items":[{{"sku":"A-1","n":2}},{{"sku":"B-7","n":1}}]}}}},"ttl_s":3600{key}}}"#
+    )
 }
 
 pub(super) struct AcceptFigures {
@@ -86,7 +57,7 @@ async fn post_message(connection: &mut RawConnection, body: &str) -> Result<Dura
 /// Single POSTs over many connections, each waiting for its 202.
 pub(super) async fn singles(
     server: SocketAddr,
-    addressee: &BenchAddressee,
+    addresses: &BenchAddresses,
     connections: usize,
     messages: usize,
     run: &'static str,
@@ -94,7 +65,7 @@ pub(super) async fn singles(
     let next = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();
     let latencies = on_connections(connections, |_| {
-        let (next, addressee) = (next.clone(), addressee.clone());
+        let (next, addresses) = (next.clone(), addresses.clone());
         async move {
             let mut connection = RawConnection::open(server).await?;
             let mut latencies = Vec::new();
@@ -103,7 +74,7 @@ pub(super) async fn singles(
                 if n >= messages {
                     return Ok(latencies);
                 }
-                let body = addressee.message(n, Some(run));
+                let body = message(&addresses, n, Some(run));
                 latencies.push(post_message(&mut connection, &body).await?);
             }
         }
@@ -123,7 +94,7 @@ const LINES_PER_REQUEST: usize = 2_000;
 /// NDJSON batches over a few connections; the bodies are built beforehand.
 pub(super) async fn batches(
     server: SocketAddr,
-    addressee: &BenchAddressee,
+    addresses: &BenchAddresses,
     connections: usize,
     messages: usize,
     run: Option<&str>,
@@ -131,17 +102,17 @@ pub(super) async fn batches(
     let all: Vec<_> = (0..messages).collect();
     let requests = all
         .chunks(LINES_PER_REQUEST)
-        .map(|part| batch(part, "default", |n| addressee.message(n, run)));
+        .map(|part| batch(part, "default", |n| message(addresses, n, run)));
     let requests = requests.collect();
     let start = Instant::now();
     post_all(server, connections, requests).await?;
     Ok(messages as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The same number of messages for each pair of tenant and class, as far as they go round.
+/// Spreads the messages evenly over all pairs of tenant and class.
 pub(super) async fn spread(
     server: SocketAddr,
-    addressee: &BenchAddressee,
+    addresses: &BenchAddresses,
     tenants: usize,
     classes: usize,
     messages: usize,
@@ -151,7 +122,7 @@ pub(super) async fn spread(
         let own: Vec<_> = (tenant..messages).step_by(tenants).collect();
         for part in own.chunks(LINES_PER_REQUEST) {
             requests.push(batch(part, &format!("t{tenant}"), |n| {
-                let message = addressee.message(n, None);
+                let message = message(addresses, n, None);
                 let whole = message.strip_suffix('}').unwrap_or(&message);
                 format!(r#"{whole},"class":"c{}"}}"#, n / tenants % classes)
             }));
@@ -197,7 +168,7 @@ async fn post_all(
 /// A steady stream at a given rate, for latency.
 pub(super) async fn steady(
     server: SocketAddr,
-    addressee: &BenchAddressee,
+    addresses: &BenchAddresses,
     per_s: f64,
     lasting: Duration,
 ) -> Result<usize> {
@@ -205,17 +176,23 @@ pub(super) async fn steady(
     let total = (per_s * lasting.as_secs_f64()) as usize;
     let start = tokio::time::Instant::now();
     let all = on_connections(connections, |first| {
-        let addressee = addressee.clone();
+        let addresses = addresses.clone();
         async move {
             let mut connection = RawConnection::open(server).await?;
             for n in (first..total).step_by(connections) {
                 tokio::time::sleep_until(start + Duration::from_secs_f64(n as f64 / per_s)).await;
-                post_message(&mut connection, &addressee.message(n, None)).await?;
+                post_message(&mut connection, &message(&addresses, n, None)).await?;
             }
             Ok(())
         }
     });
     all.await.map(|_| total)
+}
+
+/// How many deliveries of a server are `sent`.
+pub(super) async fn sent(server: SocketAddr) -> Result<u64> {
+    let stats = client(server).get("/v1/stats").await?;
+    Ok(stats["states"]["sent"].as_u64().unwrap_or(0))
 }
 
 /// A client for the server or the sandbox that acts for all tenants.

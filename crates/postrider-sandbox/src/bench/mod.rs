@@ -1,6 +1,6 @@
-//! `postrider bench`: what this machine can do, end to end. Server, sandbox and load are separate
-//! processes over real sockets and TLS, every accept is fsynced, the sandbox decrypts. The machine's
-//! own limits are measured in the same run, so that ratios can be read off.
+//! `postrider bench`: measures this machine end to end. Server, sandbox and load are separate processes over real
+//! sockets and TLS; every accept is fsynced; the sandbox decrypts. The limits of the machine are measured in the same
+//! run, for comparison.
 
 mod email;
 mod lanes;
@@ -12,11 +12,12 @@ mod report;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
-use load::BenchAddressee;
+use load::BenchAddresses;
+use process::poll;
 use report::BenchReport;
 
 /// End-to-end benchmark on this machine: prints a table and JSON.
@@ -105,22 +106,21 @@ impl Benchmark<'_> {
         }
     }
 
-    fn webhook(&self) -> BenchAddressee {
-        BenchAddressee::Webhook {
-            url: format!("https://localhost:{}/hook/bench", self.sandbox.https.port()),
-        }
+    fn webhook(&self) -> BenchAddresses {
+        let url = format!("https://localhost:{}/hook/bench", self.sandbox.https.port());
+        Arc::new(move |_| format!(r#""channel":"webhook","url":"{url}""#))
     }
 
-    async fn webpush(&self) -> Result<BenchAddressee> {
+    async fn webpush(&self) -> Result<BenchAddresses> {
         let path = format!("/sandbox/subscriptions?count={SUBSCRIPTIONS}");
         let given = load::client(self.sandbox.http).json("POST", &path, b"").await?;
         let list = given.as_array().context("the sandbox gave no list of subscriptions")?;
-        let inner = |s: &serde_json::Value| {
-            let text =
-                serde_json::json!({"endpoint": s["endpoint"], "keys": s["keys"]}).to_string();
-            text.trim_start_matches('{').trim_end_matches('}').to_owned() + "}"
+        let address = |s: &serde_json::Value| {
+            format!(r#""channel":"webpush","endpoint":{},"keys":{}"#, s["endpoint"], s["keys"])
         };
-        Ok(BenchAddressee::Webpush { subscriptions: Arc::new(list.iter().map(inner).collect()) })
+        let addresses: Vec<String> = list.iter().map(address).collect();
+        ensure!(!addresses.is_empty(), "the sandbox gave no subscriptions");
+        Ok(Arc::new(move |n| addresses[n % addresses.len()].clone()))
     }
 
     async fn limits(&mut self) -> Result<()> {
@@ -163,7 +163,7 @@ impl Benchmark<'_> {
     }
 
     /// Queues everything first, then starts a server on that folder and measures it alone.
-    async fn deliver(&mut self, name: &str, to: BenchAddressee) -> Result<()> {
+    async fn deliver(&mut self, name: &str, to: BenchAddresses) -> Result<()> {
         let n = self.args.messages;
         let dir = self.dir.join(name);
         self.say(&format!("{name}: {n} messages queued, then delivered"));
@@ -188,13 +188,13 @@ impl Benchmark<'_> {
         Ok(())
     }
 
-    async fn queue(&self, dir: &Path, to: &BenchAddressee) -> Result<()> {
+    async fn queue(&self, dir: &Path, to: &BenchAddresses) -> Result<()> {
         let (server, address) = process::server(dir, "api", &self.sandbox).await?;
         load::batches(address, to, 8, self.args.messages, None).await?;
         server.stop()
     }
 
-    /// Starts a server on what is queued in a folder, and waits until all of it is delivered.
+    /// Starts a server on the queue in a folder, and waits until all of it is delivered.
     async fn drained(&self, dir: &Path, n: usize) -> Result<DrainFigures> {
         load::client(self.sandbox.http).json("DELETE", "/sandbox/received", b"").await?;
         let sandbox_before = self.sandbox.process.cpu()?;
@@ -206,7 +206,11 @@ impl Benchmark<'_> {
             sandbox_cpu: self.sandbox.process.cpu()? - sandbox_before,
             peak_memory: server.peak_memory()?,
         };
-        self.await_settled(address, n).await?;
+        poll(10, 50, async || {
+            let is_settled = load::sent(address).await? == n as u64;
+            Ok(is_settled.then_some(()).ok_or("not every delivery was settled as sent".to_owned()))
+        })
+        .await?;
         server.stop()?;
         Ok(drained)
     }
@@ -215,14 +219,12 @@ impl Benchmark<'_> {
         let dir = self.dir.join("latency");
         std::fs::create_dir_all(&dir)?;
         self.say("latency: 2 000 webhooks/s for 10 s");
-        // A new one: it counts on from the time of its start, and clocks drift apart.
+        // A new sandbox: it measures time from its start, and clocks drift apart.
         self.sandbox = process::sandbox(&dir).await?;
         let (server, address) = process::server(&dir, "all", &self.sandbox).await?;
         let sent = load::steady(address, &self.webhook(), 2_000.0, Duration::from_secs(10)).await?;
         self.await_received(sent).await?;
-        let ids = load::client(self.sandbox.http)
-            .text("GET", "/sandbox/received/ids", "application/json", b"")
-            .await?;
+        let ids = load::client(self.sandbox.http).received_ids().await?;
         let ages = accept_to_provider_ms(&ids)?;
         let (p50, p99) = (load::quantile(&ages, 0.5), load::quantile(&ages, 0.99));
         self.report.add("latency.p50", p50, "ms from accept to provider, median");
@@ -231,33 +233,19 @@ impl Benchmark<'_> {
     }
 
     async fn await_received(&self, n: usize) -> Result<ReceivedFigures> {
-        let deadline = Instant::now() + Duration::from_secs(300);
-        loop {
+        poll(300, 100, async || {
             let summary = load::client(self.sandbox.http).get("/sandbox/received").await?;
             let number = |name: &str| summary[name].as_i64().unwrap_or(0);
-            if number("distinct") >= n as i64 {
-                let seconds = (number("last_at") - number("first_at")).max(1) as f64 / 1e3;
-                return Ok(ReceivedFigures { seconds, duplicates: number("duplicates") });
+            let distinct = number("distinct");
+            if distinct < n as i64 {
+                let missing =
+                    format!("only {distinct} of {n} messages arrived within five minutes");
+                return Ok(Err(format!("{missing}: {summary}")));
             }
-            if Instant::now() > deadline {
-                bail!(
-                    "only {} of {n} messages arrived within five minutes: {summary}",
-                    number("distinct")
-                );
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    async fn await_settled(&self, server: std::net::SocketAddr, n: usize) -> Result<()> {
-        for _ in 0..200 {
-            let stats = load::client(server).get("/v1/stats").await?;
-            if stats["states"]["sent"].as_u64() == Some(n as u64) {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        bail!("not every delivery was settled as sent")
+            let seconds = (number("last_at") - number("first_at")).max(1) as f64 / 1e3;
+            Ok(Ok(ReceivedFigures { seconds, duplicates: number("duplicates") }))
+        })
+        .await
     }
 }
 
@@ -277,7 +265,7 @@ fn per_message_us(cpu: Duration, messages: usize) -> f64 {
     cpu.as_secs_f64() * 1e6 / messages as f64
 }
 
-/// A delivery id tells when it was accepted, the sandbox when it arrived: one machine, one clock.
+/// The delivery id holds the time of acceptance, the sandbox has the time of arrival: one machine, one clock.
 fn accept_to_provider_ms(ids: &str) -> Result<Vec<Duration>> {
     let mut ages = Vec::new();
     for line in ids.lines() {

@@ -1,59 +1,49 @@
-//! Server and sandbox as processes of their own, as they would be in production.
+//! Server and sandbox as separate processes, as in production.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
 use super::load;
 
 pub(super) const KEY: &str = "bench-admin-key-0123456789";
 
-/// A process that is killed when it is no longer needed.
-pub(super) struct BenchProcess {
-    child: Child,
-}
+/// A process. Dropping it kills it.
+pub(super) struct BenchProcess(Child);
 
 impl BenchProcess {
-    fn spawn(arguments: &[&str], environment: &[(&str, String)], log: &Path) -> Result<Self> {
-        let exe = std::env::current_exe().context("cannot find our own binary")?;
+    /// Starts a command. Its output goes to a log file.
+    pub(super) fn start(command: &mut Command, log: &Path) -> Result<Self> {
         let log = std::fs::File::options().create(true).append(true).open(log)?;
-        let child = Command::new(exe)
-            .args(arguments)
-            .envs(environment.iter().map(|(k, v)| (*k, v.as_str())))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("cannot start a second postrider")?;
-        Ok(Self { child })
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let shown = command.get_program().display().to_string();
+        Ok(Self(command.spawn().with_context(|| format!("cannot start {shown}"))?))
     }
 
     /// Processor time used so far, user and system.
     pub(super) fn cpu(&self) -> Result<Duration> {
-        cpu_of(&self.child.id().to_string())
+        cpu_of(&self.0.id().to_string())
     }
 
     /// The most memory it ever held, in bytes.
     pub(super) fn peak_memory(&self) -> Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
         let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or_default();
         Ok(line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024)
     }
 
     /// Asks it to end, and waits.
     pub(super) fn stop(mut self) -> Result<()> {
-        Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status()?;
+        Command::new("kill").arg("-TERM").arg(self.0.id().to_string()).status()?;
         let deadline = Instant::now() + Duration::from_secs(30);
-        while Instant::now() < deadline {
-            if self.child.try_wait()?.is_some() {
-                return Ok(());
-            }
+        while self.0.try_wait()?.is_none() {
+            ensure!(Instant::now() < deadline, "postrider did not end within 30 s of SIGTERM");
             std::thread::sleep(Duration::from_millis(10));
         }
-        bail!("postrider did not end within 30 s of SIGTERM")
+        Ok(())
     }
 }
 
@@ -73,8 +63,8 @@ fn cpu_of(pid: &str) -> Result<Duration> {
 
 impl Drop for BenchProcess {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -88,22 +78,15 @@ pub(super) struct SandboxProcess {
 
 pub(super) async fn sandbox(dir: &Path) -> Result<SandboxProcess> {
     let (https, http, smtp) = (free_port()?, free_port()?, free_port()?);
-    let ca_file = dir.join("sandbox-ca.pem");
-    let arguments = [
-        "sandbox",
-        "--listen",
-        &https.to_string(),
-        "--listen-http",
-        &http.to_string(),
-        "--listen-smtp",
-        &smtp.to_string(),
-        "--listen-smtps",
-        "127.0.0.1:0",
-        "--ca-out",
-        &ca_file.display().to_string(),
-    ];
-    let process = BenchProcess::spawn(&arguments, &[], &dir.join("sandbox.log"))?;
-    await_ok(http, "/sandbox/received", &dir.join("sandbox.log")).await?;
+    let (ca_file, log) = (dir.join("sandbox-ca.pem"), dir.join("sandbox.log"));
+    let mut command = Command::new(own_binary()?);
+    command.args(["sandbox", "--listen-smtps", "127.0.0.1:0"]).arg("--ca-out").arg(&ca_file);
+    for (option, address) in [("--listen", https), ("--listen-http", http), ("--listen-smtp", smtp)]
+    {
+        command.arg(option).arg(address.to_string());
+    }
+    let process = BenchProcess::start(&mut command, &log)?;
+    await_ok(http, "/sandbox/received", &log).await?;
     Ok(SandboxProcess { process, https, http, smtp, ca_file })
 }
 
@@ -113,38 +96,60 @@ pub(super) async fn server(
     sandbox: &SandboxProcess,
 ) -> Result<(BenchProcess, SocketAddr)> {
     std::fs::create_dir_all(dir)?;
-    let listen = free_port()?;
-    let data = dir.join("data").display().to_string();
-    let listen_text = listen.to_string();
-    let mut arguments = vec!["serve", "--listen", &listen_text, "--data", &data, "--role", role];
-    let config = dir.join("postrider.toml");
-    let config_text = config.display().to_string();
+    let (listen, config, log) = (free_port()?, dir.join("postrider.toml"), dir.join("server.log"));
+    let mut command = Command::new(own_binary()?);
+    command
+        .args(["serve", "--role", role, "--listen", &listen.to_string(), "--data"])
+        .arg(dir.join("data"))
+        .env("POSTRIDER_ADMIN_KEY", KEY)
+        .env("POSTRIDER_NETWORK__ALLOW_PRIVATE_TARGETS", "true")
+        .env("POSTRIDER_NETWORK__ALLOW_PLAIN_HTTP", "true")
+        .env("POSTRIDER_NETWORK__EXTRA_CA_FILE", &sandbox.ca_file)
+        .env("POSTRIDER_LOG__LEVEL", "warn");
     if config.exists() {
-        arguments.extend(["--config", &config_text]);
+        command.arg("--config").arg(&config);
     }
-    let environment = [
-        ("POSTRIDER_ADMIN_KEY", KEY.to_owned()),
-        ("POSTRIDER_NETWORK__ALLOW_PRIVATE_TARGETS", "true".to_owned()),
-        ("POSTRIDER_NETWORK__ALLOW_PLAIN_HTTP", "true".to_owned()),
-        ("POSTRIDER_NETWORK__EXTRA_CA_FILE", sandbox.ca_file.display().to_string()),
-        ("POSTRIDER_LOG__LEVEL", "warn".to_owned()),
-    ];
-    let process = BenchProcess::spawn(&arguments, &environment, &dir.join("server.log"))?;
-    await_ok(listen, "/readyz", &dir.join("server.log")).await?;
+    let process = BenchProcess::start(&mut command, &log)?;
+    await_ok(listen, "/readyz", &log).await?;
     Ok((process, listen))
 }
 
-async fn await_ok(address: SocketAddr, path: &str, log: &Path) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let client = load::client(address);
-    while Instant::now() < deadline {
-        if client.text("GET", path, "application/json", b"").await.is_ok() {
-            return Ok(());
+/// Writes the configuration of the server that will run in this folder.
+pub(super) fn configure(dir: &Path, config: &str) -> Result<()> {
+    std::fs::create_dir_all(dir)?;
+    Ok(std::fs::write(dir.join("postrider.toml"), config)?)
+}
+
+fn own_binary() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot find our own binary")
+}
+
+/// Repeats a check until it has a result. Until then the check says what is missing: after the time, that is the error.
+pub(super) async fn poll<T>(
+    within_s: u64,
+    every_ms: u64,
+    mut check: impl AsyncFnMut() -> Result<Result<T, String>>,
+) -> Result<T> {
+    let deadline = Instant::now() + Duration::from_secs(within_s);
+    loop {
+        match check().await? {
+            Ok(result) => return Ok(result),
+            Err(missing) => ensure!(Instant::now() < deadline, missing),
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(every_ms)).await;
     }
-    let log = std::fs::read_to_string(log).unwrap_or_default();
-    bail!("{path} on {address} did not answer within 20 s; its log:\n{log}")
+}
+
+async fn await_ok(address: SocketAddr, path: &str, log: &Path) -> Result<()> {
+    let client = load::client(address);
+    let answer = poll(20, 5, async || {
+        let answer = client.text("GET", path, "application/json", b"").await;
+        Ok(answer.map_err(|_| {
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            format!("{path} on {address} did not answer within 20 s; its log:\n{log}")
+        }))
+    });
+    answer.await.map(|_| ())
 }
 
 pub(super) fn free_port() -> Result<SocketAddr> {

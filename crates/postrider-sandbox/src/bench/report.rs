@@ -4,7 +4,7 @@ use std::fmt;
 
 pub(super) struct BenchReport {
     rows: Vec<BenchRow>,
-    /// Rows are printed as they come.
+    /// Whether each row is printed at once.
     live: bool,
 }
 
@@ -21,14 +21,17 @@ impl BenchReport {
     }
 
     pub(super) fn add(&mut self, name: &str, value: f64, what: &'static str) {
-        self.add_row(BenchRow { name: name.to_owned(), value, what, aim: None });
+        self.add_with_aim(name, value, what, None);
     }
 
-    pub(super) fn add_with_aim(&mut self, name: &str, value: f64, what: &'static str, aim: f64) {
-        self.add_row(BenchRow { name: name.to_owned(), value, what, aim: Some(aim) });
-    }
-
-    fn add_row(&mut self, row: BenchRow) {
+    pub(super) fn add_with_aim(
+        &mut self,
+        name: &str,
+        value: f64,
+        what: &'static str,
+        aim: impl Into<Option<f64>>,
+    ) {
+        let row = BenchRow { name: name.to_owned(), value, what, aim: aim.into() };
         if self.live {
             println!("{row}");
         }

@@ -1,5 +1,5 @@
-//! The scripted deliveries of the demo: one for everything that can happen to one, each with the answers of its
-//! provider and the end that it must come to.
+//! The scripted deliveries of the demo: one for everything that can happen to a delivery, each with the answers of its
+//! provider and the expected end.
 
 use postrider_core::{DeadReason, State};
 
@@ -25,8 +25,7 @@ pub(super) struct DemoEnd {
     pub(super) reason: Option<DeadReason>,
 }
 
-/// One line per case: name, channel, script, end, fewest calls and description, then what differs from
-/// other cases.
+/// One line per case: name, channel, script, end, fewest calls, description, and fields that are not the default.
 macro_rules! cases {
     ($($name:literal $channel:literal $script:tt $state:ident $(($reason:ident))? $calls_min:literal
         $what:literal $({$($field:ident: $value:expr),*})?)*) => {

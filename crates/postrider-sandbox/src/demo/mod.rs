@@ -1,5 +1,5 @@
-//! `postrider demo`: a sandbox whose providers fail on purpose, a server and traffic; then every promise is
-//! checked against what the sandbox counted.
+//! `postrider demo`: a sandbox whose providers fail on purpose, a server and traffic. Then every promise is checked
+//! against the counts of the sandbox.
 
 mod cases;
 mod promises;
@@ -39,7 +39,7 @@ pub struct DemoArgs {
     listen: std::net::SocketAddr,
 }
 
-/// How long the demo may take until every delivery has its end.
+/// How long the demo may take until every delivery has ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run(args: DemoArgs, launcher: &dyn ServerLauncher) -> Result<bool> {
@@ -54,7 +54,7 @@ pub async fn run(args: DemoArgs, launcher: &dyn ServerLauncher) -> Result<bool> 
     );
     println!("Watch it: {}\n", services.dashboard());
     let held = play(&services, &args, started).await;
-    // Whatever happened, the folder with the demo's keys does not stay.
+    // The folder with the demo's keys is removed in any case.
     services.shutdown().await;
     held
 }

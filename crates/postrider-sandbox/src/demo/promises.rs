@@ -1,4 +1,4 @@
-//! Checks every promise: compares what the server says with what the sandbox counted.
+//! Checks every promise: compares the server's states with the sandbox's counts.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ pub(super) async fn check_all(run: &DemoRun<'_>) -> Result<bool> {
     for sent in &run.cases {
         case(run, sent, &received, &mut checks).await?;
     }
-    others(run, &received, &mut checks).await?;
+    cancelled(run, &received, &mut checks).await?;
     println!("\nAll of them:");
     totals(run, &received, &mut checks).await?;
     Ok(checks.held)
@@ -37,12 +37,12 @@ async fn case(
     received: &HashMap<String, Value>,
     checks: &mut PromiseChecks,
 ) -> Result<()> {
-    let delivery = run.services.get(&format!("/v1/deliveries/{}", sent.delivery)).await?;
+    let delivery = run.services.api.get(&format!("/v1/deliveries/{}", sent.delivery)).await?;
     let replayed = run.replayed.as_deref() == Some(&*sent.delivery);
     let (state, reason) = (&delivery["state"], &delivery["reason"]);
     let known_as = run.accepted.get(&sent.delivery).unwrap_or(&sent.delivery);
     let calls = received.get(known_as).and_then(|r| r["attempts"].as_u64()).unwrap_or(0);
-    // The replayed one has a new end; its log has the first one.
+    // The replayed delivery has a new end. Its first end is in its log.
     let ended = if replayed {
         let log = delivery["log"].as_array().map(Vec::as_slice).unwrap_or_default();
         state == "sent" && log.iter().any(|attempt| attempt["decision"] == "dead_letter")
@@ -64,13 +64,14 @@ async fn case(
     Ok(())
 }
 
-async fn others(
+async fn cancelled(
     run: &DemoRun<'_>,
     received: &HashMap<String, Value>,
     checks: &mut PromiseChecks,
 ) -> Result<()> {
     let cancelled = run.cancelled.as_deref().context("a cancelled delivery")?;
-    let state = run.services.get(&format!("/v1/deliveries/{cancelled}")).await?["state"].clone();
+    let state =
+        run.services.api.get(&format!("/v1/deliveries/{cancelled}")).await?["state"].clone();
     checks.check(
         state == "cancelled" && !received.contains_key(cancelled),
         "scheduled for tomorrow, cancelled today",
@@ -84,7 +85,7 @@ async fn totals(
     received: &HashMap<String, Value>,
     checks: &mut PromiseChecks,
 ) -> Result<()> {
-    let states = run.services.get("/v1/stats").await?["states"].clone();
+    let states = run.services.api.get("/v1/stats").await?["states"].clone();
     let n = |name: &str| states[name].as_u64().unwrap_or(0);
     let accepted = run.accepted.len() as u64;
     let ends = ["sent", "gone", "expired", "failed", "cancelled"];
@@ -96,7 +97,9 @@ async fn totals(
     let mut lost = 0;
     for (id, known_as) in &run.accepted {
         let arrived = received.get(known_as).and_then(|r| r["accepted"].as_u64()).unwrap_or(0) > 0;
-        if !arrived && run.services.get(&format!("/v1/deliveries/{id}")).await?["state"] == "sent" {
+        if !arrived
+            && run.services.api.get(&format!("/v1/deliveries/{id}")).await?["state"] == "sent"
+        {
             lost += 1;
         }
     }
@@ -106,7 +109,7 @@ async fn totals(
         &format!("lost = {lost}"),
     );
 
-    let summary = run.services.received_summary();
+    let summary = run.services.sandbox.received();
     let count = |name: &str| summary[name].as_u64().unwrap_or(0);
     checks.check(
         count("duplicates") == 0,
@@ -139,7 +142,7 @@ async fn totals(
     Ok(())
 }
 
-/// What the sandbox saw, by the id that it was shown; where it was shown none, by receiver.
+/// What the sandbox received, by the id that it saw, or without one, by the receiver.
 async fn received(run: &DemoRun<'_>) -> Result<HashMap<String, Value>> {
     let text = run.services.received_ids().await?;
     let mut received = HashMap::new();

@@ -1,12 +1,10 @@
-//! What the demo runs against: a sandbox and a server in this process, over real sockets, in a folder of their
-//! own.
+//! The sandbox and the server of the demo: in this process, over real sockets, in their own folder.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
-use serde_json::Value;
 
 use super::{DemoArgs, cases};
 use crate::http_client::ApiClient;
@@ -14,9 +12,9 @@ use crate::launcher::{LaunchedServer, ServerLauncher};
 use crate::{Fault, FaultProfile, ReceiverRequest, SampleReceiver, Sandbox, SandboxConfig};
 
 pub(super) struct DemoServices {
-    sandbox: Sandbox,
+    pub(super) sandbox: Sandbox,
     server: Box<dyn LaunchedServer>,
-    api: ApiClient,
+    pub(super) api: ApiClient,
     webhook_secret: String,
     receivers: AtomicUsize,
     folder: std::path::PathBuf,
@@ -25,7 +23,7 @@ pub(super) struct DemoServices {
 impl DemoServices {
     pub(super) async fn start(args: &DemoArgs, launcher: &dyn ServerLauncher) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("postrider-demo-{}", std::process::id()));
-        // Left by a demo that was killed, in a process that had our number.
+        // A killed demo with the same process id may have left it.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
@@ -40,7 +38,7 @@ impl DemoServices {
         let accounts = sandbox.server_config(&folder)?;
         let server = match launcher.launch(&config(args.listen, &folder, &accounts)).await {
             Ok(server) => server,
-            // Another process has the usual port: any other will do for a demo.
+            // Another process uses the default port: take any free one.
             Err(_) if args.listen.port() != 0 => {
                 let free = SocketAddr::new(args.listen.ip(), 0);
                 launcher.launch(&config(free, &folder, &accounts)).await?
@@ -57,14 +55,6 @@ impl DemoServices {
 
     pub(super) fn dashboard(&self) -> String {
         format!("http://{}/#key={}", self.api.address, self.api.key)
-    }
-
-    pub(super) async fn get(&self, path: &str) -> Result<Value> {
-        self.api.get(path).await
-    }
-
-    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        self.api.post(path, body).await
     }
 
     pub(super) async fn batch(&self, lines: String) -> Result<String> {
@@ -88,19 +78,15 @@ impl DemoServices {
         self.sandbox.sample(channel, &name, &request)
     }
 
-    /// The channels beside those of the crowd.
+    /// The channels that the crowd does not use.
     pub(super) fn other_channels(&self) -> Vec<&'static str> {
         let is_other = |channel: &&str| !["webpush", "webhook", "http"].contains(channel);
         self.sandbox.sample_channels().into_iter().filter(is_other).collect()
     }
 
-    pub(super) fn received_summary(&self) -> Value {
-        self.sandbox.received()
-    }
-
     pub(super) async fn received_ids(&self) -> Result<String> {
-        let api = ApiClient { address: self.sandbox.http, key: String::new(), tenant: "default" };
-        api.text("GET", "/sandbox/received/ids", "application/json", b"").await
+        let (address, key) = (self.sandbox.http, String::new());
+        ApiClient { address, key, tenant: "default" }.received_ids().await
     }
 
     /// Ends both and removes the folder.
@@ -113,8 +99,8 @@ impl DemoServices {
 
 /// The configuration file of the demo's server.
 fn config(listen: SocketAddr, folder: &Path, accounts: &str) -> String {
-    // The sandbox refuses a fifth of all calls at random, also as gone. The breaker and the guard
-    // against mass erasure would take that for an outage, so both are set wide.
+    // The sandbox refuses a fifth of all calls at random, some of them with "gone". The breaker and the guard
+    // against mass erasure would see an outage in that, so both get wide limits.
     format!(
         "[store]\ndata = {data}\n[server]\nlisten = \"{listen}\"\n\
          [breaker]\nshare = 0.9\nburst_share = 0.9\ngone_share = 0.9\n\

@@ -63,7 +63,7 @@ impl<'a> DemoRun<'a> {
             "idempotency_key": format!("case-{}", case.name),
             "tags": ["case", case.name],
         });
-        let answer = self.services.post("/v1/messages", &message).await?;
+        let answer = self.services.api.post("/v1/messages", &message).await?;
         let path = receiver.path();
         let known_as = match receiver.shown_id {
             ShownId::Delivery => None,
@@ -73,7 +73,7 @@ impl<'a> DemoRun<'a> {
         self.remember(&answer, known_as)
     }
 
-    /// Notes a 202, and what the sandbox knows the delivery by: its id, if nothing else.
+    /// Notes a 202, and by which id the sandbox knows the delivery: its own, if there is no other.
     fn remember(&mut self, answer: &Value, known_as: Option<&str>) -> Result<String> {
         let delivery =
             answer["deliveries"][0]["id"].as_str().context("a 202 names its delivery")?;
@@ -81,7 +81,7 @@ impl<'a> DemoRun<'a> {
         Ok(delivery.to_owned())
     }
 
-    /// Scheduled for tomorrow, and cancelled at once.
+    /// Schedules a message for tomorrow and cancels it.
     async fn cancel_tomorrow(&mut self) -> Result<()> {
         let receiver = self.services.receiver("webhook", Some("tomorrow"), &["200"])?;
         let message = json!({
@@ -90,51 +90,43 @@ impl<'a> DemoRun<'a> {
             "send_at": (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24)).to_string(),
             "content": {"title": "tomorrow"},
         });
-        let answer = self.services.post("/v1/messages", &message).await?;
+        let answer = self.services.api.post("/v1/messages", &message).await?;
         let delivery = self.remember(&answer, None)?;
         let id = answer["id"].as_str().context("a 202 names its message")?;
-        self.services.post(&format!("/v1/messages/{id}/cancel"), &json!({})).await?;
+        self.services.api.post(&format!("/v1/messages/{id}/cancel"), &json!({})).await?;
         self.cancelled = Some(delivery);
         Ok(())
     }
 
-    /// Many messages at once, to receivers that fail by the profile.
+    /// Sends many messages at once, to receivers that fail by the profile.
     async fn crowd(&mut self, args: &DemoArgs) -> Result<()> {
         for n in 0..(args.messages / 8).clamp(1, 200) {
             let channel = if n % 4 == 3 { "webhook" } else { "webpush" };
             self.crowd.push(self.services.receiver(channel, None, &[])?);
         }
-        let mut lines = String::new();
-        for n in 0..args.messages {
-            lines.push_str(&self.order(n).to_string());
-            lines.push('\n');
-        }
+        let lines = (0..args.messages).map(|n| format!("{}\n", self.order(n))).collect();
         let answers = self.services.batch(lines).await?;
         for line in answers.lines() {
             let answer: Value = serde_json::from_str(line)?;
             ensure!(answer["status"] == 202, "a message of the crowd was refused: {line}");
             self.remember(&answer, None)?;
         }
-        ensure!(
-            answers.lines().count() == args.messages,
-            "the batch has {} answers for {} lines",
-            answers.lines().count(),
-            args.messages
-        );
+        let (count, sent) = (answers.lines().count(), args.messages);
+        ensure!(count == sent, "the batch has {count} answers for {sent} lines");
         Ok(())
     }
 
+    /// The n-th message of the crowd.
     fn order(&self, n: usize) -> Value {
         order(n, &self.crowd[n % self.crowd.len()])
     }
 
-    /// A few messages a second for ever, one of them to another channel each time, so that there is something
-    /// to watch.
+    /// Sends a few messages per second until the demo is stopped, one of them to another channel each time.
     pub(super) async fn go_on(&self, args: &DemoArgs) -> Result<()> {
-        let others = self.services.other_channels().into_iter();
-        let others =
-            others.map(|channel| self.services.receiver(channel, Some("regular"), &["200"]));
-        let others: Vec<SampleReceiver> = others.collect::<Result<_>>()?;
+        let mut others = Vec::new();
+        for channel in self.services.other_channels() {
+            others.push(self.services.receiver(channel, Some("regular"), &["200"])?);
+        }
         let mut next = args.messages;
         for other in others.iter().cycle() {
             let some = 3 + next % 7;
@@ -149,13 +141,13 @@ impl<'a> DemoRun<'a> {
         Ok(())
     }
 
-    /// Shows the states live until nothing is open any more.
+    /// Shows the states live until every delivery has ended.
     async fn watch(&self) -> Result<()> {
         let style = ProgressStyle::with_template("{spinner} [{bar:32}] {pos}/{len} done   {msg}")?
             .progress_chars("━╸ ");
         let bar = ProgressBar::new(self.accepted.len() as u64).with_style(style);
         loop {
-            let states = self.services.get("/v1/stats").await?["states"].clone();
+            let states = self.services.api.get("/v1/stats").await?["states"].clone();
             let n = |name: &str| states[name].as_u64().unwrap_or(0);
             let open = n("queued") + n("sending") + n("retrying") + n("parked");
             bar.set_position((self.accepted.len() as u64).saturating_sub(open));
@@ -179,12 +171,12 @@ impl<'a> DemoRun<'a> {
         }
     }
 
-    /// The receiver is repaired: its dead letter goes out once more.
+    /// The receiver is repaired: its dead letter is sent again.
     async fn replay(&mut self) -> Result<()> {
         let sent =
             self.cases.iter().find(|t| t.case.name == "malformed").context("the case to replay")?;
         let body = json!({"ids": [sent.delivery], "ttl_s": 600});
-        let answer = self.services.post("/v1/dead-letters/replay", &body).await?;
+        let answer = self.services.api.post("/v1/dead-letters/replay", &body).await?;
         ensure!(answer["replayed"] == 1, "one dead letter was to be replayed: {answer}");
         self.replayed = Some(sent.delivery.clone());
         Ok(())

@@ -2,16 +2,13 @@
 
 use serde_json::json;
 
-use super::webhook::{checked, find_or_make};
+use super::webhook::{checked, find_or_make, too_large};
 use super::{FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
+use crate::answer::FakeAnswer;
 use crate::sample::{ChannelSample, ShownId, shown_header};
 
-impl FakeKind {
-    pub const HTTP: Self = Self::new("http");
-}
-
-pub(super) const ENTRY: FakeEntry = FakeEntry {
-    kind: FakeKind::HTTP,
+pub(crate) const ENTRY: FakeEntry = FakeEntry {
+    kind: FakeKind("http"),
     make: |_| Ok(vec![Box::new(FakeHttp)]),
     body_max: 4 << 20,
     setup_path: Some("http"),
@@ -20,11 +17,8 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         channel: "http",
         shown_id: ShownId::IdempotencyKey,
         ttl: ("postrider-expires", |request| shown_header(request, "postrider-expires")),
-        make: |sandbox, name, _, request| {
-            sandbox.set_up(FakeKind::HTTP, name, request)?;
-            let url = format!("{}/http/{name}", sandbox.https_origin());
-            Ok((name.to_owned(), json!({"channel": "http", "url": url})))
-        },
+        name: |name, _| name.to_owned(),
+        address: |sandbox, name| json!({"channel": "http", "url": format!("{}/http/{name}", sandbox.https_origin())}),
     },
     server_config: |_, _| Ok(String::new()),
 };
@@ -36,7 +30,11 @@ impl FakeProvider for FakeHttp {
         path.starts_with("/http/")
     }
 
+    fn too_large(&self, _: &FakeCall<'_>) -> FakeAnswer {
+        too_large()
+    }
+
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        Ok(checked(call, find_or_make(call, FakeKind::HTTP)?, "idempotency-key"))
+        Ok(checked(call, find_or_make(call, ENTRY.kind)?, "idempotency-key"))
     }
 }

@@ -1,4 +1,4 @@
-//! Reads JSON Web Tokens for the fakes that check one, and writes private keys as PEM. Signs nothing.
+//! Reads JSON Web Tokens, and writes private keys as PEM.
 
 use aws_lc_rs::signature::{UnparsedPublicKey, VerificationAlgorithm};
 use base64::Engine as _;

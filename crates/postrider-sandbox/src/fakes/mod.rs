@@ -2,32 +2,35 @@
 //! lines here; nothing else in this crate names a provider.
 
 pub(crate) mod apns;
-pub(crate) mod chat;
+mod chat;
 pub(crate) mod email;
-pub(crate) mod fcm;
+mod fcm;
 pub(crate) mod http;
 mod jwt;
-pub(crate) mod ntfy;
-pub(crate) mod telegram;
-pub(crate) mod twilio;
+mod ntfy;
+mod telegram;
+mod twilio;
 pub(crate) mod web_push;
-pub(crate) mod webhook;
+mod webhook;
 
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
+use ::http::Method;
 use ::http::request::Parts;
+use anyhow::Context as _;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::answer::FakeAnswer;
+use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
 use crate::listener::ConnectionControl;
-use crate::receiver::Receiver;
+use crate::receiver::{Receiver, ReceiverDetail};
 use crate::sample::ChannelSample;
-use crate::service::SandboxState;
+use crate::service::{SandboxState, header_text};
 use crate::{Sandbox, SandboxConfig};
 
 /// Every kind of receiver, in the order in which `GET /sandbox` shows them.
@@ -44,12 +47,10 @@ pub(crate) const FAKES: &[FakeEntry] = &[
     apns::ENTRY,
 ];
 
-pub(crate) type FakeProviders = Vec<Box<dyn FakeProvider>>;
-
 /// One kind of receiver, with the providers that deliver to it.
 pub(crate) struct FakeEntry {
     pub(crate) kind: FakeKind,
-    pub(crate) make: fn(&SandboxConfig) -> anyhow::Result<FakeProviders>,
+    pub(crate) make: fn(&SandboxConfig) -> anyhow::Result<Vec<Box<dyn FakeProvider>>>,
     /// A larger body is answered by [`FakeProvider::too_large`].
     pub(crate) body_max: usize,
     /// Where its receivers are set up: `PUT /sandbox/<path>/<name>`.
@@ -62,8 +63,8 @@ pub(crate) struct FakeEntry {
     pub(crate) server_config: fn(&Sandbox, &Path) -> anyhow::Result<String>,
 }
 
-/// A provider as far as a sender sees it. It checks requests and words answers; the sandbox counts them and
-/// decides which faults they meet.
+/// A provider as far as a sender sees it. It checks requests and writes answers. The sandbox counts the requests and
+/// decides on the fault of each.
 pub(crate) trait FakeProvider: Any + Send + Sync {
     /// Whether a request to this path is a message for this provider.
     fn serves(&self, path: &str) -> bool;
@@ -71,8 +72,9 @@ pub(crate) trait FakeProvider: Any + Send + Sync {
     /// Checks a message as the provider does.
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult;
 
-    fn too_large(&self, _: &SandboxState, _: &Parts, body_max: usize) -> FakeAnswer {
-        FakeAnswer::text(413, format!("larger than {} MiB\n", body_max >> 20))
+    /// The answer to a body that is too large. The call comes without it.
+    fn too_large(&self, _: &FakeCall<'_>) -> FakeAnswer {
+        self.refusal(413)
     }
 
     /// `message_id` is what the provider calls the message.
@@ -80,29 +82,35 @@ pub(crate) trait FakeProvider: Any + Send + Sync {
         FakeAnswer::empty(200)
     }
 
-    /// A fault's status in the provider's own words: the nearest that the real one says.
+    /// The answer of the real provider that is nearest to the status of a fault.
     fn refusal(&self, status: u16) -> FakeAnswer {
         FakeAnswer::text(status, "refused by the sandbox's fault profile\n")
     }
 
-    /// The same for one request, and with `Retry-After`.
+    /// The refusal of one request, with `Retry-After`.
     fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
         self.refusal(status).with_retry_after(retry_after_s)
     }
 
-    /// Whether this is a call that delivers nothing, such as a question about a credential. Such calls meet no
-    /// fault and are not counted.
-    fn is_side_call(&self, _: &Parts) -> bool {
+    /// Whether this is a call that delivers nothing, such as a question about a credential. Such calls have no
+    /// faults and are not counted. The call comes without its body.
+    fn is_side_call(&self, _: &FakeCall<'_>) -> bool {
         false
     }
 
-    fn answer_side_call(&self, _: &SandboxState, _: &Parts, _body: &Bytes) -> FakeAnswer {
+    fn answer_side_call(&self, _: &FakeCall<'_>) -> FakeAnswer {
         FakeAnswer::empty(404)
     }
 
-    /// Whether this connection takes one request at a time until one was accepted.
+    /// Whether this connection takes one request at a time until one is accepted.
     fn is_serial(&self, _: &ConnectionControl) -> bool {
         false
+    }
+
+    /// What a receiver has beside its name and its behaviour.
+    fn make_detail(&self, request: &ReceiverRequest) -> anyhow::Result<ReceiverDetail> {
+        anyhow::ensure!(request.secret.is_none(), "only a webhook receiver takes a secret");
+        Ok(ReceiverDetail::Plain)
     }
 
     /// Answers a call of its own below `/sandbox`.
@@ -111,7 +119,8 @@ pub(crate) trait FakeProvider: Any + Send + Sync {
     }
 }
 
-/// What a fake looks at.
+/// A request to a fake.
+#[derive(Clone, Copy)]
 pub(crate) struct FakeCall<'a> {
     pub(crate) state: &'a SandboxState,
     pub(crate) connection: &'a ConnectionControl,
@@ -120,7 +129,30 @@ pub(crate) struct FakeCall<'a> {
 }
 
 impl FakeCall<'_> {
-    /// A request to this receiver, which comes into being when it is first addressed.
+    fn path(&self) -> &str {
+        self.parts.uri.path()
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        header_text(&self.parts.headers, name)
+    }
+
+    fn is_post(&self) -> bool {
+        self.parts.method == Method::POST
+    }
+
+    fn is_get(&self) -> bool {
+        self.parts.method == Method::GET
+    }
+
+    fn check_post(&self) -> FakeCheckResult<()> {
+        match self.is_post() {
+            true => Ok(()),
+            false => Err(RejectedRequest::request(FakeAnswer::text(405, "POST\n"))),
+        }
+    }
+
+    /// A request to this receiver, which is made by its first request.
     fn checked(&self, kind: FakeKind, name: &str, id: CorrelationId, ttl_s: u32) -> CheckedRequest {
         let receiver = self.state.receivers.get_or_put(kind, name);
         CheckedRequest { receiver, id, ttl_s, content: self.body.clone() }
@@ -136,7 +168,7 @@ pub(crate) struct ControlCall<'a> {
     pub(crate) body: &'a Bytes,
 }
 
-pub(crate) type FakeCheckResult = Result<CheckedRequest, Box<RejectedRequest>>;
+pub(crate) type FakeCheckResult<T = CheckedRequest> = Result<T, Box<RejectedRequest>>;
 
 /// A request that passed its provider's checks.
 pub(crate) struct CheckedRequest {
@@ -154,12 +186,12 @@ pub(crate) struct RejectedRequest {
 }
 
 impl RejectedRequest {
-    pub(crate) fn new(failure: CheckFailure, answer: FakeAnswer) -> Box<Self> {
+    fn new(failure: CheckFailure, answer: FakeAnswer) -> Box<Self> {
         Box::new(Self { failure, answer })
     }
 
-    /// Anything but a credential is wrong.
-    fn request(answer: FakeAnswer) -> Box<Self> {
+    /// For everything but a wrong credential.
+    pub(crate) fn request(answer: FakeAnswer) -> Box<Self> {
         Self::new(CheckFailure::Request, answer)
     }
 
@@ -168,13 +200,14 @@ impl RejectedRequest {
     }
 }
 
-/// What a receiver is, as in `/sandbox/last/<kind>/<name>`. Each fake defines its own; some share one.
+/// What a receiver is, as in `/sandbox/last/<kind>/<name>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FakeKind(&'static str);
 
 impl FakeKind {
-    pub(crate) const fn new(name: &'static str) -> Self {
-        Self(name)
+    pub(crate) fn named(name: &str) -> anyhow::Result<Self> {
+        let known = Self::all().find(|kind| kind.0 == name);
+        known.with_context(|| format!("unknown kind {name:?}"))
     }
 
     pub fn name(self) -> &'static str {
@@ -199,9 +232,7 @@ impl Serialize for FakeKind {
 
 impl<'de> Deserialize<'de> for FakeKind {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let name = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        let known = Self::all().find(|kind| kind.0 == name);
-        known.ok_or_else(|| serde::de::Error::custom(format!("unknown kind {name:?}")))
+        Self::named(&String::deserialize(d)?).map_err(serde::de::Error::custom)
     }
 }
 

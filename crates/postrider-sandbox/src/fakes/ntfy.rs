@@ -5,27 +5,24 @@ use http::Method;
 use http::request::Parts;
 use serde_json::{Map, Value, json};
 
-use super::RejectedRequest;
-use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
+use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind};
+use super::{FakeProvider, RejectedRequest};
 use crate::answer::FakeAnswer;
-use crate::correlation::{CorrelationId, hash};
-use crate::sample::{ChannelSample, ShownId, credential_file};
+use crate::correlation::CorrelationId;
+use crate::sample::{ChannelSample, ShownId};
 use crate::service::{SandboxState, header_text};
 
 const TOPIC_MAX: usize = 64;
 const MESSAGE_MAX: usize = 4096;
 /// Every other token is unknown, and nobody publishes without one.
 const TOKEN: &str = "tk_sandbox0123456789abcdefghijkl";
-/// Names that ntfy needs for pages of its own.
+/// Names of ntfy's own pages.
 const RESERVED: [&str; 4] = ["docs", "static", "file", "app"];
 const CACHED_S: i64 = 12 * 3600;
-
-impl FakeKind {
-    pub const NTFY: Self = Self::new("ntfy");
-}
+const NOT_A_MESSAGE: (u32, &str) = (40_017, "invalid request: request body must be message JSON");
 
 pub(super) const ENTRY: FakeEntry = FakeEntry {
-    kind: FakeKind::NTFY,
+    kind: FakeKind("ntfy"),
     make: |_| Ok(vec![Box::new(FakeNtfy)]),
     body_max: 1 << 20,
     setup_path: Some("ntfy"),
@@ -34,19 +31,11 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         channel: "ntfy",
         shown_id: ShownId::Nothing,
         ttl: ("none", |_| None),
-        make: |sandbox, _, number, request| {
-            let topic = format!("sandbox-{number}");
-            sandbox.set_up(FakeKind::NTFY, &topic, request)?;
-            let address = json!({"channel": "ntfy", "topic": topic});
-            Ok((topic, address))
-        },
+        name: |_, number| format!("sandbox-{number}"),
+        address: |_, topic| json!({"channel": "ntfy", "topic": topic}),
     },
     server_config: |sandbox, folder| {
-        Ok(format!(
-            "[accounts.ntfy]\nchannel = \"ntfy\"\nendpoint = \"https://127.0.0.1:{}\"\n{}",
-            sandbox.https.port(),
-            credential_file(folder, "ntfy", TOKEN)?,
-        ))
+        sandbox.account(folder, ["ntfy", "ntfy", TOKEN], &sandbox.endpoint())
     },
 };
 
@@ -59,11 +48,7 @@ impl FakeProvider for FakeNtfy {
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let (topic, id) = read(call.parts, call.body)?;
-        Ok(call.checked(FakeKind::NTFY, &topic, id, 0))
-    }
-
-    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
-        ntfy_error(41_303, "JSON body too large")
+        Ok(call.checked(ENTRY.kind, &topic, id, 0))
     }
 
     fn accept(&self, state: &SandboxState, _: &CheckedRequest, message_id: u64) -> FakeAnswer {
@@ -89,24 +74,24 @@ impl FakeProvider for FakeNtfy {
                     json!({"code": 50_001, "http": status, "error": "internal server error"});
                 FakeAnswer::json(status, &body)
             }
-            _ => ntfy_error(40_017, "invalid request: request body must be message JSON"),
+            _ => ntfy_error(NOT_A_MESSAGE.0, NOT_A_MESSAGE.1),
         }
     }
 
-    fn is_side_call(&self, parts: &Parts) -> bool {
-        parts.uri.path() == "/v1/health"
+    fn is_side_call(&self, call: &FakeCall<'_>) -> bool {
+        call.path() == "/v1/health"
     }
 
-    fn answer_side_call(&self, _: &SandboxState, parts: &Parts, _: &Bytes) -> FakeAnswer {
-        match header_text(&parts.headers, "authorization") {
+    fn answer_side_call(&self, call: &FakeCall<'_>) -> FakeAnswer {
+        match call.header("authorization") {
             Some(login) if login != format!("Bearer {TOKEN}") => ntfy_error(40_101, "unauthorized"),
             _ => FakeAnswer::json(200, &json!({"healthy": true})),
         }
     }
 }
 
-/// The topic, and the digest of topic and message: ntfy knows no idempotency key.
-fn read(parts: &Parts, body: &Bytes) -> Result<(String, CorrelationId), Box<RejectedRequest>> {
+/// The topic, and the digest of topic and message: ntfy has no idempotency key.
+fn read(parts: &Parts, body: &Bytes) -> FakeCheckResult<(String, CorrelationId)> {
     match header_text(&parts.headers, "authorization") {
         Some(login) if login == format!("Bearer {TOKEN}") => {}
         Some(_) => return Err(RejectedRequest::signature(ntfy_error(40_101, "unauthorized"))),
@@ -122,7 +107,7 @@ fn read(parts: &Parts, body: &Bytes) -> Result<(String, CorrelationId), Box<Reje
     let kind = header_text(&parts.headers, "content-type").unwrap_or_default();
     let fields: Option<Map<String, Value>> = serde_json::from_slice(body).ok();
     let Some(fields) = fields.filter(|_| kind.starts_with("application/json")) else {
-        return Err(wrong((40_017, "invalid request: request body must be message JSON")));
+        return Err(wrong(NOT_A_MESSAGE));
     };
     let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
     let (topic, message) = (text("topic"), text("message"));
@@ -136,8 +121,7 @@ fn read(parts: &Parts, body: &Bytes) -> Result<(String, CorrelationId), Box<Reje
     if message.len() > MESSAGE_MAX {
         return Err(wrong((41_301, "attachment too large, or bandwidth limit reached")));
     }
-    let id = CorrelationId::Digest(hash(0, format!("{topic}\n{message}").as_bytes()));
-    Ok((topic.to_owned(), id))
+    Ok((topic.to_owned(), CorrelationId::of_text(topic, message)))
 }
 
 fn check_topic(topic: &str) -> Result<(), (u32, &'static str)> {
@@ -153,33 +137,27 @@ fn check_topic(topic: &str) -> Result<(), (u32, &'static str)> {
 
 /// The real server ignores unknown fields, so a misspelt one would not be noticed there.
 fn check_field(name: &str, value: &Value) -> Result<(), (u32, &'static str)> {
-    let is_url = |value: &Value| value.as_str().is_some_and(|url| url.starts_with("http"));
-    let is_list = |value: &Value, is_item: fn(&Value) -> bool| {
+    let is_url = || value.as_str().is_some_and(|url| url.starts_with("http"));
+    let is_list = |is_item: fn(&Value) -> bool| {
         value.as_array().is_some_and(|items| items.iter().all(is_item))
     };
-    let is_valid = match name {
-        "topic" | "message" | "title" | "click" => value.is_string(),
-        "markdown" => value.is_boolean(),
-        "tags" => is_list(value, Value::is_string),
-        "priority" if !value.as_u64().is_some_and(|priority| (1..=5).contains(&priority)) => {
-            return Err((40_007, "invalid priority parameter"));
+    let (is_valid, error) = match name {
+        "topic" | "message" | "title" | "click" => (value.is_string(), NOT_A_MESSAGE),
+        "markdown" => (value.is_boolean(), NOT_A_MESSAGE),
+        "tags" => (is_list(Value::is_string), NOT_A_MESSAGE),
+        "priority" => {
+            let is_known = value.as_u64().is_some_and(|priority| (1..=5).contains(&priority));
+            (is_known, (40_007, "invalid priority parameter"))
         }
-        "priority" => true,
-        "attach" if !is_url(value) => {
-            return Err((40_013, "invalid request: attachment URL is invalid"));
+        "attach" => (is_url(), (40_013, "invalid request: attachment URL is invalid")),
+        "icon" => (is_url(), (40_021, "invalid request: icon URL is invalid")),
+        "actions" => {
+            let are_actions = is_list(|action| action["action"].is_string());
+            (are_actions, (40_018, "invalid request: actions invalid"))
         }
-        "icon" if !is_url(value) => return Err((40_021, "invalid request: icon URL is invalid")),
-        "attach" | "icon" => true,
-        "actions" if !is_list(value, |action| action["action"].is_string()) => {
-            return Err((40_018, "invalid request: actions invalid"));
-        }
-        "actions" => true,
-        _ => return Err((40_017, "invalid request: unknown field")),
+        _ => (false, (40_017, "invalid request: unknown field")),
     };
-    match is_valid {
-        true => Ok(()),
-        false => Err((40_017, "invalid request: request body must be message JSON")),
-    }
+    if is_valid { Ok(()) } else { Err(error) }
 }
 
 /// The first three digits of a code are the status.
@@ -192,7 +170,7 @@ fn ntfy_error(code: u32, error: &str) -> FakeAnswer {
 mod tests {
     use super::*;
 
-    fn told(login: Option<&str>, kind: &str, body: &str) -> Result<String, u64> {
+    fn answer_to(login: Option<&str>, kind: &str, body: &str) -> Result<String, u64> {
         let mut request = http::Request::post("/").header("content-type", kind);
         if let Some(login) = login {
             request = request.header("authorization", login);
@@ -211,7 +189,7 @@ mod tests {
     fn ntfy_refuses_logins_topics_and_fields_with_its_own_codes() {
         let login = format!("Bearer {TOKEN}");
         let json = "application/json";
-        let send = |body: Value| told(Some(&login), json, &body.to_string());
+        let send = |body: Value| answer_to(Some(&login), json, &body.to_string());
         let full = json!({"topic": "shop", "message": "x", "title": "t", "priority": 5,
             "tags": ["tada"], "click": "https://a.example", "markdown": true,
             "actions": [{"action": "view", "label": "Open", "url": "https://a.example"}]});
@@ -233,9 +211,9 @@ mod tests {
             assert_eq!(send(body.clone()), Err(code), "{body}");
         }
         let good = r#"{"topic": "shop", "message": "x"}"#;
-        assert_eq!(told(Some(&login), "text/plain", good), Err(40_017));
-        assert_eq!(told(Some("Bearer tk_other"), json, good), Err(40_101));
-        assert_eq!(told(None, json, good), Err(40_301));
+        assert_eq!(answer_to(Some(&login), "text/plain", good), Err(40_017));
+        assert_eq!(answer_to(Some("Bearer tk_other"), json, good), Err(40_101));
+        assert_eq!(answer_to(None, json, good), Err(40_301));
     }
 
     #[test]

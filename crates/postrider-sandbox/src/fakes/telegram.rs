@@ -5,11 +5,11 @@ use http::Method;
 use http::request::Parts;
 use serde_json::{Value, json};
 
-use super::RejectedRequest;
-use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
+use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind};
+use super::{FakeProvider, RejectedRequest};
 use crate::answer::FakeAnswer;
-use crate::correlation::{CorrelationId, hash};
-use crate::sample::{ChannelSample, ShownId, credential_file};
+use crate::correlation::CorrelationId;
+use crate::sample::{ChannelSample, ShownId};
 use crate::service::{SandboxState, header_text};
 
 const TEXT_MAX: usize = 4096;
@@ -26,17 +26,13 @@ const FIELDS: [&str; 8] = [
     "reply_markup",
 ];
 
-impl FakeKind {
-    pub const TELEGRAM: Self = Self::new("telegram");
-}
-
 /// The token and the method of a path.
 fn token_and_method(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix("/bot")?.split_once('/').filter(|(_, method)| !method.contains('/'))
 }
 
 pub(super) const ENTRY: FakeEntry = FakeEntry {
-    kind: FakeKind::TELEGRAM,
+    kind: FakeKind("telegram"),
     make: |_| Ok(vec![Box::new(FakeTelegram)]),
     body_max: 1 << 20,
     setup_path: Some("telegram"),
@@ -45,19 +41,11 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         channel: "telegram",
         shown_id: ShownId::Nothing,
         ttl: ("none", |_| None),
-        make: |sandbox, _, number, request| {
-            let chat = (1_000_000 + number).to_string();
-            sandbox.set_up(FakeKind::TELEGRAM, &chat, request)?;
-            let address = json!({"channel": "telegram", "chat_id": chat});
-            Ok((chat, address))
-        },
+        name: |_, number| (1_000_000 + number).to_string(),
+        address: |_, chat| json!({"channel": "telegram", "chat_id": chat}),
     },
     server_config: |sandbox, folder| {
-        Ok(format!(
-            "[accounts.bot]\nchannel = \"telegram\"\nendpoint = \"https://127.0.0.1:{}\"\n{}",
-            sandbox.https.port(),
-            credential_file(folder, "telegram", TOKEN)?,
-        ))
+        sandbox.account(folder, ["bot", "telegram", TOKEN], &sandbox.endpoint())
     },
 };
 
@@ -70,7 +58,7 @@ impl FakeProvider for FakeTelegram {
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         let (chat, id) = read(call.parts, call.body)?;
-        Ok(call.checked(FakeKind::TELEGRAM, &chat, id, 0))
+        Ok(call.checked(ENTRY.kind, &chat, id, 0))
     }
 
     fn accept(&self, state: &SandboxState, _: &CheckedRequest, message_id: u64) -> FakeAnswer {
@@ -78,33 +66,44 @@ impl FakeProvider for FakeTelegram {
         FakeAnswer::json(200, &json!({"ok": true, "result": result}))
     }
 
-    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-        refuse(status, retry_after_s)
-    }
-
-    fn is_side_call(&self, parts: &Parts) -> bool {
-        token_and_method(parts.uri.path()).is_some_and(|(_, method)| method == "getMe")
-    }
-
-    fn answer_side_call(&self, _: &SandboxState, parts: &Parts, _: &Bytes) -> FakeAnswer {
-        match token_error(parts) {
-            Some(error) => error,
-            None => {
-                let bot = json!({"id": 1_234_567_890, "is_bot": true, "username": "sandbox_bot"});
-                FakeAnswer::json(200, &json!({"ok": true, "result": bot}))
+    fn refusal(&self, status: u16) -> FakeAnswer {
+        match status {
+            401 => telegram_error(401, "Unauthorized"),
+            403 | 410 => telegram_error(403, "Forbidden: bot was blocked by the user"),
+            404 => telegram_error(400, "Bad Request: chat not found"),
+            502 => {
+                let page = "<html><head><title>502 Bad Gateway</title></head></html>\r\n";
+                FakeAnswer::text(502, page)
             }
+            500..=599 => telegram_error(status, "Internal Server Error"),
+            _ => telegram_error(400, "Bad Request: message is too long"),
         }
+    }
+
+    fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
+        match status {
+            429 => throttled(retry_after_s.unwrap_or(1)),
+            _ => self.refusal(status),
+        }
+    }
+
+    fn is_side_call(&self, call: &FakeCall<'_>) -> bool {
+        token_and_method(call.path()).is_some_and(|(_, method)| method == "getMe")
+    }
+
+    fn answer_side_call(&self, call: &FakeCall<'_>) -> FakeAnswer {
+        let bot = json!({"id": 1_234_567_890, "is_bot": true, "username": "sandbox_bot"});
+        let about_bot = || FakeAnswer::json(200, &json!({"ok": true, "result": bot}));
+        token_error(call.parts).unwrap_or_else(about_bot)
     }
 }
 
-/// The chat, and the digest of chat and text: Telegram knows no idempotency key.
-fn read(parts: &Parts, body: &Bytes) -> Result<(String, CorrelationId), Box<RejectedRequest>> {
+/// The chat, and the digest of chat and text: Telegram has no idempotency key.
+fn read(parts: &Parts, body: &Bytes) -> FakeCheckResult<(String, CorrelationId)> {
     if let Some(error) = token_error(parts) {
         return Err(RejectedRequest::signature(error));
     }
-    let wrong = |status, description: &str| {
-        RejectedRequest::request(telegram_error(status, description, json!({})))
-    };
+    let wrong = |status, description| RejectedRequest::request(telegram_error(status, description));
     let method = token_and_method(parts.uri.path()).map(|(_, method)| method);
     if method != Some("sendMessage") || parts.method != Method::POST {
         return Err(wrong(404, "Not Found"));
@@ -142,7 +141,7 @@ fn read(parts: &Parts, body: &Bytes) -> Result<(String, CorrelationId), Box<Reje
     if parse_mode.is_none() && text.chars().count() > TEXT_MAX {
         return Err(wrong(400, "Bad Request: message is too long"));
     }
-    let id = CorrelationId::Digest(hash(0, format!("{chat}\n{text}").as_bytes()));
+    let id = CorrelationId::of_text(&chat, text);
     Ok((chat, id))
 }
 
@@ -161,44 +160,29 @@ fn token_error(parts: &Parts) -> Option<FakeAnswer> {
     let is_formed = !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()) && secret.len() >= 30;
     match (token == TOKEN, is_formed) {
         (true, _) => None,
-        (false, true) => Some(telegram_error(401, "Unauthorized", json!({}))),
-        (false, false) => Some(telegram_error(404, "Not Found", json!({}))),
+        (false, true) => Some(telegram_error(401, "Unauthorized")),
+        (false, false) => Some(telegram_error(404, "Not Found")),
     }
 }
 
-fn telegram_error(status: u16, description: &str, parameters: Value) -> FakeAnswer {
-    let mut body = json!({"ok": false, "error_code": status, "description": description});
-    if parameters != json!({}) {
-        body["parameters"] = parameters;
-    }
+/// The time to wait is in the body; there is no header `Retry-After`.
+fn throttled(wait_s: u32) -> FakeAnswer {
+    let description = format!("Too Many Requests: retry after {wait_s}");
+    let body = json!({"ok": false, "error_code": 429, "description": description,
+        "parameters": {"retry_after": wait_s}});
+    FakeAnswer { retry_after_s: Some(wait_s), ..FakeAnswer::json(429, &body) }
+}
+
+fn telegram_error(status: u16, description: &str) -> FakeAnswer {
+    let body = json!({"ok": false, "error_code": status, "description": description});
     FakeAnswer::json(status, &body)
-}
-
-fn refuse(status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-    let plain = |status, description| telegram_error(status, description, json!({}));
-    match status {
-        401 => plain(401, "Unauthorized"),
-        403 | 410 => plain(403, "Forbidden: bot was blocked by the user"),
-        404 => plain(400, "Bad Request: chat not found"),
-        429 => {
-            // The time is in the body; there is no Retry-After.
-            let wait = retry_after_s.unwrap_or(1);
-            let description = format!("Too Many Requests: retry after {wait}");
-            telegram_error(429, &description, json!({"retry_after": wait}))
-        }
-        502 => {
-            FakeAnswer::text(502, "<html><head><title>502 Bad Gateway</title></head></html>\r\n")
-        }
-        500..=599 => plain(status, "Internal Server Error"),
-        _ => plain(400, "Bad Request: message is too long"),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(path: &str, kind: &str, body: &str) -> Result<String, String> {
+    fn answer_to(path: &str, kind: &str, body: &str) -> Result<String, String> {
         let request = http::Request::post(path).header("content-type", kind);
         let (parts, ()) = request.body(()).unwrap().into_parts();
         match read(&parts, &Bytes::copy_from_slice(body.as_bytes())) {
@@ -213,7 +197,7 @@ mod tests {
     #[test]
     fn telegram_refuses_tokens_chats_and_texts_in_its_own_words() {
         let path = format!("/bot{TOKEN}/sendMessage");
-        let send = |body: Value| told(&path, "application/json", &body.to_string());
+        let send = |body: Value| answer_to(&path, "application/json", &body.to_string());
         assert_eq!(send(json!({"chat_id": -100, "text": "x"})), Ok("-100".to_owned()));
         assert_eq!(
             send(json!({"chat_id": "@shop_news", "text": "x"})),
@@ -241,20 +225,24 @@ mod tests {
             assert_eq!(send(body), Err(words.to_owned()));
         }
         let good = r#"{"chat_id": 1, "text": "x"}"#;
-        let form = told(&path, "text/plain", good);
+        let form = answer_to(&path, "text/plain", good);
         assert_eq!(form, Err("400 Bad Request: can't parse request JSON object".to_owned()));
         let unknown = format!("/bot1:{}/sendMessage", "A".repeat(35));
         let json = "application/json";
-        assert_eq!(told(&unknown, json, good), Err("401 Unauthorized".to_owned()));
-        assert_eq!(told("/botx/sendMessage", json, good), Err("404 Not Found".to_owned()));
+        assert_eq!(answer_to(&unknown, json, good), Err("401 Unauthorized".to_owned()));
+        assert_eq!(answer_to("/botx/sendMessage", json, good), Err("404 Not Found".to_owned()));
         let method = path.replace("sendMessage", "sendMessages");
-        assert_eq!(told(&method, json, good), Err("404 Not Found".to_owned()));
+        assert_eq!(answer_to(&method, json, good), Err("404 Not Found".to_owned()));
     }
 
     #[test]
     fn a_wait_is_in_the_body_and_in_no_header() {
-        let answer = refuse(429, Some(7));
+        let answer = throttled(7);
         let body: Value = serde_json::from_slice(&answer.body).unwrap();
-        assert_eq!((&body["parameters"]["retry_after"], answer.retry_after_s()), (&json!(7), None));
+        assert_eq!(
+            (&body["parameters"]["retry_after"], answer.retry_after_s),
+            (&json!(7), Some(7))
+        );
+        assert!(!answer.headers.contains_key("retry-after"));
     }
 }

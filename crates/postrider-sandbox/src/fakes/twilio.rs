@@ -4,17 +4,14 @@ use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
 use super::RejectedRequest;
 use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
 use crate::answer::FakeAnswer;
-use crate::correlation::{CorrelationId, hash};
-use crate::sample::{ChannelSample, ShownId, credential_file};
-use crate::service::{SandboxState, header_text};
+use crate::correlation::CorrelationId;
+use crate::sample::{ChannelSample, ShownId};
+use crate::service::SandboxState;
 
 const MESSAGES: &str = "/Messages.json";
 const TEXT_MAX: usize = 1600;
@@ -26,17 +23,13 @@ fn account_of<'a>(path: &'a str, page: &str) -> Option<&'a str> {
     (!account.is_empty() && !account.contains('/')).then_some(account)
 }
 
-/// An account whose messages or whose own page is asked for.
+/// The account in the path of its messages or of its own page.
 fn asked_account(path: &str) -> Option<&str> {
     account_of(path, MESSAGES).or_else(|| account_of(path, ".json"))
 }
 
-impl FakeKind {
-    pub const SMS: Self = Self::new("sms");
-}
-
 pub(super) const ENTRY: FakeEntry = FakeEntry {
-    kind: FakeKind::SMS,
+    kind: FakeKind("sms"),
     make: |_| Ok(vec![Box::new(FakeTwilio)]),
     body_max: 1 << 20,
     setup_path: Some("sms"),
@@ -48,20 +41,13 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
             let mut fields = url::form_urlencoded::parse(request["body"].as_str()?.as_bytes());
             fields.find(|(name, _)| name == "ValidityPeriod").map(|(_, value)| value.into())
         }),
-        make: |sandbox, _, number, request| {
-            let phone = format!("+1555{number:07}");
-            sandbox.set_up(FakeKind::SMS, &phone, request)?;
-            let address = json!({"channel": "sms", "phone": phone});
-            Ok((phone, address))
-        },
+        name: |_, number| format!("+1555{number:07}"),
+        address: |_, phone| json!({"channel": "sms", "phone": phone}),
     },
     server_config: |sandbox, folder| {
-        Ok(format!(
-            "[accounts.phone]\nchannel = \"sms\"\naccount_sid = \"AC1\"\nfrom = \"+15550100\"\n\
-             endpoint = \"https://127.0.0.1:{}\"\n{}",
-            sandbox.https.port(),
-            credential_file(folder, "twilio", "demo")?,
-        ))
+        let from = "account_sid = \"AC1\"\nfrom = \"+15550100\"";
+        let settings = format!("{from}\n{}", sandbox.endpoint());
+        sandbox.account(folder, ["phone", "sms", "demo"], &settings)
     },
 };
 
@@ -73,8 +59,8 @@ impl FakeProvider for FakeTwilio {
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        let (to, id) = read(call.parts, call.body)?;
-        Ok(call.checked(FakeKind::SMS, &to, id, 0))
+        let (to, id) = read(call)?;
+        Ok(call.checked(ENTRY.kind, &to, id, 0))
     }
 
     fn accept(&self, _: &SandboxState, _: &CheckedRequest, message_id: u64) -> FakeAnswer {
@@ -83,48 +69,44 @@ impl FakeProvider for FakeTwilio {
 
     fn refusal(&self, status: u16) -> FakeAnswer {
         match status {
-            401 | 403 => twilio_error(401, 20003, "Authenticate"),
+            401 | 403 => unauthorized(),
             404 | 410 => twilio_error(400, 21614, "'To' number is not a valid mobile number"),
             429 => twilio_error(429, 20429, "Too Many Requests"),
             503 => twilio_error(503, 20503, "Service unavailable"),
             500..=599 => twilio_error(status, 20500, "Internal Server Error"),
-            _ => twilio_error(
-                400,
-                21617,
-                "The concatenated message body exceeds the 1600 character limit",
-            ),
+            _ => too_long(),
         }
     }
 
-    fn is_side_call(&self, parts: &Parts) -> bool {
-        parts.method == Method::GET && asked_account(parts.uri.path()).is_some()
+    fn is_side_call(&self, call: &FakeCall<'_>) -> bool {
+        call.is_get() && asked_account(call.path()).is_some()
     }
 
-    fn answer_side_call(&self, _: &SandboxState, parts: &Parts, _: &Bytes) -> FakeAnswer {
-        let account = asked_account(parts.uri.path()).unwrap_or_default();
-        if !may_send(&parts.headers, account) {
-            return twilio_error(401, 20003, "Authenticate");
+    fn answer_side_call(&self, call: &FakeCall<'_>) -> FakeAnswer {
+        let account = asked_account(call.path()).unwrap_or_default();
+        if !may_send(call, account) {
+            return unauthorized();
         }
         let page = json!({ "sid": account, "status": "active", "type": "Full", "messages": [] });
         FakeAnswer::json(200, &page)
     }
 }
 
-/// The number, and the digest of number and text: Twilio knows no idempotency key.
-fn read(parts: &Parts, content: &Bytes) -> Result<(String, CorrelationId), Box<RejectedRequest>> {
-    let account = account_of(parts.uri.path(), MESSAGES).unwrap_or_default();
-    if !may_send(&parts.headers, account) {
-        return Err(RejectedRequest::signature(twilio_error(401, 20003, "Authenticate")));
+/// The number, and the digest of number and text: Twilio has no idempotency key.
+fn read(call: &FakeCall<'_>) -> FakeCheckResult<(String, CorrelationId)> {
+    if !may_send(call, account_of(call.path(), MESSAGES).unwrap_or_default()) {
+        return Err(RejectedRequest::signature(unauthorized()));
     }
     let wrong = |code, message: &str| RejectedRequest::request(twilio_error(400, code, message));
-    if parts.method != Method::POST {
+    if !call.is_post() {
         return Err(RejectedRequest::request(twilio_error(405, 20004, "Method not allowed")));
     }
-    let kind = header_text(&parts.headers, "content-type").unwrap_or_default();
+    let kind = call.header("content-type").unwrap_or_default();
     if !kind.starts_with("application/x-www-form-urlencoded") {
         return Err(RejectedRequest::request(twilio_error(415, 20415, "Unsupported Media Type")));
     }
-    let form: HashMap<String, String> = url::form_urlencoded::parse(content).into_owned().collect();
+    let form = url::form_urlencoded::parse(call.body).into_owned();
+    let form: HashMap<String, String> = form.collect();
     let field = |name: &str| form.get(name).map(String::as_str).filter(|value| !value.is_empty());
     let to = field("To").ok_or_else(|| wrong(21604, "A 'To' phone number is required."))?;
     let digits = to.strip_prefix('+').unwrap_or_default();
@@ -143,15 +125,13 @@ fn read(parts: &Parts, content: &Bytes) -> Result<(String, CorrelationId), Box<R
     }
     let text = field("Body").ok_or_else(|| wrong(21602, "Message body is required."))?;
     if text.chars().count() > TEXT_MAX {
-        let message = "The concatenated message body exceeds the 1600 character limit";
-        return Err(wrong(21617, message));
+        return Err(RejectedRequest::request(too_long()));
     }
     let validity = field("ValidityPeriod").map(str::parse::<u32>);
     if validity.is_some_and(|seconds| !seconds.is_ok_and(|s| VALIDITY_S.contains(&s))) {
         return Err(wrong(20001, "Parameter ValidityPeriod is not valid"));
     }
-    let id = CorrelationId::Digest(hash(0, format!("{to}\n{text}").as_bytes()));
-    Ok((to.to_owned(), id))
+    Ok((to.to_owned(), CorrelationId::of_text(to, text)))
 }
 
 fn is_number(digits: &str) -> bool {
@@ -171,8 +151,8 @@ fn is_sender(from: &str) -> bool {
 }
 
 /// Any secret but `wrong`, of the account itself or of an API key.
-fn may_send(headers: &HeaderMap, account: &str) -> bool {
-    let given = header_text(headers, "authorization").and_then(|t| t.strip_prefix("Basic "));
+fn may_send(call: &FakeCall<'_>, account: &str) -> bool {
+    let given = call.header("authorization").and_then(|text| text.strip_prefix("Basic "));
     let pair = given.and_then(|text| BASE64_STANDARD.decode(text).ok());
     let pair = pair.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
     let Some((user, secret)) = pair.split_once(':') else { return false };
@@ -190,6 +170,14 @@ fn twilio_message(id: u64) -> Value {
         "error_code": null,
         "error_message": null,
     })
+}
+
+fn unauthorized() -> FakeAnswer {
+    twilio_error(401, 20003, "Authenticate")
+}
+
+fn too_long() -> FakeAnswer {
+    twilio_error(400, 21617, "The concatenated message body exceeds the 1600 character limit")
 }
 
 fn twilio_error(status: u16, code: u32, message: &str) -> FakeAnswer {

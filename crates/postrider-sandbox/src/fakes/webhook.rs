@@ -1,18 +1,19 @@
-//! Receivers of webhooks (`/hook/<name>`): check the signature of Standard Webhooks. A receiver comes into
-//! being when it is first addressed.
+//! Receivers of webhooks (`/hook/<name>`). They check the signature of Standard Webhooks. A receiver is made by its
+//! first request.
 
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use http::{HeaderMap, Method};
+use http::HeaderMap;
 use serde_json::json;
 
 use super::RejectedRequest;
 use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
-use crate::SandboxConfig;
 use crate::answer::FakeAnswer;
+use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
 use crate::receiver::{Receiver, ReceiverDetail};
@@ -22,13 +23,13 @@ use crate::service::header_text;
 const TOLERANCE_S: i64 = 5 * 60;
 const NAME_MAX: usize = 200;
 
-impl FakeKind {
-    pub const HOOK: Self = Self::new("hook");
-}
-
 pub(super) const ENTRY: FakeEntry = FakeEntry {
-    kind: FakeKind::HOOK,
-    make: |config| Ok(vec![Box::new(FakeWebhook::new(config)?)]),
+    kind: FakeKind("hook"),
+    make: |config| {
+        let secret = config.webhook_secret.as_deref().map(parse_secret).transpose();
+        let default_secret = secret.context("the webhook secret")?;
+        Ok(vec![Box::new(FakeWebhook { default_secret })])
+    },
     body_max: 4 << 20,
     setup_path: Some("hooks"),
     control_calls: &["PUT /sandbox/hooks/<name> {secret, faults, script}"],
@@ -36,11 +37,8 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         channel: "webhook",
         shown_id: ShownId::Delivery,
         ttl: ("postrider-expires", |request| shown_header(request, "postrider-expires")),
-        make: |sandbox, name, _, request| {
-            sandbox.set_up(FakeKind::HOOK, name, request)?;
-            let url = format!("{}/hook/{name}", sandbox.https_origin());
-            Ok((name.to_owned(), json!({"channel": "webhook", "url": url})))
-        },
+        name: |name, _| name.to_owned(),
+        address: |sandbox, name| json!({"channel": "webhook", "url": format!("{}/hook/{name}", sandbox.https_origin())}),
     },
     server_config: |_, _| Ok(String::new()),
 };
@@ -50,23 +48,13 @@ struct FakeWebhook {
     default_secret: Option<hmac::Key>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WebhookSignatureError {
-    #[error("webhook-id, webhook-timestamp or webhook-signature is missing")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WebhookSignatureError {
+    /// One of the three headers is missing.
     Missing,
-    #[error("webhook-timestamp is not within five minutes of now")]
+    /// The time is not within five minutes of now.
     Timestamp,
-    #[error("no signature in webhook-signature matches")]
     Mismatch,
-    #[error("a secret is whsec_ followed by base64")]
-    Secret,
-}
-
-impl FakeWebhook {
-    fn new(config: &SandboxConfig) -> anyhow::Result<Self> {
-        let secret = config.webhook_secret.as_deref().map(parse_secret).transpose();
-        Ok(Self { default_secret: anyhow::Context::context(secret, "the webhook secret")? })
-    }
 }
 
 impl FakeProvider for FakeWebhook {
@@ -74,9 +62,20 @@ impl FakeProvider for FakeWebhook {
         path.starts_with("/hook/")
     }
 
+    fn too_large(&self, _: &FakeCall<'_>) -> FakeAnswer {
+        too_large()
+    }
+
+    fn make_detail(&self, request: &ReceiverRequest) -> anyhow::Result<ReceiverDetail> {
+        Ok(match request.secret.as_deref() {
+            Some(secret) => ReceiverDetail::Signed(Box::new(parse_secret(secret)?)),
+            None => ReceiverDetail::Plain,
+        })
+    }
+
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        let receiver = find_or_make(call, FakeKind::HOOK)?;
-        if call.parts.method != Method::POST {
+        let receiver = find_or_make(call, ENTRY.kind)?;
+        if !call.is_post() {
             return Err(rejected(CheckFailure::Request, 405, "a webhook is a POST\n"));
         }
         let own = match &receiver.detail {
@@ -84,25 +83,26 @@ impl FakeProvider for FakeWebhook {
             _ => None,
         };
         match own.or(self.default_secret.as_ref()) {
-            Some(key) => {
-                if verify(key, &call.parts.headers, call.body, call.state.now_s()).is_err() {
-                    return Err(rejected(CheckFailure::Signature, 401, "bad signature\n"));
-                }
-            }
+            Some(key) => verify(key, &call.parts.headers, call.body, call.state.now_s())
+                .map_err(|_| rejected(CheckFailure::Signature, 401, "bad signature\n"))?,
             None => call.state.received.counts.unverified(),
         }
         Ok(checked(call, receiver, "webhook-id"))
     }
 }
 
-/// A request that is known by the id in this header, by its idempotency key, or by its content.
+/// Both kinds of receivers take 4 MiB.
+pub(super) fn too_large() -> FakeAnswer {
+    FakeAnswer::text(413, "larger than 4 MiB\n")
+}
+
+/// A request whose id is in this header; without it, its idempotency key or its content.
 pub(super) fn checked(
     call: &FakeCall<'_>,
     receiver: Arc<Receiver>,
     id_header: &str,
 ) -> CheckedRequest {
-    let headers = &call.parts.headers;
-    let named = [id_header, "idempotency-key"].into_iter().find_map(|n| header_text(headers, n));
+    let named = call.header(id_header).or_else(|| call.header("idempotency-key"));
     let id = match named {
         Some(id) => CorrelationId::from_text(id),
         None => CorrelationId::from_content(call.body),
@@ -110,12 +110,9 @@ pub(super) fn checked(
     CheckedRequest { receiver, id, ttl_s: 0, content: call.body.clone() }
 }
 
-/// The receiver of `/<kind>/<name>`; the path may go on behind the name.
-pub(super) fn find_or_make(
-    call: &FakeCall<'_>,
-    kind: FakeKind,
-) -> Result<Arc<Receiver>, Box<RejectedRequest>> {
-    let path = call.parts.uri.path().trim_start_matches('/');
+/// The receiver of `/<kind>/<name>`; more may follow after the name.
+pub(super) fn find_or_make(call: &FakeCall<'_>, kind: FakeKind) -> FakeCheckResult<Arc<Receiver>> {
+    let path = call.path().trim_start_matches('/');
     if let Some(found) = call.state.receivers.get(path) {
         return Ok(found);
     }
@@ -125,9 +122,9 @@ pub(super) fn find_or_make(
 }
 
 /// `whsec_` + base64, as Standard Webhooks writes secrets.
-pub(crate) fn parse_secret(text: &str) -> Result<hmac::Key, WebhookSignatureError> {
-    let encoded = text.strip_prefix("whsec_").ok_or(WebhookSignatureError::Secret)?;
-    let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| WebhookSignatureError::Secret)?;
+fn parse_secret(text: &str) -> anyhow::Result<hmac::Key> {
+    let bytes = text.strip_prefix("whsec_").and_then(|code| BASE64_STANDARD.decode(code).ok());
+    let bytes = bytes.context("a secret is whsec_ followed by base64")?;
     Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
 }
 

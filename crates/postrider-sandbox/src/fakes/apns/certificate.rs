@@ -1,6 +1,5 @@
-//! Certificates of the fake APNs, for accounts that identify themselves by one. `GET /sandbox/apns/certificate`
-//! gives them out. They are checked for issuer, app and environment. A client without one is checked by its
-//! provider token.
+//! Certificates for accounts of the fake APNs (`GET /sandbox/apns/certificate`). They are checked for issuer, app and
+//! environment.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -14,7 +13,7 @@ use crate::correlation::hash;
 
 const ISSUED_MAX: usize = 1024;
 
-/// Where a certificate is good.
+/// Where a certificate is valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CertificateEnvironment {
@@ -24,7 +23,7 @@ pub enum CertificateEnvironment {
     Both,
 }
 
-/// Which certificate to issue; as query.
+/// Which certificate to issue, from the query.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CertificateRequest {
@@ -83,7 +82,7 @@ impl FakeApnsCertificates {
         Ok(json!({ "topic": request.topic, "pem": pem }))
     }
 
-    /// Status and reason of a refusal. `sandbox` says which environment was asked.
+    /// `sandbox` says which environment the request was sent to.
     pub(super) fn check(
         &self,
         certificate: &[u8],

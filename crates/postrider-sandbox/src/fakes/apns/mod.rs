@@ -1,19 +1,15 @@
-//! Apple's push service (`POST /3/device/<token>`): HTTP/2 only, checks the provider token and every
-//! header, and takes one request at a time on a connection until the first one was accepted.
+//! Apple's push service (`POST /3/device/<token>`): HTTP/2 only, checks the provider token and every header, and
+//! takes one request at a time on a connection until it accepts one.
 //!
-//! A device comes into being when first addressed. One whose token begins with `de` is a development
-//! device: it lives in the sandbox environment, which is this server under the name `localhost`. One of
-//! nothing but zeros is nobody's.
+//! A device is made by its first request. A token that begins with `de` is of a development device, which belongs to
+//! the sandbox environment: this server under the name `localhost`. A token of zeros is of no device.
 
 pub(crate) mod certificate;
 mod provider_token;
 
-use std::path::Path;
-
 use anyhow::Context as _;
 use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderMap, Method, Version, header};
+use http::{HeaderMap, Method, Version};
 use serde_json::{Value, json};
 
 use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeEntry, FakeKind};
@@ -23,10 +19,10 @@ use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
 use crate::listener::ConnectionControl;
-use crate::sample::{ChannelSample, ShownId, credential_file, shown_header};
+use crate::sample::{ChannelSample, ShownId, shown_header};
 use crate::service::{SandboxState, header_text, now_s};
 use certificate::{CertificateRequest, FakeApnsCertificates};
-use provider_token::FakeProviderTokens;
+use provider_token::{FakeProviderTokens, KEY_ID, TEAM};
 
 const COLLAPSE_ID_MAX: usize = 64;
 /// Push types with what each adds to the topic.
@@ -47,12 +43,8 @@ const TYPES: [(&str, &str); 11] = [
 /// Status and reason.
 type FakeApnsRefusal = (u16, &'static str);
 
-impl FakeKind {
-    pub const APNS: Self = Self::new("apns");
-}
-
 pub(super) const ENTRY: FakeEntry = FakeEntry {
-    kind: FakeKind::APNS,
+    kind: FakeKind("apns"),
     make: |_| Ok(vec![Box::new(FakeApns::default())]),
     body_max: 16 * 1024,
     setup_path: Some("apns"),
@@ -65,29 +57,20 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         channel: "apns",
         shown_id: ShownId::Delivery,
         ttl: ("apns-expiration", |request| shown_header(request, "apns-expiration")),
-        make: |sandbox, _, number, request| {
-            let token = format!("{:064x}", number + 1);
-            sandbox.set_up(FakeKind::APNS, &token, request)?;
-            let address = json!({"channel": "apns", "token": token, "topic": "example.shop.app"});
-            Ok((token, address))
-        },
+        name: |_, number| format!("{:064x}", number + 1),
+        address: |_, token| json!({"channel": "apns", "token": token, "topic": "example.shop.app"}),
     },
-    server_config,
+    server_config: |sandbox, folder| {
+        let key = sandbox.apns_key()["key"].as_str().unwrap_or_default().to_owned();
+        let settings = format!(
+            "team_id = \"{TEAM}\"\nkey_id = \"{KEY_ID}\"\n\
+             sandbox_endpoint = \"https://localhost:{}\"\n{}",
+            sandbox.https.port(),
+            sandbox.endpoint(),
+        );
+        sandbox.account(folder, ["apple", "apns", &key], &settings)
+    },
 };
-
-fn server_config(sandbox: &Sandbox, folder: &Path) -> anyhow::Result<String> {
-    let key = sandbox.apns_key();
-    let text = |field: &str| key[field].as_str().context("the sandbox has no key for APNs");
-    let credential = credential_file(folder, "apple.p8", text("key")?)?;
-    Ok(format!(
-        "[accounts.apple]\nchannel = \"apns\"\nteam_id = \"{}\"\nkey_id = \"{}\"\n\
-         endpoint = \"https://127.0.0.1:{port}\"\n\
-         sandbox_endpoint = \"https://localhost:{port}\"\n{credential}",
-        text("team_id")?,
-        text("key_id")?,
-        port = sandbox.https.port(),
-    ))
-}
 
 #[derive(Default)]
 struct FakeApns {
@@ -100,35 +83,36 @@ impl FakeProvider for FakeApns {
         path.starts_with("/3/")
     }
 
-    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
-        answer((413, "PayloadTooLarge"), None)
-    }
-
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        let id = header_text(&call.parts.headers, "apns-id");
+        let id = call.header("apns-id");
         let (device, ttl_s) = self.read(call).map_err(|refusal| rejected(refusal, id))?;
-        Ok(call.checked(FakeKind::APNS, &device, correlation(id, call.body), ttl_s))
+        Ok(call.checked(ENTRY.kind, &device, correlation(id, call.body), ttl_s))
     }
 
     fn accept(&self, _: &SandboxState, request: &CheckedRequest, _: u64) -> FakeAnswer {
-        accept(&request.id)
+        let accepted = FakeAnswer::empty(200);
+        let CorrelationId::Delivery(bytes) = &request.id else { return accepted };
+        let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
+        let part = |from, to| hex.get(from..to).unwrap_or_default();
+        let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
+        accepted.with("apns-id", &parts.join("-"))
     }
 
     fn refusal(&self, status: u16) -> FakeAnswer {
-        let reason = match status {
-            400 => "BadDeviceToken",
-            401 | 403 => return answer((403, "InvalidProviderToken"), None),
-            404 | 410 => return answer((410, "Unregistered"), None),
-            413 => "PayloadTooLarge",
-            429 => "TooManyRequests",
-            503 => "ServiceUnavailable",
-            500..=599 => "InternalServerError",
-            _ => "Forbidden",
+        let refusal = match status {
+            400 => (400, "BadDeviceToken"),
+            401 | 403 => (403, "InvalidProviderToken"),
+            404 | 410 => (410, "Unregistered"),
+            413 => (413, "PayloadTooLarge"),
+            429 => (429, "TooManyRequests"),
+            503 => (503, "ServiceUnavailable"),
+            500..=599 => (status, "InternalServerError"),
+            _ => (status, "Forbidden"),
         };
-        answer((status, reason), None)
+        answer(refusal)
     }
 
-    /// A certificate says by itself who sends.
+    /// Apple knows the sender by its certificate before the first request.
     fn is_serial(&self, connection: &ConnectionControl) -> bool {
         connection.certificate.get().is_none()
     }
@@ -173,28 +157,25 @@ fn correlation(id: Option<&str>, content: &Bytes) -> CorrelationId {
 }
 
 impl FakeApns {
-    /// The device and what is left of the notification's life.
+    /// The device, and for how many seconds the notification is still valid.
     fn read(&self, call: &FakeCall<'_>) -> Result<(String, u32), FakeApnsRefusal> {
         let FakeCall { state, connection, parts, body } = call;
         if parts.version != Version::HTTP_2 {
             return Err((505, "HttpVersionNotSupported"));
         }
-        let token = parts.uri.path().strip_prefix("/3/device/").ok_or((404, "BadPath"))?;
-        if parts.method != Method::POST {
+        let token = call.path().strip_prefix("/3/device/").ok_or((404, "BadPath"))?;
+        if !call.is_post() {
             return Err((405, "MethodNotAllowed"));
         }
         if token.is_empty() {
             return Err((400, "MissingDeviceToken"));
         }
         let host = parts.uri.host().unwrap_or_default();
-        let topic = header_text(&parts.headers, "apns-topic");
+        let topic = call.header("apns-topic");
         let certificate = connection.certificate.get();
         match certificate {
             Some(own) => self.certificates.check(own, host == "localhost", topic)?,
-            None => {
-                let authorization = header_text(&parts.headers, header::AUTHORIZATION.as_str());
-                self.tokens.check(authorization, connection, state.now_s())?;
-            }
+            None => self.tokens.check(call.header("authorization"), connection, state.now_s())?,
         }
         let push_type = check_headers(&parts.headers, certificate.is_some())?;
         check_payload(body, push_type)?;
@@ -207,7 +188,7 @@ impl FakeApns {
     }
 }
 
-/// The push type. A certificate names an app by itself; a token does not.
+/// The push type. Only a request with a certificate may omit the topic.
 fn check_headers(
     headers: &HeaderMap,
     has_certificate: bool,
@@ -275,7 +256,7 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// What is left of the notification's life as it arrives; 30 days where nobody says.
+/// For how many seconds the notification is valid when it arrives; 30 days if it does not say.
 fn ttl_s(headers: &HeaderMap) -> u32 {
     match header_text(headers, "apns-expiration").and_then(|text| text.parse::<i64>().ok()) {
         None => 30 * 86_400,
@@ -283,29 +264,20 @@ fn ttl_s(headers: &HeaderMap) -> u32 {
     }
 }
 
-fn accept(id: &CorrelationId) -> FakeAnswer {
-    let accepted = FakeAnswer::empty(200);
-    let CorrelationId::Delivery(bytes) = id else { return accepted };
-    let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
-    let part = |from, to| hex.get(from..to).unwrap_or_default();
-    let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
-    accepted.with("apns-id", &parts.join("-"))
-}
-
-fn answer((status, reason): FakeApnsRefusal, id: Option<&str>) -> FakeAnswer {
+fn answer((status, reason): FakeApnsRefusal) -> FakeAnswer {
     let body = match status {
         410 => json!({ "reason": reason, "timestamp": now_s() * 1000 }),
         _ => json!({ "reason": reason }),
     };
-    let answer = FakeAnswer::json(status, &body);
-    match id {
-        Some(id) => answer.with("apns-id", id),
-        None => answer,
-    }
+    FakeAnswer::json(status, &body)
 }
 
 fn rejected(refusal: FakeApnsRefusal, id: Option<&str>) -> Box<RejectedRequest> {
     let is_credential = matches!(refusal.0, 403 | 429);
     let failure = if is_credential { CheckFailure::Signature } else { CheckFailure::Request };
-    RejectedRequest::new(failure, answer(refusal, id))
+    let answer = answer(refusal);
+    RejectedRequest::new(
+        failure,
+        if let Some(id) = id { answer.with("apns-id", id) } else { answer },
+    )
 }

@@ -1,5 +1,5 @@
-//! The signing key of the fake team, given out by `GET /sandbox/apns/key`, and the checks of provider tokens:
-//! signature, age, and how often they change.
+//! The signing key of the fake team (`GET /sandbox/apns/key`), and the checks of provider tokens: signature, age, and
+//! how often they change.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -14,18 +14,18 @@ use crate::correlation::hash;
 use crate::fakes::jwt::{FakeJwt, private_key_pem};
 use crate::listener::ConnectionControl;
 
-const TEAM: &str = "SANDBOXTEA";
-const KEY_ID: &str = "SANDBOXKEY";
+pub(super) const TEAM: &str = "SANDBOXTEA";
+pub(super) const KEY_ID: &str = "SANDBOXKEY";
 const LIFE_S: i64 = 3600;
 const SKEW_S: i64 = 300;
-/// On one connection, tokens may change once in so long.
+/// The shortest time between two tokens on one connection.
 const CHANGE_S: i64 = 20 * 60;
 const TOKENS_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct FakeProviderTokens {
     key: OnceLock<Option<EcdsaKeyPair>>,
-    /// Tokens whose signature was found in order, with the second in which each was signed.
+    /// Tokens with a valid signature, and when each was signed.
     verified: Mutex<HashMap<Box<str>, i64>>,
 }
 
@@ -53,7 +53,7 @@ impl FakeProviderTokens {
         self.key.get_or_init(make).as_ref()
     }
 
-    /// What an account needs: team, key id and the `.p8` file.
+    /// Team, key id and the `.p8` file of an account.
     pub(super) fn credential(&self) -> Option<Value> {
         let pkcs8 = self.key()?.to_pkcs8v1().ok()?;
         let key = private_key_pem(pkcs8.as_ref());

@@ -1,6 +1,5 @@
 //! Discord: `/discord/<name>`.
 
-use http::request::Parts;
 use serde_json::{Value, json};
 
 use super::{check, count, has_text, hook_name};
@@ -15,10 +14,6 @@ impl FakeProvider for FakeDiscord {
         hook_name("discord", path).is_some()
     }
 
-    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
-        refuse(413, None)
-    }
-
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
         check(call, "discord", find_flaw)
     }
@@ -27,8 +22,27 @@ impl FakeProvider for FakeDiscord {
         FakeAnswer::empty(204)
     }
 
+    fn refusal(&self, status: u16) -> FakeAnswer {
+        match status {
+            401 => discord_error(401, 50027, "Invalid Webhook Token"),
+            404 | 410 => discord_error(404, 10015, "Unknown Webhook"),
+            400 | 413 | 422 => discord_error(400, 50035, "Invalid Form Body"),
+            other => discord_error(other, 0, "refused by the sandbox's fault profile"),
+        }
+    }
+
     fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-        refuse(status, retry_after_s)
+        if status != 429 {
+            return self.refusal(status);
+        }
+        let wait = retry_after_s.unwrap_or(1);
+        let limited = "You are being rate limited.";
+        let body = json!({ "message": limited, "retry_after": f64::from(wait), "global": false });
+        FakeAnswer::json(429, &body)
+            .with_retry_after(Some(wait))
+            .with("x-ratelimit-remaining", "0")
+            .with("x-ratelimit-reset-after", &wait.to_string())
+            .with("x-ratelimit-scope", "user")
     }
 }
 
@@ -42,7 +56,7 @@ fn find_flaw(message: Option<&Value>) -> Option<FakeAnswer> {
     is_long(m).then(|| discord_error(400, 50035, "Invalid Form Body"))
 }
 
-/// Over one of Discord's limits, or with a link that is none.
+/// Whether a text is longer than Discord allows, or a link is not one.
 fn is_long(message: &Value) -> bool {
     let len = |value: &Value| value.as_str().map_or(0, |text| text.encode_utf16().count());
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -73,24 +87,4 @@ fn is_long(message: &Value) -> bool {
 
 fn discord_error(status: u16, code: u32, message: &str) -> FakeAnswer {
     FakeAnswer::json(status, &json!({ "message": message, "code": code }))
-}
-
-fn refuse(status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-    match status {
-        401 => discord_error(401, 50027, "Invalid Webhook Token"),
-        404 | 410 => discord_error(404, 10015, "Unknown Webhook"),
-        429 => {
-            let wait = retry_after_s.unwrap_or(1);
-            let limited = "You are being rate limited.";
-            let body =
-                json!({ "message": limited, "retry_after": f64::from(wait), "global": false });
-            FakeAnswer::json(429, &body)
-                .with_retry_after(Some(wait))
-                .with("x-ratelimit-remaining", "0")
-                .with("x-ratelimit-reset-after", &wait.to_string())
-                .with("x-ratelimit-scope", "user")
-        }
-        400 | 413 | 422 => discord_error(400, 50035, "Invalid Form Body"),
-        other => discord_error(other, 0, "refused by the sandbox's fault profile"),
-    }
 }

@@ -1,5 +1,4 @@
-//! Incoming webhooks of chat services: `/<service>/<name>`. A webhook comes into being when it is first
-//! addressed.
+//! Incoming webhooks of chat services: `/<service>/<name>`. A webhook is made by its first request.
 
 mod discord;
 mod slack;
@@ -11,16 +10,11 @@ use super::{FakeCall, FakeCheckResult, FakeEntry, FakeKind, RejectedRequest};
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
 use crate::sample::{ChannelSample, ShownId};
-use crate::service::header_text;
 
 const NAME_MAX: usize = 200;
 
-impl FakeKind {
-    pub const CHAT: Self = Self::new("chat");
-}
-
 pub(super) const ENTRY: FakeEntry = FakeEntry {
-    kind: FakeKind::CHAT,
+    kind: FakeKind("chat"),
     make: |_| {
         let slack = Box::new(slack::FakeSlack);
         Ok(vec![slack, Box::new(discord::FakeDiscord), Box::new(teams::FakeTeams)])
@@ -32,11 +26,10 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         channel: "chat",
         shown_id: ShownId::Nothing,
         ttl: ("none", |_| None),
-        make: |sandbox, name, _, request| {
-            let receiver = format!("slack.{name}");
-            sandbox.set_up(FakeKind::CHAT, &receiver, request)?;
-            let url = format!("{}/slack/{name}", sandbox.https_origin());
-            Ok((receiver, json!({"channel": "chat", "url": url})))
+        name: |name, _| format!("slack.{name}"),
+        address: |sandbox, receiver| {
+            let path = receiver.replacen('.', "/", 1);
+            json!({"channel": "chat", "url": format!("{}/{path}", sandbox.https_origin())})
         },
     },
     server_config: |sandbox, _| {
@@ -50,17 +43,15 @@ fn hook_name<'a>(service: &str, path: &'a str) -> Option<&'a str> {
     rest.split('/').next().filter(|name| !name.is_empty() && name.len() <= NAME_MAX)
 }
 
-/// `find_flaw` says what the service answers to a message that it cannot show; it is given no message if the body
-/// is not a JSON object.
+/// `find_flaw` returns the service's answer to a message that it cannot show. Without a JSON object in the body, it
+/// gets `None`.
 fn check(
     call: &FakeCall<'_>,
     service: &str,
     find_flaw: impl FnOnce(Option<&Value>) -> Option<FakeAnswer>,
 ) -> FakeCheckResult {
-    if call.parts.method != http::Method::POST {
-        return Err(RejectedRequest::request(FakeAnswer::text(405, "POST\n")));
-    }
-    let content_type = header_text(&call.parts.headers, "content-type").unwrap_or_default();
+    call.check_post()?;
+    let content_type = call.header("content-type").unwrap_or_default();
     if !content_type.starts_with("application/json") {
         return Err(RejectedRequest::request(FakeAnswer::text(400, "invalid_payload")));
     }
@@ -68,9 +59,9 @@ fn check(
     if let Some(answer) = find_flaw(message.as_ref().filter(|message| message.is_object())) {
         return Err(RejectedRequest::request(answer));
     }
-    let name = hook_name(service, call.parts.uri.path()).unwrap_or_default();
+    let name = hook_name(service, call.path()).unwrap_or_default();
     let id = CorrelationId::from_content(call.body);
-    Ok(call.checked(FakeKind::CHAT, &format!("{service}.{name}"), id, 0))
+    Ok(call.checked(ENTRY.kind, &format!("{service}.{name}"), id, 0))
 }
 
 fn has_text(value: &Value) -> bool {

@@ -1,6 +1,5 @@
 //! Slack: `/slack/<name>`.
 
-use http::request::Parts;
 use serde_json::Value;
 
 use super::{check, count, has_text, hook_name};
@@ -13,10 +12,6 @@ pub(super) struct FakeSlack;
 impl FakeProvider for FakeSlack {
     fn serves(&self, path: &str) -> bool {
         hook_name("slack", path).is_some()
-    }
-
-    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
-        self.refusal(413)
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {

@@ -2,7 +2,6 @@
 //! connector, which answers 200 to everything.
 
 use bytes::Bytes;
-use http::request::Parts;
 use serde_json::{Value, json};
 
 use super::{check, count, has_text, hook_name};
@@ -19,12 +18,12 @@ impl FakeProvider for FakeTeams {
         hook_name("teams", path).is_some()
     }
 
-    fn too_large(&self, _: &SandboxState, parts: &Parts, _: usize) -> FakeAnswer {
-        refuse(is_connector(hook_name("teams", parts.uri.path())), 413, None)
+    fn too_large(&self, call: &FakeCall<'_>) -> FakeAnswer {
+        refuse(is_connector(hook_name("teams", call.path())), 413, None)
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        let connector = is_connector(hook_name("teams", call.parts.uri.path()));
+        let connector = is_connector(hook_name("teams", call.path()));
         check(call, "teams", |message| find_flaw(message, call.body, connector))
     }
 
@@ -71,9 +70,9 @@ fn refuse(connector: bool, status: u16, retry_after_s: Option<u32>) -> FakeAnswe
 }
 
 fn refuse_as_connector(status: u16) -> FakeAnswer {
-    let told = format!(
+    let text = format!(
         "Webhook message delivery failed with error: Microsoft Teams endpoint returned HTTP error \
          {status} with ContextId tcid=0,server=sandbox,cv=0.0"
     );
-    FakeAnswer { body: told.into(), ..FakeAnswer::empty(200) }
+    FakeAnswer { body: text.into(), ..FakeAnswer::empty(200) }
 }

@@ -1,14 +1,11 @@
 //! SendGrid v3: checks the key and the call.
 
-use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
 use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeProvider, RejectedRequest};
-use crate::service::{SandboxState, header_text, now_s};
+use crate::service::{SandboxState, now_s};
 
 pub(super) struct FakeSendGrid;
 
@@ -17,12 +14,8 @@ impl FakeProvider for FakeSendGrid {
         path == "/v3/mail/send"
     }
 
-    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
-        refuse(413, None)
-    }
-
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        super::check_post(call)?;
+        call.check_post()?;
         let (to, id) = read(call)?;
         Ok(super::checked(call, &to, id))
     }
@@ -31,28 +24,45 @@ impl FakeProvider for FakeSendGrid {
         FakeAnswer::empty(202).with("x-message-id", &format!("{message_id:016x}"))
     }
 
+    fn refusal(&self, status: u16) -> FakeAnswer {
+        let message = match status {
+            401 => "The provided authorization grant is invalid, expired, or revoked",
+            403 => "The from address does not match a verified Sender Identity.",
+            413 => "The payload is too large.",
+            429 => "too many requests",
+            _ => "refused by the sandbox's fault profile",
+        };
+        sendgrid_error(status, message, None)
+    }
+
     fn refuse(&self, _: &CheckedRequest, status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-        refuse(status, retry_after_s).with_retry_after(retry_after_s)
+        let answer = self.refusal(status).with_retry_after(retry_after_s);
+        if status != 429 {
+            return answer;
+        }
+        let reset = now_s() + i64::from(retry_after_s.unwrap_or(60));
+        let answer = answer.with("x-ratelimit-limit", "600").with("x-ratelimit-remaining", "0");
+        answer.with("x-ratelimit-reset", &reset.to_string())
     }
 
-    fn is_side_call(&self, parts: &Parts) -> bool {
-        parts.method == Method::GET && parts.uri.path() == "/v3/scopes"
+    fn is_side_call(&self, call: &FakeCall<'_>) -> bool {
+        call.is_get() && call.path() == "/v3/scopes"
     }
 
-    fn answer_side_call(&self, _: &SandboxState, parts: &Parts, _: &Bytes) -> FakeAnswer {
+    fn answer_side_call(&self, call: &FakeCall<'_>) -> FakeAnswer {
         let scopes = json!({ "scopes": ["mail.send", "sender_verification_eligible"] });
-        match has_key(&parts.headers) {
+        match has_key(call) {
             true => FakeAnswer::json(200, &scopes),
-            false => refuse(401, None),
+            false => self.refusal(401),
         }
     }
 }
 
 /// The mailbox, and the id of the delivery.
-fn read(call: &FakeCall<'_>) -> Result<(String, CorrelationId), Box<RejectedRequest>> {
+fn read(call: &FakeCall<'_>) -> FakeCheckResult<(String, CorrelationId)> {
     let content = call.body;
-    if !has_key(&call.parts.headers) {
-        return Err(RejectedRequest::signature(refuse(401, None)));
+    if !has_key(call) {
+        return Err(RejectedRequest::signature(FakeSendGrid.refusal(401)));
     }
     let wrong =
         |why: &str, field: &str| RejectedRequest::request(sendgrid_error(400, why, Some(field)));
@@ -81,9 +91,9 @@ fn read(call: &FakeCall<'_>) -> Result<(String, CorrelationId), Box<RejectedRequ
     Ok((to.to_owned(), id.unwrap_or_else(|| CorrelationId::from_content(content))))
 }
 
-/// Every key of SendGrid's but `wrong`.
-fn has_key(headers: &HeaderMap) -> bool {
-    let key = header_text(headers, "authorization").and_then(|text| text.strip_prefix("Bearer "));
+/// Every key but `wrong` is valid.
+fn has_key(call: &FakeCall<'_>) -> bool {
+    let key = call.header("authorization").and_then(|text| text.strip_prefix("Bearer "));
     key.is_some_and(|key| !key.is_empty() && key != "wrong")
 }
 
@@ -92,21 +102,4 @@ fn sendgrid_error(status: u16, message: &str, field: Option<&str>) -> FakeAnswer
         status,
         &json!({ "errors": [{ "message": message, "field": field, "help": null }] }),
     )
-}
-
-fn refuse(status: u16, retry_after_s: Option<u32>) -> FakeAnswer {
-    let message = match status {
-        401 => "The provided authorization grant is invalid, expired, or revoked",
-        403 => "The from address does not match a verified Sender Identity.",
-        413 => "The payload is too large.",
-        429 => "too many requests",
-        _ => "refused by the sandbox's fault profile",
-    };
-    let answer = sendgrid_error(status, message, None);
-    if status != 429 {
-        return answer;
-    }
-    let reset = now_s() + i64::from(retry_after_s.unwrap_or(60));
-    let answer = answer.with("x-ratelimit-limit", "600").with("x-ratelimit-remaining", "0");
-    answer.with("x-ratelimit-reset", &reset.to_string())
 }

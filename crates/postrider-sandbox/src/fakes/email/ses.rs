@@ -3,9 +3,6 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
-use http::Method;
-use http::request::Parts;
 use postrider_channels::email::{SigV4Signer, SignedRequest};
 use postrider_core::Timestamp;
 use serde_json::{Value, json};
@@ -14,10 +11,10 @@ use super::smtp;
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
 use crate::fakes::{CheckedRequest, FakeCall, FakeCheckResult, FakeProvider, RejectedRequest};
-use crate::service::{SandboxState, header_text};
+use crate::service::SandboxState;
 
-const CLOCK_SKEW_S: i64 = 5 * 60;
-/// Who uses this key id must sign with this secret; no other key id is known.
+const CLOCK_SKEW_S: u64 = 5 * 60;
+/// The only key id that is known, and its secret.
 const KEY_ID: &str = "AKIDSANDBOX";
 const SECRET: &str = "sandbox-secret";
 
@@ -28,12 +25,8 @@ impl FakeProvider for FakeSes {
         path == "/v2/email/outbound-emails"
     }
 
-    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
-        self.refusal(413)
-    }
-
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        super::check_post(call)?;
+        call.check_post()?;
         let (to, id) = read(call)?;
         Ok(super::checked(call, &to, id))
     }
@@ -45,44 +38,36 @@ impl FakeProvider for FakeSes {
     fn refusal(&self, status: u16) -> FakeAnswer {
         match status {
             429 => ses_error(429, "TooManyRequestsException", "Maximum sending rate exceeded."),
-            401 | 403 => ses_error(
-                403,
-                "SignatureDoesNotMatch",
-                "The request signature we calculated does not match the signature you provided.",
-            ),
+            401 | 403 => ses_error(403, BAD_SIGNATURE.0, BAD_SIGNATURE.1),
             404 | 410 => ses_error(404, "NotFoundException", "Template does not exist."),
             500..=599 => ses_error(status, "InternalServiceErrorException", "Internal failure"),
             _ => ses_error(400, "MessageRejected", "Email address is not verified."),
         }
     }
 
-    fn is_side_call(&self, parts: &Parts) -> bool {
-        parts.method == Method::GET && parts.uri.path() == "/v2/email/account"
+    fn is_side_call(&self, call: &FakeCall<'_>) -> bool {
+        call.is_get() && call.path() == "/v2/email/account"
     }
 
-    fn answer_side_call(&self, state: &SandboxState, parts: &Parts, _: &Bytes) -> FakeAnswer {
-        match verify(parts, b"", state.now_s()) {
-            Ok(()) => FakeAnswer::json(
-                200,
-                &json!({
-                    "ProductionAccessEnabled": true,
-                    "SendingEnabled": true,
-                    "EnforcementStatus": "HEALTHY",
-                    "SendQuota": { "Max24HourSend": 50_000.0, "MaxSendRate": 14.0, "SentLast24Hours": 0.0 },
-                }),
-            ),
+    fn answer_side_call(&self, call: &FakeCall<'_>) -> FakeAnswer {
+        let account = json!({
+            "ProductionAccessEnabled": true,
+            "SendingEnabled": true,
+            "EnforcementStatus": "HEALTHY",
+            "SendQuota": { "Max24HourSend": 50_000.0, "MaxSendRate": 14.0, "SentLast24Hours": 0.0 },
+        });
+        match verify(&FakeCall { body: &bytes::Bytes::new(), ..*call }) {
+            Ok(()) => FakeAnswer::json(200, &account),
             Err((kind, why)) => ses_error(403, kind, why),
         }
     }
 }
 
 /// The mailbox, and the id of the delivery.
-fn read(call: &FakeCall<'_>) -> Result<(String, CorrelationId), Box<RejectedRequest>> {
-    let (parts, content) = (call.parts, call.body);
-    verify(parts, content, call.state.now_s())
-        .map_err(|(kind, why)| RejectedRequest::signature(ses_error(403, kind, why)))?;
+fn read(call: &FakeCall<'_>) -> FakeCheckResult<(String, CorrelationId)> {
+    verify(call).map_err(|(kind, why)| RejectedRequest::signature(ses_error(403, kind, why)))?;
     let wrong = |why: &str| RejectedRequest::request(ses_error(400, "BadRequestException", why));
-    let call: Value = serde_json::from_slice(content).map_err(|_| wrong("not JSON"))?;
+    let call: Value = serde_json::from_slice(call.body).map_err(|_| wrong("not JSON"))?;
     let to =
         call["Destination"]["ToAddresses"][0].as_str().ok_or_else(|| wrong("no ToAddresses"))?;
     if call["FromEmailAddress"].as_str().is_none_or(|from| !from.contains('@')) {
@@ -93,22 +78,25 @@ fn read(call: &FakeCall<'_>) -> Result<(String, CorrelationId), Box<RejectedRequ
     if let Some(flaw) = smtp::flaw(&mail) {
         return Err(wrong(flaw));
     }
-    let id = smtp::correlation(&mail);
-    Ok((to.to_owned(), id))
+    Ok((to.to_owned(), smtp::correlation(&mail)))
 }
 
-/// The kind of an error of Amazon's, and its words.
+/// Type and message of an error.
 type SesSignatureError = (&'static str, &'static str);
 
-/// What Amazon has against the signature of a call.
-fn verify(parts: &Parts, content: &[u8], now_s: i64) -> Result<(), SesSignatureError> {
-    let headers = &parts.headers;
-    let given = header_text(headers, "authorization")
+const BAD_SIGNATURE: SesSignatureError = (
+    "SignatureDoesNotMatch",
+    "The request signature we calculated does not match the signature you provided.",
+);
+
+fn verify(call: &FakeCall<'_>) -> Result<(), SesSignatureError> {
+    let given = call
+        .header("authorization")
         .ok_or(("MissingAuthenticationTokenException", "Missing Authentication Token"))?;
     let incomplete = |why| ("IncompleteSignatureException", why);
-    let date = header_text(headers, "x-amz-date").ok_or(incomplete("x-amz-date is missing"))?;
+    let date = call.header("x-amz-date").ok_or(incomplete("x-amz-date is missing"))?;
     let at = read_time(date).ok_or(incomplete("x-amz-date is not a time"))?;
-    if at.abs_diff(now_s) > CLOCK_SKEW_S as u64 {
+    if at.abs_diff(call.state.now_s()) > CLOCK_SKEW_S {
         return Err(("SignatureDoesNotMatch", "Signature expired"));
     }
     let scope = given
@@ -127,39 +115,28 @@ fn verify(parts: &Parts, content: &[u8], now_s: i64) -> Result<(), SesSignatureE
         let why = "The security token included in the request is invalid.";
         return Err(("UnrecognizedClientException", why));
     }
-    let host = header_text(headers, "host").map(str::to_owned);
-    let host = host.or_else(|| parts.uri.authority().map(ToString::to_string)).unwrap_or_default();
-    let mut signed = Vec::new();
-    for name in ["content-type", "x-amz-security-token"] {
-        signed.extend(header_text(headers, name).map(|value| (name, value)));
-    }
+    let uri = &call.parts.uri;
+    let host = call.header("host").or_else(|| uri.authority().map(|authority| authority.as_str()));
+    let signed: Vec<_> = ["content-type", "x-amz-security-token"]
+        .into_iter()
+        .filter_map(|name| Some((name, call.header(name)?)))
+        .collect();
     let signer = SigV4Signer { key_id, secret: SECRET, region, service };
     let request = SignedRequest {
-        method: parts.method.as_str(),
-        host: &host,
-        path: parts.uri.path(),
+        method: call.parts.method.as_str(),
+        host: host.unwrap_or_default(),
+        path: uri.path(),
         headers: &signed,
-        body: content,
+        body: call.body,
     };
     let (_, expected) = signer.sign(&request, Timestamp::from_secs(at));
-    verify_slices_are_equal(expected.as_bytes(), given.as_bytes()).map_err(|_| {
-        let why = "The request signature we calculated does not match the signature you provided.";
-        ("SignatureDoesNotMatch", why)
-    })
+    verify_slices_are_equal(expected.as_bytes(), given.as_bytes()).map_err(|_| BAD_SIGNATURE)
 }
 
 /// `20150830T123600Z`
 fn read_time(text: &str) -> Option<i64> {
-    let digits = text.strip_suffix('Z')?.replacen('T', "", 1);
-    let number = |from: usize, to: usize| digits.get(from..to)?.parse::<i64>().ok();
-    let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
-    let (h, m, s) = (number(8, 10)?, number(10, 12)?, number(12, 14)?);
-    let days = postrider_core::model::time::days_from_civil(
-        year,
-        u32::try_from(month).ok()?,
-        u32::try_from(day).ok()?,
-    );
-    Some(days * 86_400 + h * 3600 + m * 60 + s)
+    let time = jiff::civil::DateTime::strptime("%Y%m%dT%H%M%SZ", text).ok()?;
+    Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
 }
 
 /// `{"message": …}` with the type in a header.

@@ -1,14 +1,12 @@
-//! FCM HTTP v1 (`POST /v1/projects/<project>/messages:send`): checks the token and the message as
-//! Google does. A device comes into being when first addressed; one whose token holds a space or is
-//! shorter than 8 characters is no device. With `validate_only` nothing is delivered or counted.
+//! FCM HTTP v1 (`POST /v1/projects/<project>/messages:send`): checks the token and the message as Google does. A
+//! device is made by its first request. A token with a space or of fewer than 8 characters is invalid. With
+//! `validate_only`, nothing is delivered or counted.
 
 mod oauth;
 mod proto;
 
 use anyhow::Context as _;
-use bytes::Bytes;
-use http::request::Parts;
-use http::{Method, header};
+use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeEntry, FakeKind};
@@ -16,8 +14,8 @@ use super::{FakeProvider, RejectedRequest};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::correlation::{CorrelationId, hash};
-use crate::sample::{ChannelSample, ShownId, credential_file};
-use crate::service::{SandboxState, header_text};
+use crate::sample::{ChannelSample, ShownId};
+use crate::service::SandboxState;
 use oauth::{FakeGoogleOauth, PROJECT};
 
 const PAYLOAD_MAX: usize = 4096;
@@ -31,12 +29,8 @@ fn project_of(path: &str) -> Option<&str> {
     (!project.is_empty() && !project.contains('/')).then_some(project)
 }
 
-impl FakeKind {
-    pub const FCM: Self = Self::new("fcm");
-}
-
 pub(super) const ENTRY: FakeEntry = FakeEntry {
-    kind: FakeKind::FCM,
+    kind: FakeKind("fcm"),
     make: |_| Ok(vec![Box::new(FakeFcm::default())]),
     body_max: 64 * 1024,
     setup_path: Some("fcm"),
@@ -52,20 +46,12 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
             let body: Value = serde_json::from_str(request["body"].as_str()?).ok()?;
             body["message"]["android"]["ttl"].as_str().map(str::to_owned)
         }),
-        make: |sandbox, name, number, request| {
-            let token = format!("{name}:APA91b{number:0>32}");
-            sandbox.set_up(FakeKind::FCM, &token, request)?;
-            let address = json!({"channel": "fcm", "token": token});
-            Ok((token, address))
-        },
+        name: |name, number| format!("{name}:APA91b{number:0>32}"),
+        address: |_, token| json!({"channel": "fcm", "token": token}),
     },
     server_config: |sandbox, folder| {
         let key = sandbox.fcm_service_account().to_string();
-        let credential = credential_file(folder, "firebase.json", &key)?;
-        let port = sandbox.https.port();
-        Ok(format!(
-            "[accounts.firebase]\nchannel = \"fcm\"\nendpoint = \"https://127.0.0.1:{port}\"\n{credential}"
-        ))
+        sandbox.account(folder, ["firebase", "fcm", &key], &sandbox.endpoint())
     },
 };
 
@@ -79,12 +65,41 @@ impl FakeProvider for FakeFcm {
         project_of(path).is_some()
     }
 
-    fn too_large(&self, _: &SandboxState, _: &Parts, _: usize) -> FakeAnswer {
+    fn too_large(&self, _: &FakeCall<'_>) -> FakeAnswer {
         large()
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        self.read(call)
+        if !call.is_post() {
+            return Err(wrong(FakeAnswer::empty(404)));
+        }
+        let bearer = call.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+        if !bearer.is_some_and(|token| self.oauth.knows(token, call.state.now_s())) {
+            return Err(RejectedRequest::signature(unauthenticated()));
+        }
+        if project_of(call.path()) != Some(PROJECT) {
+            return Err(RejectedRequest::signature(denied()));
+        }
+        let body: Value = serde_json::from_slice(call.body).unwrap_or_default();
+        let message = body["message"].as_object();
+        let message = message.ok_or_else(|| wrong(violation("message", "Invalid JSON payload")))?;
+        if let Some((field, error)) = proto::find_error(message) {
+            return Err(wrong(malformed(&field, &error)));
+        }
+        let device = device(message)?;
+        check_data(message)?;
+        check_web(message)?;
+        let ttl_s = check_android(message)?;
+        if payload_len(message) > PAYLOAD_MAX {
+            return Err(wrong(large()));
+        }
+        if body["validate_only"] == true {
+            let name = format!("projects/{PROJECT}/messages/fake_message_id");
+            return Err(wrong(FakeAnswer::json(200, &json!({ "name": name }))));
+        }
+        let content = json!([device, message.get("notification"), message.get("data")]);
+        let id = CorrelationId::Digest(hash(0, content.to_string().as_bytes()));
+        Ok(call.checked(ENTRY.kind, &device, id, ttl_s))
     }
 
     fn accept(&self, _: &SandboxState, _: &CheckedRequest, message_id: u64) -> FakeAnswer {
@@ -100,32 +115,28 @@ impl FakeProvider for FakeFcm {
             404 | 410 => {
                 fcm_error(404, "NOT_FOUND", "UNREGISTERED", "Requested entity was not found.")
             }
-            429 => fcm_error(
-                429,
-                "RESOURCE_EXHAUSTED",
-                "QUOTA_EXCEEDED",
-                "Message sending quota exceeded for quota metric 'Send requests'.",
-            ),
-            503 => fcm_error(
-                503,
-                "UNAVAILABLE",
-                "UNAVAILABLE",
-                "The service is currently unavailable.",
-            ),
+            429 => {
+                let message = "Message sending quota exceeded for quota metric 'Send requests'.";
+                fcm_error(429, "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", message)
+            }
+            503 => {
+                let message = "The service is currently unavailable.";
+                fcm_error(503, "UNAVAILABLE", "UNAVAILABLE", message)
+            }
             500..=599 => fcm_error(status, "INTERNAL", "INTERNAL", "Internal error encountered."),
             other => error(other, "UNKNOWN", "refused by the sandbox's fault profile", json!([])),
         }
     }
 
     /// The token endpoint of Google's accounts.
-    fn is_side_call(&self, parts: &Parts) -> bool {
-        parts.uri.path() == "/token"
+    fn is_side_call(&self, call: &FakeCall<'_>) -> bool {
+        call.path() == "/token"
     }
 
-    fn answer_side_call(&self, state: &SandboxState, parts: &Parts, body: &Bytes) -> FakeAnswer {
-        match parts.method {
-            Method::POST => self.oauth.grant(body, state.https_origin(), state.now_s()),
-            _ => FakeAnswer::text(405, "POST\n"),
+    fn answer_side_call(&self, call: &FakeCall<'_>) -> FakeAnswer {
+        match call.check_post() {
+            Ok(()) => self.oauth.grant(call.body, call.state.https_origin(), call.state.now_s()),
+            Err(rejected) => rejected.answer,
         }
     }
 
@@ -150,48 +161,11 @@ impl Sandbox {
     }
 }
 
-impl FakeFcm {
-    fn read(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        let FakeCall { state, parts, body: content, .. } = call;
-        if parts.method != Method::POST {
-            return Err(wrong(FakeAnswer::empty(404)));
-        }
-        let bearer = header_text(&parts.headers, header::AUTHORIZATION.as_str())
-            .and_then(|value| value.strip_prefix("Bearer "));
-        if !bearer.is_some_and(|token| self.oauth.knows(token, state.now_s())) {
-            return Err(RejectedRequest::signature(unauthenticated()));
-        }
-        if project_of(parts.uri.path()) != Some(PROJECT) {
-            return Err(RejectedRequest::signature(denied()));
-        }
-        let body: Option<Value> = serde_json::from_slice(content).ok();
-        let message = body.as_ref().and_then(|b| b.get("message")).and_then(Value::as_object);
-        let message = message.ok_or_else(|| wrong(violation("message", "Invalid JSON payload")))?;
-        if let Some((field, told)) = proto::misfit(message) {
-            return Err(wrong(malformed(&field, &told)));
-        }
-        let device = device(message)?;
-        check_data(message)?;
-        check_web(message)?;
-        let ttl_s = check_android(message)?;
-        if payload_len(message) > PAYLOAD_MAX {
-            return Err(wrong(large()));
-        }
-        if body.as_ref().is_some_and(|body| body["validate_only"] == true) {
-            let name = format!("projects/{PROJECT}/messages/fake_message_id");
-            return Err(wrong(FakeAnswer::json(200, &json!({ "name": name }))));
-        }
-        let said = json!([device, message.get("notification"), message.get("data")]).to_string();
-        let id = CorrelationId::Digest(hash(0, said.as_bytes()));
-        Ok(call.checked(FakeKind::FCM, &device, id, ttl_s))
-    }
-}
-
 fn wrong(answer: FakeAnswer) -> Box<RejectedRequest> {
     RejectedRequest::request(answer)
 }
 
-fn device(message: &Map<String, Value>) -> Result<String, Box<RejectedRequest>> {
+fn device(message: &Map<String, Value>) -> FakeCheckResult<String> {
     let targets = ["token", "fid", "topic", "condition"];
     let named: Vec<_> = targets.into_iter().filter(|name| message.contains_key(*name)).collect();
     let [name @ ("token" | "fid")] = named.as_slice() else {
@@ -205,7 +179,7 @@ fn device(message: &Map<String, Value>) -> Result<String, Box<RejectedRequest>> 
     Ok(device.to_owned())
 }
 
-fn check_data(message: &Map<String, Value>) -> Result<(), Box<RejectedRequest>> {
+fn check_data(message: &Map<String, Value>) -> FakeCheckResult<()> {
     let blocks = [Some(message), block(message, "android"), block(message, "webpush")];
     let data = blocks.into_iter().flatten().filter_map(|of| block(of, "data"));
     let reserved = |name: &str| {
@@ -223,7 +197,7 @@ fn block<'a>(of: &'a Map<String, Value>, name: &str) -> Option<&'a Map<String, V
     of.get(name).and_then(Value::as_object)
 }
 
-fn check_web(message: &Map<String, Value>) -> Result<(), Box<RejectedRequest>> {
+fn check_web(message: &Map<String, Value>) -> FakeCheckResult<()> {
     let webpush = block(message, "webpush");
     let options = ["fcmOptions", "fcm_options"].iter().find_map(|name| block(webpush?, name));
     let link = options.and_then(|options| options.get("link")).and_then(Value::as_str);
@@ -233,7 +207,7 @@ fn check_web(message: &Map<String, Value>) -> Result<(), Box<RejectedRequest>> {
     }
 }
 
-fn check_android(message: &Map<String, Value>) -> Result<u32, Box<RejectedRequest>> {
+fn check_android(message: &Map<String, Value>) -> FakeCheckResult<u32> {
     let android = message.get("android");
     if let Some(priority) = android.and_then(|a| a.get("priority")).and_then(Value::as_str)
         && !["NORMAL", "HIGH", "normal", "high"].contains(&priority)
@@ -252,7 +226,7 @@ fn check_android(message: &Map<String, Value>) -> Result<u32, Box<RejectedReques
     }
 }
 
-/// What reaches a device: the common part, and the largest of the platforms' own.
+/// The size of what reaches a device: the common part, and the largest part of a platform.
 fn payload_len(message: &Map<String, Value>) -> usize {
     fn len(value: &Value) -> usize {
         match value {
@@ -295,25 +269,25 @@ fn violation(field: &str, description: &str) -> FakeAnswer {
     malformed(field, &format!("Invalid value at '{field}': {description}"))
 }
 
-fn malformed(field: &str, told: &str) -> FakeAnswer {
-    let fields = json!([{ "field": field, "description": told }]);
+fn malformed(field: &str, message: &str) -> FakeAnswer {
+    let fields = json!([{ "field": field, "description": message }]);
     let details = json!([
         { "@type": FCM_ERROR, "errorCode": "INVALID_ARGUMENT" },
         { "@type": BAD_REQUEST, "fieldViolations": fields },
     ]);
-    error(400, "INVALID_ARGUMENT", told, details)
+    error(400, "INVALID_ARGUMENT", message, details)
 }
 
 fn unauthenticated() -> FakeAnswer {
-    let told = "Request had invalid authentication credentials. Expected OAuth 2 access token, login \
-                cookie or other valid authentication credential. See \
-                https://developers.google.com/identity/sign-in/web/devconsole-project.";
+    let message = "Request had invalid authentication credentials. Expected OAuth 2 access token, login \
+                   cookie or other valid authentication credential. See \
+                   https://developers.google.com/identity/sign-in/web/devconsole-project.";
     let realm = "Bearer realm=\"https://accounts.google.com/\", error=\"invalid_token\"";
-    error(401, "UNAUTHENTICATED", told, json!([])).with("www-authenticate", realm)
+    error(401, "UNAUTHENTICATED", message, json!([])).with("www-authenticate", realm)
 }
 
 fn denied() -> FakeAnswer {
-    let told =
+    let message =
         "Permission 'cloudmessaging.messages.create' denied on resource (or it may not exist).";
-    error(403, "PERMISSION_DENIED", told, json!([]))
+    error(403, "PERMISSION_DENIED", message, json!([]))
 }

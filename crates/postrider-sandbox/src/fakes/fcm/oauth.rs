@@ -1,7 +1,8 @@
-//! Google's token endpoint (`POST /token`) and the service account that it knows: made when first asked
-//! for, given out by `GET /sandbox/fcm/service-account`. Issues tokens; remembers no message.
+//! Google's token endpoint (`POST /token`) and its one service account (`GET /sandbox/fcm/service-account`), which is
+//! made at the first use.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use aws_lc_rs::encoding::AsDer as _;
@@ -26,9 +27,9 @@ const TOKENS_MAX: usize = 10_000;
 #[derive(Default)]
 pub(super) struct FakeGoogleOauth {
     key: OnceLock<Option<KeyPair>>,
-    /// Tokens with the second in which each ends.
+    /// Tokens, each with its end.
     issued: Mutex<HashMap<Box<str>, i64>>,
-    count: std::sync::atomic::AtomicU64,
+    count: AtomicU64,
 }
 
 impl FakeGoogleOauth {
@@ -36,7 +37,7 @@ impl FakeGoogleOauth {
         self.key.get_or_init(|| KeyPair::generate(KeySize::Rsa2048).ok()).as_ref()
     }
 
-    /// The key file as Google's console gives it out; its `token_uri` leads here.
+    /// The key file in the form of Google's console; its `token_uri` leads here.
     pub(super) fn service_account(&self, origin: &str) -> Option<Value> {
         let der = self.key()?.as_der().ok()?;
         Some(json!({
@@ -58,12 +59,12 @@ impl FakeGoogleOauth {
             url::form_urlencoded::parse(form).into_owned().collect();
         let field = |name: &str| fields.get(name).map_or("", String::as_str);
         if field("grant_type") != GRANT {
-            let told = format!("Invalid grant_type: {}", field("grant_type"));
-            return refused("unsupported_grant_type", &told);
+            let why = format!("Invalid grant_type: {}", field("grant_type"));
+            return refused("unsupported_grant_type", &why);
         }
         match self.check(field("assertion"), origin, now_s) {
             Ok(()) => self.issue(now_s),
-            Err((error, told)) => refused(error, told),
+            Err((error, why)) => refused(error, why),
         }
     }
 
@@ -74,7 +75,7 @@ impl FakeGoogleOauth {
         now: i64,
     ) -> Result<(), (&'static str, &'static str)> {
         const BAD: (&str, &str) = ("invalid_grant", "Bad Request");
-        // Google takes no padding.
+        // Google refuses padding.
         let jwt = FakeJwt::read(assertion).filter(|_| !assertion.contains('=')).ok_or(BAD)?;
         let text = |name: &str| jwt.claims[name].as_str().ok_or(BAD);
         let (iss, aud) = (text("iss")?, text("aud")?);
@@ -91,7 +92,7 @@ impl FakeGoogleOauth {
         if iss != EMAIL {
             return Err(("invalid_grant", "Invalid grant: account not found"));
         }
-        // Google's own libraries name its endpoint whatever the key file says.
+        // Google's own libraries always name Google's endpoint, even if the key file names another.
         if aud != TOKEN_URI && aud != format!("{origin}/token") {
             return Err(("invalid_grant", "Invalid JWT: Failed audience check."));
         }
@@ -108,28 +109,26 @@ impl FakeGoogleOauth {
     }
 
     fn issue(&self, now_s: i64) -> FakeAnswer {
-        let number = self.count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let number = self.count.fetch_add(1, Relaxed);
         let token = format!("ya29.sandbox-{number}-{:016x}", mix(number ^ now_s as u64));
         let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
         if issued.len() >= TOKENS_MAX {
             issued.clear();
         }
         issued.insert(token.as_str().into(), now_s + LIFE_S);
-        FakeAnswer::json(
-            200,
-            &json!({ "access_token": token, "expires_in": LIFE_S, "token_type": "Bearer" }),
-        )
+        let grant = json!({ "access_token": token, "expires_in": LIFE_S, "token_type": "Bearer" });
+        FakeAnswer::json(200, &grant)
     }
 
-    /// Whether this is a token that was given out here and has not ended.
+    /// Whether this token was issued here and is still valid.
     pub(super) fn knows(&self, token: &str, now_s: i64) -> bool {
         let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
         issued.get(token).is_some_and(|until| now_s < *until)
     }
 
-    /// How many tokens were given out: a sender should need few.
+    /// How many tokens were issued: a sender should need few.
     pub(super) fn granted(&self) -> u64 {
-        self.count.load(std::sync::atomic::Ordering::Relaxed)
+        self.count.load(Relaxed)
     }
 }
 

@@ -1,5 +1,5 @@
-//! FCM's `Message` as Google's parser of JSON sees it: which names there are, of which type, in both
-//! spellings. What is wrong is told in that parser's words. Knows no rule of FCM beyond types.
+//! The names and types of FCM's `Message`, in both spellings, and the errors of Google's JSON parser. Knows no other
+//! rule of FCM.
 
 use serde_json::{Map, Value};
 
@@ -61,10 +61,10 @@ const MESSAGE: &[(&str, ProtoType)] = &[
     ("fcmOptions", OPTIONS),
 ];
 
-/// The field that is wrong, and what the parser says of it.
+/// The wrong field and the parser's message.
 pub(super) type ProtoError = (String, String);
 
-pub(super) fn misfit(message: &Map<String, Value>) -> Option<ProtoError> {
+pub(super) fn find_error(message: &Map<String, Value>) -> Option<ProtoError> {
     object("message", message, MESSAGE)
 }
 
@@ -72,8 +72,8 @@ fn object(path: &str, of: &Map<String, Value>, known: &[(&str, ProtoType)]) -> O
     of.iter().find_map(|(name, value)| {
         let camel = camel_case(name);
         let Some((_, kind)) = known.iter().find(|(known, _)| *known == camel) else {
-            let told = format!("Unknown name \"{name}\" at '{path}': Cannot find field.");
-            return Some((path.to_owned(), format!("Invalid JSON payload received. {told}")));
+            let error = format!("Unknown name \"{name}\" at '{path}': Cannot find field.");
+            return Some((path.to_owned(), format!("Invalid JSON payload received. {error}")));
         };
         typed(&format!("{path}.{name}"), value, *kind)
     })
@@ -81,8 +81,8 @@ fn object(path: &str, of: &Map<String, Value>, known: &[(&str, ProtoType)]) -> O
 
 fn typed(path: &str, value: &Value, kind: ProtoType) -> Option<ProtoError> {
     let wrong = |path: &str, kind: &str, value: &Value| {
-        let told = format!("Invalid value at '{path}' ({kind}), {value}");
-        Some((path.to_owned(), told))
+        let error = format!("Invalid value at '{path}' ({kind}), {value}");
+        Some((path.to_owned(), error))
     };
     match (kind, value) {
         (_, Value::Null) | (Text, Value::String(_)) | (Flag, Value::Bool(_)) => None,
@@ -96,8 +96,8 @@ fn typed(path: &str, value: &Value, kind: ProtoType) -> Option<ProtoError> {
         (Text, _) => wrong(path, "TYPE_STRING", value),
         (Flag, _) => wrong(path, "TYPE_BOOL", value),
         (Texts | Free | Message(_), _) => {
-            let told = format!("Invalid JSON payload received. '{path}' is not an object.");
-            Some((path.to_owned(), told))
+            let error = format!("Invalid JSON payload received. '{path}' is not an object.");
+            Some((path.to_owned(), error))
         }
     }
 }
@@ -118,24 +118,24 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn told(message: Value) -> Option<String> {
-        misfit(message.as_object().unwrap()).map(|(_, told)| told)
+    fn error_of(message: Value) -> Option<String> {
+        find_error(message.as_object().unwrap()).map(|(_, error)| error)
     }
 
     #[test]
     fn names_and_types_are_google_s_in_either_spelling() {
         assert_eq!(
-            told(json!({"token": "x", "android": {"collapse_key": "k", "directBootOk": true}})),
+            error_of(json!({"token": "x", "android": {"collapse_key": "k", "directBootOk": true}})),
             None
         );
         assert_eq!(
-            told(json!({"android": {"prio": "HIGH"}})).unwrap(),
+            error_of(json!({"android": {"prio": "HIGH"}})).unwrap(),
             "Invalid JSON payload received. Unknown name \"prio\" at 'message.android': Cannot find field."
         );
         assert_eq!(
-            told(json!({"apns": {"headers": {"apns-priority": 5}}})).unwrap(),
+            error_of(json!({"apns": {"headers": {"apns-priority": 5}}})).unwrap(),
             "Invalid value at 'message.apns.headers[apns-priority].value' (TYPE_STRING), 5"
         );
-        assert!(told(json!({"notification": "x"})).is_some());
+        assert!(error_of(json!({"notification": "x"})).is_some());
     }
 }

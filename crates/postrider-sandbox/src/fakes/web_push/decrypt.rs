@@ -1,5 +1,4 @@
-//! Decrypts a Web Push body (RFC 8291, `aes128gcm`, one record), as a browser would.
-//! Never encrypts.
+//! Decrypts a Web Push body (RFC 8291, `aes128gcm`, one record), as a browser does.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{self, ECDH_P256, UnparsedPublicKey};

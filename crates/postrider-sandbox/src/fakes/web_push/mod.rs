@@ -1,5 +1,5 @@
-//! The fake Web Push service: checks what the real ones check, in their order, then does the
-//! browser's part and decrypts. Does not keep messages and does not replace by topic.
+//! The fake Web Push service: checks what the real ones check, in their order, then decrypts as a browser does. Keeps
+//! no messages, and a topic replaces nothing.
 
 mod decrypt;
 pub(crate) mod services;
@@ -11,16 +11,17 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, Method};
 use serde_json::json;
 
 use super::{CheckedRequest, ControlCall, FakeCall, FakeCheckResult, FakeEntry, FakeKind};
 use super::{FakeProvider, RejectedRequest};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
+use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
-use crate::receiver::{Receiver, ReceiverDetail};
+use crate::receiver::{self, Receiver, ReceiverDetail};
 use crate::sample::{ChannelSample, ShownId, shown_header};
 use crate::service::{SandboxState, header_text};
 use services::{FakePushService, PushRefusal};
@@ -32,13 +33,13 @@ use vapid::{FakeVapidToken, FakeVapidVerifier, subject_suits_apple};
 const TTL_MAX_S: u64 = 30 * 24 * 3600;
 const TOPIC_MAX: usize = 32;
 
-impl FakeKind {
-    pub const PUSH: Self = Self::new("push");
-}
-
 pub(super) const ENTRY: FakeEntry = FakeEntry {
-    kind: FakeKind::PUSH,
-    make: |config| Ok(vec![Box::new(FakeWebPush::new(config.seed))]),
+    kind: FakeKind("push"),
+    make: |config| {
+        let subscriptions = SubscriptionMaker::new(config.seed);
+        let verifier = FakeVapidVerifier::default();
+        Ok(vec![Box::new(FakeWebPush { subscriptions, verifier })])
+    },
     body_max: 4096,
     setup_path: None,
     control_calls: &[
@@ -48,12 +49,12 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         channel: "webpush",
         shown_id: ShownId::Delivery,
         ttl: ("TTL", |request| shown_header(request, "ttl")),
-        make: |sandbox, _, _, request| {
-            let (script, faults) = (request.script.clone(), request.faults.clone());
-            let request = SubscriptionRequest { script, faults, ..SubscriptionRequest::default() };
-            let made = sandbox.subscribe(&request)?.pop().context("a subscription")?;
-            let name = made.endpoint.rsplit('/').next().unwrap_or_default().to_owned();
-            Ok((name, json!({"channel": "webpush", "endpoint": made.endpoint, "keys": made.keys})))
+        name: |name, number| format!("{name}-{number}"),
+        address: |sandbox, name| {
+            let receiver = sandbox.state.receivers.get(&receiver::path(ENTRY.kind, name));
+            let subscription = receiver.as_deref().and_then(subscription_of);
+            let shown = json!(subscription.map(|own| own.shown(sandbox.https_origin(), name)));
+            json!({"channel": "webpush", "endpoint": shown["endpoint"], "keys": shown["keys"]})
         },
     },
     server_config: |_, _| Ok(String::new()),
@@ -65,11 +66,6 @@ struct FakeWebPush {
 }
 
 impl FakeWebPush {
-    fn new(seed: u64) -> Self {
-        let subscriptions = SubscriptionMaker::new(seed);
-        Self { subscriptions, verifier: FakeVapidVerifier::default() }
-    }
-
     fn check_push(
         &self,
         call: &FakeCall<'_>,
@@ -77,11 +73,10 @@ impl FakeWebPush {
     ) -> Result<(u32, Bytes), PushRefusal> {
         let FakeCall { state, connection, parts, body } = call;
         let ttl_s = check_headers(&parts.headers, subscription.service, body.is_empty())?;
-        let authorization = header_text(&parts.headers, header::AUTHORIZATION.as_str());
-        let token = self
-            .verifier
-            .check(authorization, &origin(connection.scheme, parts), state.now_s())
-            .map_err(PushRefusal::Vapid)?;
+        let (authorization, origin) =
+            (call.header("authorization"), origin(connection.scheme, parts));
+        let token = self.verifier.check(authorization, &origin, state.now_s());
+        let token = token.map_err(PushRefusal::Vapid)?;
         check_sender(subscription, &token)?;
         if body.is_empty() {
             return Ok((ttl_s, Bytes::new()));
@@ -92,8 +87,8 @@ impl FakeWebPush {
     }
 }
 
-fn find(state: &SandboxState, parts: &Parts) -> Option<Arc<Receiver>> {
-    state.receivers.get(parts.uri.path().trim_start_matches('/'))
+fn find(call: &FakeCall<'_>) -> Option<Arc<Receiver>> {
+    call.state.receivers.get(call.path().trim_start_matches('/'))
 }
 
 fn subscription_of(receiver: &Receiver) -> Option<&BrowserSubscription> {
@@ -103,7 +98,7 @@ fn subscription_of(receiver: &Receiver) -> Option<&BrowserSubscription> {
     }
 }
 
-/// The service that words the answers of a receiver.
+/// The service in whose words a receiver answers.
 fn service_of(receiver: &Receiver) -> FakePushService {
     subscription_of(receiver).map_or(FakePushService::Generic, |own| own.service)
 }
@@ -113,22 +108,22 @@ impl FakeProvider for FakeWebPush {
         path.starts_with("/push/")
     }
 
-    fn too_large(&self, state: &SandboxState, parts: &Parts, _: usize) -> FakeAnswer {
-        match find(state, parts) {
+    fn too_large(&self, call: &FakeCall<'_>) -> FakeAnswer {
+        match find(call) {
             None => FakePushService::Generic.refuse(PushRefusal::NotFound),
-            Some(receiver) if parts.method != Method::POST => not_a_post(service_of(&receiver)),
+            Some(receiver) if !call.is_post() => not_a_post(service_of(&receiver)),
             Some(receiver) => service_of(&receiver).refuse(PushRefusal::TooLarge),
         }
     }
 
     fn check(&self, call: &FakeCall<'_>) -> FakeCheckResult {
-        let receiver = find(call.state, call.parts);
+        let receiver = find(call);
         let found = receiver.as_ref().and_then(|r| Some((r.clone(), subscription_of(r)?)));
         let Some((receiver, subscription)) = found else {
             return Err(rejected(FakePushService::Generic, PushRefusal::NotFound));
         };
         let service = subscription.service;
-        if call.parts.method != Method::POST {
+        if !call.is_post() {
             return Err(RejectedRequest::request(not_a_post(service)));
         }
         let (ttl_s, content) =
@@ -158,6 +153,12 @@ impl FakeProvider for FakeWebPush {
             410 => PushRefusal::Gone,
             code => PushRefusal::Status { code, retry_after_s },
         })
+    }
+
+    fn make_detail(&self, request: &ReceiverRequest) -> anyhow::Result<ReceiverDetail> {
+        anyhow::ensure!(request.secret.is_none(), "a subscription takes no secret");
+        let (_, subscription) = self.subscriptions.make(FakePushService::Generic, None)?;
+        Ok(ReceiverDetail::Push(Box::new(subscription)))
     }
 
     fn control(&self, call: &ControlCall<'_>) -> Option<anyhow::Result<FakeAnswer>> {
@@ -206,17 +207,14 @@ fn check_headers(
     empty: bool,
 ) -> Result<u32, PushRefusal> {
     let ttl_s = ttl(header_text(headers, "ttl"))?;
-    if let Some(urgency) = headers.get("urgency") {
-        let known = [&b"very-low"[..], b"low", b"normal", b"high"];
-        if !known.contains(&urgency.as_bytes()) {
-            return Err(PushRefusal::Urgency);
-        }
+    let known = [&b"very-low"[..], b"low", b"normal", b"high"];
+    if headers.get("urgency").is_some_and(|urgency| !known.contains(&urgency.as_bytes())) {
+        return Err(PushRefusal::Urgency);
     }
     if headers.get("topic").is_some_and(|topic| !topic_is_legal(topic.as_bytes(), service)) {
         return Err(PushRefusal::Topic);
     }
-    let encoding = headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes());
-    if !empty && encoding != Some(b"aes128gcm") {
+    if !empty && header_text(headers, "content-encoding") != Some("aes128gcm") {
         return Err(PushRefusal::Encoding);
     }
     let policy = header_text(headers, "x-wns-cache-policy");
@@ -234,7 +232,7 @@ fn ttl(value: Option<&str>) -> Result<u32, PushRefusal> {
     if value.is_empty() || !value.bytes().all(|b| b.is_ascii_digit()) {
         return Err(PushRefusal::TtlInvalid);
     }
-    // More digits than a number holds is still a very long time.
+    // A number that is too large is still a very long time.
     Ok(value.parse::<u64>().unwrap_or(u64::MAX).min(TTL_MAX_S) as u32)
 }
 
@@ -266,9 +264,7 @@ fn not_a_post(service: FakePushService) -> FakeAnswer {
 
 fn rejected(service: FakePushService, refusal: PushRefusal) -> Box<RejectedRequest> {
     let failure = match refusal {
-        PushRefusal::Vapid(_) | PushRefusal::Subject | PushRefusal::KeyMismatch => {
-            CheckFailure::Vapid
-        }
+        refusal if refusal.is_about_the_sender() => CheckFailure::Vapid,
         PushRefusal::Undecryptable => CheckFailure::Undecryptable,
         _ => CheckFailure::Request,
     };

@@ -1,7 +1,8 @@
-//! How each push service words its answers: status, body and headers. Checks no request.
+//! The answers of each push service: status, body and headers. Checks no request.
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::vapid::FakeVapidError;
 use crate::answer::FakeAnswer;
@@ -18,7 +19,7 @@ pub enum FakePushService {
     Wns,
 }
 
-/// Why a push is not taken.
+/// Why a push is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PushRefusal {
     TtlMissing,
@@ -35,21 +36,11 @@ pub(crate) enum PushRefusal {
     KeyMismatch,
     NotFound,
     Gone,
-    /// By a fault, without a reason of the request's own.
+    /// By a fault; the request itself is valid.
     Status {
         code: u16,
         retry_after_s: Option<u32>,
     },
-}
-
-/// One refusal as each service writes it: Mozilla's errno and message, Apple's reason, and the plain text of
-/// FCM, which the generic service also uses.
-struct RefusalTexts {
-    status: u16,
-    text: &'static str,
-    fcm_status: u16,
-    mozilla: (u16, Option<u16>, &'static str),
-    apple: (u16, &'static str),
 }
 
 impl FakePushService {
@@ -66,12 +57,17 @@ impl FakePushService {
 
     pub(crate) fn refuse(self, refusal: PushRefusal) -> FakeAnswer {
         let texts = texts(refusal);
+        let status = match (self, refusal) {
+            (Self::Apple, PushRefusal::KeyMismatch) => 400,
+            (Self::Mozilla, refusal) if refusal.is_about_the_sender() => 401,
+            (Self::Fcm | Self::Apple, refusal) if refusal.is_about_the_sender() => 403,
+            _ => texts.status,
+        };
         let answer = match self {
-            Self::Generic => FakeAnswer::text(texts.status, texts.text),
-            Self::Fcm => FakeAnswer::text(texts.fcm_status, texts.text),
-            Self::Mozilla => mozilla(texts.mozilla),
-            Self::Apple => apple(texts.apple),
-            Self::Wns => wns(texts.status, texts.text),
+            Self::Generic | Self::Fcm => FakeAnswer::text(status, texts.text),
+            Self::Mozilla => mozilla(status, &texts),
+            Self::Apple => FakeAnswer::json(status, &json!({ "reason": texts.apple_reason })),
+            Self::Wns => wns(status, texts.text),
         };
         match (refusal, self) {
             (PushRefusal::Status { code: 503, retry_after_s: None }, Self::Mozilla) => {
@@ -86,22 +82,22 @@ impl FakePushService {
     }
 }
 
-fn mozilla((status, errno, message): (u16, Option<u16>, &str)) -> FakeAnswer {
-    let error = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
-    FakeAnswer::json(
-        status,
-        &serde_json::json!({
-            "code": status,
-            "errno": errno,
-            "error": error,
-            "message": message,
-            "more_info": "http://autopush.readthedocs.io/en/latest/http.html#error-codes",
-        }),
-    )
+impl PushRefusal {
+    pub(crate) fn is_about_the_sender(self) -> bool {
+        matches!(self, Self::Vapid(_) | Self::Subject | Self::KeyMismatch)
+    }
 }
 
-fn apple((status, reason): (u16, &str)) -> FakeAnswer {
-    FakeAnswer::json(status, &serde_json::json!({ "reason": reason }))
+fn mozilla(status: u16, texts: &RefusalTexts) -> FakeAnswer {
+    let error = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
+    let body = json!({
+        "code": status,
+        "errno": texts.mozilla_errno,
+        "error": error,
+        "message": texts.text,
+        "more_info": "http://autopush.readthedocs.io/en/latest/http.html#error-codes",
+    });
+    FakeAnswer::json(status, &body)
 }
 
 /// WNS says everything in headers, and throttles with 406.
@@ -112,107 +108,90 @@ fn wns(status: u16, text: &str) -> FakeAnswer {
     answer.with("x-wns-error-description", text)
 }
 
+/// One refusal in the words of each service. Where a service has its own status, `refuse` knows it.
+struct RefusalTexts {
+    status: u16,
+    text: &'static str,
+    mozilla_errno: Option<u16>,
+    apple_reason: &'static str,
+}
+
 fn texts(refusal: PushRefusal) -> RefusalTexts {
-    let plain = |status, text, errno, reason| RefusalTexts {
-        status,
-        text,
-        fcm_status: status,
-        mozilla: (status, errno, text),
-        apple: (status, reason),
-    };
     use PushRefusal as Refusal;
-    match refusal {
-        Refusal::TtlMissing => plain(400, "Missing TTL header", Some(111), "BadTtl"),
-        Refusal::TtlInvalid => plain(400, "Invalid TTL header", Some(112), "BadTtl"),
-        Refusal::TtlNegative => plain(400, "TTL must not be negative", Some(114), "BadTtl"),
-        Refusal::Topic => plain(400, "Invalid Topic header", Some(113), "BadWebPushTopic"),
-        Refusal::Urgency => plain(400, "Invalid Urgency header", None, "BadUrgency"),
+    let (status, text, mozilla_errno, apple_reason) = match refusal {
+        Refusal::TtlMissing => (400, "Missing TTL header", Some(111), "BadTtl"),
+        Refusal::TtlInvalid => (400, "Invalid TTL header", Some(112), "BadTtl"),
+        Refusal::TtlNegative => (400, "TTL must not be negative", Some(114), "BadTtl"),
+        Refusal::Topic => (400, "Invalid Topic header", Some(113), "BadWebPushTopic"),
+        Refusal::Urgency => (400, "Invalid Urgency header", None, "BadUrgency"),
         Refusal::Encoding => {
-            plain(400, "Content-Encoding must be aes128gcm", Some(110), "BadWebPushRequest")
+            (400, "Content-Encoding must be aes128gcm", Some(110), "BadWebPushRequest")
         }
-        Refusal::TooLarge => {
-            plain(413, "Payload larger than 4096 bytes", Some(104), "PayloadTooLarge")
+        Refusal::Undecryptable => {
+            let text = "The subscription's keys do not open this body";
+            (400, text, Some(110), "BadWebPushRequest")
         }
-        Refusal::Undecryptable => plain(
-            400,
-            "The subscription's keys do not open this body",
-            Some(110),
-            "BadWebPushRequest",
-        ),
         Refusal::CachePolicy => {
-            plain(400, "Ttl value conflicts with X-WNS-Cache-Policy.", None, "BadTtl")
+            (400, "Ttl value conflicts with X-WNS-Cache-Policy.", None, "BadTtl")
         }
-        Refusal::NotFound => plain(
-            404,
-            "A valid push subscription endpoint should be specified in the URL as such: /push/<id>",
-            Some(102),
-            "BadPath",
-        ),
-        Refusal::Gone => {
-            plain(410, "push subscription has unsubscribed or expired.", Some(106), "Unregistered")
+        Refusal::Vapid(error) => {
+            let (status, text, reason) = vapid_texts(error);
+            (status, text, Some(109), reason)
         }
-        Refusal::Vapid(error) => vapid_texts(error),
-        Refusal::Subject => vapid("the sub claim is missing or not acceptable", 403, "BadJwtToken"),
-        Refusal::KeyMismatch => vapid(
-            "the VAPID credentials in the authorization header do not correspond to the credentials \
-             used to create the subscriptions.",
-            400,
-            "VapidPkHashMismatch",
-        ),
-        Refusal::Status { code, .. } => by_status(code),
-    }
-}
-
-fn vapid_texts(error: FakeVapidError) -> RefusalTexts {
-    let (text, reason) = match error {
-        FakeVapidError::Missing => ("authorization header had no value.", "BadAuthorizationHeader"),
-        FakeVapidError::Malformed => {
-            ("authorization header had invalid format.", "BadAuthorizationHeader")
+        Refusal::Subject => {
+            (403, "the sub claim is missing or not acceptable", Some(109), "BadJwtToken")
         }
-        FakeVapidError::Key => ("public key must be 65 bytes long.", "BadVapidPublicKey"),
-        FakeVapidError::Token => ("invalid JWT provided", "BadJwtToken"),
-        FakeVapidError::ExpiryMissing => ("exp claim is missing.", "BadJwtToken"),
-        FakeVapidError::Expired => ("token has expired.", "BadJwtToken"),
-        FakeVapidError::ExpiryTooFar => (
-            "exp claim MUST NOT be more than 24 hours from the time of the request.",
-            "BadJwtToken",
-        ),
-        FakeVapidError::Audience => (
-            "aud claim in the token MUST include the origin of the push resource URL.",
-            "BadJwtToken",
-        ),
+        Refusal::KeyMismatch => {
+            let text = "the VAPID credentials in the authorization header do not correspond to the \
+                        credentials used to create the subscriptions.";
+            (403, text, Some(109), "VapidPkHashMismatch")
+        }
+        Refusal::NotFound | Refusal::Status { code: 404, .. } => {
+            let text = "A valid push subscription endpoint should be specified in the URL as such: \
+                        /push/<id>";
+            (404, text, Some(102), "BadPath")
+        }
+        Refusal::Gone | Refusal::Status { code: 410, .. } => {
+            (410, "push subscription has unsubscribed or expired.", Some(106), "Unregistered")
+        }
+        Refusal::TooLarge | Refusal::Status { code: 413, .. } => {
+            (413, "Payload larger than 4096 bytes", Some(104), "PayloadTooLarge")
+        }
+        Refusal::Status { code, .. } => {
+            let (text, errno, reason) = match code {
+                400 => ("bad request", None, "BadWebPushRequest"),
+                401 => ("sender is not authenticated.", Some(109), "BadAuthorizationHeader"),
+                403 => ("sender is not authenticated.", Some(109), "BadJwtToken"),
+                429 => ("too many requests", None, "TooManyRequests"),
+                500 => ("internal error", Some(999), "InternalServerError"),
+                503 => ("service unavailable", Some(201), "ServiceUnavailable"),
+                _ => ("refused by the sandbox", None, "InternalServerError"),
+            };
+            (code, text, errno, reason)
+        }
     };
-    vapid(text, 403, reason)
+    RefusalTexts { status, text, mozilla_errno, apple_reason }
 }
 
-fn vapid(text: &'static str, apple_status: u16, reason: &'static str) -> RefusalTexts {
-    RefusalTexts {
-        status: if reason == "BadAuthorizationHeader" { 401 } else { 403 },
-        text,
-        fcm_status: 403,
-        mozilla: (401, Some(109), text),
-        apple: (apple_status, reason),
-    }
-}
-
-fn by_status(code: u16) -> RefusalTexts {
-    let (text, errno, reason) = match code {
-        400 => ("bad request", None, "BadWebPushRequest"),
-        401 => ("sender is not authenticated.", Some(109), "BadAuthorizationHeader"),
-        403 => ("sender is not authenticated.", Some(109), "BadJwtToken"),
-        404 => return texts(PushRefusal::NotFound),
-        410 => return texts(PushRefusal::Gone),
-        413 => return texts(PushRefusal::TooLarge),
-        429 => ("too many requests", None, "TooManyRequests"),
-        500 => ("internal error", Some(999), "InternalServerError"),
-        503 => ("service unavailable", Some(201), "ServiceUnavailable"),
-        _ => ("refused by the sandbox", None, "InternalServerError"),
-    };
-    RefusalTexts {
-        status: code,
-        text,
-        fcm_status: code,
-        mozilla: (code, errno, text),
-        apple: (code, reason),
+/// Status, text and Apple's reason.
+fn vapid_texts(error: FakeVapidError) -> (u16, &'static str, &'static str) {
+    use FakeVapidError as Error;
+    match error {
+        Error::Missing => (401, "authorization header had no value.", "BadAuthorizationHeader"),
+        Error::Malformed => {
+            (401, "authorization header had invalid format.", "BadAuthorizationHeader")
+        }
+        Error::Key => (403, "public key must be 65 bytes long.", "BadVapidPublicKey"),
+        Error::Token => (403, "invalid JWT provided", "BadJwtToken"),
+        Error::ExpiryMissing => (403, "exp claim is missing.", "BadJwtToken"),
+        Error::Expired => (403, "token has expired.", "BadJwtToken"),
+        Error::ExpiryTooFar => {
+            let text = "exp claim MUST NOT be more than 24 hours from the time of the request.";
+            (403, text, "BadJwtToken")
+        }
+        Error::Audience => {
+            let text = "aud claim in the token MUST include the origin of the push resource URL.";
+            (403, text, "BadJwtToken")
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Subscriptions of the fake push service: the browser's keys, and how clients are given them.
+//! Subscriptions of the fake push service, with the browser's keys.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -13,23 +13,22 @@ use serde_json::{Value, json};
 use super::services::FakePushService;
 use crate::control;
 use crate::correlation::{hash, mix};
-use crate::fakes::FakeKind;
 use crate::fault::Fault;
 use crate::receiver::ReceiverDetail;
 use crate::service::SandboxState;
 
 const SUBSCRIPTIONS_MAX: usize = 1_000_000;
-/// So many different key pairs are made; subscriptions beyond them share, each with its own `auth`.
+/// More subscriptions than this share key pairs. Each has its own `auth`.
 const KEY_PAIRS_MAX: u32 = 1024;
 
-/// Which subscriptions to make; as JSON body or as query.
+/// Which subscriptions to make, from a JSON body or the query.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct SubscriptionRequest {
     pub count: Option<usize>,
     #[serde(default)]
     pub service: FakePushService,
-    /// A fault profile for these subscriptions alone.
+    /// A fault profile of these subscriptions only.
     pub faults: Option<String>,
     #[serde(default)]
     pub script: Vec<Fault>,
@@ -51,15 +50,15 @@ pub struct SandboxSubscriptionKeys {
 }
 
 /// A browser's side of a push subscription.
-pub struct BrowserSubscription {
+pub(crate) struct BrowserSubscription {
     pub service: FakePushService,
     pub keys: Arc<BrowserKeyPair>,
     pub auth: [u8; 16],
-    /// The VAPID key that may send here: given at creation, else the first one that does.
+    /// The VAPID key that may send here: the one given at creation, or the first one that sends.
     pub sender: OnceLock<[u8; 65]>,
 }
 
-pub struct BrowserKeyPair {
+pub(crate) struct BrowserKeyPair {
     pub private: PrivateKey,
     pub public: [u8; 65],
 }
@@ -67,13 +66,8 @@ pub struct BrowserKeyPair {
 /// Makes subscriptions. The n-th of a seed always has the same id and keys.
 pub(super) struct SubscriptionMaker {
     seed: u64,
-    made: Mutex<MadeSubscriptions>,
-}
-
-#[derive(Default)]
-struct MadeSubscriptions {
-    count: u32,
-    key_pairs: Vec<Arc<BrowserKeyPair>>,
+    /// How many subscriptions were made, and the key pairs so far.
+    made: Mutex<(u32, Vec<Arc<BrowserKeyPair>>)>,
 }
 
 impl SubscriptionMaker {
@@ -96,21 +90,25 @@ impl SubscriptionMaker {
                 let (name, subscription) = self.make(request.service, sender)?;
                 let given = subscription.shown(origin, &name);
                 let detail = ReceiverDetail::Push(Box::new(subscription));
-                state.receivers.put(FakeKind::PUSH, &name, behaviour.clone(), detail);
+                state.receivers.put(super::ENTRY.kind, &name, behaviour.clone(), detail);
                 Ok(given)
             })
             .collect()
     }
 
-    fn make(
+    pub(super) fn make(
         &self,
         service: FakePushService,
         sender: Option<[u8; 65]>,
     ) -> anyhow::Result<(String, BrowserSubscription)> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = made.count;
-        let keys = made.key_pair(self.seed, number % KEY_PAIRS_MAX)?;
-        made.count += 1;
+        let (count, key_pairs) = &mut *made;
+        let number = *count;
+        if number < KEY_PAIRS_MAX {
+            key_pairs.push(Arc::new(BrowserKeyPair::from_seed(self.seed, number.into())?));
+        }
+        let keys = Arc::clone(&key_pairs[(number % KEY_PAIRS_MAX) as usize]);
+        *count += 1;
         let tag = hash(self.seed, &number.to_be_bytes());
         let mut auth = [0u8; 16];
         auth[..8].copy_from_slice(&mix(tag).to_be_bytes());
@@ -121,19 +119,9 @@ impl SubscriptionMaker {
     }
 }
 
-impl MadeSubscriptions {
-    fn key_pair(&mut self, seed: u64, number: u32) -> anyhow::Result<Arc<BrowserKeyPair>> {
-        while self.key_pairs.len() <= number as usize {
-            let pair = BrowserKeyPair::from_seed(seed, self.key_pairs.len() as u64)?;
-            self.key_pairs.push(Arc::new(pair));
-        }
-        Ok(Arc::clone(&self.key_pairs[number as usize]))
-    }
-}
-
 impl BrowserSubscription {
-    /// As a browser gives it out, with the origin that clients know.
-    fn shown(&self, origin: &str, name: &str) -> SandboxSubscription {
+    /// In the form in which a browser shows it.
+    pub(super) fn shown(&self, origin: &str, name: &str) -> SandboxSubscription {
         SandboxSubscription {
             endpoint: format!("{origin}/push/{name}"),
             keys: SandboxSubscriptionKeys {
@@ -145,19 +133,19 @@ impl BrowserSubscription {
 }
 
 impl BrowserKeyPair {
-    pub fn from_private(bytes: &[u8]) -> anyhow::Result<Self> {
+    pub(crate) fn from_private(bytes: &[u8]) -> anyhow::Result<Self> {
         let private = PrivateKey::from_private_key(&ECDH_P256, bytes)?;
         let public = private.compute_public_key()?.as_ref().try_into()?;
         Ok(Self { private, public })
     }
 
-    /// Keys of a sandbox guard nothing, so they may be derived from its seed.
+    /// Keys of a sandbox protect nothing, so they may come from its seed.
     fn from_seed(seed: u64, number: u64) -> anyhow::Result<Self> {
         let mut bytes = [0u8; 32];
         for (i, chunk) in bytes.chunks_mut(8).enumerate() {
             chunk.copy_from_slice(&mix(mix(seed ^ mix(number)) ^ i as u64).to_be_bytes());
         }
-        // Below the order of P-256 whatever the hash says.
+        // So it is always below the order of P-256.
         bytes[0] &= 0x7f;
         Self::from_private(&bytes)
     }

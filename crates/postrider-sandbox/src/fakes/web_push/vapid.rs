@@ -1,5 +1,5 @@
-//! Checks `Authorization: vapid t=…, k=…` (RFC 8292) the way push services do. The signature of a
-//! token is verified once and remembered; its times and audience are checked at every request.
+//! Checks `Authorization: vapid t=…, k=…` (RFC 8292) as push services do. The signature of a token is verified once;
+//! its times and audience are checked at every request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,7 +13,7 @@ use crate::fakes::jwt::FakeJwt;
 const LIFETIME_MAX_S: i64 = 24 * 3600;
 const CACHE_MAX: usize = 4096;
 
-/// What is wrong with a request's proof of who sends.
+/// What is wrong with a VAPID header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FakeVapidError {
     Missing,
@@ -26,7 +26,7 @@ pub(crate) enum FakeVapidError {
     Audience,
 }
 
-/// A token whose signature is in order.
+/// A token with a valid signature.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FakeVapidToken {
     pub key: [u8; 65],
@@ -116,7 +116,7 @@ fn parts(header: &str) -> Result<(&str, &str), FakeVapidError> {
     found.0.zip(found.1).ok_or(FakeVapidError::Malformed)
 }
 
-/// Apple's rule for `sub`: present, `mailto:` or `https:`, and not on this very machine.
+/// Apple's rule for `sub`: present, `mailto:` or `https:`, and not on `localhost`.
 pub(super) fn subject_suits_apple(subject: Option<&str>) -> bool {
     let Some(subject) = subject else { return false };
     let host = match (subject.strip_prefix("mailto:"), subject.strip_prefix("https://")) {

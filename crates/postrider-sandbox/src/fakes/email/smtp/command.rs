@@ -1,6 +1,6 @@
-//! What a client says, read from one line. Pure.
+//! Parses one line of a client.
 
-/// One command with what the sandbox wants to know of it.
+/// One command with its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FakeSmtpCommand<'a> {
     Ehlo,
@@ -74,8 +74,8 @@ impl<'a> FakeSmtpCommand<'a> {
     }
 }
 
-/// Whether the value of `BY=` is one (RFC 2852): seconds, then what to do when they are over. Who wants the mail
-/// returned must leave at least so much time.
+/// Whether a value of `BY=` is valid (RFC 2852): seconds, then what to do after them. A mail that is to be returned
+/// needs at least `shortest_s`.
 pub(super) fn is_deliver_by(value: &str, shortest_s: i64) -> bool {
     let Some((seconds, mode)) = value.split_once(';') else { return false };
     let digits = seconds.strip_prefix(['-', '+']).unwrap_or(seconds);

@@ -1,4 +1,4 @@
-//! What a mail server looks at in a mail before it takes it. Pure.
+//! The checks of a mail server before it accepts a mail.
 
 /// The longest line without its CRLF.
 const LINE_MAX: usize = 998;
@@ -6,36 +6,23 @@ const LINE_MAX: usize = 998;
 /// Why a mail is refused.
 pub(super) fn flaw(mail: &[u8], smtputf8: bool) -> Option<&'static str> {
     let text = mail.strip_suffix(b"\r\n").unwrap_or(mail);
-    let mut lines = text.split(|b| *b == b'\n');
-    let last_bare = |line: &[u8]| !line.ends_with(b"\r");
-    let count = text.iter().filter(|b| **b == b'\n').count();
-    if lines.by_ref().take(count).any(last_bare) || has_bare_cr(text) {
+    let is_bare = |pair: &[u8]| (pair[0] == b'\r') != (pair[1] == b'\n');
+    if text.starts_with(b"\n") || text.windows(2).any(is_bare) {
         return Some("5.6.0 bare CR or LF");
     }
-    let bare = |line: &[u8]| line.strip_suffix(b"\r").unwrap_or(line).len();
-    if text.split(|b| *b == b'\n').any(|line| bare(line) > LINE_MAX) {
+    let len = |line: &[u8]| line.strip_suffix(b"\r").unwrap_or(line).len();
+    if text.split(|b| *b == b'\n').any(|line| len(line) > LINE_MAX) {
         return Some("5.6.0 line longer than 998 octets");
     }
-    let head = head(mail);
-    if !smtputf8 && !head.is_ascii() {
+    if !smtputf8 && !head(mail).is_ascii() {
         return Some("5.6.7 header is not ASCII and SMTPUTF8 was not asked for");
     }
-    let required = ["from", "date", "message-id"];
-    required.into_iter().find(|name| field(mail, name).is_none()).map(|name| match name {
-        "from" => "5.6.0 From is missing",
-        "date" => "5.6.0 Date is missing",
-        _ => "5.6.0 Message-ID is missing",
-    })
-}
-
-fn has_bare_cr(text: &[u8]) -> bool {
-    let mut bytes = text.iter().peekable();
-    while let Some(byte) = bytes.next() {
-        if *byte == b'\r' && bytes.peek() != Some(&&b'\n') && bytes.peek().is_some() {
-            return true;
-        }
-    }
-    false
+    let required = [
+        ("from", "5.6.0 From is missing"),
+        ("date", "5.6.0 Date is missing"),
+        ("message-id", "5.6.0 Message-ID is missing"),
+    ];
+    required.into_iter().find(|(name, _)| field(mail, name).is_none()).map(|(_, flaw)| flaw)
 }
 
 fn head(mail: &[u8]) -> &[u8] {

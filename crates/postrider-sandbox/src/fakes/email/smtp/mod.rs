@@ -1,6 +1,5 @@
-//! A mail server that takes every mail and keeps the last one per mailbox: STARTTLS, AUTH, PIPELINING,
-//! SIZE, 8BITMIME, SMTPUTF8 and DSN. Refuses what real servers refuse, and fails on request at any
-//! stage. Delivers nothing.
+//! A mail server that accepts every mail and keeps the last one per mailbox: STARTTLS, AUTH, PIPELINING, SIZE,
+//! 8BITMIME, SMTPUTF8 and DSN. Refuses what real servers refuse, and fails on request at any stage.
 
 mod command;
 mod mail;
@@ -25,7 +24,7 @@ pub(super) fn flaw(mail: &[u8]) -> Option<&'static str> {
     mail::flaw(mail, false)
 }
 
-/// What ties attempts together: the delivery in the Message-ID, else the mail itself.
+/// The id that all attempts share: the delivery in the Message-ID, else the content of the mail.
 pub(super) fn correlation(mail: &[u8]) -> CorrelationId {
     match mail::field(mail, "message-id") {
         Some(id) => {
@@ -40,7 +39,7 @@ pub(super) trait FakeSmtpStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> FakeSmtpStream for T {}
 
-/// `implicit` says whether TLS comes first; else STARTTLS is offered.
+/// With `implicit`, the connection starts with TLS; else STARTTLS is offered.
 pub(crate) async fn connection(
     state: Arc<SandboxState>,
     stream: TcpStream,

@@ -1,8 +1,8 @@
-//! What the mail server says: its usual replies, and how a fault sounds in SMTP.
+//! The SMTP replies to faults.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a fault meets a mail.
+/// The stage at which a mail fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FakeSmtpStage {
@@ -13,8 +13,8 @@ pub enum FakeSmtpStage {
     Dot,
 }
 
-/// The reply for a status of a fault script. What is no SMTP reply is translated: scripts and profiles
-/// are written for all providers alike.
+/// The reply for a status of a fault. HTTP statuses are translated: scripts and profiles are the same for all
+/// providers.
 pub(super) fn refusal(status: u16) -> (u16, &'static str) {
     match status {
         421 => (421, "4.3.2 Service not available, closing transmission channel"),

@@ -14,7 +14,7 @@ use super::reply::{FakeSmtpStage, refusal};
 use super::{FakeSmtpStream, mail};
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
-use crate::fakes::FakeKind;
+use crate::fakes::email::ENTRY;
 use crate::fault::Fault;
 use crate::received::{AttemptEnding, FakeAttempt};
 use crate::receiver::{LastRequest, Receiver};
@@ -22,7 +22,7 @@ use crate::service::SandboxState;
 
 const LINE_MAX: u64 = 4096;
 const SIZE_MAX: usize = 10 << 20;
-/// The shortest time to deliver in that a client may ask for.
+/// The shortest time that a client may set with `BY=`.
 const DELIVER_BY_S_MIN: i64 = 60;
 const HANG: Duration = Duration::from_secs(60);
 /// The one password that is refused.
@@ -45,7 +45,7 @@ pub(super) struct FakeSmtpSession {
 struct FakeEnvelope {
     sender: Option<String>,
     smtputf8: bool,
-    /// By when it is to be delivered (`BY=`), as it was written.
+    /// The value of `BY=`.
     by: Option<String>,
     id: Option<CorrelationId>,
     recipients: Vec<FakeRecipient>,
@@ -53,7 +53,7 @@ struct FakeEnvelope {
 
 struct FakeRecipient {
     receiver: Arc<Receiver>,
-    /// What was decided when its correlation id was known.
+    /// The attempt and its fault, if the correlation id was known before the mail.
     begun: Option<(FakeAttempt, Fault)>,
 }
 
@@ -117,22 +117,19 @@ impl FakeSmtpSession {
 
     async fn ehlo(&mut self) -> SessionStep {
         self.envelope = FakeEnvelope::default();
-        let mut lines = vec!["250-sandbox.postrider.test".to_owned()];
-        if self.tls.is_some() {
-            lines.push("250-STARTTLS".to_owned());
-        }
-        lines.push(format!("250-SIZE {SIZE_MAX}"));
-        lines.push(format!("250-DELIVERBY {DELIVER_BY_S_MIN}"));
-        let rest = ["PIPELINING", "8BITMIME", "SMTPUTF8", "DSN", "AUTH PLAIN LOGIN XOAUTH2"];
-        lines.extend(rest.map(|word| format!("250-{word}")));
-        lines.push("250 ENHANCEDSTATUSCODES".to_owned());
-        self.say(&lines.join("\r\n")).await
+        let starttls = if self.tls.is_some() { "250-STARTTLS\r\n" } else { "" };
+        self.say(&format!(
+            "250-sandbox.postrider.test\r\n{starttls}250-SIZE {SIZE_MAX}\r\n\
+             250-DELIVERBY {DELIVER_BY_S_MIN}\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n\
+             250-DSN\r\n250-AUTH PLAIN LOGIN XOAUTH2\r\n250 ENHANCEDSTATUSCODES"
+        ))
+        .await
     }
 
     async fn encrypted(mut self) -> Option<Self> {
         self.say("220 2.0.0 Ready to start TLS").await.ok()?;
         let acceptor = self.tls.take()?;
-        // What came in before the handshake is nobody's.
+        // What the client sent before the handshake is dropped.
         let stream = acceptor.accept(self.stream.into_inner()).await.ok()?;
         Some(Self::new(self.state, Box::new(stream), None))
     }
@@ -185,7 +182,7 @@ impl FakeSmtpSession {
         self.say("250 2.1.0 Ok").await
     }
 
-    /// A client that names its delivery (ENVID) can be failed here, with the script of this recipient.
+    /// A mail with an id (ENVID) can fail here, by the script of this recipient.
     async fn rcpt(&mut self, path: &SmtpPath<'_>) -> SessionStep {
         if self.envelope.sender.is_none() {
             return self.say("503 5.5.1 Need MAIL first").await;
@@ -197,7 +194,7 @@ impl FakeSmtpSession {
             return self.say("553 5.6.7 SMTPUTF8 is required for this address").await;
         }
         let name = path.address.to_lowercase();
-        let receiver = self.state.receivers.get_or_put(FakeKind::EMAIL, &name);
+        let receiver = self.state.receivers.get_or_put(ENTRY.kind, &name);
         let begun = self.envelope.id.clone().map(|id| self.state.begin(&receiver, &id));
         if receiver.behaviour.stage.unwrap_or_default() == FakeSmtpStage::Rcpt
             && let Some((attempt, fault)) = &begun
@@ -228,13 +225,13 @@ impl FakeSmtpSession {
         }
         if let Some(flaw) = mail::flaw(&content, envelope.smtputf8) {
             let now = self.state.received.since_start_ms();
-            self.state.received.counts.failed(FakeKind::EMAIL, now, CheckFailure::Request, 554);
+            self.state.received.counts.failed(ENTRY.kind, now, CheckFailure::Request, 554);
             return self.say(&format!("554 {flaw}")).await;
         }
         self.take(envelope, content).await
     }
 
-    /// One answer for all recipients, as SMTP has it: that of the first.
+    /// SMTP has one answer for all recipients: that of the first.
     async fn take(&mut self, envelope: FakeEnvelope, content: Vec<u8>) -> SessionStep {
         let id = super::correlation(&content);
         let (sender, by) = (envelope.sender.unwrap_or_default(), envelope.by);
@@ -268,26 +265,23 @@ impl FakeSmtpSession {
         }
     }
 
-    /// Anything but taking it.
+    /// Answers with a fault that does not take the mail.
     async fn fail(&mut self, attempt: &FakeAttempt, fault: Fault) -> SessionStep {
         let (status, retry_after_s) = match fault {
             Fault::Status { code, retry_after_s } => (code, retry_after_s),
             Fault::Redirect => (551, None),
             Fault::Refused => (421, None),
             Fault::HugeBody => {
-                self.state
-                    .received
-                    .end(attempt, AttemptEnding::Refused { status: 554, retry_after_s: None });
+                let ending = AttemptEnding::Refused { status: 554, retry_after_s: None };
+                self.state.received.end(attempt, ending);
                 let line = format!("554-5.3.0 {}\r\n", "x".repeat(400)).repeat(64);
                 return self.say(&format!("{line}554 5.3.0 huge")).await;
             }
-            Fault::Hang => {
-                self.state.received.end(attempt, AttemptEnding::Unprocessed);
-                tokio::time::sleep(HANG).await;
-                return Err(SessionEnd);
-            }
             _ => {
                 self.state.received.end(attempt, AttemptEnding::Unprocessed);
+                if fault == Fault::Hang {
+                    tokio::time::sleep(HANG).await;
+                }
                 return Err(SessionEnd);
             }
         };
@@ -297,7 +291,7 @@ impl FakeSmtpSession {
         if code == 421 { Err(SessionEnd) } else { Ok(()) }
     }
 
-    /// The mail without its doubled dots, up to the dot that ends it.
+    /// The mail up to the dot that ends it, without doubled dots.
     async fn content(&mut self) -> Result<Vec<u8>, SessionEnd> {
         let mut content = Vec::new();
         loop {
@@ -348,13 +342,11 @@ fn is_taken(fault: Fault) -> bool {
 
 fn last(sender: &str, by: Option<&str>, content: &[u8]) -> LastRequest {
     let mut headers = HeaderMap::new();
-    for name in ["from", "to", "subject", "message-id", "list-unsubscribe", "dkim-signature"] {
-        let value = mail::field(content, name).and_then(|v| HeaderValue::try_from(v).ok());
-        if let Some(value) = value {
-            headers.insert(name, value);
-        }
-    }
-    for (name, text) in [("return-path", Some(sender)), ("deliver-by", by)] {
+    let fields = ["from", "to", "subject", "message-id", "list-unsubscribe", "dkim-signature"];
+    let fields = fields.map(|name| (name, mail::field(content, name)));
+    let envelope =
+        [("return-path", Some(sender.to_owned())), ("deliver-by", by.map(str::to_owned))];
+    for (name, text) in fields.into_iter().chain(envelope) {
         if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {
             headers.insert(name, value);
         }
