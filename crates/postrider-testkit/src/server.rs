@@ -18,6 +18,22 @@ use serde_json::{Value, json};
 use crate::ADMIN_KEY;
 use crate::process::LOCAL_TARGETS;
 
+/// Webhook answers that strike an address: 404 at the second time, 422 at the first.
+pub const STRIKE_RULES: &str = r#"
+[[classify]]
+service = "webhook"
+status = 404
+outcome = "drop_message"
+strike = "number"
+[[classify]]
+service = "webhook"
+status = 422
+outcome = "drop_message"
+strike = "blocked"
+[strikes]
+blocked = 1
+"#;
+
 pub struct ServerFixture {
     pub running: Running,
 }

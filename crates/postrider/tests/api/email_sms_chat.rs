@@ -1,90 +1,36 @@
 //! E-mail, text messages and chat messages from the API to the sandbox's providers and back.
 
-use postrider_sandbox::{FakeKind, ReceiverRequest, Sandbox, SandboxConfig};
+use postrider_testkit::server::ServerFixture;
 use serde_json::{Value, json};
 
-use postrider_testkit::server::{ServerFixture, TestFolder, eventually};
+use crate::providers::{ProvidersFixture, message_accounts};
 
-/// A sandbox, and a server with one account of each sort, chosen by `email` and `chat`.
-pub(crate) struct Town {
-    pub(crate) sandbox: Sandbox,
-    pub(crate) server: ServerFixture,
-    _folder: TestFolder,
+/// With this mail account.
+async fn with_mail(account: &str) -> ProvidersFixture {
+    ProvidersFixture::new(|sandbox, folder| message_accounts(sandbox, folder, account)).await
 }
 
-impl Town {
-    async fn with(email: &str) -> Self {
-        let folder = TestFolder::new();
-        let file = |name: &str, text: &str| folder.write(name, text);
-        let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
-        let (ca, secret) = (file("ca.pem", &sandbox.ca_pem), file("secret", "sandbox-secret"));
-        let (https, host) = (sandbox.https_origin(), sandbox.https);
-        let email = email
-            .replace("SECRET", &format!("credential = \"file:{secret}\""))
-            .replace("SMTPS", &sandbox.smtps.port().to_string())
-            .replace("SMTP", &sandbox.smtp.port().to_string())
-            .replace("HTTPS", https);
-        let config = format!(
-            "[network]\nallow_private_targets = true\nextra_ca_file = \"{ca}\"\n\
-             [chat.hosts]\n\"{host}/slack\" = \"slack\"\n\"{host}/discord\" = \"discord\"\n\
-             \"{host}/teams\" = \"teams\"\n\
-             [accounts.mail]\nchannel = \"email\"\nfrom = \"news@shop.example\"\n{email}\n\
-             [accounts.phone]\nchannel = \"sms\"\naccount_sid = \"AC1\"\nfrom = \"+15550100\"\n\
-             endpoint = \"{https}\"\ncredential = \"file:{secret}\"\n"
-        );
-        Self { server: ServerFixture::with(&config).await, sandbox, _folder: folder }
-    }
-
-    pub(crate) async fn by_smtp() -> Self {
-        Self::with("host = \"localhost\"\nport = SMTP\nuser = \"shop\"\nSECRET").await
-    }
-
-    /// Sends one message and waits for its end.
-    pub(crate) async fn send(&self, address: Value, content: Value) -> Value {
-        let message = json!({"to": {"address": address}, "content": content, "ttl_s": 600});
-        let reply = self.server.post(message.to_string()).await;
-        assert_eq!(reply.status, 202, "{}", reply.body);
-        let id = reply.body["deliveries"][0]["id"].as_str().unwrap().to_owned();
-        let over = |delivery: &Value| {
-            !["queued", "sending", "retrying"].contains(&delivery["state"].as_str().unwrap_or(""))
-        };
-        eventually(&self.server.admin(), &format!("/v1/deliveries/{id}"), over).await
-    }
-
-    async fn mail(&self) -> Value {
-        let address = json!({"channel": "email", "email": "Ada@example.org", "name": "Ada Ü"});
-        self.send(address, json!({"title": "Shipped", "body": "Order 91\n.\nis on its way"})).await
-    }
-
-    /// What the sandbox's target of this name was last told.
-    pub(crate) async fn last(&self, kind: &str, name: &str) -> Value {
-        let origin = self.sandbox.http_origin();
-        let client = postrider::client::Client::new(origin, None).unwrap();
-        client.get(&format!("/sandbox/last/{kind}/{name}")).await.unwrap()
-    }
-
-    fn scripted(&self, kind: FakeKind, name: &str, script: &[&str]) {
-        let script = script.iter().map(|word| word.parse().unwrap()).collect();
-        let wish = ReceiverRequest { script, ..ReceiverRequest::default() };
-        self.sandbox.set_up(kind, name, &wish).unwrap();
-    }
+async fn send_mail(fixture: &ProvidersFixture) -> Value {
+    let address = json!({"channel": "email", "email": "Ada@example.org", "name": "Ada Ü"});
+    let content = json!({"title": "Shipped", "body": "Order 91\n.\nis on its way"});
+    fixture.send(address, content).await
 }
 
 #[tokio::test]
 async fn a_mail_arrives_by_starttls_and_by_implicit_tls() {
     let implicit = "host = \"localhost\"\ntls = \"implicit\"\nport = SMTPS\nuser = \"a\"\nSECRET";
-    for town in [Town::by_smtp().await, Town::with(implicit).await] {
-        let delivery = town.mail().await;
+    for fixture in [ProvidersFixture::by_smtp().await, with_mail(implicit).await] {
+        let delivery = send_mail(&fixture).await;
         assert_eq!(delivery["state"], "sent", "{delivery}");
         assert_eq!(delivery["log"][0]["status"], 250, "{delivery}");
-        let mail = town.last("email", "ada@example.org").await;
+        let mail = fixture.last("email", "ada@example.org").await;
         let id = delivery["id"].as_str().unwrap();
         assert_eq!(mail["headers"]["message-id"], format!("<{id}@shop.example>"));
         assert_eq!(mail["headers"]["to"], "=?UTF-8?Q?Ada_=C3=9C?= <Ada@example.org>");
         let body = mail["body"].as_str().unwrap();
         assert!(body.contains("Order 91\r\n.\r\nis on its way"), "{body}");
         assert!(body.contains("Auto-Submitted: auto-generated\r\n"), "{body}");
-        assert_eq!(town.sandbox.received()["by_kind"]["email"], 1);
+        assert_eq!(fixture.sandbox.received()["by_kind"]["email"], 1);
     }
 }
 
@@ -94,12 +40,12 @@ async fn a_mail_arrives_by_ses_and_by_sendgrid() {
                endpoint = \"HTTPS\"\nSECRET";
     let sendgrid = "provider = \"sendgrid\"\nendpoint = \"HTTPS\"\nSECRET";
     for (account, status) in [(ses, 200), (sendgrid, 202)] {
-        let town = Town::with(account).await;
-        let delivery = town.mail().await;
+        let fixture = with_mail(account).await;
+        let delivery = send_mail(&fixture).await;
         assert_eq!(delivery["state"], "sent", "{delivery}");
         assert_eq!(delivery["log"][0]["status"], status);
         assert!(delivery["log"][0]["provider_id"].is_string(), "{delivery}");
-        assert_eq!(town.sandbox.received()["accepted"], 1);
+        assert_eq!(fixture.sandbox.received()["accepted"], 1);
     }
 }
 
@@ -107,8 +53,8 @@ async fn a_mail_arrives_by_ses_and_by_sendgrid() {
 async fn a_wrong_password_parks_the_mail_and_burns_no_attempt() {
     let account =
         "host = \"localhost\"\nport = SMTP\nuser = \"shop\"\ncredential = \"command:echo wrong\"";
-    let town = Town::with(account).await;
-    let delivery = town.mail().await;
+    let fixture = with_mail(account).await;
+    let delivery = send_mail(&fixture).await;
     assert_eq!(delivery["state"], "parked", "{delivery}");
     let first = &delivery["log"][0];
     assert_eq!((&first["outcome"], &first["code"]), (&json!("config"), &json!("5.7.8")), "{first}");
@@ -116,37 +62,37 @@ async fn a_wrong_password_parks_the_mail_and_burns_no_attempt() {
 
 #[tokio::test]
 async fn an_unknown_mailbox_is_gone_and_a_spam_verdict_spares_the_address() {
-    let town = Town::by_smtp().await;
-    town.scripted(FakeKind::EMAIL, "ada@example.org", &["550"]);
-    let delivery = town.mail().await;
+    let fixture = ProvidersFixture::by_smtp().await;
+    fixture.script("email", "ada@example.org", &["550"]);
+    let delivery = send_mail(&fixture).await;
     assert_eq!(delivery["state"], "gone", "{delivery}");
     let told = delivery["log"][0]["detail"].as_str().unwrap();
     assert!(told.contains("User unknown") && !told.to_lowercase().contains("ada@"), "{told}");
-    town.scripted(FakeKind::EMAIL, "bob@example.org", &["554"]);
+    fixture.script("email", "bob@example.org", &["554"]);
     let address = json!({"channel": "email", "email": "bob@example.org"});
-    let delivery = town.send(address, json!({"title": "x"})).await;
+    let delivery = fixture.send(address, json!({"title": "x"})).await;
     assert_eq!(delivery["state"], "failed", "{delivery}");
 }
 
 #[tokio::test]
 async fn a_text_message_says_how_long_it_is_valid() {
-    let town = Town::by_smtp().await;
+    let fixture = ProvidersFixture::by_smtp().await;
     let address = json!({"channel": "sms", "phone": "+49 151 12345678"});
-    let delivery = town.send(address.clone(), json!({"body": "Your code is 123456"})).await;
+    let delivery = fixture.send(address.clone(), json!({"body": "Your code is 123456"})).await;
     assert_eq!(delivery["state"], "sent", "{delivery}");
     assert!(delivery["log"][0]["provider_id"].as_str().unwrap().starts_with("SM"));
-    let sent = town.last("sms", "+4915112345678").await;
+    let sent = fixture.last("sms", "+4915112345678").await;
     let form = sent["body"].as_str().unwrap();
     let valid: u32 = form.split("ValidityPeriod=").nth(1).unwrap().parse().unwrap();
     assert!((590..=600).contains(&valid), "{form}");
     assert!(form.starts_with("To=%2B4915112345678&From=%2B15550100&Body=Your+code"), "{form}");
-    town.scripted(FakeKind::SMS, "+4915112345678", &["410"]);
-    assert_eq!(town.send(address, json!({"body": "again"})).await["state"], "gone");
+    fixture.script("sms", "+4915112345678", &["410"]);
+    assert_eq!(fixture.send(address, json!({"body": "again"})).await["state"], "gone");
 }
 
 #[tokio::test]
 async fn chats_get_what_they_show_best() {
-    let town = Town::by_smtp().await;
+    let fixture = ProvidersFixture::by_smtp().await;
     let content = json!({"title": "Deploy", "body": "done", "url": "https://ci.example/1"});
     for (service, wanted) in [
         ("slack/ops", "\"text\":\"*Deploy*\\ndone\\n<https://ci.example/1>\""),
@@ -154,25 +100,25 @@ async fn chats_get_what_they_show_best() {
         ("teams/ops", "AdaptiveCard"),
         ("teams/connector-1", "AdaptiveCard"),
     ] {
-        let url = format!("{}/{service}", town.sandbox.https_origin());
-        let delivery = town.send(json!({"channel": "chat", "url": url}), content.clone()).await;
+        let url = format!("{}/{service}", fixture.sandbox.https_origin());
+        let delivery = fixture.send(json!({"channel": "chat", "url": url}), content.clone()).await;
         assert_eq!(delivery["state"], "sent", "{service}: {delivery}");
-        let sent = town.last("chat", &service.replace('/', ".")).await;
+        let sent = fixture.last("chat", &service.replace('/', ".")).await;
         assert!(sent["body"].as_str().unwrap().contains(wanted), "{sent}");
     }
     // An old connector says 200 and means no.
-    town.scripted(FakeKind::CHAT, "teams.connector-2", &["400"]);
-    let url = format!("{}/teams/connector-2", town.sandbox.https_origin());
-    let delivery = town.send(json!({"channel": "chat", "url": url}), content).await;
+    fixture.script("chat", "teams.connector-2", &["400"]);
+    let url = format!("{}/teams/connector-2", fixture.sandbox.https_origin());
+    let delivery = fixture.send(json!({"channel": "chat", "url": url}), content).await;
     assert_eq!(delivery["state"], "failed", "{delivery}");
 }
 
 #[tokio::test]
 async fn what_could_never_be_delivered_is_refused_with_field_found_and_allowed() {
-    let town = Town::by_smtp().await;
+    let fixture = ProvidersFixture::by_smtp().await;
     let refused = async |address: Value, content: Value| {
         let message = json!({"to": {"address": address}, "content": content});
-        let reply = town.server.post(message.to_string()).await;
+        let reply = fixture.server.post(message.to_string()).await;
         assert_eq!(reply.status, 422, "{}", reply.body);
         reply.body["errors"].clone()
     };

@@ -1,75 +1,16 @@
 //! FCM and APNs from the API to the sandbox's providers and back.
 
-use postrider_sandbox::{FakeKind, ReceiverRequest, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 
-use postrider_testkit::server::{ServerFixture, TestFolder, eventually};
+use crate::providers::{ProvidersFixture, device_accounts};
 
 const APPLE: &str = "00fc13adff785122b4ad28809a3420982341241421348097878e577c991de8f0";
 /// Registered by a development build.
 const APPLE_DEV: &str = "defc13adff785122b4ad28809a3420982341241421348097878e577c991de8f0";
 const ANDROID: &str = "dQw4w9WgXcQ:APA91bHun4MxP5egoKMwt2KZFBaFUH";
 
-struct Town {
-    sandbox: Sandbox,
-    server: ServerFixture,
-    _folder: TestFolder,
-}
-
-impl Town {
-    async fn new() -> Self {
-        Self::with("").await
-    }
-
-    /// `more` is put before the accounts; in it, `BROKEN` is a file with a key that nobody knows.
-    async fn with(more: &str) -> Self {
-        let folder = TestFolder::new();
-        let file = |name: &str, text: &str| folder.write(name, text);
-        let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
-        let key = sandbox.apns_key();
-        let text = |field: &str| key[field].as_str().unwrap().to_owned();
-        let mut stranger = sandbox.fcm_service_account();
-        stranger["client_email"] = json!("stranger@elsewhere.example");
-        let (ca, https) = (file("ca.pem", &sandbox.ca_pem), sandbox.https_origin());
-        let broken = file("stranger.json", &stranger.to_string());
-        let config = format!(
-            "[network]\nallow_private_targets = true\nextra_ca_file = \"{ca}\"\n{}\n\
-             [accounts.firebase]\nchannel = \"fcm\"\nendpoint = \"{https}\"\ncredential = \"file:{}\"\n\
-             [accounts.apple]\nchannel = \"apns\"\nteam_id = \"{}\"\nkey_id = \"{}\"\n\
-             endpoint = \"{https}\"\nsandbox_endpoint = \"https://localhost:{}\"\ncredential = \"file:{}\"\n",
-            more.replace("BROKEN", &broken).replace("HTTPS", https),
-            file("firebase.json", &sandbox.fcm_service_account().to_string()),
-            text("team_id"),
-            text("key_id"),
-            sandbox.https.port(),
-            file("apple.p8", &text("key")),
-        );
-        Self { server: ServerFixture::with(&config).await, sandbox, _folder: folder }
-    }
-
-    /// Sends one message and waits for its end.
-    async fn send(&self, address: Value, content: Value) -> Value {
-        let message = json!({"to": {"address": address}, "content": content, "ttl_s": 600,
-            "collapse_key": "ord-91"});
-        let reply = self.server.post(message.to_string()).await;
-        assert_eq!(reply.status, 202, "{}", reply.body);
-        let id = reply.body["deliveries"][0]["id"].as_str().unwrap().to_owned();
-        let over = |delivery: &Value| {
-            !["queued", "sending", "retrying"].contains(&delivery["state"].as_str().unwrap_or(""))
-        };
-        eventually(&self.server.admin(), &format!("/v1/deliveries/{id}"), over).await
-    }
-
-    async fn sandbox_says(&self, path: &str) -> Value {
-        let client = postrider::client::Client::new(self.sandbox.http_origin(), None).unwrap();
-        client.get(path).await.unwrap()
-    }
-
-    fn scripted(&self, kind: FakeKind, name: &str, script: &[&str]) {
-        let script = script.iter().map(|word| word.parse().unwrap()).collect();
-        let wish = ReceiverRequest { script, ..ReceiverRequest::default() };
-        self.sandbox.set_up(kind, name, &wish).unwrap();
-    }
+async fn start() -> ProvidersFixture {
+    ProvidersFixture::new(device_accounts).await
 }
 
 fn fcm() -> Value {
@@ -86,12 +27,12 @@ fn shipped() -> Value {
 
 #[tokio::test]
 async fn a_message_reaches_a_device_by_fcm_with_its_ttl() {
-    let town = Town::new().await;
-    let delivery = town.send(fcm(), shipped()).await;
+    let fixture = start().await;
+    let delivery = fixture.send(fcm(), shipped()).await;
     assert_eq!(delivery["state"], "sent", "{delivery}");
     let name = delivery["log"][0]["provider_id"].as_str().unwrap();
     assert!(name.starts_with("projects/sandbox-project/messages/"), "{name}");
-    let last = town.sandbox_says(&format!("/sandbox/last/fcm/{ANDROID}")).await;
+    let last = fixture.ask_sandbox(&format!("/sandbox/last/fcm/{ANDROID}")).await;
     let body: Value = serde_json::from_str(last["body"].as_str().unwrap()).unwrap();
     let message = &body["message"];
     assert_eq!(message["data"]["order"], "91");
@@ -99,17 +40,17 @@ async fn a_message_reaches_a_device_by_fcm_with_its_ttl() {
     let ttl: u32 =
         message["android"]["ttl"].as_str().unwrap().trim_end_matches('s').parse().unwrap();
     assert!((590..=600).contains(&ttl), "{ttl}");
-    assert_eq!(town.sandbox.received()["by_kind"]["fcm"], 1);
+    assert_eq!(fixture.sandbox.received()["by_kind"]["fcm"], 1);
 }
 
 #[tokio::test]
 async fn a_message_reaches_a_device_by_apns_with_its_expiration_and_the_delivery_s_id() {
-    let town = Town::new().await;
-    town.scripted(FakeKind::APNS, APPLE, &["503", "ok"]);
-    let delivery = town.send(apns(APPLE), shipped()).await;
+    let fixture = start().await;
+    fixture.script("apns", APPLE, &["503", "ok"]);
+    let delivery = fixture.send(apns(APPLE), shipped()).await;
     assert_eq!(delivery["state"], "sent", "{delivery}");
     assert_eq!(delivery["log"][0]["code"], "ServiceUnavailable");
-    let last = town.sandbox_says(&format!("/sandbox/last/apns/{APPLE}")).await;
+    let last = fixture.ask_sandbox(&format!("/sandbox/last/apns/{APPLE}")).await;
     let id = last["headers"]["apns-id"].as_str().unwrap();
     assert_eq!(delivery["log"][1]["provider_id"], id);
     let at: i64 = last["headers"]["apns-expiration"].as_str().unwrap().parse().unwrap();
@@ -118,47 +59,57 @@ async fn a_message_reaches_a_device_by_apns_with_its_expiration_and_the_delivery
     assert_eq!(last["headers"]["apns-collapse-id"], "ord-91");
     // Both attempts were the same delivery to the receiving end.
     let id = delivery["id"].as_str().unwrap();
-    let seen = town.sandbox_says(&format!("/sandbox/received/{id}")).await;
+    let seen = fixture.ask_sandbox(&format!("/sandbox/received/{id}")).await;
     assert_eq!(seen["records"][0]["attempts"], 2);
 }
 
 #[tokio::test]
 async fn a_development_device_is_found_in_its_own_environment() {
-    let town = Town::new().await;
-    let delivery = town.send(apns(APPLE_DEV), shipped()).await;
+    let fixture = start().await;
+    let delivery = fixture.send(apns(APPLE_DEV), shipped()).await;
     assert_eq!(delivery["state"], "sent", "{delivery}");
     let mut at_home = apns(APPLE_DEV);
     at_home["environment"] = json!("production");
-    let wrong = town.send(at_home, shipped()).await;
+    let wrong = fixture.send(at_home, shipped()).await;
     assert_eq!(wrong["log"][0]["code"], "BadDeviceToken.proven", "{wrong}");
 }
 
 #[tokio::test]
 async fn a_dead_device_is_gone_and_a_malformed_message_is_not_the_device_s_fault() {
-    let town = Town::new().await;
-    town.scripted(FakeKind::FCM, ANDROID, &["404"]);
-    let gone = town.send(fcm(), shipped()).await;
+    let fixture = start().await;
+    fixture.script("fcm", ANDROID, &["404"]);
+    let gone = fixture.send(fcm(), shipped()).await;
     assert_eq!((&gone["state"], &gone["log"][0]["code"]), (&json!("gone"), &json!("UNREGISTERED")));
-    town.scripted(FakeKind::APNS, APPLE, &["410"]);
-    let gone = town.send(apns(APPLE), shipped()).await;
+    fixture.script("apns", APPLE, &["410"]);
+    let gone = fixture.send(apns(APPLE), shipped()).await;
     assert_eq!((&gone["state"], &gone["log"][0]["code"]), (&json!("gone"), &json!("Unregistered")));
     let other = json!({"channel": "fcm", "token": "another-device-token"});
-    town.scripted(FakeKind::FCM, "another-device-token", &["400"]);
-    let dropped = town.send(other, shipped()).await;
+    fixture.script("fcm", "another-device-token", &["400"]);
+    let dropped = fixture.send(other, shipped()).await;
     assert_eq!(dropped["state"], "failed", "{dropped}");
 }
 
 #[tokio::test]
 async fn the_next_account_takes_over_when_google_refuses_the_first() {
-    let refused = "[accounts.a_first]\nchannel = \"fcm\"\npriority = 0\nendpoint = \"HTTPS\"\n\
-                   credential = \"file:BROKEN\"\n[accounts.z_spare]\nchannel = \"fcm\"\npriority = 9\n\
-                   endpoint = \"HTTPS\"\ncredential = \"file:BROKEN\"";
-    let town = Town::with(refused).await;
-    let delivery = town.send(fcm(), shipped()).await;
+    let fixture = ProvidersFixture::new(|sandbox, folder| {
+        let mut stranger = sandbox.fcm_service_account();
+        stranger["client_email"] = json!("stranger@elsewhere.example");
+        let unknown_key = folder.write("stranger.json", &stranger.to_string());
+        let account = |name: &str, priority: u8| {
+            format!(
+                "[accounts.{name}]\nchannel = \"fcm\"\npriority = {priority}\nendpoint = \"{}\"\n\
+                 credential = \"file:{unknown_key}\"\n",
+                sandbox.https_origin()
+            )
+        };
+        account("a_first", 0) + &account("z_spare", 9) + &device_accounts(sandbox, folder)
+    })
+    .await;
+    let delivery = fixture.send(fcm(), shipped()).await;
     assert_eq!(delivery["state"], "sent", "{delivery}");
     let detail = delivery["log"][0]["detail"].as_str().unwrap();
     assert!(detail.starts_with("account a_first left out"), "{detail}");
-    let list = town.server.admin().get("/v1/accounts").await.unwrap();
+    let list = fixture.server.admin().get("/v1/accounts").await.unwrap();
     let named = |name: &str| {
         let all = list["accounts"].as_array().unwrap();
         all.iter().find(|account| account["name"] == name).unwrap().clone()
@@ -173,10 +124,10 @@ async fn the_next_account_takes_over_when_google_refuses_the_first() {
 
 #[tokio::test]
 async fn what_could_never_be_delivered_is_refused_with_field_and_reason() {
-    let town = Town::new().await;
+    let fixture = start().await;
     let refused = async |address: Value, content: Value| {
         let message = json!({"to": {"address": address}, "content": content});
-        let reply = town.server.post(message.to_string()).await;
+        let reply = fixture.server.post(message.to_string()).await;
         assert_eq!(reply.status, 422, "{}", reply.body);
         reply.body["errors"][0]["field"].as_str().unwrap().to_owned()
     };

@@ -14,6 +14,7 @@ mod full_disk;
 mod lanes;
 mod messages;
 mod problem;
+mod providers;
 mod random_messages;
 mod refusals;
 mod settings;

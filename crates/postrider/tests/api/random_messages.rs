@@ -1,12 +1,13 @@
-//! Messages mutated at random: the gate never fails, and what it takes in can be delivered to the strict
+//! Messages mutated at random: the intake never fails, and what it accepts can be delivered to the strict
 //! fakes of the sandbox. Seeded: a failure names the seed and prints the message.
 
 use http::Method;
 use http_body_util::BodyExt as _;
-use postrider_sandbox::{Sandbox, SandboxConfig, SubscriptionRequest};
+use postrider_sandbox::{Sandbox, SubscriptionRequest};
+use postrider_testkit::server::{ServerFixture, TestFolder, eventually};
 use serde_json::{Value, json};
 
-use postrider_testkit::server::{ServerFixture, TestFolder, eventually};
+use crate::providers::{ProvidersFixture, device_accounts, message_accounts};
 
 /// A small generator of numbers, the same on every machine.
 struct Chance(u64);
@@ -111,49 +112,23 @@ fn mutate(chance: &mut Chance, value: &mut Value) {
     }
 }
 
-struct Town {
-    sandbox: Sandbox,
-    server: ServerFixture,
-    _folder: TestFolder,
-}
+struct RandomFixture(ProvidersFixture);
 
-impl Town {
-    /// All eight channels; mail goes the way that `mail` says.
+impl RandomFixture {
+    /// Sends mail by this account.
     async fn with(mail: &str) -> Self {
-        let folder = TestFolder::new();
-        let file = |name: &str, text: &str| folder.write(name, text);
-        let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
-        let key = sandbox.apns_key();
-        let text = |field: &str| key[field].as_str().unwrap().to_owned();
-        let (https, host) = (sandbox.https_origin(), sandbox.https);
-        let mail = mail.replace("PORT", &sandbox.smtp.port().to_string()).replace("HTTPS", https);
-        let secret = file("secret", "sandbox-secret");
-        let config = format!(
-            "[network]\nallow_private_targets = true\nextra_ca_file = \"{}\"\n\
-             [chat.hosts]\n\"{host}/slack\" = \"slack\"\n\"{host}/discord\" = \"discord\"\n\
-             \"{host}/teams\" = \"teams\"\n\
-             [accounts.mail]\nchannel = \"email\"\nfrom = \"news@shop.example\"\n{mail}\n\
-             credential = \"file:{secret}\"\n\
-             [accounts.phone]\nchannel = \"sms\"\naccount_sid = \"AC1\"\nfrom = \"+15550100\"\n\
-             endpoint = \"{https}\"\ncredential = \"file:{secret}\"\n\
-             [accounts.firebase]\nchannel = \"fcm\"\nendpoint = \"{https}\"\ncredential = \"file:{}\"\n\
-             [accounts.apple]\nchannel = \"apns\"\nteam_id = \"{}\"\nkey_id = \"{}\"\n\
-             endpoint = \"{https}\"\nsandbox_endpoint = \"https://localhost:{}\"\ncredential = \"file:{}\"\n",
-            file("ca.pem", &sandbox.ca_pem),
-            file("firebase.json", &sandbox.fcm_service_account().to_string()),
-            text("team_id"),
-            text("key_id"),
-            sandbox.https.port(),
-            file("apple.p8", &text("key")),
-        );
-        Self { server: ServerFixture::with(&config).await, sandbox, _folder: folder }
+        let accounts = |sandbox: &Sandbox, folder: &TestFolder| {
+            message_accounts(sandbox, folder, &format!("{mail}\nSECRET"))
+                + &device_accounts(sandbox, folder)
+        };
+        Self(ProvidersFixture::new(accounts).await)
     }
 
     fn address(&self, channel: &str) -> Value {
-        let at = |path: &str| format!("{}/{path}", self.sandbox.https_origin());
+        let at = |path: &str| format!("{}/{path}", self.0.sandbox.https_origin());
         match channel {
             "webpush" => {
-                let made = self.sandbox.subscribe(&SubscriptionRequest::default()).unwrap();
+                let made = self.0.sandbox.subscribe(&SubscriptionRequest::default()).unwrap();
                 let made = serde_json::to_value(&made[0]).unwrap();
                 json!({"channel": "webpush", "endpoint": made["endpoint"], "keys": made["keys"]})
             }
@@ -176,7 +151,7 @@ impl Town {
         let lines: String = messages.iter().map(|message| format!("{message}\n")).collect();
         let whole = postrider::client::whole(lines.into());
         let path = "/v1/messages/batch";
-        let client = self.server.admin();
+        let client = self.0.server.admin();
         let sent = client.send(Method::POST, path, "application/x-ndjson", whole).await.unwrap();
         let bytes = sent.into_body().collect().await.unwrap().to_bytes();
         let results = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
@@ -225,7 +200,7 @@ impl Town {
     }
 
     async fn all_ended_well(&self, channel: &str, answers: &[(Value, Value)]) {
-        let client = self.server.admin();
+        let client = self.0.server.admin();
         for (message, answer) in answers.iter().filter(|(_, answer)| answer["status"] == 202) {
             let id = answer["deliveries"][0]["id"].as_str().unwrap();
             let over = |d: &Value| !["queued", "sending"].contains(&d["state"].as_str().unwrap());
@@ -236,7 +211,7 @@ impl Town {
 }
 
 const ROUNDS: u64 = 120;
-const RELAY: &str = "host = \"localhost\"\nport = PORT\nuser = \"shop\"";
+const RELAY: &str = "host = \"localhost\"\nport = SMTP\nuser = \"shop\"";
 
 fn common() -> Value {
     json!({"title": "Shipped", "body": "Order 91 is on its way.\nThanks!", "url": "https://shop.example/o/91",
@@ -251,11 +226,12 @@ fn mail() -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn devices_get_whatever_the_gate_lets_through() {
-    let town = Town::with(RELAY).await;
+    let fixture = RandomFixture::with(RELAY).await;
     for channel in ["webpush", "fcm", "apns"] {
-        town.survive(channel, &common(), 0..ROUNDS).await;
+        fixture.survive(channel, &common(), 0..ROUNDS).await;
     }
-    town.survive("webpush", &json!({"webpush": {"raw": "{\"a\": 1}"}}), 1_000..1_000 + ROUNDS)
+    fixture
+        .survive("webpush", &json!({"webpush": {"raw": "{\"a\": 1}"}}), 1_000..1_000 + ROUNDS)
         .await;
     let message = json!({"notification": {"title": "Hi", "body": "there"}, "data": {"k": "v"},
         "android": {"ttl": "600s", "priority": "HIGH", "collapse_key": "k", "data": {"a": "b"},
@@ -264,30 +240,31 @@ async fn devices_get_whatever_the_gate_lets_through() {
         "webpush": {"headers": {"Urgency": "high"}, "fcmOptions": {"link": "https://shop.example"}},
         "fcmOptions": {"analyticsLabel": "x"}});
     let own = json!({"title": "Hi", "fcm": {"message": message}});
-    town.survive("fcm", &own, 2_000..2_000 + 2 * ROUNDS).await;
+    fixture.survive("fcm", &own, 2_000..2_000 + 2 * ROUNDS).await;
     let own = json!({"title": "Hi", "apns": {"payload": {"aps": {"alert": {"title": "x"}, "badge": 1},
         "order": {"id": 91}}, "push_type": "alert", "priority": 5}});
-    town.survive("apns", &own, 3_000..3_000 + ROUNDS).await;
+    fixture.survive("apns", &own, 3_000..3_000 + ROUNDS).await;
     let silent = json!({"apns": {"payload": {"aps": {"content-available": 1}}, "priority": 5}});
-    town.survive("apns", &silent, 4_000..4_000 + ROUNDS).await;
-    assert_eq!(flaws(&town), 0, "{}", town.sandbox.received());
+    fixture.survive("apns", &silent, 4_000..4_000 + ROUNDS).await;
+    assert_eq!(flaws(&fixture), 0, "{}", fixture.0.sandbox.received());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn people_get_whatever_the_gate_lets_through() {
-    let town = Town::with(RELAY).await;
+    let fixture = RandomFixture::with(RELAY).await;
     for channel in ["email", "sms", "slack", "discord", "teams"] {
-        town.survive(channel, &common(), 0..ROUNDS).await;
+        fixture.survive(channel, &common(), 0..ROUNDS).await;
     }
-    town.survive("email", &mail(), 1_000..1_000 + 2 * ROUNDS).await;
-    town.survive("sms", &json!({"sms": {"text": "Your code is 123456"}}), 2_000..2_000 + ROUNDS)
+    fixture.survive("email", &mail(), 1_000..1_000 + 2 * ROUNDS).await;
+    fixture
+        .survive("sms", &json!({"sms": {"text": "Your code is 123456"}}), 2_000..2_000 + ROUNDS)
         .await;
     let slack = json!({"chat": {"payload": {"text": "x", "blocks": [{"type": "divider"}]}}});
-    town.survive("slack", &slack, 3_000..3_000 + ROUNDS).await;
+    fixture.survive("slack", &slack, 3_000..3_000 + ROUNDS).await;
     let discord = json!({"chat": {"payload": {"content": "x", "embeds": [{"title": "t",
         "description": "d", "fields": [{"name": "n", "value": "v"}]}]}}});
-    town.survive("discord", &discord, 4_000..4_000 + ROUNDS).await;
-    assert_eq!(flaws(&town), 0, "{}", town.sandbox.received());
+    fixture.survive("discord", &discord, 4_000..4_000 + ROUNDS).await;
+    assert_eq!(flaws(&fixture), 0, "{}", fixture.0.sandbox.received());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -295,31 +272,32 @@ async fn mail_apis_take_whatever_the_gate_lets_through() {
     let ses = "provider = \"ses\"\nregion = \"eu-central-1\"\nkey_id = \"AKIDSANDBOX\"\nendpoint = \"HTTPS\"";
     let sendgrid = "provider = \"sendgrid\"\nendpoint = \"HTTPS\"";
     for account in [ses, sendgrid] {
-        let town = Town::with(account).await;
-        town.survive("email", &common(), 0..ROUNDS).await;
-        town.survive("email", &mail(), 1_000..1_000 + ROUNDS).await;
-        assert_eq!(flaws(&town), 0, "{}", town.sandbox.received());
+        let fixture = RandomFixture::with(account).await;
+        fixture.survive("email", &common(), 0..ROUNDS).await;
+        fixture.survive("email", &mail(), 1_000..1_000 + ROUNDS).await;
+        assert_eq!(flaws(&fixture), 0, "{}", fixture.0.sandbox.received());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_get_whatever_the_gate_lets_through() {
-    let town = Town::with(RELAY).await;
+    let fixture = RandomFixture::with(RELAY).await;
     for channel in ["webhook", "http"] {
-        town.survive(channel, &common(), 0..ROUNDS).await;
+        fixture.survive(channel, &common(), 0..ROUNDS).await;
     }
-    town.survive(
-        "webhook",
-        &json!({"webhook": {"payload": {"a": [1, "x"]}}}),
-        1_000..1_000 + ROUNDS,
-    )
-    .await;
-    town.survive("http", &json!({"http": {"body": "raw text"}}), 2_000..2_000 + ROUNDS).await;
-    assert_eq!(flaws(&town), 0, "{}", town.sandbox.received());
+    fixture
+        .survive(
+            "webhook",
+            &json!({"webhook": {"payload": {"a": [1, "x"]}}}),
+            1_000..1_000 + ROUNDS,
+        )
+        .await;
+    fixture.survive("http", &json!({"http": {"body": "raw text"}}), 2_000..2_000 + ROUNDS).await;
+    assert_eq!(flaws(&fixture), 0, "{}", fixture.0.sandbox.received());
 }
 
-fn flaws(town: &Town) -> u64 {
-    let received = town.sandbox.received();
+fn flaws(fixture: &RandomFixture) -> u64 {
+    let received = fixture.0.sandbox.received();
     let names = ["bad_vapid", "bad_signature", "undecryptable", "bad_request"];
     names.iter().map(|name| received[name].as_u64().unwrap()).sum()
 }
@@ -328,7 +306,7 @@ fn flaws(town: &Town) -> u64 {
 /// nothing falls over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_bytes_make_the_gate_fail() {
-    let town = Town::with(RELAY).await;
+    let fixture = RandomFixture::with(RELAY).await;
     let server = ServerFixture::with("").await;
     let tomorrow = postrider_testkit::server::message()["send_at"].clone();
     let channels =
@@ -336,7 +314,7 @@ async fn no_bytes_make_the_gate_fail() {
     for seed in 0..1_500_u64 {
         let mut chance = Chance(seed);
         let channel = *chance.pick(&channels);
-        let mut message = json!({"to": {"address": town.address_of_the_web(channel)},
+        let mut message = json!({"to": {"address": fixture.address_of_the_web(channel)},
             "content": common(), "send_at": tomorrow, "ttl_s": 60, "tags": ["a"],
             "retry": {"retries": 3}, "class": "otp"});
         if chance.below(2) == 0 {
@@ -356,18 +334,20 @@ async fn no_bytes_make_the_gate_fail() {
             }
         }
         let shown = String::from_utf8_lossy(&bytes).into_owned();
-        let to = if channel == "webhook" { &server } else { &town.server };
+        let to = if channel == "webhook" { &server } else { &fixture.server };
         let reply = to.post(bytes).await;
         assert!(matches!(reply.status, 202 | 400 | 422), "seed {seed}: {} {shown}", reply.body);
     }
     assert_eq!(server.post(postrider_testkit::server::message().to_string()).await.status, 202);
 }
 
-impl Town {
+impl RandomFixture {
     /// The same address, but out in the world: for what is never sent.
     fn address_of_the_web(&self, channel: &str) -> Value {
         let text = self.address(channel).to_string();
-        serde_json::from_str(&text.replace(self.sandbox.https_origin(), "https://push.example.com"))
-            .unwrap()
+        serde_json::from_str(
+            &text.replace(self.0.sandbox.https_origin(), "https://push.example.com"),
+        )
+        .unwrap()
     }
 }

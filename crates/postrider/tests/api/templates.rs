@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use crate::configuration::{File, reload};
-use crate::email_sms_chat::Town;
+use crate::providers::ProvidersFixture;
 use postrider_testkit::server::{ServerFixture, TestReply, message, reply};
 
 async fn put(client: &Client, name: &str, template: Value) -> TestReply {
@@ -275,52 +275,54 @@ async fn a_batch_is_rendered_line_by_line() {
 
 #[tokio::test]
 async fn rendered_words_arrive_by_mail_text_message_and_webhook() {
-    let town = Town::by_smtp().await;
+    let fixture = ProvidersFixture::by_smtp().await;
     let mut template = shipped();
     template["locales"]["en"]["webhook"] =
         json!({"payload": {"order": "{{ order.number }}", "n": 1}});
     template["locales"]["en"]["email"]["subject"] =
         json!("Order {{ order.number }} for {{ name }}");
-    assert_eq!(put(&town.server.admin(), "shipped", template).await.status, 200);
+    assert_eq!(put(&fixture.server.admin(), "shipped", template).await.status, 200);
     let wish = |name: &str| {
         let order = json!({"number": "91"});
         json!({"name": "shipped", "variables": {"order": order, "name": name, "link": "https://a.example"}})
     };
     let send = async |address: Value, name: &str| {
         let message = json!({"to": {"address": address}, "template": wish(name)});
-        let reply = town.server.post(message.to_string()).await;
+        let reply = fixture.server.post(message.to_string()).await;
         assert_eq!(reply.status, 202, "{}", reply.body);
         let id = reply.body["deliveries"][0]["id"].as_str().unwrap().to_owned();
         let path = format!("/v1/deliveries/{id}");
-        postrider_testkit::server::eventually(&town.server.admin(), &path, |d| d["state"] == "sent")
-            .await
+        postrider_testkit::server::eventually(&fixture.server.admin(), &path, |d| {
+            d["state"] == "sent"
+        })
+        .await
     };
     send(json!({"channel": "email", "email": "ada@example.org"}), "<Ada>").await;
-    let mail = town.last("email", "ada@example.org").await;
+    let mail = fixture.last("email", "ada@example.org").await;
     assert_eq!(mail["headers"]["subject"], "Order 91 for <Ada>");
     let body = mail["body"].as_str().unwrap();
     assert!(body.contains("<p>Hello &lt;Ada&gt;, see"), "escaped in HTML: {body}");
     send(json!({"channel": "sms", "phone": "+4915112345678"}), "Ada").await;
-    let sms = town.last("sms", "+4915112345678").await;
+    let sms = fixture.last("sms", "+4915112345678").await;
     assert!(sms["body"].as_str().unwrap().contains("Body=91%3A+https"), "{sms}");
-    let url = format!("{}/hook/orders", town.sandbox.https_origin());
+    let url = format!("{}/hook/orders", fixture.sandbox.https_origin());
     send(json!({"channel": "webhook", "url": url}), "Ada").await;
-    let hook = town.last("hook", "orders").await;
+    let hook = fixture.last("hook", "orders").await;
     let body: Value = serde_json::from_str(hook["body"].as_str().unwrap()).unwrap();
     assert_eq!(body, json!({"n": 1, "order": "91"}));
 }
 
 #[tokio::test]
 async fn a_variable_cannot_write_headers() {
-    let town = Town::by_smtp().await;
+    let fixture = ProvidersFixture::by_smtp().await;
     let template = english(json!({"email": {"subject": "Hello {{ name }}", "text": "{{ name }}"}}));
-    put(&town.server.admin(), "hello", template).await;
+    put(&fixture.server.admin(), "hello", template).await;
     let variables = json!({"name": "x\r\nBcc: everybody@example.org"});
     let message = json!({
         "to": {"address": {"channel": "email", "email": "ada@example.org"}},
         "template": {"name": "hello", "variables": variables},
     });
-    let refused = town.server.post(message.to_string()).await;
+    let refused = fixture.server.post(message.to_string()).await;
     assert_eq!(refused.status, 422);
     let error = &refused.body["errors"][0];
     assert_eq!(

@@ -26,12 +26,12 @@ fn one_message_per_channel_arrives_once_with_its_ttl_in_the_provider_s_own_field
     let ids: Vec<String> = messages.map(|message| fixture.send(&message)).collect();
     println!("{:<8} {:<28} value", "channel", "TTL field");
     for (sample, id) in samples.iter().zip(&ids) {
-        let (channel, field) = (sample.channel, sample.receiver.ttl_field);
+        let (channel, (field, read_ttl)) = (sample.channel, sample.receiver.ttl);
         let delivery = fixture.ended(id);
         assert_eq!(state(&delivery), "sent", "{channel}: {delivery:#}");
         assert_eq!(delivery["attempts"], 1, "{channel}: {delivery:#}");
         let arrived = fixture.last(&sample.receiver.path());
-        let Some(value) = (sample.receiver.ttl_value)(&arrived) else {
+        let Some(value) = read_ttl(&arrived) else {
             assert_eq!(field, "none", "{channel}: {arrived:#}");
             println!("{channel:<8} {field:<28} –");
             continue;

@@ -1,5 +1,6 @@
 //! What has come to an end, and why.
 
+use postrider_testkit::server::STRIKE_RULES;
 use serde_json::{Value, json};
 
 use crate::fixture::ExplainFixture;
@@ -104,24 +105,9 @@ async fn discarded() {
     fixture.explained("dead_discarded", &id, "failed").await;
 }
 
-const STRIKES: &str = r#"
-[[classify]]
-service = "webhook"
-status = 404
-outcome = "drop_message"
-strike = "number"
-[[classify]]
-service = "webhook"
-status = 422
-outcome = "drop_message"
-strike = "blocked"
-[strikes]
-blocked = 1
-"#;
-
 #[tokio::test]
 async fn gone_after_two_strikes() {
-    let fixture = ExplainFixture::with(STRIKES).await;
+    let fixture = ExplainFixture::with(STRIKE_RULES).await;
     fixture.sent_into("failed", "a", &["404"], json!({})).await;
     let id = fixture.send("a", &["404"], json!({})).await;
     fixture.explained("gone_by_strikes", &id, "gone").await;
@@ -129,7 +115,7 @@ async fn gone_after_two_strikes() {
 
 #[tokio::test]
 async fn refused_by_an_address_that_is_suspect() {
-    let fixture = ExplainFixture::with(STRIKES).await;
+    let fixture = ExplainFixture::with(STRIKE_RULES).await;
     let id = fixture.send("a", &["422"], json!({})).await;
     fixture.explained("dead_suspect", &id, "failed").await;
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use postrider::client::Client;
-use postrider_sandbox::{FakeKind, ReceiverRequest, Sandbox, SandboxConfig};
+use postrider_sandbox::{ReceiverRequest, Sandbox, SandboxConfig};
 use postrider_testkit::ADMIN_KEY;
 use postrider_testkit::process::LOCAL_TARGETS;
 use postrider_testkit::server::ServerFixture;
@@ -36,7 +36,7 @@ impl ExplainFixture {
     pub(crate) fn hook(&self, name: &str, script: &[&str]) -> Value {
         let script = script.iter().map(|word| word.parse().unwrap()).collect();
         let request = ReceiverRequest { script, ..ReceiverRequest::default() };
-        self.sandbox.set_up(FakeKind::HOOK, name, &request).unwrap();
+        self.sandbox.set_up("hook", name, &request).unwrap();
         json!({"channel": "webhook", "url": format!("{}/hook/{name}", self.sandbox.http_origin())})
     }
 

@@ -1,7 +1,7 @@
 //! `@parse/node-apn` against the sandbox's APNs: what it sends is taken, what it sends wrongly is refused
 //! with Apple's reason, and it understands the answer.
 
-use postrider_sandbox::{FakeKind, ReceiverRequest, SandboxConfig};
+use postrider_sandbox::{ReceiverRequest, SandboxConfig};
 use serde_json::{Value, json};
 
 use crate::tools;
@@ -59,7 +59,7 @@ async fn node_apn_is_taken_and_refused_as_by_apple() {
     let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
     let script = vec!["410".parse().unwrap()];
     let wish = ReceiverRequest { script, ..ReceiverRequest::default() };
-    sandbox.set_up(FakeKind::APNS, &format!("aa{}", &DEVICE[2..]), &wish).unwrap();
+    sandbox.set_up("apns", &format!("aa{}", &DEVICE[2..]), &wish).unwrap();
     let mut given = sandbox.apns_key();
     given["other_key"] = json!(rcgen::KeyPair::generate().unwrap().serialize_pem());
     given["ca"] = json!(sandbox.ca_pem);

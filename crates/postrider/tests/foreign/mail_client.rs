@@ -1,6 +1,6 @@
 //! Python's `smtplib` against the sandbox's mail server.
 
-use postrider_sandbox::{FakeKind, ReceiverRequest, SandboxConfig};
+use postrider_sandbox::{ReceiverRequest, SandboxConfig};
 use serde_json::json;
 
 use crate::tools;
@@ -45,7 +45,7 @@ async fn smtplib_finds_a_mail_server_in_the_sandbox() {
     let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
     let wish =
         ReceiverRequest { script: vec!["554".parse().unwrap()], ..ReceiverRequest::default() };
-    sandbox.set_up(FakeKind::EMAIL, "spam@example.org", &wish).unwrap();
+    sandbox.set_up("email", "spam@example.org", &wish).unwrap();
     let given =
         json!({"ca": sandbox.ca_pem, "smtp": sandbox.smtp.port(), "smtps": sandbox.smtps.port()});
     let told = tokio::task::spawn_blocking(move || tools::ask(CLIENT, &given)).await.unwrap();

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod apns;
+mod browser;
 mod dkim;
 mod google;
 mod mail_client;

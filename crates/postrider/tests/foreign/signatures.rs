@@ -6,11 +6,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use postrider_channels::webhook::{WebhookSecret, sign};
-use postrider_channels::webpush::{Padding, PlainPayload, encrypt_batch};
 use postrider_sandbox::{SandboxConfig, SubscriptionRequest};
 use serde_json::json;
 
-use crate::tools;
+use crate::{browser, tools};
 
 const HOOKS: &str = r#"
 import json, sys
@@ -55,22 +54,11 @@ print(json.dumps(told))
 
 #[test]
 fn http_ece_decrypts_what_we_encrypt() {
-    let (private, auth) = ("q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94", "BTBZMqHH6r4Tts7J_aSIgg");
-    let p256dh =
-        "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
-    let bytes = |text: &str| BASE64_URL_SAFE_NO_PAD.decode(text).unwrap();
     let texts = ["Grüße".to_owned(), "x".to_owned(), "y".repeat(2000), "z".repeat(3993)];
-    let plain = |text: &String| PlainPayload {
-        ua_public: bytes(p256dh).try_into().unwrap(),
-        auth: bytes(auth).try_into().unwrap(),
-        plaintext: text.clone().into_bytes(),
-    };
-    let batch: Vec<PlainPayload> = texts.iter().map(plain).collect();
-    let bodies: Vec<_> = encrypt_batch(&batch, Padding::default())
-        .into_iter()
-        .map(|body| BASE64_STANDARD.encode(body.unwrap()))
-        .collect();
-    let told = tools::ask(DECRYPT, &json!({"private": private, "auth": auth, "bodies": bodies}));
+    let bodies: Vec<_> =
+        browser::encrypt(&texts).iter().map(|body| BASE64_STANDARD.encode(body)).collect();
+    let given = json!({"private": browser::PRIVATE, "auth": browser::AUTH, "bodies": bodies});
+    let told = tools::ask(DECRYPT, &given);
     assert_eq!(told, json!(texts));
 }
 

@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use postrider_sandbox::{FakeKind, ReceiverRequest, SandboxConfig};
+use postrider_sandbox::{ReceiverRequest, SandboxConfig};
 use serde_json::json;
 
 use crate::tools;
@@ -26,7 +26,7 @@ async fn swaks_finds_a_mail_server_that_encrypts_and_asks_who_it_is() {
     let sandbox = postrider_sandbox::start(SandboxConfig::default()).await.unwrap();
     let wish =
         ReceiverRequest { script: vec!["554".parse().unwrap()], ..ReceiverRequest::default() };
-    sandbox.set_up(FakeKind::EMAIL, "spam@example.org", &wish).unwrap();
+    sandbox.set_up("email", "spam@example.org", &wish).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
     std::fs::write(&ca, &sandbox.ca_pem).unwrap();

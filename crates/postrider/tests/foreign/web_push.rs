@@ -4,14 +4,12 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use postrider_channels::pool::Origin;
-use postrider_channels::webpush::{
-    Padding, PlainPayload, VapidKey, VapidSubject, VapidTokens, encrypt_batch,
-};
+use postrider_channels::webpush::{VapidKey, VapidSubject, VapidTokens};
 use postrider_core::{KeyId, Timestamp};
 use postrider_sandbox::{SandboxConfig, SubscriptionRequest};
 use serde_json::json;
 
-use crate::tools;
+use crate::{browser, tools};
 
 const PUSH: &str = r"
 const webpush = require('web-push');
@@ -80,21 +78,9 @@ console.log(JSON.stringify({
 
 #[test]
 fn npm_http_ece_reads_our_pushes_and_our_token_is_one_that_web_push_would_write() {
-    let (private, auth) = ("q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94", "BTBZMqHH6r4Tts7J_aSIgg");
-    let p256dh =
-        "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
-    let bytes = |text: &str| BASE64_URL_SAFE_NO_PAD.decode(text).unwrap();
     let texts = ["Grüße".to_owned(), "y".repeat(2000), "z".repeat(3993)];
-    let plain = |text: &String| PlainPayload {
-        ua_public: bytes(p256dh).try_into().unwrap(),
-        auth: bytes(auth).try_into().unwrap(),
-        plaintext: text.clone().into_bytes(),
-    };
-    let batch: Vec<PlainPayload> = texts.iter().map(plain).collect();
-    let bodies: Vec<_> = encrypt_batch(&batch, Padding::default())
-        .into_iter()
-        .map(|body| BASE64_URL_SAFE_NO_PAD.encode(body.unwrap()))
-        .collect();
+    let bodies: Vec<_> =
+        browser::encrypt(&texts).iter().map(|body| BASE64_URL_SAFE_NO_PAD.encode(body)).collect();
     let tokens = VapidTokens::new(VapidSubject::parse("mailto:ops@example.com").unwrap());
     let key = VapidKey::generate(KeyId(1)).unwrap();
     let now = Timestamp(jiff::Timestamp::now().as_millisecond());
@@ -103,7 +89,8 @@ fn npm_http_ece_reads_our_pushes_and_our_token_is_one_that_web_push_would_write(
     let authorization = token.authorization.to_str().unwrap();
     let told = tools::ask_node(
         READ,
-        &json!({"private": private, "auth": auth, "bodies": bodies, "authorization": authorization}),
+        &json!({"private": browser::PRIVATE, "auth": browser::AUTH, "bodies": bodies,
+            "authorization": authorization}),
     );
     let expected = json!({
         "texts": texts, "signed": true, "changed": false,
