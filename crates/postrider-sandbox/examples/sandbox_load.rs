@@ -1,7 +1,7 @@
-//! Load for a sandbox in another process, to know what the sandbox itself costs per request.
+//! Load for a sandbox in another process, to measure the sandbox's own cost per request.
 //!
-//! Requests are made before the clock starts, so that the sender's encryption is not measured.
-//! With `--pid` the CPU time of the sandbox is read from `/proc`.
+//! Requests are made before the clock starts, so that the sender's encryption is not measured. With `--pid`, the CPU
+//! time of the sandbox is read from `/proc`.
 
 #[path = "../tests/sandbox/client.rs"]
 mod client;

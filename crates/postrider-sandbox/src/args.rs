@@ -8,7 +8,8 @@ use serde_json::json;
 use super::{FaultProfile, Sandbox, start};
 
 /// Fake providers for tests and demos: a Web Push service that decrypts, receivers of webhooks and
-/// plain HTTP, FCM, APNs, a mail server, SES, SendGrid, Twilio, Slack, Discord and Teams. All count what they get.
+/// plain HTTP, FCM, APNs, a mail server, SES, SendGrid, Twilio, Slack, Discord, Teams, Telegram and ntfy. All count
+/// their requests.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -101,16 +102,8 @@ impl Default for SandboxConfig {
 }
 
 impl SandboxConfig {
-    pub(crate) fn listen_smtp(&self) -> SocketAddr {
-        self.listen_smtp.unwrap_or_else(|| self.beside(9025))
-    }
-
-    pub(crate) fn listen_smtps(&self) -> SocketAddr {
-        self.listen_smtps.unwrap_or_else(|| self.beside(9465))
-    }
-
     /// This port beside the default port, else a free one: two sandboxes on one machine do not collide.
-    fn beside(&self, port: u16) -> SocketAddr {
+    pub(crate) fn beside(&self, port: u16) -> SocketAddr {
         let is_default = self.listen.port() == 9443;
         SocketAddr::new(self.listen.ip(), if is_default { port } else { 0 })
     }

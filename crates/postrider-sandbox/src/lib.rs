@@ -75,8 +75,10 @@ pub struct Sandbox {
 pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
     let (https_listener, https) = bind(config.listen).await?;
     let (http_listener, http) = bind(config.listen_http).await?;
-    let (smtp_listener, smtp) = bind(config.listen_smtp()).await?;
-    let (smtps_listener, smtps) = bind(config.listen_smtps()).await?;
+    let listen_smtp = config.listen_smtp.unwrap_or_else(|| config.beside(9025));
+    let listen_smtps = config.listen_smtps.unwrap_or_else(|| config.beside(9465));
+    let (smtp_listener, smtp) = bind(listen_smtp).await?;
+    let (smtps_listener, smtps) = bind(listen_smtps).await?;
     let host = config.host.clone().unwrap_or_else(|| host_of(https.ip()));
     let identity = tls::make_identity(https.ip(), &host)?;
     if let Some(path) = &config.ca_out {

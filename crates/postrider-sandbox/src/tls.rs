@@ -63,8 +63,8 @@ fn leaf_params(listen: IpAddr, host: &str) -> anyhow::Result<CertificateParams> 
     Ok(params)
 }
 
-/// Asks for a certificate, accepts clients without one, and checks that the client has the key. A fake decides whether
-/// the certificate is valid for a request.
+/// Asks for a certificate, accepts clients without one, and checks that the client has the key. A fake decides
+/// whether the certificate is valid for a request.
 #[derive(Debug)]
 pub(super) struct OptionalClientCertificate(WebPkiSupportedAlgorithms);
 

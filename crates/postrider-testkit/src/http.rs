@@ -1,4 +1,4 @@
-//! A blocking HTTP/1.1 client over one kept connection: a proof shares no code with what it proves. Knows no TLS.
+//! A blocking HTTP/1.1 client over one connection. It shares no code with what it tests. Knows no TLS.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

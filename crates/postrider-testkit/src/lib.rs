@@ -1,5 +1,5 @@
-//! What tests and proofs share: an HTTP client of their own, the binary as a process, and (with the feature
-//! `server`) a server in the test's process. Ships nothing.
+//! Shared by tests and proofs: an HTTP client, the binary as a process, and (with the feature `server`) a server in
+//! the test's process. Ships nothing.
 
 pub mod http;
 pub mod process;

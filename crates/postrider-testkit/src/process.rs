@@ -1,4 +1,4 @@
-//! The binary as processes: a server and its sandboxes, in a folder of their own. All end with the fixture.
+//! The binary as processes: a server and its sandboxes, in their own folder. All end with the fixture.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

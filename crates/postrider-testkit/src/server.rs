@@ -1,4 +1,4 @@
-//! A server in the test's own process, over a store in memory, and the calls that tests make.
+//! A server in the test's process, over a store in memory, and the calls that tests make.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 use std::sync::{Arc, LazyLock};

@@ -1,4 +1,4 @@
-//! The command line as a script meets it: the real binary, its output and its exit codes.
+//! The command line as a script uses it: the real binary, its output and its exit codes.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 use std::io::{BufRead as _, BufReader};

@@ -29,8 +29,8 @@ pub struct BenchArgs {
     /// Messages per delivery measurement
     #[arg(long, default_value_t = 100_000)]
     messages: usize,
-    /// Measure only this: accept, webpush, webhook, apns, lanes, email or latency
-    #[arg(long, value_parser = ["accept", "webpush", "webhook", "apns", "lanes", "email", "latency"])]
+    /// Measure only this: accept, webhook, webpush, apns, lanes, email or latency
+    #[arg(long, value_parser = MEASUREMENTS)]
     only: Option<String>,
     /// Where to put the data folder; on the disk that you want to measure
     #[arg(long)]
@@ -44,6 +44,9 @@ pub struct BenchArgs {
 }
 
 const SUBSCRIPTIONS: usize = 1_000;
+/// In the order in which they run.
+const MEASUREMENTS: [&str; 7] =
+    ["accept", "webhook", "webpush", "apns", "lanes", "email", "latency"];
 
 pub async fn run(args: BenchArgs) -> Result<()> {
     let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -68,33 +71,22 @@ struct Benchmark<'a> {
 }
 
 async fn measure(args: &BenchArgs, dir: &Path) -> Result<BenchReport> {
-    let wants = |what: &str| args.only.as_deref().is_none_or(|only| only == what);
     let sandbox = process::sandbox(dir).await?;
     let mut bench = Benchmark { args, dir, sandbox, report: BenchReport::new(!args.json) };
     bench.limits().await?;
-    if wants("accept") {
-        bench.accept().await?;
-    }
-    if wants("webhook") {
-        let to = bench.webhook();
-        bench.deliver("webhook", to).await?;
-    }
-    if wants("webpush") {
-        let to = bench.webpush().await?;
-        bench.deliver("webpush", to).await?;
-    }
-    if wants("apns") {
-        let to = bench.apns().await?;
-        bench.deliver("apns", to).await?;
-    }
-    if wants("lanes") {
-        bench.lanes().await?;
-    }
-    if wants("email") {
-        bench.email().await?;
-    }
-    if wants("latency") {
-        bench.latency().await?;
+    for name in MEASUREMENTS {
+        if args.only.as_deref().is_some_and(|only| only != name) {
+            continue;
+        }
+        match name {
+            "accept" => bench.accept().await?,
+            "webhook" => bench.deliver(name, bench.webhook()).await?,
+            "webpush" => bench.deliver(name, bench.webpush().await?).await?,
+            "apns" => bench.deliver(name, bench.apns().await?).await?,
+            "lanes" => bench.lanes().await?,
+            "email" => bench.email().await?,
+            _ => bench.latency().await?,
+        }
     }
     Ok(bench.report)
 }
@@ -140,24 +132,16 @@ impl Benchmark<'_> {
         let to = self.webhook();
         self.say("accept: single POSTs over 64 connections");
         let single = load::singles(address, &to, 64, self.args.messages / 2, "single").await?;
-        self.report.add_with_aim(
-            "accept.single",
-            single.per_s,
-            "accepted/s, 64 connections, one POST each",
-            5_000.0,
-        );
+        let what = "accepted/s, 64 connections, one POST each";
+        self.report.add_with_aim("accept.single", single.per_s, what, 5_000.0);
         self.report.add("accept.single.p50", single.p50_ms, "ms until the 202, median");
         self.report.add("accept.single.p99", single.p99_ms, "ms until the 202, 99th percentile");
         self.say("accept: NDJSON over 8 connections");
         let before = server.cpu()?;
         let batch = load::batches(address, &to, 8, self.args.messages, Some("batch")).await?;
         let cpu = per_message_us(server.cpu()? - before, self.args.messages);
-        self.report.add_with_aim(
-            "accept.ndjson",
-            batch,
-            "accepted/s, 8 connections, NDJSON",
-            20_000.0,
-        );
+        let what = "accepted/s, 8 connections, NDJSON";
+        self.report.add_with_aim("accept.ndjson", batch, what, 20_000.0);
         self.report.add("accept.ndjson.cpu", cpu, "µs of server CPU per message accepted");
         server.stop()
     }
@@ -170,15 +154,12 @@ impl Benchmark<'_> {
         self.queue(&dir, &to).await?;
         let drained = self.drained(&dir, n).await?;
         let aim = if name == "webpush" { 6_000.0 } else { 12_000.0 };
-        let (per_s, what) = (
-            n as f64 / drained.received.seconds,
-            "delivered/s, server and sandbox sharing this machine",
-        );
+        let per_s = n as f64 / drained.received.seconds;
+        let what = "delivered/s, server and sandbox sharing this machine";
         self.report.add_with_aim(&format!("{name}.delivered"), per_s, what, aim);
-        let (cpu, sandbox_cpu) =
-            (per_message_us(drained.cpu, n), per_message_us(drained.sandbox_cpu, n));
+        let sandbox_cpu = per_message_us(drained.sandbox_cpu, n);
         for (figure, value, what) in [
-            ("cpu", cpu, "µs of server CPU per delivery, all in"),
+            ("cpu", per_message_us(drained.cpu, n), "µs of server CPU per delivery, all in"),
             ("sandbox_cpu", sandbox_cpu, "µs of sandbox CPU per delivery"),
             ("duplicates", drained.received.duplicates as f64, "delivered twice"),
             ("memory", drained.peak_memory as f64 / 1e6, "MB at the most"),

@@ -124,7 +124,8 @@ fn own_binary() -> Result<PathBuf> {
     std::env::current_exe().context("cannot find our own binary")
 }
 
-/// Repeats a check until it has a result. Until then the check says what is missing: after the time, that is the error.
+/// Repeats a check until it has a result. Until then the check says what is missing: after the time, that is the
+/// error.
 pub(super) async fn poll<T>(
     within_s: u64,
     every_ms: u64,

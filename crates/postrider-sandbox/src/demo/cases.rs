@@ -1,5 +1,5 @@
-//! The scripted deliveries of the demo: one for everything that can happen to a delivery, each with the answers of its
-//! provider and the expected end.
+//! The scripted deliveries of the demo: one for everything that can happen to a delivery, each with the answers of
+//! its provider and the expected end.
 
 use postrider_core::{DeadReason, State};
 

@@ -55,12 +55,8 @@ async fn case(
         (false, Some(reason)) => format!("dead letter {reason}"),
         (false, None) => state.as_str().unwrap_or_default().to_owned(),
     };
-    let enough = calls >= sent.case.calls_min;
-    checks.check(
-        ended && enough,
-        sent.case.what,
-        &format!("{shown}, {calls} {}", if calls == 1 { "call" } else { "calls" }),
-    );
+    let evidence = format!("{shown}, {calls} {}", if calls == 1 { "call" } else { "calls" });
+    checks.check(ended && calls >= sent.case.calls_min, sent.case.what, &evidence);
     Ok(())
 }
 
@@ -103,27 +99,22 @@ async fn totals(
             lost += 1;
         }
     }
-    checks.check(
-        lost == 0,
-        "nothing is lost: what is `sent`, a provider has",
-        &format!("lost = {lost}"),
-    );
+    let what = "nothing is lost: what is `sent`, a provider has";
+    checks.check(lost == 0, what, &format!("lost = {lost}"));
 
     let summary = run.services.sandbox.received();
     let count = |name: &str| summary[name].as_u64().unwrap_or(0);
+    let (duplicates, after_reset) = (count("duplicates"), count("duplicates_after_reset"));
     checks.check(
-        count("duplicates") == 0,
+        duplicates == 0,
         "nothing is sent twice that was answered once",
-        &format!(
-            "duplicates = {} ({} more after a provider that took it and hung up)",
-            count("duplicates"),
-            count("duplicates_after_reset")
-        ),
+        &format!("duplicates = {duplicates} ({after_reset} more after a provider that took it and hung up)"),
     );
+    let early = count("retry_after_violations");
     checks.check(
-        count("retry_after_violations") == 0,
+        early == 0,
         "no provider was called before its Retry-After",
-        &format!("violations = {} by the sandbox's own clock", count("retry_after_violations")),
+        &format!("violations = {early} by the sandbox's own clock"),
     );
     for early in received.values().filter(|entry| entry["retry_after_violations"] != 0) {
         println!("      {} {}: {}", early["kind"], early["id"], early["history"]);

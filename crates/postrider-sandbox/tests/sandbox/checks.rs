@@ -1,4 +1,4 @@
-//! What the fake services refuse, and in whose words.
+//! The requests that the fake services refuse, and their answers.
 
 use http::Method;
 use postrider_sandbox::{FakePushService, SandboxConfig, SubscriptionRequest, start};

@@ -1,4 +1,4 @@
-//! A small sender of its own, so that the sandbox is not tested with the code it is there to test.
+//! A small client, separate from our channels: the sandbox is not tested with the code that it tests.
 #![allow(dead_code, reason = "shared by tests and a load generator that use different parts of it")]
 
 use std::net::SocketAddr;

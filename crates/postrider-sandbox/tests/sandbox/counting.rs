@@ -1,4 +1,4 @@
-//! What can be asked of the sandbox afterwards, and the ways to set it up.
+//! The sandbox's counts and records, and the ways to set it up.
 
 use std::collections::HashSet;
 

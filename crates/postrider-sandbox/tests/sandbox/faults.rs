@@ -1,4 +1,4 @@
-//! Each fault as a sender meets it, and what the sandbox counts for it.
+//! Each fault as a sender sees it, and what the sandbox counts for it.
 
 use std::time::{Duration, Instant};
 

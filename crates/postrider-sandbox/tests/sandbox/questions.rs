@@ -1,4 +1,4 @@
-//! What providers answer to who only asks whether a credential works, and by whose clock.
+//! The providers' answers to checks of a credential, and the providers' clock.
 
 use bytes::Bytes;
 use http::Request;

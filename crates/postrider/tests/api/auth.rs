@@ -1,4 +1,4 @@
-//! Scopes and tenants: nobody sees or does more than its key says.
+//! Scopes and tenants: a key sees and does only what it allows.
 
 use http::Method;
 use serde_json::json;

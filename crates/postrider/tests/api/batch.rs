@@ -1,4 +1,4 @@
-//! Batches: in order, line by line, errors in their place.
+//! Batches: one answer per line, in order, with errors in their place.
 
 use http::Method;
 use http_body_util::BodyExt as _;

@@ -1,4 +1,4 @@
-//! Full is full, and everybody can see it coming.
+//! A full store refuses messages, and shows before that it fills up.
 
 use http::Method;
 use http_body_util::BodyExt as _;

@@ -1,4 +1,4 @@
-//! The configuration read anew while the server runs.
+//! The configuration is reloaded while the server runs.
 
 use http::Method;
 use postrider::config::{Config, Environment};

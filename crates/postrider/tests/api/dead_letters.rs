@@ -1,4 +1,4 @@
-//! Dead letters: seen, replayed, discarded.
+//! Dead letters are listed, replayed and discarded.
 
 use serde_json::{Value, json};
 

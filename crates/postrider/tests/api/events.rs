@@ -1,4 +1,4 @@
-//! Live events: a listener hears what happens to its own deliveries, and nothing else.
+//! Live events: a listener gets the events of its own deliveries and no others.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! When the disk is full: nothing is half-accepted, the caller is told when to come back, and it
-//! heals without a restart. When callers ask nothing: they do not keep others out.
+//! A full disk: nothing is half accepted, the caller gets a time to retry, and the server recovers without a restart.
+//! Idle connections do not keep other callers out.
 
 use std::sync::Arc;
 use std::time::Duration;

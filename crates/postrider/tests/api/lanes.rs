@@ -1,4 +1,4 @@
-//! How lanes stand, what holds them up, and what an operator can do about it.
+//! The state of lanes, what holds them, and the orders of an operator.
 
 use http::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The API as a caller meets it: a whole server in process, real sockets, the store in memory.
+//! The API as a caller sees it: a whole server in this process, real sockets, the store in memory.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod apns_certificates;

@@ -334,7 +334,7 @@ async fn no_bytes_make_the_gate_fail() {
             }
         }
         let shown = String::from_utf8_lossy(&bytes).into_owned();
-        let to = if channel == "webhook" { &server } else { &fixture.server };
+        let to = if channel == "webhook" { &server } else { &fixture.0.server };
         let reply = to.post(bytes).await;
         assert!(matches!(reply.status, 202 | 400 | 422), "seed {seed}: {} {shown}", reply.body);
     }

@@ -1,4 +1,5 @@
-//! Classes, tenants and limits set by API: at once, over the file, durable; and orders that survive.
+//! Classes, tenants and limits set by API: they apply at once, override the file and are durable. Orders survive a
+//! restart.
 
 use std::sync::Arc;
 

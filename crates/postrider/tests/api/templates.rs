@@ -1,4 +1,4 @@
-//! Templates by API: made, shown, previewed, used by messages, and taken back.
+//! Templates by API: created, shown, previewed, used by messages and deleted.
 
 use http::Method;
 use postrider::client::Client;

@@ -1,4 +1,4 @@
-//! Credentials that are watched while the server runs: what ends, what cannot be used, what was replaced.
+//! Credentials are watched while the server runs: which one ends, cannot be used or was replaced.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
-//! One message per channel, to an address that is written into the message: each arrives once and says how long it
-//! lives in its provider's own field. The channels come from the sandbox's list of fakes. `cargo xtask prove
-//! channels` prints the table.
+//! One message per channel, to an address in the message: each arrives once and has its TTL in its provider's own
+//! field. The channels come from the sandbox's list of fakes. `cargo xtask prove channels` prints the table.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

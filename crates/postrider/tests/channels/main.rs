@@ -1,5 +1,5 @@
-//! Channels from end to end: the real server as a process of its own, one message per channel, and the mistakes
-//! that senders make most often.
+//! Channels from end to end, with the real server as a process: one message per channel, and the most common mistakes
+//! of senders.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod every_channel;

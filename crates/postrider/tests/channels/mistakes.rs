@@ -1,6 +1,6 @@
-//! Mistakes that senders make most often, tried on the real server: the sandbox plays the provider under its own
-//! name and refuses what the real one refuses. Those that take a clock or a broken connection are tried in the
-//! channels' own conformance tests; docs/channels.md lists all of them.
+//! The most common mistakes of senders, tried on the real server: the sandbox has the provider's name and refuses
+//! what the real one refuses. Mistakes that need a clock or a broken connection are tried in the channels'
+//! conformance tests; docs/channels.md lists all of them.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! The order that `kill -9` cannot show, because the page cache survives it: the kernel is asked to
-//! put the message on disk, and has answered, before the caller reads its 202.
+//! The order that `kill -9` cannot show, because the page cache survives it: the fsync of a message ends before its
+//! 202 is written.
 
 use std::net::SocketAddr;
 use std::path::Path;

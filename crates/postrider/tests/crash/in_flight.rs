@@ -1,5 +1,5 @@
-//! What a crash in the middle of a call leads to: never a blind repeat where the class forbids it, and
-//! no endless circle where the delivery itself may be the cause.
+//! A crash in the middle of a call: no blind repeat if the class forbids it, and no endless loop if the delivery
+//! itself may be the cause.
 
 use std::net::SocketAddr;
 use std::process::Command;

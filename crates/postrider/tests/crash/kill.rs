@@ -1,6 +1,5 @@
-//! Kills the server with SIGKILL in the middle of its work, again and again, and counts from the
-//! client's own log of 202s against what the sandbox, in a process of its own, received. Nothing may
-//! be lost; what comes twice is bounded and carries the same delivery id.
+//! Kills the server with SIGKILL while it works, again and again. Compares the client's log of 202s with what the
+//! sandbox, a separate process, received. Nothing may be lost; repeats are bounded and have the same delivery id.
 //!
 //! Small here; `cargo xtask prove kill` runs it with 100 000 messages and ten kills.
 

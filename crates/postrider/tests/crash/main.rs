@@ -1,4 +1,4 @@
-//! What a crash must not do, shown on the real binary: processes are killed, system calls are read.
+//! What must survive a crash, tested on the real binary: processes are killed, system calls are read.
 
 mod durability;
 mod in_flight;

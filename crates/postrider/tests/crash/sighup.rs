@@ -1,4 +1,4 @@
-//! `SIGHUP` to the real binary: the configuration is read anew, all of it or none, and nothing stops.
+//! `SIGHUP` to the real binary: the whole configuration is reloaded or none of it, and nothing stops.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A sandbox, and a configuration with one account of every kind that goes through it.
+//! A sandbox, and a configuration with one account of every kind that sends to it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

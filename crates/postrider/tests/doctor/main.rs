@@ -1,5 +1,5 @@
-//! `postrider doctor` as an operator meets it: the real binary against the sandbox, with a set-up that is
-//! well and with one thing wrong at a time.
+//! `postrider doctor` as an operator uses it: the real binary against the sandbox, first with everything right, then
+//! with one thing wrong at a time.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod fixture;

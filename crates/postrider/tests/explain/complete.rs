@@ -1,5 +1,4 @@
-//! No reason without a snapshot: a new gate, state or dead-letter reason fails here until it is shown
-//! live.
+//! Every gate, state and dead-letter reason has a snapshot; a new one fails here until it has one.
 
 use std::path::Path;
 

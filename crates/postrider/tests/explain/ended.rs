@@ -1,4 +1,4 @@
-//! What has come to an end, and why.
+//! Deliveries that have ended, and why.
 
 use postrider_testkit::server::STRIKE_RULES;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A server and a sandbox that are brought into a state; then a delivery is explained.
+//! A server and a sandbox in a wanted state, in which a delivery is explained.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is due and may not go, gate by gate.
+//! Deliveries that are due but held, gate by gate.
 
 use postrider_core::{TenantId, Timestamp};
 use postrider_dispatch::lanes::OperatorOrder;

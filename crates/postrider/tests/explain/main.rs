@@ -1,5 +1,5 @@
-//! `explain`, for every reason that there is: a real server with a sandbox is brought into that
-//! state, and what the API and the command line say about it is kept as a snapshot.
+//! `explain` for every reason: a real server with a sandbox is brought into that state, and a snapshot is kept of
+//! what the API and the command line say.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod complete;

@@ -1,4 +1,4 @@
-//! What is not due yet, or not sent by this server.
+//! Deliveries that are not due yet, or that another server sends.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Snapshots of explanations, without what differs from run to run.
+//! Snapshots of explanations, without the parts that differ from run to run.
 
 pub(crate) fn check_snapshot(name: &str, text: &str) {
     let filters = vec![

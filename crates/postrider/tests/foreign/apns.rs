@@ -1,5 +1,5 @@
-//! `@parse/node-apn` against the sandbox's APNs: what it sends is taken, what it sends wrongly is refused
-//! with Apple's reason, and it understands the answer.
+//! `@parse/node-apn` against the sandbox's APNs: valid pushes are accepted, wrong ones are refused with Apple's
+//! reason, and it understands the answer.
 
 use postrider_sandbox::{ReceiverRequest, SandboxConfig};
 use serde_json::{Value, json};

@@ -1,5 +1,4 @@
-//! `google-auth` against the sandbox's token endpoint, and its token against the sandbox's FCM: the fake
-//! speaks OAuth as Google's own library does.
+//! `google-auth` against the sandbox's token endpoint, and its token against the sandbox's FCM.
 
 use postrider_sandbox::SandboxConfig;
 use serde_json::json;

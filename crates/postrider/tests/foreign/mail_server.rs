@@ -1,5 +1,5 @@
-//! Our SMTP client against `aiosmtpd`, which parses what it gets, and against postfix's `smtp-sink`,
-//! which fails in every way that real servers do.
+//! Our SMTP client against `aiosmtpd`, which parses every mail, and against postfix's `smtp-sink`, which fails in
+//! every way that real servers do.
 
 use std::sync::Arc;
 use std::time::Duration;

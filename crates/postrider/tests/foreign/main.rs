@@ -1,6 +1,5 @@
-//! What we speak, held against programs of other people: their clients against our fakes, their servers
-//! and verifiers against what we send. What they need is installed where it is missing; nothing is
-//! skipped.
+//! Tests with programs of other people: their clients against our fakes, their servers and verifiers against our
+//! channels. Missing programs are installed; no test is skipped.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 

@@ -1,5 +1,5 @@
-//! Our webhook signatures verified by `standardwebhooks`, our pushes decrypted by `http_ece`, and pushes of
-//! `pywebpush` taken by the sandbox.
+//! `standardwebhooks` verifies our webhook signatures, `http_ece` decrypts our pushes, and the sandbox accepts pushes
+//! of `pywebpush`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! `swaks` against the sandbox's mail server: STARTTLS and TLS from the first byte, every way to log in that we
-//! offer, and what we refuse.
+//! `swaks` against the sandbox's mail server: STARTTLS, TLS from the first byte, every kind of login, and refusals.
 
 use std::process::Stdio;
 

@@ -1,6 +1,5 @@
-//! Other people's programs: a Python environment and a folder of Node with what the tests import, postfix's
-//! `smtp-sink`, and `swaks`.
-//! Made once per target folder, whichever test comes first.
+//! Programs of other people: a Python environment and a Node folder with the packages of the tests, postfix's
+//! `smtp-sink`, and `swaks`. Made once per target folder, by the first test that needs them.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,5 +1,4 @@
-//! npm's `web-push` against the sandbox, and what we send held against npm's `http_ece` and `jws`: the third
-//! implementation of Web Push, in the language that most push services' users have.
+//! npm's `web-push` against the sandbox, and npm's `http_ece` and `jws` against our pushes.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

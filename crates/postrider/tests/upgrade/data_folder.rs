@@ -1,5 +1,5 @@
-//! Opens the old folders in a server on a clock that starts where the old process ended. Every answer
-//! of the manifest is compared; everything pending is delivered to a receiver.
+//! Opens the old folders in a server whose clock starts where the old process ended. Every answer of the manifest is
+//! compared, and everything pending is delivered to a receiver.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! A real server and real sandboxes as processes, in a folder of their own; all end with the proof.
+//! A real server and real sandboxes as processes, in their own folder. All end with the proof.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -228,10 +228,9 @@ fn check_headers(
     if !topic.ends_with(suffix) {
         return Err((400, "TopicDisallowed"));
     }
-    match (text("apns-priority").unwrap_or("10"), push_type) {
-        ("5", _) => Ok(push_type),
-        ("10" | "1", "background") => Err((400, "BadPriority")),
-        ("10" | "1", _) => Ok(push_type),
+    match text("apns-priority").unwrap_or("10") {
+        "5" => Ok(push_type),
+        "10" | "1" if push_type != "background" => Ok(push_type),
         _ => Err((400, "BadPriority")),
     }
 }

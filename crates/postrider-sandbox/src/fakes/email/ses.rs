@@ -75,7 +75,7 @@ fn read(call: &FakeCall<'_>) -> FakeCheckResult<(String, CorrelationId)> {
     }
     let mail = call["Content"]["Raw"]["Data"].as_str().and_then(|d| BASE64_STANDARD.decode(d).ok());
     let mail = mail.ok_or_else(|| wrong("Content.Raw.Data is not base64"))?;
-    if let Some(flaw) = smtp::flaw(&mail) {
+    if let Some(flaw) = smtp::mail::flaw(&mail, false) {
         return Err(wrong(flaw));
     }
     Ok((to.to_owned(), smtp::correlation(&mail)))

@@ -48,7 +48,9 @@ impl FakeVapidVerifier {
         now_s: i64,
     ) -> Result<Arc<FakeVapidToken>, FakeVapidError> {
         let header = header.ok_or(FakeVapidError::Missing)?;
-        let token = match self.known(header) {
+        let known =
+            self.verified.read().unwrap_or_else(PoisonError::into_inner).get(header).cloned();
+        let token = match known {
             Some(token) => token,
             None => self.learn(header)?,
         };
@@ -62,10 +64,6 @@ impl FakeVapidVerifier {
             return Err(FakeVapidError::Audience);
         }
         Ok(token)
-    }
-
-    fn known(&self, header: &str) -> Option<Arc<FakeVapidToken>> {
-        self.verified.read().unwrap_or_else(PoisonError::into_inner).get(header).cloned()
     }
 
     fn learn(&self, header: &str) -> Result<Arc<FakeVapidToken>, FakeVapidError> {

@@ -1,4 +1,4 @@
-//! What is wrong with a message whatever its channel: JSON, types, numbers, names, depth.
+//! Mistakes in a message of any channel: JSON, types, numbers, names, depth.
 
 use http::Method;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 const LINE_MAX: usize = 998;
 
 /// Why a mail is refused.
-pub(super) fn flaw(mail: &[u8], smtputf8: bool) -> Option<&'static str> {
+pub(in crate::fakes::email) fn flaw(mail: &[u8], smtputf8: bool) -> Option<&'static str> {
     let text = mail.strip_suffix(b"\r\n").unwrap_or(mail);
     let is_bare = |pair: &[u8]| (pair[0] == b'\r') != (pair[1] == b'\n');
     if text.starts_with(b"\n") || text.windows(2).any(is_bare) {

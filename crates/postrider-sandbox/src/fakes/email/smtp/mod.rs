@@ -2,7 +2,7 @@
 //! 8BITMIME, SMTPUTF8 and DSN. Refuses what real servers refuse, and fails on request at any stage.
 
 mod command;
-mod mail;
+pub(super) mod mail;
 mod reply;
 mod session;
 
@@ -18,11 +18,6 @@ use crate::service::SandboxState;
 use session::FakeSmtpSession;
 
 pub use reply::FakeSmtpStage;
-
-/// Why a mail server would refuse this mail.
-pub(super) fn flaw(mail: &[u8]) -> Option<&'static str> {
-    mail::flaw(mail, false)
-}
 
 /// The id that all attempts share: the delivery in the Message-ID, else the content of the mail.
 pub(super) fn correlation(mail: &[u8]) -> CorrelationId {
