@@ -11,8 +11,11 @@
 #[expect(dead_code, reason = "shared with the conformance suite")]
 mod accounts;
 #[path = "../tests/conformance/column.rs"]
-#[expect(dead_code, reason = "part of the rig that is shared with the suite")]
+#[expect(dead_code, reason = "part of the fixture that is shared with the suite")]
 mod column;
+#[path = "../tests/conformance/fixture.rs"]
+#[expect(dead_code, reason = "what only tests look at")]
+mod fixture;
 #[path = "../tests/conformance/hosted.rs"]
 mod hosted;
 #[path = "../tests/conformance/provider.rs"]
@@ -21,15 +24,13 @@ mod provider;
 #[path = "../tests/conformance/push.rs"]
 #[expect(dead_code, reason = "shared with the conformance suite")]
 mod push;
-#[path = "../tests/conformance/rig.rs"]
-#[expect(dead_code, reason = "what only tests look at")]
-mod rig;
 
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use fixture::Subject;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, Method};
 use postrider_channels::pool::Request;
@@ -37,7 +38,6 @@ use postrider_channels::webpush::{PlainPayload, encrypt_batch};
 use postrider_channels::{Padding, Pool, PoolConfig};
 use postrider_core::Outcome;
 use provider::{Line, Provider, authority};
-use rig::Subject;
 
 const P256DH: &str =
     "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
@@ -98,12 +98,12 @@ fn deliveries(subject: Subject) {
     let (url, provider) = spawn_provider();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let rig = rig::Rig::new(subject);
-        let batch = vec![rig.attempt(&url); 100];
-        rig.deliver(batch.clone()).await;
+        let fixture = fixture::SubjectFixture::new(subject);
+        let batch = vec![fixture.attempt(&url); 100];
+        fixture.deliver(batch.clone()).await;
         let (rounds, cpu) = (50, thread_cpu());
         for _ in 0..rounds {
-            let ends = rig.deliver(batch.clone()).await;
+            let ends = fixture.deliver(batch.clone()).await;
             assert!(ends.iter().all(|end| end.outcome == Outcome::Accepted));
         }
         let each = (thread_cpu() - cpu) / (rounds * batch.len() as u32);

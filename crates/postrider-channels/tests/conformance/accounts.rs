@@ -12,7 +12,7 @@ use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Channel, ChannelKind, Report, Target};
 use serde_json::{Value, json};
 
-use crate::rig::{Bench, HandClock, Subject, network};
+use crate::fixture::{ChannelFixture, HandClock, Subject, network};
 
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 pub(crate) const ADA: &str = "ada@example.org";
@@ -75,7 +75,7 @@ fn listed<C>(
 /// A channel of accounts in one hand, and a clock that is moved by hand.
 pub(crate) struct TestAccounts {
     pub(crate) clock: HandClock,
-    bench: Bench,
+    fixture: ChannelFixture,
     channel: Box<dyn Channel>,
 }
 
@@ -90,9 +90,9 @@ impl TestAccounts {
 
     /// Trusts nobody's certificate.
     pub(crate) fn distrustful(accounts: &[Value]) -> Self {
-        let bench = Bench::with(PoolConfig { extra_ca_file: None, ..network() });
-        let channel = Box::new(email(bench.wiring.clone(), accounts));
-        Self { clock: bench.clock.clone(), bench, channel }
+        let fixture = ChannelFixture::with(PoolConfig { extra_ca_file: None, ..network() });
+        let channel = Box::new(email(fixture.wiring.clone(), accounts));
+        Self { clock: fixture.clock.clone(), fixture, channel }
     }
 
     pub(crate) fn sms(accounts: &[Value], attempt_timeout: Duration) -> Self {
@@ -119,9 +119,9 @@ impl TestAccounts {
     }
 
     fn of(attempt_timeout: Duration, make: impl FnOnce(Wiring) -> Box<dyn Channel>) -> Self {
-        let bench = Bench::within(network(), attempt_timeout);
-        let channel = make(bench.wiring.clone());
-        Self { clock: bench.clock.clone(), bench, channel }
+        let fixture = ChannelFixture::within(network(), attempt_timeout);
+        let channel = make(fixture.wiring.clone());
+        Self { clock: fixture.clock.clone(), fixture, channel }
     }
 
     /// What an attempt counts for in rates.
@@ -130,7 +130,7 @@ impl TestAccounts {
     }
 
     pub(crate) fn attempt(&self, target: Target) -> Attempt {
-        self.bench.attempt(target)
+        self.fixture.attempt(target)
     }
 
     pub(crate) fn to(&self, email: &str) -> Attempt {
@@ -142,7 +142,7 @@ impl TestAccounts {
     }
 
     pub(crate) async fn deliver(&self, batch: Vec<Attempt>) -> Vec<Report> {
-        self.bench.deliver(&*self.channel, batch).await
+        self.fixture.deliver(&*self.channel, batch).await
     }
 
     pub(crate) async fn one(&self, attempt: Attempt) -> Report {

@@ -8,8 +8,8 @@ use postrider_core::{Outcome, Report, Scope};
 use serde_json::{Value, json};
 
 use crate::accounts::{ADA, TestAccounts, account};
+use crate::fixture::{START, Subject};
 use crate::provider::{Answer, Line, Provider};
-use crate::rig::{START, Subject};
 
 const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
 

@@ -10,9 +10,9 @@ use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Outcome, Report, Scope, Target, Timestamp};
 use serde_json::json;
 
+use crate::fixture::{ChannelFixture, START, Subject, network};
 use crate::provider::{Answer, Line, Provider, Received};
 use crate::push::{TOPIC, apns_account, certificate_account};
-use crate::rig::{Bench, START, Subject, network};
 
 const DEVICE: &str = "00fc13adff785122b4ad28809a3420982341241421348097878e577c991de8f0";
 
@@ -29,7 +29,7 @@ fn ok() -> Answer {
 }
 
 struct World {
-    bench: Bench,
+    fixture: ChannelFixture,
     production: Provider,
     sandbox: Provider,
     channel: ApnsChannel,
@@ -41,17 +41,17 @@ impl World {
     }
 
     async fn with(network: PoolConfig) -> Self {
-        let bench = Bench::with(network);
+        let fixture = ChannelFixture::with(network);
         let (production, sandbox) =
             tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
         let account = apns_account("main", &production.url(""), &sandbox.url(""));
         let channel =
-            ApnsChannel::new(bench.wiring.clone(), vec![account], BreakerPolicy::default());
-        Self { bench, production, sandbox, channel }
+            ApnsChannel::new(fixture.wiring.clone(), vec![account], BreakerPolicy::default());
+        Self { fixture, production, sandbox, channel }
     }
 
     fn attempt(&self, environment: Option<ApnsEnvironment>) -> Attempt {
-        self.bench.attempt(device(TOPIC, environment))
+        self.fixture.attempt(device(TOPIC, environment))
     }
 
     fn at_home(&self) -> Attempt {
@@ -59,7 +59,7 @@ impl World {
     }
 
     async fn send(&self, attempt: Attempt) -> Report {
-        self.bench.deliver(&self.channel, vec![attempt]).await.remove(0)
+        self.fixture.deliver(&self.channel, vec![attempt]).await.remove(0)
     }
 
     async fn answered(&self, answer: Answer) -> Report {
@@ -102,7 +102,7 @@ async fn a_notification_carries_every_header_that_apple_reads() {
 /// Mistake 6: a new provider token per request, worker or topic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mistake_06_one_provider_token_serves_all_connections_and_accounts() {
-    let bench = Bench::new();
+    let fixture = ChannelFixture::new();
     let (a, b) = tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
     let mut first = apns_account("a", &a.url(""), &a.url(""));
     first.settings.topics = vec![TOPIC.to_owned()];
@@ -110,13 +110,13 @@ async fn mistake_06_one_provider_token_serves_all_connections_and_accounts() {
     second.settings.credential = first.settings.credential.clone();
     second.settings.topics = vec!["com.example.other".to_owned()];
     let channel =
-        ApnsChannel::new(bench.wiring.clone(), vec![first, second], BreakerPolicy::default());
+        ApnsChannel::new(fixture.wiring.clone(), vec![first, second], BreakerPolicy::default());
     let to = |topic: &str| {
         let environment = Some(ApnsEnvironment::Production);
-        bench.attempt(device(topic, environment))
+        fixture.attempt(device(topic, environment))
     };
     let batch = (0..200).map(|n| to(if n % 2 == 0 { TOPIC } else { "com.example.other" }));
-    for report in bench.deliver(&channel, batch.collect()).await {
+    for report in fixture.deliver(&channel, batch.collect()).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
     let all = [a.received(), b.received()].concat();
@@ -131,30 +131,30 @@ async fn the_connection_takes_one_request_at_a_time_until_one_was_accepted() {
     let world = World::with(PoolConfig { connections_max: 1, ..network() }).await;
     world.production.answers(vec![refusal(500, "InternalServerError"); 20]);
     let batch = vec![world.at_home(); 15];
-    world.bench.deliver(&world.channel, batch).await;
+    world.fixture.deliver(&world.channel, batch).await;
     assert_eq!(world.production.in_flight_most(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_1_1_is_not_spoken_to_apple() {
-    let bench = Bench::new();
+    let fixture = ChannelFixture::new();
     let provider = Provider::start(Line::Http1).await;
     let account = apns_account("main", &provider.url(""), &provider.url(""));
-    let channel = ApnsChannel::new(bench.wiring.clone(), vec![account], BreakerPolicy::default());
+    let channel = ApnsChannel::new(fixture.wiring.clone(), vec![account], BreakerPolicy::default());
     let target = crate::hosted::target(Subject::Apns, &provider.url(&format!("/{DEVICE}")));
-    let report = bench.deliver(&channel, vec![bench.attempt(target)]).await.remove(0);
+    let report = fixture.deliver(&channel, vec![fixture.attempt(target)]).await.remove(0);
     assert_eq!(report.code.as_deref(), Some("http2"));
     assert_eq!(provider.received().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_identifies_us_without_a_token() {
-    let bench = Bench::new();
+    let fixture = ChannelFixture::new();
     let provider = Provider::start(Line::Http2AskingWhoWeAre).await;
     let account = certificate_account("main", &provider.url(""));
-    let channel = ApnsChannel::new(bench.wiring.clone(), vec![account], BreakerPolicy::default());
+    let channel = ApnsChannel::new(fixture.wiring.clone(), vec![account], BreakerPolicy::default());
     let target = crate::hosted::target(Subject::Apns, &provider.url(&format!("/{DEVICE}")));
-    let report = bench.deliver(&channel, vec![bench.attempt(target)]).await.remove(0);
+    let report = fixture.deliver(&channel, vec![fixture.attempt(target)]).await.remove(0);
     assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
     let received = provider.received().remove(0);
     assert!(received.has_certificate && !received.headers.contains_key("authorization"));
@@ -168,7 +168,7 @@ async fn mistake_05_a_bad_device_token_erases_nothing_until_the_account_is_prove
     assert_eq!(world.answered(bad()).await.outcome, Outcome::DropMessage);
     assert_eq!(world.answered(ok()).await.outcome, Outcome::Accepted);
     assert_eq!(world.answered(bad()).await.outcome, Outcome::Gone);
-    world.bench.clock.advance(Duration::from_secs(3_600));
+    world.fixture.clock.advance(Duration::from_secs(3_600));
     assert_eq!(world.answered(bad()).await.outcome, Outcome::DropMessage, "long ago");
 }
 
@@ -227,7 +227,7 @@ async fn too_many_token_updates_rest_the_account_and_replace_the_connection() {
     assert_eq!(report.outcome, Outcome::RetryAfter { after, scope: Scope::Credential });
     let held = world.send(world.at_home()).await.outcome;
     assert!(matches!(held, Outcome::Hold { .. }), "{held:?}");
-    world.bench.clock.advance(after);
+    world.fixture.clock.advance(after);
     assert_eq!(world.send(world.at_home()).await.outcome, Outcome::Accepted);
     assert_eq!(world.production.connected(), 2);
 }
@@ -237,7 +237,7 @@ async fn an_expired_provider_token_is_signed_anew_only_when_that_is_allowed() {
     let world = World::new().await;
     let expired = || refusal(403, "ExpiredProviderToken");
     assert_eq!(world.answered(ok()).await.outcome, Outcome::Accepted);
-    world.bench.clock.advance(Duration::from_secs(1_300));
+    world.fixture.clock.advance(Duration::from_secs(1_300));
     assert_eq!(world.answered(expired()).await.outcome, Outcome::ResignOnce);
     let again = Attempt { resign: true, ..world.at_home() };
     assert_eq!(world.send(again).await.outcome, Outcome::Accepted);
@@ -275,7 +275,7 @@ async fn a_failure_of_apple_s_is_tried_soon_once_and_then_every_quarter_of_an_ho
 async fn mistake_11_a_thousand_pushes_share_few_connections_and_all_end() {
     let world = World::new().await;
     let batch = vec![world.at_home(); 1_000];
-    let ends = world.bench.deliver(&world.channel, batch).await;
+    let ends = world.fixture.deliver(&world.channel, batch).await;
     assert!(ends.iter().all(|end| end.outcome == Outcome::Accepted));
     assert!(world.production.connected() <= 4);
 }

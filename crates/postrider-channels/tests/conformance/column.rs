@@ -1,6 +1,6 @@
 //! A column of the matrix that a channel over HTTP declares in its own folder, as `COLUMN` of
 //! `tests/conformance.rs`. The suite builds the channel through its definition, as a server does. Columns of older
-//! channels are variants of [`crate::rig::Subject`].
+//! channels are variants of [`crate::fixture::Subject`].
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{ChannelKind, Scope, Target};
 use serde_json::Value;
 
+use crate::fixture::{Keys, Secrets};
 use crate::provider::{Answer, Received};
-use crate::rig::{Keys, Secrets};
 
 pub(crate) struct Column {
     /// The name in the matrix.

@@ -8,9 +8,9 @@ use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{Attempt, Outcome, Report, Scope};
 use serde_json::{Value, json};
 
+use crate::fixture::{ChannelFixture, Subject, SubjectFixture};
 use crate::provider::{Answer, Line, Provider, Received};
 use crate::push::{fcm_account, granted, token_endpoint};
-use crate::rig::{Bench, Rig, Subject};
 
 const DEVICE: &str = "/send/device-token-abc";
 
@@ -24,12 +24,12 @@ pub(crate) fn refusal(status: u16, name: &str, code: &str, message: &str) -> Ans
 async fn answered(answer: Answer) -> Report {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([answer]);
-    Rig::new(Subject::Fcm).send(&provider.url(DEVICE)).await
+    SubjectFixture::new(Subject::Fcm).send(&provider.url(DEVICE)).await
 }
 
-/// A bench with a channel of these accounts.
+/// A fixture with a channel of these accounts.
 struct World {
-    bench: Bench,
+    fixture: ChannelFixture,
     provider: Provider,
     tokens: Provider,
     channel: FcmChannel,
@@ -37,22 +37,22 @@ struct World {
 
 impl World {
     async fn new(grants: impl IntoIterator<Item = Answer>) -> Self {
-        let bench = Bench::new();
+        let fixture = ChannelFixture::new();
         let (provider, tokens) =
             tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
         tokens.answers(grants);
         let account = fcm_account("main", &provider.url(""), &tokens.url("/token"));
         let channel =
-            FcmChannel::new(bench.wiring.clone(), vec![account], BreakerPolicy::default());
-        Self { bench, provider, tokens, channel }
+            FcmChannel::new(fixture.wiring.clone(), vec![account], BreakerPolicy::default());
+        Self { fixture, provider, tokens, channel }
     }
 
     fn attempt(&self) -> Attempt {
-        self.bench.attempt(crate::hosted::target(Subject::Fcm, &self.provider.url(DEVICE)))
+        self.fixture.attempt(crate::hosted::target(Subject::Fcm, &self.provider.url(DEVICE)))
     }
 
     async fn send(&self, attempt: Attempt) -> Report {
-        self.bench.deliver(&self.channel, vec![attempt]).await.remove(0)
+        self.fixture.deliver(&self.channel, vec![attempt]).await.remove(0)
     }
 
     fn bearers(&self) -> Vec<String> {
@@ -65,7 +65,7 @@ impl World {
 async fn a_message_goes_out_as_http_v1_wants_it_with_what_is_left_of_its_ttl() {
     let world = World::new([granted(1)]).await;
     let attempt = world.attempt();
-    world.bench.clock.advance(Duration::from_secs(600));
+    world.fixture.clock.advance(Duration::from_secs(600));
     let answer = Answer::status(200).body(r#"{"name":"projects/project-1/messages/0:12"}"#);
     world.provider.answers([answer]);
     let report = world.send(attempt).await;
@@ -83,7 +83,7 @@ async fn a_message_goes_out_as_http_v1_wants_it_with_what_is_left_of_its_ttl() {
 async fn a_token_is_asked_for_once_however_many_wait_for_it() {
     let world = World::new((1..9).map(granted)).await;
     let batch = vec![world.attempt(); 100];
-    for report in world.bench.deliver(&world.channel, batch).await {
+    for report in world.fixture.deliver(&world.channel, batch).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
     assert_eq!(world.tokens.received().len(), 1);
@@ -98,10 +98,10 @@ async fn a_token_is_renewed_at_four_fifths_of_its_life_while_the_old_one_serves(
     let world = World::new((1..9).map(granted)).await;
     let send = || async { world.send(world.attempt()).await.outcome };
     assert_eq!(send().await, Outcome::Accepted);
-    world.bench.clock.advance(Duration::from_secs(2_870));
+    world.fixture.clock.advance(Duration::from_secs(2_870));
     assert_eq!(send().await, Outcome::Accepted);
     assert_eq!(world.tokens.received().len(), 1);
-    world.bench.clock.advance(Duration::from_secs(20));
+    world.fixture.clock.advance(Duration::from_secs(20));
     assert_eq!(send().await, Outcome::Accepted);
     assert_eq!(world.bearers(), ["Bearer ya29.1", "Bearer ya29.1", "Bearer ya29.1"]);
     // The renewal runs beside the message that caused it.
@@ -118,7 +118,7 @@ async fn a_token_that_is_refused_is_replaced_once_and_then_a_person_is_asked() {
     world.provider.answers([Answer::status(401), Answer::status(401)]);
     let attempt = world.attempt();
     assert_eq!(world.send(attempt.clone()).await.outcome, Outcome::ResignOnce);
-    world.bench.clock.advance(Duration::from_secs(61));
+    world.fixture.clock.advance(Duration::from_secs(61));
     let again = Attempt { resign: true, ..attempt };
     assert_eq!(world.send(again).await.outcome, Outcome::Config);
     assert_eq!(world.bearers(), ["Bearer ya29.1", "Bearer ya29.2"]);
@@ -145,23 +145,24 @@ async fn a_token_endpoint_that_is_down_uses_up_no_attempt() {
     let world = World::new([Answer::status(503), granted(1)]).await;
     let held = world.send(world.attempt()).await.outcome;
     let Outcome::Hold { after, scope: Scope::Credential } = held else { panic!("{held:?}") };
-    world.bench.clock.advance(after);
+    world.fixture.clock.advance(after);
     assert_eq!(world.send(world.attempt()).await.outcome, Outcome::Accepted);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_account_takes_over_when_the_first_is_refused() {
-    let bench = Bench::new();
+    let fixture = ChannelFixture::new();
     let (a, b) = tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
     let tokens = token_endpoint().await;
     a.answers([refusal(403, "PERMISSION_DENIED", "PERMISSION_DENIED", "")]);
     let mut spare = fcm_account("b", &b.url(""), &tokens.url("/token"));
     spare.priority = 1;
     let accounts = vec![fcm_account("a", &a.url(""), &tokens.url("/token")), spare];
-    let channel = FcmChannel::new(bench.wiring.clone(), accounts, BreakerPolicy::default());
+    let channel = FcmChannel::new(fixture.wiring.clone(), accounts, BreakerPolicy::default());
     let target = crate::hosted::target(Subject::Fcm, &a.url(DEVICE));
-    let send =
-        || async { bench.deliver(&channel, vec![bench.attempt(target.clone())]).await.remove(0) };
+    let send = || async {
+        fixture.deliver(&channel, vec![fixture.attempt(target.clone())]).await.remove(0)
+    };
     let first = send().await;
     assert_eq!(first.outcome, Outcome::SwitchAccount);
     assert!(first.detail.unwrap().starts_with("account a left out"));
@@ -203,7 +204,7 @@ async fn mistake_15_every_message_is_a_request_of_its_own() {
     message.content = r#"{"data":{"from":"reserved"}}"#.into();
     bad.message = Arc::new(message);
     let batch = vec![world.attempt(), bad, world.attempt()];
-    let ends = world.bench.deliver(&world.channel, batch).await;
+    let ends = world.fixture.deliver(&world.channel, batch).await;
     let outcomes: Vec<_> = ends.iter().map(|r| r.outcome.name()).collect();
     assert_eq!(outcomes, ["accepted", "drop_message", "accepted"]);
     let paths: Vec<_> = world.provider.received().iter().map(|r| r.uri.path().to_owned()).collect();

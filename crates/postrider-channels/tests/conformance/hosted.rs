@@ -13,9 +13,9 @@ use postrider_core::{Channel, Target};
 use tokio::sync::OnceCell;
 
 use crate::accounts;
+use crate::fixture::Subject;
 use crate::provider::Provider;
 use crate::push::{TOPIC, apns_account, fcm_account, token_endpoint};
-use crate::rig::Subject;
 
 /// Channels of one kind, one per origin; the token endpoint that FCM's share, and the secret of the others.
 pub(crate) struct PerOrigin {

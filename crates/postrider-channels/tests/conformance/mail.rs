@@ -38,10 +38,10 @@ async fn a_mail_goes_out_as_smtp_wants_it() {
 #[tokio::test]
 async fn every_attempt_is_the_same_mail_under_the_same_id() {
     let relay = Relay::start().await;
-    let rig = TestAccounts::email(&[relay.account()]);
-    rig.mail_to(ADA).await;
-    rig.clock.advance(Duration::from_secs(900));
-    rig.mail_to(ADA).await;
+    let fixture = TestAccounts::email(&[relay.account()]);
+    fixture.mail_to(ADA).await;
+    fixture.clock.advance(Duration::from_secs(900));
+    fixture.mail_to(ADA).await;
     let mails = relay.mails();
     assert_eq!(mails[0], mails[1]);
 }
@@ -80,9 +80,9 @@ async fn a_connection_is_used_for_many_mails_and_reset_in_between() {
     let mut account = relay.account();
     account["connections"] = json!(1);
     account["mails_per_connection"] = json!(10);
-    let rig = TestAccounts::email(&[account]);
+    let fixture = TestAccounts::email(&[account]);
     for _ in 0..25 {
-        assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+        assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
     }
     assert_eq!(relay.connected(), 3);
     let resets = relay.said().iter().filter(|line| *line == "RSET").count();
@@ -93,10 +93,10 @@ async fn a_connection_is_used_for_many_mails_and_reset_in_between() {
 async fn a_server_without_pipelining_hears_one_command_at_a_time() {
     let relay = Relay::with("8BITMIME").await;
     relay.then("RCPT", Act::Say("550 5.1.1 unknown"));
-    let rig = TestAccounts::email(&[relay.account()]);
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Gone);
+    let fixture = TestAccounts::email(&[relay.account()]);
+    assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Gone);
     assert_eq!(relay.said()[1..], ["MAIL FROM:<news@shop.example>", "RCPT TO:<ada@example.org>"]);
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
 }
 
 #[tokio::test]
@@ -120,9 +120,9 @@ async fn what_the_server_can_never_take_is_not_sent() {
 async fn when_one_relay_refuses_us_the_next_takes_over() {
     let (refusing, willing) = (Relay::start().await, Relay::start().await);
     refusing.then("", Act::Say("554 5.7.1 go away"));
-    let rig = TestAccounts::email(&[refusing.account(), willing.account()]);
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::SwitchAccount);
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+    let fixture = TestAccounts::email(&[refusing.account(), willing.account()]);
+    assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::SwitchAccount);
+    assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
     assert_eq!((refusing.mails().len(), willing.mails().len()), (0, 1));
 }
 
@@ -159,12 +159,12 @@ async fn what_was_written_for_mails_wins_and_unsubscribing_takes_one_click() {
     let mut account = relay.account();
     account["unsubscribe_url"] = json!("https://shop.example/u/{delivery}");
     account["return_path"] = json!("bounce+{delivery}@shop.example");
-    let rig = TestAccounts::email(&[account]);
+    let fixture = TestAccounts::email(&[account]);
     let attempt =
-        rig.attempt(EmailTarget { email: ADA.into(), name: Some("Ada".into()) }.to_target());
+        fixture.attempt(EmailTarget { email: ADA.into(), name: Some("Ada".into()) }.to_target());
     let mut message = (*attempt.message).clone();
     message.content = r#"{"title":"no","email":{"subject":"Hello","html":"<p>Hi</p>"}}"#.into();
-    rig.one(Attempt { message: Arc::new(message), ..attempt }).await;
+    fixture.one(Attempt { message: Arc::new(message), ..attempt }).await;
     let mail = relay.mails().remove(0);
     let id = "dlv_00000000000000000000000009";
     for wanted in [
@@ -188,13 +188,13 @@ async fn a_token_that_has_run_out_is_replaced_within_the_same_conversation() {
     (account["user"], account["oauth"]) = (json!("shop"), json!(true));
     account["credential"] = json!(format!("file:{}", file.path().display()));
     account["mails_per_connection"] = json!(1);
-    let rig = TestAccounts::email(&[account]);
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+    let fixture = TestAccounts::email(&[account]);
+    assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
     std::fs::write(file.path(), "second").unwrap();
     // A refusal is explained in a challenge, which wants an empty answer.
     relay.then("AUTH", Act::Say("334 eyJzdGF0dXMiOiI0MDEifQ=="));
     relay.then("\r", Act::Say("535 5.7.8 expired"));
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
     let logins: Vec<_> = relay.said().into_iter().filter(|l| l.starts_with("AUTH")).collect();
     let token = |token: &str| {
         use base64::Engine as _;
@@ -220,10 +220,10 @@ async fn who_hangs_up_behind_a_refusal_has_still_said_why() {
     let relay = Relay::start().await;
     relay.then("MAIL", Act::Say("550 5.7.1 not from you"));
     relay.then("RCPT", Act::HangUp);
-    let rig = TestAccounts::email(&[relay.account()]);
-    let report = rig.mail_to(ADA).await;
+    let fixture = TestAccounts::email(&[relay.account()]);
+    let report = fixture.mail_to(ADA).await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::DropMessage, Some("5.7.1")));
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
     assert_eq!(relay.connected(), 2);
 }
 
@@ -242,30 +242,34 @@ async fn an_address_outside_of_ascii_in_a_header_needs_a_server_that_can_do_it()
 #[tokio::test]
 async fn a_receiving_domain_that_refuses_our_reputation_is_left_alone_and_only_it() {
     let relay = Relay::start().await;
-    let rig = TestAccounts::email(&[relay.account()]);
+    let fixture = TestAccounts::email(&[relay.account()]);
     for nth in 0..20 {
         relay.then(".", Act::Say("554 5.7.1 spam"));
-        let report = rig.mail_to(&format!("user{nth}@Picky.example")).await;
+        let report = fixture.mail_to(&format!("user{nth}@Picky.example")).await;
         assert_eq!(report.outcome, Outcome::DropMessage, "{nth}");
     }
-    let held = rig.mail_to("another@picky.example").await;
+    let held = fixture.mail_to("another@picky.example").await;
     assert!(matches!(held.outcome, Outcome::Hold { .. }), "{held:?}");
     assert_eq!(held.code.as_deref(), Some("reputation"));
     assert!(held.detail.unwrap().contains("picky.example refused too many"));
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted, "other domains do not notice");
-    rig.clock.advance(Duration::from_secs(900));
-    assert_eq!(rig.mail_to("another@picky.example").await.outcome, Outcome::Accepted);
+    assert_eq!(
+        fixture.mail_to(ADA).await.outcome,
+        Outcome::Accepted,
+        "other domains do not notice"
+    );
+    fixture.clock.advance(Duration::from_secs(900));
+    assert_eq!(fixture.mail_to("another@picky.example").await.outcome, Outcome::Accepted);
 }
 
 #[tokio::test]
 async fn a_few_refusals_among_many_mails_hold_nothing_up() {
     let relay = Relay::start().await;
-    let rig = TestAccounts::email(&[relay.account()]);
+    let fixture = TestAccounts::email(&[relay.account()]);
     for nth in 0..60 {
         if nth % 8 == 7 {
             relay.then(".", Act::Say("550 5.7.26 unauthenticated"));
         }
-        let report = rig.mail_to(ADA).await;
+        let report = fixture.mail_to(ADA).await;
         assert!(!matches!(report.outcome, Outcome::Hold { .. }), "{nth}: {report:?}");
     }
 }

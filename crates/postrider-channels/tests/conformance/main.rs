@@ -13,6 +13,7 @@ mod columns;
 #[cfg(feature = "smpp")]
 mod fake_smsc;
 mod fcm;
+mod fixture;
 mod hosted;
 mod mail;
 mod matrix;
@@ -21,7 +22,6 @@ mod promises;
 mod provider;
 mod push;
 mod relay;
-mod rig;
 #[cfg(feature = "smpp")]
 mod smpp;
 #[cfg(feature = "smpp")]

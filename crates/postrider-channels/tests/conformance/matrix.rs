@@ -2,7 +2,7 @@
 //! nothing to test. A part of `docs/channels.md` is generated from this list.
 
 use crate::column::Column;
-use crate::rig::Subject;
+use crate::fixture::Subject;
 
 /// The columns that are declared in their own files.
 fn columns() -> impl Iterator<Item = &'static Column> {

@@ -8,8 +8,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postrider_core::Outcome;
 use serde_json::Value;
 
+use crate::fixture::{START, Subject, SubjectFixture};
 use crate::provider::{Line, Provider, Received};
-use crate::rig::{Rig, START, Subject};
 
 /// What the token of a push claims.
 fn claims(received: &Received) -> Value {
@@ -23,14 +23,15 @@ fn claims(received: &Received) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mistake_01_every_service_is_named_in_its_own_token_by_origin_and_port() {
     let (one, other) = tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
-    let rig = Rig::new(Subject::Webpush);
+    let fixture = SubjectFixture::new(Subject::Webpush);
     // Taking turns, and all at once: no token may be lent to the neighbour.
     for provider in [&one, &other, &one, &other] {
-        let report = rig.send(&provider.url("/send/abc?x=1")).await;
+        let report = fixture.send(&provider.url("/send/abc?x=1")).await;
         assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
     }
-    let batch = (0..100).map(|n| rig.attempt(&[&one, &other][n % 2].url("/send/abc"))).collect();
-    rig.deliver(batch).await;
+    let batch =
+        (0..100).map(|n| fixture.attempt(&[&one, &other][n % 2].url("/send/abc"))).collect();
+    fixture.deliver(batch).await;
     for provider in [&one, &other] {
         let received = provider.received();
         assert_eq!(received.len(), 52);
@@ -43,7 +44,7 @@ async fn mistake_01_every_service_is_named_in_its_own_token_by_origin_and_port()
         }
     }
     // And still so when the token is an old one that is used again.
-    rig.clock.advance(Duration::from_secs(3600));
-    rig.send(&one.url("/send/abc")).await;
+    fixture.clock.advance(Duration::from_secs(3600));
+    fixture.send(&one.url("/send/abc")).await;
     assert_eq!(claims(&one.received()[52])["aud"], one.url(""));
 }

@@ -12,8 +12,8 @@ use postrider_core::{Attempt, Class, Outcome, Report, Scope, Timestamp};
 use serde_json::json;
 use tokio::sync::Notify;
 
+use crate::fixture::{Subject, SubjectFixture, network};
 use crate::provider::{Answer, Line, OnConnect, Provider, Received};
-use crate::rig::{Rig, Subject, network};
 
 const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
 const PATH: &str = "/send/c2VjcmV0LXN1YnNjcmlwdGlvbi1pZA?x=1%20y";
@@ -26,7 +26,7 @@ const INTERNAL_ERROR: u32 = 2;
 async fn answered(subject: Subject, answer: Answer) -> Report {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([answer]);
-    Rig::new(subject).send(&provider.url(PATH)).await
+    SubjectFixture::new(subject).send(&provider.url(PATH)).await
 }
 
 pub(crate) async fn a_success_is_accepted(subject: Subject) {
@@ -40,7 +40,7 @@ pub(crate) async fn a_success_is_accepted(subject: Subject) {
 pub(crate) async fn the_url_is_sent_as_written(subject: Subject) {
     for line in [Line::Http2, Line::Http1] {
         let provider = Provider::start(line).await;
-        Rig::new(subject).send(&provider.url(PATH)).await;
+        SubjectFixture::new(subject).send(&provider.url(PATH)).await;
         let received = provider.received().remove(0);
         assert_eq!(received.uri.path_and_query().unwrap().as_str(), PATH);
     }
@@ -122,7 +122,7 @@ pub(crate) async fn a_redirect_is_not_followed(subject: Subject) {
     let (provider, elsewhere) =
         tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
     provider.answers([Answer::status(307).header("location", elsewhere.url("/"))]);
-    assert_eq!(Rig::new(subject).send(&provider.url(PATH)).await.outcome, BACKOFF);
+    assert_eq!(SubjectFixture::new(subject).send(&provider.url(PATH)).await.outcome, BACKOFF);
     assert_eq!((provider.received().len(), elsewhere.connected()), (1, 0));
 }
 
@@ -130,12 +130,12 @@ pub(crate) async fn silence_is_ambiguous(subject: Subject) {
     for line in lines(subject) {
         let provider = Provider::start(line).await;
         provider.answers([Answer::silent()]);
-        let rig = Rig::with(subject, network(), Duration::from_secs(2));
-        let report = rig.send(&provider.url(PATH)).await;
+        let fixture = SubjectFixture::with(subject, network(), Duration::from_secs(2));
+        let report = fixture.send(&provider.url(PATH)).await;
         assert_eq!(report.outcome, Outcome::Ambiguous);
         assert_eq!(report.code.as_deref(), Some("timeout"));
         // A connection on which nothing came back is not used again.
-        assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+        assert_eq!(fixture.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
         assert_eq!(provider.connected(), 2);
     }
 }
@@ -143,19 +143,19 @@ pub(crate) async fn silence_is_ambiguous(subject: Subject) {
 pub(crate) async fn a_failed_connection_is_tried_again(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::HangUp]);
-    let report = Rig::new(subject).send(&provider.url(PATH)).await;
+    let report = SubjectFixture::new(subject).send(&provider.url(PATH)).await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("tls")));
     assert_eq!(provider.received().len(), 0);
 
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/", nobody.local_addr().unwrap().port());
     drop(nobody);
-    let report = Rig::new(subject).send(&url).await;
+    let report = SubjectFixture::new(subject).send(&url).await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("connect")));
 }
 
 pub(crate) async fn a_name_that_does_not_resolve_is_tried_again(subject: Subject) {
-    let report = Rig::new(subject).send("https://no-such-host.localdomain.test/x").await;
+    let report = SubjectFixture::new(subject).send("https://no-such-host.localdomain.test/x").await;
     assert_eq!(report.outcome, BACKOFF);
     // Which of them depends on the resolver of the machine.
     assert!(matches!(report.code.as_deref(), Some("dns" | "no_such_host")), "{report:?}");
@@ -163,9 +163,12 @@ pub(crate) async fn a_name_that_does_not_resolve_is_tried_again(subject: Subject
 
 pub(crate) async fn an_untrusted_certificate_is_refused(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
-    let rig =
-        Rig::with(subject, PoolConfig { extra_ca_file: None, ..network() }, Duration::from_secs(5));
-    let report = rig.send(&provider.url(PATH)).await;
+    let fixture = SubjectFixture::with(
+        subject,
+        PoolConfig { extra_ca_file: None, ..network() },
+        Duration::from_secs(5),
+    );
+    let report = fixture.send(&provider.url(PATH)).await;
     assert_eq!(provider.received().len(), 0);
     if subject == Subject::Fcm {
         // The first stranger that it meets is the one who gives tokens.
@@ -181,25 +184,25 @@ pub(crate) async fn a_connection_lost_after_the_request_is_ambiguous(subject: Su
     for line in lines(subject) {
         let provider = Provider::start(line).await;
         provider.connects([OnConnect::HangUpAfterRequest]);
-        let report = Rig::new(subject).send(&provider.url(PATH)).await;
+        let report = SubjectFixture::new(subject).send(&provider.url(PATH)).await;
         assert_eq!(report.outcome, Outcome::Ambiguous, "{line:?} {report:?}");
     }
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::ResetStream(INTERNAL_ERROR)]);
-    let report = Rig::new(subject).send(&provider.url(PATH)).await;
+    let report = SubjectFixture::new(subject).send(&provider.url(PATH)).await;
     assert_eq!(report.outcome, Outcome::Ambiguous);
 }
 
 pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::Goaway(NO_ERROR)]);
-    let rig = Rig::new(subject);
-    let ends = rig.deliver(vec![rig.attempt(&provider.url(PATH)); 5]).await;
+    let fixture = SubjectFixture::new(subject);
+    let ends = fixture.deliver(vec![fixture.attempt(&provider.url(PATH)); 5]).await;
     let accepted = ends.iter().filter(|end| end.outcome == Outcome::Accepted).count();
     let replayed = ends.iter().filter(|end| end.outcome == Outcome::Reconnect).count();
     // Who comes after the GOAWAY finds the new connection already.
     assert!(replayed > 0 && accepted + replayed == 5, "{ends:?}");
-    assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
     assert_eq!(provider.received().len(), accepted + 1);
     // Apple's take one request each until they are proven, so that there may be more of them.
     let most = if subject == Subject::Apns { 4 } else { 2 };
@@ -209,18 +212,18 @@ pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection(subject
 pub(crate) async fn a_goaway_with_an_error_is_not_retried_at_once(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::Goaway(ENHANCE_YOUR_CALM)]);
-    let report = Rig::new(subject).send(&provider.url(PATH)).await;
+    let report = SubjectFixture::new(subject).send(&provider.url(PATH)).await;
     assert_eq!((report.outcome, report.code.as_deref()), (BACKOFF, Some("goaway")));
 }
 
 pub(crate) async fn a_refused_stream_costs_nothing_and_leads_to_a_new_connection(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::ResetStream(REFUSED_STREAM)]);
-    let rig = Rig::new(subject);
-    assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Reconnect);
+    let fixture = SubjectFixture::new(subject);
+    assert_eq!(fixture.send(&provider.url(PATH)).await.outcome, Outcome::Reconnect);
     // The first refusal may be a limit that we could not know; the second is not.
-    assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Reconnect);
-    assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.send(&provider.url(PATH)).await.outcome, Outcome::Reconnect);
+    assert_eq!(fixture.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
     assert_eq!(provider.connected(), 2);
 }
 
@@ -229,28 +232,28 @@ pub(crate) async fn a_huge_answer_is_cut_short(subject: Subject) {
         let provider = Provider::start(line).await;
         let huge = Answer::status(500).body("x".repeat(4 << 20));
         provider.answers([huge.clone(), huge]);
-        let rig = Rig::new(subject);
+        let fixture = SubjectFixture::new(subject);
         let request =
             Request { method: Method::POST, headers: HeaderMap::new(), body: Bytes::new() };
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-        let answer = rig.pool.send(&provider.url(PATH), request, deadline).await.unwrap();
+        let answer = fixture.pool.send(&provider.url(PATH), request, deadline).await.unwrap();
         assert_eq!(answer.body.len(), 16 * 1024);
-        let report = rig.send(&provider.url(PATH)).await;
+        let report = fixture.send(&provider.url(PATH)).await;
         assert_eq!(report.outcome, backs_off(subject));
         assert!(report.detail.unwrap().len() <= 1024);
-        assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+        assert_eq!(fixture.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
     }
 }
 
 pub(crate) async fn http_1_1_is_used_if_the_peer_offers_nothing_newer(subject: Subject) {
     let provider = Provider::start(Line::Http1).await;
-    let rig = Rig::new(subject);
+    let fixture = SubjectFixture::new(subject);
     for _ in 0..3 {
-        assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+        assert_eq!(fixture.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
     }
     assert_eq!(provider.connected(), 1, "kept alive and used again");
-    let batch = vec![rig.attempt(&provider.url(PATH)); 200];
-    for report in rig.deliver(batch).await {
+    let batch = vec![fixture.attempt(&provider.url(PATH)); 200];
+    for report in fixture.deliver(batch).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
     assert_eq!(provider.received().len(), 203);
@@ -260,34 +263,34 @@ pub(crate) async fn http_1_1_is_used_if_the_peer_offers_nothing_newer(subject: S
 pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again(subject: Subject) {
     let provider = Provider::start(Line::Http1).await;
     provider.answers([Answer::status(200).header("connection", "close")]);
-    let rig = Rig::new(subject);
+    let fixture = SubjectFixture::new(subject);
     for _ in 0..3 {
-        assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+        assert_eq!(fixture.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
     }
     assert_eq!(provider.connected(), 2);
 }
 
 pub(crate) async fn nothing_is_sent_without_tls_unless_allowed(subject: Subject) {
     let provider = Provider::start(Line::PlainHttp1).await;
-    let report = Rig::new(subject).send(&provider.url(PATH)).await;
+    let report = SubjectFixture::new(subject).send(&provider.url(PATH)).await;
     assert_eq!(
         (report.outcome, report.code.as_deref()),
         (Outcome::DropMessage, Some("plain_http"))
     );
     assert_eq!(provider.connected(), 0);
     let network = PoolConfig { allow_plain_http: true, ..network() };
-    let rig = Rig::with(subject, network, Duration::from_secs(5));
-    assert_eq!(rig.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
+    let fixture = SubjectFixture::with(subject, network, Duration::from_secs(5));
+    assert_eq!(fixture.send(&provider.url(PATH)).await.outcome, Outcome::Accepted);
 }
 
 pub(crate) async fn a_private_address_is_refused_after_its_name_was_resolved(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     let network = PoolConfig { allow_private_targets: false, ..network() };
-    let rig = Rig::with(subject, network, Duration::from_secs(5));
+    let fixture = SubjectFixture::with(subject, network, Duration::from_secs(5));
     let by_number = provider.url(PATH).replace("localhost", "127.0.0.1");
     let mapped = provider.url(PATH).replace("localhost", "[::ffff:127.0.0.1]");
     for url in [provider.url(PATH), by_number, mapped] {
-        let report = rig.send(&url).await;
+        let report = fixture.send(&url).await;
         assert_eq!(report.outcome, Outcome::DropMessage);
         assert_eq!(report.code.as_deref(), Some("private_address"));
     }
@@ -296,23 +299,23 @@ pub(crate) async fn a_private_address_is_refused_after_its_name_was_resolved(sub
 
 pub(crate) async fn nothing_is_sent_at_or_after_its_expiry(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(subject);
-    let attempt = rig.attempt(&provider.url(PATH));
-    rig.clock.advance(Duration::from_secs(3600));
-    assert_eq!(rig.one(attempt.clone()).await.outcome, Outcome::Expired);
+    let fixture = SubjectFixture::new(subject);
+    let attempt = fixture.attempt(&provider.url(PATH));
+    fixture.clock.advance(Duration::from_secs(3600));
+    assert_eq!(fixture.one(attempt.clone()).await.outcome, Outcome::Expired);
     assert_eq!(provider.received().len(), 0);
     let later = Attempt { expires_at: Timestamp(attempt.expires_at.0 + 1), ..attempt };
-    assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.one(later).await.outcome, Outcome::Accepted);
 }
 
 pub(crate) async fn every_attempt_of_a_large_batch_ends_exactly_once_over_few_connections(
     subject: Subject,
 ) {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(subject);
+    let fixture = SubjectFixture::new(subject);
     let urls: Vec<_> = (0..500).map(|n| provider.url(&format!("/{n}"))).collect();
-    let batch = urls.iter().map(|url| rig.attempt(url)).collect();
-    for report in rig.deliver(batch).await {
+    let batch = urls.iter().map(|url| fixture.attempt(url)).collect();
+    for report in fixture.deliver(batch).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
     // With an account there is one URL for all; who it is for is in the body.
@@ -326,14 +329,14 @@ pub(crate) async fn every_attempt_of_a_large_batch_ends_exactly_once_over_few_co
     paths.dedup();
     assert_eq!((paths.len(), provider.received().len()), (500, 500));
     assert!(provider.connected() <= 4, "{} connections", provider.connected());
-    assert_eq!(rig.pool.stats().in_flight, 0);
+    assert_eq!(fixture.pool.stats().in_flight, 0);
 }
 
 pub(crate) async fn the_peer_s_limit_of_concurrent_calls_is_respected(subject: Subject) {
     let provider = Provider::with_streams(Line::Http2, Some(5)).await;
-    let rig = Rig::new(subject);
-    let batch = vec![rig.attempt(&provider.url(PATH)); 200];
-    for report in rig.deliver(batch).await {
+    let fixture = SubjectFixture::new(subject);
+    let batch = vec![fixture.attempt(&provider.url(PATH)); 200];
+    for report in fixture.deliver(batch).await {
         // A sixth stream would have been refused, and repeated on another connection.
         assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
     }
@@ -344,10 +347,10 @@ pub(crate) async fn the_peer_s_limit_of_concurrent_calls_is_respected(subject: S
 pub(crate) async fn many_attempts_connect_once_to_an_unreachable_peer(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
     provider.connects([OnConnect::HangUp; 100]);
-    let rig = Rig::new(subject);
+    let fixture = SubjectFixture::new(subject);
     // Fewer than are prepared at once, so that all of them wait for the same connection.
-    let batch = vec![rig.attempt(&provider.url(PATH)); 30];
-    for report in rig.deliver(batch).await {
+    let batch = vec![fixture.attempt(&provider.url(PATH)); 30];
+    for report in fixture.deliver(batch).await {
         // So many failures open the breaker of an account, where there is one.
         let held = subject.has_accounts() && matches!(report.outcome, Outcome::Hold { .. });
         assert!(held || report.outcome == BACKOFF, "{report:?}");
@@ -357,13 +360,13 @@ pub(crate) async fn many_attempts_connect_once_to_an_unreachable_peer(subject: S
 
 pub(crate) async fn unused_connections_make_room_for_others(subject: Subject) {
     let network = PoolConfig { connections_total_max: 1, ..network() };
-    let rig = Rig::with(subject, network, Duration::from_secs(5));
+    let fixture = SubjectFixture::with(subject, network, Duration::from_secs(5));
     let (one, other) = tokio::join!(Provider::start(Line::Http2), Provider::start(Line::Http2));
-    assert_eq!(rig.send(&one.url(PATH)).await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.send(&one.url(PATH)).await.outcome, Outcome::Accepted);
     // Closing takes a moment; until then the answer is to come back later.
     let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
     loop {
-        let report = rig.send(&other.url(PATH)).await;
+        let report = fixture.send(&other.url(PATH)).await;
         if report.outcome == Outcome::Accepted {
             break;
         }
@@ -371,20 +374,20 @@ pub(crate) async fn unused_connections_make_room_for_others(subject: Subject) {
         assert!(tokio::time::Instant::now() < deadline, "no room was made");
         tokio::task::yield_now().await;
     }
-    assert_eq!(rig.pool.stats().connections, 1);
+    assert_eq!(fixture.pool.stats().connections, 1);
 }
 
 pub(crate) async fn one_bad_attempt_does_not_harm_the_others(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(subject);
-    let mut batch = ["/a", "\u{0}", "/b"].map(|path| rig.attempt(&provider.url(path)));
+    let fixture = SubjectFixture::new(subject);
+    let mut batch = ["/a", "\u{0}", "/b"].map(|path| fixture.attempt(&provider.url(path)));
     if subject.has_accounts() {
-        batch[1] = rig.attempt(&provider.url("/b"));
+        batch[1] = fixture.attempt(&provider.url("/b"));
         let mut message = (*batch[1].message).clone();
         message.content = "no content".into();
         batch[1].message = Arc::new(message);
     }
-    let ends = rig.deliver(batch.into()).await;
+    let ends = fixture.deliver(batch.into()).await;
     let outcomes: Vec<_> = ends.iter().map(|r| r.outcome.name()).collect();
     assert_eq!(outcomes, ["accepted", "drop_message", "accepted"]);
 }
@@ -395,11 +398,12 @@ pub(crate) async fn refusals_of_webhooks_and_http_are_retried_if_the_class_says_
     for status in [400, 401, 403, 404, 413, 422] {
         let provider = Provider::start(Line::Http2).await;
         provider.answers([Answer::status(status), Answer::status(status)]);
-        let rig = Rig::new(subject);
-        let attempt = rig.attempt(&provider.url(PATH));
+        let fixture = SubjectFixture::new(subject);
+        let attempt = fixture.attempt(&provider.url(PATH));
         let class = Arc::new(Class { retry_all: true, ..Class::default() });
         let patient = Attempt { class, ..attempt.clone() };
-        let (plain, patient) = (rig.one(attempt).await.outcome, rig.one(patient).await.outcome);
+        let (plain, patient) =
+            (fixture.one(attempt).await.outcome, fixture.one(patient).await.outcome);
         if matches!(subject, Subject::Webpush | Subject::Chat) {
             assert_eq!(plain, patient, "{status}");
         } else {
@@ -420,10 +424,10 @@ fn shown(subject: Subject, received: &Received) -> String {
 /// account is tried again.
 pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted(subject: Subject) {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(subject);
+    let fixture = SubjectFixture::new(subject);
     let url = provider.url(PATH);
-    rig.send(&url).await;
-    rig.clock.advance(Duration::from_secs(1_801));
+    fixture.send(&url).await;
+    fixture.clock.advance(Duration::from_secs(1_801));
     let refused = match subject {
         Subject::Apns => {
             Answer::status(403).body(json!({"reason": "ExpiredProviderToken"}).to_string())
@@ -432,18 +436,18 @@ pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted(subject: S
         _ => Answer::status(401),
     };
     provider.answers([refused]);
-    let first = rig.send(&url).await.outcome;
+    let first = fixture.send(&url).await.outcome;
     let is_configured = matches!(subject, Subject::Ses | Subject::SendGrid | Subject::Declared(_));
     let again = if is_configured {
         assert_eq!(first, Outcome::Config);
-        rig.put_secret("an0ther");
-        rig.clock.advance(Duration::from_secs(600));
-        rig.attempt(&url)
+        fixture.put_secret("an0ther");
+        fixture.clock.advance(Duration::from_secs(600));
+        fixture.attempt(&url)
     } else {
         assert_eq!(first, Outcome::ResignOnce);
-        Attempt { resign: true, ..rig.attempt(&url) }
+        Attempt { resign: true, ..fixture.attempt(&url) }
     };
-    assert_eq!(rig.one(again).await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.one(again).await.outcome, Outcome::Accepted);
     let seen: Vec<_> =
         provider.received().iter().map(|received| shown(subject, received)).collect();
     // What SES sees is signed, and so differs with the time, too.
@@ -456,12 +460,12 @@ pub(crate) async fn a_slow_answer_is_waited_for(subject: Subject) {
         let provider = Provider::start(line).await;
         let go = Arc::new(Notify::new());
         provider.answers([Answer::held_until(&go)]);
-        let (rig, url) = (Rig::new(subject), provider.url(PATH));
+        let (fixture, url) = (SubjectFixture::new(subject), provider.url(PATH));
         let heard = async {
             provider.heard().await;
             go.notify_one();
         };
-        let (report, ()) = tokio::join!(rig.send(&url), heard);
+        let (report, ()) = tokio::join!(fixture.send(&url), heard);
         assert_eq!(report.outcome, Outcome::Accepted);
         assert_eq!((provider.received().len(), provider.connected()), (1, 1));
     }

@@ -59,12 +59,12 @@ pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted() {
     std::fs::write(file.path(), "old").unwrap();
     let mut account = smsc.account();
     account["credential"] = json!(format!("file:{}", file.path().display()));
-    let rig = TestAccounts::sms(&[account], WITHIN);
-    let report = rig.text().await;
+    let fixture = TestAccounts::sms(&[account], WITHIN);
+    let report = fixture.text().await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Config, Some("0x0e")));
     std::fs::write(file.path(), "new").unwrap();
-    rig.clock.advance(Duration::from_secs(600));
-    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    fixture.clock.advance(Duration::from_secs(600));
+    assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
     let binds = smsc.heard(BIND);
     assert!(binds[0].starts_with(b"shop\0old\0") && binds[1].starts_with(b"shop\0new\0"));
 }
@@ -77,12 +77,12 @@ pub(crate) async fn a_temporary_failure_is_tried_again() {
 pub(crate) async fn a_slow_answer_is_waited_for() {
     let go = Arc::new(Notify::new());
     let smsc = FakeSmsc::with([], [Act::Held(go.clone())]).await;
-    let rig = texting(&smsc);
+    let fixture = texting(&smsc);
     let heard = async {
         smsc.await_heard(SUBMIT, 1).await;
         go.notify_one();
     };
-    let (report, ()) = tokio::join!(rig.text(), heard);
+    let (report, ()) = tokio::join!(fixture.text(), heard);
     assert_eq!(report.outcome, Outcome::Accepted);
     assert_eq!((smsc.heard(SUBMIT).len(), smsc.connected()), (1, 1));
 }
@@ -90,10 +90,10 @@ pub(crate) async fn a_slow_answer_is_waited_for() {
 /// A centre that does not answer is taken for dead.
 pub(crate) async fn silence_is_ambiguous() {
     let smsc = FakeSmsc::with([], [Act::Silence]).await;
-    let rig = TestAccounts::sms(&[smsc.account()], Duration::from_secs(1));
-    let report = rig.text().await;
+    let fixture = TestAccounts::sms(&[smsc.account()], Duration::from_secs(1));
+    let report = fixture.text().await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Ambiguous, Some("timeout")));
-    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
     assert_eq!(smsc.heard(BIND).len(), 2);
 }
 
@@ -131,10 +131,10 @@ pub(crate) async fn a_name_that_does_not_resolve_is_tried_again() {
 
 pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection() {
     let smsc = FakeSmsc::with([], [Act::Farewell]).await;
-    let rig = texting(&smsc);
-    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    let fixture = texting(&smsc);
+    assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
     smsc.await_heard(UNBIND | 0x8000_0000, 1).await;
-    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
     assert_eq!((smsc.heard(BIND).len(), smsc.heard(SUBMIT).len()), (2, 2));
 }
 
@@ -146,39 +146,39 @@ pub(crate) async fn a_goaway_with_an_error_is_not_retried_at_once() {
 pub(crate) async fn a_huge_answer_is_cut_short() {
     for len in [1 << 20, 4] {
         let smsc = FakeSmsc::with([], [Act::Huge(len)]).await;
-        let rig = texting(&smsc);
-        let report = rig.text().await;
+        let fixture = texting(&smsc);
+        let report = fixture.text().await;
         assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Ambiguous, Some("reset")));
-        assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+        assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
         assert_eq!(smsc.connected(), 2);
     }
 }
 
 pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again() {
     let smsc = FakeSmsc::with([], [Act::HangUp]).await;
-    let rig = texting(&smsc);
-    assert_eq!(rig.text().await.outcome, Outcome::Ambiguous);
+    let fixture = texting(&smsc);
+    assert_eq!(fixture.text().await.outcome, Outcome::Ambiguous);
     for _ in 0..2 {
-        assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+        assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
     }
     assert_eq!(smsc.connected(), 2);
 }
 
 pub(crate) async fn nothing_is_sent_at_or_after_its_expiry() {
     let smsc = FakeSmsc::start().await;
-    let rig = texting(&smsc);
-    let attempt = rig.to_phone();
-    rig.clock.advance(Duration::from_secs(3600));
-    assert_eq!(rig.one(attempt.clone()).await.outcome, Outcome::Expired);
+    let fixture = texting(&smsc);
+    let attempt = fixture.to_phone();
+    fixture.clock.advance(Duration::from_secs(3600));
+    assert_eq!(fixture.one(attempt.clone()).await.outcome, Outcome::Expired);
     assert!(smsc.heard(SUBMIT).is_empty());
     let later = Attempt { expires_at: Timestamp(attempt.expires_at.0 + 1), ..attempt };
-    assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.one(later).await.outcome, Outcome::Accepted);
 }
 
 pub(crate) async fn every_attempt_of_a_large_batch_ends_exactly_once_over_few_connections() {
     let smsc = FakeSmsc::start().await;
-    let rig = texting(&smsc);
-    for report in rig.deliver(vec![rig.to_phone(); 400]).await {
+    let fixture = texting(&smsc);
+    for report in fixture.deliver(vec![fixture.to_phone(); 400]).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
     assert_eq!((smsc.heard(SUBMIT).len(), smsc.connected()), (400, 1));
@@ -189,8 +189,8 @@ pub(crate) async fn the_peer_s_limit_of_concurrent_calls_is_respected() {
     let smsc = FakeSmsc::start().await;
     let mut account = smsc.account();
     account["window"] = json!(3);
-    let rig = TestAccounts::sms(&[account], WITHIN);
-    for report in rig.deliver(vec![rig.to_phone(); 60]).await {
+    let fixture = TestAccounts::sms(&[account], WITHIN);
+    for report in fixture.deliver(vec![fixture.to_phone(); 60]).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
     assert!(smsc.at_once_most() <= 3, "{} at once", smsc.at_once_most());
@@ -198,8 +198,8 @@ pub(crate) async fn the_peer_s_limit_of_concurrent_calls_is_respected() {
 
 pub(crate) async fn many_attempts_connect_once_to_an_unreachable_peer() {
     let smsc = FakeSmsc::with(vec![Act::HangUp; 100], []).await;
-    let rig = texting(&smsc);
-    for report in rig.deliver(vec![rig.to_phone(); 30]).await {
+    let fixture = texting(&smsc);
+    for report in fixture.deliver(vec![fixture.to_phone(); 30]).await {
         let held = matches!(report.outcome, Outcome::Hold { .. });
         assert!(held || report.outcome == BACKOFF, "{report:?}");
     }
@@ -208,8 +208,8 @@ pub(crate) async fn many_attempts_connect_once_to_an_unreachable_peer() {
 
 pub(crate) async fn one_bad_attempt_does_not_harm_the_others() {
     let smsc = FakeSmsc::with([], [Act::Status(0x0b)]).await;
-    let rig = texting(&smsc);
-    let ends = rig.deliver(vec![rig.to_phone(); 3]).await;
+    let fixture = texting(&smsc);
+    let ends = fixture.deliver(vec![fixture.to_phone(); 3]).await;
     let named = |name: &str| ends.iter().filter(|end| end.outcome.name() == name).count();
     assert_eq!((named("gone"), named("accepted")), (1, 2));
 }
@@ -217,10 +217,10 @@ pub(crate) async fn one_bad_attempt_does_not_harm_the_others() {
 #[tokio::test]
 async fn a_message_is_bound_submitted_and_its_receipt_answered() {
     let smsc = FakeSmsc::start().await;
-    let rig = texting(&smsc);
-    let attempt = rig.to_phone();
-    rig.clock.advance(Duration::from_secs(600));
-    for report in rig.deliver(vec![attempt; 30]).await {
+    let fixture = texting(&smsc);
+    let attempt = fixture.to_phone();
+    fixture.clock.advance(Duration::from_secs(600));
+    for report in fixture.deliver(vec![attempt; 30]).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
     assert_eq!(smsc.heard(BIND), [b"shop\0s3cret\0\0\x34\0\0\0".to_vec()]);
@@ -252,27 +252,27 @@ async fn statuses_mean_what_the_table_says() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_is_given_up_ends_at_once() {
     let smsc = FakeSmsc::with([], [Act::Silence]).await;
-    let rig = TestAccounts::sms(&[smsc.account()], Duration::from_secs(1));
-    assert_eq!(rig.text().await.outcome, Outcome::Ambiguous);
+    let fixture = TestAccounts::sms(&[smsc.account()], Duration::from_secs(1));
+    assert_eq!(fixture.text().await.outcome, Outcome::Ambiguous);
     smsc.await_ended(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_centre_that_forgot_us_is_bound_to_anew() {
     let smsc = FakeSmsc::with([], [Act::Status(0x04)]).await;
-    let rig = texting(&smsc);
-    assert_eq!(rig.text().await.outcome, pause(30));
-    rig.clock.advance(Duration::from_secs(30));
-    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    let fixture = texting(&smsc);
+    assert_eq!(fixture.text().await.outcome, pause(30));
+    fixture.clock.advance(Duration::from_secs(30));
+    assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
     assert_eq!(smsc.heard(BIND).len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_needs_the_centre_no_more_says_good_bye() {
     let smsc = FakeSmsc::start().await;
-    let rig = texting(&smsc);
-    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
-    drop(rig);
+    let fixture = texting(&smsc);
+    assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
+    drop(fixture);
     smsc.await_heard(UNBIND, 1).await;
 }
 
@@ -280,11 +280,11 @@ async fn whoever_needs_the_centre_no_more_says_good_bye() {
 #[tokio::test]
 async fn a_quiet_line_is_asked_whether_anybody_is_there() {
     let smsc = FakeSmsc::start().await;
-    let rig = texting(&smsc);
-    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    let fixture = texting(&smsc);
+    assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
     tokio::time::pause();
     smsc.await_heard(ENQUIRE, 5).await;
     tokio::time::resume();
-    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
     assert_eq!(smsc.heard(BIND).len(), 1);
 }

@@ -8,7 +8,7 @@ use postrider_channels::{Pool, Wiring};
 use postrider_core::{Clock, Timestamp};
 
 use crate::fake_smsc::{Act, BIND, FakeSmsc, SUBMIT, UNBIND};
-use crate::rig::network;
+use crate::fixture::network;
 
 struct Still;
 

@@ -54,10 +54,10 @@ pub(crate) fn error(status: u16, code: u32) -> Answer {
 async fn a_message_goes_out_as_twilio_wants_it_with_the_time_that_is_left() {
     let provider = Provider::start(Line::Http2).await;
     provider.answers([Answer::status(201).body(r#"{"sid":"SM1","status":"queued"}"#)]);
-    let rig = TestAccounts::sms(&[twilio(&provider)], WITHIN);
-    let attempt = rig.to_phone();
-    rig.clock.advance(Duration::from_secs(600));
-    let report = rig.one(attempt).await;
+    let fixture = TestAccounts::sms(&[twilio(&provider)], WITHIN);
+    let attempt = fixture.to_phone();
+    fixture.clock.advance(Duration::from_secs(600));
+    let report = fixture.one(attempt).await;
     assert_eq!((report.outcome, report.provider_id.as_deref()), (Outcome::Accepted, Some("SM1")));
     let received = provider.received().remove(0);
     assert_eq!(received.uri.path(), "/2010-04-01/Accounts/AC1/Messages.json");
@@ -72,10 +72,10 @@ async fn a_message_goes_out_as_twilio_wants_it_with_the_time_that_is_left() {
 async fn validity_is_at_most_ten_hours_and_at_least_a_second() {
     for (left_ms, validity) in [(86_400_000, "36000"), (400, "1")] {
         let provider = Provider::start(Line::Http2).await;
-        let rig = TestAccounts::sms(&[twilio(&provider)], WITHIN);
-        let attempt = rig.to_phone();
+        let fixture = TestAccounts::sms(&[twilio(&provider)], WITHIN);
+        let attempt = fixture.to_phone();
         let expires_at = Timestamp(attempt.now.0 + left_ms);
-        rig.one(Attempt { expires_at, ..attempt }).await;
+        fixture.one(Attempt { expires_at, ..attempt }).await;
         let received = provider.received().remove(0);
         let body = String::from_utf8(received.body.to_vec()).unwrap();
         assert!(body.ends_with(&format!("ValidityPeriod={validity}")), "{body}");
@@ -118,14 +118,14 @@ async fn a_gateway_of_another_shape_is_a_matter_of_configuration() {
         Answer::status(200).body(r#"{"messages":[{"id":"m1","status":"0"}]}"#),
         Answer::status(200).body(r#"{"messages":[{"status":"9"}]}"#),
     ]);
-    let rig = TestAccounts::sms(&[account], WITHIN);
-    let report = rig.text().await;
+    let fixture = TestAccounts::sms(&[account], WITHIN);
+    let report = fixture.text().await;
     assert_eq!((report.outcome, report.provider_id.as_deref()), (Outcome::Accepted, Some("m1")));
     let received = provider.received().remove(0);
     assert_eq!(received.headers["x-api-key"], "k3y");
     let sent: Value = serde_json::from_slice(&received.body).unwrap();
     assert_eq!((&sent["dst"], &sent["ttl"]), (&json!("+4915112345678"), &json!("3600")));
-    let report = rig.text().await;
+    let report = fixture.text().await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::DropMessage, Some("9")));
 }
 
@@ -133,20 +133,20 @@ async fn a_gateway_of_another_shape_is_a_matter_of_configuration() {
 async fn when_one_gateway_refuses_us_the_next_takes_over() {
     let (a, b) = (Provider::start(Line::Http2).await, Provider::start(Line::Http2).await);
     a.answers([error(401, 20003)]);
-    let rig = TestAccounts::sms(&[twilio(&a), twilio(&b)], WITHIN);
-    assert_eq!(rig.text().await.outcome, Outcome::SwitchAccount);
-    assert_eq!(rig.text().await.outcome, Outcome::Accepted);
+    let fixture = TestAccounts::sms(&[twilio(&a), twilio(&b)], WITHIN);
+    assert_eq!(fixture.text().await.outcome, Outcome::SwitchAccount);
+    assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
     assert_eq!((a.received().len(), b.received().len()), (1, 1));
 }
 
 #[tokio::test]
 async fn a_long_text_counts_for_its_segments_in_rates() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = TestAccounts::sms(&[twilio(&provider)], WITHIN);
-    let attempt = rig.to_phone();
-    assert_eq!(rig.weight(&attempt), 1);
+    let fixture = TestAccounts::sms(&[twilio(&provider)], WITHIN);
+    let attempt = fixture.to_phone();
+    assert_eq!(fixture.weight(&attempt), 1);
     let mut message = (*attempt.message).clone();
     message.content = format!(r#"{{"sms":{{"text":"{}"}}}}"#, "ü".repeat(320)).into();
     let message = std::sync::Arc::new(message);
-    assert_eq!(rig.weight(&Attempt { message, ..attempt }), 3);
+    assert_eq!(fixture.weight(&Attempt { message, ..attempt }), 3);
 }

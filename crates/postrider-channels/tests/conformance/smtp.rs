@@ -58,12 +58,12 @@ pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted() {
     account["user"] = json!("shop");
     account["credential"] = json!(format!("file:{}", file.path().display()));
     relay.then("AUTH", Act::Say("535 5.7.8 wrong"));
-    let rig = TestAccounts::email(&[account]);
-    let report = rig.mail_to(ADA).await;
+    let fixture = TestAccounts::email(&[account]);
+    let report = fixture.mail_to(ADA).await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Config, Some("5.7.8")));
     std::fs::write(file.path(), "new").unwrap();
-    rig.clock.advance(Duration::from_secs(600));
-    assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+    fixture.clock.advance(Duration::from_secs(600));
+    assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
     let said = relay.said();
     let logins: Vec<_> = said.iter().filter(|line| line.starts_with("AUTH")).collect();
     assert_eq!(logins, ["AUTH PLAIN AHNob3AAb2xk", "AUTH PLAIN AHNob3AAbmV3"]);
@@ -79,12 +79,12 @@ pub(crate) async fn a_slow_answer_is_waited_for() {
     let relay = Relay::start().await;
     let go = Arc::new(Notify::new());
     relay.then(".", Act::Held(go.clone()));
-    let rig = TestAccounts::email(&[relay.account()]);
+    let fixture = TestAccounts::email(&[relay.account()]);
     let heard = async {
         relay.heard_a_mail().await;
         go.notify_one();
     };
-    let (report, ()) = tokio::join!(rig.mail_to(ADA), heard);
+    let (report, ()) = tokio::join!(fixture.mail_to(ADA), heard);
     assert_eq!(report.outcome, Outcome::Accepted);
     assert_eq!((relay.mails().len(), relay.connected()), (1, 1));
 }
@@ -94,14 +94,14 @@ pub(crate) async fn silence_is_ambiguous() {
     for (command, outcome) in [(".", Outcome::Ambiguous), ("DATA", BACKOFF), ("MAIL", BACKOFF)] {
         let relay = Relay::start().await;
         relay.then(command, Act::Silence);
-        let rig = match command {
+        let fixture = match command {
             "." => TestAccounts::hurried(relay.port(), Duration::from_secs(1)),
             _ => TestAccounts::email_within(&[relay.account()], Duration::from_secs(1)),
         };
-        let report = rig.mail_to(ADA).await;
+        let report = fixture.mail_to(ADA).await;
         assert_eq!((report.outcome, report.code.as_deref()), (outcome, Some("timeout")));
         // A connection on which nothing came back is not used again.
-        assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+        assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
         assert_eq!(relay.connected(), 2);
     }
 }
@@ -159,13 +159,13 @@ pub(crate) async fn an_untrusted_certificate_is_refused() {
 pub(crate) async fn a_goaway_costs_nothing_and_leads_to_a_new_connection() {
     for farewell in [Act::Say(CLOSING), Act::HangUp] {
         let relay = Relay::start().await;
-        let rig = TestAccounts::email(&[relay.account()]);
-        assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+        let fixture = TestAccounts::email(&[relay.account()]);
+        assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
         relay.then("RSET", farewell);
-        let report = rig.mail_to(ADA).await;
+        let report = fixture.mail_to(ADA).await;
         let replayed = (Outcome::Reconnect, Some("stale_connection"));
         assert_eq!((report.outcome, report.code.as_deref()), replayed);
-        assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+        assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
         assert_eq!((relay.connected(), relay.mails().len()), (2, 2));
     }
 }
@@ -200,10 +200,10 @@ pub(crate) async fn a_redirect_is_not_followed() {
 pub(crate) async fn a_connection_that_the_peer_closes_is_not_used_again() {
     let relay = Relay::start().await;
     relay.then(".", Act::Say(CLOSING));
-    let rig = TestAccounts::email(&[relay.account()]);
-    assert_eq!(rig.mail_to(ADA).await.outcome, BACKOFF);
+    let fixture = TestAccounts::email(&[relay.account()]);
+    assert_eq!(fixture.mail_to(ADA).await.outcome, BACKOFF);
     for _ in 0..2 {
-        assert_eq!(rig.mail_to(ADA).await.outcome, Outcome::Accepted);
+        assert_eq!(fixture.mail_to(ADA).await.outcome, Outcome::Accepted);
     }
     assert_eq!(relay.connected(), 2);
 }
@@ -223,23 +223,23 @@ pub(crate) async fn nothing_is_sent_without_tls_unless_allowed() {
 
 pub(crate) async fn nothing_is_sent_at_or_after_its_expiry() {
     let relay = Relay::start().await;
-    let rig = TestAccounts::email(&[relay.account()]);
-    let attempt = rig.to(ADA);
-    rig.clock.advance(Duration::from_secs(3600));
-    assert_eq!(rig.one(attempt.clone()).await.outcome, Outcome::Expired);
+    let fixture = TestAccounts::email(&[relay.account()]);
+    let attempt = fixture.to(ADA);
+    fixture.clock.advance(Duration::from_secs(3600));
+    assert_eq!(fixture.one(attempt.clone()).await.outcome, Outcome::Expired);
     assert!(!relay.said().iter().any(|line| line.starts_with("MAIL")));
     let later = Attempt { expires_at: Timestamp(attempt.expires_at.0 + 1), ..attempt };
-    assert_eq!(rig.one(later).await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.one(later).await.outcome, Outcome::Accepted);
 }
 
 pub(crate) async fn every_attempt_of_a_large_batch_ends_exactly_once_over_few_connections() {
     let relay = Relay::start().await;
-    let rig = TestAccounts::email(&[relay.account()]);
+    let fixture = TestAccounts::email(&[relay.account()]);
     let attempt = |nth: u128| Attempt {
         delivery: DeliveryId(nth),
-        ..rig.to(&format!("user{nth}@example.org"))
+        ..fixture.to(&format!("user{nth}@example.org"))
     };
-    for report in rig.deliver((0..400).map(attempt).collect()).await {
+    for report in fixture.deliver((0..400).map(attempt).collect()).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
     let mut mails = relay.mails();
@@ -254,8 +254,8 @@ pub(crate) async fn the_peer_s_limit_of_concurrent_calls_is_respected() {
     let relay = Relay::start().await;
     let mut account = relay.account();
     account["connections"] = json!(3);
-    let rig = TestAccounts::email(&[account]);
-    for report in rig.deliver(vec![rig.to(ADA); 60]).await {
+    let fixture = TestAccounts::email(&[account]);
+    for report in fixture.deliver(vec![fixture.to(ADA); 60]).await {
         assert_eq!(report.outcome, Outcome::Accepted);
     }
     assert!(relay.at_once_most() <= 3, "{} at once", relay.at_once_most());
@@ -269,8 +269,8 @@ pub(crate) async fn many_attempts_connect_once_to_an_unreachable_peer() {
     }
     let mut account = relay.account();
     account["connections"] = json!(1);
-    let rig = TestAccounts::email(&[account]);
-    for report in rig.deliver(vec![rig.to(ADA); 30]).await {
+    let fixture = TestAccounts::email(&[account]);
+    for report in fixture.deliver(vec![fixture.to(ADA); 30]).await {
         let held = matches!(report.outcome, Outcome::Hold { .. });
         assert!(held || report.outcome == BACKOFF, "{report:?}");
     }
@@ -283,10 +283,11 @@ pub(crate) async fn one_bad_attempt_does_not_harm_the_others() {
     relay.then("RCPT TO:<BAD@", Act::Say("550 5.1.1 unknown"));
     let mut account = relay.account();
     account["connections"] = json!(1);
-    let rig = TestAccounts::email(&[account]);
-    let batch = ["a@example.org", "bad@example.org", "b@example.org"].map(|email| rig.to(email));
+    let fixture = TestAccounts::email(&[account]);
+    let batch =
+        ["a@example.org", "bad@example.org", "b@example.org"].map(|email| fixture.to(email));
     let outcomes: Vec<_> =
-        rig.deliver(batch.into()).await.into_iter().map(|end| end.outcome).collect();
+        fixture.deliver(batch.into()).await.into_iter().map(|end| end.outcome).collect();
     assert_eq!(outcomes, [Outcome::Accepted, Outcome::Gone, Outcome::Accepted]);
     let to_whom = |mail: &String| mail.contains("To: a@") || mail.contains("To: b@");
     let mails = relay.mails();

@@ -16,8 +16,8 @@ use postrider_channels::webpush::{WebpushTarget, topic};
 use postrider_core::model::message::{Envelope, Message, Priority};
 use postrider_core::{Attempt, KeyId, Outcome, TenantId};
 
+use crate::fixture::{AUTH, P256DH, SECRET, Subject, SubjectFixture, UA_PRIVATE};
 use crate::provider::{Answer, Line, Provider, Received};
-use crate::rig::{AUTH, P256DH, Rig, SECRET, Subject, UA_PRIVATE};
 
 fn with_message(attempt: &Attempt, change: impl FnOnce(&mut Message)) -> Attempt {
     let mut message = (*attempt.message).clone();
@@ -28,8 +28,8 @@ fn with_message(attempt: &Attempt, change: impl FnOnce(&mut Message)) -> Attempt
 /// Sends one attempt and looks at what arrived.
 async fn arrived(subject: Subject, change: impl FnOnce(Attempt) -> Attempt) -> Received {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(subject);
-    let report = rig.one(change(rig.attempt(&provider.url("/x?y=z")))).await;
+    let fixture = SubjectFixture::new(subject);
+    let report = fixture.one(change(fixture.attempt(&provider.url("/x?y=z")))).await;
     assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
     provider.received().remove(0)
 }
@@ -116,22 +116,22 @@ async fn now_or_never_stays_zero_and_an_empty_push_has_no_coding() {
 
 #[tokio::test]
 async fn a_dead_sentinel_is_gone_without_a_call() {
-    let rig = Rig::new(Subject::Webpush);
-    let report = rig.send("https://permanently-removed.invalid/fcm/send/x").await;
+    let fixture = SubjectFixture::new(Subject::Webpush);
+    let report = fixture.send("https://permanently-removed.invalid/fcm/send/x").await;
     assert_eq!((report.outcome, report.code.as_deref()), (Outcome::Gone, Some("dead_endpoint")));
 }
 
 #[tokio::test]
 async fn a_stale_token_is_signed_anew_once_and_a_fresh_one_that_is_refused_is_our_fault() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(Subject::Webpush);
+    let fixture = SubjectFixture::new(Subject::Webpush);
     let url = provider.url("/x");
-    rig.send(&url).await;
-    rig.clock.advance(Duration::from_secs(600));
+    fixture.send(&url).await;
+    fixture.clock.advance(Duration::from_secs(600));
     provider.answers([Answer::status(401), Answer::status(403)]);
-    assert_eq!(rig.send(&url).await.outcome, Outcome::ResignOnce);
-    let again = Attempt { resign: true, ..rig.attempt(&url) };
-    assert_eq!(rig.one(again).await.outcome, Outcome::Config);
+    assert_eq!(fixture.send(&url).await.outcome, Outcome::ResignOnce);
+    let again = Attempt { resign: true, ..fixture.attempt(&url) };
+    assert_eq!(fixture.one(again).await.outcome, Outcome::Config);
     let tokens: Vec<_> = provider.received();
     let token = |n: usize| header(&tokens[n], "authorization").unwrap();
     assert!(token(0) == token(1) && token(1) != token(2));
@@ -140,18 +140,18 @@ async fn a_stale_token_is_signed_anew_once_and_a_fresh_one_that_is_refused_is_ou
 #[tokio::test]
 async fn an_expired_token_is_signed_anew_however_young_it_is() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(Subject::Webpush);
+    let fixture = SubjectFixture::new(Subject::Webpush);
     provider.answers([Answer::status(403).body("token has expired")]);
-    assert_eq!(rig.send(&provider.url("/x")).await.outcome, Outcome::ResignOnce);
+    assert_eq!(fixture.send(&provider.url("/x")).await.outcome, Outcome::ResignOnce);
 }
 
 #[tokio::test]
 async fn a_missing_vapid_key_parks_the_push() {
-    let rig = Rig::new(Subject::Webpush);
-    let mut attempt = rig.attempt("https://push.example.com/x");
+    let fixture = SubjectFixture::new(Subject::Webpush);
+    let mut attempt = fixture.attempt("https://push.example.com/x");
     let target = WebpushTarget { vapid_key: Some(KeyId(404)), ..attempt.target.read().unwrap() };
     attempt.target = Arc::new(target.to_target());
-    let report = rig.one(attempt).await;
+    let report = fixture.one(attempt).await;
     assert_eq!(
         (report.outcome, report.code.as_deref()),
         (Outcome::Config, Some("vapid_key_missing"))
@@ -194,11 +194,11 @@ async fn a_webhook_is_signed_and_carries_its_delivery_as_key() {
 #[tokio::test]
 async fn every_attempt_of_a_webhook_is_signed_anew_under_the_same_id() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(Subject::Webhook);
-    let attempt = rig.attempt(&provider.url("/x"));
-    rig.one(attempt.clone()).await;
-    rig.clock.advance(Duration::from_secs(600));
-    rig.one(attempt).await;
+    let fixture = SubjectFixture::new(Subject::Webhook);
+    let attempt = fixture.attempt(&provider.url("/x"));
+    fixture.one(attempt.clone()).await;
+    fixture.clock.advance(Duration::from_secs(600));
+    fixture.one(attempt).await;
     let received = provider.received();
     assert!(received.iter().all(|r| verify(r, SECRET)));
     assert_eq!(header(&received[0], "webhook-id"), header(&received[1], "webhook-id"));
@@ -295,9 +295,9 @@ async fn a_plain_request_without_a_key_of_its_own_carries_the_message_s_id() {
 #[tokio::test]
 async fn a_missing_credential_parks_the_request() {
     let provider = Provider::start(Line::Http2).await;
-    let rig = Rig::new(Subject::Http);
-    let attempt = http_target(rig.attempt(&provider.url("/x")), "POST", &[], Some("env:GONE"));
-    let report = rig.one(attempt).await;
+    let fixture = SubjectFixture::new(Subject::Http);
+    let attempt = http_target(fixture.attempt(&provider.url("/x")), "POST", &[], Some("env:GONE"));
+    let report = fixture.one(attempt).await;
     assert_eq!(
         (report.outcome, report.code.as_deref()),
         (Outcome::Config, Some("credential_missing"))
@@ -307,10 +307,10 @@ async fn a_missing_credential_parks_the_request() {
 
 #[tokio::test]
 async fn a_push_says_which_key_signed_it_also_where_no_answer_came() {
-    let rig = Rig::new(Subject::Webpush);
+    let fixture = SubjectFixture::new(Subject::Webpush);
     let provider = Provider::start(Line::Http2).await;
-    assert_eq!(rig.send(&provider.url("/x")).await.key, Some(KeyId(1)));
-    assert_eq!(rig.send("https://127.0.0.1:1/x").await.key, Some(KeyId(1)));
+    assert_eq!(fixture.send(&provider.url("/x")).await.key, Some(KeyId(1)));
+    assert_eq!(fixture.send("https://127.0.0.1:1/x").await.key, Some(KeyId(1)));
 }
 
 /// Whoever takes five streams per connection gets five on each of as many as we may open, before anything
@@ -319,9 +319,9 @@ async fn a_push_says_which_key_signed_it_also_where_no_answer_came() {
 async fn every_stream_of_every_connection_is_used_before_anything_waits() {
     let provider = Provider::with_streams(Line::Http2, Some(5)).await;
     provider.waits_for(20);
-    let rig = Rig::new(Subject::Webhook);
-    let batch = vec![rig.attempt(&provider.url("/x")); 200];
-    for report in rig.deliver(batch).await {
+    let fixture = SubjectFixture::new(Subject::Webhook);
+    let batch = vec![fixture.attempt(&provider.url("/x")); 200];
+    for report in fixture.deliver(batch).await {
         assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
     }
     assert_eq!((provider.in_flight_most(), provider.connected()), (20, 4));

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::column::{Column, authorization};
 use crate::provider::{Answer, Line, Provider};
-use crate::rig::{Bench, Keys, Secrets};
+use crate::fixture::{ChannelFixture, Keys, Secrets};
 
 const TOKEN: &str = "tk_token_of_the_account";
 
@@ -50,7 +50,7 @@ fn published() -> Answer {
 
 /// One account at a scripted provider.
 struct NtfyBench {
-    bench: Bench,
+    fixture: ChannelFixture,
     provider: Provider,
     built: BuiltChannel,
 }
@@ -62,7 +62,7 @@ impl NtfyBench {
     }
 
     async fn with(mut settings: Value, answers: impl IntoIterator<Item = Answer>) -> Self {
-        let (bench, provider) = (Bench::new(), Provider::start(Line::Http2).await);
+        let (fixture, provider) = (ChannelFixture::new(), Provider::start(Line::Http2).await);
         provider.answers(answers);
         settings["endpoint"] = provider.url("").into();
         let account = AccountConfig {
@@ -74,7 +74,7 @@ impl NtfyBench {
             settings: settings.as_object().unwrap().clone(),
         };
         let parts = ChannelParts {
-            wiring: bench.wiring.clone(),
+            wiring: fixture.wiring.clone(),
             network: NetworkPolicy { allow_private_targets: true, allow_plain_http: false },
             breaker: BreakerPolicy::default(),
             accounts: vec![account],
@@ -83,16 +83,16 @@ impl NtfyBench {
         };
         let built =
             registry::definition(ChannelKind::new("ntfy")).unwrap().build(parts).await.unwrap();
-        Self { bench, provider, built }
+        Self { fixture, provider, built }
     }
 
     async fn send(&self, name: &str) -> Report {
-        let attempt = self.bench.attempt(topic(name));
-        self.bench.deliver(&*self.built.channel, vec![attempt]).await.remove(0)
+        let attempt = self.fixture.attempt(topic(name));
+        self.fixture.deliver(&*self.built.channel, vec![attempt]).await.remove(0)
     }
 
     async fn examine(&self) -> Vec<Finding> {
-        let wiring = self.bench.wiring.clone();
+        let wiring = self.fixture.wiring.clone();
         let probe = Probe { wiring, offline: false, resolver: None };
         self.built.accounts.as_ref().unwrap().examine("ntfy", &probe).await
     }
@@ -106,11 +106,11 @@ async fn a_message_is_published_as_json_with_the_account_s_login() {
         (password, Some("Basic YWRhOnNlY3JldA==".to_owned())),
         (json!({}), None),
     ] {
-        let bench = NtfyBench::with(settings, [published()]).await;
-        let report = bench.send("shop").await;
+        let fixture = NtfyBench::with(settings, [published()]).await;
+        let report = fixture.send("shop").await;
         assert_eq!(report.outcome, Outcome::Accepted);
         assert_eq!(report.provider_id.as_deref(), Some("sPs71M8A2T"));
-        let received = bench.provider.received().remove(0);
+        let received = fixture.provider.received().remove(0);
         assert_eq!((received.method.as_str(), received.uri.path()), ("POST", "/"));
         assert_eq!(received.headers["content-type"], "application/json");
         let sent = received.headers.get("authorization").map(|value| value.to_str().unwrap());
@@ -128,8 +128,8 @@ async fn a_limit_makes_the_account_wait_and_a_day_s_limit_for_an_hour() {
         (42_901, "limit reached: too many requests", 60),
         (42_908, "limit reached: daily message quota reached", 3600),
     ] {
-        let bench = NtfyBench::new([refusal(429, code, error)]).await;
-        let report = bench.send("shop").await;
+        let fixture = NtfyBench::new([refusal(429, code, error)]).await;
+        let report = fixture.send("shop").await;
         let after = Duration::from_secs(wait_s);
         assert_eq!(report.outcome, Outcome::RetryAfter { after, scope: Scope::Credential });
         assert_eq!(report.code, Some(code.to_string()));
@@ -138,18 +138,18 @@ async fn a_limit_makes_the_account_wait_and_a_day_s_limit_for_an_hour() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_that_is_not_allowed_stops_only_its_own_messages() {
-    let bench = NtfyBench::new([refusal(403, 40_301, "forbidden"), published()]).await;
-    let report = bench.send("admin").await;
+    let fixture = NtfyBench::new([refusal(403, 40_301, "forbidden"), published()]).await;
+    let report = fixture.send("admin").await;
     assert_eq!(report.outcome, Outcome::DropMessage);
     assert_eq!(report.terms.strike.map(|kind| kind.name()), Some("blocked"));
-    assert_eq!(bench.send("shop").await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.send("shop").await.outcome, Outcome::Accepted);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_topic_and_the_token_are_in_no_report() {
     let words = format!("cannot publish to Shop with {TOKEN}");
-    let bench = NtfyBench::new([refusal(400, 40_017, &words)]).await;
-    let report = bench.send("shop").await;
+    let fixture = NtfyBench::new([refusal(400, 40_017, &words)]).await;
+    let report = fixture.send("shop").await;
     let detail = report.detail.clone().unwrap();
     assert!(detail.contains("cannot publish to [hidden] with [hidden]"), "{detail}");
     assert!(!format!("{report:?}").contains(TOKEN), "{report:?}");
@@ -158,13 +158,13 @@ async fn the_topic_and_the_token_are_in_no_report() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_asks_for_health_with_the_login_and_never_shows_the_token() {
     let healthy = Answer::status(200).body(json!({"healthy": true}).to_string());
-    let bench = NtfyBench::new([healthy, refusal(401, 40_101, "unauthorized")]).await;
+    let fixture = NtfyBench::new([healthy, refusal(401, 40_101, "unauthorized")]).await;
     for (verdict, words) in [(Verdict::Ok, "healthy"), (Verdict::Fail, "refuses the credential")] {
-        let findings = bench.examine().await;
+        let findings = fixture.examine().await;
         assert_eq!(findings.iter().map(|found| found.verdict).max(), Some(verdict));
         assert!(format!("{findings:?}").contains(words), "{findings:?}");
     }
-    let received = bench.provider.received().remove(0);
+    let received = fixture.provider.received().remove(0);
     assert_eq!((received.method.as_str(), received.uri.path()), ("GET", "/v1/health"));
     assert_eq!(authorization(&received), format!("Bearer {TOKEN}"));
 }

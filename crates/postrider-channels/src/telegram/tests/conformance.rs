@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::column::Column;
 use crate::provider::{Answer, Line, Provider};
-use crate::rig::{Bench, START};
+use crate::fixture::{ChannelFixture, START};
 
 const TOKEN: &str = "123456:AAF-token_of_the_bot";
 const GROUP: &str = "-4001";
@@ -52,7 +52,7 @@ fn sent(message_id: i64) -> Answer {
 
 /// One bot that sends to a scripted provider.
 struct BotBench {
-    bench: Bench,
+    fixture: ChannelFixture,
     provider: Provider,
     built: BuiltChannel,
     _token: tempfile::NamedTempFile,
@@ -60,24 +60,24 @@ struct BotBench {
 
 impl BotBench {
     async fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
-        let (bench, provider) = (Bench::new(), Provider::start(Line::Http2).await);
+        let (fixture, provider) = (ChannelFixture::new(), Provider::start(Line::Http2).await);
         provider.answers(answers);
         let token = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(token.path(), TOKEN).unwrap();
         let credential = format!("file:{}", token.path().display());
-        let built = COLUMN.build(bench.wiring.clone(), &provider.url(""), &credential).await;
-        Self { bench, provider, built, _token: token }
+        let built = COLUMN.build(fixture.wiring.clone(), &provider.url(""), &credential).await;
+        Self { fixture, provider, built, _token: token }
     }
 
     async fn attempt(&self, attempt: Attempt) -> Report {
-        let report = self.bench.deliver(&*self.built.channel, vec![attempt]).await.remove(0);
+        let report = self.fixture.deliver(&*self.built.channel, vec![attempt]).await.remove(0);
         let told = format!("{report:?}");
         assert!(!told.contains("token_of_the_bot"), "{told}");
         report
     }
 
     async fn send(&self, chat_id: &str) -> Report {
-        self.attempt(self.bench.attempt(chat(chat_id))).await
+        self.attempt(self.fixture.attempt(chat(chat_id))).await
     }
 
     fn chats(&self) -> Vec<Value> {
@@ -86,7 +86,7 @@ impl BotBench {
     }
 
     async fn examine(&self) -> Vec<Finding> {
-        let wiring = self.bench.wiring.clone();
+        let wiring = self.fixture.wiring.clone();
         let probe = Probe { wiring, offline: false, resolver: None };
         self.built.accounts.as_ref().unwrap().examine("main", &probe).await
     }
@@ -94,10 +94,10 @@ impl BotBench {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_goes_out_as_send_message_wants_it() {
-    let bench = BotBench::new([sent(71)]).await;
-    let report = bench.send("-100200300").await;
+    let fixture = BotBench::new([sent(71)]).await;
+    let report = fixture.send("-100200300").await;
     assert_eq!((report.outcome, report.provider_id.as_deref()), (Outcome::Accepted, Some("71")));
-    let received = bench.provider.received().remove(0);
+    let received = fixture.provider.received().remove(0);
     assert_eq!(received.uri.path(), format!("/bot{TOKEN}/sendMessage"));
     assert_eq!(received.headers["content-type"], "application/json");
     let body: Value = serde_json::from_slice(&received.body).unwrap();
@@ -115,8 +115,8 @@ async fn an_unknown_chat_strikes_and_a_chat_that_refuses_the_bot_is_gone() {
         (403, "Forbidden: bot was kicked from the group chat", Outcome::Gone, None),
         (404, "Not Found", Outcome::Config, None),
     ] {
-        let bench = BotBench::new([refusal(status, description, &json!({}))]).await;
-        let report = bench.send("5550100").await;
+        let fixture = BotBench::new([refusal(status, description, &json!({}))]).await;
+        let report = fixture.send("5550100").await;
         assert_eq!(report.outcome, outcome, "{description}");
         assert_eq!(report.terms.strike.map(|kind| kind.name()), strike, "{description}");
         assert_eq!(report.code.as_deref(), Some(description));
@@ -126,14 +126,14 @@ async fn an_unknown_chat_strikes_and_a_chat_that_refuses_the_bot_is_gone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_chat_waits_alone_and_several_make_the_bot_wait() {
     let busy = || refusal(429, "Too Many Requests: retry after 7", &json!({"retry_after": 7}));
-    let bench = BotBench::new([busy(), busy(), busy(), sent(1), busy()]).await;
+    let fixture = BotBench::new([busy(), busy(), busy(), sent(1), busy()]).await;
     let waits = |scope| Outcome::RetryAfter { after: Duration::from_secs(7), scope };
-    assert_eq!(bench.send("5550100").await.outcome, waits(Scope::Target));
-    assert_eq!(bench.send("5550100").await.outcome, waits(Scope::Target));
-    assert_eq!(bench.send("5550101").await.outcome, waits(Scope::Credential));
-    bench.bench.clock.advance(Duration::from_secs(8));
-    assert_eq!(bench.send("5550101").await.outcome, Outcome::Accepted);
-    assert_eq!(bench.send("5550102").await.outcome, waits(Scope::Target));
+    assert_eq!(fixture.send("5550100").await.outcome, waits(Scope::Target));
+    assert_eq!(fixture.send("5550100").await.outcome, waits(Scope::Target));
+    assert_eq!(fixture.send("5550101").await.outcome, waits(Scope::Credential));
+    fixture.fixture.clock.advance(Duration::from_secs(8));
+    assert_eq!(fixture.send("5550101").await.outcome, Outcome::Accepted);
+    assert_eq!(fixture.send("5550102").await.outcome, waits(Scope::Target));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,31 +142,31 @@ async fn a_group_that_became_a_supergroup_is_reached_at_once_and_remembered() {
         let words = "Bad Request: group chat was upgraded to a supergroup chat";
         refusal(400, words, &json!({"migrate_to_chat_id": -1_004_001}))
     };
-    let bench =
+    let fixture =
         BotBench::new([moved(), sent(1), sent(2), moved(), sent(3), moved(), moved()]).await;
     let registered = |target| {
-        let attempt = bench.bench.attempt(target);
+        let attempt = fixture.fixture.attempt(target);
         Attempt { address_since: Some(START), ..attempt }
     };
-    let report = bench.attempt(registered(chat(GROUP))).await;
+    let report = fixture.attempt(registered(chat(GROUP))).await;
     assert_eq!((&report.outcome, report.provider_id.as_deref()), (&Outcome::Accepted, Some("1")));
     let learned = report.target.unwrap();
     let known: TelegramTarget<'_> = learned.read().unwrap();
     assert_eq!((&*known.chat_id, known.moved_to.as_deref()), (GROUP, Some("-1004001")));
-    let again = bench.attempt(registered((*learned).clone())).await;
+    let again = fixture.attempt(registered((*learned).clone())).await;
     assert_eq!((again.outcome, again.target), (Outcome::Accepted, None));
-    let inline = bench.send(GROUP).await;
+    let inline = fixture.send(GROUP).await;
     assert_eq!((inline.outcome, inline.target), (Outcome::Accepted, None));
-    assert_eq!(bench.chats(), [-4_001, -1_004_001, -1_004_001, -4_001, -1_004_001]);
-    let twice = bench.send(GROUP).await;
-    assert_eq!((twice.outcome, bench.chats().len()), (Outcome::DropMessage, 7));
+    assert_eq!(fixture.chats(), [-4_001, -1_004_001, -1_004_001, -4_001, -1_004_001]);
+    let twice = fixture.send(GROUP).await;
+    assert_eq!((twice.outcome, fixture.chats().len()), (Outcome::DropMessage, 7));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_token_and_the_chat_are_in_no_report() {
     let words = format!("Bad Request: /bot{TOKEN}/sendMessage to 5550100 failed");
-    let bench = BotBench::new([refusal(400, &words, &json!({}))]).await;
-    let report = bench.send("5550100").await;
+    let fixture = BotBench::new([refusal(400, &words, &json!({}))]).await;
+    let report = fixture.send("5550100").await;
     let told = format!("{:?} {:?}", report.code, report.detail);
     assert!(told.contains("Bad Request: /bot[hidden]/sendMessage to [hidden] failed"), "{told}");
     assert!(!told.contains("5550100"), "{told}");
@@ -176,12 +176,12 @@ async fn the_token_and_the_chat_are_in_no_report() {
 async fn doctor_asks_get_me_and_never_shows_the_token() {
     let me = json!({"ok": true, "result": {"is_bot": true, "username": "shop_bot"}});
     let known = Answer::status(200).body(me.to_string());
-    let bench = BotBench::new([known, refusal(401, "Unauthorized", &json!({}))]).await;
+    let fixture = BotBench::new([known, refusal(401, "Unauthorized", &json!({}))]).await;
     for (verdict, words) in [(Verdict::Ok, "@shop_bot"), (Verdict::Fail, "refuses the token")] {
-        let findings = bench.examine().await;
+        let findings = fixture.examine().await;
         assert_eq!(findings.iter().map(|found| found.verdict).max(), Some(verdict));
         let told = format!("{findings:?}");
         assert!(told.contains(words) && !told.contains("token_of_the_bot"), "{told}");
     }
-    assert_eq!(bench.provider.received()[0].uri.path(), format!("/bot{TOKEN}/getMe"));
+    assert_eq!(fixture.provider.received()[0].uri.path(), format!("/bot{TOKEN}/getMe"));
 }

@@ -109,12 +109,12 @@ impl Credentials for OneCredential {
 }
 
 /// A clock, a pool, and what it takes to make any channel attempt something.
-pub(crate) struct Bench {
+pub(crate) struct ChannelFixture {
     pub(crate) clock: HandClock,
     pub(crate) wiring: Wiring,
 }
 
-impl Bench {
+impl ChannelFixture {
     pub(crate) fn new() -> Self {
         Self::with(network())
     }
@@ -140,7 +140,7 @@ impl Bench {
     }
 }
 
-pub(crate) struct Rig {
+pub(crate) struct SubjectFixture {
     pub(crate) subject: Subject,
     pub(crate) clock: HandClock,
     pub(crate) pool: Pool,
@@ -169,13 +169,13 @@ pub(crate) fn network() -> PoolConfig {
     }
 }
 
-impl Rig {
+impl SubjectFixture {
     pub(crate) fn new(subject: Subject) -> Self {
         Self::with(subject, network(), Duration::from_secs(10))
     }
 
     pub(crate) fn with(subject: Subject, network: PoolConfig, attempt_timeout: Duration) -> Self {
-        let Bench { clock, wiring } = Bench::within(network, attempt_timeout);
+        let ChannelFixture { clock, wiring } = ChannelFixture::within(network, attempt_timeout);
         let pool = wiring.pool.clone();
         let channel: Box<dyn Channel> = match subject {
             Subject::Webpush => {
