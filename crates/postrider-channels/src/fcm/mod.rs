@@ -1,5 +1,5 @@
-//! Firebase Cloud Messaging over HTTP v1: one message per request, with the token of a service account. Does not use the
-//! legacy protocol or `/batch`, and subscribes no device to topics.
+//! Firebase Cloud Messaging over HTTP v1: one message per request, with the token of a service account. Does not use
+//! the legacy protocol or `/batch`, and subscribes no device to topics.
 
 mod account;
 mod answer;

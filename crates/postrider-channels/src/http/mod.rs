@@ -1,5 +1,5 @@
-//! Any HTTP request: method, URL, headers and body as the caller wrote them. The credential is added when the request is
-//! sent. Adds no signature and follows no redirect.
+//! Any HTTP request: method, URL, headers and body as the caller wrote them. The credential is added when the request
+//! is sent. Adds no signature and follows no redirect.
 
 mod body;
 mod content;

@@ -1,5 +1,5 @@
-//! The plaintext of a push: the caller's own text byte for byte, or our JSON. Our JSON has times in it, so that a service
-//! worker can drop what is too old.
+//! The plaintext of a push: the caller's own text byte for byte, or our JSON. Our JSON has times in it, so that a
+//! service worker can drop what is too old.
 
 use postrider_core::model::content::Content;
 use postrider_core::{Attempt, DeliveryId, Timestamp};
