@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use postrider_core::ports::store::{StoreError, StoreResult};
 
-const DATABASE: &str = "postrider.db";
-const RESERVE: &str = "postrider.reserve";
-const IN_FLIGHT: &str = "postrider.flight";
+pub(crate) const DATABASE: &str = "postrider.db";
+pub(crate) const RESERVE: &str = "postrider.reserve";
+pub(crate) const IN_FLIGHT: &str = "postrider.flight";
 const LOCK: &str = "postrider.lock";
 
 /// A folder that is locked until this is dropped.
@@ -37,26 +37,14 @@ impl DataFolder {
         }
         let folder = Self { path: path.to_owned(), _lock: lock };
         // SQLite gives its other files the permissions of the database, so the database is made first.
-        private_file(&folder.database()).map_err(|e| io_error("open", &folder.database(), e))?;
+        let database = folder.file(DATABASE);
+        private_file(&database).map_err(|e| io_error("open", &database, e))?;
         Ok(folder)
     }
 
-    pub(crate) fn database(&self) -> PathBuf {
-        database_in(&self.path)
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
-
-    pub(crate) fn reserve(&self) -> PathBuf {
-        self.path.join(RESERVE)
-    }
-
-    pub(crate) fn in_flight(&self) -> PathBuf {
-        self.path.join(IN_FLIGHT)
-    }
-}
-
-/// The path of the database in a data folder.
-pub(crate) fn database_in(folder: &Path) -> PathBuf {
-    folder.join(DATABASE)
 }
 
 fn io_error(verb: &str, path: &Path, error: io::Error) -> StoreError {

@@ -32,7 +32,7 @@ impl FolderReport {
             mode: if exists { mode(dir) } else { None },
             writable: nearest.is_some_and(is_writable),
             free_bytes: nearest.and_then(free_bytes),
-            layout: layout(&folder::database_in(dir)),
+            layout: layout(&dir.join(folder::DATABASE)),
             layout_known: schema::LAYOUT,
         }
     }

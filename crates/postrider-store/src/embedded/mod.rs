@@ -32,7 +32,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use folder_report::FolderReport;
 
-use folder::DataFolder;
+use folder::{DataFolder, RESERVE};
 use requests::{GroupedWrite, SharedRow, WriterRequest};
 use reserve::DiskReserve;
 use shared::StoreShared;
@@ -82,7 +82,7 @@ impl EmbeddedStore {
     /// Opens the store in `dir`. Makes the folder if it is missing, and locks it until the store is closed.
     pub fn open(dir: &Path, clock: Arc<dyn Clock>, options: StoreOptions) -> StoreResult<Self> {
         let folder = DataFolder::lock(dir)?;
-        let reserve = || DiskReserve::at(folder.reserve(), options.reserve_bytes);
+        let reserve = || DiskReserve::at(folder.file(RESERVE), options.reserve_bytes);
         let (writer, checkpoints) = match open::open(&folder, clock.clone(), options, reserve()) {
             Err(StoreError::Full { .. }) if reserve().give_back() => {
                 open::open(&folder, clock, options, reserve())?

@@ -8,7 +8,7 @@ use postrider_core::ports::store::*;
 use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp};
 
 use super::MemoryStore;
-use super::rows::MemoryTables;
+use super::rows::{MemoryMessage, MemoryTables};
 use crate::progress::{DeliveryMark, needs_body, paced};
 use crate::view::{self, SHOWN};
 
@@ -23,12 +23,8 @@ impl Ledger for MemoryStore {
     ) -> StoreResult<Option<MessageView>> {
         let now = self.clock.now();
         let rows = self.rows();
-        let Some(row) = rows.messages.get(&id) else { return Ok(None) };
-        let message = &row.message;
-        if tenant.is_some_and(|tenant| *tenant != message.tenant) {
-            return Ok(None);
-        }
-        let mut view = view::message(message, !row.scrubbed);
+        let Some(row) = rows.message(tenant, id) else { return Ok(None) };
+        let mut view = view::message(&row.message, !row.scrubbed);
         for id in &row.deliveries {
             let Some(row) = rows.deliveries.get(id) else { continue };
             view::add_delivery(&mut view, *id, row.state(now));
@@ -42,8 +38,7 @@ impl Ledger for MemoryStore {
         id: MessageId,
     ) -> StoreResult<Option<Arc<str>>> {
         let rows = self.rows();
-        let row = rows.messages.get(&id).filter(|row| !row.scrubbed);
-        let row = row.filter(|row| tenant.is_none_or(|tenant| *tenant == row.message.tenant));
+        let row = rows.message(tenant, id).filter(|row| !row.scrubbed);
         Ok(row.map(|row| row.message.content.clone()))
     }
 
@@ -112,10 +107,7 @@ impl Ledger for MemoryStore {
     ) -> StoreResult<Option<CancelResult>> {
         let now = self.clock.now();
         let mut rows = self.rows();
-        let Some(row) = rows.messages.get(&id) else { return Ok(None) };
-        if tenant.is_some_and(|tenant| *tenant != row.message.tenant) {
-            return Ok(None);
-        }
+        let Some(row) = rows.message(tenant, id) else { return Ok(None) };
         let mut result = CancelResult::default();
         for delivery in row.deliveries.clone() {
             rows.change(delivery, |row| match row.state(now) {
@@ -203,6 +195,12 @@ impl Ledger for MemoryStore {
 }
 
 impl MemoryTables {
+    /// A message, if the tenant may see it.
+    fn message(&self, tenant: Option<&TenantId>, id: MessageId) -> Option<&MemoryMessage> {
+        let found = self.messages.get(&id);
+        found.filter(|row| tenant.is_none_or(|tenant| *tenant == row.message.tenant))
+    }
+
     fn page(
         &self,
         filter: &DeliveryFilter,

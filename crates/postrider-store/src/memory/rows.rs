@@ -159,12 +159,8 @@ impl MemoryTables {
 
     pub(super) fn forget_leases(&mut self) {
         self.suspended.clear();
-        let leased: Vec<_> = self
-            .deliveries
-            .iter()
-            .filter(|(_, row)| row.lease.is_some())
-            .map(|(id, _)| *id)
-            .collect();
+        let leased = self.deliveries.iter().filter(|(_, row)| row.lease.is_some());
+        let leased: Vec<_> = leased.map(|(id, _)| *id).collect();
         for id in leased {
             self.change(id, |row| {
                 row.lease = None;

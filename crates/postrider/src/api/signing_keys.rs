@@ -87,16 +87,13 @@ pub(crate) async fn rotate_webhook(
 
 fn vapid_list(app: &SharedState, tenant: &TenantId) -> VapidList {
     let keys = app.signing.list(tenant, SigningKind::Vapid).into_iter();
-    VapidList {
-        keys: keys
-            .map(|key| VapidBody {
-                id: key.id.to_string(),
-                public_key: key.text,
-                active: key.active,
-                created_at: key.created_at.into(),
-            })
-            .collect(),
-    }
+    let keys = keys.map(|key| VapidBody {
+        id: key.id.to_string(),
+        public_key: key.text,
+        active: key.active,
+        created_at: key.created_at.into(),
+    });
+    VapidList { keys: keys.collect() }
 }
 
 fn secret_list(app: &SharedState, tenant: &TenantId) -> Response {

@@ -10,7 +10,7 @@ use postrider_core::{ChannelKind, Clock, LaneKey};
 use super::prelude::*;
 use crate::embedded::StoreOptions;
 use crate::embedded::checkpoint::Checkpointer;
-use crate::embedded::folder::DataFolder;
+use crate::embedded::folder::{DATABASE, DataFolder, IN_FLIGHT};
 use crate::embedded::in_flight::InFlightLog;
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::lanes::WindowLimits;
@@ -29,7 +29,7 @@ pub(crate) fn open(
     options: StoreOptions,
     reserve: DiskReserve,
 ) -> StoreResult<(Writer, JoinHandle<()>)> {
-    let database = folder.database();
+    let database = folder.file(DATABASE);
     let conn = open_writer(&database, options.page_cache_kib)?;
     if let Some(max) = reserve.journal_max() {
         conn.pragma_update(None, "journal_size_limit", max as i64).map_err(sql)?;
@@ -45,14 +45,14 @@ pub(crate) fn open(
     load_lanes(&conn, &mut index)?;
     load_gone(&conn, &mut index)?;
     strikes::load(&conn, &mut index)?;
-    marks::count_crash(&conn, &InFlightLog::read_left(&folder.in_flight()))?;
+    marks::count_crash(&conn, &InFlightLog::read_left(&folder.file(IN_FLIGHT)))?;
     marks::load(&conn, &mut index)?;
     let last_id = last_id(&conn)?;
     index.oldest.seq = load_pending(&conn, &mut index)?.min(last_id);
     index.expiry = expiry::load(&conn, last_id)?;
     let dedup = DedupStore::load(&conn, options.dedup_bucket_keys, clock.now())?;
     let ids = IdGenerator::above(last_id);
-    let in_flight = InFlightLog::begin(&folder.in_flight(), run);
+    let in_flight = InFlightLog::begin(&folder.file(IN_FLIGHT), run);
     let shared = Arc::new(StoreShared::new(clock, index, ids, in_flight, database.clone()));
     let (checkpointer, checkpoints) = Checkpointer::start(&database, reserve.journal_max())?;
     let mut writer = Writer::new(conn, shared, dedup, checkpointer, reserve);

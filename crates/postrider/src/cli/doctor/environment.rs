@@ -24,7 +24,11 @@ pub(super) async fn examine(config: &Config, report: &mut DoctorReport) {
         let name = config.store.data.display().to_string();
         judge_folder(&name, &look).into_iter().for_each(|finding| report.add(finding));
     }
-    report.add(judge_admin_key(config));
+    let admin_key = match config.admin.key {
+        Some(_) => "from the configuration",
+        None => "kept in the store; the first start makes one and prints it once",
+    };
+    report.add(Finding::ok("admin_key", admin_key));
     let of_channels = config.channels.iter().flat_map(|channel| channel.examine_settings());
     of_channels.for_each(|finding| report.add(finding));
     report.add(judge_listen(config.server.listen, &look_at_address(config.server.listen).await));
@@ -51,14 +55,6 @@ fn without_source(error: &str) -> String {
     };
     let lines: Vec<_> = error.lines().filter(|line| !is_source(line)).map(str::trim).collect();
     lines.join(" ").trim_end().to_owned()
-}
-
-pub(super) fn judge_network_error(error: &anyhow::Error) -> Finding {
-    Finding::fail(
-        "network.extra_ca_file",
-        format!("{error:#}"),
-        "name a PEM file with the certificate of the authority, or leave it out",
-    )
 }
 
 fn judge_folder(name: &str, look: &FolderReport) -> Vec<Finding> {
@@ -109,16 +105,6 @@ fn judge_disk(free: u64) -> Finding {
         FREE_FAIL..FREE_WARN => Finding::warn("disk", found, remedy),
         _ => Finding::ok("disk", found),
     }
-}
-
-fn judge_admin_key(config: &Config) -> Finding {
-    Finding::ok(
-        "admin_key",
-        match config.admin.key {
-            Some(_) => "from the configuration",
-            None => "kept in the store; the first start makes one and prints it once",
-        },
-    )
 }
 
 /// The state of the address that the server is to listen on.

@@ -103,7 +103,10 @@ async fn examine(args: &DoctorArgs) -> Result<DoctorReport, CliError> {
     }
     let timeout = Duration::from_secs(args.timeout);
     match AccountsToCheck::open(&config, Arc::new(SystemClock), timeout).await {
-        Err(error) => report.add(environment::judge_network_error(&error)),
+        Err(error) => {
+            let remedy = "name a PEM file with the certificate of the authority, or leave it out";
+            report.add(Finding::fail("network.extra_ca_file", format!("{error:#}"), remedy));
+        }
         Ok(accounts) => examine_accounts(args, accounts, &mut report).await,
     }
     Ok(report)
