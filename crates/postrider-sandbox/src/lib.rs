@@ -49,7 +49,7 @@ pub use fakes::web_push::subscription::{
 pub use fault::Fault;
 pub use launcher::{LaunchedServer, ServerLauncher};
 pub use profile::FaultProfile;
-pub use sample::{SampleReceiver, ShownId, TtlField};
+pub use sample::{ProviderTtlField, SampleReceiver, ShownId};
 
 use fakes::FAKES;
 use fakes::email::smtp;

@@ -19,12 +19,12 @@ pub struct SampleReceiver {
     /// The receiver's name in the sandbox.
     pub name: String,
     pub shown_id: ShownId,
-    pub ttl: TtlField,
+    pub ttl: ProviderTtlField,
 }
 
 /// The field in which a provider reads how long a message lives, and its value in a request as `/sandbox/last/…`
 /// shows it.
-pub type TtlField = (&'static str, fn(&Value) -> Option<String>);
+pub type ProviderTtlField = (&'static str, fn(&Value) -> Option<String>);
 
 /// The id by which the sandbox knows a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum ShownId {
 pub(crate) struct ChannelSample {
     pub(crate) channel: &'static str,
     pub(crate) shown_id: ShownId,
-    pub(crate) ttl: TtlField,
+    pub(crate) ttl: ProviderTtlField,
     /// The receiver's name, from the wanted name and a number that differs from call to call.
     pub(crate) name: fn(&str, usize) -> String,
     /// The address of the receiver of this name.

@@ -14,8 +14,8 @@ use postrider_core::{ChannelKind, Outcome, Report, Scope, Target};
 use serde_json::{Value, json};
 
 use crate::column::{Column, authorization};
-use crate::provider::{Answer, Line, Provider};
 use crate::fixture::{ChannelFixture, Keys, Secrets};
+use crate::provider::{Answer, Line, Provider};
 
 const TOKEN: &str = "tk_token_of_the_account";
 

@@ -10,8 +10,8 @@ use postrider_core::{Attempt, Outcome, Report, Scope, Target};
 use serde_json::{Value, json};
 
 use crate::column::Column;
-use crate::provider::{Answer, Line, Provider};
 use crate::fixture::{ChannelFixture, START};
+use crate::provider::{Answer, Line, Provider};
 
 const TOKEN: &str = "123456:AAF-token_of_the_bot";
 const GROUP: &str = "-4001";
