@@ -47,10 +47,12 @@ pub(crate) const FAKES: &[FakeEntry] = &[
     apns::ENTRY,
 ];
 
+pub(crate) type FakeProviders = Vec<Box<dyn FakeProvider>>;
+
 /// One kind of receiver, with the providers that deliver to it.
 pub(crate) struct FakeEntry {
     pub(crate) kind: FakeKind,
-    pub(crate) make: fn(&SandboxConfig) -> anyhow::Result<Vec<Box<dyn FakeProvider>>>,
+    pub(crate) make: fn(&SandboxConfig) -> anyhow::Result<FakeProviders>,
     /// A larger body is answered by [`FakeProvider::too_large`].
     pub(crate) body_max: usize,
     /// Where its receivers are set up: `PUT /sandbox/<path>/<name>`.
