@@ -6,6 +6,7 @@ mod blocking;
 mod clock;
 mod driver;
 mod faulty_store;
+mod harm;
 mod http_date;
 mod intake;
 mod journal;
@@ -23,6 +24,7 @@ mod store_ports;
 mod trace;
 mod world;
 
+pub use harm::{BrokenBound, HarmReport, WaitFigures, harm, harm_seeds};
 pub use mutants::mutate;
 pub use regressions::REGRESSIONS;
 pub use run::{SimFailure, SimRun, run};

@@ -3,12 +3,15 @@
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
-use postrider_sim::{SeedRunner, SimFailure, SimRun, StoreKind, mutate, run};
+use clap::{Parser, Subcommand, ValueEnum};
+use postrider_sim::{SeedRunner, SimFailure, SimRun, StoreKind, harm_seeds, mutate, run};
 
 /// Simulates Postrider over virtual time and checks its invariants.
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct SimArgs {
+    #[command(subcommand)]
+    command: Option<SimCommand>,
     /// Number of seeds to run.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
@@ -39,6 +42,28 @@ struct SimArgs {
     mutate: Option<String>,
 }
 
+#[derive(Subcommand)]
+enum SimCommand {
+    /// Checks that sick traffic costs healthy traffic nothing: three runs per seed.
+    Harm(HarmArgs),
+}
+
+#[derive(clap::Args)]
+struct HarmArgs {
+    /// Number of seeds to run.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// Run only this seed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print every world, not only those that broke a bound.
+    #[arg(long)]
+    all: bool,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum StoreChoice {
     Memory,
@@ -58,6 +83,9 @@ impl StoreChoice {
 
 fn main() -> ExitCode {
     let args = SimArgs::parse();
+    if let Some(SimCommand::Harm(args)) = &args.command {
+        return if run_harm(args) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let passed = match (&args.mutate, args.seed) {
         (Some(name), _) => match mutate(name, args.seeds) {
             Ok(()) => true,
@@ -72,6 +100,17 @@ fn main() -> ExitCode {
         (None, None) => run_seeds(&args),
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_harm(args: &HarmArgs) -> bool {
+    let (from, seeds) = args.seed.map_or((args.from, args.seeds), |seed| (seed, 1));
+    let failed = harm_seeds(from, seeds, |report| {
+        if args.all || args.seed.is_some() || !report.broken.is_empty() {
+            println!("{report}");
+        }
+    });
+    println!("{seeds} seeds from {from} on, {} broke a bound: {failed:?}", failed.len());
+    failed.is_empty()
 }
 
 fn run_one(seed: u64, store: StoreKind, loud: bool) -> bool {

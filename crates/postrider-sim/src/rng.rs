@@ -49,6 +49,22 @@ impl SimRng {
         ((self.next() >> 11) as f64) < share * (1_u64 << 53) as f64
     }
 
+    /// From 0 up to 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Between two numbers above 0; every order of magnitude is equally likely.
+    pub(crate) fn log_uniform(&mut self, from: f64, to: f64) -> f64 {
+        (from.ln() + self.unit() * (to.ln() - from.ln())).exp()
+    }
+
+    /// A number around 0 with deviation 1.
+    pub(crate) fn normal(&mut self) -> f64 {
+        let (radius, angle) = (self.unit().max(1e-12), self.unit());
+        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+    }
+
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.index(from.len())]
     }

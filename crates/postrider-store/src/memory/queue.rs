@@ -84,9 +84,8 @@ impl Queue for MemoryStore {
         let now = self.clock.now();
         let mut rows = self.rows();
         rows.checked_at = Some(now);
-        let mut expired: Vec<_> = rows.expiring(now).filter(|(at, _)| *at <= now).collect();
-        expired.sort();
-        expired.truncate(max);
+        let expired: Vec<_> =
+            rows.expiring(now).take_while(|(at, _)| *at <= now).take(max).collect();
         let lease = |(_, id): (Timestamp, DeliveryId)| {
             let leased = rows.lease(id, now + duration)?;
             let lane = rows.deliveries.get(&id)?.lane;
@@ -167,18 +166,16 @@ impl MemoryTables {
         self.due.iter().filter_map(next).min()
     }
 
-    /// The pending deliveries that are not leased, with their expiry.
+    /// The pending deliveries that are not leased, by expiry.
     fn expiring(&self, now: Timestamp) -> impl Iterator<Item = (Timestamp, DeliveryId)> {
-        let waits =
-            move |row: &MemoryDelivery| row.progress.state.is_pending() && !row.is_leased(now);
-        let waiting = self.deliveries.iter().filter(move |(_, row)| waits(row));
-        waiting.map(|(id, row)| (row.expires, *id))
+        let is_leased = move |id| self.deliveries.get(id).is_some_and(|row| row.is_leased(now));
+        self.expiries.iter().filter(move |(_, id)| !is_leased(id)).copied()
     }
 
     /// When to check again for expired deliveries.
     fn next_check(&self, now: Timestamp) -> Option<Timestamp> {
         let again = self.checked_at? + Duration::from_secs(1);
-        self.expiring(now).map(|(at, _)| at.max(again)).min()
+        self.expiring(now).next().map(|(at, _)| at.max(again))
     }
 
     fn resume(&mut self, lane: Option<LaneId>, now: Timestamp) {
@@ -229,6 +226,7 @@ impl MemoryTables {
                 log: Vec::new(),
                 lease: None,
             };
+            self.expiries.insert((row.expires, id));
             self.deliveries.insert(id, row);
             self.due.entry(lane).or_default().insert((due, id));
             self.has_new_work |= self.is_new_work(lane, due, now);

@@ -1,6 +1,6 @@
 //! The model's tables, and the changes that keep them consistent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use postrider_core::policy::backoff::RetryPolicy;
@@ -17,8 +17,11 @@ pub(super) struct MemoryTables {
     pub(super) messages: BTreeMap<MessageId, MemoryMessage>,
     pub(super) deliveries: BTreeMap<DeliveryId, MemoryDelivery>,
     pub(super) lanes: Vec<Arc<LaneKey>>,
+    lane_ids: HashMap<Arc<LaneKey>, LaneId>,
     /// The pending deliveries of each lane by due time. A leased one is due when its lease ends.
     pub(super) due: BTreeMap<LaneId, BTreeSet<(Timestamp, DeliveryId)>>,
+    /// All pending deliveries by expiry.
+    pub(super) expiries: BTreeSet<(Timestamp, DeliveryId)>,
     pub(super) dedup: BTreeMap<[u8; 16], MemoryKey>,
     pub(super) gone: BTreeSet<(TenantId, AddressHash)>,
     /// The strikes of addresses, each kind once.
@@ -108,12 +111,13 @@ impl MemoryDelivery {
 
 impl MemoryTables {
     pub(super) fn intern(&mut self, key: &Arc<LaneKey>) -> LaneId {
-        let found = self.lanes.iter().position(|lane| lane == key);
-        let index = found.unwrap_or_else(|| {
-            self.lanes.push(key.clone());
-            self.lanes.len() - 1
-        });
-        LaneId(u32::try_from(index).unwrap_or(u32::MAX))
+        if let Some(id) = self.lane_ids.get(key) {
+            return *id;
+        }
+        let id = LaneId(u32::try_from(self.lanes.len()).unwrap_or(u32::MAX));
+        self.lanes.push(key.clone());
+        self.lane_ids.insert(key.clone(), id);
+        id
     }
 
     pub(super) fn lane(&self, id: LaneId) -> &Arc<LaneKey> {
@@ -133,9 +137,11 @@ impl MemoryTables {
                 self.due.remove(&row.lane);
             }
         }
+        self.expiries.remove(&(row.expires, id));
         let result = change(row);
         if row.progress.state.is_pending() {
             self.due.entry(row.lane).or_default().insert((row.key(), id));
+            self.expiries.insert((row.expires, id));
         }
         Some(result)
     }

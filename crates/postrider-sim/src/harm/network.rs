@@ -1,0 +1,329 @@
+//! The simulated network: our connections, the origins behind them, and the channel that calls them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use postrider_channels::answers;
+use postrider_core::policy::classify::{AnswerTable, ProviderAnswer, classify};
+use postrider_core::{
+    Attempt, Channel, ChannelKind, ChannelTraits, Clock, Finished, Outcome, Report,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::draw::draw;
+use super::plan::{HarmPlan, HarmRunKind, OriginPlan};
+use super::sick::{SickKind, SickPart};
+use super::traffic::Arrival;
+use crate::clock::SimClock;
+use crate::rng::SimRng;
+
+pub(crate) const KIND: ChannelKind = ChannelKind::new("webhook");
+/// How long a channel waits for an answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a call waits for one of our connections.
+const CONNECTION_WAIT: Duration = Duration::from_secs(10);
+/// HTTP/1.1 connections to one origin, at most.
+const HTTP1_MAX: usize = 32;
+
+/// One call, as it was seen on the wire.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WireCall {
+    pub arrival: u32,
+    /// When the request was written, and when it ended.
+    pub written: i64,
+    pub ended: i64,
+    pub refused: bool,
+}
+
+pub(crate) struct SimNetwork {
+    pub plan: Arc<HarmPlan>,
+    pub kind: HarmRunKind,
+    pub clock: Arc<SimClock>,
+    state: Mutex<NetworkState>,
+}
+
+#[derive(Default)]
+struct NetworkState {
+    origins: HashMap<u32, OriginState>,
+    open: usize,
+    idle: VecDeque<u32>,
+    calls: Vec<WireCall>,
+    load: HashMap<usize, LoadState>,
+}
+
+/// Our connections to one origin.
+#[derive(Default)]
+struct OriginState {
+    connections: usize,
+    busy: usize,
+}
+
+/// What a sick part that depends on our load knows.
+#[derive(Default)]
+struct LoadState {
+    busy: usize,
+    tokens: f64,
+    counted_at: i64,
+    /// When each of its slots is free again.
+    free_at: Vec<i64>,
+}
+
+/// How a written request ends.
+struct WireAnswer {
+    after_ms: u64,
+    reply: WireReply,
+    /// The part whose slot is in use meanwhile.
+    holds: Option<usize>,
+}
+
+enum WireReply {
+    Status(u16, Option<u64>),
+    Reset,
+    Nothing,
+}
+
+impl SimNetwork {
+    pub(crate) fn new(plan: Arc<HarmPlan>, kind: HarmRunKind, clock: Arc<SimClock>) -> Arc<Self> {
+        Arc::new(Self { plan, kind, clock, state: Mutex::default() })
+    }
+
+    pub(crate) fn calls(&self) -> Vec<WireCall> {
+        std::mem::take(&mut self.state().calls)
+    }
+
+    fn state(&self) -> MutexGuard<'_, NetworkState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The parts that are sick for this call, now.
+    fn sick_parts(&self, arrival: &Arrival, number: u32) -> Vec<(usize, &SickPart)> {
+        if self.kind != HarmRunKind::SomeSick || !arrival.sick {
+            return Vec::new();
+        }
+        let now = self.clock.elapsed();
+        let call = (u64::from(arrival.id) << 16) | u64::from(number);
+        let hit = |(n, part): &(usize, &SickPart)| {
+            let chance = part.chance * part.when.strength(now);
+            let mut rng = draw(self.plan.seed ^ *n as u64, "hit", call);
+            part.covers(arrival) && rng.chance(chance)
+        };
+        self.plan.sick.iter().enumerate().filter(hit).collect()
+    }
+
+    async fn call(&self, attempt: &Attempt) -> Report {
+        let id: u32 = attempt.message.content.parse().unwrap_or_default();
+        let arrival = &self.plan.arrivals[id as usize];
+        let origin = self.plan.origin(arrival.origin);
+        let mut rng =
+            draw(self.plan.seed, "call", (u64::from(id) << 16) | u64::from(attempt.number));
+        let parts = self.sick_parts(arrival, attempt.number);
+        for (_, part) in &parts {
+            if let SickKind::NoConnection { code, after_ms } = part.kind {
+                sleep(Duration::from_millis(after_ms)).await;
+                return Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO }).code(code);
+            }
+        }
+        let connected = timeout(CONNECTION_WAIT, self.connect(arrival.origin, origin, &mut rng));
+        let Ok(Ok(_connection)) = connected.await else {
+            return Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO })
+                .code("connections");
+        };
+        if self.clock.now() >= attempt.expires_at {
+            return Report::new(Outcome::Expired);
+        }
+        let written = self.clock.elapsed();
+        let ms = (origin.median_ms * (origin.sigma * rng.normal()).exp()).max(1.0) as u64;
+        let answer = self.answer(ms, &parts, &mut rng, written);
+        let refused = matches!(answer.reply, WireReply::Status(429 | 503, _));
+        let wait = Duration::from_millis(answer.after_ms).min(TIMEOUT);
+        let nth = {
+            let mut state = self.state();
+            state.calls.push(WireCall { arrival: id, written, ended: i64::MAX, refused });
+            state.calls.len() - 1
+        };
+        sleep(wait).await;
+        let now = self.clock.elapsed();
+        let mut state = self.state();
+        state.calls[nth].ended = now;
+        if let Some(part) = answer.holds {
+            state.load.entry(part).or_default().busy -= 1;
+        }
+        drop(state);
+        let reply = if wait == TIMEOUT { WireReply::Nothing } else { answer.reply };
+        self.report(reply)
+    }
+
+    /// How the origin treats a request that arrives now.
+    fn answer(
+        &self,
+        healthy_ms: u64,
+        parts: &[(usize, &SickPart)],
+        rng: &mut SimRng,
+        now: i64,
+    ) -> WireAnswer {
+        let mut answer =
+            WireAnswer { after_ms: healthy_ms, reply: WireReply::Status(200, None), holds: None };
+        let mut state = self.state();
+        for (n, part) in parts {
+            let load = state.load.entry(*n).or_default();
+            match part.kind {
+                SickKind::Status(status) => answer.reply = WireReply::Status(status, None),
+                SickKind::TooMany { retry_after_s } => {
+                    answer.reply = WireReply::Status(429, retry_after_s);
+                }
+                SickKind::Reset => answer.reply = WireReply::Reset,
+                SickKind::NoConnection { .. } => {}
+                SickKind::Slow(ref shape) => {
+                    let sick_for = part.when.since_onset(now).unwrap_or(0);
+                    answer.after_ms += shape.extra_ms(rng, sick_for);
+                }
+                SickKind::Hang => answer.after_ms = TIMEOUT.as_millis() as u64,
+                SickKind::Queue { slots, work_ms } => {
+                    load.free_at.resize(slots.max(1), 0);
+                    let slot = load.free_at.iter_mut().min();
+                    if let Some(free_at) = slot {
+                        *free_at = (*free_at).max(now) + work_ms as i64;
+                        answer.after_ms = (*free_at - now).max(1) as u64;
+                    }
+                }
+                SickKind::Slots { slots, work_ms, status } => {
+                    if load.busy >= slots.max(1) {
+                        answer.reply = WireReply::Status(status, None);
+                    } else {
+                        load.busy += 1;
+                        answer.holds = Some(*n);
+                        answer.after_ms = work_ms.max(1);
+                    }
+                }
+                SickKind::Rate { per_s, status } => {
+                    let passed = (now - load.counted_at).max(0) as f64 / 1000.0;
+                    load.tokens = (load.tokens + passed * per_s as f64).min(per_s.max(1) as f64);
+                    load.counted_at = now;
+                    if load.tokens >= 1.0 {
+                        load.tokens -= 1.0;
+                    } else {
+                        answer.reply = WireReply::Status(status, None);
+                    }
+                }
+            }
+        }
+        answer
+    }
+
+    fn report(&self, reply: WireReply) -> Report {
+        static TABLE: OnceLock<AnswerTable> = OnceLock::new();
+        match reply {
+            WireReply::Status(status, retry_after_s) => {
+                let retry_after = retry_after_s.map(|s| s.to_string());
+                let answer = ProviderAnswer {
+                    service: "webhook",
+                    status,
+                    retry_after: retry_after.as_deref(),
+                    ..ProviderAnswer::default()
+                };
+                let table = TABLE.get_or_init(answers::built_in);
+                let outcome = classify(table, &answer, self.clock.now());
+                Report { status: Some(status), retry_after, ..Report::new(outcome) }
+            }
+            WireReply::Reset => Report::new(Outcome::Ambiguous).code("reset"),
+            WireReply::Nothing => Report::new(Outcome::Ambiguous).code("timeout"),
+        }
+    }
+
+    /// A connection of ours to the origin: one that is idle, or a new one if there may be more.
+    async fn connect(
+        &self,
+        origin: u32,
+        plan: OriginPlan,
+        rng: &mut SimRng,
+    ) -> Result<SimConnection<'_>, ()> {
+        loop {
+            if let Some(is_new) = self.take_connection(origin, plan)? {
+                let connection = SimConnection { network: self, origin };
+                if is_new {
+                    let ms = plan.median_ms * (1.0 + rng.unit());
+                    sleep(Duration::from_millis(ms.max(1.0) as u64)).await;
+                }
+                return Ok(connection);
+            }
+            // As many as one origin may have are busy.
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Whether the connection taken is a new one; `None` to wait for one of the origin's own.
+    fn take_connection(&self, origin: u32, plan: OriginPlan) -> Result<Option<bool>, ()> {
+        let mut state = self.state();
+        let NetworkState { origins, open, idle, .. } = &mut *state;
+        let own = origins.entry(origin).or_default();
+        let is_idle = if plan.http1 { own.busy < own.connections } else { own.connections > 0 };
+        if !is_idle {
+            if plan.http1 && own.connections >= HTTP1_MAX {
+                return Ok(None);
+            }
+            if *open >= self.plan.connections_max {
+                // Closes the connection that was idle for the longest time.
+                let closed = std::iter::from_fn(|| idle.pop_front()).find(|other| {
+                    let is_idle = |o: &OriginState| o.busy == 0 && o.connections > 0;
+                    *other != origin && origins.get(other).is_some_and(is_idle)
+                });
+                let Some(other) = closed.and_then(|other| origins.get_mut(&other)) else {
+                    return Err(());
+                };
+                *open -= other.connections;
+                other.connections = 0;
+            }
+            *open += 1;
+            origins.entry(origin).or_default().connections += 1;
+        }
+        origins.entry(origin).or_default().busy += 1;
+        Ok(Some(!is_idle))
+    }
+}
+
+/// A place on a connection.
+struct SimConnection<'a> {
+    network: &'a SimNetwork,
+    origin: u32,
+}
+
+impl Drop for SimConnection<'_> {
+    fn drop(&mut self) {
+        let mut state = self.network.state();
+        let own = state.origins.entry(self.origin).or_default();
+        own.busy -= 1;
+        if own.busy == 0 {
+            state.idle.push_back(self.origin);
+        }
+    }
+}
+
+pub(crate) struct HarmChannel(pub Arc<SimNetwork>);
+
+#[async_trait]
+impl Channel for HarmChannel {
+    fn kind(&self) -> ChannelKind {
+        KIND
+    }
+
+    fn traits(&self) -> &'static ChannelTraits {
+        &ChannelTraits::PLAIN
+    }
+
+    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
+        let calls: FuturesUnordered<_> = batch
+            .iter()
+            .map(|attempt| async move {
+                let began = Instant::now();
+                let report = self.0.call(attempt).await;
+                let latency_ms = began.elapsed().as_millis() as u32;
+                done(Finished { slot: attempt.slot, report, latency_ms });
+            })
+            .collect();
+        calls.for_each(|()| std::future::ready(())).await;
+    }
+}

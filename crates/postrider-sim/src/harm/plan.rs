@@ -1,0 +1,141 @@
+//! A world of one seed: who sends what to whom, and which part of it is sick.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use super::draw::draw;
+use super::sick::SickPart;
+use super::traffic::{Arrival, WorldSize, draw_arrivals};
+use crate::rng::SimRng;
+
+/// The classes of the messages: urgent, normal and low.
+pub(crate) const CLASSES: [&str; 3] = ["otp", "transactional", "marketing"];
+
+#[derive(Debug, Clone)]
+pub(crate) struct HarmPlan {
+    pub seed: u64,
+    pub size: WorldSize,
+    pub arrivals: Vec<Arrival>,
+    pub sick: Vec<SickPart>,
+    /// Connections that our process may have open.
+    pub connections_max: usize,
+}
+
+/// How an origin answers in health.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OriginPlan {
+    pub median_ms: f64,
+    pub sigma: f64,
+    /// One call per connection at a time.
+    pub http1: bool,
+}
+
+/// Which part of the world takes part in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HarmRunKind {
+    /// The healthy part alone.
+    HealthyAlone,
+    /// Everything, and everything is well.
+    AllWell,
+    /// Everything, and the sick part is sick.
+    SomeSick,
+}
+
+/// So much of a world's traffic stays healthy at the least.
+const HEALTHY_SHARE_MIN: f64 = 0.15;
+/// From this share of sick addresses on, all of a tenant's addresses at an origin count as sick.
+const SICK_SHARE_MAX: f64 = 0.4;
+/// From this share of sick tenants on, all tenants of an origin count as sick.
+const SICK_TENANTS_MAX: f64 = 0.6;
+
+impl HarmPlan {
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut rng = draw(seed, "world", 0);
+        let size = WorldSize {
+            tenants: rng.log_uniform(1.0, 200.0) as u64,
+            origins: rng.log_uniform(1.0, 2_000.0) as u64,
+            addresses: rng.log_uniform(1.0, 50_000.0) as u64,
+            messages: rng.log_uniform(400.0, 4_000.0) as u64,
+            length_ms: rng.within(60_000, 120_000) as i64,
+        };
+        let connections_max = *rng.pick(&[96, 256, 768, 4_096]);
+        let mut plan =
+            Self { seed, size, arrivals: draw_arrivals(seed, size), sick: vec![], connections_max };
+        for n in 0..rng.within(1, 4) {
+            plan.add_sick_part(&mut draw(seed, "sick part", n));
+        }
+        plan
+    }
+
+    /// Adds a sick part, unless too little of the world would be healthy then.
+    fn add_sick_part(&mut self, rng: &mut SimRng) {
+        let near = rng.index(self.arrivals.len());
+        let part = SickPart::draw(rng, &self.arrivals[near], self.size.length_ms);
+        let mut arrivals = self.arrivals.clone();
+        arrivals.iter_mut().for_each(|arrival| arrival.sick |= part.covers(arrival));
+        spread_to_tenants(&mut arrivals);
+        let healthy = arrivals.iter().filter(|arrival| !arrival.sick).count();
+        if healthy as f64 >= HEALTHY_SHARE_MIN * arrivals.len() as f64 {
+            self.arrivals = arrivals;
+            self.sick.push(part);
+        }
+    }
+
+    pub(crate) fn origin(&self, origin: u32) -> OriginPlan {
+        let mut rng = draw(self.seed, "origin", origin.into());
+        OriginPlan {
+            median_ms: rng.log_uniform(1.0, 100.0),
+            sigma: rng.unit() * 0.5,
+            http1: rng.chance(0.5),
+        }
+    }
+
+    pub(crate) fn arrivals_of(&self, kind: HarmRunKind) -> impl Iterator<Item = &Arrival> {
+        self.arrivals.iter().filter(move |a| kind != HarmRunKind::HealthyAlone || !a.sick)
+    }
+
+    /// How long ago the last of the sick parts began to be sick.
+    pub(crate) fn since_onset(&self, at: i64) -> i64 {
+        let since = self.sick.iter().filter_map(|part| part.when.since_onset(at));
+        since.min().unwrap_or(at)
+    }
+}
+
+/// Where nearly half of a tenant's addresses at an origin are sick, nobody can tell the healthy ones before
+/// they are called: all of them count as sick. So do all tenants of an origin where most are sick.
+fn spread_to_tenants(arrivals: &mut [Arrival]) {
+    let mut addresses: HashMap<(u32, u32), HashMap<u32, bool>> = HashMap::new();
+    for arrival in arrivals.iter() {
+        let of_tenant = addresses.entry((arrival.tenant, arrival.origin)).or_default();
+        *of_tenant.entry(arrival.address).or_default() |= arrival.sick;
+    }
+    let mut origins: HashMap<u32, Vec<u32>> = HashMap::new();
+    let mut sick_tenants = HashSet::new();
+    for ((tenant, origin), of_tenant) in addresses {
+        let sick = of_tenant.values().filter(|sick| **sick).count();
+        if sick as f64 >= SICK_SHARE_MAX * of_tenant.len() as f64 {
+            sick_tenants.insert((tenant, origin));
+        }
+        origins.entry(origin).or_default().push(tenant);
+    }
+    for arrival in arrivals.iter_mut() {
+        let tenants = &origins[&arrival.origin];
+        let sick = tenants.iter().filter(|t| sick_tenants.contains(&(**t, arrival.origin))).count();
+        let most = tenants.len() > 1 && sick as f64 >= SICK_TENANTS_MAX * tenants.len() as f64;
+        arrival.sick |= most || sick_tenants.contains(&(arrival.tenant, arrival.origin));
+    }
+}
+
+impl fmt::Display for HarmPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WorldSize { tenants, origins, addresses, messages, length_ms } = self.size;
+        let sick = self.arrivals.iter().filter(|arrival| arrival.sick).count();
+        write!(
+            f,
+            "{tenants} tenants, {origins} origins, {addresses} addresses, {messages} messages ({sick} sick) in {} s, {} connections",
+            length_ms / 1000,
+            self.connections_max,
+        )?;
+        self.sick.iter().try_for_each(|part| write!(f, "\n    {part}"))
+    }
+}

@@ -1,0 +1,32 @@
+//! Runs the worlds of many seeds on all cores.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::{HarmReport, harm};
+
+/// Runs so many seeds from the first on, and returns those that broke a bound. Each report goes to `show`.
+pub fn harm_seeds(from: u64, seeds: u64, show: impl Fn(&HarmReport) + Sync) -> Vec<u64> {
+    let next = AtomicU64::new(from);
+    let failed = Mutex::new(Vec::new());
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= from + seeds {
+                return;
+            }
+            let report = harm(seed);
+            show(&report);
+            if !report.broken.is_empty() {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
+            }
+        }
+    };
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let mut failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.sort_unstable();
+    failed
+}
