@@ -1,5 +1,5 @@
-//! Admits a batch: checks each message, takes room, makes it durable, answers. A refused message may be a
-//! repeat; a repeat gets its first answer, whatever has changed since.
+//! Admits a batch: checks each message, takes room, makes it durable, answers. A refused message can still be
+//! a repeat; a repeat gets its first answer, whatever has changed since.
 
 use postrider_core::ports::store::{Admission, DedupKey, Load, NewMessage, StoreResult};
 use postrider_core::{DeliveryId, MessageId, TenantId};

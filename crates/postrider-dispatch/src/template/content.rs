@@ -1,5 +1,5 @@
-//! A locale's content with its texts compiled: what is fixed stays as it is, what has variables is
-//! rendered when a message comes. Knows the shape of content and nothing about channels.
+//! The content of one locale, with its texts compiled. Texts with variables are rendered for each message;
+//! everything else is copied. Knows the fields of content, but no channel.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ pub(super) enum ContentPiece {
 /// Reads one locale's content.
 pub(super) struct LocaleReader<'a> {
     pub(super) locale: &'a str,
-    /// Where errors are said to be.
+    /// The path that errors name.
     pub(super) at: String,
     pub(super) engine: &'a mut Environment<'static>,
     pub(super) errors: &'a mut Vec<FieldError>,
@@ -36,7 +36,7 @@ impl LocaleReader<'_> {
         self.object("", fields)
     }
 
-    /// What the texts of this locale look at.
+    /// The variables that the texts of this locale read.
     pub(super) fn variables(&self) -> BTreeSet<String> {
         let of_locale = |name: &str| name.split('/').next() == Some(self.locale);
         let texts = self.engine.templates().filter(|(name, _)| of_locale(name));
@@ -84,10 +84,10 @@ impl LocaleReader<'_> {
     }
 }
 
-/// Says the text of that name, as JSON.
+/// Returns the text of that name as JSON.
 pub(super) type TextWriter<'a> = dyn FnMut(&str, &mut String) + 'a;
 
-/// Writes the content of a locale as JSON, with the caller's own fields in the place of the template's.
+/// Writes the content of a locale as JSON. A field that the caller gives replaces the template's.
 pub(super) fn write(
     fields: &[(String, ContentPiece)],
     own: &str,
@@ -165,7 +165,7 @@ impl ContentPiece {
     }
 }
 
-/// The name of the next field, behind a comma where it is not the first.
+/// Writes the name of the next field, after a comma if it is not the first.
 fn key(name: &str, out: &mut String) {
     if !out.ends_with('{') {
         out.push(',');

@@ -1,5 +1,5 @@
-//! The template engine with bounds: a small list of filters, each of which pays for the bytes that it reads
-//! and writes, and a number of steps per text.
+//! The template engine with its bounds: few filters, a limit on the bytes that filters read and write, and a
+//! limit on the steps of each text.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use minijinja::{
     escape_formatter,
 };
 
-use super::variables::ledger;
+use super::variables::record;
 
 /// Steps that one text may take; all of a message may take twice as many.
 pub(super) const STEPS_MAX: u64 = 20_000;
@@ -55,7 +55,7 @@ fn base() -> Environment<'static> {
             let args = args.into_values();
             pay(state, name, &args)?;
             let made = filter.call(state, &args)?;
-            ledger(state)?.spend(size(&made))?;
+            record(state)?.spend(size(&made))?;
             Ok::<_, Error>(made)
         };
         engine.add_filter(name, paid);
@@ -116,7 +116,7 @@ fn filters() -> Vec<(&'static str, Value)> {
     all
 }
 
-/// Pays for what a filter is about to read and write.
+/// Counts the bytes that a filter is about to read and write.
 fn pay(state: &State<'_, '_>, name: &str, args: &[Value]) -> Result<(), Error> {
     let text = |n: usize| args.get(n).map(Value::to_string).unwrap_or_default();
     let made = match name {
@@ -131,7 +131,7 @@ fn pay(state: &State<'_, '_>, name: &str, args: &[Value]) -> Result<(), Error> {
         _ => 0,
     };
     let read: usize = args.iter().map(size).sum();
-    ledger(state)?.spend(read.saturating_add(made))
+    record(state)?.spend(read.saturating_add(made))
 }
 
 fn printed(value: &Value) -> usize {

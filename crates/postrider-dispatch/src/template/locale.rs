@@ -1,4 +1,4 @@
-//! Locales: how they are written, and which one is used when the wished one is not there. Pure.
+//! Locales: how they are written, and which one is used if the requested one does not exist. Pure.
 
 /// What may be written for a locale.
 pub(super) const ALLOWED: &str = "a language tag such as en, de-AT or zh-Hant-TW";
@@ -16,7 +16,7 @@ pub(super) fn normalise(written: &str) -> Option<String> {
     (starts && key.len() <= LENGTH_MAX && key.split('-').all(part)).then_some(key)
 }
 
-/// The wished locale, then the same with ever fewer parts: `zh-hant-tw`, `zh-hant`, `zh`.
+/// The requested locale, then the same with fewer and fewer parts: `zh-hant-tw`, `zh-hant`, `zh`.
 pub(super) fn candidates(key: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(key), |key| key.rsplit_once('-').map(|(rest, _)| rest))
 }

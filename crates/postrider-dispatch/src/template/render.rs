@@ -1,5 +1,5 @@
-//! A template and variables become content. Either the whole of it or everything that is in the way,
-//! told at once.
+//! Renders a template and variables to content. If that fails, the error names everything that is wrong, not
+//! only the first.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,14 +12,14 @@ use serde_json::{Map, Value};
 
 use super::content::{quote, write};
 use super::engine::STEPS_MAX;
-use super::variables::{RenderLedger, WORK_MAX, root};
+use super::variables::{RenderRecord, WORK_MAX, root};
 use super::{CompiledLocale, Template, TemplateSource, locale};
 
 /// The variables of one message, as JSON text.
 pub const VARIABLES_MAX: usize = 64 << 10;
 /// All texts of one message together.
 const RENDERED_MAX: usize = 1 << 20;
-/// Missing names that are told, counted in each text anew; each costs one more rendering.
+/// Missing names that are reported per text; each costs one more rendering.
 const MISSING_MAX: usize = 100;
 
 /// What a message asks of a template.
@@ -39,12 +39,12 @@ pub struct MissingVariable {
     pub fields: Vec<String>,
 }
 
-/// What a message would say, and what is in its way.
+/// The rendered content, and what is wrong with it.
 #[derive(Debug)]
 pub struct TemplatePreview {
     /// As its author writes it.
     pub locale: String,
-    /// JSON; nothing stands where something is missing.
+    /// JSON; missing variables are left empty.
     pub content: String,
     pub missing: Vec<MissingVariable>,
     pub errors: Vec<FieldError>,
@@ -61,8 +61,7 @@ impl Template {
         Err(filled.missing.iter().map(told).chain(filled.errors).collect())
     }
 
-    /// The same for people who look at it first: missing variables are told, also where they do not
-    /// refuse a message.
+    /// The same for a preview: reports missing variables even if they would not refuse a message.
     pub fn preview(
         &self,
         source: &TemplateSource,
@@ -83,12 +82,12 @@ impl Template {
         call: &TemplateCall<'_>,
     ) -> Result<(&CompiledLocale, RenderedContent), FieldError> {
         let locale = self.locale(call.locale)?;
-        let ledger = Arc::new(RenderLedger::default());
+        let record = Arc::new(RenderRecord::default());
         let mut run = TemplateRun {
             template: self,
             written: &locale.written,
-            root: root(call.variables, &ledger),
-            ledger,
+            root: root(call.variables, &record),
+            record,
             room: RENDERED_MAX,
             steps: STEPS_MAX * 2,
             is_over: false,
@@ -99,7 +98,7 @@ impl Template {
         Ok((locale, RenderedContent { content, ..run.filled }))
     }
 
-    /// The wished one, or the next best.
+    /// The requested one, or the next best.
     fn locale(&self, wished: Option<&str>) -> Result<&CompiledLocale, FieldError> {
         let key = match wished {
             None => self.default_locale.clone(),
@@ -136,7 +135,7 @@ struct TemplateRun<'a> {
     template: &'a Template,
     written: &'a str,
     root: minijinja::Value,
-    ledger: Arc<RenderLedger>,
+    record: Arc<RenderRecord>,
     /// Bytes that may still be written.
     room: usize,
     /// Steps that may still be taken.
@@ -148,10 +147,10 @@ struct TemplateRun<'a> {
 }
 
 impl TemplateRun<'_> {
-    /// Renders one text and writes it as JSON; notes what is in the way.
+    /// Renders one text and writes it as JSON; notes what is wrong.
     fn say(&mut self, name: &str, out: &mut String) {
         let field = name.split_once('/').map_or(name, |(_, field)| field);
-        self.ledger.begin();
+        self.record.begin();
         let mut missing = Vec::new();
         loop {
             match self.text(name) {
@@ -160,7 +159,7 @@ impl TemplateRun<'_> {
                     return self.miss(&missing, field);
                 }
                 Err(error) if error.kind() == ErrorKind::UndefinedError => {
-                    let Some(variable) = self.ledger.stand_in_for_last() else {
+                    let Some(variable) = self.record.stand_in_for_last() else {
                         self.note(field, &error);
                         break;
                     };
@@ -202,7 +201,7 @@ impl TemplateRun<'_> {
     }
 
     fn miss(&mut self, variables: &[String], field: &str) {
-        for variable in variables.iter().flat_map(|name| self.ledger.in_full(name)) {
+        for variable in variables.iter().flat_map(|name| self.record.in_full(name)) {
             let field = field.to_owned();
             match self.filled.missing.iter_mut().find(|known| known.variable == variable) {
                 Some(known) => known.fields.push(field),
@@ -240,7 +239,7 @@ impl TemplateRun<'_> {
     }
 }
 
-/// Takes so many bytes and not one more.
+/// Takes a limited number of bytes.
 struct BoundedBuffer {
     bytes: Vec<u8>,
     room: usize,

@@ -1,5 +1,5 @@
-//! The templates in force, for all who ask: one snapshot, swapped whole while the server runs. Checks
-//! nothing: what comes here is compiled.
+//! The templates in force: one snapshot, replaced as a whole while the server runs. Checks nothing: templates
+//! arrive compiled.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,7 +18,7 @@ pub struct TemplateSet {
 }
 
 impl TemplateSet {
-    /// Puts a template of a tenant, or of the server, in its place.
+    /// Adds or replaces a template of a tenant or of the server.
     pub fn put(&mut self, owner: Option<&TenantId>, template: Arc<Template>) {
         let name = template.name().to_owned();
         self.of(owner).insert(name, template);

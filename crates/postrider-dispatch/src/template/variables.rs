@@ -1,4 +1,4 @@
-//! The variables of one rendering as the engine reads them, and its ledger: which names were missing, and
+//! The variables of one rendering as the engine reads them, and a record of it: which names were missing, and
 //! how much work was done.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +12,12 @@ use serde_json::Value as Json;
 
 /// Bytes that all filters of one rendering may read and make together.
 pub(super) const WORK_MAX: usize = 1 << 20;
-/// The ledger's own name among the variables; no template can write it.
-const LEDGER: &str = " ledger";
+/// The record's own name among the variables; no template can write it.
+const RECORD: &str = " record";
 
 /// What one rendering looked up and how much it worked.
 #[derive(Debug, Default)]
-pub(super) struct RenderLedger {
+pub(super) struct RenderRecord {
     spent: AtomicUsize,
     asked: Mutex<VariableLookups>,
 }
@@ -32,7 +32,7 @@ struct VariableLookups {
     inside: BTreeSet<String>,
 }
 
-impl RenderLedger {
+impl RenderRecord {
     /// Adds to the work done; an error if it is too much.
     pub(super) fn spend(&self, bytes: usize) -> Result<(), Error> {
         let before = self.spent.fetch_add(bytes, Ordering::Relaxed);
@@ -70,46 +70,46 @@ impl RenderLedger {
     fn unmet(self: &Arc<Self>, name: String) -> Option<Value> {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.stood_in.contains(&name) {
-            return Some(Value::from_object(EmptyVariable { path: name, ledger: self.clone() }));
+            return Some(Value::from_object(EmptyVariable { path: name, record: self.clone() }));
         }
         asked.unmet.push(name);
         None
     }
 }
 
-/// The ledger of the rendering that is under way.
-pub(super) fn ledger(state: &State<'_, '_>) -> Result<Arc<RenderLedger>, Error> {
-    let found = state.lookup(LEDGER).and_then(|value| value.downcast_object::<LedgerHandle>());
-    let lost = || Error::new(ErrorKind::InvalidOperation, "a rendering without a ledger");
+/// The record of the rendering that is under way.
+pub(super) fn record(state: &State<'_, '_>) -> Result<Arc<RenderRecord>, Error> {
+    let found = state.lookup(RECORD).and_then(|value| value.downcast_object::<RecordHandle>());
+    let lost = || Error::new(ErrorKind::InvalidOperation, "a rendering without a record");
     found.map(|handle| handle.0.clone()).ok_or_else(lost)
 }
 
 #[derive(Debug)]
-struct LedgerHandle(Arc<RenderLedger>);
+struct RecordHandle(Arc<RenderRecord>);
 
-impl Object for LedgerHandle {
+impl Object for RecordHandle {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
     }
 }
 
 /// The variables as one value.
-pub(super) fn root(variables: &serde_json::Map<String, Json>, ledger: &Arc<RenderLedger>) -> Value {
-    node(String::new(), variables, ledger)
+pub(super) fn root(variables: &serde_json::Map<String, Json>, record: &Arc<RenderRecord>) -> Value {
+    node(String::new(), variables, record)
 }
 
-fn node(path: String, fields: &serde_json::Map<String, Json>, ledger: &Arc<RenderLedger>) -> Value {
+fn node(path: String, fields: &serde_json::Map<String, Json>, record: &Arc<RenderRecord>) -> Value {
     let below =
         |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     let value = |(name, json): (&String, &Json)| {
-        Some((name.clone(), value(&|| below(name), json, ledger)?))
+        Some((name.clone(), value(&|| below(name), json, record)?))
     };
     let fields = fields.iter().filter_map(value).collect();
-    Value::from_object(VariableNode { path, fields, ledger: ledger.clone() })
+    Value::from_object(VariableNode { path, fields, record: record.clone() })
 }
 
 /// Null counts as missing: nobody wants to read "none".
-fn value(path: &dyn Fn() -> String, json: &Json, ledger: &Arc<RenderLedger>) -> Option<Value> {
+fn value(path: &dyn Fn() -> String, json: &Json, record: &Arc<RenderRecord>) -> Option<Value> {
     Some(match json {
         Json::Null => return None,
         Json::Bool(yes) => (*yes).into(),
@@ -122,11 +122,11 @@ fn value(path: &dyn Fn() -> String, json: &Json, ledger: &Arc<RenderLedger>) -> 
         Json::Array(items) => {
             let path = path();
             let item = |(n, json): (usize, &Json)| {
-                value(&|| format!("{path}.{n}"), json, ledger).unwrap_or_default()
+                value(&|| format!("{path}.{n}"), json, record).unwrap_or_default()
             };
             items.iter().enumerate().map(item).collect::<Vec<Value>>().into()
         }
-        Json::Object(fields) => node(path(), fields, ledger),
+        Json::Object(fields) => node(path(), fields, record),
     })
 }
 
@@ -135,7 +135,7 @@ fn value(path: &dyn Fn() -> String, json: &Json, ledger: &Arc<RenderLedger>) -> 
 struct VariableNode {
     path: String,
     fields: BTreeMap<String, Value>,
-    ledger: Arc<RenderLedger>,
+    record: Arc<RenderRecord>,
 }
 
 impl Object for VariableNode {
@@ -147,14 +147,14 @@ impl Object for VariableNode {
         if let Some(value) = self.fields.get(key) {
             return Some(value.clone());
         }
-        if key == LEDGER {
-            return Some(Value::from_object(LedgerHandle(self.ledger.clone())));
+        if key == RECORD {
+            return Some(Value::from_object(RecordHandle(self.record.clone())));
         }
         let name = match self.path.as_str() {
             "" => key.to_owned(),
             path => format!("{path}.{key}"),
         };
-        self.ledger.unmet(name)
+        self.record.unmet(name)
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
@@ -162,11 +162,11 @@ impl Object for VariableNode {
     }
 }
 
-/// Nothing, in place of what is missing: prints nothing, holds nothing, whatever is looked for in it.
+/// The value of a missing variable: prints nothing and contains nothing.
 #[derive(Debug)]
 struct EmptyVariable {
     path: String,
-    ledger: Arc<RenderLedger>,
+    record: Arc<RenderRecord>,
 }
 
 impl Object for EmptyVariable {
@@ -176,9 +176,9 @@ impl Object for EmptyVariable {
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         let path = format!("{}.{key}", self.path);
-        let mut asked = self.ledger.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.record.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.inside.insert(path.clone());
-        Some(Value::from_object(Self { path, ledger: self.ledger.clone() }))
+        Some(Value::from_object(Self { path, record: self.record.clone() }))
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
