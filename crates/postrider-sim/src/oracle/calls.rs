@@ -78,7 +78,7 @@ impl Oracle {
             || format!("delivery {}", call.delivery),
         )?;
         self.gates[call.provider].passed(tenant, class, call.asked)?;
-        self.rates.counted(tenant, call.provider, call.asked.at)?;
+        self.rates.counted(tenant, call.provider, call.asked)?;
         self.fairness.called(record, call.asked.at)?;
         let lane = (tenant, call.provider, class);
         let ahead = || self.deliveries.iter().filter(|record| is_ahead(record, lane)).count();
