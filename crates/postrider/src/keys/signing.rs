@@ -2,7 +2,7 @@
 //! hashed. Created on first use, rotated with an overlap, cached in memory.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use postrider_channels::webhook::{WebhookSecret, WebhookSecrets};
@@ -25,12 +25,12 @@ pub struct SigningKeyInfo {
 
 #[derive(Default)]
 struct SigningKeyCache {
-    tenants: HashMap<TenantId, TenantKeys>,
+    tenants: HashMap<TenantId, Arc<TenantKeys>>,
     hash: Vec<u8>,
 }
 
 /// Newest first: the first of each is the active one.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct TenantKeys {
     vapid: Vec<(Arc<VapidKey>, SigningKey)>,
     webhook: Vec<(Arc<WebhookSecret>, SigningKey)>,
@@ -41,7 +41,7 @@ pub struct SigningKeys {
     clock: Arc<dyn Clock>,
     /// How long a replaced webhook secret goes on signing.
     overlap: Duration,
-    cache: RwLock<Arc<SigningKeyCache>>,
+    cache: RwLock<SigningKeyCache>,
     /// Locked while keys are created: one at a time.
     creating: tokio::sync::Mutex<()>,
 }
@@ -63,7 +63,7 @@ impl SigningKeys {
             creating: tokio::sync::Mutex::default(),
         };
         keys.refresh().await?;
-        if keys.cached().hash.is_empty() {
+        if keys.hash_key().is_empty() {
             keys.put(TenantId::new(""), SigningKind::Hash, text::random::<32>()?.to_vec()).await?;
         }
         let tenant = TenantId::new(DEFAULT_TENANT);
@@ -112,8 +112,7 @@ impl SigningKeys {
 
     /// The active key first.
     pub fn list(&self, tenant: &TenantId, kind: SigningKind) -> Vec<SigningKeyInfo> {
-        let cached = self.cached();
-        let Some(keys) = cached.tenants.get(tenant) else { return Vec::new() };
+        let Some(keys) = self.tenant_keys(tenant) else { return Vec::new() };
         let info = |text: String, key: &SigningKey| SigningKeyInfo {
             id: key.id,
             text,
@@ -137,7 +136,7 @@ impl SigningKeys {
 
     /// The id of the tenant's active VAPID key. New subscriptions are made with it.
     pub fn active_vapid(&self, tenant: &TenantId) -> Option<KeyId> {
-        Some(self.cached().tenants.get(tenant)?.vapid.first()?.1.id)
+        Some(self.tenant_keys(tenant)?.vapid.first()?.1.id)
     }
 
     async fn adopt(&self, tenant: &TenantId, given: &str) -> Result<(), KeyError> {
@@ -165,8 +164,18 @@ impl SigningKeys {
         let id = self.store.new_key_id();
         let created_at = self.clock.now();
         let key = SigningKey { id, tenant, kind, secret, created_at, retired_at: None };
-        self.store.put_signing_key(key).await?;
-        self.refresh().await
+        self.store.put_signing_key(key.clone()).await?;
+        let known = self.tenant_keys(&key.tenant).unwrap_or_default();
+        if kind == SigningKind::Hash || known.has(kind) {
+            // The store has retired the key before this one.
+            return self.refresh().await;
+        }
+        let tenant = key.tenant.clone();
+        let mut keys = (*known).clone();
+        keys.push(key)?;
+        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        cache.tenants.insert(tenant, Arc::new(keys));
+        Ok(())
     }
 
     async fn refresh(&self) -> Result<(), KeyError> {
@@ -174,49 +183,68 @@ impl SigningKeys {
         all.sort_unstable_by_key(|k| (k.retired_at.is_some(), std::cmp::Reverse(k.id)));
         let mut cached = SigningKeyCache::default();
         for key in all {
-            let unreadable = KeyError::Unreadable(key.id);
-            match key.kind {
-                SigningKind::Hash if cached.hash.is_empty() => cached.hash = key.secret,
-                SigningKind::Hash => {}
-                SigningKind::Vapid => {
-                    let vapid =
-                        VapidKey::from_pkcs8(key.id, &key.secret).map_err(|_| unreadable)?;
-                    let keys = cached.tenants.entry(key.tenant.clone()).or_default();
-                    keys.vapid.push((Arc::new(vapid), key));
-                }
-                SigningKind::Webhook => {
-                    let secret = WebhookSecret::from_raw(&key.secret).map_err(|_| unreadable)?;
-                    let keys = cached.tenants.entry(key.tenant.clone()).or_default();
-                    keys.webhook.push((Arc::new(secret), key));
-                }
+            if key.kind != SigningKind::Hash {
+                let keys = cached.tenants.entry(key.tenant.clone()).or_default();
+                Arc::make_mut(keys).push(key)?;
+            } else if cached.hash.is_empty() {
+                cached.hash = key.secret;
             }
         }
-        *self.cache.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(cached);
+        *self.cache.write().unwrap_or_else(PoisonError::into_inner) = cached;
         Ok(())
     }
 
     fn is_complete(&self, tenant: &TenantId) -> bool {
-        let cached = self.cached();
-        let keys = cached.tenants.get(tenant);
-        keys.is_some_and(|keys| !keys.vapid.is_empty() && !keys.webhook.is_empty())
+        let keys = self.tenant_keys(tenant);
+        keys.is_some_and(|keys| keys.has(SigningKind::Vapid) && keys.has(SigningKind::Webhook))
     }
 
     fn still_signs(&self, key: &SigningKey) -> bool {
         key.retired_at.is_none_or(|at| self.clock.now() < at + self.overlap)
     }
 
-    fn cached(&self) -> Arc<SigningKeyCache> {
-        self.cache.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn tenant_keys(&self, tenant: &TenantId) -> Option<Arc<TenantKeys>> {
+        self.cached().tenants.get(tenant).cloned()
+    }
+
+    fn cached(&self) -> RwLockReadGuard<'_, SigningKeyCache> {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TenantKeys {
+    fn has(&self, kind: SigningKind) -> bool {
+        match kind {
+            SigningKind::Vapid => !self.vapid.is_empty(),
+            SigningKind::Webhook => !self.webhook.is_empty(),
+            SigningKind::Hash => false,
+        }
+    }
+
+    /// Parses a key and adds it behind the others of its kind, which are newer.
+    fn push(&mut self, key: SigningKey) -> Result<(), KeyError> {
+        let unreadable = KeyError::Unreadable(key.id);
+        match key.kind {
+            SigningKind::Vapid => {
+                let vapid = VapidKey::from_pkcs8(key.id, &key.secret).map_err(|_| unreadable)?;
+                self.vapid.push((Arc::new(vapid), key));
+            }
+            SigningKind::Webhook => {
+                let secret = WebhookSecret::from_raw(&key.secret).map_err(|_| unreadable)?;
+                self.webhook.push((Arc::new(secret), key));
+            }
+            SigningKind::Hash => {}
+        }
+        Ok(())
     }
 }
 
 impl VapidKeys for SigningKeys {
     fn key(&self, tenant: &TenantId, id: Option<KeyId>) -> Option<Arc<VapidKey>> {
-        let cached = self.cached();
-        let keys = &cached.tenants.get(tenant)?.vapid;
+        let keys = self.tenant_keys(tenant)?;
         let found = match id {
-            Some(id) => keys.iter().find(|(_, key)| key.id == id),
-            None => keys.first(),
+            Some(id) => keys.vapid.iter().find(|(_, key)| key.id == id),
+            None => keys.vapid.first(),
         };
         found.map(|(vapid, _)| vapid.clone())
     }
@@ -224,8 +252,7 @@ impl VapidKeys for SigningKeys {
 
 impl WebhookSecrets for SigningKeys {
     fn secrets(&self, tenant: &TenantId) -> Vec<Arc<WebhookSecret>> {
-        let cached = self.cached();
-        let Some(keys) = cached.tenants.get(tenant) else { return Vec::new() };
+        let Some(keys) = self.tenant_keys(tenant) else { return Vec::new() };
         let signing = keys.webhook.iter().filter(|(_, key)| self.still_signs(key));
         signing.map(|(secret, _)| secret.clone()).collect()
     }
@@ -234,6 +261,7 @@ impl WebhookSecrets for SigningKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use postrider_core::ports::store::Registry;
     use postrider_store::{ManualClock, MemoryStore};
 
     const DAY: Duration = Duration::from_secs(86_400);
@@ -299,5 +327,43 @@ mod tests {
         assert_eq!(first.hash_key(), second.hash_key());
         assert_eq!(first.active_vapid(&tenant), second.active_vapid(&tenant));
         assert_eq!(first.hash_key().len(), 32);
+    }
+    #[tokio::test]
+    async fn the_first_keys_of_a_tenant_leave_those_of_the_others_alone() {
+        let (store, clock, tenant) = fixture();
+        let loaded = keys(&store, &clock, None).await;
+        let before = (loaded.key(&tenant, None).unwrap(), loaded.secrets(&tenant));
+        let damaged = SigningKey {
+            id: store.new_key_id(),
+            tenant: TenantId::new("damaged"),
+            kind: SigningKind::Vapid,
+            secret: vec![0],
+            created_at: clock.now(),
+            retired_at: None,
+        };
+        store.put_signing_key(damaged).await.unwrap();
+
+        let second = TenantId::new("second");
+        loaded.ensure(&second).await.expect("the keys of other tenants are not read");
+        assert!(Arc::ptr_eq(&before.0, &loaded.key(&tenant, None).unwrap()), "parsed again");
+        assert!(Arc::ptr_eq(&before.1[0], &loaded.secrets(&tenant)[0]), "parsed again");
+    }
+
+    #[tokio::test]
+    async fn the_first_keys_of_a_tenant_are_cached_as_a_restart_reads_them() {
+        let (store, clock, _) = fixture();
+        let first = keys(&store, &clock, None).await;
+        let tenant = TenantId::new("second");
+        first.ensure(&tenant).await.unwrap();
+        let lists = |keys: &SigningKeys| {
+            let kinds = [SigningKind::Vapid, SigningKind::Webhook];
+            kinds.map(|kind| format!("{:?}", keys.list(&tenant, kind)))
+        };
+        assert_eq!(lists(&first), lists(&keys(&store, &clock, None).await));
+        first.rotate(&tenant, SigningKind::Vapid).await.unwrap();
+        first.rotate(&tenant, SigningKind::Webhook).await.unwrap();
+        assert_eq!(first.list(&tenant, SigningKind::Vapid).len(), 2);
+        assert_eq!(first.secrets(&tenant).len(), 2);
+        assert_eq!(lists(&first), lists(&keys(&store, &clock, None).await));
     }
 }
