@@ -84,22 +84,35 @@ impl Providers {
     }
 
     pub(super) fn bounded(&self, provider: &Arc<str>) -> Arc<str> {
-        if self.0.read().unwrap_or_else(PoisonError::into_inner).contains(provider) {
-            return provider.clone();
-        }
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= PROVIDERS_MAX {
-            return OTHER.into();
-        }
-        known.insert(provider.clone());
-        provider.clone()
+        let found = label(&self.0.read().unwrap_or_else(PoisonError::into_inner), provider);
+        found.unwrap_or_else(|| self.add(provider))
     }
+
+    fn add(&self, provider: &Arc<str>) -> Arc<str> {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        // Other threads may have added providers since the read.
+        label(&known, provider).unwrap_or_else(|| {
+            known.insert(provider.clone());
+            provider.clone()
+        })
+    }
+}
+
+/// The provider's label. None for a new provider that there is still room for. No provider is ever removed, so a full
+/// table answers for all of them.
+fn label(known: &HashSet<Arc<str>>, provider: &Arc<str>) -> Option<Arc<str>> {
+    if known.contains(provider) {
+        return Some(provider.clone());
+    }
+    (known.len() >= PROVIDERS_MAX).then(|| OTHER.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use postrider_core::TenantId;
+    use std::sync::mpsc;
+    use std::time::Duration;
 
     #[test]
     fn a_provider_beyond_the_bound_is_other() {
@@ -115,5 +128,18 @@ mod tests {
         }
         assert_eq!(&*providers.labels(&lane(PROVIDERS_MAX), None).provider, OTHER);
         assert_eq!(&*providers.labels(&lane(3), None).provider, "https://h3");
+    }
+    #[test]
+    fn a_provider_beyond_the_bound_is_answered_while_others_read() {
+        let providers = Arc::new(Providers::default());
+        for n in 0..PROVIDERS_MAX {
+            providers.bounded(&format!("https://h{n}").into());
+        }
+        let _reader = providers.0.read().unwrap();
+        let (answer, answered) = mpsc::channel();
+        let shared = providers.clone();
+        std::thread::spawn(move || answer.send(shared.bounded(&"https://new".into())));
+        let label = answered.recv_timeout(Duration::from_secs(10));
+        assert_eq!(label.as_deref(), Ok(OTHER), "it waits for the write lock");
     }
 }
