@@ -10,6 +10,7 @@ mod render;
 mod service;
 mod settings;
 mod target;
+mod token_cache;
 mod vapid;
 mod wire;
 

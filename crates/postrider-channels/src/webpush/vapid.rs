@@ -1,14 +1,14 @@
 //! VAPID tokens (RFC 8292): signed here, cached per key and origin, renewed before they expire.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ::http::HeaderValue;
 use postrider_core::{KeyId, Timestamp};
 
 use super::keys::{VapidKey, VapidSubject};
+use super::token_cache::VapidTokenCache;
 use crate::pool::Origin;
 use crate::{Error, jwt};
 
@@ -18,7 +18,6 @@ const REUSED_FOR: Duration = Duration::from_secs(11 * 3600);
 const RESIGN_PAUSE: Duration = Duration::from_secs(60);
 /// This long after a push service accepted a key, a refusal of the key is the subscription's fault.
 const WORKS_FOR: Duration = Duration::from_secs(3600);
-const KEPT: usize = 256;
 const HEADER: &str = r#"{"typ":"JWT","alg":"ES256"}"#;
 
 /// A signed token as it goes into `Authorization`.
@@ -45,29 +44,22 @@ impl VapidToken {
     fn is_fresh(&self, now: Timestamp) -> bool {
         now + RESIGN_PAUSE >= self.signed_at && now.since(self.signed_at) < REUSED_FOR
     }
+
+    /// Fresh, and from the last minute if a new token is wanted.
+    fn is_usable(&self, now: Timestamp, resign: bool) -> bool {
+        self.is_fresh(now) && (!resign || now.since(self.signed_at) < RESIGN_PAUSE)
+    }
 }
 
-/// Signed tokens. The least recently used is forgotten first.
+/// Signed tokens. The least recently used are forgotten first.
 pub struct VapidTokens {
     subject: VapidSubject,
-    kept: Mutex<CachedTokens>,
-}
-
-#[derive(Default)]
-struct CachedTokens {
-    by_key: HashMap<KeyId, HashMap<Box<str>, CachedVapidToken>>,
-    count: usize,
-    uses: u64,
-}
-
-struct CachedVapidToken {
-    token: Arc<VapidToken>,
-    last_use: u64,
+    cache: VapidTokenCache,
 }
 
 impl VapidTokens {
     pub fn new(subject: VapidSubject) -> Self {
-        Self { subject, kept: Mutex::default() }
+        Self { subject, cache: VapidTokenCache::new() }
     }
 
     /// The token for this key and origin. Signed anew if it is old, or if `resign` is set and the token is not from the
@@ -79,50 +71,34 @@ impl VapidTokens {
         now: Timestamp,
         resign: bool,
     ) -> Result<Arc<VapidToken>, Error> {
-        let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let known = kept.find(key.id(), origin.as_str());
-        if let Some(token) = &known {
-            let keep = !resign || now.since(token.signed_at) < RESIGN_PAUSE;
-            if keep && token.is_fresh(now) {
-                return Ok(token.clone());
+        let sign = || sign(key, origin.as_str(), &self.subject, now);
+        self.get_or_sign(key.id(), origin.as_str(), now, resign, sign)
+    }
+
+    /// Signs without a lock. Of those that sign the same token at once, the first one's is kept and all get it.
+    fn get_or_sign(
+        &self,
+        key: KeyId,
+        origin: &str,
+        now: Timestamp,
+        resign: bool,
+        sign: impl FnOnce() -> Result<VapidToken, Error>,
+    ) -> Result<Arc<VapidToken>, Error> {
+        let found = self.cache.find(key, origin);
+        if let Some(token) = found.filter(|token| token.is_usable(now, resign)) {
+            return Ok(token);
+        }
+        let signed = sign()?;
+        Ok(self.cache.replace(key, origin, |present| match present {
+            Some(present) if present.is_usable(now, resign) => present,
+            Some(present) => {
+                signed
+                    .worked_at
+                    .store(present.worked_at.load(Ordering::Relaxed), Ordering::Relaxed);
+                Arc::new(signed)
             }
-        }
-        let mut token = sign(key, origin.as_str(), &self.subject, now)?;
-        if let Some(known) = known {
-            token.worked_at = known.worked_at.load(Ordering::Relaxed).into();
-        }
-        let token = Arc::new(token);
-        kept.insert(key.id(), origin.as_str(), token.clone());
-        Ok(token)
-    }
-}
-
-impl CachedTokens {
-    fn find(&mut self, key: KeyId, origin: &str) -> Option<Arc<VapidToken>> {
-        self.uses += 1;
-        let entry = self.by_key.get_mut(&key)?.get_mut(origin)?;
-        entry.last_use = self.uses;
-        Some(entry.token.clone())
-    }
-
-    fn insert(&mut self, key: KeyId, origin: &str, token: Arc<VapidToken>) {
-        let entry = CachedVapidToken { token, last_use: self.uses };
-        if self.by_key.entry(key).or_default().insert(origin.into(), entry).is_none() {
-            self.count += 1;
-        }
-        if self.count > KEPT {
-            self.forget_one();
-        }
-    }
-
-    fn forget_one(&mut self) {
-        let uses = self.by_key.values().flat_map(HashMap::values).map(|entry| entry.last_use);
-        let Some(oldest) = uses.min() else { return };
-        for origins in self.by_key.values_mut() {
-            origins.retain(|_, entry| entry.last_use != oldest);
-        }
-        self.by_key.retain(|_, origins| !origins.is_empty());
-        self.count = self.by_key.values().map(HashMap::len).sum();
+            None => Arc::new(signed),
+        }))
     }
 }
 
@@ -219,15 +195,35 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_used_tokens_are_kept() {
+    fn two_that_sign_at_once_do_not_block_each_other_and_get_the_same_token() {
         let (tokens, key) = (tokens(), VapidKey::generate(KeyId(1)).unwrap());
-        let first = tokens.get(&key, &origin("https://h0.example"), NOW, false).unwrap();
-        for n in 1..=KEPT {
-            tokens.get(&key, &origin(&format!("https://h{n}.example")), NOW, false).unwrap();
-            tokens.get(&key, &origin("https://h0.example"), NOW, false).unwrap();
+        let a = origin("https://a.example");
+        let old = tokens.get(&key, &a, NOW, false).unwrap();
+        old.worked(NOW);
+        for (resign, after_s) in [(true, 60), (false, 12 * 3600)] {
+            let now = NOW + Duration::from_secs(after_s);
+            let mut others = None;
+            let own = tokens.get_or_sign(key.id(), a.as_str(), now, resign, || {
+                assert!(!tokens.cache.is_locked(), "signs under a lock");
+                others = Some(tokens.get(&key, &a, now, resign)?);
+                sign(&key, a.as_str(), &tokens.subject, now)
+            });
+            let (own, others) = (own.unwrap(), others.unwrap());
+            assert!(Arc::ptr_eq(&own, &others));
+            assert!(Arc::ptr_eq(&own, &tokens.get(&key, &a, now, false).unwrap()));
+            assert_eq!(own.signed_at, now, "an old token was kept");
+            assert_eq!(own.worked_at.load(Ordering::Relaxed), NOW.0);
         }
-        assert_eq!(tokens.kept.lock().unwrap().count, KEPT);
-        let again = tokens.get(&key, &origin("https://h0.example"), NOW, false).unwrap();
-        assert!(Arc::ptr_eq(&first, &again), "the one in use was forgotten");
+    }
+
+    #[test]
+    fn the_tokens_of_a_thousand_tenants_are_reused() {
+        let tokens = tokens();
+        let a = origin("https://a.example");
+        let keys = (1..=1000).map(|n| VapidKey::generate(KeyId(n)).unwrap());
+        let keys: Vec<VapidKey> = keys.collect();
+        let get = |key| tokens.get(key, &a, NOW, false).unwrap();
+        let first: Vec<_> = keys.iter().map(get).collect();
+        assert!(keys.iter().zip(&first).all(|(key, token)| Arc::ptr_eq(token, &get(key))));
     }
 }
