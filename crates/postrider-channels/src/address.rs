@@ -129,6 +129,20 @@ pub(crate) fn is_blank(text: &str) -> bool {
     text.chars().all(|c| c.is_whitespace() || c.is_control())
 }
 
+/// The field and the finding of the first error about a content, for the tests of intakes.
+#[cfg(test)]
+pub(crate) fn first_error(
+    intake: &dyn postrider_core::ChannelIntake,
+    content: &serde_json::Value,
+) -> Result<(), (String, String)> {
+    let content = content.to_string();
+    let content = postrider_core::model::content::Content::parse(&content).unwrap();
+    intake.check(&content).map_err(|mut errors| {
+        let error = errors.remove(0);
+        (error.field, error.found)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

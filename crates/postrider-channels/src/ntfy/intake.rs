@@ -75,6 +75,7 @@ fn check_topic(topic: &str) -> Result<(), &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::first_error;
     use serde_json::{Value, json};
 
     fn intake() -> NtfyIntake {
@@ -100,13 +101,7 @@ mod tests {
 
     #[test]
     fn a_message_has_1_to_4096_bytes_and_a_priority_of_1_to_5() {
-        let check = |content: Value| {
-            let content = content.to_string();
-            intake().check(&Content::parse(&content).unwrap()).map_err(|mut errors| {
-                let error = errors.remove(0);
-                (error.field, error.found)
-            })
-        };
+        let check = |content: Value| first_error(&intake(), &content);
         let is = |field: &str, found: &str| Err((field.to_owned(), found.to_owned()));
         let own = |own: Value| json!({"title": "x", "ntfy": own});
         assert_eq!(check(json!({"body": "x".repeat(4096)})), Ok(()));

@@ -90,6 +90,7 @@ fn read_chat(text: &str) -> Result<String, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::first_error;
     use serde_json::{Value, json};
 
     fn intake() -> TelegramIntake {
@@ -126,13 +127,7 @@ mod tests {
 
     #[test]
     fn a_text_has_1_to_4096_characters_and_markup_is_not_counted() {
-        let check = |content: Value| {
-            let content = content.to_string();
-            intake().check(&Content::parse(&content).unwrap()).map_err(|mut errors| {
-                let error = errors.remove(0);
-                (error.field, error.found)
-            })
-        };
+        let check = |content: Value| first_error(&intake(), &content);
         let is = |field: &str, found: &str| Err((field.to_owned(), found.to_owned()));
         assert_eq!(check(json!({"body": "ü".repeat(4096)})), Ok(()));
         assert_eq!(check(json!({"body": "x".repeat(4097)})), is("body", "4097 characters"));

@@ -1,9 +1,10 @@
 //! What the sick part of a world may cost the healthy part: bounds on the run with sickness, against the
 //! worse of the two runs without it.
 
+use super::network::WireCall;
 use super::plan::HarmPlan;
-use super::run::HarmRun;
-use super::sick::SickKind;
+use super::run::{DeliveryFate, HarmRun};
+use super::sick::{SickKind, SickPart};
 use super::traffic::Arrival;
 
 /// A bound that does not hold.
@@ -31,6 +32,9 @@ pub struct WaitFigures {
 
 const WINDOW_MS: i64 = 30_000;
 const HEAL_MS: i64 = 60_000;
+/// When calls at an overloaded origin, and its refusals, are looked at, counted from its onset.
+const STANDING_AFTER_MS: i64 = 15_000;
+const REFUSED_AFTER_MS: i64 = 30_000;
 const NEVER: i64 = i64::MAX / 4;
 
 impl HarmRuns<'_> {
@@ -136,10 +140,10 @@ impl HarmRuns<'_> {
     }
 
     fn check_attempts(&self, broken: &mut Vec<BrokenBound>) {
-        let sum = |run: &HarmRun, of: fn(&super::run::DeliveryFate) -> u32| -> u32 {
+        let sum = |run: &HarmRun, of: fn(&DeliveryFate) -> u32| -> u32 {
             self.healthy().map(|a| of(&run.fates[a.id as usize])).sum()
         };
-        let mut check = |bound, of: fn(&super::run::DeliveryFate) -> u32| {
+        let mut check = |bound, of: fn(&DeliveryFate) -> u32| {
             let (is, allowed) =
                 (sum(&self.sick, of), sum(&self.alone, of).max(sum(&self.well, of)));
             if is > allowed {
@@ -177,53 +181,96 @@ impl HarmRuns<'_> {
     /// An origin that cannot take more is not given more.
     fn check_load(&self, broken: &mut Vec<BrokenBound>) {
         for part in self.plan.sick.iter().filter(|part| part.kind.depends_on_load()) {
-            let after = |ms: i64| {
-                move |at: i64| {
-                    part.when.since_onset(at).is_some_and(|s| s >= ms)
-                        && part.when.strength(at) > 0.0
-                }
-            };
-            let of_part: Vec<_> = self
-                .sick
-                .calls
-                .iter()
-                .filter(|call| part.covers(&self.plan.arrivals[call.arrival as usize]))
-                .collect();
+            let is_of_part =
+                |call: &&WireCall| part.covers(&self.plan.arrivals[call.arrival as usize]);
+            let calls: Vec<_> = self.sick.calls.iter().filter(is_of_part).collect();
             if let SickKind::Queue { slots, .. } | SickKind::Slots { slots, .. } = part.kind {
-                let mut events: Vec<_> =
-                    of_part.iter().flat_map(|call| [(call.written, 1), (call.ended, -1)]).collect();
-                events.sort_unstable();
-                let mut standing = 0;
-                let most = events
-                    .into_iter()
-                    .map(|(at, change)| {
-                        standing += change;
-                        (at, standing)
-                    })
-                    .filter(|(at, _)| after(15_000)(*at))
-                    .map(|(_, n)| n)
-                    .max()
-                    .unwrap_or(0);
+                let most = most_standing(&calls, part);
                 if most > 2 * slots as i64 + 32 {
                     let detail = format!("{most} calls at once to one that takes {slots}");
-                    broken.push(BrokenBound {
-                        bound: "calls standing at an overloaded origin",
-                        detail,
-                    });
+                    let bound = "calls standing at an overloaded origin";
+                    broken.push(BrokenBound { bound, detail });
                 }
             }
-            let late: Vec<_> = of_part.iter().filter(|call| after(30_000)(call.written)).collect();
-            let refused = late.iter().filter(|call| call.refused).count();
-            if refused as f64 > 5.0 + 0.05 * late.len() as f64 {
-                let detail = format!("{refused} of {} calls", late.len());
+            let late =
+                calls.iter().filter(|call| is_sick_for(part, REFUSED_AFTER_MS, call.written));
+            let (late, refused) = late.fold((0_u32, 0_u32), |(late, refused), call| {
+                (late + 1, refused + u32::from(call.refused))
+            });
+            // A handful of calls is no share.
+            if f64::from(refused) > 5.0 + 0.05 * f64::from(late) {
+                let detail = format!("{refused} of {late} calls");
                 broken.push(BrokenBound { bound: "calls refused by an overloaded origin", detail });
             }
         }
     }
 }
 
+/// The most calls under way at once, after the limit has had time to find its size.
+fn most_standing(calls: &[&WireCall], part: &SickPart) -> i64 {
+    let mut changes: Vec<_> =
+        calls.iter().flat_map(|call| [(call.written, 1), (call.ended, -1)]).collect();
+    changes.sort_unstable();
+    let (mut standing, mut most) = (0, 0);
+    for (at, change) in changes {
+        standing += change;
+        if is_sick_for(part, STANDING_AFTER_MS, at) {
+            most = most.max(standing);
+        }
+    }
+    most
+}
+
+/// Whether the part is sick at that time, and has been for at least so long.
+fn is_sick_for(part: &SickPart, ms: i64, at: i64) -> bool {
+    part.when.strength(at) > 0.0 && part.when.since_onset(at).is_some_and(|since| since >= ms)
+}
+
 fn percentile(mut values: Vec<i64>, share: f64) -> i64 {
     values.sort_unstable();
     let nth = (values.len() as f64 * share) as usize;
     values.get(nth.min(values.len().saturating_sub(1))).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::plan::HarmRunKind;
+    use super::super::run::run_world;
+    use super::*;
+
+    /// The bounds that break if the run with sickness is the one in health, changed like this.
+    fn broken_by(change: impl Fn(&mut DeliveryFate)) -> Vec<&'static str> {
+        let plan = Arc::new(HarmPlan::draw(7));
+        let run = || run_world(&plan, HarmRunKind::AllWell).expect("the simulation itself runs");
+        let mut sick = run();
+        let healthy = plan.arrivals.iter().filter(|arrival| !arrival.sick);
+        healthy.for_each(|arrival| change(&mut sick.fates[arrival.id as usize]));
+        let runs = HarmRuns { plan: &plan, alone: run(), well: run(), sick };
+        runs.check().into_iter().map(|broken| broken.bound).collect()
+    }
+
+    #[test]
+    fn a_run_like_the_reference_breaks_no_bound() {
+        assert!(broken_by(|_| {}).is_empty());
+    }
+
+    #[test]
+    fn healthy_work_that_waits_longer_breaks_every_bound_on_waiting() {
+        let broken = broken_by(|fate| fate.written = fate.written.map(|at| at + 1_000));
+        assert!(broken.starts_with(&["p50 of the wait", "p99 of the wait"]), "{broken:?}");
+    }
+
+    #[test]
+    fn healthy_work_that_arrives_later_breaks_the_bound_on_lag() {
+        let broken = broken_by(|fate| fate.accepted = fate.accepted.map(|at| at + 6_000));
+        assert_eq!(broken, ["lag of the delivered"]);
+    }
+
+    #[test]
+    fn one_more_attempt_and_a_dead_letter_of_healthy_work_break_their_bounds() {
+        assert_eq!(broken_by(|fate| fate.counted += 1), ["counted attempts"]);
+        assert_eq!(broken_by(|fate| fate.dead = true), ["dead letters"]);
+    }
 }

@@ -123,7 +123,7 @@ impl SickTime {
         f64::from(u8::from(on))
     }
 
-    /// Whether it has just begun, within so many milliseconds before `at`.
+    /// How long before `at` it last began to be sick; nothing if it had not begun.
     pub(crate) fn since_onset(&self, at: i64) -> Option<i64> {
         let onset = match *self {
             Self::Always => 0,
