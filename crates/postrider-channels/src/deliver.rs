@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ::http::header::{CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderMap, HeaderValue};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use postrider_core::model::content::Content;
@@ -262,14 +260,6 @@ pub(crate) fn content_of<'a, C: Deserialize<'a> + Default>(
 ) -> Result<(Content<'a>, C), Ended> {
     let (content, own) = Content::parse_for(kind, &message.content).map_err(bad_content)?;
     Ok((content, own.unwrap_or_default()))
-}
-
-/// Headers of ours for a body in JSON.
-pub(crate) fn json_headers() -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(12);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(USER_AGENT, crate::webpush::AGENT);
-    headers
 }
 
 /// An end for a reason of our own.

@@ -7,7 +7,7 @@ use postrider_core::{Attempt, DeliveryId, Timestamp, policy::ttl};
 
 use super::render::{self, ApnsDraft};
 use super::token::ApnsToken;
-use crate::deliver::json_headers;
+use crate::pool::{JSON, own_headers};
 use crate::webpush::urgency;
 
 const TOPIC: HeaderName = HeaderName::from_static("apns-topic");
@@ -42,7 +42,7 @@ pub(super) fn headers(
 
 /// The headers of notifications and of the check of an account.
 pub(super) fn common_headers(topic: &str, token: Option<&ApnsToken>) -> HeaderMap {
-    let mut headers = json_headers();
+    let mut headers = own_headers(JSON);
     if let Some(token) = token {
         headers.insert(AUTHORIZATION, token.authorization.clone());
     }

@@ -29,10 +29,9 @@ pub use target::{FcmDevice, FcmTarget};
 
 use crate::accounts::{Account, AccountConfig, Accounts, Material};
 use crate::deliver::{
-    Ended, Protocol, Reading, Wiring, bad_content, content_of, impl_channel, json_headers,
-    unreadable_credential,
+    Ended, Protocol, Reading, Wiring, bad_content, content_of, impl_channel, unreadable_credential,
 };
-use crate::pool::Request;
+use crate::pool::{JSON, Request, own_headers};
 use crate::target::target_of;
 use oauth::{FcmToken, FcmTokens};
 use service_account::ServiceAccount;
@@ -70,7 +69,7 @@ impl FcmProject {
 }
 
 fn headers(token: &FcmToken) -> HeaderMap {
-    let mut headers = json_headers();
+    let mut headers = own_headers(JSON);
     headers.insert(AUTHORIZATION, token.authorization.clone());
     headers
 }

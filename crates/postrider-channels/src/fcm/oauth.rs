@@ -4,8 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ::http::header::{CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderMap, HeaderValue, Method};
+use ::http::{HeaderValue, Method};
 use postrider_core::{Outcome, Report, Scope, Timestamp, policy::retry_after};
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -189,11 +188,8 @@ pub(super) async fn ask(
         .assertion(now)
         .map_err(|_| (TokenFailure::refused("the service account's key could not sign"), None))?;
     let grant = "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer";
-    let mut headers = HeaderMap::with_capacity(2);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
-    headers.insert(USER_AGENT, crate::webpush::AGENT);
-    let body = format!("grant_type={grant}&assertion={assertion}").into();
-    let request = Request { method: Method::POST, headers, body };
+    let body = format!("grant_type={grant}&assertion={assertion}");
+    let request = Request::new(Method::POST, "application/x-www-form-urlencoded", body);
     let deadline = Instant::now() + wiring.attempt_timeout;
     let answer = wiring.pool.send(&account.token_uri, request, deadline).await;
     let response = answer.map_err(|error| (unreachable(&error), None))?;

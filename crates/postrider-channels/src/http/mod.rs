@@ -21,7 +21,7 @@ pub use settings::HttpSection;
 pub use target::HttpTarget;
 
 use crate::deliver::{Ended, Protocol, Wiring, ended, impl_channel, misconfigured};
-use crate::pool::{Endpoint, Request};
+use crate::pool::{AGENT, Endpoint, Request};
 use crate::target::target_of;
 use crate::webhook::{EXPIRES, IDEMPOTENCY_KEY, TRACEPARENT};
 use intake::HOP_HEADERS;
@@ -84,7 +84,7 @@ impl Protocol for HttpChannel {
 /// Adds our headers: sender, deadline, idempotency key and trace.
 fn add_ours(attempt: &Attempt, headers: &mut HeaderMap) {
     let envelope = &attempt.message.envelope;
-    headers.entry(USER_AGENT).or_insert(crate::webpush::AGENT);
+    headers.entry(USER_AGENT).or_insert(AGENT);
     headers.entry(EXPIRES).or_insert_with(|| HeaderValue::from(attempt.expires_at.as_secs()));
     if !headers.contains_key(IDEMPOTENCY_KEY) {
         let own = envelope.idempotency_key.as_deref().map(HeaderValue::from_str);

@@ -25,10 +25,8 @@ pub use settings::NtfySection;
 pub use target::NtfyTarget;
 
 use crate::accounts::{Accounts, Material};
-use crate::deliver::{
-    Ended, Protocol, Reading, Wiring, content_of, impl_channel, json_headers, misconfigured,
-};
-use crate::pool::Request;
+use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, impl_channel, misconfigured};
+use crate::pool::{JSON, Request, own_headers};
 use crate::scrub::hide_exactly;
 use crate::target::target_of;
 use answer::NtfyAnswer;
@@ -48,7 +46,7 @@ pub struct NtfyServer {
 
 impl NtfyServer {
     fn headers(&self, secret: Option<&str>) -> HeaderMap {
-        let mut headers = json_headers();
+        let mut headers = own_headers(JSON);
         let login = secret.map(|secret| match &self.user {
             Some(user) => format!("Basic {}", STANDARD.encode(format!("{user}:{secret}"))),
             None => format!("Bearer {secret}"),

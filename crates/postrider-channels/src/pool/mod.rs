@@ -103,10 +103,7 @@ pub struct Request {
 impl Request {
     /// With our user agent, and a body of this type.
     pub(crate) fn new(method: Method, content_type: &'static str, body: impl Into<Bytes>) -> Self {
-        let mut headers = HeaderMap::with_capacity(6);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        headers.insert(USER_AGENT, crate::webpush::AGENT);
-        Self { method, headers, body: body.into() }
+        Self { method, headers: own_headers(content_type), body: body.into() }
     }
 
     /// Adds a header that `Debug` does not show. A text that cannot be a header is left out.
@@ -121,6 +118,18 @@ impl Request {
 
 /// The media type of JSON.
 pub(crate) const JSON: &str = "application/json";
+
+/// Our user agent.
+pub(crate) const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("Postrider/", env!("CARGO_PKG_VERSION")));
+
+/// Our user agent and the type of the body, with room for the headers of any channel.
+pub(crate) fn own_headers(content_type: &'static str) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(12);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(USER_AGENT, AGENT);
+    headers
+}
 
 /// An answer with the beginning of its body.
 #[derive(Debug, Clone)]

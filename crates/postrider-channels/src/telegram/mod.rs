@@ -24,10 +24,8 @@ pub use settings::TelegramSection;
 pub use target::TelegramTarget;
 
 use crate::accounts::{Account, Accounts, Material};
-use crate::deliver::{
-    Ended, Protocol, Reading, Wiring, content_of, impl_channel, json_headers, misconfigured,
-};
-use crate::pool::Request;
+use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, impl_channel, misconfigured};
+use crate::pool::{JSON, Request};
 use crate::scrub::hide_exactly;
 use crate::target::{ChannelTarget as _, target_of};
 use answer::TelegramAnswer;
@@ -134,8 +132,8 @@ impl TelegramChannel {
         let token = token.map_err(|why| misconfigured("credential_unreadable", &why))?;
         let chat = target.moved_to.as_deref().unwrap_or(&target.chat_id);
         let endpoint = self.wiring.endpoint(&format!("{}/bot{token}/sendMessage", bot.endpoint))?;
-        let body = render::body(chat, draft).into();
-        let request = |_| Request { method: Method::POST, headers: json_headers(), body };
+        let body = render::body(chat, draft);
+        let request = |_| Request::new(Method::POST, JSON, body);
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;
         let mut answer = TelegramAnswer::read(response);
         if answer.is_throttled() {

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::TelegramBot;
 use crate::accounts::health::{self, CredentialStatus, Finding, HealthChecks, Probe};
-use crate::deliver::{Wiring, json_headers};
-use crate::pool::Request;
+use crate::deliver::Wiring;
+use crate::pool::{JSON, Request};
 
 const NEW_TOKEN: &str =
     "ask @BotFather for the bot's token (/mybots, API Token) and put it where the credential says";
@@ -22,7 +22,7 @@ impl HealthChecks for TelegramBot {
             return vec![first, Finding::skipped("bot", "Telegram is not asked: --offline")];
         }
         let url = format!("{}/bot{token}/getMe", self.endpoint);
-        let request = Request { method: Method::GET, headers: json_headers(), body: Bytes::new() };
+        let request = Request::new(Method::GET, JSON, Bytes::new());
         let judged = probe.ask("bot", &url, request).await.map(|response| {
             let body = serde_json::from_slice(&response.body).unwrap_or_default();
             judge_bot(response.status.as_u16(), &body)

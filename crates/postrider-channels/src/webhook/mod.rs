@@ -23,8 +23,8 @@ pub use settings::WebhookSection;
 pub use sign::{WebhookSecret, sign};
 pub use target::WebhookTarget;
 
-use crate::deliver::{Ended, Protocol, Wiring, impl_channel, json_headers, misconfigured};
-use crate::pool::{Endpoint, Request};
+use crate::deliver::{Ended, Protocol, Wiring, impl_channel, misconfigured};
+use crate::pool::{Endpoint, JSON, Request, own_headers};
 use crate::target::target_of;
 
 pub const KIND: ChannelKind = ChannelKind::new("webhook");
@@ -112,7 +112,7 @@ impl WebhookChannel {
 }
 
 fn headers(attempt: &Attempt, call: &WebhookCall, now: Timestamp) -> HeaderMap {
-    let mut headers = json_headers();
+    let mut headers = own_headers(JSON);
     headers.insert(TIMESTAMP, HeaderValue::from(now.as_secs()));
     headers.insert(EXPIRES, HeaderValue::from(attempt.expires_at.as_secs()));
     let signature = sign(&call.secrets, &call.id, now.as_secs(), &call.body);

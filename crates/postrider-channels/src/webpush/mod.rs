@@ -30,7 +30,7 @@ pub use settings::WebpushSection;
 pub use target::WebpushTarget;
 pub use vapid::{VapidToken, VapidTokens};
 pub use wire::topic;
-pub(crate) use wire::{AGENT, urgency};
+pub(crate) use wire::urgency;
 
 use crate::deliver::{Ended, Protocol, Reading, Wiring, ended, impl_channel, misconfigured};
 use crate::pool::{Endpoint, Request};

@@ -12,9 +12,7 @@ use postrider_core::{Attempt, TenantId, Timestamp};
 use super::TRAITS;
 use super::service::Service;
 use super::vapid::VapidToken;
-
-pub(crate) const AGENT: HeaderValue =
-    HeaderValue::from_static(concat!("Postrider/", env!("CARGO_PKG_VERSION")));
+use crate::pool::AGENT;
 
 const TTL: HeaderName = HeaderName::from_static("ttl");
 const URGENCY: HeaderName = HeaderName::from_static("urgency");
