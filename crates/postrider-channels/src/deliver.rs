@@ -13,6 +13,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::answers::{self, CurrentAnswerTable};
+use crate::call_clock::{self, CallTimes};
 use crate::pool::{Endpoint, Pool, Request, Response, TransportError};
 use crate::scrub;
 
@@ -124,14 +125,15 @@ async fn call<P: Protocol>(
     attempt: &Attempt,
     ready: Result<P::Ready, Ended>,
 ) -> Finished {
-    let start = Instant::now();
-    let report = match ready {
-        Ok(ready) => protocol.send(attempt, ready).await,
-        Err(ended) => Err(ended),
+    let sent = async {
+        match ready {
+            Ok(ready) => protocol.send(attempt, ready).await,
+            Err(ended) => Err(ended),
+        }
     };
+    let (report, CallTimes { latency_ms, waited_ms }) = call_clock::measure(sent).await;
     let report = report.unwrap_or_else(|ended| *ended);
-    let latency_ms = u32::try_from(start.elapsed().as_millis()).unwrap_or(u32::MAX);
-    Finished { slot: attempt.slot, report, latency_ms }
+    Finished { slot: attempt.slot, report, latency_ms, waited_ms }
 }
 
 /// How to read one provider's answer.
@@ -167,7 +169,9 @@ impl Wiring {
         if now >= attempt.expires_at {
             return Err(ended(Outcome::Expired, "ttl"));
         }
-        slot.send(endpoint, request(now), deadline).await.map_err(unanswered)
+        let request = request(now);
+        call_clock::mark_written();
+        slot.send(endpoint, request, deadline).await.map_err(unanswered)
     }
 
     /// Calls a receiver that is not a provider, and judges its answer by the status alone.

@@ -6,6 +6,7 @@
 pub mod accounts;
 pub mod address;
 pub mod answers;
+mod call_clock;
 pub mod definition;
 mod deliver;
 mod error;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use postrider_core::policy::concurrency::Concurrency;
+use postrider_core::policy::call_limit::{CallLimit, CallToken};
 use postrider_core::policy::pace::Pace;
 use postrider_core::policy::throttle::ThrottleSpread;
 use postrider_core::{Signal, Timestamp};
@@ -45,16 +45,16 @@ impl Run {
 
 /// Sends whatever is allowed for `ms`; counts from `from_ms` on.
 fn run(provider: &Provider, ceiling: usize, from_ms: u64, ms: u64) -> Run {
-    let (mut concurrency, mut pace) = (Concurrency::new(ceiling), Pace::default());
+    let (mut limit, mut pace) = (CallLimit::new(ceiling), Pace::default());
     let (mut spread, mut paused_until) = (ThrottleSpread::default(), 0);
-    let mut ends: BTreeMap<u64, Vec<(Signal, u64)>> = BTreeMap::new();
-    let (mut in_flight, mut accepted_now) = (0_usize, 0_usize);
+    let mut ends: BTreeMap<u64, Vec<(Signal, u64, CallToken)>> = BTreeMap::new();
+    let (mut in_flight, mut accepted_now, mut address) = (0_usize, 0_usize, 0_u64);
     let (mut second, mut used, mut free_at_us) = (0, 0, 0_u64);
     let mut run = Run { accepted: 0, refused: 0, in_flight_ms: 0, ms: ms - from_ms };
     for t in 0..ms {
         let now = Timestamp(START_MS + t as i64);
-        for (signal, began) in ends.remove(&t).unwrap_or_default() {
-            concurrency.report(signal, (t - began) as u32, in_flight, now);
+        for (signal, began, token) in ends.remove(&t).unwrap_or_default() {
+            limit.end(token, signal, (t - began) as u32, in_flight, now);
             pace.report(signal, false, now);
             spread.count(signal, now);
             if signal == Signal::Busy && spread.note(t, SECOND, now).is_some() {
@@ -65,15 +65,16 @@ fn run(provider: &Provider, ceiling: usize, from_ms: u64, ms: u64) -> Run {
             let counted = u32::from(t >= from_ms);
             *(if signal == Signal::Well { &mut run.accepted } else { &mut run.refused }) += counted;
         }
-        while t >= paused_until && in_flight < concurrency.limit() && pace.available(1, now).is_ok()
-        {
+        while t >= paused_until && in_flight < limit.limit(now) && pace.available(1, now).is_ok() {
             pace.take(1, now);
             in_flight += 1;
+            address += 1;
+            let token = limit.start(address, 1, false, in_flight, now);
             let (signal, latency) = match provider {
-                Provider::PerSecond(limit) => {
+                Provider::PerSecond(most) => {
                     (second, used) =
                         if second == t / 1_000 { (second, used + 1) } else { (t / 1_000, 1) };
-                    if used <= *limit { (Signal::Well, 20) } else { (Signal::Busy, 2) }
+                    if used <= *most { (Signal::Well, 20) } else { (Signal::Busy, 2) }
                 }
                 Provider::Slots(slots, latency, refusal) => match accepted_now < *slots {
                     true => (Signal::Well, *latency),
@@ -85,7 +86,7 @@ fn run(provider: &Provider, ceiling: usize, from_ms: u64, ms: u64) -> Run {
                 }
             };
             accepted_now += usize::from(signal == Signal::Well);
-            ends.entry(t + latency.max(1)).or_default().push((signal, t));
+            ends.entry(t + latency.max(1)).or_default().push((signal, t, token));
         }
         run.in_flight_ms += accepted_now as u64 * u64::from(t >= from_ms);
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::model::class::WhenOpen;
-use postrider_core::ports::store::{ReadyLane, Store, StoreError};
+use postrider_core::model::decision::Decision;
+use postrider_core::ports::store::{LeasedDelivery, ReadyLane, Store, StoreError};
 use postrider_core::{Channel, ChannelKind, Gate, LaneId, LaneKey, LaneState, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -21,6 +22,8 @@ use crate::scheduler::{LANES_MAX, LaneEntry, LaneScheduler, LaneTurn, TurnEnd, T
 
 /// How many deliveries are leased from a lane at once.
 const LEASE_MAX: usize = 64;
+/// Deliveries among which probes are chosen.
+const PROBES_FROM: usize = 16;
 /// Turns in a round, before wakeups and new lanes are looked at again.
 const TURNS: usize = 256;
 /// Lanes that the store is asked for at once, and how often before something is sent.
@@ -60,7 +63,8 @@ impl TurnResult {
         };
         if refusal.of_provider {
             let shut = refusal.state.gate() == Some(Gate::Breaker);
-            let end = TurnEnd::ProviderFull { until, shut };
+            let full = refusal.state.gate() == Some(Gate::Concurrency);
+            let end = TurnEnd::ProviderFull { until, shut, full };
             return Self { leased: 0, end, waits_until: None };
         }
         let waits_until = until.or(Some(Timestamp::MAX));
@@ -281,17 +285,38 @@ impl Leaser {
             return Ok(TurnResult { leased: 0, end: TurnEnd::LaneDone, waits_until });
         };
         let (asked, lease) = (permit.calls(), self.policy.limits.lease);
-        let leased = self.store.lease(entry.id, asked, lease).await?;
+        let looked_at = if permit.probes() { asked.max(PROBES_FROM) } else { asked };
+        let mut leased = self.store.lease(entry.id, looked_at, lease).await?;
+        context.unsettled.leased(leased.len());
+        if permit.probes() {
+            let now = context.clock.now();
+            for other in keep_best_probes(&mut leased, asked) {
+                work.settle_unattempted(other, now, |_| Decision::Release);
+            }
+        }
         let count = leased.len();
-        context.unsettled.leased(count);
         let again_until = context.clock.now() + lease / 2;
         let jobs = leased.into_iter().map(|leased| DeliveryJob::new(leased, again_until)).collect();
-        let waits_until = work.deliver(jobs, permit, channel, &mut self.tasks);
+        work.deliver(jobs, permit, channel, &mut self.tasks);
         context.observer.in_flight(context.unsettled.unsettled());
-        let has_more = count == asked && waits_until.is_none();
-        let end = if has_more { TurnEnd::More } else { TurnEnd::LaneDone };
-        Ok(TurnResult { leased: count, end, waits_until })
+        let end = if count == asked { TurnEnd::More } else { TurnEnd::LaneDone };
+        Ok(TurnResult { leased: count, end, waits_until: None })
     }
+}
+
+/// Keeps those that tell most about the provider: first attempts before retries, each to another address.
+/// Returns the others.
+fn keep_best_probes(leased: &mut Vec<LeasedDelivery>, most: usize) -> Vec<LeasedDelivery> {
+    leased.sort_by_key(|delivery| delivery.tries);
+    let mut seen = Vec::with_capacity(most);
+    let others = leased.extract_if(.., |delivery| {
+        let is_new = seen.len() < most && !seen.contains(&delivery.hash);
+        if is_new {
+            seen.push(delivery.hash);
+        }
+        !is_new
+    });
+    others.collect()
 }
 
 /// Told to stop, or nobody is left who could tell.

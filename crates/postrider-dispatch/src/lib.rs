@@ -22,7 +22,7 @@ mod unsettled_limit;
 
 pub use dispatcher::{Dispatcher, DispatcherConfig};
 pub use intake::{IntakeAnswer, IntakeRefusal, MessageIntake, RefusalKind, Submission};
-pub use lanes::{LaneEvent, Lanes};
+pub use lanes::{BreakerScope, LaneEvent, Lanes};
 pub use limits::DispatchLimits;
 pub use observer::{NoObserver, Observer};
 pub use policies::{Capacities, Policies, Policy};

@@ -85,7 +85,8 @@ pub(crate) enum TurnEnd {
     /// The lane has nothing more, or has to wait by itself.
     LaneDone,
     /// Its provider takes no more, until that time if it is known; `shut` if it fails as a whole.
-    ProviderFull { until: Option<Timestamp>, shut: bool },
+    /// `full` if only places are missing: some are kept for urgent work.
+    ProviderFull { until: Option<Timestamp>, shut: bool, full: bool },
 }
 
 impl LaneTurn {
@@ -167,12 +168,12 @@ impl LaneScheduler {
                     self.queue(&provider).left(entry.priority, turn, used);
                 }
             }
-            TurnEnd::ProviderFull { until, shut } => {
+            TurnEnd::ProviderFull { until, shut, full } => {
                 let priority = entry.priority;
                 let queue = self.queue(&provider);
                 let earlier = queue.until;
                 queue.back(entry, at_provider, used);
-                queue.close(priority, until.or(earlier), shut);
+                queue.close(priority, until.or(earlier), shut, full);
                 earlier.map(|at| self.timers.remove(&(at, provider.clone())));
                 self.timers.extend(until.or(earlier).map(|at| (at, provider.clone())));
                 if shut {
@@ -274,8 +275,8 @@ impl OpenFor {
 
 impl ProviderQueue {
     /// Where no slot is free, urgent work may still find one that is kept for it.
-    fn close(&mut self, priority: Priority, until: Option<Timestamp>, shut: bool) {
-        let all = shut || until.is_some() || priority == Priority::High;
+    fn close(&mut self, priority: Priority, until: Option<Timestamp>, shut: bool, full: bool) {
+        let all = shut || (until.is_some() && !full) || priority == Priority::High;
         self.open_for = if all { OpenFor::Nobody } else { OpenFor::Urgent };
         self.until = until;
     }

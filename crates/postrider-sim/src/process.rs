@@ -106,10 +106,10 @@ impl Observer for SimObserver {
             let (tenant, provider) = (number(lane.tenant.as_str()), number(&lane.provider));
             let now = world.now();
             let (how, until) = match event {
-                LaneEvent::BreakerOpened { until } => ("breaker opened", Some(until)),
+                LaneEvent::BreakerOpened { until, .. } => ("breaker opened", Some(until)),
                 LaneEvent::RetryStorm { until } => ("retry storm", Some(until)),
                 LaneEvent::MassGone { until } => ("mass gone", Some(until)),
-                LaneEvent::BreakerClosed => ("breaker closed", None),
+                LaneEvent::BreakerClosed { .. } => ("breaker closed", None),
                 LaneEvent::CredentialRefused { until } => ("credential refused", Some(until)),
                 LaneEvent::CredentialAccepted => ("credential fine", None),
                 LaneEvent::LeftAlone { until, .. } => ("left alone", Some(until)),

@@ -222,7 +222,7 @@ impl SimChannel {
         guard.answered = true;
         drop(guard);
         let latency_ms = began.elapsed().as_millis() as u32;
-        done(Finished { slot: attempt.slot, report, latency_ms });
+        done(Finished { slot: attempt.slot, report, latency_ms, waited_ms: 0 });
     }
 
     /// One exchange with the provider. Checks the deadline right before the request leaves, as every

@@ -101,6 +101,14 @@ impl<'de> Deserialize<'de> for Target {
 #[serde(transparent)]
 pub struct AddressHash(pub [u8; 16]);
 
+impl AddressHash {
+    /// A number that stands for the address.
+    pub fn number(self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
 impl fmt::Display for AddressHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))

@@ -50,6 +50,8 @@ pub enum Outcome {
     /// No account can be used before then: no call was made, or one that was part of an outage. Counts as
     /// nothing.
     Hold { after: Duration, scope: Scope },
+    /// We ran out of something ourselves, e.g. of connections: nobody was called, and nobody is to blame.
+    Local,
 }
 
 names! {
@@ -67,6 +69,7 @@ names! {
         Expired = "expired",
         Hold = "hold",
         SwitchAccount = "switch_account",
+        Local = "local",
     }
 }
 
@@ -85,6 +88,7 @@ impl Outcome {
             Self::Ambiguous => OutcomeKind::Ambiguous,
             Self::Expired => OutcomeKind::Expired,
             Self::Hold { .. } => OutcomeKind::Hold,
+            Self::Local => OutcomeKind::Local,
         }
     }
 
@@ -143,6 +147,11 @@ impl Report {
             is_certain: false,
             target: None,
         }
+    }
+
+    /// Whether no connection could be opened.
+    pub fn is_unopened(&self) -> bool {
+        matches!(self.code.as_deref(), Some("connect" | "tls" | "dns" | "no_such_host" | "http2"))
     }
 
     /// Of an answer as the table judges it.

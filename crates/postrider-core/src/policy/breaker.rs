@@ -50,7 +50,7 @@ impl Default for BreakerPolicy {
             burst_share: 0.5,
             burst_calls_min: 20,
             open_s: 5,
-            open_s_max: 300,
+            open_s_max: 60,
             storm_window_s: 60,
             storm_retries_min: 100,
             storm_success: 0.1,

@@ -24,6 +24,8 @@ pub const REPEAT_PAUSE: Duration = Duration::from_secs(60);
 pub const MAX_REPLAYS: u32 = 3;
 /// After that it waits at least this long: an uncounted retry must not spin.
 pub const REPLAY_PAUSE: Duration = Duration::from_secs(1);
+/// How long a delivery waits at most for something of our own that ran out.
+pub const LOCAL_PAUSE: Duration = Duration::from_secs(1);
 /// A subscription younger than this may be called gone by a service that does not know it yet.
 pub const YOUNG_ADDRESS: Duration = Duration::from_secs(60);
 const YOUNG_ADDRESS_PAUSE: Duration = Duration::from_secs(2);
@@ -142,6 +144,7 @@ pub fn decide(
             OnAmbiguous::Drop => Decision::Drop,
         },
         Outcome::Hold { after, .. } => uncounted(rules, now, after),
+        Outcome::Local => uncounted(rules, now, LOCAL_PAUSE.mul_f64(0.25 + 0.75 * random)),
         Outcome::Expired if progress.attempts <= 1 => Decision::Expire,
         Outcome::Expired => too_late(rules),
     }

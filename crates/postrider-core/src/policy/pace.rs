@@ -118,6 +118,14 @@ impl Pace {
         }
     }
 
+    /// Counts calls that went well before the provider ever complained.
+    pub fn count_well(&mut self, calls: usize, at: Timestamp) {
+        if self.first_at == Timestamp::default() {
+            self.first_at = at;
+        }
+        self.answers.count_many(calls, false, at);
+    }
+
     /// When the next call may be made. Changes nothing.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
         let next = self.learned.as_ref().map(|learned| learned.limiter.next(now));

@@ -27,6 +27,7 @@ impl Signal {
             Outcome::Reconnect
             | Outcome::SwitchAccount
             | Outcome::Expired
+            | Outcome::Local
             | Outcome::Hold { .. } => Self::Nothing,
             Outcome::Ambiguous => Self::Overloaded,
             Outcome::RetryAfter { .. } => match status {

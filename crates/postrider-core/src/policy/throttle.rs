@@ -51,6 +51,11 @@ impl ThrottleSpread {
         self.calls.count(signal == Signal::Busy, now);
     }
 
+    /// Counts calls that went well before anything was noted.
+    pub fn count_well(&mut self, calls: usize, at: Timestamp) {
+        self.calls.count_many(calls, false, at);
+    }
+
     /// Whether this address asked for a pause within the last seconds: then it is about more than the
     /// address.
     pub fn repeats(&self, target: u64, now: Timestamp) -> bool {

@@ -44,7 +44,11 @@ pub struct Attempt {
 pub struct Finished {
     pub slot: usize,
     pub report: Report,
+    /// From the start of the attempt to its end.
     pub latency_ms: u32,
+    /// From the start until the request was written: waiting for a connection of ours, lookups and handshakes.
+    /// Equal to `latency_ms` if nothing was written.
+    pub waited_ms: u32,
 }
 
 /// Speaks to one kind of provider.

@@ -38,6 +38,9 @@ impl LaneWork {
     /// What an answer says about the provider.
     pub(super) fn call_result(&self, job: &DeliveryJob, finished: &Finished) -> CallResult {
         let report = &finished.report;
+        let unopened = report.status.is_none() && report.is_unopened();
+        // Waiting for a connection of ours says nothing about the provider.
+        let answered_ms = finished.latency_ms.saturating_sub(finished.waited_ms);
         CallResult {
             signal: Signal::of(&report.outcome, report.status),
             gone: report.outcome == Outcome::Gone && !report.is_certain,
@@ -47,8 +50,9 @@ impl LaneWork {
                 }
                 _ => None,
             },
-            latency_ms: finished.latency_ms,
+            latency_ms: if unopened { finished.latency_ms } else { answered_ms },
             is_retry: job.is_retry(),
+            unopened,
             target: job.target(),
             tenant_credential: self.traits.tenant_credential,
             // A channel leaves out an account that fails; the lane's other tenants may be well.

@@ -12,20 +12,19 @@ use tokio::sync::Notify;
 use super::answer::UnansweredCause;
 use super::job::JobStage;
 use super::{DeliveryJob, LaneWork};
-use crate::lanes::{CallEffect, CallPermit, CallResult};
+use crate::lanes::{CallEffect, CallResult};
 use crate::strike_assessment::StrikeAssessment;
 
 /// Dropped while the server stops, it ends the leases that are left and frees their slots.
 pub(crate) struct AttemptBatch {
     work: LaneWork,
-    permit: CallPermit,
     jobs: Mutex<Vec<DeliveryJob>>,
     reopened: Notify,
 }
 
 impl AttemptBatch {
-    pub(super) fn new(work: LaneWork, permit: CallPermit, jobs: Vec<DeliveryJob>) -> Self {
-        Self { work, permit, jobs: Mutex::new(jobs), reopened: Notify::new() }
+    pub(super) fn new(work: LaneWork, jobs: Vec<DeliveryJob>) -> Self {
+        Self { work, jobs: Mutex::new(jobs), reopened: Notify::new() }
     }
 
     /// Attempts every job. One that is to go again at once does not wait for the rest.
@@ -64,7 +63,7 @@ impl AttemptBatch {
             };
             if let Some(decision) = decision {
                 job.stage = JobStage::Ended;
-                context.lanes.ended(&self.permit, None);
+                job.ticket = None;
                 self.work.settle(job, decision);
             }
         }
@@ -107,7 +106,7 @@ impl AttemptBatch {
         // An answer after which the attempt may go again at once teaches only if it does not.
         let may_repeat = report.outcome.may_repeat_at_once();
         let result = work.call_result(job, &finished);
-        let effect = if may_repeat { CallEffect::default() } else { self.learn(result) };
+        let effect = if may_repeat { CallEffect::default() } else { self.learn(job, result) };
 
         let now = context.clock.now_rounded_up();
         let decision = work.decide(job, &finished.report, effect, now);
@@ -121,15 +120,16 @@ impl AttemptBatch {
         context.settle(&work.lane, job, decision, learned);
         job.stage = JobStage::Ended;
         if may_repeat {
-            self.learn(result);
+            self.learn(job, result);
         }
     }
 
     /// Ends a call with its result.
-    fn learn(&self, result: CallResult) -> CallEffect {
+    fn learn(&self, job: &mut DeliveryJob, result: CallResult) -> CallEffect {
         let context = &self.work.context;
-        let effect = context.lanes.ended(&self.permit, Some(result));
-        if let Some(event) = effect.event {
+        let ticket = job.ticket.take();
+        let effect = ticket.map_or_else(CallEffect::default, |ticket| ticket.end(result));
+        for event in effect.event.into_iter().chain(effect.tenant_event) {
             context.observer.lane_event(&self.work.lane, event);
         }
         effect
@@ -141,7 +141,7 @@ impl AttemptBatch {
             .get(slot)
             .is_some_and(|j| j.stage == JobStage::UnderWay && j.next_number() == number);
         if is_unanswered {
-            self.answered(Finished { slot, report: cause.report(), latency_ms: 0 });
+            self.answered(Finished { slot, report: cause.report(), latency_ms: 0, waited_ms: 0 });
         }
     }
 
@@ -154,7 +154,12 @@ impl AttemptBatch {
         let now = self.work.context.clock.now_rounded_up();
         let report = UnansweredCause::Shutdown.report();
         let decision = self.work.decide(job, &report, CallEffect::default(), now);
-        self.work.record(job, Finished { slot: 0, report, latency_ms: 0 }, &decision, now);
+        self.work.record(
+            job,
+            Finished { slot: 0, report, latency_ms: 0, waited_ms: 0 },
+            &decision,
+            now,
+        );
         self.work.settle(job, decision);
     }
 
@@ -167,7 +172,7 @@ impl Drop for AttemptBatch {
     fn drop(&mut self) {
         let mut jobs = std::mem::take(&mut *self.jobs());
         for job in jobs.iter_mut().filter(|job| job.stage != JobStage::Ended) {
-            self.work.context.lanes.ended(&self.permit, None);
+            job.ticket = None;
             self.stop(job);
         }
     }

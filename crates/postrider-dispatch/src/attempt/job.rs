@@ -7,6 +7,8 @@ use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::LeasedDelivery;
 use postrider_core::{Attempt, AttemptRecord, Channel, Class, Report, Timestamp};
 
+use crate::lanes::CallTicket;
+
 pub(crate) struct DeliveryJob {
     pub(crate) leased: LeasedDelivery,
     pub(super) resigned: bool,
@@ -16,6 +18,8 @@ pub(crate) struct DeliveryJob {
     /// From here on another attempt could outlive the lease.
     pub(super) again_until: Timestamp,
     pub(super) stage: JobStage,
+    /// The call under way, or about to be.
+    pub(super) ticket: Option<CallTicket>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +40,7 @@ impl DeliveryJob {
             log: Vec::new(),
             again_until,
             stage: JobStage::Open,
+            ticket: None,
         }
     }
 
@@ -50,8 +55,7 @@ impl DeliveryJob {
 
     /// A number that stands for the address.
     pub(super) fn target(&self) -> u64 {
-        let [a, b, c, d, e, f, g, h, ..] = self.leased.hash.0;
-        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+        self.leased.hash.number()
     }
 
     /// 1 for the first attempt of the delivery's life.

@@ -11,6 +11,7 @@ mod batch;
 mod job;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::decide::{
@@ -28,6 +29,9 @@ pub(crate) use job::DeliveryJob;
 
 /// What one task sends: large enough to encrypt in one go, small enough to spread over cores.
 const TASK_JOBS: usize = 16;
+
+/// How far apart retries are put off that do not fit their lane's budget.
+const RETRY_SPREAD: Duration = Duration::from_millis(100);
 
 /// The deliveries of one lane that were leased together, and the rules for them.
 #[derive(Clone)]
@@ -48,39 +52,47 @@ impl LaneWork {
         Self { context, lane, class, traits }
     }
 
-    /// Sends what is leased. Says until when the lane waits, if its retry budget is spent.
+    /// Sends what is leased.
     pub(crate) fn deliver(
         self,
         mut jobs: Vec<DeliveryJob>,
         permit: LanePermit,
         channel: &Arc<dyn Channel>,
         tasks: &mut JoinSet<()>,
-    ) -> Option<Timestamp> {
+    ) {
         let now = self.context.clock.now();
         jobs.retain_mut(|job| {
             !self.settle_if_decided(job, |job| self.reason_not_to_send(job, now))
         });
 
+        let targets = jobs.iter().map(DeliveryJob::target);
+        let rests = self.context.lanes.rests(&self.lane, targets);
+        let mut rests = rests.into_iter();
+        jobs.retain_mut(|job| {
+            let rest = rests.next().flatten();
+            !self.settle_if_decided(job, |_| rest.map(|until| put_off(until, now)))
+        });
         let retries = jobs.iter().filter(|job| job.is_retry()).count();
         let mut budget = self.context.lanes.spend(&self.lane, jobs.len() - retries, retries);
-        let waits_until = (budget.retries < retries).then_some(budget.more_at);
-        jobs.retain_mut(|job| !self.settle_if_decided(job, |job| over_budget(job, &mut budget)));
+        jobs.retain_mut(|job| {
+            !self.settle_if_decided(job, |job| self.over_budget(job, &mut budget, now))
+        });
         jobs.retain_mut(|job| !self.settle_if_decided(job, |job| self.over_address_rate(job)));
 
         let weight = jobs.iter().map(|job| job.weight(&**channel)).sum::<usize>();
         permit.charge(weight.saturating_sub(jobs.len()));
-        let permit = permit.begin(jobs.len());
+        let tickets = permit.begin(jobs.iter().map(DeliveryJob::target));
+        jobs.iter_mut().zip(tickets).for_each(|(job, ticket)| job.ticket = Some(ticket));
         // Each task attempts, classifies, decides and settles.
         while jobs.len() > TASK_JOBS {
             let rest = jobs.split_off(TASK_JOBS);
             let jobs = std::mem::replace(&mut jobs, rest);
-            let batch = AttemptBatch::new(self.clone(), permit.clone(), jobs);
+            let batch = AttemptBatch::new(self.clone(), jobs);
             tasks.spawn(batch.run(channel.clone()));
         }
         if !jobs.is_empty() {
-            tasks.spawn(AttemptBatch::new(self, permit, jobs).run(channel.clone()));
+            tasks.spawn(AttemptBatch::new(self, jobs).run(channel.clone()));
         }
-        waits_until
     }
 
     /// The decision about a leased delivery that is not to be attempted any more.
@@ -111,6 +123,24 @@ impl LaneWork {
     fn over_address_rate(&self, job: &DeliveryJob) -> Option<Decision> {
         let until = self.context.lanes.take_address(&self.lane, job.target()).err()?;
         Some(Decision::Park { after: until.since(self.context.clock.now()) })
+    }
+
+    /// Retries beyond the lane's budget are put off, so that they do not stand before first attempts.
+    fn over_budget(
+        &self,
+        job: &DeliveryJob,
+        budget: &mut RetryAllowance,
+        now: Timestamp,
+    ) -> Option<Decision> {
+        if !job.is_retry() {
+            return None;
+        }
+        if let Some(left) = budget.retries.checked_sub(1) {
+            budget.retries = left;
+            return None;
+        }
+        budget.more_at = budget.more_at + RETRY_SPREAD.mul_f64(2.0 * self.context.random.next());
+        Some(put_off(budget.more_at, now))
     }
 
     /// True if the step ended the delivery's lease.
@@ -154,12 +184,6 @@ impl LaneWork {
     }
 }
 
-/// Retries beyond the lane's budget give their leases back.
-fn over_budget(job: &DeliveryJob, budget: &mut RetryAllowance) -> Option<Decision> {
-    if !job.is_retry() {
-        return None;
-    }
-    let left = budget.retries.checked_sub(1);
-    budget.retries = left.unwrap_or(0);
-    left.is_none().then_some(Decision::Release)
+fn put_off(until: Timestamp, now: Timestamp) -> Decision {
+    Decision::Park { after: until.since(now) }
 }

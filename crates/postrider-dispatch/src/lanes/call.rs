@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use postrider_core::policy::tenant_health::HealthCall;
 use postrider_core::{Scope, Signal, Timestamp};
 
 /// How a call ended, as far as its provider is concerned.
@@ -14,6 +15,8 @@ pub(crate) struct CallResult {
     pub(crate) wait: Option<(Scope, Duration)>,
     pub(crate) latency_ms: u32,
     pub(crate) is_retry: bool,
+    /// No connection could be opened.
+    pub(crate) unopened: bool,
     /// A number that stands for the address.
     pub(crate) target: u64,
     /// Whether the credential is the tenant's, not the address' own.
@@ -27,12 +30,29 @@ impl CallResult {
     pub(super) fn signal_of_provider(&self) -> Signal {
         if self.counts_for_breaker { self.signal } else { Signal::Nothing }
     }
+
+    pub(super) fn began(&self, now: Timestamp) -> Timestamp {
+        now - Duration::from_millis(self.latency_ms.into())
+    }
+
+    /// What the call says about tenant and address.
+    pub(super) fn of_health(&self, now: Timestamp) -> HealthCall {
+        HealthCall {
+            signal: self.signal_of_provider(),
+            target: self.target,
+            is_retry: self.is_retry,
+            unopened: self.unopened,
+            began: self.began(now),
+        }
+    }
 }
 
 /// What the end of a call changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CallEffect {
     pub(crate) event: Option<LaneEvent>,
+    /// A change of the tenant's own breaker.
+    pub(crate) tenant_event: Option<LaneEvent>,
     /// Lanes may go that could not before.
     pub(super) eased: bool,
     /// The lane's retry budget was empty and is not any more.
@@ -45,17 +65,45 @@ pub(crate) struct CallEffect {
     pub(crate) doubted: bool,
 }
 
+impl CallEffect {
+    /// Whether lanes may go or must wait that could not or did not before.
+    pub(super) fn changes_gates(&self) -> bool {
+        self.eased || self.event.is_some() || self.tenant_event.is_some()
+    }
+}
+
+/// Whom a breaker concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BreakerScope {
+    /// One tenant's calls to the provider.
+    Tenant,
+    /// All calls to the provider.
+    Provider,
+}
+
+impl BreakerScope {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Provider => "provider",
+        }
+    }
+}
+
 /// A change of a lane's gates that observers are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaneEvent {
     BreakerOpened {
+        scope: BreakerScope,
         until: Timestamp,
     },
     /// Retries without success: the breaker opened before they make it worse.
     RetryStorm {
         until: Timestamp,
     },
-    BreakerClosed,
+    BreakerClosed {
+        scope: BreakerScope,
+    },
     CredentialRefused {
         until: Timestamp,
     },

@@ -3,44 +3,49 @@
 
 mod call;
 mod checks;
+mod global;
 mod operator;
 mod permit;
 mod provider;
 mod rate_limits;
 mod report;
 mod retry_budgets;
-mod slots;
 mod wakeups;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use postrider_core::model::message::Priority;
 use postrider_core::policy::breaker::BreakerOverride;
+use postrider_core::policy::sick_addresses::AddressTurn;
 use postrider_core::policy::throttle::Pause;
 use postrider_core::{ChannelKind, Clock, LaneId, LaneKey, LaneState, TenantId, Timestamp};
 
 use crate::jitter_rng::JitterRng;
 use crate::limits::DispatchLimits;
 use crate::policies::{Policies, Policy};
-pub use call::LaneEvent;
+pub use call::{BreakerScope, LaneEvent};
 pub(crate) use call::{CallEffect, CallResult};
 use checks::LaneContext;
 pub use checks::gates;
+use global::GlobalCalls;
 use operator::OperatorOrders;
 pub use operator::{OperatorOrder, PausedLane};
-pub(crate) use permit::{CallPermit, LanePermit};
-use provider::LaneProvider;
+use permit::CallPermit;
+pub(crate) use permit::{CallTicket, LanePermit};
+use provider::{FreedPlaces, LaneProvider};
 use rate_limits::RateLimits;
-pub use report::{GateVerdict, LaneReport};
+pub use report::{AddressRest, GateVerdict, LaneReport};
 pub(crate) use retry_budgets::RetryAllowance;
 use retry_budgets::RetryBudgets;
-use slots::FreedSlots;
 pub(crate) use wakeups::Wakeup;
 use wakeups::Wakeups;
 
 /// Beyond this many, idle providers are forgotten.
 const PROVIDERS_MAX: usize = 10_000;
+/// How long a call to a slow address waits at least while all long places are in use.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
 const PER_ORIGIN_DEFAULT: usize = 64;
 
 /// Names a [`LaneProvider`].
@@ -65,6 +70,7 @@ pub struct Lanes {
     providers: Mutex<HashMap<ProviderKey, Arc<LaneProvider>>>,
     budgets: RetryBudgets,
     rates: RateLimits,
+    global: GlobalCalls,
     operator: OperatorOrders,
     pub(crate) wakeups: Wakeups,
 }
@@ -83,6 +89,7 @@ impl Lanes {
             clock,
             budgets: RetryBudgets::new(policy.limits.retry_budget),
             rates: RateLimits::new(policies.clone()),
+            global: GlobalCalls::default(),
             policies,
             random: JitterRng::new(seed),
             providers: Mutex::default(),
@@ -117,13 +124,14 @@ impl Lanes {
     ) -> Result<LanePermit, LaneRefusal> {
         let now = self.clock.now();
         let provider = self.provider(lane, now);
-        let free_slots = checks::slots_for(&provider, priority, want);
         let mut context = LaneContext::new(self, lane, &provider, now);
-        context.free_slots = free_slots;
+        context.random = self.random.next();
+        context.count_free_places(priority, want);
         let (calls, epochs) = context.admit(want)?;
         drop(context);
-        let call = CallPermit { provider, lane: lane.clone(), epochs, priority };
-        Ok(LanePermit { lanes: self.clone(), call, calls, at: now })
+        let (lanes, lane) = (self.clone(), lane.clone());
+        let call = CallPermit { lanes, provider, lane, epochs, priority };
+        Ok(LanePermit { call: Arc::new(call), calls, at: now })
     }
 
     /// Counts what is about to be attempted; says how many of the retries fit the lane's budget.
@@ -136,40 +144,85 @@ impl Lanes {
         self.budgets.spend(lane, firsts, retries, self.clock.now())
     }
 
+    /// Until when each of these addresses is left alone, where that is so.
+    pub(crate) fn rests(
+        &self,
+        lane: &LaneKey,
+        targets: impl Iterator<Item = u64>,
+    ) -> Vec<Option<Timestamp>> {
+        let now = self.clock.now();
+        let Some(provider) = self.providers().get(&provider_key(lane)).cloned() else {
+            return Vec::new();
+        };
+        let gates = provider.gates();
+        let long_places = gates.limit.long_places(now);
+        let mut long_left = gates.places.free_long(long_places);
+        let Some(own) = gates.known_trouble(&lane.tenant) else { return Vec::new() };
+        let addresses = &own.health.addresses;
+        let mut tried = Vec::new();
+        let turns = targets.map(|target| {
+            if addresses.is_sick(target) {
+                if tried.contains(&target) {
+                    return Some(now + LONG_PAUSE);
+                }
+                tried.push(target);
+            }
+            if long_places > 0 && addresses.is_slow(target) {
+                match long_left.checked_sub(1) {
+                    Some(left) => long_left = left,
+                    None => return Some(now + LONG_PAUSE.mul_f64(1.0 + self.random.next())),
+                }
+            }
+            match addresses.turn(target, now) {
+                AddressTurn::Go => None,
+                AddressTurn::Wait { until } => Some(until),
+            }
+        });
+        turns.collect()
+    }
+
     /// Takes one call to an address from its rate, or says when there may be one.
     pub(crate) fn take_address(&self, lane: &LaneKey, target: u64) -> Result<(), Timestamp> {
         self.rates.take_address(lane.channel, target, self.clock.now())
     }
 
     /// The end of a call, with its result if there was an answer.
-    pub(crate) fn ended(&self, permit: &CallPermit, result: Option<CallResult>) -> CallEffect {
-        let effect = self.learn(permit, result.as_ref());
+    fn ended(
+        &self,
+        call: &CallPermit,
+        ticket: &CallTicket,
+        result: Option<CallResult>,
+    ) -> CallEffect {
+        let now = self.clock.now_rounded_up();
+        let mut context = LaneContext::new(self, &call.lane, &call.provider, now);
+        (context.epochs, context.begun) = (call.epochs, true);
+        let effect = match &result {
+            Some(result) => {
+                context.random = self.random.next();
+                context.learn(result, ticket.token)
+            }
+            None => {
+                context.give_back(1);
+                CallEffect::default()
+            }
+        };
+        let freed = context.free_place(ticket.place, ticket.target);
+        drop(context);
+        self.global.end(&call.lane.tenant, ticket.is_apart);
         if effect.refills_budget {
-            self.wakeups.post(Wakeup::Lane(permit.lane.clone()));
+            self.wakeups.post(Wakeup::Lane(call.lane.clone()));
         }
-        let provider = || provider_key(&permit.lane);
-        match permit.provider.slots.free_one(permit.priority) {
+        let provider = || provider_key(&call.lane);
+        match freed {
             // Also for the worse: a lane that waited for a probe to end now waits for another time.
-            _ if effect.eased || effect.event.is_some() || result.is_none() => {
+            _ if effect.changes_gates() || result.is_none() => {
                 self.wakeups.post(Wakeup::GatesChanged(provider()));
             }
-            FreedSlots::Enough => self.wakeups.post(Wakeup::SlotsFree(provider())),
-            FreedSlots::Few => self.wakeups.gather(provider(), permit.provider.clone()),
-            FreedSlots::Unwanted => {}
+            FreedPlaces::Enough => self.wakeups.post(Wakeup::SlotsFree(provider())),
+            FreedPlaces::Few => self.wakeups.gather(provider(), call.provider.clone()),
+            FreedPlaces::Unwanted => {}
         }
         effect
-    }
-
-    fn learn(&self, permit: &CallPermit, result: Option<&CallResult>) -> CallEffect {
-        let now = self.clock.now_rounded_up();
-        let random = result.map_or(0.0, |_| self.random.next());
-        let mut context = LaneContext::new(self, &permit.lane, &permit.provider, now);
-        (context.epochs, context.begun, context.random) = (permit.epochs, true, random);
-        if let Some(result) = result {
-            return context.learn(result);
-        }
-        context.give_back(1);
-        CallEffect::default()
     }
 
     /// Leases nothing more from the lane until it is resumed. The first order stands.
@@ -219,9 +272,13 @@ impl Lanes {
             let closed = forced == Some(BreakerOverride::Closed);
             if closed {
                 gates.pause = Pause::default();
-                gates.tenants.values_mut().for_each(|own| own.pause = Pause::default());
             }
-            gates.tenants.values_mut().for_each(|own| own.credential.believe_gone(closed));
+            for own in gates.tenants.values_mut() {
+                own.credential.iter_mut().for_each(|credential| credential.believe_gone(closed));
+                if let Some(trouble) = own.trouble.as_mut().filter(|_| closed) {
+                    trouble.pause = Pause::default();
+                }
+            }
         }
         self.acted();
     }
@@ -230,7 +287,7 @@ impl Lanes {
     pub fn credential_renewed(&self, tenant: &TenantId) {
         for provider in self.providers().values() {
             if let Some(own) = provider.gates().tenants.get_mut(tenant) {
-                own.credential.renewed();
+                own.credential.iter_mut().for_each(|credential| credential.renewed());
             }
         }
         self.acted();

@@ -1,30 +1,44 @@
 //! The right to make calls of one lane, given by all its checks together. What is not used goes back.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use postrider_core::model::message::Priority;
+use postrider_core::policy::call_limit::CallToken;
+use postrider_core::policy::call_places::CallPlace;
 use postrider_core::{LaneKey, Timestamp};
 
 use super::Lanes;
+use super::call::{CallEffect, CallResult};
 use super::checks::LaneContext;
 use super::provider::{BreakerEpochs, LaneProvider};
 
 /// Calls that may be made. Dropping it gives back those that were not begun.
 pub(crate) struct LanePermit {
-    pub(super) lanes: Arc<Lanes>,
-    pub(super) call: CallPermit,
     pub(super) calls: usize,
+    pub(super) call: Arc<CallPermit>,
     /// When they were permitted.
     pub(super) at: Timestamp,
 }
 
-/// What a call that was begun shows when it [ends](Lanes::ended).
-#[derive(Clone)]
+/// Under which terms calls were permitted.
 pub(crate) struct CallPermit {
+    pub(super) lanes: Arc<Lanes>,
     pub(super) provider: Arc<LaneProvider>,
     pub(super) lane: Arc<LaneKey>,
     pub(super) epochs: BreakerEpochs,
     pub(super) priority: Priority,
+}
+
+/// One call that was begun. It ends once: with its result, or without one when this is dropped.
+pub(crate) struct CallTicket {
+    call: Arc<CallPermit>,
+    pub(super) place: CallPlace,
+    pub(super) target: u64,
+    pub(super) token: CallToken,
+    /// Nobody knows how long it takes.
+    pub(super) is_apart: bool,
+    ended: bool,
 }
 
 impl LanePermit {
@@ -32,29 +46,71 @@ impl LanePermit {
         self.calls
     }
 
+    /// Whether the calls try if the provider works again.
+    pub(crate) fn probes(&self) -> bool {
+        self.call.epochs.probes
+    }
+
     /// Charges the rate limits for calls that weigh more than one each.
     pub(crate) fn charge(&self, surplus: usize) {
         if surplus > 0 {
-            self.lanes.rates.charge(&self.call.lane, surplus, self.at);
+            self.call.lanes.rates.charge(&self.call.lane, surplus, self.at);
         }
     }
 
-    /// Begins `calls` of them; each is to be [ended](Lanes::ended) once.
-    pub(crate) fn begin(mut self, calls: usize) -> CallPermit {
-        debug_assert!(calls <= self.calls, "no more calls than were permitted");
-        self.calls -= calls.min(self.calls);
-        self.call.provider.slots.take(calls, self.call.priority);
-        self.call.clone()
+    /// Begins a call to each of these addresses, no more than were permitted.
+    pub(crate) fn begin(mut self, targets: impl Iterator<Item = u64>) -> Vec<CallTicket> {
+        let call = self.call.clone();
+        let now = call.lanes.clock.now();
+        let mut gates = call.provider.gates();
+        let tenant = number(&call.lane.tenant);
+        let begin = |target| {
+            let begun = gates.begin_call(&call.lane.tenant, tenant, target, call.priority, now);
+            let (place, token, is_apart) = begun;
+            call.lanes.global.begin(&call.lane.tenant, is_apart);
+            CallTicket { call: call.clone(), place, target, token, is_apart, ended: false }
+        };
+        let tickets: Vec<_> = targets.map(begin).collect();
+        drop(gates);
+        debug_assert!(tickets.len() <= self.calls, "no more calls than were permitted");
+        self.calls = self.calls.saturating_sub(tickets.len());
+        tickets
     }
+}
+
+/// A number that stands for a name.
+fn number(name: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Drop for LanePermit {
     fn drop(&mut self) {
         if self.calls > 0 {
-            let CallPermit { provider, lane, epochs, .. } = &self.call;
-            let mut context = LaneContext::new(&self.lanes, lane, provider, self.at);
+            let CallPermit { lanes, provider, lane, epochs, .. } = &*self.call;
+            let mut context = LaneContext::new(lanes, lane, provider, self.at);
             context.epochs = *epochs;
             context.give_back(self.calls);
+        }
+    }
+}
+
+impl CallTicket {
+    /// The call was answered.
+    pub(crate) fn end(mut self, result: CallResult) -> CallEffect {
+        self.ended = true;
+        let call = self.call.clone();
+        call.lanes.ended(&call, &self, Some(result))
+    }
+}
+
+impl Drop for CallTicket {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.ended = true;
+            let call = self.call.clone();
+            call.lanes.ended(&call, self, None);
         }
     }
 }

@@ -1,66 +1,109 @@
-//! One provider (origin) as all its lanes share it: the slots for calls, and what was learned about it.
+//! One provider (origin) as all its lanes share it: the places for calls, and what was learned about it.
 //! Keeps state only; the [checks](super::checks) decide by it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use postrider_core::policy::breaker::{Breaker, BreakerPolicy, BreakerState};
-use postrider_core::policy::concurrency::Concurrency;
+use postrider_core::model::message::Priority;
+use postrider_core::policy::breaker::{BreakerPolicy, BreakerState};
+use postrider_core::policy::call_limit::{CallLimit, CallToken};
+use postrider_core::policy::call_places::{CallPlace, CallPlaces};
 use postrider_core::policy::credential::CredentialBreaker;
+use postrider_core::policy::openings::Openings;
 use postrider_core::policy::pace::Pace;
+use postrider_core::policy::probe_breaker::ProbeBreaker;
+use postrider_core::policy::recent_calls::RecentCalls;
 use postrider_core::policy::storm::Storm;
+use postrider_core::policy::tenant_health::TenantHealth;
 use postrider_core::policy::throttle::{Pause, ThrottleSpread};
 use postrider_core::{TenantId, Timestamp};
-
-use super::slots::CallSlots;
 
 /// Tenants of one provider that something is remembered about, at most.
 const TENANTS_MAX: usize = 4_096;
 
 pub(crate) struct LaneProvider {
-    pub(super) slots: CallSlots,
     gates: Mutex<ProviderGates>,
 }
+
+/// Whether the end of a call is a reason to lease again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FreedPlaces {
+    /// Nobody waits for them.
+    Unwanted,
+    /// Soon: a place or two are not worth a round of their own.
+    Few,
+    Enough,
+}
+
+/// A tenant that called within this time is active.
+const ACTIVE: Duration = Duration::from_secs(60);
+/// The provider as a whole fails if so many of its active tenants, two at least, find it down.
+const TENANTS_DOWN_SHARE: f64 = 0.8;
+/// It wants to be left alone as a whole if it said so to so many of them, two at least.
+const TENANTS_PAUSED_SHARE: f64 = 0.5;
 
 /// What the checks know about one provider.
 pub(super) struct ProviderGates {
     policy: BreakerPolicy,
     pub(super) pause: Pause,
-    pub(super) spread: ThrottleSpread,
-    pub(super) breaker: Breaker,
-    pub(super) storm: Storm,
-    pub(super) concurrency: Concurrency,
-    pub(super) pace: Pace,
-    /// Tenants about which something is known that does not hold for all.
-    pub(super) tenants: HashMap<TenantId, CredentialGates>,
+    pub(super) breaker: ProbeBreaker,
+    pub(super) openings: Openings,
+    pub(super) limit: CallLimit,
+    pub(super) places: CallPlaces,
+    /// Somebody had more to send than there was room for.
+    pub(super) wanted: bool,
+    /// The dispatcher is about to be told of a few free places.
+    pub(super) gathering: bool,
+    pub(super) tenants: HashMap<TenantId, TenantGates>,
 }
 
-/// What the checks know about one tenant's credential at the provider.
-pub(super) struct CredentialGates {
+/// What the checks know about one tenant at the provider.
+#[derive(Default)]
+pub(super) struct TenantGates {
+    last_call: Timestamp,
+    /// Calls under way.
+    pub(super) held: usize,
+    /// Calls that went well lately, where nothing failed.
+    pub(super) recent: RecentCalls,
+    /// Where the provider ever refused the tenant's credential.
+    pub(super) credential: Option<Box<CredentialBreaker>>,
+    /// Where something failed lately.
+    pub(super) trouble: Option<Box<TenantTrouble>>,
+}
+
+/// What is known about a tenant at a provider where not all is well.
+pub(super) struct TenantTrouble {
     pub(super) pause: Pause,
-    pub(super) credential: CredentialBreaker,
+    pub(super) health: TenantHealth,
+    pub(super) breaker: ProbeBreaker,
+    pub(super) storm: Storm,
+    pub(super) spread: ThrottleSpread,
+    pub(super) pace: Pace,
 }
 
 /// Under which openings of the breakers a call was permitted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BreakerEpochs {
     pub(super) breaker: u32,
+    pub(super) tenant: Option<u32>,
     pub(super) credential: Option<u32>,
+    /// The calls try whether the provider works again.
+    pub(super) probes: bool,
 }
 
 impl LaneProvider {
     pub(super) fn new(ceiling: usize, policy: BreakerPolicy) -> Self {
-        let concurrency = Concurrency::new(ceiling);
         Self {
-            slots: CallSlots::new(concurrency.limit()),
             gates: Mutex::new(ProviderGates {
                 policy,
                 pause: Pause::default(),
-                spread: ThrottleSpread::default(),
-                breaker: Breaker::new(policy),
-                storm: Storm::new(&policy),
-                concurrency,
-                pace: Pace::default(),
+                breaker: ProbeBreaker::new(&policy),
+                openings: Openings::default(),
+                limit: CallLimit::new(ceiling),
+                places: CallPlaces::default(),
+                wanted: false,
+                gathering: false,
                 tenants: HashMap::new(),
             }),
         }
@@ -70,11 +113,15 @@ impl LaneProvider {
     pub(super) fn adopt(&self, ceiling: usize, policy: BreakerPolicy) {
         let mut gates = self.gates();
         gates.policy = policy;
-        gates.breaker.adopt(policy);
-        gates.storm.adopt(&policy);
-        gates.tenants.values_mut().for_each(|own| own.credential.adopt(policy));
-        gates.concurrency.adopt(ceiling);
-        self.slots.set_limit(gates.concurrency.limit());
+        gates.breaker.adopt(&policy);
+        for own in gates.tenants.values_mut() {
+            own.credential.iter_mut().for_each(|credential| credential.adopt(policy));
+            if let Some(trouble) = &mut own.trouble {
+                trouble.storm.adopt(&policy);
+                trouble.breaker.adopt(&policy);
+            }
+        }
+        gates.limit.adopt(ceiling);
     }
 
     pub(super) fn gates(&self) -> MutexGuard<'_, ProviderGates> {
@@ -83,9 +130,9 @@ impl LaneProvider {
 
     /// Nothing is under way to it, and nothing worth remembering is known.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
-        let gates = self.gates();
-        let knows = gates.pace.per_s().is_some() || gates.holds_every_lane(now);
-        self.slots.in_flight() == 0 && !knows
+        let mut gates = self.gates();
+        let idle = gates.tenants.values_mut().all(|own| own.is_forgettable(now));
+        gates.places.in_flight() == 0 && idle && !gates.holds_every_lane(now)
     }
 }
 
@@ -95,7 +142,70 @@ impl ProviderGates {
         self.pause.until(now).is_some() || self.breaker.may_pass(now).is_err()
     }
 
-    pub(super) fn tenant(&mut self, tenant: &TenantId, now: Timestamp) -> &mut CredentialGates {
+    /// How many more brisk calls of this priority may be made.
+    pub(super) fn free_places(&mut self, priority: Priority, now: Timestamp) -> usize {
+        let limit = self.limit.limit(now);
+        self.places.advance(self.limit.long_after(), self.limit.long_places(now), now);
+        self.places.free(limit, priority)
+    }
+
+    /// When a call that is under way makes room by becoming a long one.
+    pub(super) fn next_free_place(&self, now: Timestamp) -> Option<Timestamp> {
+        let long_places = self.limit.long_places(now);
+        self.places.next_long(self.limit.long_after(), long_places).filter(|at| *at > now)
+    }
+
+    pub(super) fn begin_call(
+        &mut self,
+        tenant: &TenantId,
+        tenant_number: u64,
+        target: u64,
+        priority: Priority,
+        now: Timestamp,
+    ) -> (CallPlace, CallToken, bool) {
+        let addresses = self.known_trouble(tenant).map(|own| &own.health.addresses);
+        let (sick, slow) =
+            addresses.map_or((false, false), |a| (a.is_sick(target), a.is_slow(target)));
+        let slow = slow && self.limit.long_places(now) > 0;
+        let place = match slow {
+            true => self.places.begin_long(),
+            false => self.places.begin(priority, now),
+        };
+        let in_flight = self.places.brisk();
+        let token = self.limit.start(target, tenant_number, sick || slow, in_flight, now);
+        let is_apart = slow || !self.limit.is_proven(now);
+        let own = self.tenant(tenant, now);
+        own.held += 1;
+        own.trouble.iter_mut().for_each(|own| own.health.addresses.begin(target, now));
+        (place, token, is_apart)
+    }
+
+    /// Frees the place of a call that ended. It is worth leasing again when a quarter of the room is
+    /// free, not for every single call, because leasing in batches keeps a delivery cheap.
+    pub(super) fn free_place(
+        &mut self,
+        tenant: &TenantId,
+        place: CallPlace,
+        target: u64,
+        now: Timestamp,
+    ) -> FreedPlaces {
+        self.places.end(place);
+        if let Some(own) = self.tenants.get_mut(tenant) {
+            own.held = own.held.saturating_sub(1);
+            own.trouble.iter_mut().for_each(|own| own.health.addresses.end(target));
+        }
+        let limit = self.limit.limit(now);
+        let enough = self.places.brisk() <= limit - limit.div_ceil(4);
+        if enough && std::mem::take(&mut self.wanted) {
+            return FreedPlaces::Enough;
+        }
+        match self.wanted && !std::mem::replace(&mut self.gathering, true) {
+            true => FreedPlaces::Few,
+            false => FreedPlaces::Unwanted,
+        }
+    }
+
+    pub(super) fn tenant(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantGates {
         if self.tenants.len() >= TENANTS_MAX && !self.tenants.contains_key(tenant) {
             self.tenants.retain(|_, own| !own.is_forgettable(now));
             if self.tenants.len() >= TENANTS_MAX {
@@ -103,17 +213,97 @@ impl ProviderGates {
                 self.tenants.clear();
             }
         }
+        let own = self.tenants.entry(tenant.clone()).or_default();
+        own.last_call = now;
+        own
+    }
+
+    pub(super) fn credential(
+        &mut self,
+        tenant: &TenantId,
+        now: Timestamp,
+    ) -> &mut CredentialBreaker {
         let (policy, breaker) = (self.policy, self.breaker.state());
-        self.tenants.entry(tenant.clone()).or_insert_with(|| {
+        self.tenant(tenant, now).credential.get_or_insert_with(|| {
             let mut credential = CredentialBreaker::new(policy);
             credential.believe_gone(breaker == BreakerState::ForcedClosed);
-            CredentialGates { pause: Pause::default(), credential }
+            Box::new(credential)
         })
+    }
+
+    pub(super) fn trouble(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantTrouble {
+        let policy = self.policy;
+        let TenantGates { trouble, recent, .. } = self.tenant(tenant, now);
+        trouble.get_or_insert_with(|| Box::new(TenantTrouble::new(&policy, recent, now)))
+    }
+
+    pub(super) fn known_trouble(&self, tenant: &TenantId) -> Option<&TenantTrouble> {
+        self.tenants.get(tenant)?.trouble.as_deref()
+    }
+
+    pub(super) fn known_trouble_mut(&mut self, tenant: &TenantId) -> Option<&mut TenantTrouble> {
+        self.tenants.get_mut(tenant)?.trouble.as_deref_mut()
+    }
+
+    /// Whether nearly all of the active tenants find the provider down.
+    pub(super) fn is_down_for_all(&self, now: Timestamp) -> bool {
+        self.do_most(TENANTS_DOWN_SHARE, now, |trouble| trouble.breaker.is_probing())
+    }
+
+    /// Whether the provider asked so many of its active tenants to wait that it means all.
+    pub(super) fn is_paused_for_most(&self, now: Timestamp) -> bool {
+        self.do_most(TENANTS_PAUSED_SHARE, now, |trouble| trouble.pause.until(now).is_some())
+    }
+
+    fn do_most(&self, share: f64, now: Timestamp, they: impl Fn(&TenantTrouble) -> bool) -> bool {
+        let active = self.tenants.values().filter(|own| now.since(own.last_call) < ACTIVE);
+        let (mut all, mut those) = (0_u32, 0_u32);
+        for own in active {
+            all += 1;
+            those += u32::from(own.trouble.as_deref().is_some_and(&they));
+        }
+        those >= 2 && f64::from(those) >= share * f64::from(all)
     }
 }
 
-impl CredentialGates {
+impl TenantTrouble {
+    /// What went well just before belongs to the picture.
+    fn new(policy: &BreakerPolicy, recent: &RecentCalls, now: Timestamp) -> Self {
+        let mut trouble = Self {
+            pause: Pause::default(),
+            health: TenantHealth::default(),
+            breaker: ProbeBreaker::new(policy),
+            storm: Storm::new(policy),
+            spread: ThrottleSpread::default(),
+            pace: Pace::default(),
+        };
+        for (at, calls) in recent.counts(now) {
+            trouble.spread.count_well(calls, at);
+            trouble.pace.count_well(calls, at);
+        }
+        trouble
+    }
+
+    fn is_forgettable(&self, now: Timestamp) -> bool {
+        self.pause.until(now).is_none()
+            && !self.breaker.is_probing()
+            && self.pace.per_s().is_none()
+            && self.health.is_forgettable(now)
+    }
+}
+
+impl TenantGates {
     fn is_forgettable(&mut self, now: Timestamp) -> bool {
-        self.pause.until(now).is_none() && self.credential.is_forgettable(now)
+        self.held == 0
+            && now.since(self.last_call) >= ACTIVE
+            && self.credential.as_mut().is_none_or(|credential| credential.is_forgettable(now))
+            && self.trouble.as_ref().is_none_or(|trouble| trouble.is_forgettable(now))
+    }
+
+    /// Forgets a trouble that is over.
+    pub(super) fn forget_trouble(&mut self, now: Timestamp) {
+        if self.trouble.as_ref().is_some_and(|trouble| trouble.is_forgettable(now)) {
+            self.trouble = None;
+        }
     }
 }

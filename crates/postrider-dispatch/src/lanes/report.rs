@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider_core::policy::breaker::BreakerState;
-use postrider_core::{ChannelKind, Gate, LaneKey, LaneState, Timestamp};
+use postrider_core::{AddressHash, ChannelKind, Gate, LaneKey, LaneState, Timestamp};
 
 use super::checks::LaneContext;
 use super::{LaneProvider, Lanes, ProviderKey, provider_key};
@@ -27,6 +27,17 @@ pub struct LaneReport {
     /// Calls under way to the lane's provider, of all its lanes.
     pub provider_in_flight: usize,
     pub provider_limit: usize,
+}
+
+/// Why calls to one address are put off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressRest {
+    /// It failed so often in a row while so many others of the tenant there work.
+    Sick { failures: u32, others_well: usize },
+    /// It asked to be left alone.
+    AskedToWait,
+    /// Its answers take long, and so many of the places for long calls are in use.
+    Slow { used: usize, of: usize },
 }
 
 impl GateVerdict {
@@ -67,25 +78,59 @@ impl Lanes {
         let provider = known.unwrap_or_else(|| self.new_provider(lane));
         let priority = self.policies.now().class_or_default(&lane.class).priority;
         let mut context = LaneContext::new(self, lane, &provider, self.clock.now());
-        context.free_slots = provider.slots.free(priority);
+        context.count_free_places(priority, 0);
         let gates = context.verdicts();
+        let (provider_in_flight, provider_limit) = context.in_flight_and_limit();
         drop(context);
         let held = gates.iter().find(|verdict| !verdict.open);
-        let breaker = provider.gates().breaker.state();
+        let breaker = breaker_state(&provider, lane);
         LaneReport {
             state: held.map_or(LaneState::Ready, GateVerdict::state),
             gates,
             breaker,
-            provider_in_flight: provider.slots.in_flight(),
-            provider_limit: provider.slots.limit(),
+            provider_in_flight,
+            provider_limit,
         }
     }
 
-    /// What providers seem to take per second, where they ever complained.
+    /// Why calls to this address are put off at this moment, if they are.
+    pub fn address_rest(&self, lane: &LaneKey, address: AddressHash) -> Option<AddressRest> {
+        let (now, target) = (self.clock.now(), address.number());
+        let provider = self.providers().get(&provider_key(lane)).cloned()?;
+        let gates = provider.gates();
+        let health = &gates.known_trouble(&lane.tenant)?.health;
+        let known = health.addresses.condition(target)?;
+        let of = gates.limit.long_places(now);
+        if known.is_sick {
+            let others = health.votes_of_others(target, now);
+            let others_well = others.voters - others.bad;
+            return Some(AddressRest::Sick { failures: known.failures, others_well });
+        }
+        if known.until > now {
+            return Some(AddressRest::AskedToWait);
+        }
+        let is_full = of > 0 && gates.places.free_long(of) == 0;
+        (known.is_slow && is_full).then(|| AddressRest::Slow { used: gates.places.long(), of })
+    }
+
+    /// What providers seem to take per second of one tenant, where they ever complained: the slowest.
     pub fn paces(&self) -> Vec<(ChannelKind, Arc<str>, f64)> {
         let learned = |(key, provider): (&ProviderKey, &Arc<LaneProvider>)| {
-            Some((key.0, key.1.clone(), provider.gates().pace.per_s()?))
+            let gates = provider.gates();
+            let troubles = gates.tenants.values().filter_map(|own| own.trouble.as_deref());
+            let slowest = troubles.filter_map(|own| own.pace.per_s()).min_by(f64::total_cmp)?;
+            Some((key.0, key.1.clone(), slowest))
         };
         self.providers().iter().filter_map(learned).collect()
+    }
+}
+
+/// The breaker of the provider, or of the lane's tenant there.
+fn breaker_state(provider: &LaneProvider, lane: &LaneKey) -> BreakerState {
+    let gates = provider.gates();
+    let own = gates.known_trouble(&lane.tenant).map(|own| own.breaker.state());
+    match gates.breaker.state() {
+        BreakerState::Closed => own.unwrap_or(BreakerState::Closed),
+        state => state,
     }
 }

@@ -82,7 +82,7 @@ impl Wakeups {
             let mut lists = self.lists();
             lists.since = None;
             let few = std::mem::take(&mut lists.few);
-            few.iter().for_each(|(_, provider)| provider.slots.gathered());
+            few.iter().for_each(|(_, provider)| provider.gates().gathering = false);
             lists.now.extend(few.into_iter().map(|(provider, _)| Wakeup::SlotsFree(provider)));
             return;
         }

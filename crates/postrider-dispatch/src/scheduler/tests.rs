@@ -7,7 +7,7 @@ use postrider_core::{ChannelKind, TenantId};
 use super::*;
 
 const WEBHOOK: ChannelKind = ChannelKind::new("webhook");
-const FULL: TurnEnd = TurnEnd::ProviderFull { until: None, shut: false };
+const FULL: TurnEnd = TurnEnd::ProviderFull { until: None, shut: false, full: true };
 
 struct SchedulerFixture {
     scheduler: LaneScheduler,
@@ -116,14 +116,21 @@ fn a_closed_door_opens_at_its_time_or_with_a_word() {
     let mut fixture = SchedulerFixture::new();
     fixture.join(1, "a", "https://a.example", Priority::Normal);
     let later = Timestamp(fixture.now.0 + 500);
-    fixture.turn(0, TurnEnd::ProviderFull { until: Some(later), shut: false });
+    fixture.turn(0, TurnEnd::ProviderFull { until: Some(later), shut: false, full: false });
     assert_eq!(fixture.scheduler.next_wake(), Some(later));
     assert!(fixture.turn(1, TurnEnd::More).is_none());
     fixture.now = later;
     fixture.scheduler.wake(TurnTerms { weights: &fixture.weights, now: later });
     assert!(
         fixture
-            .turn(0, TurnEnd::ProviderFull { until: Some(Timestamp(later.0 + 9)), shut: false })
+            .turn(
+                0,
+                TurnEnd::ProviderFull {
+                    until: Some(Timestamp(later.0 + 9)),
+                    shut: false,
+                    full: false
+                }
+            )
             .is_some()
     );
     fixture.reopen("https://a.example");
@@ -171,7 +178,11 @@ fn who_does_not_wait_for_a_broken_provider_is_asked_while_the_others_wait() {
     fixture.join(2, "impatient", "https://a.example", Priority::Normal);
     assert_eq!(fixture.turn(0, FULL).as_deref(), Some("patient"));
     fixture.reopen("https://a.example");
-    let shut = TurnEnd::ProviderFull { until: Some(Timestamp(fixture.now.0 + 9_000)), shut: true };
+    let shut = TurnEnd::ProviderFull {
+        until: Some(Timestamp(fixture.now.0 + 9_000)),
+        shut: true,
+        full: false,
+    };
     assert_eq!(fixture.turn(0, shut).as_deref(), Some("patient"));
     for _ in 0..3 {
         assert_eq!(fixture.turn(16, TurnEnd::More).as_deref(), Some("impatient"), "turned away");

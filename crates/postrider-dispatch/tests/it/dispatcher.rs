@@ -146,17 +146,21 @@ async fn what_expires_while_its_start_is_being_written_is_not_handed_over() {
 #[tokio::test]
 async fn one_free_place_is_used_while_the_other_calls_hang() {
     let mut fixture = DispatchFixture::new(vec![]);
-    let channel = Arc::new(ParallelChannel::new(vec![CallFate::Wait; 8]));
+    let mut fates = vec![CallFate::Wait; 9];
+    fates[0] = CallFate::Answer(Outcome::Accepted);
+    let channel = Arc::new(ParallelChannel::new(fates));
     let limits = DispatchLimits { per_origin: [(WEBHOOK, 8)].into(), ..DispatchLimits::default() };
+    fixture.webhook("").await;
+    fixture.start_on(channel.clone(), limits);
+    assert_eq!(fixture.finished().await, (State::Sent, None), "an origin that has answered");
     for _ in 0..9 {
         fixture.webhook("").await;
     }
-    fixture.start_on(channel.clone(), limits);
-    while channel.count() < 8 {
+    while channel.count() < 9 {
         tokio::task::yield_now().await;
     }
     channel.release(1);
     assert_eq!(fixture.finished().await, (State::Sent, None), "the one let go");
     assert_eq!(fixture.finished().await, (State::Sent, None), "the one behind");
-    assert_eq!(channel.count(), 9);
+    assert_eq!(channel.count(), 10);
 }

@@ -95,11 +95,11 @@ impl Channel for ScriptedChannel {
             match next {
                 Some(Outcome::Accepted) => {
                     let report = Report::new(Outcome::Accepted);
-                    done(Finished { slot, report, latency_ms: 1 })
+                    done(Finished { slot, report, latency_ms: 1, waited_ms: 0 })
                 }
                 Some(outcome) => {
                     let report = Report::judged((outcome, *self.terms.lock().unwrap()));
-                    done(Finished { slot, report, latency_ms: 1 })
+                    done(Finished { slot, report, latency_ms: 1, waited_ms: 0 })
                 }
                 None => self.hang.notified().await,
             }

@@ -63,7 +63,7 @@ impl ParallelChannel {
             }
             CallFate::Panic => panic!("a channel with a bug"),
         };
-        done(Finished { slot, report: Report::new(outcome), latency_ms: 1 });
+        done(Finished { slot, report: Report::new(outcome), latency_ms: 1, waited_ms: 0 });
     }
 }
 

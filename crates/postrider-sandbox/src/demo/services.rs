@@ -99,11 +99,11 @@ impl DemoServices {
 
 /// The configuration file of the demo's server.
 fn config(listen: SocketAddr, folder: &Path, accounts: &str) -> String {
-    // The sandbox refuses a fifth of all calls at random, some of them with "gone". The breaker and the guard
-    // against mass erasure would see an outage in that, so both get wide limits.
+    // The sandbox refuses a fifth of all calls at random, some of them with "gone". The guard against mass
+    // erasure would see an outage in that, so it gets a wide limit.
     format!(
         "[store]\ndata = {data}\n[server]\nlisten = \"{listen}\"\n\
-         [breaker]\nshare = 0.9\nburst_share = 0.9\ngone_share = 0.9\n\
+         [breaker]\ngone_share = 0.9\n\
          [network]\nallow_private_targets = true\nallow_plain_http = true\nextra_ca_file = {ca}\n\
          {classes}{accounts}",
         data = toml_path(&folder.join("data")),

@@ -129,8 +129,7 @@ impl SimNetwork {
         }
         let connected = timeout(CONNECTION_WAIT, self.connect(arrival.origin, origin, &mut rng));
         let Ok(Ok(_connection)) = connected.await else {
-            return Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO })
-                .code("connections");
+            return Report::new(Outcome::Local).code("connections");
         };
         if self.clock.now() >= attempt.expires_at {
             return Report::new(Outcome::Expired);
@@ -321,7 +320,7 @@ impl Channel for HarmChannel {
                 let began = Instant::now();
                 let report = self.0.call(attempt).await;
                 let latency_ms = began.elapsed().as_millis() as u32;
-                done(Finished { slot: attempt.slot, report, latency_ms });
+                done(Finished { slot: attempt.slot, report, latency_ms, waited_ms: 0 });
             })
             .collect();
         calls.for_each(|()| std::future::ready(())).await;

@@ -128,7 +128,7 @@ pub(super) const MUTANTS: &[SimMutant] = &[
         stores: &["memory"],
         patches: &[patch(
             "crates/postrider-dispatch/src/lanes/checks/retry_after.rs",
-            "    pause.extend(until);\n",
+            "    own.pause.extend(until);\n",
             "",
         )],
     },

@@ -1,5 +1,6 @@
 //! Checks each call of a channel and its result.
 
+use postrider_core::policy::call_places::long_places;
 use postrider_core::{Attempt, Outcome, Report, Scope, Signal, State, Timestamp};
 
 use super::{CheckResult, DeliveryRecord, EventTime, HeldLease, Oracle, check};
@@ -86,11 +87,13 @@ impl Oracle {
     }
 
     fn check_concurrency(&self, call: SimCall) -> CheckResult {
-        let (now, most) = (self.gates[call.provider].in_flight, self.rates.at_once(call.provider));
+        let at_once = self.rates.at_once(call.provider);
+        let (now, most) =
+            (self.gates[call.provider].in_flight, at_once + long_places(at_once, at_once));
         check(now <= most, "no more calls at once than allowed", || {
             format!("{now} to provider {}, {most} are allowed", call.provider)
         })?;
-        let most = self.limits.concurrency.max(1) + self.limits.settle_batch;
+        let most = self.limits.concurrency.max(1);
         check(self.in_flight <= most, "no more calls at once than allowed", || {
             format!("{} in all, {most} are allowed", self.in_flight)
         })
@@ -115,7 +118,7 @@ impl Oracle {
         }
         let lane = (record.tenant, record.provider, record.class);
         let signal = Signal::of(&report.outcome, report.status);
-        self.gates[call.provider].learned(call.asked, signal);
+        self.gates[call.provider].learned(lane.0, call.asked, signal);
         if let Outcome::RetryAfter { after, scope } = report.outcome
             && scope != Scope::Target
         {
@@ -134,7 +137,7 @@ impl Oracle {
         self.in_flight = self.in_flight.saturating_sub(1);
         let gates = &mut self.gates[call.provider];
         gates.in_flight = gates.in_flight.saturating_sub(1);
-        gates.call_ended(call.asked);
+        gates.call_ended(record.tenant, call.asked);
     }
 }
 

@@ -7,9 +7,12 @@ use std::time::Duration;
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::policy::classify::longest_retry_after;
 use postrider_core::{Scope, Signal, Timestamp};
-use postrider_dispatch::LaneEvent;
+use postrider_dispatch::{BreakerScope, LaneEvent};
 
 use super::{CheckResult, EventTime, Oracle, check};
+
+/// Calls that may try at once whether a provider works again.
+const PROBES_MAX: usize = 3;
 
 /// Calls that ask after `since` must wait until `until`.
 #[derive(Debug, Clone, Copy)]
@@ -33,10 +36,31 @@ struct OpenBreaker {
     eased: bool,
 }
 
+impl OpenBreaker {
+    fn new(closure: GateClosure) -> Self {
+        Self { closure, probes: 0, eased: false }
+    }
+
+    /// Checks a call that was permitted at that time.
+    fn passed(&mut self, asked: EventTime) -> CheckResult {
+        if asked.seq <= self.closure.since {
+            return Ok(());
+        }
+        check(!self.closure.holds(asked), "no call through an open breaker", || {
+            format!("open until {}, called at {}", self.closure.until, asked.at)
+        })?;
+        // Once a probe passed, the time is over, even if the clock jumps.
+        self.closure.until = Timestamp::default();
+        self.probes += 1;
+        check(self.eased || self.probes <= PROBES_MAX, "a few probes at a time", || {
+            format!("{} calls at once to a provider that has not answered yet", self.probes)
+        })
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct ExpectedGates {
     pub(super) in_flight: usize,
-    rest: Option<GateClosure>,
     opened: Option<OpenBreaker>,
     forced: Option<(u64, BreakerOverride)>,
     tenants: BTreeMap<usize, ExpectedTenantGates>,
@@ -46,6 +70,7 @@ pub(crate) struct ExpectedGates {
 
 #[derive(Debug, Default)]
 struct ExpectedTenantGates {
+    opened: Option<OpenBreaker>,
     rest: Option<GateClosure>,
     refused: Option<GateClosure>,
 }
@@ -59,8 +84,7 @@ impl ExpectedGates {
             self.forced.is_some_and(|(since, f)| f == BreakerOverride::Open && asked.seq > since);
         check(!shut, "no call through a breaker that was forced open", String::new)?;
         let own = self.tenants.get(&tenant);
-        let rest =
-            self.rest.into_iter().chain(own.and_then(|own| own.rest)).find(|b| b.holds(asked));
+        let rest = own.and_then(|own| own.rest).filter(|closure| closure.holds(asked));
         check(rest.is_none(), "Retry-After holds for its whole scope", || {
             let until = rest.map(|closure| closure.until).unwrap_or_default();
             format!("Retry-After until {until}, called at {} for tenant {tenant}", asked.at)
@@ -72,36 +96,36 @@ impl ExpectedGates {
         if let Some(own) = self.tenants.get_mut(&tenant) {
             own.refused = own.refused.filter(|closure| asked.seq < closure.since);
         }
-        self.probe(asked)
+        self.probe(tenant, asked)
     }
 
-    fn probe(&mut self, asked: EventTime) -> CheckResult {
-        let overruled = self.forced.is_some_and(|(_, forced)| forced == BreakerOverride::Closed);
-        let Some(opened) =
-            self.opened.as_mut().filter(|o| asked.seq > o.closure.since && !overruled)
-        else {
+    fn probe(&mut self, tenant: usize, asked: EventTime) -> CheckResult {
+        if self.forced.is_some_and(|(_, forced)| forced == BreakerOverride::Closed) {
             return Ok(());
-        };
-        check(!opened.closure.holds(asked), "no call through an open breaker", || {
-            format!("open until {}, called at {}", opened.closure.until, asked.at)
-        })?;
-        // Once a probe passed, the time is over, even if the clock jumps.
-        opened.closure.until = Timestamp::default();
-        opened.probes += 1;
-        check(opened.eased || opened.probes <= 1, "one probe at a time", || {
-            format!("{} calls at once to a provider that has not answered yet", opened.probes)
-        })
-    }
-
-    pub(super) fn learned(&mut self, asked: EventTime, signal: Signal) {
-        if let Some(opened) = self.opened.as_mut().filter(|o| asked.seq > o.closure.since) {
-            opened.eased |= !signal.is_failure();
         }
+        self.open_breakers(tenant).try_for_each(|opened| opened.passed(asked))
     }
 
-    pub(super) fn call_ended(&mut self, asked: EventTime) {
-        if let Some(opened) = self.opened.as_mut().filter(|o| asked.seq > o.closure.since) {
-            opened.probes = opened.probes.saturating_sub(1);
+    pub(super) fn learned(&mut self, tenant: usize, asked: EventTime, signal: Signal) {
+        let opened = self.open_breakers(tenant).filter(|o| asked.seq > o.closure.since);
+        opened.for_each(|opened| opened.eased |= !signal.is_failure());
+    }
+
+    pub(super) fn call_ended(&mut self, tenant: usize, asked: EventTime) {
+        let opened = self.open_breakers(tenant).filter(|o| asked.seq > o.closure.since);
+        opened.for_each(|opened| opened.probes = opened.probes.saturating_sub(1));
+    }
+
+    /// The breakers that concern a tenant's calls: the provider's and its own.
+    fn open_breakers(&mut self, tenant: usize) -> impl Iterator<Item = &mut OpenBreaker> {
+        let own = self.tenants.get_mut(&tenant).and_then(|own| own.opened.as_mut());
+        self.opened.as_mut().into_iter().chain(own)
+    }
+
+    fn opened(&mut self, scope: BreakerScope, tenant: usize) -> &mut Option<OpenBreaker> {
+        match scope {
+            BreakerScope::Provider => &mut self.opened,
+            BreakerScope::Tenant => &mut self.tenants.entry(tenant).or_default().opened,
         }
     }
 
@@ -113,10 +137,8 @@ impl ExpectedGates {
         at: EventTime,
     ) {
         let until = at.at + after.min(longest_retry_after(scope));
-        let rest = match scope {
-            Scope::Host => &mut self.rest,
-            _ => &mut self.tenants.entry(tenant).or_default().rest,
-        };
+        // What one tenant is told holds for others only if a second one is told so, too.
+        let rest = &mut self.tenants.entry(tenant).or_default().rest;
         // The longest wait holds.
         if rest.is_none_or(|closure| closure.until < until) {
             *rest = Some(GateClosure { since: at.seq, until });
@@ -137,11 +159,14 @@ impl Oracle {
         let gates = &mut self.gates[provider];
         let closure = |until| GateClosure { since: event_time.seq, until };
         match event {
-            LaneEvent::BreakerOpened { until } | LaneEvent::RetryStorm { until } => {
-                gates.opened =
-                    Some(OpenBreaker { closure: closure(until), probes: 0, eased: false });
+            LaneEvent::BreakerOpened { scope, until } => {
+                *gates.opened(scope, tenant) = Some(OpenBreaker::new(closure(until)));
             }
-            LaneEvent::BreakerClosed => gates.opened = None,
+            LaneEvent::RetryStorm { until } => {
+                let opened = gates.opened(BreakerScope::Tenant, tenant);
+                *opened = Some(OpenBreaker::new(closure(until)));
+            }
+            LaneEvent::BreakerClosed { scope } => *gates.opened(scope, tenant) = None,
             LaneEvent::CredentialRefused { until } | LaneEvent::MassGone { until } => {
                 gates.tenants.entry(tenant).or_default().refused = Some(closure(until));
             }
@@ -162,10 +187,10 @@ impl Oracle {
         let gates = &mut self.gates[provider];
         if gates.forced.is_some_and(|(_, was)| was == BreakerOverride::Closed) {
             gates.opened = None;
+            gates.tenants.values_mut().for_each(|own| own.opened = None);
         }
         gates.forced = forced.map(|forced| (event_time.seq, forced));
         if forced == Some(BreakerOverride::Closed) {
-            gates.rest = None;
             gates.tenants.values_mut().for_each(|own| own.rest = None);
         }
     }

@@ -81,12 +81,13 @@ pub(crate) async fn explanation(
             && lane.key.provider == delivery.provider
             && lane.key.class == delivery.class
     });
-    let standing = app.lanes.report(&LaneKey {
+    let key = LaneKey {
         tenant: delivery.tenant.clone(),
         channel: delivery.channel,
         provider: delivery.provider.clone(),
         class: delivery.class.clone(),
-    });
+    };
+    let standing = app.lanes.report(&key);
     let mut class = app.lanes.policies().now().class(&delivery.class).map(|c| (**c).clone());
     let message = app.store.message(access.view.as_ref(), delivery.message).await?;
     let own_policy = message.and_then(|message| message.envelope.retry);
@@ -99,6 +100,7 @@ pub(crate) async fn explanation(
         strikes: &strikes,
         lane: lane.as_ref(),
         standing: &standing,
+        address_rest: app.lanes.address_rest(&key, delivery.address_hash),
         class: class.as_ref(),
         server_sends: app.config().server.role.sends(),
         now: app.clock.now(),

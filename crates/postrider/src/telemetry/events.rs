@@ -42,6 +42,9 @@ pub struct EventBody {
     /// `lane`: the origin of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
+    /// `lane`: whom a breaker concerns: `tenant` or `provider`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<&'static str>,
     /// `lane`: until when it waits, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<i64>,

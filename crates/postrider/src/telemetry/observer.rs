@@ -7,7 +7,7 @@ use postrider_core::{
     AddressHash, AttemptRecord, DeadReason, DecisionKind, DeliveryId, LaneKey, OutcomeKind, State,
     StrikeKind,
 };
-use postrider_dispatch::{LaneEvent, Observer};
+use postrider_dispatch::{BreakerScope, LaneEvent, Observer};
 
 use super::labels::{ChannelLabel, LaneLabels, OutcomeLabel, StrikeLabels};
 use super::rates::count;
@@ -74,16 +74,24 @@ impl Observer for Metrics {
 
     fn lane_event(&self, lane: &LaneKey, event: LaneEvent) {
         let (name, until) = match event {
-            LaneEvent::BreakerOpened { until } => ("breaker_opened", Some(until)),
+            LaneEvent::BreakerOpened { until, .. } => ("breaker_opened", Some(until)),
             LaneEvent::RetryStorm { until } => ("retry_storm", Some(until)),
-            LaneEvent::BreakerClosed => ("breaker_closed", None),
+            LaneEvent::BreakerClosed { .. } => ("breaker_closed", None),
             LaneEvent::CredentialRefused { until } => ("credential_refused", Some(until)),
             LaneEvent::MassGone { until } => ("mass_gone", Some(until)),
             LaneEvent::CredentialAccepted => ("credential_accepted", None),
             LaneEvent::LeftAlone { until, .. } => ("left_alone", Some(until)),
         };
+        let scope = match event {
+            LaneEvent::BreakerOpened { scope, .. } | LaneEvent::BreakerClosed { scope } => {
+                Some(scope.name())
+            }
+            LaneEvent::RetryStorm { .. } => Some(BreakerScope::Tenant.name()),
+            _ => None,
+        };
         self.events.publish(|| EventBody {
             event: Some(name),
+            scope,
             provider: Some(lane.provider.to_string()),
             until_ms: until.map(|until| until.0),
             ..EventBody::about("lane", lane, None)
@@ -92,7 +100,7 @@ impl Observer for Metrics {
         self.lane_events.get_or_create(&labels).inc();
         let until = until.map(tracing::field::display);
         match event {
-            LaneEvent::BreakerClosed | LaneEvent::CredentialAccepted => {
+            LaneEvent::BreakerClosed { .. } | LaneEvent::CredentialAccepted => {
                 tracing::info!(%lane, event = name, "a provider takes calls again");
             }
             LaneEvent::LeftAlone { scope, .. } => {
@@ -103,7 +111,10 @@ impl Observer for Metrics {
                 "too many addresses are reported as gone at once, so none is erased; check key and environment"
             ),
             LaneEvent::RetryStorm { .. } => {
-                tracing::warn!(%lane, event = name, until, "hardly any retry succeeds; the lanes of this provider wait");
+                tracing::warn!(%lane, event = name, until, "hardly any retry of a tenant succeeds; its lanes to this provider wait");
+            }
+            LaneEvent::BreakerOpened { scope: BreakerScope::Tenant, .. } => {
+                tracing::warn!(%lane, event = name, until, "most of a tenant's addresses at a provider fail; its lanes wait");
             }
             _ => tracing::warn!(%lane, event = name, until, "a provider fails; its lanes wait"),
         }

@@ -59,9 +59,9 @@ async fn what_the_file_says_anew_holds_without_a_restart_and_the_rest_is_named()
 async fn a_file_that_cannot_be_used_changes_nothing_and_says_what_is_wrong() {
     let file = File::new("[classes.news]\nttl_s = 60\n");
     let server = file.serve().await;
-    file.write("[classes.news]\nttl_s = 90\n[breaker]\nshare = 2.0\n");
+    file.write("[classes.news]\nttl_s = 90\n[breaker]\ngone_share = 2.0\n");
     let told = reload(&server).await;
-    let wrong = json!([{"field": "breaker.share", "found": "2", "allowed": "above 0, up to 1"}]);
+    let wrong = json!([{"field": "breaker.gone_share", "found": "2", "allowed": "above 0, up to 1 (everything is believed)"}]);
     assert_eq!((told.status, &told.body["errors"]), (422, &wrong));
     let classes = server.admin().get("/v1/classes").await.unwrap();
     assert_eq!(classes["classes"]["news"]["ttl_s"], 60);

@@ -79,7 +79,7 @@ async fn what_cannot_be_set_is_refused_by_field_and_changes_nothing() {
         ("/v1/classes/no%20name", json!({"ttl_s": 5})),
         ("/v1/tenants/acme", json!({"weight": 0})),
         ("/v1/limits/webhook", json!({"timeout_s": 5})),
-        ("/v1/limits/breaker", json!({"share": 7})),
+        ("/v1/limits/breaker", json!({"gone_share": 7})),
     ];
     let mut told = Vec::new();
     for (path, body) in cases {

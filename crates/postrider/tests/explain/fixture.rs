@@ -61,6 +61,20 @@ impl ExplainFixture {
         id
     }
 
+    /// Sends to as many addresses as it takes to open the tenant's breaker. Returns the last delivery.
+    pub(crate) async fn all_addresses_fail(&self) -> String {
+        let patient = json!({"retry": {"base_ms": 60_000, "jitter": "none"}});
+        for n in 0..20 {
+            let name = format!("failing-{n}");
+            let last = self.sent_into("retrying", &name, &["500"], patient.clone()).await;
+            let lanes = self.api.get("/v1/lanes").await.unwrap();
+            if lanes["lanes"][0]["breaker"] != "closed" {
+                return last;
+            }
+        }
+        panic!("the breaker stays closed");
+    }
+
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
         self.api.post(path, body).await.unwrap()
     }
@@ -83,10 +97,6 @@ impl ExplainFixture {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         panic!("it never became what was wanted: {last:#}");
-    }
-
-    pub(crate) async fn sent_into_again(&self, state: &str, id: &str) {
-        self.becomes(id, |why| why["state"] == state).await;
     }
 
     pub(crate) async fn a_breaker_opens(&self) {

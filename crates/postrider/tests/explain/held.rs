@@ -46,31 +46,31 @@ async fn a_credential_that_is_to_be_used_less() {
     fixture.held("held_retry_after_credential", &id, "provider takes calls").await;
 }
 
-/// Opens at the first failure and stays so until the test has ended.
-const BREAKER: &str = "[breaker]\nburst_calls_min = 1\nopen_s = 3600\nopen_s_max = 3600\n";
+/// Once open, it stays so until the test has ended.
+const BREAKER: &str = "[breaker]\nopen_s = 3600\nopen_s_max = 3600\n";
 
 #[tokio::test]
 async fn an_open_breaker() {
     let fixture = ExplainFixture::with(BREAKER).await;
-    fixture.sent_into("retrying", "a", &["500"], json!({})).await;
+    fixture.all_addresses_fail().await;
     let id = fixture.send("b", &["ok"], json!({})).await;
     fixture.held("held_breaker_open", &id, "breaker").await;
 }
 
 #[tokio::test]
 async fn a_breaker_that_tries_whether_its_provider_works() {
-    let fixture =
-        ExplainFixture::with("[breaker]\nburst_calls_min = 1\nopen_s = 1\nopen_s_max = 1\n").await;
-    let patient = json!({"retry": {"retries": 9, "base_ms": 1, "jitter": "none"}});
-    let probe = fixture.sent_into("retrying", "a", &["500", "hang"], patient).await;
-    fixture.sent_into_again("sending", &probe).await;
+    let fixture = ExplainFixture::with("[breaker]\nopen_s = 1\nopen_s_max = 1\n").await;
+    fixture.all_addresses_fail().await;
+    for name in ["p", "q", "r"] {
+        fixture.sent_into("sending", name, &["hang"], json!({})).await;
+    }
     let id = fixture.send("b", &["ok"], json!({})).await;
     fixture.held("held_breaker_half_open", &id, "breaker").await;
 }
 
 #[tokio::test]
 async fn a_breaker_that_a_retry_storm_opened() {
-    let storm = "[breaker]\nburst_calls_min = 1000\nstorm_retries_min = 2\nopen_s = 3600\nopen_s_max = 3600\n";
+    let storm = "[breaker]\nstorm_retries_min = 2\nopen_s = 3600\nopen_s_max = 3600\n";
     let fixture = ExplainFixture::with(storm).await;
     let eager = json!({"retry": {"retries": 9, "base_ms": 1, "jitter": "none"}});
     fixture.send("a", &["500"], eager).await;
@@ -154,12 +154,10 @@ async fn a_tenants_rate() {
 
 #[tokio::test]
 async fn a_spent_retry_budget() {
-    let settings =
-        "[retry_budget]\nshare = 0\nfloor_per_s = 0.1\n[breaker]\nburst_calls_min = 1000\n";
-    let fixture = ExplainFixture::with(settings).await;
+    let fixture = ExplainFixture::with("[retry_budget]\nshare = 0\nfloor_per_s = 0.1\n").await;
     let eager = json!({"retry": {"retries": 9, "base_ms": 1, "jitter": "none"}});
     let id = fixture.send("a", &["500"], eager).await;
-    fixture.held("held_retry_budget", &id, "retry budget").await;
+    fixture.explained("parked_retry_budget", &id, "parked").await;
 }
 
 #[tokio::test]
@@ -174,9 +172,43 @@ async fn as_many_calls_as_the_provider_takes() {
 #[tokio::test]
 async fn places_that_are_kept_for_urgent_work() {
     let fixture = ExplainFixture::with("[webhook]\nconcurrency = 10\n").await;
+    fixture.sent_into("sent", "a", &["ok"], json!({})).await;
     for n in 0..9 {
         fixture.sent_into("sending", &n.to_string(), &["hang"], json!({})).await;
     }
     let id = fixture.send("z", &["ok"], json!({})).await;
     fixture.held("held_urgent_places", &id, "concurrency").await;
+}
+
+#[tokio::test]
+async fn an_address_that_fails_while_others_work() {
+    let fixture = ExplainFixture::with("").await;
+    let soon = json!({"retry": {"retries": 9, "base_ms": 1000, "kind": "fixed", "jitter": "none"}});
+    let id = fixture.sent_into("retrying", "z", &["500"], soon).await;
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        fixture.sent_into("sent", name, &["ok"], json!({})).await;
+    }
+    fixture.explained("parked_sick_address", &id, "parked").await;
+}
+
+#[tokio::test]
+async fn an_address_that_asked_to_be_left_alone_before() {
+    let fixture = ExplainFixture::with("").await;
+    fixture.sent_into("retrying", "a", &["429:60"], json!({})).await;
+    let id = fixture.send("a", &["429:60"], json!({})).await;
+    fixture.explained("parked_address_asked_to_wait", &id, "parked").await;
+}
+
+#[tokio::test]
+async fn a_tenant_whose_addresses_fail_in_part() {
+    let fixture = ExplainFixture::with("").await;
+    let once = json!({"retry": {"retries": 0}});
+    for name in ["a", "b", "c"] {
+        fixture.sent_into("sent", name, &["ok"], once.clone()).await;
+    }
+    for name in ["p", "q"] {
+        fixture.sent_into("failed", name, &["500"], once.clone()).await;
+    }
+    let id = fixture.send("z", &["hang"], json!({})).await;
+    fixture.explained("sending_degraded", &id, "sending").await;
 }

@@ -30,11 +30,8 @@ async fn an_address_that_wants_to_be_left_alone() {
 
 #[tokio::test]
 async fn a_failure_that_does_not_count() {
-    let fixture =
-        ExplainFixture::with("[breaker]\nburst_calls_min = 1\nopen_s = 3600\nopen_s_max = 3600\n")
-            .await;
-    let patient = json!({"retry": {"base_ms": 60_000, "jitter": "none"}});
-    let id = fixture.send("a", &["500"], patient).await;
+    let fixture = ExplainFixture::with("[breaker]\nopen_s = 3600\nopen_s_max = 3600\n").await;
+    let id = fixture.all_addresses_fail().await;
     fixture.explained("retrying_excused", &id, "retrying").await;
 }
 

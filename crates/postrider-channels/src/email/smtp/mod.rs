@@ -19,6 +19,7 @@ pub use session::SmtpOutcome;
 pub use wire::{OutgoingMail, SmtpExtensions};
 
 use crate::accounts::Material;
+use crate::call_clock;
 use crate::pool::TransportError;
 use crate::pool::connect::{Io, dial, encrypt};
 use crate::x509::Certificate;
@@ -137,6 +138,7 @@ impl Relay {
             self.put_back(session);
             return None;
         };
+        call_clock::mark_written();
         let end = session.send(&outgoing, &self.config, deadline).await;
         self.put_back(session);
         Some(end)

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 pub use pdu::{SmppReceipt, submit};
 
 use crate::accounts::Material;
+use crate::call_clock;
 use crate::pool::connect::dial;
 use link::{LinkError, SmppLink};
 
@@ -98,6 +99,7 @@ impl Smsc {
             Err(_) => return Some(busy()),
         };
         let body = submit()?;
+        call_clock::mark_written();
         let end = match link.ask(pdu::SUBMIT_SM, body, deadline).await {
             Ok(answer) if answer.status == 0 => SmscOutcome::Accepted(pdu::text(&answer.body)),
             Ok(answer) => {

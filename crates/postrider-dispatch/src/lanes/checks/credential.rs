@@ -22,23 +22,30 @@ impl LaneCheck for CredentialCheck {
     }
 
     fn room(&self, lane: &LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
-        let Some(own) = lane.gates.tenants.get(&lane.lane.tenant) else { return Ok(want) };
-        let passed = own.credential.may_pass(lane.now);
-        passed.map(|()| want).map_err(|refusal| held_by(gate(&own.credential), refusal))
+        let own = lane.gates.tenants.get(&lane.lane.tenant);
+        let Some(credential) = own.and_then(|own| own.credential.as_deref()) else {
+            return Ok(want);
+        };
+        let passed = credential.may_pass(lane.now);
+        passed.map(|()| want).map_err(|refusal| held_by(gate(credential), refusal))
     }
 
     fn take(&self, lane: &mut LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
-        let Some(own) = lane.gates.tenants.get_mut(&lane.lane.tenant) else { return Ok(want) };
-        let permit = own.credential.admit(want, lane.now);
-        let permit = permit.map_err(|refusal| held_by(gate(&own.credential), refusal))?;
+        let own = lane.gates.tenants.get_mut(&lane.lane.tenant);
+        let Some(credential) = own.and_then(|own| own.credential.as_deref_mut()) else {
+            return Ok(want);
+        };
+        let permit = credential.admit(want, lane.now);
+        let permit = permit.map_err(|refusal| held_by(gate(credential), refusal))?;
         lane.epochs.credential = Some(permit.epoch);
         Ok(permit.calls)
     }
 
     fn give_back(&self, lane: &mut LaneContext<'_>, calls: usize) {
         let own = lane.gates.tenants.get_mut(&lane.lane.tenant);
-        if let (Some(epoch), Some(own)) = (lane.epochs.credential, own) {
-            own.credential.hand_back(calls, epoch);
+        let credential = own.and_then(|own| own.credential.as_deref_mut());
+        if let (Some(epoch), Some(credential)) = (lane.epochs.credential, credential) {
+            credential.hand_back(calls, epoch);
         }
     }
 
@@ -47,7 +54,7 @@ impl LaneCheck for CredentialCheck {
         if lane.epochs.credential.is_none() && !(is_suspicious && call.tenant_credential) {
             return;
         }
-        let credential = &mut lane.gates.tenant(&lane.lane.tenant, lane.now).credential;
+        let credential = lane.gates.credential(&lane.lane.tenant, lane.now);
         let epoch = lane.epochs.credential.unwrap_or(0);
         let change = credential.report(call.signal, call.gone, epoch, lane.now, lane.random);
         effect.eased |= change.is_some_and(BreakerChange::is_easing);

@@ -14,10 +14,12 @@ use std::sync::MutexGuard;
 
 use postrider_core::model::message::Priority;
 use postrider_core::policy::breaker::BreakerRefusal;
+use postrider_core::policy::call_limit::CallToken;
+use postrider_core::policy::call_places::CallPlace;
 use postrider_core::{Gate, LaneKey, LaneState, Timestamp};
 
 use super::call::{CallEffect, CallResult};
-use super::provider::{BreakerEpochs, LaneProvider, ProviderGates};
+use super::provider::{BreakerEpochs, FreedPlaces, LaneProvider, ProviderGates};
 use super::report::GateVerdict;
 use super::{LaneRefusal, Lanes};
 
@@ -67,11 +69,14 @@ trait LaneCheck: Sync {
 pub(super) struct LaneContext<'a> {
     lanes: &'a Lanes,
     lane: &'a LaneKey,
-    provider: &'a LaneProvider,
     gates: MutexGuard<'a, ProviderGates>,
     now: Timestamp,
-    /// Calls of the lane's priority that the provider has a free slot for.
-    pub(super) free_slots: usize,
+    /// Calls of the lane's priority that the provider has a free place for.
+    free_places: usize,
+    /// Calls that our own places allow the tenant.
+    own_room: usize,
+    /// The limit's token of the call that ended.
+    token: Option<CallToken>,
     /// Under which openings of the breakers the calls are permitted.
     pub(super) epochs: BreakerEpochs,
     /// The calls were begun: what they took of a rate stays taken.
@@ -89,7 +94,18 @@ impl<'a> LaneContext<'a> {
     ) -> Self {
         let gates = provider.gates();
         let epochs = BreakerEpochs::default();
-        Self { lanes, lane, provider, gates, now, free_slots: 0, epochs, begun: false, random: 0.0 }
+        Self {
+            lanes,
+            lane,
+            gates,
+            now,
+            free_places: 0,
+            own_room: 0,
+            token: None,
+            epochs,
+            begun: false,
+            random: 0.0,
+        }
     }
 
     /// Asks every check for up to `want` calls. What a later check does not let through goes back to
@@ -112,7 +128,29 @@ impl<'a> LaneContext<'a> {
         CHECKS.iter().for_each(|check| check.give_back(self, calls));
     }
 
-    pub(super) fn learn(&mut self, call: &CallResult) -> CallEffect {
+    /// Notes how many places are free, and that more are wanted if these are too few.
+    pub(super) fn count_free_places(&mut self, priority: Priority, want: usize) {
+        self.free_places = self.gates.free_places(priority, self.now);
+        self.gates.wanted |= self.free_places < want;
+        let all = self.lanes.policies.now().limits.concurrency;
+        let (global, tenant) = (&self.lanes.global, &self.lane.tenant);
+        let held = self.gates.tenants.get(tenant).map_or(0, |own| own.held);
+        self.own_room = global.room(all, held, priority);
+        if !self.gates.limit.is_proven(self.now) {
+            self.own_room = self.own_room.min(global.room_apart(all, tenant));
+        }
+    }
+
+    pub(super) fn in_flight_and_limit(&self) -> (usize, usize) {
+        (self.gates.places.in_flight(), self.gates.limit.limit(self.now))
+    }
+
+    pub(super) fn free_place(&mut self, place: CallPlace, target: u64) -> FreedPlaces {
+        self.gates.free_place(&self.lane.tenant, place, target, self.now)
+    }
+
+    pub(super) fn learn(&mut self, call: &CallResult, token: CallToken) -> CallEffect {
+        self.token = Some(token);
         let mut effect = CallEffect::default();
         CHECKS.iter().for_each(|check| check.learn(self, call, &mut effect));
         effect
@@ -125,7 +163,8 @@ impl<'a> LaneContext<'a> {
 
     fn refusal(&self, state: LaneState) -> LaneRefusal {
         let of_provider = match state.gate() {
-            Some(Gate::Pace | Gate::RateLimit | Gate::Concurrency) => true,
+            Some(Gate::RateLimit) => true,
+            Some(Gate::Concurrency) => self.own_room > 0,
             Some(Gate::RetryAfter | Gate::Breaker | Gate::Credential | Gate::MassGone) => {
                 self.gates.holds_every_lane(self.now)
             }
@@ -133,17 +172,6 @@ impl<'a> LaneContext<'a> {
         };
         LaneRefusal { state, of_provider }
     }
-}
-
-/// The slots that a lane's priority may use, from a provider that is asked for `want` calls.
-pub(super) fn slots_for(provider: &LaneProvider, priority: Priority, want: usize) -> usize {
-    let free = provider.slots.free(priority);
-    if free >= want {
-        return free;
-    }
-    provider.slots.want_more();
-    // Looked at again: a call may have ended between the look and the note.
-    provider.slots.free(priority)
 }
 
 fn held_by(on: Gate, refusal: BreakerRefusal) -> LaneState {

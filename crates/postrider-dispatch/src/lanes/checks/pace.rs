@@ -1,4 +1,4 @@
-//! Holds the lane to the pace that was learned from its provider's complaints.
+//! Holds the lane to the pace that was learned from its provider's complaints to its tenant.
 
 use postrider_core::{Gate, LaneState};
 
@@ -15,25 +15,36 @@ impl LaneCheck for PaceCheck {
 
     /// Only where something was learned.
     fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict> {
-        let Some(per_s) = lane.gates.pace.per_s() else { return Vec::new() };
-        let until = lane.gates.pace.next(lane.now);
+        let pace = lane.gates.known_trouble(&lane.lane.tenant).map(|own| &own.pace);
+        let Some((pace, per_s)) = pace.and_then(|pace| Some((pace, pace.per_s()?))) else {
+            return Vec::new();
+        };
+        let until = pace.next(lane.now);
         let digits = usize::from(per_s < 10.0);
         let detail = format!("the provider seems to take {per_s:.digits$} calls per second");
         vec![GateVerdict::until(Gate::Pace, until, detail)]
     }
 
     fn take(&self, lane: &mut LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
-        let available = lane.gates.pace.available(want, lane.now);
+        let now = lane.now;
+        let Some(own) = lane.gates.known_trouble_mut(&lane.lane.tenant) else { return Ok(want) };
+        let available = own.pace.available(want, now);
         let calls = available.map_err(|until| LaneState::Waiting { on: Gate::Pace, until })?;
-        lane.gates.pace.take(calls, lane.now);
+        own.pace.take(calls, now);
         Ok(calls)
     }
 
     fn give_back(&self, lane: &mut LaneContext<'_>, calls: usize) {
-        lane.gates.pace.refund(calls, lane.now);
+        let now = lane.now;
+        if let Some(own) = lane.gates.known_trouble_mut(&lane.lane.tenant) {
+            own.pace.refund(calls, now);
+        }
     }
 
     fn learn(&self, lane: &mut LaneContext<'_>, call: &CallResult, effect: &mut CallEffect) {
-        lane.gates.pace.report(call.signal_of_provider(), effect.is_of_one_address, lane.now);
+        let now = lane.now;
+        if let Some(own) = lane.gates.known_trouble_mut(&lane.lane.tenant) {
+            own.pace.report(call.signal_of_provider(), effect.is_of_one_address, now);
+        }
     }
 }

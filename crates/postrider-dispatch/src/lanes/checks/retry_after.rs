@@ -1,4 +1,4 @@
-//! Holds the lane while its provider wants to be left alone: as a whole, or by the tenant's credential.
+//! Holds the lane while its provider wants to be left alone: by the tenant, or by all.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ impl LaneCheck for RetryAfterCheck {
     fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict> {
         let host = lane.gates.pause.until(lane.now);
         let until = paused_until(lane);
-        let whom = if until == host { "" } else { " by this tenant's credential" };
-        let detail = until.map_or("it takes calls".into(), |until| {
-            format!("the provider asked to be left alone{whom} until {until}")
+        let detail = until.map_or("it takes calls".into(), |until| match Some(until) == host {
+            true => format!("the provider asked to be left alone until {until}"),
+            false => format!("the provider asked this tenant to wait until {until}"),
         });
         vec![GateVerdict::until(Gate::RetryAfter, until, detail)]
     }
@@ -33,9 +33,17 @@ impl LaneCheck for RetryAfterCheck {
 
     fn learn(&self, lane: &mut LaneContext<'_>, call: &CallResult, effect: &mut CallEffect) {
         let now = lane.now;
-        let spread = &mut lane.gates.spread;
-        spread.count(call.signal, now);
         let is_busy = call.signal == Signal::Busy;
+        let tenant = &lane.lane.tenant;
+        let own = match is_busy || call.wait.is_some() {
+            true => lane.gates.trouble(tenant, now),
+            false => match lane.gates.known_trouble_mut(tenant) {
+                Some(own) => own,
+                None => return,
+            },
+        };
+        let spread = &mut own.spread;
+        spread.count(call.signal, now);
         let repeats = is_busy && spread.repeats(call.target, now);
         // Without a scope, the answer applies to the whole host.
         effect.is_of_one_address = !repeats && call.wait.is_some();
@@ -48,11 +56,12 @@ impl LaneCheck for RetryAfterCheck {
 }
 
 fn paused_until(lane: &LaneContext<'_>) -> Option<Timestamp> {
-    let own = lane.gates.tenants.get(&lane.lane.tenant);
+    let own = lane.gates.known_trouble(&lane.lane.tenant);
     lane.gates.pause.until(lane.now).max(own.and_then(|own| own.pause.until(lane.now)))
 }
 
-/// Says how far the wish turned out to reach.
+/// Says how far the wish turned out to reach: to the address, to all that the tenant sends there, or, if
+/// several tenants were told the same, to the provider as a whole.
 fn leave_alone(
     lane: &mut LaneContext<'_>,
     scope: Scope,
@@ -60,14 +69,21 @@ fn leave_alone(
     target: u64,
 ) -> (Scope, Option<LaneEvent>) {
     let (now, gates) = (lane.now, &mut *lane.gates);
-    let (scope, after) = reach(scope, after, target, &mut gates.spread, now);
+    let own = gates.trouble(&lane.lane.tenant, now);
+    let (scope, after) = reach(scope, after, target, &mut own.spread, now);
     let until = now + after;
-    let pause = match scope {
-        Scope::Target => return (scope, None),
-        Scope::Credential => &mut gates.tenant(&lane.lane.tenant, now).pause,
-        Scope::Host => &mut gates.pause,
-    };
-    let is_news = pause.until(now).is_none();
-    pause.extend(until);
-    (scope, is_news.then_some(LaneEvent::LeftAlone { scope, until }))
+    if scope == Scope::Target {
+        own.health.addresses.pause(target, until, now);
+        return (scope, None);
+    }
+    let is_news = own.pause.until(now).is_none();
+    own.pause.extend(until);
+    let mut reached = Scope::Credential;
+    if gates.is_paused_for_most(now) {
+        reached = Scope::Host;
+        let troubles = gates.tenants.values().filter_map(|own| own.trouble.as_deref());
+        let shortest = troubles.filter_map(|own| own.pause.until(now)).min();
+        gates.pause.extend(shortest.unwrap_or(until));
+    }
+    (reached, is_news.then_some(LaneEvent::LeftAlone { scope: reached, until }))
 }

@@ -21,7 +21,9 @@ impl LaneCheck for RetryBudgetCheck {
             Some(0) => "retries have taken their share of the lane's traffic".into(),
             Some(left) => format!("{left} retries left at this moment"),
         };
-        vec![GateVerdict::until(Gate::RetryBudget, more_at.filter(|_| left == Some(0)), detail)]
+        // First attempts go on, so the lane is not held.
+        let until = more_at.filter(|_| left == Some(0));
+        vec![GateVerdict { gate: Gate::RetryBudget, open: true, until, detail }]
     }
 
     fn learn(&self, lane: &mut LaneContext<'_>, call: &CallResult, effect: &mut CallEffect) {

@@ -6,7 +6,7 @@ mod sentences;
 
 use postrider_core::ports::store::LaneDepth;
 use postrider_core::{Class, DeadReason, Delivery, State, Strike, Timestamp};
-use postrider_dispatch::lanes::LaneReport;
+use postrider_dispatch::lanes::{AddressRest, LaneReport};
 
 use super::lanes::LaneBody;
 use super::prelude::*;
@@ -55,6 +55,8 @@ pub(crate) struct ExplainContext<'a> {
     /// Its lane, if anything is pending there.
     pub lane: Option<&'a LaneDepth>,
     pub standing: &'a LaneReport,
+    /// Why calls to its address are put off.
+    pub address_rest: Option<AddressRest>,
     /// Its class, with the retry policy of this delivery.
     pub class: Option<&'a Class>,
     /// Whether this server sends.

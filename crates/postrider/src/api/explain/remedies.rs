@@ -2,6 +2,8 @@
 
 use postrider_core::{DeadReason, Delivery, State};
 
+use postrider_dispatch::lanes::AddressRest;
+
 use super::ExplainContext;
 use super::sentences::ParkReason;
 use crate::api::lanes;
@@ -83,6 +85,13 @@ fn parked(context: &ExplainContext<'_>) -> Vec<String> {
             context.lane.map(|lane| lanes::mass_gone_steps(lane.id)).unwrap_or_default()
         }
         ParkReason::NoFallback => vec!["give such messages another address (to.fallback)".into()],
+        ParkReason::Address(AddressRest::Sick { .. } | AddressRest::Slow { .. }) => {
+            vec!["ask the receiver's owner why it fails or is slow".into()]
+        }
+        ParkReason::Address(AddressRest::AskedToWait) => vec!["wait, as the receiver asked".into()],
+        ParkReason::RetryBudget => {
+            vec!["wait, or raise [retry_budget] in postrider.toml".into()]
+        }
         ParkReason::AddressRate => {
             vec!["wait, or raise the channel's `rate_per_address_s` in postrider.toml".into()]
         }

@@ -2,9 +2,11 @@
 
 use postrider_core::model::class::WhenOpen;
 use postrider_core::{
-    AttemptRecord, DeadReason, DecisionKind, Delivery, OutcomeKind, State, Strike, StrikeKind,
-    Timestamp,
+    AttemptRecord, DeadReason, DecisionKind, Delivery, Gate, OutcomeKind, State, Strike,
+    StrikeKind, Timestamp,
 };
+
+use postrider_dispatch::lanes::AddressRest;
 
 use super::ExplainContext;
 
@@ -60,6 +62,10 @@ pub(super) enum ParkReason {
     MassGone,
     /// Its class falls back to another address, but there is none.
     NoFallback,
+    /// Its address is called rarely.
+    Address(AddressRest),
+    /// Retries have taken their share.
+    RetryBudget,
     /// The rate limit of its address is used up.
     AddressRate,
 }
@@ -73,8 +79,34 @@ impl ParkReason {
             Some(OutcomeKind::Gone) => Self::MassGone,
             Some(_) => Self::Credential,
             None if falls_back && context.standing.held_by().is_some() => Self::NoFallback,
-            None => Self::AddressRate,
+            None => match context.address_rest {
+                Some(rest) => Self::Address(rest),
+                None if is_over_budget(context) => Self::RetryBudget,
+                None => Self::AddressRate,
+            },
         }
+    }
+}
+
+fn is_over_budget(context: &ExplainContext<'_>) -> bool {
+    let mut gates = context.standing.gates.iter();
+    let is_closed =
+        gates.any(|verdict| verdict.gate == Gate::RetryBudget && verdict.until.is_some());
+    is_closed && !context.delivery.log.is_empty()
+}
+
+/// Who is to blame that calls to an address are put off.
+fn address_rest(rest: AddressRest) -> String {
+    match rest {
+        AddressRest::Sick { failures, others_well } => format!(
+            "its address failed {failures} times in a row while {others_well} others of the tenant there work; it is called rarely until it works"
+        ),
+        AddressRest::AskedToWait => {
+            "its address asked to be left alone; others there are called".to_owned()
+        }
+        AddressRest::Slow { used, of } => format!(
+            "answers of its address take long, and {used} of {of} places for long calls are in use; other addresses are not affected"
+        ),
     }
 }
 
@@ -84,6 +116,8 @@ fn parked(context: &ExplainContext<'_>, last: &str) -> String {
             "The provider says that its address is gone ({last}), but it says so about too many addresses at once to be believed. The address is kept, and no attempt is used up."
         ),
         ParkReason::NoFallback => "Its provider's breaker is open. Its class falls back to another address, but the message has none, so it waits.".to_owned(),
+        ParkReason::Address(rest) => format!("It is put off: {}.", address_rest(rest)),
+        ParkReason::RetryBudget => "Retries have taken their share of the lane's traffic; first attempts go before it.".to_owned(),
         ParkReason::AddressRate => "The rate limit of its address is used up at this moment.".to_owned(),
         ParkReason::Credential => format!(
             "It waits without using up attempts, because the provider does not accept our credential ({last})."
@@ -120,6 +154,7 @@ fn dead(context: &ExplainContext<'_>, last: &str, at: Timestamp) -> String {
 /// the attempts show it.
 pub(super) fn address(context: &ExplainContext<'_>) -> String {
     let mut text = format!("address hash {}", context.delivery.address_hash);
+    text.extend(context.address_rest.map(|rest| format!("; {}", address_rest(rest))));
     let is_shown = |strike: &&Strike| strike.suspect || strike.kind != StrikeKind::Failing;
     for strike in context.strikes.iter().filter(is_shown) {
         let Strike { kind, count, first_at, .. } = strike;
@@ -173,6 +208,8 @@ fn parked_for(context: &ExplainContext<'_>, due: Timestamp) -> String {
     match ParkReason::of(context) {
         ParkReason::MassGone => format!("the doubt to be resolved; checked again at {due}"),
         ParkReason::NoFallback => format!("its provider to come back; checked again at {due}"),
+        ParkReason::Address(_) => format!("its address; tried again at {due}"),
+        ParkReason::RetryBudget => format!("its lane's retry budget; tried again at {due}"),
         ParkReason::AddressRate => format!("room in the address's rate limit at {due}"),
         ParkReason::Credential => format!("a working credential; checked again at {due}"),
     }

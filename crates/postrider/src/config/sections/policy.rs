@@ -33,25 +33,13 @@ section! {
 }
 
 section! {
-    /// When a provider counts as failing, so that its lanes wait without using up attempts. Answers
-    /// about one message or one address never count as a failure, nor does being asked for less.
+    /// What happens while a provider fails as a whole, for one tenant or for all: its lanes wait without
+    /// using up attempts. Whether it does is judged by how many of the addresses and tenants fail there.
     BreakerSection as "breaker" {
-        /// Opens when more than this share of the calls failed within the window ...
-        share: f64 = 0.2,
-        /// ... of this length ...
-        window_s: u32 = 300,
-        /// ... out of at least this many calls,
-        calls_min: u32 = 100,
-        /// or when at least this share of them failed within the window ...
-        burst_share: f64 = 0.5,
-        /// ... of this length ...
-        burst_window_s: u32 = 10,
-        /// ... out of at least this many.
-        burst_calls_min: u32 = 20,
-        /// It stays open for this long, then one call tries; each failure doubles it ...
+        /// It stays open for this long, then three calls try; if none succeeds, this doubles ...
         open_s: u32 = 5,
         /// ... up to this.
-        open_s_max: u32 = 300,
+        open_s_max: u32 = 60,
         /// It also opens in a retry storm: at least this many retries ended ...
         storm_retries_min: u32 = 100,
         /// ... within this time, more of them than first attempts, ...
@@ -91,21 +79,13 @@ impl DispatchSection {
 
 impl BreakerSection {
     pub(in crate::config) fn validate(&self) -> Result<(), ConfigError> {
-        for (field, share, allowed) in [
-            ("breaker.share", self.share, "above 0, up to 1"),
-            ("breaker.burst_share", self.burst_share, "above 0, up to 1"),
-            ("breaker.gone_share", self.gone_share, "above 0, up to 1 (everything is believed)"),
-        ] {
-            check(share > 0.0 && share <= 1.0, field, share, allowed)?;
-        }
+        let is_share = self.gone_share > 0.0 && self.gone_share <= 1.0;
+        let allowed = "above 0, up to 1 (everything is believed)";
+        check(is_share, "breaker.gone_share", self.gone_share, allowed)?;
         let storm = (0.0..=1.0).contains(&self.storm_success);
         let allowed = "0 (no storm is ever seen) to 1";
         check(storm, "breaker.storm_success", self.storm_success, allowed)?;
         for (field, found) in [
-            ("breaker.window_s", self.window_s),
-            ("breaker.burst_window_s", self.burst_window_s),
-            ("breaker.calls_min", self.calls_min),
-            ("breaker.burst_calls_min", self.burst_calls_min),
             ("breaker.open_s", self.open_s),
             ("breaker.storm_window_s", self.storm_window_s),
             ("breaker.storm_retries_min", self.storm_retries_min),
@@ -120,12 +100,6 @@ impl BreakerSection {
 
     pub(crate) fn policy(&self) -> BreakerPolicy {
         BreakerPolicy {
-            window_s: self.window_s,
-            share: self.share,
-            calls_min: self.calls_min,
-            burst_window_s: self.burst_window_s,
-            burst_share: self.burst_share,
-            burst_calls_min: self.burst_calls_min,
             open_s: self.open_s,
             open_s_max: self.open_s_max,
             storm_window_s: self.storm_window_s,
@@ -134,6 +108,7 @@ impl BreakerSection {
             gone_window_s: self.gone_window_s,
             gone_sends_min: self.gone_sends_min,
             gone_share: self.gone_share,
+            ..BreakerPolicy::default()
         }
     }
 }

@@ -1,0 +1,122 @@
+//! The two signs that an origin gets too many calls: it queues them, or it refuses them. Pure.
+
+use crate::model::time::Timestamp;
+use crate::policy::cohort::{Cohort, RefusalSample, TenantPair};
+
+/// This many refused calls of a sample of 64, from so many addresses, are no noise: more than 5 %.
+const REFUSED_MIN: usize = 4;
+const REFUSING_MIN: usize = 3;
+/// So many calls have to go well before the time spent in calls is compared.
+const WELL_JUDGED: u32 = 48;
+
+/// The state before a row of cuts, to which the limit returns if they do not help.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CutTrial {
+    pub(super) limit: f64,
+    /// Latency, or calls that went well at once.
+    pub(super) measure: f64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct LatencySign {
+    pub(super) cohort: Cohort,
+    /// Smoothed over a few cohorts.
+    p10_ms: f64,
+    /// The lowest p10; raised only where cuts did not lower it.
+    pub(super) base_ms: u32,
+    /// Cohorts in a row that show queueing.
+    pub(super) queueing: u32,
+    pub(super) trial: Option<CutTrial>,
+    pub(super) ignored_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct RefusalSign {
+    pub(super) sample: RefusalSample,
+    pub(super) spent: TimeSpent,
+    pub(super) tenants: TenantPair,
+    pub(super) refused_tenants: TenantPair,
+    pub(super) trial: Option<CutTrial>,
+    pub(super) ignored_at: Option<Timestamp>,
+}
+
+/// Time spent in calls since the limit was cut or doubled; older calls count less.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TimeSpent {
+    well: u32,
+    well_ms: f64,
+    refused_ms: f64,
+}
+
+impl TimeSpent {
+    /// Enough calls went well for a judgement.
+    pub(super) fn is_known(&self) -> bool {
+        self.well >= WELL_JUDGED
+    }
+
+    pub(super) fn add(&mut self, refused: bool, latency_ms: u32) {
+        // A call shorter than the clock's step takes half a step on the average.
+        let ms = f64::from(latency_ms) + 0.5;
+        if refused {
+            self.refused_ms += ms;
+            return;
+        }
+        self.well_ms += ms;
+        self.well += 1;
+        if self.well >= 2 * WELL_JUDGED {
+            self.well /= 2;
+            self.well_ms /= 2.0;
+            self.refused_ms /= 2.0;
+        }
+    }
+
+    pub(super) fn well_share(&self) -> f64 {
+        self.well_ms / (self.well_ms + self.refused_ms)
+    }
+}
+
+impl LatencySign {
+    pub(super) fn new() -> Self {
+        Self {
+            cohort: Cohort::new(),
+            p10_ms: 0.0,
+            base_ms: u32::MAX,
+            queueing: 0,
+            trial: None,
+            ignored_at: None,
+        }
+    }
+
+    /// The lowest p10 of a few cohorts together: the lowest of one would be chance.
+    pub(super) fn learn_base(&mut self, p10_ms: u32) -> u32 {
+        let p10 = f64::from(p10_ms);
+        self.p10_ms += (p10 - self.p10_ms) * if self.base_ms == u32::MAX { 1.0 } else { 0.25 };
+        self.base_ms = self.base_ms.min(self.p10_ms.ceil() as u32);
+        self.base_ms
+    }
+
+    pub(super) fn adopt_base(&mut self, p10_ms: u32) {
+        (self.base_ms, self.p10_ms) = (p10_ms, f64::from(p10_ms));
+    }
+}
+
+impl RefusalSign {
+    pub(super) fn new() -> Self {
+        Self {
+            sample: RefusalSample::new(),
+            spent: TimeSpent::default(),
+            tenants: TenantPair::default(),
+            refused_tenants: TenantPair::default(),
+            trial: None,
+            ignored_at: None,
+        }
+    }
+
+    /// Enough addresses refuse, and more than one tenant's where two are active.
+    pub(super) fn is_refused(&self, now: Timestamp) -> bool {
+        let addresses_min = REFUSING_MIN.min(self.sample.addresses_in_use());
+        self.sample.refused() >= REFUSED_MIN
+            && self.sample.addresses().1 >= addresses_min
+            && (self.refused_tenants.are_two(now) || !self.tenants.are_two(now))
+    }
+}

@@ -1,0 +1,284 @@
+//! Stops calls to somebody who fails, and finds out by a few probes when they work again. Others decide
+//! that it opens; one probe that succeeds closes it. Reads no clock, draws no number.
+
+use std::time::Duration;
+
+use crate::model::time::Timestamp;
+use crate::policy::breaker::{
+    BreakerCause, BreakerChange, BreakerOverride, BreakerPolicy, BreakerRefusal, BreakerState,
+    Permit,
+};
+use crate::policy::signal::Signal;
+
+/// Calls that try at once whether it works again.
+const PROBES: usize = 3;
+/// A probe without an answer after this time has failed.
+const PROBE_MAX: Duration = Duration::from_secs(10);
+/// Opened again within this time after it closed, it is the same trouble.
+const IN_A_ROW: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone)]
+pub struct ProbeBreaker {
+    /// How long it stays open, at first and at the most; doubled each time in a row.
+    open_min: Duration,
+    open_max: Duration,
+    phase: ProbePhase,
+    epoch: u32,
+    /// Openings in a row.
+    openings: u32,
+    closed_at: Timestamp,
+    cause: BreakerCause,
+    forced: Option<BreakerOverride>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum ProbePhase {
+    #[default]
+    Closed,
+    Open {
+        until: Timestamp,
+    },
+    Probing {
+        since: Timestamp,
+        left: usize,
+        under_way: usize,
+    },
+}
+
+impl ProbeBreaker {
+    pub fn new(policy: &BreakerPolicy) -> Self {
+        Self {
+            open_min: Duration::from_secs(policy.open_s.into()),
+            open_max: Duration::from_secs(policy.open_s_max.into()),
+            phase: ProbePhase::default(),
+            epoch: 0,
+            openings: 0,
+            closed_at: Timestamp::default(),
+            cause: BreakerCause::default(),
+            forced: None,
+        }
+    }
+
+    /// Applies other times from its next opening on.
+    pub fn adopt(&mut self, policy: &BreakerPolicy) {
+        let Self { open_min, open_max, .. } = Self::new(policy);
+        (self.open_min, self.open_max) = (open_min, open_max);
+    }
+
+    /// Whether at least one call could be made now. Changes nothing.
+    pub fn may_pass(&self, now: Timestamp) -> Result<(), BreakerRefusal> {
+        match (self.forced, self.phase) {
+            (Some(BreakerOverride::Open), _) => Err(BreakerRefusal::Forced),
+            (Some(BreakerOverride::Closed), _) | (None, ProbePhase::Closed) => Ok(()),
+            (None, ProbePhase::Open { until }) if now < until => Err(BreakerRefusal::Until(until)),
+            (None, ProbePhase::Probing { since, left: 0, .. }) if now < since + PROBE_MAX => {
+                Err(BreakerRefusal::Until(since + PROBE_MAX))
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Asks for `want` calls. What is not used is to be [handed back](Self::hand_back). `random` is a
+    /// random number in `0.0..1.0`.
+    pub fn admit(
+        &mut self,
+        want: usize,
+        now: Timestamp,
+        random: f64,
+    ) -> Result<Permit, BreakerRefusal> {
+        self.may_pass(now)?;
+        if self.forced.is_some() {
+            return Ok(Permit { calls: want, epoch: self.epoch });
+        }
+        match self.phase {
+            ProbePhase::Open { .. } => {
+                self.epoch = self.epoch.wrapping_add(1);
+                self.phase = ProbePhase::Probing { since: now, left: PROBES, under_way: 0 };
+            }
+            ProbePhase::Probing { since, .. } if now >= since + PROBE_MAX => {
+                self.open(self.cause, now, random);
+                return self.may_pass(now).map(|()| Permit { calls: 0, epoch: self.epoch });
+            }
+            _ => {}
+        }
+        let calls = match &mut self.phase {
+            ProbePhase::Probing { left, under_way, .. } => {
+                let calls = want.min(*left);
+                *left -= calls;
+                *under_way += calls;
+                calls
+            }
+            _ => want,
+        };
+        Ok(Permit { calls, epoch: self.epoch })
+    }
+
+    /// Calls that were permitted and not made.
+    pub fn hand_back(&mut self, calls: usize, epoch: u32) {
+        if let ProbePhase::Probing { left, under_way, .. } = &mut self.phase
+            && epoch == self.epoch
+        {
+            *under_way = under_way.saturating_sub(calls);
+            *left = (*left + calls).min(PROBES);
+        }
+    }
+
+    /// The end of a call that was permitted under this epoch.
+    pub fn report(
+        &mut self,
+        signal: Signal,
+        epoch: u32,
+        now: Timestamp,
+        random: f64,
+    ) -> Option<BreakerChange> {
+        let ProbePhase::Probing { left, under_way, .. } = &mut self.phase else { return None };
+        if epoch != self.epoch {
+            return None;
+        }
+        *under_way = under_way.saturating_sub(1);
+        if signal == Signal::Well {
+            self.phase = ProbePhase::Closed;
+            self.closed_at = now;
+            return Some(BreakerChange::Closed);
+        }
+        let failed =
+            signal.is_failure() || (signal == Signal::Busy && self.cause == BreakerCause::Storm);
+        if !failed {
+            // It says nothing: another call may try.
+            *left = (*left + 1).min(PROBES);
+            return Some(BreakerChange::Eased);
+        }
+        (*under_way == 0).then(|| self.open(self.cause, now, random))
+    }
+
+    pub fn open(&mut self, cause: BreakerCause, now: Timestamp, random: f64) -> BreakerChange {
+        let again =
+            !matches!(self.phase, ProbePhase::Closed) || now.since(self.closed_at) < IN_A_ROW;
+        self.openings = if again { self.openings.saturating_add(1) } else { 1 };
+        let doubled = 2_u32.pow(self.openings.saturating_sub(1).min(10));
+        let open = self.open_min.saturating_mul(doubled).min(self.open_max);
+        // Jitter keeps those behind one cause from being probed all at the same moment.
+        let until = now + open.mul_f64(1.0 + 0.25 * random);
+        self.cause = cause;
+        self.epoch = self.epoch.wrapping_add(1);
+        self.phase = ProbePhase::Open { until };
+        BreakerChange::Opened { until }
+    }
+
+    /// Sets an operator's order; `None` takes it back.
+    pub fn force(&mut self, forced: Option<BreakerOverride>) {
+        if self.forced == Some(BreakerOverride::Closed) {
+            // Answers of the forced time do not count; it starts anew.
+            self.epoch = self.epoch.wrapping_add(1);
+            self.phase = ProbePhase::Closed;
+            self.openings = 0;
+        }
+        self.forced = forced;
+    }
+
+    /// Whether a few calls try at this moment, or may, whether it works again.
+    pub fn is_probing(&self) -> bool {
+        self.forced.is_none() && !matches!(self.phase, ProbePhase::Closed)
+    }
+
+    pub fn state(&self) -> BreakerState {
+        match (self.forced, self.phase) {
+            (Some(BreakerOverride::Open), _) => BreakerState::ForcedOpen,
+            (Some(BreakerOverride::Closed), _) => BreakerState::ForcedClosed,
+            (None, ProbePhase::Closed) => BreakerState::Closed,
+            (None, ProbePhase::Open { until }) => BreakerState::Open { until },
+            (None, ProbePhase::Probing { .. }) => BreakerState::Recovering { allowed: PROBES },
+        }
+    }
+
+    /// Why it opened last.
+    pub fn cause(&self) -> BreakerCause {
+        self.cause
+    }
+
+    /// Whether a failure says nothing about the delivery that met it. Asked after it was reported.
+    pub fn excuses(&self, signal: Signal) -> bool {
+        let is_storm = self.cause == BreakerCause::Storm && signal == Signal::Busy;
+        self.is_probing() && (signal.is_failure() || is_storm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn at(s: u64) -> Timestamp {
+        NOW + Duration::from_secs(s)
+    }
+
+    fn opened() -> ProbeBreaker {
+        let mut breaker = ProbeBreaker::new(&BreakerPolicy::default());
+        breaker.open(BreakerCause::Failures, NOW, 0.0);
+        breaker
+    }
+
+    #[test]
+    fn after_its_time_three_probes_go_and_no_fourth() {
+        let mut breaker = opened();
+        assert_eq!(breaker.admit(9, at(4), 0.0), Err(BreakerRefusal::Until(at(5))));
+        assert_eq!(breaker.admit(9, at(5), 0.0).map(|permit| permit.calls), Ok(3));
+        assert!(breaker.admit(9, at(5), 0.0).is_err());
+    }
+
+    #[test]
+    fn one_good_probe_of_three_closes_it() {
+        let mut breaker = opened();
+        let epoch = breaker.admit(3, at(5), 0.0).map_or(0, |permit| permit.epoch);
+        assert_eq!(breaker.report(Signal::Failing, epoch, at(6), 0.0), None);
+        let change = breaker.report(Signal::Well, epoch, at(6), 0.0);
+        assert_eq!(change, Some(BreakerChange::Closed));
+        assert_eq!(breaker.admit(99, at(6), 0.0).map(|permit| permit.calls), Ok(99));
+    }
+
+    #[test]
+    fn without_a_good_probe_it_opens_for_longer_up_to_a_minute() {
+        let mut breaker = opened();
+        let (mut now, mut rests) = (at(5), Vec::new());
+        for _ in 0..6 {
+            let epoch = breaker.admit(1, now, 0.0).map_or(0, |permit| permit.epoch);
+            let Some(BreakerChange::Opened { until }) =
+                breaker.report(Signal::Failing, epoch, now, 0.0)
+            else {
+                panic!("it opens")
+            };
+            rests.push(until.since(now).as_secs());
+            now = until;
+        }
+        assert_eq!(rests, [10, 20, 40, 60, 60, 60]);
+    }
+
+    #[test]
+    fn a_probe_without_an_answer_has_failed_after_ten_seconds() {
+        let mut breaker = opened();
+        assert!(breaker.admit(3, at(5), 0.0).is_ok());
+        assert_eq!(breaker.admit(1, at(14), 0.0), Err(BreakerRefusal::Until(at(15))));
+        assert_eq!(breaker.admit(1, at(15), 0.0), Err(BreakerRefusal::Until(at(25))));
+    }
+
+    #[test]
+    fn answers_to_calls_from_before_it_opened_do_not_decide_about_the_probe() {
+        let mut breaker = ProbeBreaker::new(&BreakerPolicy::default());
+        let before = breaker.admit(1, NOW, 0.0).map_or(9, |permit| permit.epoch);
+        breaker.open(BreakerCause::Failures, NOW, 0.0);
+        assert_eq!(breaker.report(Signal::Well, before, at(1), 0.0), None);
+        assert!(breaker.may_pass(at(1)).is_err());
+    }
+
+    #[test]
+    fn an_operator_can_open_and_close_it_and_take_the_word_back() {
+        let mut breaker = opened();
+        breaker.force(Some(BreakerOverride::Closed));
+        assert!(breaker.may_pass(NOW).is_ok());
+        breaker.force(Some(BreakerOverride::Open));
+        assert_eq!(breaker.may_pass(at(999)), Err(BreakerRefusal::Forced));
+        breaker.force(None);
+        assert!(breaker.may_pass(NOW).is_ok());
+    }
+}

@@ -1,0 +1,263 @@
+//! Addresses of one tenant at one origin that fail while others there work, that ask to be left alone, or
+//! that take long. A sick address is called rarely and by one call at a time, so that it costs the others
+//! nothing. Reads no clock, draws no number.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::model::time::Timestamp;
+
+/// Failures in a row after which an address is sick.
+const FAILURES_MIN: u32 = 3;
+/// How long a sick address is left alone, at first and at the most.
+const REST_MIN: Duration = Duration::from_secs(5);
+const REST_MAX: Duration = Duration::from_secs(300);
+/// A call whose end nobody told is over after this time.
+const CALL_MAX: Duration = Duration::from_secs(90);
+/// Successes in a row after which it is well again.
+const SUCCESSES_MIN: u32 = 2;
+/// Long calls after which an address is slow.
+const LONG_MIN: u32 = 2;
+/// Addresses that something is remembered about, at most.
+const ADDRESSES_MAX: usize = 16_384;
+/// How long something is remembered about an address that is not sick.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Clone, Default)]
+pub struct SickAddresses(HashMap<u64, AddressHealth>);
+
+/// What is known about one address.
+#[derive(Debug, Clone, Copy, Default)]
+struct AddressHealth {
+    failures: u32,
+    successes: u32,
+    /// When its last call ended.
+    ended: Timestamp,
+    /// Its rest, if it is sick, and when that is over.
+    rest: Option<Duration>,
+    until: Timestamp,
+    /// When the one call began that a sick address may have under way.
+    calling: Option<Timestamp>,
+    long: u32,
+}
+
+/// Whether a call to an address may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressTurn {
+    Go,
+    /// Not before then.
+    Wait {
+        until: Timestamp,
+    },
+}
+
+/// An address that is left alone, as people are shown it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressCondition {
+    /// In a row.
+    pub failures: u32,
+    pub is_sick: bool,
+    pub is_slow: bool,
+    pub until: Timestamp,
+}
+
+impl SickAddresses {
+    /// Whether a call to the address may be made, or when. `target` is a number that stands for the
+    /// address.
+    pub fn turn(&self, target: u64, now: Timestamp) -> AddressTurn {
+        let Some(health) = self.0.get(&target) else { return AddressTurn::Go };
+        if now < health.until {
+            return AddressTurn::Wait { until: health.until };
+        }
+        if health.rest.is_none() {
+            return AddressTurn::Go;
+        }
+        if health.calling.is_some_and(|began| now.since(began) < CALL_MAX) {
+            return AddressTurn::Wait { until: now + REST_MIN };
+        }
+        AddressTurn::Go
+    }
+
+    /// A call begins.
+    pub fn begin(&mut self, target: u64, now: Timestamp) {
+        if let Some(health) = self.0.get_mut(&target) {
+            health.calling = health.rest.map(|_| now);
+        }
+    }
+
+    /// A call ended, whatever it said.
+    pub fn end(&mut self, target: u64) {
+        if let Some(health) = self.0.get_mut(&target) {
+            health.calling = None;
+        }
+    }
+
+    pub fn is_sick(&self, target: u64) -> bool {
+        self.0.get(&target).is_some_and(|health| health.rest.is_some())
+    }
+
+    /// Whether its calls take long as a rule.
+    pub fn is_slow(&self, target: u64) -> bool {
+        self.0.get(&target).is_some_and(|health| health.long >= LONG_MIN)
+    }
+
+    pub fn condition(&self, target: u64) -> Option<AddressCondition> {
+        let AddressHealth { failures, rest, until, long, .. } = *self.0.get(&target)?;
+        let (is_sick, is_slow) = (rest.is_some(), long >= LONG_MIN);
+        Some(AddressCondition { failures, is_sick, is_slow, until })
+    }
+
+    /// A call failed. `others_work` says that it is the address, not the origin. `random` is a random
+    /// number in `0.0..1.0`. True if the address is sick now.
+    pub fn failed(
+        &mut self,
+        target: u64,
+        began: Timestamp,
+        others_work: bool,
+        now: Timestamp,
+        random: f64,
+    ) -> bool {
+        let Some(health) = self.health(target, now) else { return false };
+        health.successes = 0;
+        // Calls that were under way at the same time tell of the same failure.
+        if began >= health.ended {
+            health.failures = health.failures.saturating_add(1);
+            health.ended = now;
+            let longer = health.rest.map(|rest| (rest * 2).min(REST_MAX));
+            let falls_sick = health.failures >= FAILURES_MIN && others_work;
+            if let Some(rest) = longer.or(falls_sick.then_some(REST_MIN)) {
+                health.rest = Some(rest);
+                health.until = now + rest.mul_f64(0.75 + 0.5 * random);
+            }
+        }
+        health.rest.is_some()
+    }
+
+    /// A call succeeded.
+    pub fn succeeded(&mut self, target: u64, now: Timestamp) {
+        let Some(health) = self.0.get_mut(&target) else { return };
+        health.failures = 0;
+        health.successes += 1;
+        health.ended = now;
+        health.until = Timestamp::default();
+        if health.successes >= SUCCESSES_MIN {
+            health.rest = None;
+        }
+        if health.rest.is_none() && health.long == 0 {
+            self.0.remove(&target);
+        }
+    }
+
+    /// The address asked to be left alone until then.
+    pub fn pause(&mut self, target: u64, until: Timestamp, now: Timestamp) {
+        if let Some(health) = self.health(target, now) {
+            health.ended = now;
+            health.until = health.until.max(until);
+        }
+    }
+
+    /// A call ended that was long, or was not.
+    pub fn took(&mut self, target: u64, long: bool, now: Timestamp) {
+        if !long && !self.0.contains_key(&target) {
+            return;
+        }
+        let Some(health) = self.health(target, now) else { return };
+        health.ended = now;
+        health.long =
+            if long { (health.long + 1).min(LONG_MIN) } else { health.long.saturating_sub(1) };
+    }
+
+    /// Whether nothing is remembered that is worth its memory.
+    pub fn is_forgettable(&self, now: Timestamp) -> bool {
+        self.0.values().all(|health| health.is_forgettable(now))
+    }
+
+    /// The entry of an address, unless there are too many.
+    fn health(&mut self, target: u64, now: Timestamp) -> Option<&mut AddressHealth> {
+        if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(&target) {
+            self.0.retain(|_, health| !health.is_forgettable(now));
+            if self.0.len() >= ADDRESSES_MAX {
+                return None;
+            }
+        }
+        Some(self.0.entry(target).or_default())
+    }
+}
+
+impl AddressHealth {
+    fn is_forgettable(&self, now: Timestamp) -> bool {
+        let is_due = now >= self.until && self.rest.is_none();
+        is_due && now.since(self.ended) > REMEMBERED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn at(s: u64) -> Timestamp {
+        NOW + Duration::from_secs(s)
+    }
+
+    fn fail(addresses: &mut SickAddresses, s: u64) -> bool {
+        addresses.failed(7, at(s), true, at(s), 0.5)
+    }
+
+    #[test]
+    fn three_failures_in_a_row_make_an_address_sick_while_others_work() {
+        let mut addresses = SickAddresses::default();
+        assert_eq!([1, 2, 3].map(|s| fail(&mut addresses, s)), [false, false, true]);
+        assert_eq!(addresses.turn(7, at(3)), AddressTurn::Wait { until: at(8) });
+        assert_eq!(addresses.turn(8, at(3)), AddressTurn::Go, "others go on");
+    }
+
+    #[test]
+    fn failures_at_the_same_time_are_one() {
+        let mut addresses = SickAddresses::default();
+        (0..100).for_each(|_| _ = addresses.failed(7, at(1), true, at(2), 0.5));
+        assert!(!addresses.is_sick(7));
+    }
+
+    #[test]
+    fn where_the_others_fail_too_it_is_not_the_address() {
+        let mut addresses = SickAddresses::default();
+        (1..100).for_each(|s| _ = addresses.failed(7, at(s), false, at(s), 0.5));
+        assert!(!addresses.is_sick(7));
+    }
+
+    #[test]
+    fn a_sick_address_has_one_call_at_a_time_and_rests_longer_each_time() {
+        let mut addresses = SickAddresses::default();
+        (1..=3).for_each(|s| _ = fail(&mut addresses, s));
+        assert_eq!(addresses.turn(7, at(8)), AddressTurn::Go);
+        addresses.begin(7, at(8));
+        assert_ne!(addresses.turn(7, at(8)), AddressTurn::Go);
+        fail(&mut addresses, 9);
+        addresses.end(7);
+        assert_eq!(addresses.turn(7, at(10)), AddressTurn::Wait { until: at(19) });
+        (0..20).for_each(|n| _ = fail(&mut addresses, 100 + n));
+        assert_eq!(addresses.turn(7, at(119)), AddressTurn::Wait { until: at(419) });
+    }
+
+    #[test]
+    fn two_successes_heal_it() {
+        let mut addresses = SickAddresses::default();
+        (1..=3).for_each(|s| _ = fail(&mut addresses, s));
+        addresses.succeeded(7, at(9));
+        assert!(addresses.is_sick(7));
+        addresses.succeeded(7, at(10));
+        assert!(!addresses.is_sick(7));
+        assert_eq!(addresses.turn(7, at(10)), AddressTurn::Go);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_sick_stays_known() {
+        let mut addresses = SickAddresses::default();
+        (1..=3).for_each(|s| _ = fail(&mut addresses, s));
+        (100..100_000).for_each(|target| _ = addresses.failed(target, at(4), true, at(4), 0.5));
+        assert!(addresses.0.len() <= ADDRESSES_MAX);
+        assert!(addresses.is_sick(7));
+    }
+}

@@ -1,0 +1,232 @@
+//! How one tenant's calls at one origin fare, judged by the votes of its addresses: well, degraded or down.
+//! Nothing that one tenant's answers say holds for another. Reads no clock, draws no number.
+
+use std::time::Duration;
+
+use crate::model::time::Timestamp;
+use crate::policy::sick_addresses::SickAddresses;
+use crate::policy::signal::Signal;
+use crate::policy::votes::{VoteCount, Votes};
+use crate::policy::window::SlidingWindow;
+
+/// So many voters are needed to judge by shares.
+const VOTERS_MIN: usize = 5;
+const DEGRADED_SHARE: f64 = 0.2;
+const DOWN_SHARE: f64 = 0.8;
+/// With fewer voters, all bad: so many failed calls without a success in between mean down.
+const FAILED_MIN: u32 = 20;
+/// Failures further apart are not in a row.
+const IN_A_ROW: Duration = Duration::from_secs(60);
+/// While degraded: so many calls per success, and one per second beside them.
+const CALLS_PER_SUCCESS: usize = 2;
+const THROTTLE_WINDOW: Duration = Duration::from_secs(30);
+/// An address is at fault itself if so many of the others are good.
+const OTHERS_GOOD_SHARE: f64 = 0.5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    Well,
+    /// Some addresses fail: calls are held to what succeeds.
+    Degraded,
+    /// Nearly all addresses fail.
+    Down,
+}
+
+#[derive(Debug, Clone)]
+pub struct TenantHealth {
+    votes: Votes,
+    /// Failed calls in a row, each within a minute of the one before, and when the last of them failed.
+    failed: u32,
+    failed_at: Timestamp,
+    /// All calls; what is counted as failed are those without success.
+    calls: SlidingWindow,
+    pub addresses: SickAddresses,
+}
+
+/// The end of a call, as far as health is concerned.
+#[derive(Debug, Clone, Copy)]
+pub struct HealthCall {
+    pub signal: Signal,
+    /// A number that stands for the address.
+    pub target: u64,
+    pub is_retry: bool,
+    /// No connection could be opened: that says nothing about address or tenant.
+    pub unopened: bool,
+    pub began: Timestamp,
+}
+
+impl Default for TenantHealth {
+    fn default() -> Self {
+        Self {
+            votes: Votes::default(),
+            failed: 0,
+            failed_at: Timestamp::default(),
+            calls: SlidingWindow::new(THROTTLE_WINDOW),
+            addresses: SickAddresses::default(),
+        }
+    }
+}
+
+impl TenantHealth {
+    /// Learns from the end of a call. `random` is a random number in `0.0..1.0`.
+    pub fn report(&mut self, call: &HealthCall, now: Timestamp, random: f64) {
+        let failed = call.signal.is_failure();
+        if call.unopened || !(failed || call.signal == Signal::Well) {
+            return;
+        }
+        self.calls.count(failed, now);
+        if !failed {
+            self.failed = 0;
+            self.votes.cast(call.target, true, now);
+            self.addresses.succeeded(call.target, now);
+            return;
+        }
+        let was_sick = self.addresses.is_sick(call.target);
+        let others = self.votes.count_others(call.target, now);
+        let others_work = others.voters > 0 && (1.0 - others.bad_share()) >= OTHERS_GOOD_SHARE;
+        let is_sick = self.addresses.failed(call.target, call.began, others_work, now, random);
+        if !was_sick && !is_sick {
+            self.failed = if self.fails_in_a_row(now) { self.failed.saturating_add(1) } else { 1 };
+            self.failed_at = now;
+        }
+        if !call.is_retry && !was_sick {
+            self.votes.cast(call.target, false, now);
+        }
+    }
+
+    pub fn condition(&self, now: Timestamp) -> Condition {
+        let count = self.votes.count(now);
+        let few_all_bad =
+            count.voters < VOTERS_MIN && count.bad == count.voters && self.failed >= FAILED_MIN;
+        if few_all_bad {
+            return Condition::Down;
+        }
+        match count.bad_share() {
+            _ if count.voters < VOTERS_MIN => Condition::Well,
+            share if share >= DOWN_SHARE => Condition::Down,
+            share if share >= DEGRADED_SHARE => Condition::Degraded,
+            _ => Condition::Well,
+        }
+    }
+
+    fn fails_in_a_row(&self, now: Timestamp) -> bool {
+        now.since(self.failed_at) < IN_A_ROW
+    }
+
+    /// How many calls may be made now while it is degraded.
+    pub fn room(&mut self, now: Timestamp) -> usize {
+        let tally = self.calls.tally(now);
+        let good = (tally.calls - tally.failed) as usize;
+        let allowed = CALLS_PER_SUCCESS * good + THROTTLE_WINDOW.as_secs() as usize;
+        allowed.saturating_sub(tally.calls as usize)
+    }
+
+    pub fn votes(&self, now: Timestamp) -> VoteCount {
+        self.votes.count(now)
+    }
+
+    pub fn votes_of_others(&self, target: u64, now: Timestamp) -> VoteCount {
+        self.votes.count_others(target, now)
+    }
+
+    /// The latest vote of this address, for the choice of probes.
+    pub fn latest_vote(&self, target: u64, now: Timestamp) -> Option<bool> {
+        self.votes.latest(target, now)
+    }
+
+    /// It works again: what failed before does not count any more.
+    pub fn recovered(&mut self) {
+        self.failed = 0;
+        self.votes.forget_bad();
+        self.calls.clear();
+    }
+
+    /// Whether nothing is remembered that is worth its memory.
+    pub fn is_forgettable(&self, now: Timestamp) -> bool {
+        let votes = self.votes.count(now);
+        votes.bad == 0 && !self.fails_in_a_row(now) && self.addresses.is_forgettable(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn report(health: &mut TenantHealth, target: u64, signal: Signal, is_retry: bool, s: u64) {
+        let now = NOW + Duration::from_secs(s);
+        let call = HealthCall { signal, target, is_retry, unopened: false, began: now };
+        health.report(&call, now, 0.5);
+    }
+
+    fn after(bad: u64, good: u64) -> Condition {
+        let mut health = TenantHealth::default();
+        (0..bad).for_each(|target| report(&mut health, target, Signal::Failing, false, 0));
+        (0..good).for_each(|target| report(&mut health, bad + target, Signal::Well, false, 0));
+        health.condition(NOW)
+    }
+
+    #[test]
+    fn it_is_judged_by_the_share_of_addresses_that_fail() {
+        let conditions =
+            [(1, 9), (2, 8), (7, 3), (8, 2), (5, 0)].map(|(bad, good)| after(bad, good));
+        use Condition::{Degraded, Down, Well};
+        assert_eq!(conditions, [Well, Degraded, Degraded, Down, Down]);
+    }
+
+    #[test]
+    fn retries_that_fail_have_no_vote() {
+        let mut health = TenantHealth::default();
+        (0..100).for_each(|target| report(&mut health, target % 9, Signal::Well, false, 0));
+        (0..1_000).for_each(|n| report(&mut health, 100, Signal::Failing, true, n / 100));
+        assert_eq!(health.condition(NOW), Condition::Well);
+    }
+
+    #[test]
+    fn a_single_address_that_always_fails_is_down_after_many_calls() {
+        let mut health = TenantHealth::default();
+        (0..19).for_each(|s| report(&mut health, 1, Signal::Failing, s > 0, s));
+        assert_eq!(health.condition(NOW + Duration::from_secs(19)), Condition::Well);
+        report(&mut health, 1, Signal::Failing, true, 20);
+        assert_eq!(health.condition(NOW + Duration::from_secs(20)), Condition::Down);
+    }
+
+    #[test]
+    fn a_sick_address_does_not_vote() {
+        let mut health = TenantHealth::default();
+        for s in 0..600 {
+            report(&mut health, s % 4, Signal::Well, false, s);
+            report(&mut health, 100, Signal::Failing, false, s);
+        }
+        let now = NOW + Duration::from_secs(600);
+        assert!(health.addresses.is_sick(100));
+        assert_eq!(health.votes(now).bad, 0);
+    }
+
+    #[test]
+    fn connections_that_cannot_be_opened_say_nothing_about_the_tenant() {
+        let mut health = TenantHealth::default();
+        for target in 0..100 {
+            let call = HealthCall {
+                signal: Signal::Failing,
+                target,
+                is_retry: false,
+                unopened: true,
+                began: NOW,
+            };
+            health.report(&call, NOW, 0.5);
+        }
+        assert_eq!(health.condition(NOW), Condition::Well);
+    }
+
+    #[test]
+    fn while_degraded_calls_are_held_to_twice_the_successes_and_one_per_second() {
+        let mut health = TenantHealth::default();
+        assert_eq!(health.room(NOW), 30);
+        (0..30).for_each(|target| report(&mut health, target, Signal::Failing, false, 0));
+        assert_eq!(health.room(NOW), 0);
+        (0..10).for_each(|target| report(&mut health, target, Signal::Well, false, 0));
+        assert_eq!(health.room(NOW), 10);
+    }
+}
