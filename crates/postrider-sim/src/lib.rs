@@ -24,7 +24,7 @@ mod store_ports;
 mod trace;
 mod world;
 
-pub use harm::{BrokenBound, HarmReport, WaitFigures, harm, harm_seeds};
+pub use harm::{BrokenBound, HarmReport, WaitFigures, harm, harm_changed, harm_seeds};
 pub use mutants::mutate;
 pub use regressions::REGRESSIONS;
 pub use run::{SimFailure, SimRun, run};

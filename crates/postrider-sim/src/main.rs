@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use postrider_sim::{SeedRunner, SimFailure, SimRun, StoreKind, harm_seeds, mutate, run};
+use postrider_sim::{SeedRunner, SimFailure, SimRun, StoreKind, harm, harm_changed, harm_seeds, mutate, run};
 
 /// Simulates Postrider over virtual time and checks its invariants.
 #[derive(Parser)]
@@ -62,6 +62,10 @@ struct HarmArgs {
     /// Print every world, not only those that broke a bound.
     #[arg(long)]
     all: bool,
+    /// Also run each world with other names, its sick tenant split, twice the sick traffic, stretched
+    /// times and permuted arrivals.
+    #[arg(long)]
+    metamorphic: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -104,7 +108,8 @@ fn main() -> ExitCode {
 
 fn run_harm(args: &HarmArgs) -> bool {
     let (from, seeds) = args.seed.map_or((args.from, args.seeds), |seed| (seed, 1));
-    let failed = harm_seeds(from, seeds, |report| {
+    let run = if args.metamorphic { harm_changed } else { harm };
+    let failed = harm_seeds(from, seeds, run, |report| {
         if args.all || args.seed.is_some() || !report.broken.is_empty() {
             println!("{report}");
         }

@@ -50,6 +50,8 @@ impl HarmRuns<'_> {
         self.check_attempts(&mut broken);
         self.check_healing(&mut broken);
         self.check_load(&mut broken);
+        self.check_local(&mut broken);
+        broken.extend(self.sick.broken.iter().cloned());
         broken
     }
 
@@ -157,6 +159,26 @@ impl HarmRuns<'_> {
         check("dead letters", |fate| u32::from(fate.dead));
     }
 
+    /// What only our own process is to blame for costs no attempt and no message.
+    fn check_local(&self, broken: &mut Vec<BrokenBound>) {
+        let is_local = |nth: usize| matches!(self.plan.sick[nth].kind, SickKind::Local);
+        let parts = 0..self.plan.sick.len();
+        let only_local = |a: &&Arrival| {
+            a.parts != 0 && parts.clone().all(|nth| !a.is_in_part(nth) || is_local(nth))
+        };
+        let fates = || {
+            let ids = self.plan.arrivals.iter().filter(only_local).map(|a| a.id as usize);
+            ids.map(|id| (self.sick.fates[id], self.well.fates[id]))
+        };
+        // The run in health may have ended before its last attempts.
+        let extra = fates().filter(|(sick, well)| sick.counted > well.counted.max(1)).count();
+        let dead = fates().filter(|(sick, well)| sick.dead && !well.dead).count();
+        if extra + dead > 0 {
+            let detail = format!("{extra} deliveries with more attempts, {dead} dead letters");
+            broken.push(BrokenBound { bound: "our own limits cost no attempt", detail });
+        }
+    }
+
     /// What is well again is served as if it had never been sick.
     fn check_healing(&self, broken: &mut Vec<BrokenBound>) {
         let healed: Option<Vec<_>> = self.plan.sick.iter().map(|p| p.when.healed_at()).collect();
@@ -180,9 +202,10 @@ impl HarmRuns<'_> {
 
     /// An origin that cannot take more is not given more.
     fn check_load(&self, broken: &mut Vec<BrokenBound>) {
-        for part in self.plan.sick.iter().filter(|part| part.kind.depends_on_load()) {
+        let of_load = |(_, part): &(usize, &SickPart)| part.kind.depends_on_load();
+        for (nth, part) in self.plan.sick.iter().enumerate().filter(of_load) {
             let is_of_part =
-                |call: &&WireCall| part.covers(&self.plan.arrivals[call.arrival as usize]);
+                |call: &&WireCall| self.plan.arrivals[call.arrival as usize].is_in_part(nth);
             let calls: Vec<_> = self.sick.calls.iter().filter(is_of_part).collect();
             if let SickKind::Queue { slots, .. } | SickKind::Slots { slots, .. } = part.kind {
                 let most = most_standing(&calls, part);
@@ -195,7 +218,7 @@ impl HarmRuns<'_> {
             let late =
                 calls.iter().filter(|call| is_sick_for(part, REFUSED_AFTER_MS, call.written));
             let (late, refused) = late.fold((0_u32, 0_u32), |(late, refused), call| {
-                (late + 1, refused + u32::from(call.refused))
+                (late + 1, refused + u32::from(call.refused_by == Some(nth)))
             });
             // A handful of calls is no share.
             if f64::from(refused) > 5.0 + 0.05 * f64::from(late) {

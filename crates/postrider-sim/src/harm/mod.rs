@@ -4,12 +4,14 @@
 
 mod bounds;
 mod draw;
+mod invariants;
 mod network;
 mod plan;
 mod run;
 mod seeds;
 mod sick;
 mod traffic;
+mod variants;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +23,13 @@ pub use bounds::{BrokenBound, WaitFigures};
 use plan::{HarmPlan, HarmRunKind};
 use run::run_world;
 pub use seeds::harm_seeds;
+use variants::PlanVariant;
 
 /// What a seed has shown.
 pub struct HarmReport {
     pub seed: u64,
+    /// How its world was changed, if it was.
+    pub variant: Option<&'static str>,
     /// The world in words.
     pub world: String,
     /// Of the healthy part: alone, with all well, with some sick.
@@ -34,16 +39,32 @@ pub struct HarmReport {
 
 /// Runs the world of a seed three times and compares.
 pub fn harm(seed: u64) -> HarmReport {
-    let plan = Arc::new(HarmPlan::draw(seed));
-    let world = plan.to_string();
-    match compare(&plan) {
-        Ok((figures, broken)) => HarmReport { seed, world, figures, broken },
-        Err(error) => {
-            let detail = format!("{error:#}");
-            let broken = vec![BrokenBound { bound: "the simulation itself runs", detail }];
-            HarmReport { seed, world, figures: Default::default(), broken }
+    harm_of(HarmPlan::draw(seed), None)
+}
+
+/// Runs the world of a seed, and if it breaks no bound, the same world changed in ways that change no
+/// bound. The first that breaks one is reported.
+pub fn harm_changed(seed: u64) -> HarmReport {
+    let plan = HarmPlan::draw(seed);
+    let variants = PlanVariant::ALL.into_iter().map(Some);
+    let mut report = harm_of(plan.clone(), None);
+    for variant in variants {
+        if !report.broken.is_empty() {
+            break;
         }
+        report = harm_of(plan.clone(), variant);
     }
+    report
+}
+
+fn harm_of(plan: HarmPlan, variant: Option<PlanVariant>) -> HarmReport {
+    let plan = Arc::new(variant.map_or_else(|| plan.clone(), |variant| variant.of(&plan)));
+    let (seed, world) = (plan.seed, plan.to_string());
+    let (figures, broken) = compare(&plan).unwrap_or_else(|error| {
+        let detail = format!("{error:#}");
+        (Default::default(), vec![BrokenBound { bound: "the simulation itself runs", detail }])
+    });
+    HarmReport { seed, variant: variant.map(PlanVariant::name), world, figures, broken }
 }
 
 fn compare(plan: &Arc<HarmPlan>) -> Result<([WaitFigures; 3], Vec<BrokenBound>)> {
@@ -59,7 +80,9 @@ fn compare(plan: &Arc<HarmPlan>) -> Result<([WaitFigures; 3], Vec<BrokenBound>)>
 impl fmt::Display for HarmReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [alone, well, sick] = self.figures.map(|wait| format!("{}/{}", wait.p50, wait.p99));
-        writeln!(f, "seed {}: {}", self.seed, self.world)?;
+        write!(f, "seed {}", self.seed)?;
+        self.variant.map_or(Ok(()), |variant| write!(f, " {variant}"))?;
+        writeln!(f, ": {}", self.world)?;
         write!(f, "    p50/p99 in ms: alone {alone}, all well {well}, some sick {sick}")?;
         let broken = &mut self.broken.iter();
         broken.try_for_each(|broken| write!(f, "\n  BROKEN {}: {}", broken.bound, broken.detail))

@@ -1,6 +1,6 @@
 //! The simulated network: our connections, the origins behind them, and the channel that calls them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use postrider_core::policy::classify::{AnswerTable, ProviderAnswer, classify};
 use postrider_core::{
     Attempt, Channel, ChannelKind, ChannelTraits, Clock, Finished, Outcome, Report,
 };
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::draw::draw;
@@ -21,7 +22,6 @@ use super::traffic::Arrival;
 use crate::clock::SimClock;
 use crate::rng::SimRng;
 
-pub(crate) const KIND: ChannelKind = ChannelKind::new("webhook");
 /// How long a channel waits for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a call waits for one of our connections.
@@ -36,7 +36,11 @@ pub(crate) struct WireCall {
     /// When the request was written, and when it ended.
     pub written: i64,
     pub ended: i64,
+    /// Answered with 429 or 503.
     pub refused: bool,
+    /// The sick part that refused it because we asked for too much.
+    pub refused_by: Option<usize>,
+    pub accepted: bool,
 }
 
 pub(crate) struct SimNetwork {
@@ -53,13 +57,36 @@ struct NetworkState {
     idle: VecDeque<u32>,
     calls: Vec<WireCall>,
     load: HashMap<usize, LoadState>,
+    /// Requests under way.
+    standing: usize,
+    /// By the number of the arrival: whether a request was ever written for it.
+    written: Vec<bool>,
+    given_back: HashMap<u32, i64>,
+    /// Tenant, origin and address of what was ever accepted.
+    served: HashSet<(u32, u32, u32)>,
 }
 
-/// Our connections to one origin.
+/// One origin and our connections to it.
 #[derive(Default)]
 struct OriginState {
     connections: usize,
     busy: usize,
+    /// Told whenever a connection becomes idle.
+    freed: Arc<Notify>,
+    standing: usize,
+    /// It refused or did not answer a call, or could not be reached.
+    is_troubled: bool,
+    accepted_at: Option<i64>,
+}
+
+impl OriginState {
+    fn ended(&mut self, accepted: bool, now: i64) {
+        self.standing -= 1;
+        self.is_troubled |= !accepted;
+        if accepted {
+            self.accepted_at = Some(now);
+        }
+    }
 }
 
 /// What a sick part that depends on our load knows.
@@ -72,12 +99,26 @@ struct LoadState {
     free_at: Vec<i64>,
 }
 
+/// What can be seen of an origin from outside.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OriginSeen {
+    /// Requests under way to it.
+    pub standing: usize,
+    /// A call to it would find a connection.
+    pub has_connection: bool,
+    /// It refused or did not answer a call, or could not be reached.
+    pub is_troubled: bool,
+    pub accepted_at: Option<i64>,
+}
+
 /// How a written request ends.
 struct WireAnswer {
     after_ms: u64,
     reply: WireReply,
     /// The part whose slot is in use meanwhile.
     holds: Option<usize>,
+    /// The part that takes no more.
+    refused_by: Option<usize>,
 }
 
 enum WireReply {
@@ -88,7 +129,47 @@ enum WireReply {
 
 impl SimNetwork {
     pub(crate) fn new(plan: Arc<HarmPlan>, kind: HarmRunKind, clock: Arc<SimClock>) -> Arc<Self> {
-        Arc::new(Self { plan, kind, clock, state: Mutex::default() })
+        let written = vec![false; plan.arrivals.len()];
+        let state = NetworkState { written, ..NetworkState::default() };
+        Arc::new(Self { plan, kind, clock, state: Mutex::new(state) })
+    }
+
+    /// Requests under way, in all.
+    pub(crate) fn standing(&self) -> usize {
+        self.state().standing
+    }
+
+    pub(crate) fn is_written(&self, arrival: u32) -> bool {
+        self.state().written[arrival as usize]
+    }
+
+    /// When it was last given back for lack of a connection.
+    pub(crate) fn given_back(&self, arrival: u32) -> Option<i64> {
+        self.state().given_back.get(&arrival).copied()
+    }
+
+    /// Whether an address ever accepted something.
+    pub(crate) fn has_served(&self, arrival: &Arrival) -> bool {
+        self.state().served.contains(&(arrival.tenant, arrival.origin, arrival.address))
+    }
+
+    /// What can be seen of an origin from outside.
+    pub(crate) fn origin_seen(&self, origin: u32) -> OriginSeen {
+        let plan = self.plan.origin(origin);
+        let state = self.state();
+        let idle = |own: &OriginState| own.busy < own.connections;
+        let may_open = state.open < self.plan.connections_max || state.origins.values().any(idle);
+        let Some(own) = state.origins.get(&origin) else {
+            return OriginSeen { has_connection: may_open, ..OriginSeen::default() };
+        };
+        let has_own = if plan.http1 { idle(own) } else { own.connections > 0 };
+        let may_have_more = !plan.http1 || own.connections < HTTP1_MAX;
+        OriginSeen {
+            standing: own.standing,
+            has_connection: has_own || (may_open && may_have_more),
+            is_troubled: own.is_troubled,
+            accepted_at: own.accepted_at,
+        }
     }
 
     pub(crate) fn calls(&self) -> Vec<WireCall> {
@@ -101,15 +182,15 @@ impl SimNetwork {
 
     /// The parts that are sick for this call, now.
     fn sick_parts(&self, arrival: &Arrival, number: u32) -> Vec<(usize, &SickPart)> {
-        if self.kind != HarmRunKind::SomeSick || !arrival.sick {
+        if self.kind != HarmRunKind::SomeSick || arrival.parts == 0 {
             return Vec::new();
         }
         let now = self.clock.elapsed();
-        let call = (u64::from(arrival.id) << 16) | u64::from(number);
+        let call = (arrival.key << 16) | u64::from(number);
         let hit = |(n, part): &(usize, &SickPart)| {
             let chance = part.chance * part.when.strength(now);
             let mut rng = draw(self.plan.seed ^ *n as u64, "hit", call);
-            part.covers(arrival) && rng.chance(chance)
+            arrival.is_in_part(*n) && rng.chance(chance)
         };
         self.plan.sick.iter().enumerate().filter(hit).collect()
     }
@@ -119,17 +200,21 @@ impl SimNetwork {
         let arrival = &self.plan.arrivals[id as usize];
         let origin = self.plan.origin(arrival.origin);
         let mut rng =
-            draw(self.plan.seed, "call", (u64::from(id) << 16) | u64::from(attempt.number));
+            draw(self.plan.seed, "call", (arrival.key << 16) | u64::from(attempt.number));
         let parts = self.sick_parts(arrival, attempt.number);
         for (_, part) in &parts {
+            if matches!(part.kind, SickKind::Local) {
+                return self.give_back(id);
+            }
             if let SickKind::NoConnection { code, after_ms } = part.kind {
+                self.state().origins.entry(arrival.origin).or_default().is_troubled = true;
                 sleep(Duration::from_millis(after_ms)).await;
                 return Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO }).code(code);
             }
         }
         let connected = timeout(CONNECTION_WAIT, self.connect(arrival.origin, origin, &mut rng));
         let Ok(Ok(_connection)) = connected.await else {
-            return Report::new(Outcome::Local).code("connections");
+            return self.give_back(id);
         };
         if self.clock.now() >= attempt.expires_at {
             return Report::new(Outcome::Expired);
@@ -141,19 +226,43 @@ impl SimNetwork {
         let wait = Duration::from_millis(answer.after_ms).min(TIMEOUT);
         let nth = {
             let mut state = self.state();
-            state.calls.push(WireCall { arrival: id, written, ended: i64::MAX, refused });
+            state.calls.push(WireCall {
+                arrival: id,
+                written,
+                ended: i64::MAX,
+                refused,
+                refused_by: answer.refused_by,
+                accepted: false,
+            });
+            state.written[id as usize] = true;
+            state.standing += 1;
+            state.origins.entry(arrival.origin).or_default().standing += 1;
             state.calls.len() - 1
         };
         sleep(wait).await;
         let now = self.clock.elapsed();
         let mut state = self.state();
+        let reply = if wait == TIMEOUT { WireReply::Nothing } else { answer.reply };
+        let accepted = matches!(reply, WireReply::Status(200, _));
         state.calls[nth].ended = now;
+        state.calls[nth].accepted = accepted;
+        state.standing -= 1;
+        state.origins.entry(arrival.origin).or_default().ended(accepted, now);
+        if accepted {
+            state.served.insert((arrival.tenant, arrival.origin, arrival.address));
+        }
         if let Some(part) = answer.holds {
             state.load.entry(part).or_default().busy -= 1;
         }
         drop(state);
-        let reply = if wait == TIMEOUT { WireReply::Nothing } else { answer.reply };
         self.report(reply)
+    }
+
+    /// There is no connection to be had.
+    fn give_back(&self, arrival: u32) -> Report {
+        let now = self.clock.elapsed();
+        self.state().given_back.insert(arrival, now);
+        Report::new(Outcome::Local).code("connections")
     }
 
     /// How the origin treats a request that arrives now.
@@ -164,8 +273,12 @@ impl SimNetwork {
         rng: &mut SimRng,
         now: i64,
     ) -> WireAnswer {
-        let mut answer =
-            WireAnswer { after_ms: healthy_ms, reply: WireReply::Status(200, None), holds: None };
+        let mut answer = WireAnswer {
+            after_ms: healthy_ms,
+            reply: WireReply::Status(200, None),
+            holds: None,
+            refused_by: None,
+        };
         let mut state = self.state();
         for (n, part) in parts {
             let load = state.load.entry(*n).or_default();
@@ -175,7 +288,7 @@ impl SimNetwork {
                     answer.reply = WireReply::Status(429, retry_after_s);
                 }
                 SickKind::Reset => answer.reply = WireReply::Reset,
-                SickKind::NoConnection { .. } => {}
+                SickKind::NoConnection { .. } | SickKind::Local => {}
                 SickKind::Slow(ref shape) => {
                     let sick_for = part.when.since_onset(now).unwrap_or(0);
                     answer.after_ms += shape.extra_ms(rng, sick_for);
@@ -192,6 +305,7 @@ impl SimNetwork {
                 SickKind::Slots { slots, work_ms, status } => {
                     if load.busy >= slots.max(1) {
                         answer.reply = WireReply::Status(status, None);
+                        answer.refused_by = Some(*n);
                     } else {
                         load.busy += 1;
                         answer.holds = Some(*n);
@@ -206,6 +320,7 @@ impl SimNetwork {
                         load.tokens -= 1.0;
                     } else {
                         answer.reply = WireReply::Status(status, None);
+                        answer.refused_by = Some(*n);
                     }
                 }
             }
@@ -250,7 +365,8 @@ impl SimNetwork {
                 return Ok(connection);
             }
             // As many as one origin may have are busy.
-            sleep(Duration::from_millis(5)).await;
+            let freed = self.state().origins.entry(origin).or_default().freed.clone();
+            freed.notified().await;
         }
     }
 
@@ -295,18 +411,22 @@ impl Drop for SimConnection<'_> {
         let mut state = self.network.state();
         let own = state.origins.entry(self.origin).or_default();
         own.busy -= 1;
+        own.freed.notify_one();
         if own.busy == 0 {
             state.idle.push_back(self.origin);
         }
     }
 }
 
-pub(crate) struct HarmChannel(pub Arc<SimNetwork>);
+pub(crate) struct HarmChannel {
+    pub kind: ChannelKind,
+    pub network: Arc<SimNetwork>,
+}
 
 #[async_trait]
 impl Channel for HarmChannel {
     fn kind(&self) -> ChannelKind {
-        KIND
+        self.kind
     }
 
     fn traits(&self) -> &'static ChannelTraits {
@@ -318,7 +438,7 @@ impl Channel for HarmChannel {
             .iter()
             .map(|attempt| async move {
                 let began = Instant::now();
-                let report = self.0.call(attempt).await;
+                let report = self.network.call(attempt).await;
                 let latency_ms = began.elapsed().as_millis() as u32;
                 done(Finished { slot: attempt.slot, report, latency_ms, waited_ms: 0 });
             })

@@ -3,10 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use postrider_core::ChannelKind;
+
 use super::draw::draw;
 use super::sick::SickPart;
 use super::traffic::{Arrival, WorldSize, draw_arrivals};
 use crate::rng::SimRng;
+
+/// The channel of the origins, and that of the accounts.
+pub(crate) const WEB: ChannelKind = ChannelKind::new("webhook");
+pub(crate) const RELAY: ChannelKind = ChannelKind::new("sms");
 
 /// The classes of the messages: urgent, normal and low.
 pub(crate) const CLASSES: [&str; 3] = ["otp", "transactional", "marketing"];
@@ -19,6 +25,8 @@ pub(crate) struct HarmPlan {
     pub sick: Vec<SickPart>,
     /// Connections that our process may have open.
     pub connections_max: usize,
+    /// Changes the names of tenants and origins, and nothing else.
+    pub naming: u64,
 }
 
 /// How an origin answers in health.
@@ -53,14 +61,15 @@ impl HarmPlan {
         let mut rng = draw(seed, "world", 0);
         let size = WorldSize {
             tenants: rng.log_uniform(1.0, 200.0) as u64,
-            origins: rng.log_uniform(1.0, 2_000.0) as u64,
+            origins: rng.log_uniform(1.0, 10_000.0) as u64,
+            accounts: if rng.chance(0.4) { rng.log_uniform(1.0, 20.0) as u64 } else { 0 },
             addresses: rng.log_uniform(1.0, 50_000.0) as u64,
-            messages: rng.log_uniform(400.0, 4_000.0) as u64,
+            messages: rng.log_uniform(200.0, 4_000.0) as u64,
             length_ms: rng.within(60_000, 120_000) as i64,
         };
         let connections_max = *rng.pick(&[96, 256, 768, 4_096]);
-        let mut plan =
-            Self { seed, size, arrivals: draw_arrivals(seed, size), sick: vec![], connections_max };
+        let arrivals = draw_arrivals(seed, size);
+        let mut plan = Self { seed, size, arrivals, sick: vec![], connections_max, naming: 0 };
         for n in 0..rng.within(1, 4) {
             plan.add_sick_part(&mut draw(seed, "sick part", n));
         }
@@ -72,12 +81,36 @@ impl HarmPlan {
         let near = rng.index(self.arrivals.len());
         let part = SickPart::draw(rng, &self.arrivals[near], self.size.length_ms);
         let mut arrivals = self.arrivals.clone();
-        arrivals.iter_mut().for_each(|arrival| arrival.sick |= part.covers(arrival));
+        let nth = self.sick.len();
+        for arrival in arrivals.iter_mut().filter(|arrival| part.covers(arrival)) {
+            arrival.parts |= 1 << nth;
+            arrival.sick = true;
+        }
         spread_to_tenants(&mut arrivals);
         let healthy = arrivals.iter().filter(|arrival| !arrival.sick).count();
         if healthy as f64 >= HEALTHY_SHARE_MIN * arrivals.len() as f64 {
             self.arrivals = arrivals;
             self.sick.push(part);
+        }
+    }
+
+    pub(crate) fn tenant_name(&self, tenant: u32) -> String {
+        format!("t{}", self.name(tenant))
+    }
+
+    /// The channel and the name of an origin or an account.
+    pub(crate) fn origin_name(&self, origin: u32) -> (ChannelKind, String) {
+        let name = self.name(origin);
+        match u64::from(origin) < self.size.origins {
+            true => (WEB, format!("https://o{name}.sim")),
+            false => (RELAY, format!("account-{name}")),
+        }
+    }
+
+    fn name(&self, number: u32) -> u64 {
+        match self.naming {
+            0 => number.into(),
+            naming => draw(naming, "name", number.into()).next(),
         }
     }
 
@@ -118,21 +151,24 @@ fn spread_to_tenants(arrivals: &mut [Arrival]) {
         }
         origins.entry(origin).or_default().push(tenant);
     }
+    origins.retain(|origin, tenants| {
+        let sick = tenants.iter().filter(|t| sick_tenants.contains(&(**t, *origin))).count();
+        tenants.len() > 1 && sick as f64 >= SICK_TENANTS_MAX * tenants.len() as f64
+    });
     for arrival in arrivals.iter_mut() {
-        let tenants = &origins[&arrival.origin];
-        let sick = tenants.iter().filter(|t| sick_tenants.contains(&(**t, arrival.origin))).count();
-        let most = tenants.len() > 1 && sick as f64 >= SICK_TENANTS_MAX * tenants.len() as f64;
-        arrival.sick |= most || sick_tenants.contains(&(arrival.tenant, arrival.origin));
+        arrival.sick |= origins.contains_key(&arrival.origin)
+            || sick_tenants.contains(&(arrival.tenant, arrival.origin));
     }
 }
 
 impl fmt::Display for HarmPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WorldSize { tenants, origins, addresses, messages, length_ms } = self.size;
+        let WorldSize { tenants, origins, accounts, addresses, length_ms, .. } = self.size;
+        let messages = self.arrivals.len();
         let sick = self.arrivals.iter().filter(|arrival| arrival.sick).count();
         write!(
             f,
-            "{tenants} tenants, {origins} origins, {addresses} addresses, {messages} messages ({sick} sick) in {} s, {} connections",
+            "{tenants} tenants, {origins} origins, {accounts} accounts, {addresses} addresses, {messages} messages ({sick} sick) in {} s, {} connections",
             length_ms / 1000,
             self.connections_max,
         )?;

@@ -7,18 +7,22 @@ use std::time::Duration;
 use anyhow::Result;
 use postrider_core::ports::store::{Admission, NewDelivery, NewMessage, Queue as _, Store};
 use postrider_core::{
-    AddressHash, AttemptRecord, Channel, Class, Clock, DeadReason, DeliveryId, LaneKey, State,
+    AddressHash, AttemptRecord, Class, Clock, DeadReason, DeliveryId, LaneKey, State,
     Target, TenantId,
 };
+use postrider_dispatch::lanes::LaneEvent;
 use postrider_dispatch::{
     DispatchLimits, Dispatcher, DispatcherConfig, Lanes, Observer, Policies, Policy,
 };
 use postrider_store::MemoryStore;
 use tokio::runtime::Builder;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::network::{HarmChannel, KIND, SimNetwork, WireCall};
-use super::plan::{CLASSES, HarmPlan, HarmRunKind};
+use super::bounds::BrokenBound;
+use super::invariants::InvariantWatch;
+use super::network::{HarmChannel, SimNetwork, WireCall};
+use super::plan::{CLASSES, HarmPlan, HarmRunKind, RELAY, WEB};
 use super::traffic::Arrival;
 use crate::clock::SimClock;
 
@@ -43,6 +47,8 @@ pub(crate) struct HarmRun {
     /// By the number of the arrival; those that took no part are untouched.
     pub fates: Vec<DeliveryFate>,
     pub calls: Vec<WireCall>,
+    /// Invariants that did not hold; looked at only in the run with sickness.
+    pub broken: Vec<BrokenBound>,
 }
 
 pub(crate) fn run_world(plan: &Arc<HarmPlan>, kind: HarmRunKind) -> Result<HarmRun> {
@@ -62,26 +68,25 @@ async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -
     let policies = Policies::new(Policy::new(Class::built_in(), limits));
     let lanes = Lanes::new(policies, clock.clone(), plan.seed);
     let network = SimNetwork::new(plan.clone(), kind, clock.clone());
-    let watch = Arc::new(FateWatch {
-        clock: clock.clone(),
-        state: Mutex::new(WatchState {
-            ids: HashMap::new(),
-            fates: vec![DeliveryFate::default(); plan.arrivals.len()],
-        }),
-    });
+    let invariants = (kind == HarmRunKind::SomeSick)
+        .then(|| InvariantWatch::new(plan.clone(), lanes.clone(), network.clone()));
+    let watch = Arc::new(FateWatch::new(plan, clock.clone(), invariants.clone()));
+    let channel = |kind| Arc::new(HarmChannel { kind, network: network.clone() }) as _;
     let _dispatcher = Dispatcher::start(DispatcherConfig {
         store: store.clone() as Arc<dyn Store>,
-        channels: vec![Arc::new(HarmChannel(network.clone())) as Arc<dyn Channel>],
+        channels: vec![channel(WEB), channel(RELAY)],
         lanes,
         clock: clock.clone() as Arc<dyn Clock>,
         observer: watch.clone(),
         seed: plan.seed,
     });
+    let looking = invariants.clone().map(|invariants| tokio::spawn(invariants.run()));
+    let mut senders = MessageMaker::new(plan);
     let arrivals: Vec<_> = plan.arrivals_of(kind).collect();
     for due in arrivals.chunk_by(|a, b| a.at_ms == b.at_ms) {
         let wait = due[0].at_ms - clock.elapsed();
         sleep(Duration::from_millis(wait.max(0) as u64)).await;
-        let messages = due.iter().map(|arrival| new_message(arrival)).collect();
+        let messages = due.iter().map(|arrival| senders.message(arrival)).collect();
         for (arrival, admission) in due.iter().zip(store.accept(messages).await?) {
             if let Admission::Accepted { deliveries, .. } = admission {
                 let mut state = watch.state();
@@ -90,51 +95,74 @@ async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -
         }
     }
     let end = clock.elapsed() + TAIL_MS;
-    while clock.elapsed() < end && !watch.all_healthy_ended(plan) {
+    let needed = invariants.as_ref().map_or(0, |invariants| invariants.ends_at());
+    while clock.elapsed() < end && (watch.state().healthy_left > 0 || clock.elapsed() < needed) {
         sleep(LOOK_EVERY).await;
     }
+    looking.iter().for_each(JoinHandle::abort);
     let calls = network.calls();
     let mut fates = std::mem::take(&mut watch.state().fates);
     for call in &calls {
         let written = &mut fates[call.arrival as usize].written;
         *written = Some(written.map_or(call.written, |first| first.min(call.written)));
     }
-    Ok(HarmRun { fates, calls })
+    let broken = invariants.map_or_else(Vec::new, |invariants| invariants.broken(&calls));
+    Ok(HarmRun { fates, calls, broken })
 }
 
-fn new_message(arrival: &Arrival) -> NewMessage {
-    let Arrival { tenant, origin, address, .. } = arrival;
-    let lane = Arc::new(LaneKey {
-        tenant: TenantId::new(&format!("t{tenant}")),
-        channel: KIND,
-        provider: format!("https://o{origin}.sim").into(),
+/// Makes the messages of arrivals; what they share is made once.
+struct MessageMaker<'a> {
+    plan: &'a HarmPlan,
+    classes: [Class; 3],
+    lanes: HashMap<(u32, u32, usize), Arc<LaneKey>>,
+    targets: [Arc<Target>; 2],
+}
+
+impl<'a> MessageMaker<'a> {
+    fn new(plan: &'a HarmPlan) -> Self {
+        let built_in = Class::built_in();
+        let class = |name: &str| built_in.iter().find(|c| *c.name == *name).cloned().unwrap_or_default();
+        let url: HashMap<_, _> = [("url", "sim")].into_iter().collect();
+        let targets = [WEB, RELAY].map(|kind| Arc::new(Target::new(kind, &url)));
+        Self { plan, classes: CLASSES.map(class), lanes: HashMap::new(), targets }
+    }
+
+    fn message(&mut self, arrival: &Arrival) -> NewMessage {
+        let Arrival { tenant, origin, address, class, .. } = *arrival;
+        let lane = self.lanes.entry((tenant, origin, class));
+        let lane = lane.or_insert_with(|| Arc::new(lane_of(self.plan, arrival))).clone();
+        let mut hash = [0; 16];
+        hash[..4].copy_from_slice(&address.to_le_bytes());
+        hash[4..8].copy_from_slice(&tenant.to_le_bytes());
+        hash[8..12].copy_from_slice(&origin.to_le_bytes());
+        NewMessage {
+            tenant: lane.tenant.clone(),
+            class: lane.class.clone(),
+            ttl_s: self.classes[class].ttl_s,
+            send_at: None,
+            envelope: Default::default(),
+            content: arrival.id.to_string().into(),
+            dedup: None,
+            deliveries: vec![NewDelivery {
+                target: self.targets[usize::from(lane.channel == RELAY)].clone(),
+                lane,
+                hash: AddressHash(hash),
+                recipient: None,
+                address: None,
+                address_since: None,
+                alternatives: Vec::new(),
+            }],
+        }
+    }
+}
+
+pub(crate) fn lane_of(plan: &HarmPlan, arrival: &Arrival) -> LaneKey {
+    let (channel, provider) = plan.origin_name(arrival.origin);
+    LaneKey {
+        tenant: TenantId::new(&plan.tenant_name(arrival.tenant)),
+        channel,
+        provider: provider.into(),
         class: CLASSES[arrival.class].into(),
-    });
-    let mut hash = [0; 16];
-    hash[..4].copy_from_slice(&address.to_le_bytes());
-    hash[4..8].copy_from_slice(&tenant.to_le_bytes());
-    hash[8..12].copy_from_slice(&origin.to_le_bytes());
-    let class = Class::built_in().into_iter().find(|c| *c.name == *lane.class).unwrap_or_default();
-    NewMessage {
-        tenant: lane.tenant.clone(),
-        class: lane.class.clone(),
-        ttl_s: class.ttl_s,
-        send_at: None,
-        envelope: Default::default(),
-        content: arrival.id.to_string().into(),
-        dedup: None,
-        deliveries: vec![NewDelivery {
-            lane,
-            target: Arc::new(Target::new(
-                KIND,
-                &[("url", "sim")].into_iter().collect::<HashMap<_, _>>(),
-            )),
-            hash: AddressHash(hash),
-            recipient: None,
-            address: None,
-            address_since: None,
-            alternatives: Vec::new(),
-        }],
     }
 }
 
@@ -142,27 +170,44 @@ fn new_message(arrival: &Arrival) -> NewMessage {
 struct FateWatch {
     clock: Arc<SimClock>,
     state: Mutex<WatchState>,
+    healthy: Vec<bool>,
+    invariants: Option<Arc<InvariantWatch>>,
 }
 
 struct WatchState {
     ids: HashMap<DeliveryId, u32>,
     fates: Vec<DeliveryFate>,
+    /// Healthy deliveries that have not ended.
+    healthy_left: usize,
 }
 
 impl FateWatch {
+    fn new(
+        plan: &HarmPlan,
+        clock: Arc<SimClock>,
+        invariants: Option<Arc<InvariantWatch>>,
+    ) -> Self {
+        let healthy: Vec<_> = plan.arrivals.iter().map(|arrival| !arrival.sick).collect();
+        let state = WatchState {
+            ids: HashMap::new(),
+            fates: vec![DeliveryFate::default(); healthy.len()],
+            healthy_left: healthy.iter().filter(|healthy| **healthy).count(),
+        };
+        Self { clock, state: Mutex::new(state), healthy, invariants }
+    }
+
     fn state(&self) -> std::sync::MutexGuard<'_, WatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all_healthy_ended(&self, plan: &HarmPlan) -> bool {
-        let state = self.state();
-        plan.arrivals.iter().filter(|a| !a.sick).all(|a| state.fates[a.id as usize].ended)
-    }
-
     fn note(&self, delivery: DeliveryId, note: impl FnOnce(&mut DeliveryFate)) {
         let mut state = self.state();
-        if let Some(id) = state.ids.get(&delivery).copied() {
-            note(&mut state.fates[id as usize]);
+        let Some(id) = state.ids.get(&delivery).copied() else { return };
+        let fate = &mut state.fates[id as usize];
+        let had_ended = fate.ended;
+        note(fate);
+        if fate.ended && !had_ended && self.healthy[id as usize] {
+            state.healthy_left -= 1;
         }
     }
 }
@@ -192,5 +237,11 @@ impl Observer for FateWatch {
             fate.accepted = (state == State::Sent).then_some(now);
             fate.dead = state != State::Sent;
         });
+    }
+
+    fn lane_event(&self, lane: &LaneKey, event: LaneEvent) {
+        if let Some(invariants) = &self.invariants {
+            invariants.lane_event(lane, event);
+        }
     }
 }

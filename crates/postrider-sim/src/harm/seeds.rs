@@ -5,10 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::{HarmReport, harm};
+use super::HarmReport;
 
-/// Runs so many seeds from the first on, and returns those that broke a bound. Each report goes to `show`.
-pub fn harm_seeds(from: u64, seeds: u64, show: impl Fn(&HarmReport) + Sync) -> Vec<u64> {
+/// Runs so many seeds from the first on, each with `run`, and returns those that broke a bound. Each report
+/// goes to `show`.
+pub fn harm_seeds(
+    from: u64,
+    seeds: u64,
+    run: fn(u64) -> HarmReport,
+    show: impl Fn(&HarmReport) + Sync,
+) -> Vec<u64> {
     let next = AtomicU64::new(from);
     let failed = Mutex::new(Vec::new());
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -18,7 +24,7 @@ pub fn harm_seeds(from: u64, seeds: u64, show: impl Fn(&HarmReport) + Sync) -> V
             if seed >= from + seeds {
                 return;
             }
-            let report = harm(seed);
+            let report = run(seed);
             show(&report);
             if !report.broken.is_empty() {
                 failed.lock().unwrap_or_else(PoisonError::into_inner).push(seed);

@@ -36,6 +36,11 @@ pub(crate) enum SickLevel {
     },
     /// All that a tenant sends.
     Tenant(u32),
+    /// Our own process, where it needs something new for a share of all origins, by their hash.
+    OwnProcess {
+        share: f64,
+        salt: u64,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -51,6 +56,8 @@ pub(crate) enum SickKind {
         code: &'static str,
         after_ms: u64,
     },
+    /// We ran out of something ourselves, such as open files.
+    Local,
     /// A later answer.
     Slow(SlowShape),
     /// No answer at all, or one that trickles in for longer than we wait.
@@ -133,6 +140,18 @@ impl SickTime {
         (at >= onset).then_some(at - onset)
     }
 
+    /// The same, so many times as slow.
+    pub(crate) fn stretched(&self, by: f64) -> Self {
+        let times = |ms: i64| (ms as f64 * by) as i64;
+        match *self {
+            Self::Always => Self::Always,
+            Self::From(from) => Self::From(times(from)),
+            Self::Between(from, to) => Self::Between(times(from), times(to)),
+            Self::Wave { period, on } => Self::Wave { period: times(period), on: times(on) },
+            Self::Decay(from, to) => Self::Decay(times(from), times(to)),
+        }
+    }
+
     /// When it is well again for good.
     pub(crate) fn healed_at(&self) -> Option<i64> {
         match *self {
@@ -145,18 +164,20 @@ impl SickTime {
 impl SickPart {
     /// `near` is an arrival of the world; the part is drawn around it.
     pub(crate) fn draw(rng: &mut SimRng, near: &Arrival, length_ms: i64) -> Self {
-        let level = match rng.below(10) {
-            0..=4 => SickLevel::Addresses {
+        let level = match rng.below(20) {
+            0..=9 => SickLevel::Addresses {
                 origin: near.origin,
                 share: rng.log_uniform(0.001, 0.95),
                 salt: rng.next(),
             },
-            5..=6 => SickLevel::TenantAtOrigin { tenant: near.tenant, origin: near.origin },
-            7 => SickLevel::Origin(near.origin),
-            8 => SickLevel::Origins { share: rng.log_uniform(0.01, 0.8), salt: rng.next() },
+            10..=13 => SickLevel::TenantAtOrigin { tenant: near.tenant, origin: near.origin },
+            14..=15 => SickLevel::Origin(near.origin),
+            16 => SickLevel::Origins { share: rng.log_uniform(0.01, 0.8), salt: rng.next() },
+            17 => SickLevel::OwnProcess { share: rng.log_uniform(0.01, 0.8), salt: rng.next() },
             _ => SickLevel::Tenant(near.tenant),
         };
         let kind = match &level {
+            SickLevel::OwnProcess { .. } => SickKind::Local,
             SickLevel::Origin(_) | SickLevel::TenantAtOrigin { .. } if rng.chance(0.4) => {
                 SickKind::draw_of_load(rng)
             }
@@ -165,11 +186,14 @@ impl SickPart {
             }
             _ => SickKind::draw(rng),
         };
+        let is_local = matches!(kind, SickKind::Local);
         let always = rng.chance(0.5) || kind.depends_on_load();
         let chance = if always { 1.0 } else { rng.log_uniform(0.05, 1.0) };
         let onset = rng.within(5_000, length_ms as u64 / 3) as i64;
         let heals = onset + rng.within(10_000, length_ms as u64 / 3) as i64;
         let when = match rng.below(6) {
+            // Every delivery tries again each second: longer would only take longer to run.
+            _ if is_local => SickTime::Between(onset, onset + rng.within(1_000, 10_000) as i64),
             0 => SickTime::Always,
             1 | 2 => SickTime::From(onset),
             3 => SickTime::Between(onset, heals),
@@ -197,6 +221,9 @@ impl SickPart {
                 draw(salt, "sick origin", arrival.origin.into()).chance(share)
             }
             SickLevel::Tenant(tenant) => arrival.tenant == tenant,
+            SickLevel::OwnProcess { share, salt } => {
+                draw(salt, "origin without", arrival.origin.into()).chance(share)
+            }
         }
     }
 }
@@ -242,6 +269,11 @@ impl SickKind {
         }
     }
 
+    /// No request is written at all.
+    pub(crate) fn prevents_connections(&self) -> bool {
+        matches!(self, Self::NoConnection { .. } | Self::Local)
+    }
+
     pub(crate) fn depends_on_load(&self) -> bool {
         matches!(self, Self::Queue { .. } | Self::Slots { .. } | Self::Rate { .. })
     }
@@ -270,6 +302,9 @@ impl fmt::Display for SickPart {
             SickLevel::Origin(origin) => write!(f, "o{origin}")?,
             SickLevel::Origins { share, .. } => write!(f, "{:.1} % of the origins", share * 100.0)?,
             SickLevel::Tenant(tenant) => write!(f, "all of t{tenant}")?,
+            SickLevel::OwnProcess { share, .. } => {
+                write!(f, "our own process at {:.1} % of the origins", share * 100.0)?;
+            }
         }
         write!(f, ": {:?}", self.kind)?;
         if self.chance < 1.0 {

@@ -1,0 +1,179 @@
+//! What holds at every moment of the run with sickness, in each world: seen from outside, by the calls on
+//! the simulated network and by what the lanes report. Samples the lanes; changes nothing.
+
+mod facts;
+mod idle_places;
+mod limit_floor;
+mod neighbours;
+mod recovery;
+mod sick_calls;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use postrider_core::LaneKey;
+use postrider_dispatch::Lanes;
+use postrider_dispatch::lanes::{LaneEvent, LaneReport};
+use tokio::time::sleep;
+
+use super::bounds::BrokenBound;
+use super::network::{SimNetwork, WireCall};
+use super::plan::HarmPlan;
+use super::run::lane_of;
+use super::traffic::Arrival;
+use facts::PlanFacts;
+use idle_places::IdlePlaces;
+
+/// How often the lanes are looked at.
+const LOOK_MS: i64 = 125;
+/// Lanes looked at each time, and how often those that need not wait are.
+const LANES_AT_ONCE: usize = 8;
+const CALM_LOOK_MS: i64 = 1_000;
+
+pub(crate) struct InvariantWatch {
+    plan: Arc<HarmPlan>,
+    facts: PlanFacts,
+    lanes: Arc<Lanes>,
+    network: Arc<SimNetwork>,
+    state: Mutex<InvariantState>,
+}
+
+#[derive(Default)]
+struct InvariantState {
+    broken: Vec<BrokenBound>,
+    idle_places: IdlePlaces,
+    /// Healthy arrivals that are due and not written yet.
+    waiting: Vec<u32>,
+    /// The arrivals before this one are due.
+    due: usize,
+    /// Which lanes are looked at next.
+    next: usize,
+    /// Recoveries that were looked at.
+    recovered: usize,
+}
+
+impl InvariantWatch {
+    pub(crate) fn new(
+        plan: Arc<HarmPlan>,
+        lanes: Arc<Lanes>,
+        network: Arc<SimNetwork>,
+    ) -> Arc<Self> {
+        let facts = PlanFacts::of(&plan);
+        Arc::new(Self { plan, facts, lanes, network, state: Mutex::default() })
+    }
+
+    /// The run has to go on until then.
+    pub(crate) fn ends_at(&self) -> i64 {
+        self.facts.recoveries.last().map_or(0, |(at, _)| at + LOOK_MS)
+    }
+
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            sleep(Duration::from_millis(LOOK_MS as u64)).await;
+            self.look();
+        }
+    }
+
+    pub(crate) fn lane_event(&self, lane: &LaneKey, event: LaneEvent) {
+        let is_quiet = |name: &str| self.facts.is_of_one_tenant(name);
+        self.note(neighbours::event(&lane.provider, event, is_quiet));
+    }
+
+    /// What was broken, with what the calls tell afterwards.
+    pub(crate) fn broken(&self, calls: &[WireCall]) -> Vec<BrokenBound> {
+        sick_calls::check(&self.plan, calls).into_iter().for_each(|broken| self.note(Some(broken)));
+        std::mem::take(&mut self.state().broken)
+    }
+
+    fn state(&self) -> MutexGuard<'_, InvariantState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the first of each kind.
+    fn note(&self, broken: Option<BrokenBound>) {
+        let mut state = self.state();
+        let is_new = |b: &BrokenBound| state.broken.iter().all(|known| known.bound != b.bound);
+        if let Some(broken) = broken.filter(is_new) {
+            state.broken.push(broken);
+        }
+    }
+
+    fn report(&self, arrival: &Arrival) -> LaneReport {
+        self.lanes.report(&lane_of(&self.plan, arrival))
+    }
+
+    fn look(&self) {
+        let now = self.network.clock.elapsed();
+        self.look_at_waiting(now);
+        if now % CALM_LOOK_MS < LOOK_MS {
+            self.look_at_lanes(now);
+        }
+        self.look_at_recoveries(now);
+    }
+
+    /// Healthy deliveries that wait.
+    fn look_at_waiting(&self, now: i64) {
+        let waiting = {
+            let mut state = self.state();
+            while let Some(arrival) = self.plan.arrivals.get(state.due) {
+                if arrival.at_ms > now {
+                    break;
+                }
+                state.due += 1;
+                if self.facts.is_apart_from_sick(arrival) && !arrival.sick {
+                    state.waiting.push(arrival.id);
+                }
+            }
+            state.waiting.retain(|id| !self.network.is_written(*id));
+            state.waiting.iter().take(LANES_AT_ONCE).copied().collect::<Vec<_>>()
+        };
+        for id in waiting {
+            let arrival = &self.plan.arrivals[id as usize];
+            let seen = self.network.origin_seen(arrival.origin);
+            let report = self.report(arrival);
+            let given_back = self.network.given_back(id);
+            let rests = given_back.is_some_and(|at| now - at < idle_places::REST_MS);
+            let is_free = !rests && idle_places::is_free(&seen, &report, self.network.standing());
+            let broken = self.state().idle_places.waits(arrival, is_free, &report, now);
+            self.note(broken);
+        }
+    }
+
+    /// Lanes of healthy work, some each time.
+    fn look_at_lanes(&self, now: i64) {
+        let lanes = &self.facts.healthy_lanes;
+        let from = {
+            let mut state = self.state();
+            state.next += LANES_AT_ONCE;
+            state.next - LANES_AT_ONCE
+        };
+        for nth in from..from + LANES_AT_ONCE.min(lanes.len()) {
+            let arrival = &self.plan.arrivals[lanes[nth % lanes.len()] as usize];
+            if arrival.at_ms > now {
+                continue;
+            }
+            let report = self.report(arrival);
+            let seen = self.network.origin_seen(arrival.origin);
+            self.note(limit_floor::check(&seen, &report, now));
+            if self.facts.is_apart_from_sick(arrival) {
+                self.note(neighbours::check(arrival, &report, now));
+            }
+        }
+    }
+
+    /// What should be well again by now.
+    fn look_at_recoveries(&self, now: i64) {
+        let due = {
+            let mut state = self.state();
+            let from = state.recovered;
+            let is_due = |(at, _): &&(i64, u32)| *at <= now;
+            state.recovered += self.facts.recoveries[from..].iter().take_while(is_due).count();
+            &self.facts.recoveries[from..state.recovered]
+        };
+        for (_, id) in due {
+            let arrival = &self.plan.arrivals[*id as usize];
+            let is_due = !self.network.is_written(*id) && self.network.has_served(arrival);
+            self.note(recovery::check(arrival, is_due, &self.report(arrival), now));
+        }
+    }
+}
