@@ -4,7 +4,9 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use postrider_sim::{SeedRunner, SimFailure, SimRun, StoreKind, harm, harm_changed, harm_seeds, mutate, run};
+use postrider_sim::{
+    SeedRunner, SimFailure, SimRun, StoreKind, harm, harm_changed, harm_seeds, mutate, run,
+};
 
 /// Simulates Postrider over virtual time and checks its invariants.
 #[derive(Parser)]

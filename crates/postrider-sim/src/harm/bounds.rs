@@ -256,44 +256,4 @@ fn percentile(mut values: Vec<i64>, share: f64) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::super::plan::HarmRunKind;
-    use super::super::run::run_world;
-    use super::*;
-
-    /// The bounds that break if the run with sickness is the one in health, changed like this.
-    fn broken_by(change: impl Fn(&mut DeliveryFate)) -> Vec<&'static str> {
-        let plan = Arc::new(HarmPlan::draw(7));
-        let run = || run_world(&plan, HarmRunKind::AllWell).expect("the simulation itself runs");
-        let mut sick = run();
-        let healthy = plan.arrivals.iter().filter(|arrival| !arrival.sick);
-        healthy.for_each(|arrival| change(&mut sick.fates[arrival.id as usize]));
-        let runs = HarmRuns { plan: &plan, alone: run(), well: run(), sick };
-        runs.check().into_iter().map(|broken| broken.bound).collect()
-    }
-
-    #[test]
-    fn a_run_like_the_reference_breaks_no_bound() {
-        assert!(broken_by(|_| {}).is_empty());
-    }
-
-    #[test]
-    fn healthy_work_that_waits_longer_breaks_every_bound_on_waiting() {
-        let broken = broken_by(|fate| fate.written = fate.written.map(|at| at + 1_000));
-        assert!(broken.starts_with(&["p50 of the wait", "p99 of the wait"]), "{broken:?}");
-    }
-
-    #[test]
-    fn healthy_work_that_arrives_later_breaks_the_bound_on_lag() {
-        let broken = broken_by(|fate| fate.accepted = fate.accepted.map(|at| at + 6_000));
-        assert_eq!(broken, ["lag of the delivered"]);
-    }
-
-    #[test]
-    fn one_more_attempt_and_a_dead_letter_of_healthy_work_break_their_bounds() {
-        assert_eq!(broken_by(|fate| fate.counted += 1), ["counted attempts"]);
-        assert_eq!(broken_by(|fate| fate.dead = true), ["dead letters"]);
-    }
-}
+mod tests;

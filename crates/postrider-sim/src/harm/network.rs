@@ -41,6 +41,8 @@ pub(crate) struct WireCall {
     /// The sick part that refused it because we asked for too much.
     pub refused_by: Option<usize>,
     pub accepted: bool,
+    /// Nothing was tried for this arrival before.
+    pub is_first: bool,
 }
 
 pub(crate) struct SimNetwork {
@@ -61,6 +63,8 @@ struct NetworkState {
     standing: usize,
     /// By the number of the arrival: whether a request was ever written for it.
     written: Vec<bool>,
+    /// Arrivals that something was tried for, more than to find a connection of ours.
+    tried: HashSet<u32>,
     given_back: HashMap<u32, i64>,
     /// Tenant, origin and address of what was ever accepted.
     served: HashSet<(u32, u32, u32)>,
@@ -199,15 +203,14 @@ impl SimNetwork {
         let id: u32 = attempt.message.content.parse().unwrap_or_default();
         let arrival = &self.plan.arrivals[id as usize];
         let origin = self.plan.origin(arrival.origin);
-        let mut rng =
-            draw(self.plan.seed, "call", (arrival.key << 16) | u64::from(attempt.number));
+        let mut rng = draw(self.plan.seed, "call", (arrival.key << 16) | u64::from(attempt.number));
         let parts = self.sick_parts(arrival, attempt.number);
         for (_, part) in &parts {
             if matches!(part.kind, SickKind::Local) {
                 return self.give_back(id);
             }
             if let SickKind::NoConnection { code, after_ms } = part.kind {
-                self.state().origins.entry(arrival.origin).or_default().is_troubled = true;
+                self.note_unopened(arrival);
                 sleep(Duration::from_millis(after_ms)).await;
                 return Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO }).code(code);
             }
@@ -226,6 +229,7 @@ impl SimNetwork {
         let wait = Duration::from_millis(answer.after_ms).min(TIMEOUT);
         let nth = {
             let mut state = self.state();
+            let is_first = state.tried.insert(id);
             state.calls.push(WireCall {
                 arrival: id,
                 written,
@@ -233,6 +237,7 @@ impl SimNetwork {
                 refused,
                 refused_by: answer.refused_by,
                 accepted: false,
+                is_first,
             });
             state.written[id as usize] = true;
             state.standing += 1;
@@ -256,6 +261,12 @@ impl SimNetwork {
         }
         drop(state);
         self.report(reply)
+    }
+
+    fn note_unopened(&self, arrival: &Arrival) {
+        let mut state = self.state();
+        state.origins.entry(arrival.origin).or_default().is_troubled = true;
+        state.tried.insert(arrival.id);
     }
 
     /// There is no connection to be had.

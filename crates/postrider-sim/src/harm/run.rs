@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use postrider_core::ports::store::{Admission, NewDelivery, NewMessage, Queue as _, Store};
 use postrider_core::{
-    AddressHash, AttemptRecord, Class, Clock, DeadReason, DeliveryId, LaneKey, State,
-    Target, TenantId,
+    AddressHash, AttemptRecord, Class, Clock, DeadReason, DeliveryId, LaneKey, State, Target,
+    TenantId,
 };
 use postrider_dispatch::lanes::LaneEvent;
 use postrider_dispatch::{
@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::bounds::BrokenBound;
+use super::draw::draw;
 use super::invariants::InvariantWatch;
 use super::network::{HarmChannel, SimNetwork, WireCall};
 use super::plan::{CLASSES, HarmPlan, HarmRunKind, RELAY, WEB};
@@ -121,7 +122,8 @@ struct MessageMaker<'a> {
 impl<'a> MessageMaker<'a> {
     fn new(plan: &'a HarmPlan) -> Self {
         let built_in = Class::built_in();
-        let class = |name: &str| built_in.iter().find(|c| *c.name == *name).cloned().unwrap_or_default();
+        let class =
+            |name: &str| built_in.iter().find(|c| *c.name == *name).cloned().unwrap_or_default();
         let url: HashMap<_, _> = [("url", "sim")].into_iter().collect();
         let targets = [WEB, RELAY].map(|kind| Arc::new(Target::new(kind, &url)));
         Self { plan, classes: CLASSES.map(class), lanes: HashMap::new(), targets }
@@ -132,9 +134,10 @@ impl<'a> MessageMaker<'a> {
         let lane = self.lanes.entry((tenant, origin, class));
         let lane = lane.or_insert_with(|| Arc::new(lane_of(self.plan, arrival))).clone();
         let mut hash = [0; 16];
-        hash[..4].copy_from_slice(&address.to_le_bytes());
-        hash[4..8].copy_from_slice(&tenant.to_le_bytes());
-        hash[8..12].copy_from_slice(&origin.to_le_bytes());
+        let of_tenant = draw(self.plan.naming ^ u64::from(tenant), "address", origin.into()).next();
+        let mut of_address = draw(of_tenant, "address", address.into());
+        hash[..8].copy_from_slice(&of_address.next().to_le_bytes());
+        hash[8..].copy_from_slice(&of_address.next().to_le_bytes());
         NewMessage {
             tenant: lane.tenant.clone(),
             class: lane.class.clone(),
@@ -182,11 +185,7 @@ struct WatchState {
 }
 
 impl FateWatch {
-    fn new(
-        plan: &HarmPlan,
-        clock: Arc<SimClock>,
-        invariants: Option<Arc<InvariantWatch>>,
-    ) -> Self {
+    fn new(plan: &HarmPlan, clock: Arc<SimClock>, invariants: Option<Arc<InvariantWatch>>) -> Self {
         let healthy: Vec<_> = plan.arrivals.iter().map(|arrival| !arrival.sick).collect();
         let state = WatchState {
             ids: HashMap::new(),

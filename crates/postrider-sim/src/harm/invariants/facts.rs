@@ -52,9 +52,10 @@ impl PlanFacts {
     /// are sick, the rules may take it that the origin is.
     pub(super) fn is_apart_from_sick(&self, arrival: &Arrival) -> bool {
         !self.unreachable.contains(&arrival.origin)
-            && self.sick_tenants.get(&arrival.origin).is_none_or(|tenants| {
-                tenants.len() == 1 && !tenants.contains(&arrival.tenant)
-            })
+            && self
+                .sick_tenants
+                .get(&arrival.origin)
+                .is_none_or(|tenants| tenants.len() == 1 && !tenants.contains(&arrival.tenant))
     }
 
     pub(super) fn is_of_one_tenant(&self, origin: &str) -> bool {

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use postrider_core::Gate;
 use postrider_dispatch::DispatchLimits;
 use postrider_dispatch::lanes::LaneReport;
 
@@ -44,11 +45,12 @@ impl IdlePlaces {
         if now - since < WAIT_MS + LOOK_MS {
             return None;
         }
+        let places = report.gates.iter().find(|verdict| verdict.gate == Gate::Concurrency);
         let held = report.held_by().map_or("nothing", |verdict| verdict.gate.name());
-        let why = report.held_by().map_or("", |verdict| &verdict.detail);
+        let why = report.held_by().or(places).map_or("", |verdict| &verdict.detail);
         let Arrival { tenant, origin, at_ms, .. } = arrival;
         let detail =
-            format!("t{tenant} at o{origin} from {at_ms} to {now} ms; held by: {held} {why}");
+            format!("t{tenant} at o{origin} from {at_ms} to {now} ms; held by {held}: {why}");
         Some(BrokenBound { bound: "no healthy work waits beside free places", detail })
     }
 }

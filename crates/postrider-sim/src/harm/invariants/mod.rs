@@ -177,3 +177,6 @@ impl InvariantWatch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ const FAILURES_MIN: u32 = 3;
 /// Others that vote, and for how long their votes count.
 const VOTERS_MIN: usize = 5;
 const VOTE_MS: i64 = 55_000;
+const VOTE_MS_MAX: i64 = 65_000;
 /// Calls that were handed to the channel before may be written so much later.
 const UNDER_WAY_MS: i64 = 1_000;
 /// Calls to a sick address in its first minutes, and the time between calls from then on.
@@ -42,6 +43,7 @@ struct AddressCalls {
     vote: Option<(bool, i64)>,
     /// Since when it is seen to be sick, and the calls written from then on.
     sick: Option<(i64, Vec<i64>)>,
+    /// Calls under way that were written since then.
     standing: u32,
 }
 
@@ -53,7 +55,6 @@ pub(super) fn check(plan: &HarmPlan, calls: &[WireCall]) -> Vec<BrokenBound> {
         .collect();
     moments.sort_unstable();
     let mut tenants: HashMap<(u32, u32), TenantCalls> = HashMap::new();
-    let mut first = vec![true; plan.arrivals.len()];
     let mut windows: HashMap<(u32, i64), (u32, u32)> = HashMap::new();
     let mut broken = Vec::new();
     for (at, begins, nth) in moments {
@@ -73,8 +74,7 @@ pub(super) fn check(plan: &HarmPlan, calls: &[WireCall]) -> Vec<BrokenBound> {
                 detail: format!("{}, address {}: {detail}", who(), arrival.address),
             }));
         } else {
-            let is_first = std::mem::replace(&mut first[call.arrival as usize], false);
-            own.ended(arrival.address, call, is_first);
+            own.ended(arrival.address, call);
         }
     }
     let too_many = windows.into_iter().filter(|(_, (all, sick))| {
@@ -96,7 +96,7 @@ impl TenantCalls {
     fn began(&mut self, address: u32, at: i64) -> Option<(&'static str, String)> {
         let own = self.addresses.entry(address).or_default();
         let of_address = own.began(at);
-        let (since, calls) = self.down.as_mut()?;
+        let Some((since, calls)) = self.down.as_mut() else { return of_address };
         if at < *since + UNDER_WAY_MS || own.sick.is_some() {
             return of_address;
         }
@@ -108,35 +108,36 @@ impl TenantCalls {
         of_address.or(too_many)
     }
 
-    fn ended(&mut self, address: u32, call: &WireCall, is_first: bool) {
+    fn ended(&mut self, address: u32, call: &WireCall) {
         let at = call.ended;
         let first_failure = self.addresses.entry(address).or_default().first_failure;
         let others = self.addresses.iter().filter(|(other, _)| **other != address);
-        let votes = others.filter_map(|(_, own)| own.vote).filter(|(_, when)| at - when < VOTE_MS);
-        // Votes count from the first failure on: before, there was no reason to remember any.
-        let (mut good, mut bad) = (0, 0);
-        for (is_good, when) in votes {
-            bad += usize::from(!is_good);
-            good += usize::from(is_good && when >= first_failure);
+        // Good votes count from the first failure on: before, there was no reason to remember any.
+        let (mut good, mut good_since, mut bad) = (0, 0, 0);
+        for (is_good, when) in others.filter_map(|(_, own)| own.vote) {
+            let is_recent = at - when < VOTE_MS;
+            bad += usize::from(!is_good && is_recent);
+            good += usize::from(is_good && at - when < VOTE_MS_MAX);
+            good_since += usize::from(is_good && is_recent && when >= first_failure);
         }
         let own = self.addresses.entry(address).or_default();
-        own.standing -= 1;
+        own.stands_no_more(call);
         if call.accepted {
-            *own = AddressCalls {
-                standing: own.standing,
-                ended: at,
-                vote: Some((true, at)),
-                ..AddressCalls::default()
-            };
+            let vote = Some((true, at));
+            *own = AddressCalls { ended: at, vote, ..AddressCalls::default() };
             self.down = None;
             return;
         }
-        if own.sick.is_none() && is_first {
+        // Whoever asks for less is not ill.
+        if call.refused {
+            return;
+        }
+        if own.sick.is_none() && call.is_first {
             own.vote = Some((false, at));
         }
-        own.failed(call, good >= VOTERS_MIN && good > 2 * bad);
+        own.failed(call, good_since >= VOTERS_MIN && good_since > 2 * bad);
         let all_fail = good == 0 && bad >= VOTERS_MIN;
-        if all_fail && own.sick.is_none() && !call.refused {
+        if all_fail && own.sick.is_none() {
             self.down.get_or_insert_with(|| (at, Vec::new()));
         }
     }
@@ -144,12 +145,12 @@ impl TenantCalls {
 
 impl AddressCalls {
     fn began(&mut self, at: i64) -> Option<(&'static str, String)> {
-        self.standing += 1;
         let (since, calls) = self.sick.as_mut().filter(|(since, _)| at >= since + UNDER_WAY_MS)?;
+        self.standing += 1;
         let last = calls.last().copied();
         calls.push(at);
         let early = calls.iter().filter(|call| **call < *since + FIRST_MS).count();
-        if self.standing > 1 && last.is_some() {
+        if self.standing > 1 {
             let detail = format!("{} calls at once at {at} ms, sick since {since}", self.standing);
             return Some(("one call at a time to a sick address", detail));
         }
@@ -162,6 +163,12 @@ impl AddressCalls {
         None
     }
 
+    fn stands_no_more(&mut self, call: &WireCall) {
+        if self.sick.as_ref().is_some_and(|(since, _)| call.written >= since + UNDER_WAY_MS) {
+            self.standing -= 1;
+        }
+    }
+
     /// `others_work` says that nobody can doubt that it is the address.
     fn failed(&mut self, call: &WireCall, others_work: bool) {
         if call.written < self.ended {
@@ -172,7 +179,7 @@ impl AddressCalls {
         }
         self.failures += 1;
         self.ended = call.ended;
-        if self.failures >= FAILURES_MIN && others_work && !call.refused {
+        if self.failures >= FAILURES_MIN && others_work {
             self.sick.get_or_insert_with(|| (call.ended, Vec::new()));
         }
     }

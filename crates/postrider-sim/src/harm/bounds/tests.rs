@@ -1,0 +1,168 @@
+use super::*;
+use crate::harm::sick::{SickLevel, SickTime};
+use crate::harm::traffic::WorldSize;
+
+/// A world of one minute and a half: every 100 ms a healthy message and a sick one, at two origins.
+fn plan(kind: SickKind, when: SickTime) -> HarmPlan {
+    let part = SickPart { level: SickLevel::Origin(1), kind, chance: 1.0, when };
+    let arrival = |id: u32| Arrival {
+        at_ms: i64::from(id / 2) * 100,
+        id,
+        key: id.into(),
+        tenant: 0,
+        origin: id % 2,
+        address: id,
+        class: 0,
+        parts: (id % 2) as u8,
+        sick: id % 2 == 1,
+    };
+    HarmPlan {
+        seed: 1,
+        size: WorldSize {
+            tenants: 1,
+            origins: 2,
+            accounts: 0,
+            addresses: 2_000,
+            messages: 1_800,
+            length_ms: 90_000,
+        },
+        arrivals: (0..1_800).map(arrival).collect(),
+        sick: vec![part],
+        connections_max: 96,
+        naming: 0,
+    }
+}
+
+/// Everything is written at once, accepted after 10 ms and ended.
+fn run(plan: &HarmPlan) -> HarmRun {
+    let fate = |arrival: &Arrival| DeliveryFate {
+        written: Some(arrival.at_ms),
+        accepted: Some(arrival.at_ms + 10),
+        counted: 1,
+        dead: false,
+        ended: true,
+    };
+    HarmRun { fates: plan.arrivals.iter().map(fate).collect(), calls: vec![], broken: vec![] }
+}
+
+/// The bounds that break if the run with sickness is the one in health, changed like this.
+fn broken_by(plan: &HarmPlan, change: impl Fn(&Arrival, &mut DeliveryFate)) -> Vec<&'static str> {
+    let mut sick = run(plan);
+    plan.arrivals.iter().for_each(|arrival| change(arrival, &mut sick.fates[arrival.id as usize]));
+    broken(plan, sick)
+}
+
+fn broken(plan: &HarmPlan, sick: HarmRun) -> Vec<&'static str> {
+    let runs = HarmRuns { plan, alone: run(plan), well: run(plan), sick };
+    runs.check().into_iter().map(|broken| broken.bound).collect()
+}
+
+fn healthy(change: impl Fn(&mut DeliveryFate)) -> Vec<&'static str> {
+    let change = |arrival: &Arrival, fate: &mut DeliveryFate| {
+        if !arrival.sick {
+            change(fate);
+        }
+    };
+    broken_by(&plan(SickKind::Reset, SickTime::Always), change)
+}
+
+/// Calls to the sick origin: `at_once` of them, each of 100 ms, again and again.
+fn calls(plan: &HarmPlan, at_once: i64, refused_by: Option<usize>) -> HarmRun {
+    let call = |n: i64| {
+        let written = n / at_once * 100;
+        let refused = refused_by.is_some();
+        let (ended, accepted, is_first) = (written + 100, !refused, true);
+        WireCall { arrival: 1, written, ended, refused, refused_by, accepted, is_first }
+    };
+    HarmRun { calls: (0..at_once * 900).map(call).collect(), ..run(plan) }
+}
+
+#[test]
+fn a_run_like_the_reference_breaks_no_bound() {
+    assert!(healthy(|_| {}).is_empty());
+}
+
+#[test]
+fn healthy_work_that_waits_longer_breaks_every_bound_on_waiting() {
+    let broken = healthy(|fate| fate.written = fate.written.map(|at| at + 1_000));
+    assert_eq!(broken, ["p50 of the wait", "p99 of the wait", "p99 of the wait, urgent"]);
+}
+
+#[test]
+fn healthy_work_that_arrives_later_breaks_the_bound_on_lag() {
+    let broken = healthy(|fate| fate.accepted = fate.accepted.map(|at| at + 6_000));
+    assert_eq!(broken, ["lag of the delivered"]);
+}
+
+#[test]
+fn healthy_work_that_goes_on_at_a_lower_speed_breaks_the_bound_on_throughput() {
+    let broken = healthy(|fate| {
+        let slower = |at: i64| at + 1_000 + at / 2;
+        (fate.written, fate.accepted) = (fate.written.map(slower), fate.accepted.map(slower));
+    });
+    assert!(broken.contains(&"throughput in 30 s"), "{broken:?}");
+}
+
+#[test]
+fn a_lower_speed_is_no_fault_where_nothing_waits() {
+    let broken = healthy(|fate| fate.accepted = fate.accepted.map(|at| at + 1_000 + at / 2));
+    assert_eq!(broken, ["lag of the delivered"]);
+}
+
+#[test]
+fn one_more_attempt_and_a_dead_letter_of_healthy_work_break_their_bounds() {
+    assert_eq!(healthy(|fate| fate.counted += 1), ["counted attempts"]);
+    assert_eq!(healthy(|fate| fate.dead = true), ["dead letters"]);
+}
+
+#[test]
+fn what_healed_and_is_not_served_a_minute_later_breaks_the_bound_on_healing() {
+    let is_lost = |arrival: &Arrival, fate: &mut DeliveryFate| {
+        if arrival.sick {
+            fate.accepted = None;
+        }
+    };
+    let healed = plan(SickKind::Reset, SickTime::Between(5_000, 15_000));
+    assert_eq!(broken_by(&healed, is_lost), ["what healed is served"]);
+    let never = plan(SickKind::Reset, SickTime::From(5_000));
+    assert!(broken_by(&never, is_lost).is_empty());
+}
+
+#[test]
+fn more_calls_than_a_queue_takes_break_the_bound_on_standing_calls() {
+    let plan = plan(SickKind::Queue { slots: 4, work_ms: 10 }, SickTime::Always);
+    assert!(broken(&plan, calls(&plan, 40, None)).is_empty());
+    assert_eq!(broken(&plan, calls(&plan, 41, None)), ["calls standing at an overloaded origin"]);
+}
+
+#[test]
+fn refusals_that_go_on_break_the_bound_on_refused_calls() {
+    let kind = SickKind::Slots { slots: 4, work_ms: 10, status: 503 };
+    let plan = plan(kind, SickTime::Always);
+    let bound = "calls refused by an overloaded origin";
+    assert_eq!(broken(&plan, calls(&plan, 4, Some(0))), [bound]);
+    assert!(broken(&plan, calls(&plan, 4, None)).is_empty());
+}
+
+#[test]
+fn refusals_per_second_that_go_on_break_the_bound_on_refused_calls() {
+    let plan = plan(SickKind::Rate { per_s: 5, status: 429 }, SickTime::Always);
+    let bound = "calls refused by an overloaded origin";
+    assert_eq!(broken(&plan, calls(&plan, 1, Some(0))), [bound]);
+}
+
+#[test]
+fn an_attempt_counted_for_our_own_limits_breaks_its_bound() {
+    let plan = plan(SickKind::Local, SickTime::Between(5_000, 15_000));
+    let is_counted = |arrival: &Arrival, fate: &mut DeliveryFate| {
+        fate.counted += u32::from(arrival.sick);
+    };
+    assert_eq!(broken_by(&plan, is_counted), ["our own limits cost no attempt"]);
+}
+
+#[test]
+fn an_invariant_that_broke_during_the_run_is_reported() {
+    let plan = plan(SickKind::Reset, SickTime::Always);
+    let known = BrokenBound { bound: "an invariant", detail: String::new() };
+    assert_eq!(broken(&plan, HarmRun { broken: vec![known], ..run(&plan) }), ["an invariant"]);
+}

@@ -1,0 +1,174 @@
+//! Each invariant can break.
+
+use std::time::Duration;
+
+use postrider_core::policy::breaker::BreakerState;
+use postrider_core::{Gate, LaneState, Timestamp};
+use postrider_dispatch::lanes::{BreakerScope, GateVerdict, LaneEvent, LaneReport};
+
+use super::*;
+use crate::harm::network::OriginSeen;
+
+const OPEN: BreakerState = BreakerState::Open { until: Timestamp::MAX };
+
+fn report(limit: usize, breaker: BreakerState) -> LaneReport {
+    let verdict = GateVerdict {
+        gate: Gate::Breaker,
+        open: breaker == BreakerState::Closed,
+        until: None,
+        detail: String::new(),
+    };
+    LaneReport {
+        state: LaneState::Ready,
+        gates: vec![verdict],
+        breaker,
+        provider_in_flight: 0,
+        provider_limit: limit,
+    }
+}
+
+fn seen() -> OriginSeen {
+    OriginSeen { has_connection: true, accepted_at: Some(0), ..OriginSeen::default() }
+}
+
+fn arrival(address: u32) -> Arrival {
+    Arrival {
+        at_ms: 0,
+        id: address,
+        key: 0,
+        tenant: 0,
+        origin: 0,
+        address,
+        class: 1,
+        parts: 0,
+        sick: false,
+    }
+}
+
+/// A call to an address, from and until these seconds.
+fn call(address: u32, from: f64, until: f64, accepted: bool) -> WireCall {
+    let ms = |s: f64| Duration::from_secs_f64(s).as_millis() as i64;
+    WireCall {
+        arrival: address,
+        written: ms(from),
+        ended: ms(until),
+        refused: false,
+        refused_by: None,
+        accepted,
+        is_first: true,
+    }
+}
+
+/// What these calls break in a world where each arrival goes to the address of its number.
+fn broken_by(mut calls: Vec<WireCall>) -> Vec<&'static str> {
+    calls.sort_by_key(|call| call.written);
+    let plan = HarmPlan { arrivals: (0..20).map(arrival).collect(), ..HarmPlan::draw(1) };
+    let mut bounds: Vec<_> =
+        sick_calls::check(&plan, &calls).into_iter().map(|broken| broken.bound).collect();
+    bounds.dedup();
+    bounds
+}
+
+/// Nine addresses that work, once a second, and one that fails as these seconds say.
+fn beside_healthy(seconds: impl Iterator<Item = f64>, length: f64) -> Vec<WireCall> {
+    let well = (0..600).map(|s| call(1 + s % 9, f64::from(s), f64::from(s) + 0.01, true));
+    well.chain(seconds.map(|s| call(0, s, s + length, false))).collect()
+}
+
+#[test]
+fn healthy_work_that_waits_beside_free_places_is_noticed() {
+    let mut idle_places = IdlePlaces::default();
+    let report = report(64, BreakerState::Closed);
+    assert!(idle_places::is_free(&seen(), &report, 0));
+    let mut look = |is_free, now| idle_places.waits(&arrival(0), is_free, &report, now).is_some();
+    assert_eq!(
+        [look(true, 0), look(true, 125), look(true, 250), look(true, 375)].last(),
+        Some(&true)
+    );
+    assert_eq!([look(false, 500), look(true, 625), look(true, 750)], [false; 3]);
+}
+
+#[test]
+fn there_is_no_room_without_a_place_or_a_connection() {
+    let report = report(64, BreakerState::Closed);
+    assert!(!idle_places::is_free(&OriginSeen { standing: 60, ..seen() }, &report, 0));
+    assert!(!idle_places::is_free(&OriginSeen { has_connection: false, ..seen() }, &report, 0));
+    assert!(!idle_places::is_free(&seen(), &report, 500));
+}
+
+#[test]
+fn a_breaker_that_stays_open_after_all_is_well_is_noticed() {
+    let check = |is_due, breaker| recovery::check(&arrival(0), is_due, &report(64, breaker), 0);
+    assert!(check(true, OPEN).is_some());
+    assert!(check(false, OPEN).is_none());
+    assert!(check(true, BreakerState::Closed).is_none());
+}
+
+#[test]
+fn a_check_of_a_healthy_tenant_that_closes_is_noticed() {
+    assert!(neighbours::check(&arrival(0), &report(64, OPEN), 0).is_some());
+    assert!(neighbours::check(&arrival(0), &report(64, BreakerState::Closed), 0).is_none());
+}
+
+#[test]
+fn an_origin_shut_for_all_by_one_tenant_is_noticed() {
+    let shut = |scope| LaneEvent::BreakerOpened { scope, until: Timestamp::MAX };
+    assert!(neighbours::event("o", shut(BreakerScope::Provider), |_| true).is_some());
+    assert!(neighbours::event("o", shut(BreakerScope::Provider), |_| false).is_none());
+    assert!(neighbours::event("o", shut(BreakerScope::Tenant), |_| true).is_none());
+}
+
+#[test]
+fn a_limit_below_8_at_an_origin_that_never_refused_is_noticed() {
+    let check = |seen: OriginSeen, limit| {
+        limit_floor::check(&seen, &report(limit, BreakerState::Closed), 1_000).is_some()
+    };
+    assert!(check(seen(), 7));
+    assert!(!check(seen(), 8));
+    assert!(!check(OriginSeen { is_troubled: true, ..seen() }, 7));
+    assert!(!check(OriginSeen { accepted_at: None, ..seen() }, 7));
+}
+
+#[test]
+fn a_sick_address_that_is_left_alone_breaks_nothing() {
+    let rarely = [20.0, 25.0, 30.0, 36.0, 45.0, 80.0, 160.0].into_iter();
+    assert!(broken_by(beside_healthy(rarely, 0.1)).is_empty());
+}
+
+#[test]
+fn a_sick_address_that_is_called_often_is_noticed() {
+    let often = (20..100).map(|n| f64::from(n) * 2.0);
+    assert_eq!(broken_by(beside_healthy(often, 0.1)), ["a sick address is called rarely"]);
+}
+
+#[test]
+fn two_calls_at_once_to_a_sick_address_are_noticed() {
+    let at_once = [20.0, 25.0, 30.0, 40.0, 40.1].into_iter();
+    assert_eq!(broken_by(beside_healthy(at_once, 0.9)), ["one call at a time to a sick address"]);
+}
+
+#[test]
+fn what_is_down_and_is_called_all_the_time_is_noticed() {
+    let calls = |every: f64| {
+        let call = |n: u32| call(n % 10, f64::from(n) * every, f64::from(n) * every + 0.1, false);
+        (0..40).map(call).collect::<Vec<_>>()
+    };
+    assert_eq!(broken_by(calls(0.5)), ["what is down is called rarely"]);
+    assert!(broken_by(calls(4.0)).is_empty());
+}
+
+#[test]
+fn many_calls_to_sick_addresses_together_are_noticed() {
+    // Each of them is called once at the wrong time, all within the same seconds.
+    let sick = |address: u32| {
+        let times = [20.0, 21.0, 22.0].map(|s| call(address, s, s + 0.1, false));
+        times.into_iter().chain([call(address, 30.0, 30.1, false)])
+    };
+    let plan = HarmPlan { arrivals: (0..1_000).map(arrival).collect(), ..HarmPlan::draw(1) };
+    let well = |s: u32| (500..1_000).map(move |n| call(n, f64::from(s), f64::from(s) + 0.01, true));
+    let mut calls: Vec<_> =
+        (0..200).flat_map(sick).chain([19, 20, 21, 22].into_iter().flat_map(well)).collect();
+    calls.sort_by_key(|call| call.written);
+    let broken = sick_calls::check(&plan, &calls);
+    assert!(broken.iter().any(|b| b.bound == "calls to sick addresses are few"), "{broken:?}");
+}
