@@ -7,9 +7,9 @@ use crate::model::outcome::Outcome;
 pub enum Signal {
     /// The provider works: it took the message, or it refused this one message or address.
     Well,
-    /// Something is broken there: 5xx, no connection.
+    /// Something is broken there: 5xx, no connection, no answer in time.
     Failing,
-    /// It cannot cope: 503, 504, no answer in time.
+    /// It cannot cope: 503, 504.
     Overloaded,
     /// It copes and asks for less: 429 and its like. No failure.
     Busy,
@@ -29,7 +29,8 @@ impl Signal {
             | Outcome::Expired
             | Outcome::Local
             | Outcome::Hold { .. } => Self::Nothing,
-            Outcome::Ambiguous => Self::Overloaded,
+            // A hang of one path looks like this, too; a queue shows in the time of the other answers.
+            Outcome::Ambiguous => Self::Failing,
             Outcome::RetryAfter { .. } => match status {
                 Some(500..) => Self::Overloaded,
                 _ => Self::Busy,
