@@ -35,6 +35,8 @@ pub struct HarmReport {
     /// Of the healthy part: alone, with all well, with some sick.
     pub figures: [WaitFigures; 3],
     pub broken: Vec<BrokenBound>,
+    /// What held healthy deliveries while some were sick, most often first, and how often.
+    pub held_by: Vec<(String, usize)>,
 }
 
 /// Runs the world of a seed three times and compares.
@@ -60,21 +62,26 @@ pub fn harm_changed(seed: u64) -> HarmReport {
 fn harm_of(plan: HarmPlan, variant: Option<PlanVariant>) -> HarmReport {
     let plan = Arc::new(variant.map_or_else(|| plan.clone(), |variant| variant.of(&plan)));
     let (seed, world) = (plan.seed, plan.to_string());
-    let (figures, broken) = compare(&plan).unwrap_or_else(|error| {
+    let (figures, broken, held_by) = compare(&plan).unwrap_or_else(|error| {
         let detail = format!("{error:#}");
-        (Default::default(), vec![BrokenBound { bound: "the simulation itself runs", detail }])
+        let broken = BrokenBound { bound: "the simulation itself runs", detail };
+        (Default::default(), vec![broken], vec![])
     });
-    HarmReport { seed, variant: variant.map(PlanVariant::name), world, figures, broken }
+    let variant = variant.map(PlanVariant::name);
+    HarmReport { seed, variant, world, figures, broken, held_by }
 }
 
-fn compare(plan: &Arc<HarmPlan>) -> Result<([WaitFigures; 3], Vec<BrokenBound>)> {
+/// Figures, broken bounds, and what held healthy work.
+type Comparison = ([WaitFigures; 3], Vec<BrokenBound>, Vec<(String, usize)>);
+
+fn compare(plan: &Arc<HarmPlan>) -> Result<Comparison> {
     let runs = HarmRuns {
         alone: run_world(plan, HarmRunKind::HealthyAlone)?,
         well: run_world(plan, HarmRunKind::AllWell)?,
         sick: run_world(plan, HarmRunKind::SomeSick)?,
         plan,
     };
-    Ok((runs.figures(), runs.check()))
+    Ok((runs.figures(), runs.check(), runs.sick.held_by))
 }
 
 impl fmt::Display for HarmReport {
@@ -85,6 +92,9 @@ impl fmt::Display for HarmReport {
         writeln!(f, ": {}", self.world)?;
         write!(f, "    p50/p99 in ms: alone {alone}, all well {well}, some sick {sick}")?;
         let broken = &mut self.broken.iter();
-        broken.try_for_each(|broken| write!(f, "\n  BROKEN {}: {}", broken.bound, broken.detail))
+        broken
+            .try_for_each(|broken| write!(f, "\n  BROKEN {}: {}", broken.bound, broken.detail))?;
+        let mut held_by = self.held_by.iter();
+        held_by.try_for_each(|(by, times)| write!(f, "\n    held {times} times by {by}"))
     }
 }

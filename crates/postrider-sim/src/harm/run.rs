@@ -50,6 +50,8 @@ pub(crate) struct HarmRun {
     pub calls: Vec<WireCall>,
     /// Invariants that did not hold; looked at only in the run with sickness.
     pub broken: Vec<BrokenBound>,
+    /// What held healthy deliveries there, and how often they were found so.
+    pub held_by: Vec<(String, usize)>,
 }
 
 pub(crate) fn run_world(plan: &Arc<HarmPlan>, kind: HarmRunKind) -> Result<HarmRun> {
@@ -107,8 +109,9 @@ async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -
         let written = &mut fates[call.arrival as usize].written;
         *written = Some(written.map_or(call.written, |first| first.min(call.written)));
     }
+    let held_by = invariants.as_ref().map_or_else(Vec::new, |invariants| invariants.held_by());
     let broken = invariants.map_or_else(Vec::new, |invariants| invariants.broken(&calls));
-    Ok(HarmRun { fates, calls, broken })
+    Ok(HarmRun { fates, calls, broken, held_by })
 }
 
 /// Makes the messages of arrivals; what they share is made once.

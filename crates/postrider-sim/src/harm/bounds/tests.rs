@@ -42,7 +42,8 @@ fn run(plan: &HarmPlan) -> HarmRun {
         dead: false,
         ended: true,
     };
-    HarmRun { fates: plan.arrivals.iter().map(fate).collect(), calls: vec![], broken: vec![] }
+    let fates = plan.arrivals.iter().map(fate).collect();
+    HarmRun { fates, calls: vec![], broken: vec![], held_by: vec![] }
 }
 
 /// The bounds that break if the run with sickness is the one in health, changed like this.

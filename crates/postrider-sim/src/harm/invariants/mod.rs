@@ -8,6 +8,7 @@ mod neighbours;
 mod recovery;
 mod sick_calls;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ const LOOK_MS: i64 = 125;
 /// Lanes looked at each time, and how often those that need not wait are.
 const LANES_AT_ONCE: usize = 8;
 const CALM_LOOK_MS: i64 = 1_000;
+const CAUSES_SHOWN: usize = 3;
 
 pub(crate) struct InvariantWatch {
     plan: Arc<HarmPlan>,
@@ -42,6 +44,8 @@ pub(crate) struct InvariantWatch {
 struct InvariantState {
     broken: Vec<BrokenBound>,
     idle_places: IdlePlaces,
+    /// Why healthy deliveries waited, by how often they were found so.
+    held_by: HashMap<String, usize>,
     /// Healthy arrivals that are due and not written yet.
     waiting: Vec<u32>,
     /// The arrivals before this one are due.
@@ -85,6 +89,14 @@ impl InvariantWatch {
         std::mem::take(&mut self.state().broken)
     }
 
+    /// What held healthy deliveries most often.
+    pub(crate) fn held_by(&self) -> Vec<(String, usize)> {
+        let mut causes: Vec<_> = self.state().held_by.drain().collect();
+        causes.sort_by(|(a, n), (b, m)| m.cmp(n).then(a.cmp(b)));
+        causes.truncate(CAUSES_SHOWN);
+        causes
+    }
+
     fn state(&self) -> MutexGuard<'_, InvariantState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,17 +132,22 @@ impl InvariantWatch {
                     break;
                 }
                 state.due += 1;
-                if self.facts.is_apart_from_sick(arrival) && !arrival.sick {
+                if !arrival.sick {
                     state.waiting.push(arrival.id);
                 }
             }
             state.waiting.retain(|id| !self.network.is_written(*id));
-            state.waiting.iter().take(LANES_AT_ONCE).copied().collect::<Vec<_>>()
+            let late = |id: &&u32| now - self.plan.arrivals[**id as usize].at_ms >= 2 * LOOK_MS;
+            state.waiting.iter().filter(late).take(LANES_AT_ONCE).copied().collect::<Vec<_>>()
         };
         for id in waiting {
             let arrival = &self.plan.arrivals[id as usize];
-            let seen = self.network.origin_seen(arrival.origin);
             let report = self.report(arrival);
+            *self.state().held_by.entry(wait_cause(&report)).or_default() += 1;
+            if !self.facts.is_apart_from_sick(arrival) {
+                continue;
+            }
+            let seen = self.network.origin_seen(arrival.origin);
             let given_back = self.network.given_back(id);
             let rests = given_back.is_some_and(|at| now - at < idle_places::REST_MS);
             let is_free = !rests && idle_places::is_free(&seen, &report, self.network.standing());
@@ -176,6 +193,13 @@ impl InvariantWatch {
             self.note(recovery::check(arrival, is_due, &self.report(arrival), now));
         }
     }
+}
+
+/// What holds a lane, in words without numbers.
+fn wait_cause(report: &LaneReport) -> String {
+    let Some(verdict) = report.held_by() else { return "nothing".into() };
+    let detail = verdict.detail.split(|c: char| c.is_ascii_digit()).filter(|part| part.len() > 1);
+    format!("{}: {}", verdict.gate.name(), detail.collect::<Vec<_>>().join("#"))
 }
 
 #[cfg(test)]
