@@ -1,3 +1,5 @@
+//! Each bound can break.
+
 use super::*;
 use crate::harm::sick::{SickLevel, SickTime};
 use crate::harm::traffic::WorldSize;
