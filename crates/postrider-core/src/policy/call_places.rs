@@ -1,7 +1,7 @@
 //! The calls under way to one origin. A call that takes long moves to a place of its own kind, so that long
 //! calls leave the places of brisk ones free. Counts what it is told; reads no clock.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::model::message::Priority;
@@ -19,21 +19,35 @@ pub fn long_places(limit: usize, ceiling: usize) -> usize {
 
 #[derive(Debug, Clone, Default)]
 pub struct CallPlaces {
-    /// Brisk calls in the order in which they began; those that ended early are marked.
+    /// Calls in the order in which they began, as far as the first ones have not all ended.
     begun: VecDeque<BegunCall>,
     /// The number of the first of them.
     first: u64,
+    /// Those before this number are overdue.
+    looked: u64,
+    /// Overdue calls that found no long place, oldest first.
+    stuck: VecDeque<u64>,
     brisk: usize,
     /// Those of them that are not urgent.
     others: usize,
     long: usize,
+    /// Calls that take long, by tenant: overdue ones and those to slow addresses.
+    overdue: HashMap<u64, usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct BegunCall {
     at: Timestamp,
+    tenant: u64,
     urgent: bool,
-    ended: bool,
+    kind: CallKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallKind {
+    Brisk,
+    Long,
+    Ended,
 }
 
 /// The place of one call.
@@ -41,8 +55,8 @@ struct BegunCall {
 pub enum CallPlace {
     /// Brisk when it began; its number.
     Begun(u64),
-    /// Long from the start.
-    Long,
+    /// Long from the start, of this tenant.
+    Long(u64),
 }
 
 impl CallPlaces {
@@ -68,61 +82,102 @@ impl CallPlaces {
         long_places.saturating_sub(self.long)
     }
 
-    pub fn begin(&mut self, priority: Priority, now: Timestamp) -> CallPlace {
+    /// Whether a tenant (a number that stands for it) has so many calls that take long that others who
+    /// share the origin would find no place: more than are left.
+    pub fn crowds(&self, tenant: u64, limit: usize, long_places: usize) -> bool {
+        let own = self.overdue.get(&tenant).copied().unwrap_or(0);
+        let all: usize = self.overdue.values().sum();
+        own > limit.max(long_places).saturating_sub(all)
+    }
+
+    pub fn begin(&mut self, tenant: u64, priority: Priority, now: Timestamp) -> CallPlace {
         let urgent = priority == Priority::High;
         self.brisk += 1;
         self.others += usize::from(!urgent);
-        self.begun.push_back(BegunCall { at: now, urgent, ended: false });
+        self.begun.push_back(BegunCall { at: now, tenant, urgent, kind: CallKind::Brisk });
         CallPlace::Begun(self.first + self.begun.len() as u64 - 1)
     }
 
-    pub fn begin_long(&mut self) -> CallPlace {
+    pub fn begin_long(&mut self, tenant: u64) -> CallPlace {
         self.long += 1;
-        CallPlace::Long
+        *self.overdue.entry(tenant).or_default() += 1;
+        CallPlace::Long(tenant)
     }
 
     pub fn end(&mut self, place: CallPlace) {
-        let nth = match place {
-            CallPlace::Begun(number) => number.checked_sub(self.first),
-            CallPlace::Long => None,
+        let number = match place {
+            CallPlace::Begun(number) => number,
+            CallPlace::Long(tenant) => {
+                self.long = self.long.saturating_sub(1);
+                return self.no_longer_overdue(tenant);
+            }
         };
-        let begun = nth.and_then(|nth| self.begun.get_mut(usize::try_from(nth).ok()?));
-        let Some(begun) = begun else {
-            self.long = self.long.saturating_sub(1);
-            return;
-        };
-        begun.ended = true;
-        self.brisk -= 1;
-        self.others -= usize::from(!begun.urgent);
-        while self.begun.front().is_some_and(|begun| begun.ended) {
-            self.pop();
+        let was_overdue = number < self.looked;
+        let Some(begun) = self.begun_mut(number) else { return };
+        let BegunCall { tenant, urgent, kind, .. } = *begun;
+        begun.kind = CallKind::Ended;
+        match kind {
+            CallKind::Brisk => self.leave_brisk(urgent),
+            CallKind::Long => self.long = self.long.saturating_sub(1),
+            CallKind::Ended => return,
         }
+        if was_overdue {
+            self.no_longer_overdue(tenant);
+        }
+        while self.begun.front().is_some_and(|begun| begun.kind == CallKind::Ended) {
+            self.begun.pop_front();
+            self.first += 1;
+        }
+        self.looked = self.looked.max(self.first);
     }
 
     /// Moves calls to long places that are under way for so long, as far as there is room.
     pub fn advance(&mut self, long_after: Duration, long_places: usize, now: Timestamp) {
-        while let Some(begun) = self.begun.front().copied() {
-            if !begun.ended {
-                if now.since(begun.at) < long_after || self.free_long(long_places) == 0 {
-                    return;
-                }
-                self.brisk -= 1;
-                self.others -= usize::from(!begun.urgent);
+        while let Some(begun) = self.begun_mut(self.looked).copied() {
+            if now.since(begun.at) < long_after {
+                break;
+            }
+            if begun.kind == CallKind::Brisk {
+                *self.overdue.entry(begun.tenant).or_default() += 1;
+                self.stuck.push_back(self.looked);
+            }
+            self.looked += 1;
+        }
+        while self.free_long(long_places) > 0 {
+            let Some(number) = self.stuck.pop_front() else { return };
+            let Some(begun) = self.begun_mut(number) else { continue };
+            if begun.kind == CallKind::Brisk {
+                begun.kind = CallKind::Long;
+                let urgent = begun.urgent;
+                self.leave_brisk(urgent);
                 self.long += 1;
             }
-            self.pop();
         }
     }
 
     /// When the next brisk call becomes a long one, if it lasts.
     pub fn next_long(&self, long_after: Duration, long_places: usize) -> Option<Timestamp> {
-        let first = self.begun.front().filter(|_| self.free_long(long_places) > 0)?;
-        Some(first.at + long_after)
+        let nth = usize::try_from(self.looked.checked_sub(self.first)?).ok()?;
+        let next = self.begun.get(nth).filter(|_| self.free_long(long_places) > 0)?;
+        Some(next.at + long_after)
     }
 
-    fn pop(&mut self) {
-        self.begun.pop_front();
-        self.first += 1;
+    fn begun_mut(&mut self, number: u64) -> Option<&mut BegunCall> {
+        self.begun.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    fn leave_brisk(&mut self, urgent: bool) {
+        self.brisk -= 1;
+        self.others -= usize::from(!urgent);
+    }
+
+    fn no_longer_overdue(&mut self, tenant: u64) {
+        if let Some(count) = self.overdue.get_mut(&tenant) {
+            *count -= 1;
+            if *count == 0 {
+                self.overdue.remove(&tenant);
+            }
+        }
     }
 }
 
@@ -140,8 +195,8 @@ mod tests {
     #[test]
     fn a_call_that_lasts_leaves_its_brisk_place() {
         let mut places = CallPlaces::default();
-        let slow = places.begin(Priority::Normal, NOW);
-        let quick = places.begin(Priority::Normal, at(900));
+        let slow = places.begin(1, Priority::Normal, NOW);
+        let quick = places.begin(1, Priority::Normal, at(900));
         places.advance(LONG_AFTER, LONG_MIN, at(1_000));
         assert_eq!((places.brisk(), places.long()), (1, 1));
         assert_eq!(places.next_long(LONG_AFTER, LONG_MIN), Some(at(1_900)));
@@ -153,7 +208,7 @@ mod tests {
     #[test]
     fn long_places_are_bounded_and_the_rest_stays_brisk() {
         let mut places = CallPlaces::default();
-        let begun: Vec<_> = (0..100).map(|_| places.begin(Priority::Normal, NOW)).collect();
+        let begun: Vec<_> = (0..100).map(|_| places.begin(1, Priority::Normal, NOW)).collect();
         places.advance(LONG_AFTER, LONG_MIN, at(5_000));
         assert_eq!((places.brisk(), places.long()), (100 - LONG_MIN, LONG_MIN));
         begun.into_iter().for_each(|place| places.end(place));
@@ -168,17 +223,43 @@ mod tests {
     #[test]
     fn calls_end_in_any_order() {
         let mut places = CallPlaces::default();
-        let mut begun: Vec<_> = (0..50).map(|n| places.begin(Priority::Normal, at(n))).collect();
+        let mut begun: Vec<_> = (0..50).map(|n| places.begin(1, Priority::Normal, at(n))).collect();
         places.advance(Duration::from_millis(20), LONG_MIN, at(40));
-        begun.push(places.begin_long());
+        begun.push(places.begin_long(1));
         (0..begun.len()).for_each(|n| places.end(begun[(n * 7) % begun.len()]));
         assert_eq!((places.brisk(), places.long(), places.begun.len()), (0, 0, 0));
     }
 
     #[test]
+    fn a_tenant_whose_calls_take_long_crowds_the_others_once_it_has_more_than_is_left() {
+        let mut places = CallPlaces::default();
+        let begun: Vec<_> = (0..16).map(|_| places.begin(1, Priority::Normal, NOW)).collect();
+        places.advance(LONG_AFTER, LONG_MIN, at(1_000));
+        assert!(!places.crowds(1, 16, LONG_MIN));
+        let slow = places.begin_long(1);
+        assert!(places.crowds(1, 16, LONG_MIN));
+        assert!(!places.crowds(2, 16, LONG_MIN), "others go on");
+        places.end(slow);
+        assert!(!places.crowds(1, 16, LONG_MIN));
+        begun.into_iter().for_each(|place| places.end(place));
+        assert!(places.overdue.is_empty());
+    }
+
+    #[test]
+    fn an_overdue_call_gets_the_next_long_place_that_becomes_free() {
+        let mut places = CallPlaces::default();
+        let begun: Vec<_> = (0..3).map(|_| places.begin(1, Priority::Normal, NOW)).collect();
+        places.advance(LONG_AFTER, 1, at(1_000));
+        assert_eq!((places.brisk(), places.long()), (2, 1));
+        places.end(begun[0]);
+        places.advance(LONG_AFTER, 1, at(1_000));
+        assert_eq!((places.brisk(), places.long()), (1, 1));
+    }
+
+    #[test]
     fn some_places_are_kept_for_urgent_calls() {
         let mut places = CallPlaces::default();
-        (0..18).for_each(|_| _ = places.begin(Priority::Normal, NOW));
+        (0..18).for_each(|_| _ = places.begin(1, Priority::Normal, NOW));
         assert_eq!(places.free(20, Priority::Normal), 0);
         assert_eq!(places.free(20, Priority::High), 2);
     }

@@ -1,6 +1,5 @@
 //! The right to make calls of one lane, given by all its checks together. What is not used goes back.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use postrider_core::model::message::Priority;
@@ -11,7 +10,7 @@ use postrider_core::{LaneKey, Timestamp};
 use super::Lanes;
 use super::call::{CallEffect, CallResult};
 use super::checks::LaneContext;
-use super::provider::{BreakerEpochs, LaneProvider};
+use super::provider::{BreakerEpochs, LaneProvider, number};
 
 /// Calls that may be made. Dropping it gives back those that were not begun.
 pub(crate) struct LanePermit {
@@ -76,13 +75,6 @@ impl LanePermit {
         self.calls = self.calls.saturating_sub(tickets.len());
         tickets
     }
-}
-
-/// A number that stands for a name.
-fn number(name: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish()
 }
 
 impl Drop for LanePermit {

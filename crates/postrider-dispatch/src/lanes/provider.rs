@@ -2,6 +2,7 @@
 //! Keeps state only; the [checks](super::checks) decide by it.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -149,6 +150,16 @@ impl ProviderGates {
         self.places.free(limit, priority)
     }
 
+    /// Whether the tenant's calls that take long leave too little to the others there.
+    pub(super) fn is_crowded_by(&self, tenant: &TenantId, now: Timestamp) -> bool {
+        let (limit, long_places) = (self.limit.limit(now), self.limit.long_places(now));
+        if !self.places.crowds(number(tenant), limit, long_places) {
+            return false;
+        }
+        let mut others = self.tenants.iter().filter(|(other, _)| *other != tenant);
+        others.any(|(_, own)| now.since(own.last_call) < ACTIVE)
+    }
+
     /// When a call that is under way makes room by becoming a long one.
     pub(super) fn next_free_place(&self, now: Timestamp) -> Option<Timestamp> {
         let long_places = self.limit.long_places(now);
@@ -168,8 +179,8 @@ impl ProviderGates {
             addresses.map_or((false, false), |a| (a.is_sick(target), a.is_slow(target)));
         let slow = slow && self.limit.long_places(now) > 0;
         let place = match slow {
-            true => self.places.begin_long(),
-            false => self.places.begin(priority, now),
+            true => self.places.begin_long(tenant_number),
+            false => self.places.begin(tenant_number, priority, now),
         };
         let in_flight = self.places.brisk();
         let token = self.limit.start(target, tenant_number, sick || slow, in_flight, now);
@@ -306,4 +317,11 @@ impl TenantGates {
             self.trouble = None;
         }
     }
+}
+
+/// A number that stands for a tenant.
+pub(super) fn number(tenant: &TenantId) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    tenant.hash(&mut hasher);
+    hasher.finish()
 }

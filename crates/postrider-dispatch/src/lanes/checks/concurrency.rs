@@ -37,7 +37,7 @@ impl LaneCheck for ConcurrencyCheck {
             detail.push_str(&format!("; {reason}"));
         }
         if lane.own_room == 0 {
-            detail.push_str("; the places for calls of ours are held by others");
+            detail.push_str("; the other places are for other tenants and urgent classes");
         } else if brisk < limit && lane.free_places == 0 {
             detail.push_str("; the other places are kept for urgent classes");
         }

@@ -139,6 +139,9 @@ impl<'a> LaneContext<'a> {
         if !self.gates.limit.is_proven(self.now) {
             self.own_room = self.own_room.min(global.room_apart(all, tenant));
         }
+        if self.gates.is_crowded_by(tenant, self.now) {
+            self.own_room = 0;
+        }
     }
 
     pub(super) fn in_flight_and_limit(&self) -> (usize, usize) {
