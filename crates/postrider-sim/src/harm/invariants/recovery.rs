@@ -1,8 +1,9 @@
 //! What was down is found well again in time: where a delivery is due to an address that was served
 //! before, and all is well there.
 
+use postrider_core::Gate;
 use postrider_core::policy::breaker::BreakerState;
-use postrider_dispatch::lanes::LaneReport;
+use postrider_dispatch::lanes::{GateVerdict, LaneReport};
 
 use crate::harm::bounds::BrokenBound;
 use crate::harm::traffic::Arrival;
@@ -17,6 +18,9 @@ pub(super) fn check(
     report: &LaneReport,
     now: i64,
 ) -> Option<BrokenBound> {
+    // A provider that asked to be left alone for longer is not called before.
+    let is_asked = |verdict: &GateVerdict| verdict.gate == Gate::RetryAfter && !verdict.open;
+    let is_due = is_due && !report.gates.iter().any(is_asked);
     let is_open = matches!(report.breaker, BreakerState::Open { .. });
     let Arrival { tenant, origin, .. } = arrival;
     let detail = format!("t{tenant} at o{origin} still shut at {now} ms: {:?}", report.breaker);
