@@ -188,7 +188,13 @@ fn crates_depend_only_on_whom_they_may() {
         // The simulated providers answer by the channels' rows.
         (
             "postrider-sim",
-            &["postrider-core", "postrider-store", "postrider-dispatch", "postrider-channels"][..],
+            &[
+                "postrider-core",
+                "postrider-store",
+                "postrider-dispatch",
+                "postrider-channels",
+                "postrider-testkit",
+            ][..],
         ),
     ];
     for (name, may) in allowed {

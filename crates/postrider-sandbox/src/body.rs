@@ -1,6 +1,7 @@
 //! Bodies that the sandbox sends, whole or in pieces, and a limited read of the bodies that it receives.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
@@ -12,11 +13,24 @@ use super::answer::FakeAnswer;
 
 pub(super) type FakeBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>;
 
+const DRIPS_PER_S: u32 = 4;
+
 /// A body whose pieces are made while it is sent.
 pub(super) fn in_pieces(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> FakeBody {
     // An empty piece would end the body.
     let frames = pieces.filter(|piece| !piece.is_empty()).map(|piece| Ok(Frame::data(piece)));
     Either::Right(StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync())
+}
+
+/// A body that comes byte by byte for so long.
+pub(super) fn drip(lasting: Duration) -> FakeBody {
+    let left = lasting.as_secs() * u64::from(DRIPS_PER_S);
+    let drops = futures_util::stream::unfold(left, |left| async move {
+        let left = left.checked_sub(1)?;
+        tokio::time::sleep(Duration::from_secs(1) / DRIPS_PER_S).await;
+        Some((Ok(Frame::data(Bytes::from_static(b"."))), left))
+    });
+    Either::Right(StreamBody::new(drops).boxed_unsync())
 }
 
 impl From<FakeAnswer> for Response<FakeBody> {

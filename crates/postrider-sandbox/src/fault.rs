@@ -29,10 +29,12 @@ pub enum Fault {
     HugeBody,
     /// No answer at all for a minute: `hang`.
     Hang,
+    /// Accepted with a body that comes byte by byte for a minute: `drip`.
+    Drip,
 }
 
 /// The words of faults without a number.
-const WORDS: [(&str, Fault); 8] = [
+const WORDS: [(&str, Fault); 9] = [
     ("ok", Fault::Accept),
     ("reset", Fault::ResetBefore),
     ("reset-after", Fault::ResetAfter),
@@ -41,12 +43,13 @@ const WORDS: [(&str, Fault); 8] = [
     ("redirect", Fault::Redirect),
     ("huge", Fault::HugeBody),
     ("hang", Fault::Hang),
+    ("drip", Fault::Drip),
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown fault {0:?}: expected a status with optional seconds (429:2, 503, 201), slow:MS, \
-     reset, reset-after, refused, goaway, redirect, huge or hang"
+     reset, reset-after, refused, goaway, redirect, huge, hang or drip"
 )]
 pub struct UnknownFault(String);
 
@@ -110,7 +113,8 @@ mod tests {
 
     #[test]
     fn every_word_reads_back() {
-        let words = "ok 429:2 503 410 slow:500 reset reset-after refused goaway redirect huge hang";
+        let words =
+            "ok 429:2 503 410 slow:500 reset reset-after refused goaway redirect huge hang drip";
         for word in words.split(' ') {
             assert_eq!(word.parse::<Fault>().map(|f| f.to_string()).as_deref(), Ok(word));
         }

@@ -58,6 +58,7 @@ use listener::accept_loop;
 use received::ReceivedRequests;
 use receiver::ReceiverRegistry;
 use service::SandboxState;
+use tls::HttpsIdentity;
 
 /// A running sandbox. Dropping it closes its sockets.
 pub struct Sandbox {
@@ -92,8 +93,8 @@ pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
         format!("http://{host}:{}", http.port()),
     ));
     let (stop, stopped) = watch::channel(());
-    let (tls, mail_tls) = (TlsAcceptor::from(identity.server), TlsAcceptor::from(identity.mail));
-    let accept_http = |listener, tls: Option<TlsAcceptor>| {
+    let (tls, mail_tls) = (Arc::new(identity.server), TlsAcceptor::from(identity.mail));
+    let accept_http = |listener, tls: Option<Arc<HttpsIdentity>>| {
         let state = Arc::clone(&state);
         tokio::spawn(accept_loop(listener, stopped.clone(), move |stream, stop| {
             listener::connection(Arc::clone(&state), stream, tls.clone(), stop)

@@ -13,9 +13,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
-use tokio_rustls::TlsAcceptor;
 
 use super::service::{self, SandboxState};
+use super::tls::HttpsIdentity;
 
 /// The answers on a connection have this long to be sent before it is cut, so that only the wanted request fails.
 const CUT_DELAY: Duration = Duration::from_millis(50);
@@ -98,7 +98,7 @@ pub(super) async fn accept_loop<F>(
 pub(super) async fn connection(
     state: Arc<SandboxState>,
     stream: TcpStream,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<HttpsIdentity>>,
     stop: watch::Receiver<()>,
 ) {
     // A second handle: the socket stays open until both are closed, so it can still be reset then.
@@ -106,7 +106,9 @@ pub(super) async fn connection(
     let scheme = if tls.is_some() { "https" } else { "http" };
     let control = Arc::new(ConnectionControl { scheme, ..ConnectionControl::default() });
     match tls {
-        Some(acceptor) => {
+        Some(identity) => {
+            let Ok(to) = stream.local_addr() else { return };
+            let Ok(acceptor) = identity.acceptor(to.ip()) else { return };
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let session = stream.get_ref().1;
             let h2 = session.alpn_protocol() == Some(b"h2");

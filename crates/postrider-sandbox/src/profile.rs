@@ -45,6 +45,9 @@ pub struct FaultRule {
     /// Only these receivers; empty means all.
     #[serde(default)]
     pub kinds: Vec<FakeKind>,
+    /// Only receivers whose name contains this text; empty means all.
+    #[serde(default)]
+    pub name: String,
     #[serde(default)]
     pub window: Option<FaultWindow>,
 }
@@ -74,8 +77,10 @@ pub struct FaultWindow {
 
 /// What a profile looks at. The hashes already contain the seed.
 #[derive(Debug, Clone, Copy)]
-pub struct FaultInput {
+pub struct FaultInput<'a> {
     pub kind: FakeKind,
+    /// Of the receiver.
+    pub name: &'a str,
     pub id_hash: u64,
     pub target_hash: u64,
     /// Counted from 1.
@@ -109,7 +114,7 @@ impl FaultProfile {
         toml::from_str(text).ok()
     }
 
-    pub fn fault_for(&self, input: &FaultInput) -> Fault {
+    pub fn fault_for(&self, input: &FaultInput<'_>) -> Fault {
         self.rules
             .iter()
             .enumerate()
@@ -119,14 +124,15 @@ impl FaultProfile {
 }
 
 impl FaultRule {
-    fn matches(&self, index: usize, input: &FaultInput) -> bool {
+    fn matches(&self, index: usize, input: &FaultInput<'_>) -> bool {
         (self.kinds.is_empty() || self.kinds.contains(&input.kind))
+            && input.name.contains(&self.name)
             && self.attempts.is_none_or(|max| input.attempt <= max)
             && self.window.is_none_or(|w| w.is_open(input.since_start_ms))
             && (self.share >= 1.0 || self.is_drawn(index, input))
     }
 
-    fn is_drawn(&self, index: usize, input: &FaultInput) -> bool {
+    fn is_drawn(&self, index: usize, input: &FaultInput<'_>) -> bool {
         let salt = mix(index as u64 + 1);
         let of = match self.per {
             FaultScope::Attempt => input.id_hash ^ mix(u64::from(input.attempt)),
@@ -154,9 +160,10 @@ mod tests {
     use super::*;
     use crate::correlation::hash;
 
-    fn draw(id: u64, attempt: u32) -> FaultInput {
+    fn draw(id: u64, attempt: u32) -> FaultInput<'static> {
         FaultInput {
             kind: crate::fakes::http::ENTRY.kind,
+            name: "shop-1",
             id_hash: hash(1, &id.to_be_bytes()),
             target_hash: hash(2, &(id % 100).to_be_bytes()),
             attempt,
@@ -205,5 +212,15 @@ mod tests {
         let profile: FaultProfile = toml::from_str("[[rule]]\nfault='429:1'\nattempts=2").unwrap();
         let seen = [1, 2, 3].map(|n| profile.fault_for(&draw(9, n)) == Fault::Accept);
         assert_eq!(seen, [false, false, true]);
+    }
+
+    #[test]
+    fn a_rule_with_a_name_concerns_only_the_receivers_that_bear_it() {
+        let profile: FaultProfile = toml::from_str("[[rule]]\nfault='503'\nname='shop-'").unwrap();
+        let is_well = |name| profile.fault_for(&FaultInput { name, ..draw(1, 1) }) == Fault::Accept;
+        assert_eq!(
+            ["shop-1", "my-shop-2", "shop", "bank-1"].map(is_well),
+            [false, false, true, true]
+        );
     }
 }

@@ -179,6 +179,7 @@ async fn settle(
             tokio::time::sleep(HANG).await;
             Err(CutStream::abrupt())
         }
+        Fault::Drip => Ok(accept()?.map(|_| body::drip(HANG))),
         Fault::ResetBefore => state.cut(connection, &attempt, AttemptEnding::Unprocessed).await,
         Fault::ResetAfter => {
             state.cut(connection, &attempt, AttemptEnding::AcceptedUnanswered).await
@@ -240,6 +241,7 @@ impl SandboxState {
         }
         let input = FaultInput {
             kind: receiver.kind,
+            name: &receiver.name,
             id_hash: id.stable_hash(self.seed),
             target_hash: receiver.hash,
             attempt: attempt.number,

@@ -1,8 +1,9 @@
 //! A certificate authority and a certificate for this machine, made at every start. The keys stay in memory; only the
 //! authority's certificate is public.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -11,33 +12,88 @@ use rcgen::{
 use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use tokio_rustls::TlsAcceptor;
+
+/// So many certificates are kept.
+const CERTIFICATES_MAX: usize = 1 << 16;
 
 pub(super) struct SandboxIdentity {
     pub ca_pem: String,
-    /// For HTTP: asks for a client certificate, but needs none.
-    pub server: Arc<ServerConfig>,
+    /// For HTTP.
+    pub server: HttpsIdentity,
     /// For mail.
     pub mail: Arc<ServerConfig>,
+}
+
+/// Asks for a client certificate, but needs none. On a socket that listens on all addresses of this machine, each
+/// address has a certificate of its own, made by its first connection: any 127.a.b.c is then an origin.
+pub(super) struct HttpsIdentity {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    key: KeyPair,
+    /// Names `listen` and the usual addresses of this machine.
+    usual: Arc<ServerConfig>,
+    usual_addresses: Vec<IpAddr>,
+    others: Mutex<HashMap<IpAddr, Arc<ServerConfig>>>,
+}
+
+impl HttpsIdentity {
+    /// For a connection that was made to this address.
+    pub(super) fn acceptor(&self, address: IpAddr) -> anyhow::Result<TlsAcceptor> {
+        if self.usual_addresses.contains(&address) {
+            return Ok(Arc::clone(&self.usual).into());
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = others.get(&address) {
+            return Ok(Arc::clone(known).into());
+        }
+        if others.len() >= CERTIFICATES_MAX {
+            others.clear();
+        }
+        let config = Arc::new(self.make(address)?);
+        others.insert(address, Arc::clone(&config));
+        Ok(config.into())
+    }
+
+    fn make(&self, address: IpAddr) -> anyhow::Result<ServerConfig> {
+        let leaf = leaf_params(&[address], "localhost")?.signed_by(&self.key, &self.issuer)?;
+        let chain = vec![leaf.der().clone(), self.issuer.der().clone()];
+        let key = PrivateKeyDer::try_from(self.key.serialize_der()).map_err(anyhow::Error::msg)?;
+        let key = aws_lc_rs::sign::any_supported_type(&key)?;
+        let mut config = (*self.usual).clone();
+        config.cert_resolver = Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key)));
+        Ok(config)
+    }
 }
 
 /// The certificate names `listen`, localhost and the loopback addresses.
 pub(super) fn make_identity(listen: IpAddr, host: &str) -> anyhow::Result<SandboxIdentity> {
     let ca = CertifiedIssuer::self_signed(ca_params(), KeyPair::generate()?)?;
     let key = KeyPair::generate()?;
-    let leaf = leaf_params(listen, host)?.signed_by(&key, &ca)?;
-    let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
+    let addresses = usual_addresses(listen);
+    let leaf = leaf_params(&addresses, host)?.signed_by(&key, &ca)?;
+    let private = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
     let chain = vec![leaf.der().clone(), ca.der().clone()];
     let builder = || {
         let provider = Arc::new(aws_lc_rs::default_provider());
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
     };
-    let mail = builder()?.with_no_client_auth().with_single_cert(chain.clone(), key.clone_key())?;
+    let mail =
+        builder()?.with_no_client_auth().with_single_cert(chain.clone(), private.clone_key())?;
     let mut server = builder()?
         .with_client_cert_verifier(Arc::new(OptionalClientCertificate::default()))
-        .with_single_cert(chain, key)?;
+        .with_single_cert(chain, private)?;
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(SandboxIdentity { ca_pem: ca.pem(), server: Arc::new(server), mail: Arc::new(mail) })
+    let ca_pem = ca.pem();
+    let server = HttpsIdentity {
+        issuer: ca,
+        key,
+        usual: Arc::new(server),
+        usual_addresses: addresses,
+        others: Mutex::default(),
+    };
+    Ok(SandboxIdentity { ca_pem, server, mail: Arc::new(mail) })
 }
 
 fn ca_params() -> CertificateParams {
@@ -48,7 +104,14 @@ fn ca_params() -> CertificateParams {
     params
 }
 
-fn leaf_params(listen: IpAddr, host: &str) -> anyhow::Result<CertificateParams> {
+/// The loopback addresses and, if it is one, that of the socket.
+fn usual_addresses(listen: IpAddr) -> Vec<IpAddr> {
+    let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    let own = Some(listen).filter(|ip| !ip.is_unspecified() && !loopback.contains(ip));
+    loopback.into_iter().chain(own).collect()
+}
+
+fn leaf_params(addresses: &[IpAddr], host: &str) -> anyhow::Result<CertificateParams> {
     let mut names = vec!["localhost".to_owned()];
     if host.trim_matches(['[', ']']).parse::<IpAddr>().is_err() && host != "localhost" {
         names.push(host.to_owned());
@@ -57,9 +120,7 @@ fn leaf_params(listen: IpAddr, host: &str) -> anyhow::Result<CertificateParams> 
     params.distinguished_name.push(DnType::CommonName, "Postrider sandbox");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
-    let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-    let own = Some(listen).filter(|ip| !ip.is_unspecified() && !loopback.contains(ip));
-    params.subject_alt_names.extend(loopback.into_iter().chain(own).map(SanType::IpAddress));
+    params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
     Ok(params)
 }
 

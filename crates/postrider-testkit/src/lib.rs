@@ -1,8 +1,10 @@
-//! Shared by tests and proofs: an HTTP client, the binary as a process, and (with the feature `server`) a server in
-//! the test's process. Ships nothing.
+//! Shared by tests and proofs: an HTTP client, the binary as a process, random numbers, the bounds on harm, and (with
+//! the feature `server`) a server in the test's process. Ships nothing.
 
+pub mod harm_bounds;
 pub mod http;
 pub mod process;
+pub mod random;
 #[cfg(feature = "server")]
 pub mod server;
 

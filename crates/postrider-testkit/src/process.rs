@@ -112,15 +112,25 @@ impl ProcessFixture {
 
     /// Starts a sandbox on ports that nobody else has; returns the address of its plain HTTP socket.
     pub fn start_sandbox(&mut self, options: &[&str]) -> Result<SocketAddr> {
-        let any = "127.0.0.1:0";
-        let mut arguments = vec!["sandbox", "--json", "--listen", any, "--listen-http", any];
-        arguments.extend(["--listen-smtp", any, "--listen-smtps", any]);
-        arguments.extend(options);
-        let log = self.path(&format!("sandbox-{}.log", self.sandboxes.len()));
-        self.sandboxes.push(BinaryProcess::start(&self.binary, &arguments, &log)?);
-        let ready = await_ready_line(&log)?;
+        let (binary, any) = (self.binary.clone(), "127.0.0.1:0");
+        let ready = self.start_sandbox_of(&binary, any, options)?;
         let origin = ready["http"].as_str().context("the sandbox says where it listens")?;
         Ok(origin.trim_start_matches("http://").parse()?)
+    }
+
+    /// Starts a sandbox of another binary, with all its sockets at `listen`; returns what it prints when it is ready.
+    pub fn start_sandbox_of(
+        &mut self,
+        binary: &Path,
+        listen: &str,
+        options: &[&str],
+    ) -> Result<Value> {
+        let mut arguments = vec!["sandbox", "--json", "--listen", listen, "--listen-http", listen];
+        arguments.extend(["--listen-smtp", listen, "--listen-smtps", listen]);
+        arguments.extend(options);
+        let log = self.path(&format!("sandbox-{}.log", self.sandboxes.len()));
+        self.sandboxes.push(BinaryProcess::start(binary, &arguments, &log)?);
+        await_ready_line(&log)
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod channels;
 mod demo;
+mod harm;
 mod kill;
 mod lanes;
 mod mutants;
@@ -41,6 +42,11 @@ const PROOFS: &[Proof] = &[
         name: "lanes",
         claim: "noisy tenants, bursts, limits and outages do not affect others (NAME …, --scale N, --down-s N)",
         run: lanes::run,
+    },
+    Proof {
+        name: "harm",
+        claim: "sick traffic costs healthy traffic nothing, in 20 fresh worlds (--seeds N, --from S, --seconds T) or --only NAME",
+        run: harm::run,
     },
     Proof {
         name: "mutants",

@@ -1,6 +1,11 @@
 //! What the sick part of a world may cost the healthy part: bounds on the run with sickness, against the
 //! worse of the two runs without it.
 
+use postrider_testkit::harm_bounds::{
+    P50_BOUND, P99_BOUND, P99_HIGH_BOUND, THROUGHPUT_SHARE_MIN, WaitBound, lag_allowed_ms,
+    percentile,
+};
+
 use super::network::WireCall;
 use super::plan::HarmPlan;
 use super::run::{DeliveryFate, HarmRun};
@@ -69,8 +74,8 @@ impl HarmRuns<'_> {
 
     fn check_waits(&self, broken: &mut Vec<BrokenBound>) {
         let [alone, well, sick] = self.figures();
-        let mut check = |bound, is: i64, alone: i64, well: i64, factor: f64, plus: i64| {
-            let allowed = (alone.max(well) as f64 * factor) as i64 + plus;
+        let mut check = |bound, is: i64, alone: i64, well: i64, wait: WaitBound| {
+            let allowed = wait.allowed(alone.max(well));
             if is > allowed {
                 let detail = format!(
                     "{is} ms; {alone} ms alone, {well} ms if all are well, {allowed} ms allowed"
@@ -78,9 +83,10 @@ impl HarmRuns<'_> {
                 broken.push(BrokenBound { bound, detail });
             }
         };
-        check("p50 of the wait", sick.p50, alone.p50, well.p50, 1.25, 20);
-        check("p99 of the wait", sick.p99, alone.p99, well.p99, 2.0, 250);
-        check("p99 of the wait, urgent", sick.p99_high, alone.p99_high, well.p99_high, 2.0, 50);
+        check("p50 of the wait", sick.p50, alone.p50, well.p50, P50_BOUND);
+        check("p99 of the wait", sick.p99, alone.p99, well.p99, P99_BOUND);
+        let (bound, wait) = ("p99 of the wait, urgent", P99_HIGH_BOUND);
+        check(bound, sick.p99_high, alone.p99_high, well.p99_high, wait);
     }
 
     /// The n-th delivery comes hardly later than the n-th of the reference.
@@ -90,11 +96,7 @@ impl HarmRuns<'_> {
         let lags =
             sick.iter().zip(alone.iter().zip(&well)).map(|(is, (a, b))| (*is, is - a.max(b)));
         let excess = |(at, lag): (i64, i64)| {
-            let allowed = match self.plan.since_onset(at) {
-                0..10_000 => 5_000,
-                10_000..15_000 => 2_000,
-                _ => 500,
-            };
+            let allowed = lag_allowed_ms(self.plan.since_onset(at));
             (lag > allowed).then_some((lag - allowed, lag, at))
         };
         if let Some((_, lag, at)) = lags.filter_map(excess).max() {
@@ -122,7 +124,9 @@ impl HarmRuns<'_> {
             let is = count(&sick, from);
             let reference = count(&alone, from).min(count(&well, from));
             // 5 deliveries are no measure of a speed.
-            if (is + 5) as f64 >= reference as f64 * 0.85 || !self.is_backlogged(from) {
+            if (is + 5) as f64 >= reference as f64 * THROUGHPUT_SHARE_MIN
+                || !self.is_backlogged(from)
+            {
                 continue;
             }
             let detail = format!("{is} deliveries from {from} ms on, {reference} in the reference");
@@ -247,12 +251,6 @@ fn most_standing(calls: &[&WireCall], part: &SickPart) -> i64 {
 /// Whether the part is sick at that time, and has been for at least so long.
 fn is_sick_for(part: &SickPart, ms: i64, at: i64) -> bool {
     part.when.strength(at) > 0.0 && part.when.since_onset(at).is_some_and(|since| since >= ms)
-}
-
-fn percentile(mut values: Vec<i64>, share: f64) -> i64 {
-    values.sort_unstable();
-    let nth = (values.len() as f64 * share) as usize;
-    values.get(nth.min(values.len().saturating_sub(1))).copied().unwrap_or(0)
 }
 
 #[cfg(test)]

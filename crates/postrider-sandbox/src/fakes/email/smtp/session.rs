@@ -248,7 +248,7 @@ impl FakeSmtpSession {
         }
         let Some((attempt, fault)) = answer else { return Ok(()) };
         match fault {
-            Fault::Accept | Fault::GoAway | Fault::Slow { .. } => {
+            Fault::Accept | Fault::GoAway | Fault::Slow { .. } | Fault::Drip => {
                 if let Fault::Slow { delay_ms } = fault {
                     tokio::time::sleep(Duration::from_millis(delay_ms.into())).await;
                 }
@@ -337,7 +337,10 @@ impl FakeSmtpSession {
 }
 
 fn is_taken(fault: Fault) -> bool {
-    matches!(fault, Fault::Accept | Fault::GoAway | Fault::Slow { .. } | Fault::ResetAfter)
+    matches!(
+        fault,
+        Fault::Accept | Fault::GoAway | Fault::Slow { .. } | Fault::Drip | Fault::ResetAfter
+    )
 }
 
 fn last(sender: &str, by: Option<&str>, content: &[u8]) -> LastRequest {

@@ -1,0 +1,106 @@
+//! One server and one fake provider as processes. The provider listens on all addresses of this machine, so that every
+//! 127.a.b.c is an origin of its own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use postrider_testkit::process::{LOCAL_TARGETS, ProcessFixture, free_port};
+use serde_json::Value;
+
+use super::options::{HarmProofOptions, target};
+
+/// Sending begins so long after the start of the provider.
+pub(super) const LEAD_MS: u64 = 3_000;
+const FIRST_ORIGIN: u32 = 0x7f01_0001;
+
+/// The ports of the fake provider.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProviderPorts {
+    pub(super) http: u16,
+    pub(super) https: u16,
+    pub(super) smtp: u16,
+    /// Nobody listens here.
+    pub(super) closed: u16,
+}
+
+pub(super) struct HarmFixture {
+    pub(super) server: SocketAddr,
+    pub(super) ports: ProviderPorts,
+    /// When sending begins, in milliseconds since 1970.
+    pub(super) begin_ms: u64,
+    // Ends the processes when it is dropped.
+    _processes: ProcessFixture,
+}
+
+impl HarmFixture {
+    /// `faults` is the provider's profile; `config` adds to the server's configuration.
+    pub(super) fn start(
+        options: &HarmProofOptions,
+        faults: &str,
+        config: impl Fn(ProviderPorts) -> String,
+    ) -> Result<Self> {
+        let proofs = target().join("proofs");
+        std::fs::create_dir_all(&proofs)?;
+        let folder = tempfile::Builder::new().prefix("harm").tempdir_in(proofs)?;
+        let server = server_binary(options, folder.path())?;
+        let mut processes = ProcessFixture::in_folder(server, folder, "")?;
+        let shown = |name: &str| processes.path(name).display().to_string();
+        let (faults_file, ca_file) = (shown("faults.toml"), shown("ca.pem"));
+        std::fs::write(&faults_file, faults)?;
+        let provider = ["--faults", &faults_file, "--ca-out", &ca_file];
+        let ready =
+            processes.start_sandbox_of(&HarmProofOptions::sandbox(), "0.0.0.0:0", &provider)?;
+        let begin_ms = now_ms() + LEAD_MS;
+        let ports = ProviderPorts {
+            http: port_of(&ready["http"])?,
+            https: port_of(&ready["https"])?,
+            smtp: port_of(&ready["smtp"])?,
+            closed: free_port()?.port(),
+        };
+        processes.write_config(&format!(
+            "{LOCAL_TARGETS}extra_ca_file = \"{ca_file}\"\n[log]\nlevel = \"warn\"\n{}",
+            config(ports)
+        ))?;
+        processes.start()?;
+        ensure!(now_ms() < begin_ms, "the server was not ready in time; the machine is busy");
+        Ok(Self { server: processes.server_at, ports, begin_ms, _processes: processes })
+    }
+
+    /// Where the provider tells what it received.
+    pub(super) fn provider(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.ports.http).into()
+    }
+}
+
+/// The address of the n-th origin.
+pub(super) fn origin_address(origin: u32) -> Ipv4Addr {
+    Ipv4Addr::from(FIRST_ORIGIN + origin)
+}
+
+/// The binary, or a script that starts it with a limit of open files.
+fn server_binary(options: &HarmProofOptions, folder: &Path) -> Result<PathBuf> {
+    let binary = options.server();
+    let Some(files) = options.files else { return Ok(binary) };
+    let script = folder.join("server.sh");
+    let text = format!("#!/bin/sh\nulimit -n {files}\nexec {} \"$@\"\n", binary.display());
+    std::fs::write(&script, text)?;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700))?;
+    Ok(script)
+}
+
+fn port_of(origin: &Value) -> Result<u16> {
+    let port = origin.as_str().and_then(|origin| origin.rsplit(':').next()?.parse().ok());
+    port.with_context(|| format!("no port in {origin}"))
+}
+
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Sleeps until a time in milliseconds since 1970.
+pub(super) fn sleep_until(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms.saturating_sub(now_ms())));
+}
