@@ -222,3 +222,33 @@ async fn the_profile_can_be_changed_while_it_runs() {
     let reply = call(&sandbox, Method::PUT, path, &json!({ "profile": "/etc/hostname" })).await;
     assert_eq!(reply.status.as_u16(), 400, "no file is read for a request");
 }
+
+/// Linux gives every address of 127.0.0.0/8 to this machine.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn every_address_of_this_machine_is_an_origin_with_its_own_certificate() {
+    let every = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+    let config = SandboxConfig { listen: every, ..SandboxConfig::default() };
+    let sandbox = start(config).await.expect("a sandbox");
+    for host in [[127, 0, 0, 1], [127, 1, 2, 3], [127, 1, 2, 4], [127, 1, 2, 3]] {
+        let address = std::net::SocketAddr::from((host, sandbox.https.port()));
+        let mut connection = client::tls(&sandbox.ca_pem, address, "h2").await;
+        let url = format!("https://{address}/http/a");
+        assert_eq!(status(&mut connection, &url, &format!("{host:?}")).await, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_dripping_answer_has_its_status_long_before_its_end() {
+    let sandbox = sandbox().await;
+    let url = scripted(&sandbox, "a", &["drip"]).await;
+    let Connection::H2(mut sender) = over_h2(&sandbox).await else { panic!("HTTP/2") };
+    let began = Instant::now();
+    let answer = sender.send_request(request(Method::POST, &url, "{}")).await.expect("an answer");
+    assert_eq!(answer.status().as_u16(), 200);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let mut body = answer.into_body();
+    let first = http_body_util::BodyExt::frame(&mut body).await.expect("a piece").expect("data");
+    assert_eq!(first.into_data().expect("data").len(), 1);
+    assert_eq!(sandbox.received()["accepted"], 1);
+}
