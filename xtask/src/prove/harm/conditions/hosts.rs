@@ -10,7 +10,11 @@ use super::{HealthyWaits, in_order, steady};
 const HANGING_HOSTS: u64 = 80;
 const SLOW_HOSTS: u64 = 49;
 const BURST: u64 = 2_000;
-const BURST_AT_MS: u64 = 5_000;
+/// Each class of each host is a lane of its own.
+const CLASSES: [&str; 4] = ["transactional", "otp", "alert", "marketing"];
+/// The healthy tenant hands in so many at once, so that it needs more connections than it has.
+const GROUP: u64 = 100;
+const GROUP_EVERY_MS: u64 = 500;
 const CODE_MAX_MS: i64 = 250;
 const P99_MAX_MS: i64 = 1_000;
 const SICK_TENANT: u32 = 1;
@@ -36,13 +40,16 @@ pub(super) fn hanging(options: &HarmProofOptions) -> Result<String> {
 
 pub(super) fn slow_burst(options: &HarmProofOptions) -> Result<String> {
     let burst = (0..BURST)
-        .map(|n| to_host(BURST_AT_MS, SICK_TENANT, "transactional", n % SLOW_HOSTS, "slow"));
+        .map(|n| to_host(0, SICK_TENANT, class_of(n / SLOW_HOSTS), n % SLOW_HOSTS, "slow"));
     let mut messages: Vec<_> = burst.collect();
-    messages.extend(steady(50, options.seconds(60), |_, due_ms| {
-        to_host(due_ms, HEALTHY_TENANT, "transactional", HEALTHY_HOST, "brisk")
+    let groups = 1..=options.seconds(60) * 1_000 / GROUP_EVERY_MS;
+    messages.extend(groups.flat_map(|group| {
+        let due_ms = group * GROUP_EVERY_MS;
+        (0..GROUP)
+            .map(move |_| to_host(due_ms, HEALTHY_TENANT, "transactional", HEALTHY_HOST, "brisk"))
     }));
     let messages = in_order(messages);
-    let faults = "[[rule]]\nfault = \"slow:3000\"\nname = \"slow-\"\n\
+    let faults = "[[rule]]\nfault = \"slow:5000\"\nname = \"slow-\"\n\
                   [[rule]]\nfault = \"slow:25\"\nname = \"brisk-\"\n";
     let setup = RunSetup { reads_attempts: true, ..RunSetup::new(options, faults.to_owned()) };
     let run = setup.run(&messages)?;
@@ -67,6 +74,10 @@ fn to_host(due_ms: u64, tenant: u32, class: &'static str, host: u64, kind: &str)
         destination: DueDestination::Hook { origin, name, port: DuePort::Plain },
         healthy: tenant == HEALTHY_TENANT,
     }
+}
+
+fn class_of(n: u64) -> &'static str {
+    CLASSES[n as usize % CLASSES.len()]
 }
 
 /// How many breakers opened. All hosts answer 200, however slowly: not one should.
