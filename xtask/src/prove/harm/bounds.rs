@@ -6,7 +6,7 @@ use postrider_testkit::harm_bounds::{
     percentile,
 };
 
-use super::run::{MessageFate, NEVER, shown_wait};
+use super::run::{FinishedRun, MessageFate, NEVER, shown_wait};
 use super::traffic::DueMessage;
 
 /// A real machine is less even than a simulated one.
@@ -14,6 +14,8 @@ const WIDER: f64 = 1.5;
 const WINDOW_MS: i64 = 30_000;
 /// Equal runs may differ by this share of a bound.
 const DIFFERENCE_MAX: f64 = 1.0 / 3.0;
+/// Later than this, the machine had no time for the messages of a run in health.
+const LATE_MAX_MS: i64 = 100;
 /// A handful of deliveries is no measure of a speed.
 const FEW: usize = 5;
 
@@ -29,10 +31,13 @@ pub(super) struct HealthyPart {
     /// Attempts that were counted beyond the one that each needs.
     burned: u32,
     dead: u32,
+    /// How late the messages were handed in.
+    late_p99_ms: i64,
 }
 
 impl HealthyPart {
-    pub(super) fn new(messages: &[DueMessage], fates: &[MessageFate]) -> Self {
+    pub(super) fn new(messages: &[DueMessage], run: &FinishedRun) -> Self {
+        let fates = &run.fates;
         let healthy: Vec<_> =
             messages.iter().zip(fates).filter(|(message, _)| message.healthy).collect();
         let waits = |high: bool| -> Vec<_> {
@@ -51,6 +56,7 @@ impl HealthyPart {
             waits: healthy.iter().map(|(m, fate)| (m.due_ms as i64, arrived(fate))).collect(),
             burned: healthy.iter().map(|(_, fate)| fate.counted.saturating_sub(1)).sum(),
             dead: healthy.iter().map(|(_, fate)| u32::from(fate.dead)).sum(),
+            late_p99_ms: run.late_p99_ms,
         }
     }
 
@@ -103,8 +109,12 @@ impl ComparedRuns<'_> {
         self.references().into_iter().map(of).max().unwrap_or(0)
     }
 
-    /// Why the runs say nothing: the same traffic in the same health took different times.
+    /// Why the runs say nothing: the machine was busy, or the same traffic in the same health took different times.
     pub(super) fn void(&self) -> Option<String> {
+        let late = self.worst(|part| part.late_p99_ms);
+        if late > LATE_MAX_MS {
+            return Some(format!("messages were handed in {} late in health", shown_wait(late)));
+        }
         for (name, bound, of) in WAITS {
             let (a, b) = (of(&self.well), of(&self.well_again));
             let allowed = wider(bound.allowed(a.max(b))) as f64 * DIFFERENCE_MAX;
@@ -211,7 +221,8 @@ mod tests {
                 fate
             })
             .collect();
-        HealthyPart::new(&messages, &fates)
+        let run = FinishedRun { fates, late_p99_ms: 0, metrics: String::new() };
+        HealthyPart::new(&messages, &run)
     }
 
     fn compared(change: impl Fn(&DueMessage, &mut MessageFate)) -> ComparedRuns<'static> {
@@ -273,6 +284,9 @@ mod tests {
     fn equal_runs_that_differ_are_void() {
         let mut runs = compared(|_, _| {});
         runs.well_again = part(|_, fate| later(fate, 300));
+        assert!(runs.void().is_some());
+        let mut runs = compared(|_, _| {});
+        runs.alone.late_p99_ms = 500;
         assert!(runs.void().is_some());
     }
 }

@@ -14,6 +14,8 @@ const CLASSES: [&str; 3] = ["otp", "transactional", "marketing"];
 const LATENCIES_MS: [u64; 4] = [0, 2, 10, 40];
 /// So much of a world's traffic stays healthy at the least.
 const HEALTHY_SHARE_MIN: f64 = 0.15;
+/// A cause concerns so much of the traffic at the least.
+const CAUSE_SHARE_MIN: f64 = 0.01;
 /// From this share of sick addresses on, all of a tenant's addresses at an origin count as sick.
 const SICK_SHARE_MAX: f64 = 0.4;
 /// From this share of sick tenants on, all tenants of an origin count as sick.
@@ -74,7 +76,7 @@ impl HarmWorld {
         world
     }
 
-    /// Adds a cause, unless it concerns nobody or leaves too little of the world healthy.
+    /// Adds a cause, unless it concerns hardly anybody or leaves too little of the world healthy.
     fn add_cause(&mut self, rng: &mut SimRng) {
         let near = self.messages[rng.index(self.messages.len())].ends;
         let cause = SickCause::draw(rng, near, self.size.length_ms);
@@ -87,7 +89,9 @@ impl HarmWorld {
         }
         spread_to_tenants(&mut messages);
         let healthy = messages.iter().filter(|message| !message.sick).count();
-        if concerned > 0 && healthy as f64 >= HEALTHY_SHARE_MIN * messages.len() as f64 {
+        let count = messages.len() as f64;
+        let is_felt = f64::from(concerned) >= CAUSE_SHARE_MIN * count;
+        if is_felt && healthy as f64 >= HEALTHY_SHARE_MIN * count {
             self.messages = messages;
             self.causes.push(cause);
         }

@@ -58,7 +58,7 @@ fn compare<'a>(options: &HarmProofOptions, world: &'a HarmWorld) -> Result<Compa
         let setup = RunSetup { reads_attempts: true, ..RunSetup::new(options, world.faults(kind)) };
         let finished = setup.run(&messages)?;
         eprintln!("   {kind:?}: handed in {} late at p99", shown_wait(finished.late_p99_ms));
-        Ok(HealthyPart::new(&messages, &finished.fates))
+        Ok(HealthyPart::new(&messages, &finished))
     };
     Ok(ComparedRuns {
         alone: run(RealRunKind::HealthyAlone)?,
