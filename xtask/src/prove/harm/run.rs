@@ -168,5 +168,5 @@ impl MessageFate {
 
 /// A wait in words.
 pub(super) fn shown_wait(ms: i64) -> String {
-    if ms >= NEVER { "never".to_owned() } else { format!("{ms} ms") }
+    if ms >= NEVER / 2 { "never".to_owned() } else { format!("{ms} ms") }
 }
