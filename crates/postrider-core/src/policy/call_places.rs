@@ -83,11 +83,17 @@ impl CallPlaces {
     }
 
     /// Whether a tenant (a number that stands for it) has so many calls that take long that others who
-    /// share the origin would find no place: more than are left.
-    pub fn crowds(&self, tenant: u64, limit: usize, long_places: usize) -> bool {
+    /// share the origin would find no place: more than are left, and than its share among `tenants`.
+    pub fn crowds(&self, tenant: u64, tenants: usize, limit: usize, long_places: usize) -> bool {
         let own = self.overdue.get(&tenant).copied().unwrap_or(0);
-        let all: usize = self.overdue.values().sum();
-        own > limit.max(long_places).saturating_sub(all)
+        let used: usize = self.overdue.values().sum();
+        let all = limit.max(long_places);
+        own > all.saturating_sub(used) && own > all / tenants.max(1)
+    }
+
+    /// Whether any tenant has calls that take long.
+    pub fn has_overdue(&self, tenant: u64) -> bool {
+        self.overdue.contains_key(&tenant)
     }
 
     pub fn begin(&mut self, tenant: u64, priority: Priority, now: Timestamp) -> CallPlace {
@@ -235,12 +241,12 @@ mod tests {
         let mut places = CallPlaces::default();
         let begun: Vec<_> = (0..16).map(|_| places.begin(1, Priority::Normal, NOW)).collect();
         places.advance(LONG_AFTER, LONG_MIN, at(1_000));
-        assert!(!places.crowds(1, 16, LONG_MIN));
+        assert!(!places.crowds(1, 4, 16, LONG_MIN));
         let slow = places.begin_long(1);
-        assert!(places.crowds(1, 16, LONG_MIN));
-        assert!(!places.crowds(2, 16, LONG_MIN), "others go on");
+        assert!(places.crowds(1, 4, 16, LONG_MIN));
+        assert!(!places.crowds(2, 4, 16, LONG_MIN), "others go on");
         places.end(slow);
-        assert!(!places.crowds(1, 16, LONG_MIN));
+        assert!(!places.crowds(1, 4, 16, LONG_MIN));
         begun.into_iter().for_each(|place| places.end(place));
         assert!(places.overdue.is_empty());
     }

@@ -144,7 +144,8 @@ pub fn decide(
             OnAmbiguous::Drop => Decision::Drop,
         },
         Outcome::Hold { after, .. } => uncounted(rules, now, after),
-        Outcome::Local => uncounted(rules, now, LOCAL_PAUSE.mul_f64(0.25 + 0.75 * random)),
+        // Nobody was called, so there is no attempt to retry.
+        Outcome::Local => Decision::Park { after: LOCAL_PAUSE.mul_f64(0.25 + 0.75 * random) },
         Outcome::Expired if progress.attempts <= 1 => Decision::Expire,
         Outcome::Expired => too_late(rules),
     }

@@ -16,6 +16,8 @@ const REST_MAX: Duration = Duration::from_secs(300);
 const CALL_MAX: Duration = Duration::from_secs(90);
 /// Successes in a row after which it is well again.
 const SUCCESSES_MIN: u32 = 2;
+/// So often in a row an address asks for less as a rule.
+const ASKED_MIN: u32 = 2;
 /// Long calls after which an address is slow.
 const LONG_MIN: u32 = 2;
 /// Addresses that something is remembered about, at most.
@@ -39,6 +41,8 @@ struct AddressHealth {
     /// When the one call began that a sick address may have under way.
     calling: Option<Timestamp>,
     long: u32,
+    /// How often in a row it asked to be left alone.
+    asked: u32,
 }
 
 /// Whether a call to an address may be made.
@@ -137,6 +141,7 @@ impl SickAddresses {
     pub fn succeeded(&mut self, target: u64, now: Timestamp) {
         let Some(health) = self.0.get_mut(&target) else { return };
         health.failures = 0;
+        health.asked = 0;
         health.successes += 1;
         health.ended = now;
         health.until = Timestamp::default();
@@ -154,6 +159,14 @@ impl SickAddresses {
             health.ended = now;
             health.until = health.until.max(until);
         }
+    }
+
+    /// The address asked for less. True if it does so as a rule while `others_work`.
+    pub fn asked(&mut self, target: u64, others_work: bool, now: Timestamp) -> bool {
+        let Some(health) = self.health(target, now) else { return false };
+        health.asked = health.asked.saturating_add(1);
+        health.ended = now;
+        health.asked >= ASKED_MIN && others_work
     }
 
     /// A call ended that was long, or was not.

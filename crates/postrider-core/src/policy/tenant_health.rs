@@ -82,8 +82,7 @@ impl TenantHealth {
             return;
         }
         let was_sick = self.addresses.is_sick(call.target);
-        let others = self.votes.count_others(call.target, now);
-        let others_work = others.voters > 0 && (1.0 - others.bad_share()) >= OTHERS_GOOD_SHARE;
+        let others_work = self.others_work(call.target, now);
         let is_sick = self.addresses.failed(call.target, call.began, others_work, now, random);
         if !was_sick && !is_sick {
             self.failed = if self.fails_in_a_row(now) { self.failed.saturating_add(1) } else { 1 };
@@ -92,6 +91,17 @@ impl TenantHealth {
         if !call.is_retry && !was_sick {
             self.votes.cast(call.target, false, now);
         }
+    }
+
+    /// An address asked for less. True if that is about this address alone.
+    pub fn asked(&mut self, target: u64, now: Timestamp) -> bool {
+        let others_work = self.others_work(target, now);
+        self.addresses.asked(target, others_work, now)
+    }
+
+    fn others_work(&self, target: u64, now: Timestamp) -> bool {
+        let others = self.votes.count_others(target, now);
+        others.voters > 0 && (1.0 - others.bad_share()) >= OTHERS_GOOD_SHARE
     }
 
     pub fn condition(&self, now: Timestamp) -> Condition {

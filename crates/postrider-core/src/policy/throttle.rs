@@ -14,7 +14,7 @@ pub const WIDEN_WITHIN: Duration = Duration::from_secs(10);
 pub const WIDEN_AT: usize = 3;
 
 /// And only if they are at least this share of the calls made meanwhile.
-const WIDEN_SHARE: f64 = 0.25;
+const WIDEN_SHARE: f64 = 0.5;
 
 /// Until when one scope is left alone.
 #[derive(Debug, Clone, Copy, Default)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use postrider_core::model::decision::Decision;
-use postrider_core::{Attempt, Channel, Finished};
+use postrider_core::{Attempt, Channel, Finished, Outcome};
 use tokio::sync::Notify;
 
 use super::answer::UnansweredCause;
@@ -110,7 +110,9 @@ impl AttemptBatch {
 
         let now = context.clock.now_rounded_up();
         let decision = work.decide(job, &finished.report, effect, now);
-        work.record(job, finished, &decision, now);
+        if finished.report.outcome != Outcome::Local {
+            work.record(job, finished, &decision, now);
+        }
         if let Decision::Again { resign } = decision {
             job.reopen(resign);
             self.reopened.notify_one();

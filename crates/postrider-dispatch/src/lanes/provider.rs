@@ -79,6 +79,8 @@ pub(super) struct TenantTrouble {
     pub(super) health: TenantHealth,
     pub(super) breaker: ProbeBreaker,
     pub(super) storm: Storm,
+    /// While it is degraded: when calls may be made again.
+    pub(super) throttled_until: Timestamp,
     pub(super) spread: ThrottleSpread,
     pub(super) pace: Pace,
 }
@@ -153,11 +155,12 @@ impl ProviderGates {
     /// Whether the tenant's calls that take long leave too little to the others there.
     pub(super) fn is_crowded_by(&self, tenant: &TenantId, now: Timestamp) -> bool {
         let (limit, long_places) = (self.limit.limit(now), self.limit.long_places(now));
-        if !self.places.crowds(number(tenant), limit, long_places) {
+        let number = number(tenant);
+        if !self.places.has_overdue(number) {
             return false;
         }
-        let mut others = self.tenants.iter().filter(|(other, _)| *other != tenant);
-        others.any(|(_, own)| now.since(own.last_call) < ACTIVE)
+        let active = self.tenants.values().filter(|own| now.since(own.last_call) < ACTIVE).count();
+        self.places.crowds(number, active, limit, long_places)
     }
 
     /// When a call that is under way makes room by becoming a long one.
@@ -285,6 +288,7 @@ impl TenantTrouble {
             health: TenantHealth::default(),
             breaker: ProbeBreaker::new(policy),
             storm: Storm::new(policy),
+            throttled_until: Timestamp::default(),
             spread: ThrottleSpread::default(),
             pace: Pace::default(),
         };

@@ -39,6 +39,12 @@ impl LaneCheck for BreakerCheck {
         lane.gates.breaker.may_pass(lane.now).map_err(held)?;
         if let Some(trouble) = own_breaker(&lane.gates, &lane.lane.tenant) {
             trouble.breaker.may_pass(lane.now).map_err(held)?;
+            if trouble.throttled_until > lane.now {
+                return Err(LaneState::Waiting {
+                    on: Gate::Breaker,
+                    until: trouble.throttled_until,
+                });
+            }
         }
         Ok(want)
     }
@@ -143,7 +149,10 @@ impl BreakerCheck {
             return Ok(want);
         }
         match own.health.room(now) {
-            0 => Err(LaneState::Waiting { on: Gate::Breaker, until: now + THROTTLE_PAUSE }),
+            0 => {
+                own.throttled_until = now + THROTTLE_PAUSE;
+                Err(LaneState::Waiting { on: Gate::Breaker, until: own.throttled_until })
+            }
             room => Ok(want.min(room)),
         }
     }

@@ -42,8 +42,20 @@ impl LaneCheck for RetryAfterCheck {
                 None => return,
             },
         };
+        let own_wish = is_busy && own.health.asked(call.target, now);
+        let is_known = own_wish && call.wait.is_none_or(|(scope, _)| scope == Scope::Target);
+        if is_known {
+            // It asks as a rule, while others do not: that is about this address alone.
+            effect.is_of_one_address = true;
+            if let Some((_, wait)) = call.wait {
+                own.health.addresses.pause(call.target, now + wait, now);
+            }
+            return;
+        }
         let spread = &mut own.spread;
-        spread.count(call.signal, now);
+        if !call.is_retry {
+            spread.count(call.signal, now);
+        }
         let repeats = is_busy && spread.repeats(call.target, now);
         // Without a scope, the answer applies to the whole host.
         effect.is_of_one_address = !repeats && call.wait.is_some();
