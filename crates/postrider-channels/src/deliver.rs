@@ -240,21 +240,7 @@ impl Wiring {
 
 /// The outcome of a call without an answer.
 fn unanswered(error: TransportError) -> Ended {
-    Box::new(match error {
-        TransportError::NotSent { code, detail } => {
-            Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO })
-                .code(code)
-                .detail(detail)
-        }
-        TransportError::Replay { code } => Report::new(Outcome::Reconnect).code(code),
-        TransportError::Ambiguous { code } => Report::new(Outcome::Ambiguous).code(code),
-        TransportError::Blocked { code } => Report::new(Outcome::DropMessage)
-            .code(code)
-            .detail("the target is not allowed by the network settings"),
-        TransportError::BadUrl(error) => {
-            Report::new(Outcome::DropMessage).code("bad_url").detail(error.allowed())
-        }
-    })
+    Box::new(error.into_report())
 }
 
 /// The message's common fields, and its part for this channel; empty if it has none.

@@ -317,7 +317,11 @@ fn why_unreadable(why: &str) -> Option<&'static str> {
 /// The finding for a provider that gave no answer.
 pub(crate) fn unreachable(check: &str, host: &str, error: &TransportError) -> Finding {
     let (found, remedy) = match error {
-        TransportError::NotSent { code, detail } => {
+        TransportError::Local { detail, .. } => {
+            (detail.clone(), "try again; if it lasts, raise the limit that ran out on this machine")
+        }
+        TransportError::Unopened { code, detail, .. }
+        | TransportError::NotSent { code, detail } => {
             let remedy = match *code {
                 "dns" => "check the name and this machine's DNS",
                 "tls" if is_about_time(detail) => {
@@ -420,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_certificate_that_is_out_of_time_makes_one_look_at_the_clock() {
-        let not_sent = |code, detail: &str| TransportError::NotSent { code, detail: detail.into() };
+        let not_sent = |code, detail: &str| TransportError::unopened(code, detail);
         for (error, words) in [
             (not_sent("tls", "the certificate is not valid yet"), "clock"),
             (not_sent("tls", "the certificate's issuer is not trusted"), "extra_ca_file"),

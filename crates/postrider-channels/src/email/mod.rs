@@ -180,6 +180,8 @@ impl EmailChannel {
                 detail: reply.detail(recipient),
                 ..self.wiring.judge_code(stage.service(), reply.code, &reply.for_table())
             },
+            SmtpOutcome::Local { code, detail } => failed(Outcome::Local, code, detail),
+            SmtpOutcome::Unopened { code, detail } => Report::unopened().code(code).detail(detail),
             SmtpOutcome::NotSent { code, detail } => {
                 failed(Outcome::RetryBackoff { at_least: Duration::ZERO }, code, detail)
             }

@@ -121,7 +121,12 @@ fn judge_visit(place: &str, tls: SmtpTls, check: &RelayCheck) -> Finding {
 /// Why the relay cannot be used.
 fn judge_end(place: &str, user: &str, end: &SmtpOutcome) -> Finding {
     let (found, remedy) = match end {
-        SmtpOutcome::NotSent { code, detail } | SmtpOutcome::Config { code, detail } => {
+        SmtpOutcome::Local { detail, .. } => {
+            (detail.clone(), "try again; if it lasts, raise the limit that ran out on this machine")
+        }
+        SmtpOutcome::Unopened { code, detail }
+        | SmtpOutcome::NotSent { code, detail }
+        | SmtpOutcome::Config { code, detail } => {
             let remedy = match (*code, end) {
                 ("dns" | NO_SUCH_HOST, _) => "correct `host`, or this machine's DNS",
                 ("connect", _) => {

@@ -44,6 +44,8 @@ pub(super) enum TokenFailure {
     Refused(TokenRefusal),
     /// The token endpoint did not answer, or cannot answer now.
     Unavailable(String),
+    /// We ran out of something, so that it was not asked.
+    Local(String),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -151,6 +153,7 @@ impl FcmTokens {
                 (state.token, state.failure, state.in_a_row) = (Some(token.clone()), None, 0);
                 Ok(token)
             }
+            Err((failure @ TokenFailure::Local(_), _)) => Err((failure, Duration::ZERO)),
             Err((failure, asked)) => {
                 let backoff = BACKOFF * 2u32.pow(state.in_a_row.min(6));
                 let wait = asked.unwrap_or(backoff).min(BACKOFF_MAX);
@@ -173,6 +176,9 @@ impl TokenFailure {
             Self::Unavailable(why) => {
                 let hold = Outcome::Hold { after: wait, scope: Scope::Credential };
                 Box::new(Report::new(hold).code("oauth_unavailable").detail(why))
+            }
+            Self::Local(why) => {
+                Box::new(Report::new(Outcome::Local).code("oauth_unavailable").detail(why))
             }
         }
     }
@@ -204,6 +210,7 @@ fn unreachable(error: &TransportError) -> TokenFailure {
         TransportError::BadUrl(_) | TransportError::Blocked { .. } => TokenFailure::refused(
             "the service account's token_uri cannot be called with these network settings",
         ),
+        TransportError::Local { detail, .. } => TokenFailure::Local(detail.clone()),
         _ => TokenFailure::Unavailable("the token endpoint does not answer".to_owned()),
     }
 }

@@ -89,7 +89,7 @@ impl FcmProject {
 /// Why Google gives no token, by the words of its answer.
 fn judge_grant(failure: &TokenFailure, host: &str) -> Finding {
     let TokenRefusal { why, error, description } = match failure {
-        TokenFailure::Unavailable(why) => {
+        TokenFailure::Unavailable(why) | TokenFailure::Local(why) => {
             let remedy =
                 "let this machine reach the token endpoint (DNS, firewall, proxy), then try again";
             return Finding::fail("token", format!("{host}: {why}"), remedy);

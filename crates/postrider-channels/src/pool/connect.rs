@@ -1,6 +1,7 @@
 //! Opens one connection: resolves the name, refuses private addresses, connects to exactly the address that was
 //! checked, and does the TLS and HTTP handshakes.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::progress::Executor;
-use super::{ConnectionProfile, Origin, PoolConfig, TransportError, is_public, tls};
+use super::{ConnectionProfile, Origin, PoolConfig, TransportError, is_public, shortage, tls};
 
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -70,7 +71,7 @@ pub(super) async fn open(
     match (is_h2, profile.http2_only) {
         (true, _) => handshake_http2(stream).await,
         (false, false) => handshake_http1(stream).await,
-        (false, true) => Err(TransportError::not_sent("http2", "the peer does not speak HTTP/2")),
+        (false, true) => Err(TransportError::unopened("http2", "the peer does not speak HTTP/2")),
     }
 }
 
@@ -99,11 +100,11 @@ async fn resolve(
         Ok(ip) => vec![SocketAddr::new(ip, port)],
         Err(_) => timeout_at(deadline, look_up(host.to_owned(), port))
             .await
-            .map_err(|_| TransportError::not_sent("dns", "the name could not be resolved in time"))?
+            .map_err(|_| TransportError::unopened("dns", "the name could not be resolved in time"))?
             .map_err(|error| unresolved(&error))?,
     };
     if found.is_empty() {
-        return Err(TransportError::not_sent("dns", "the name has no address"));
+        return Err(TransportError::unopened("dns", "the name has no address"));
     }
     let allowed: Vec<_> =
         found.into_iter().filter(|address| allow_private || is_public(address.ip())).collect();
@@ -120,8 +121,8 @@ fn unresolved(error: &std::io::Error) -> TransportError {
         ["Name or service not known", "Name does not resolve", "nodename nor servname provided"];
     let words = error.to_string();
     match UNKNOWN.iter().any(|unknown| words.contains(unknown)) {
-        true => TransportError::not_sent(NO_SUCH_HOST, "the name does not exist"),
-        false => TransportError::not_sent("dns", "the name could not be resolved"),
+        true => TransportError::unopened(NO_SUCH_HOST, "the name does not exist"),
+        false => TransportError::unopened("dns", "the name could not be resolved"),
     }
 }
 
@@ -140,19 +141,30 @@ async fn look_up(host: String, port: u16) -> std::io::Result<Vec<SocketAddr>> {
 
 /// Tries the addresses one after the other; each gets an equal share of the remaining time.
 async fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, TransportError> {
-    let mut last = TransportError::not_sent("connect", "no address answered");
+    let mut last = TransportError::unopened("connect", "no address answered");
     for (nth, address) in addresses.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(addresses.len() - nth).unwrap_or(1);
         match timeout(share.max(Duration::from_millis(1)), TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => {
-                last = TransportError::not_sent("connect", error.kind().to_string());
-            }
-            Err(_) => last = TransportError::not_sent("connect", "timed out"),
+            Ok(Err(error)) => match shortage::of_connect(&error, address) {
+                Some(shortage) => return Err(shortage),
+                None => last = refused(&error),
+            },
+            Err(_) => last = TransportError::silent("connect", "timed out"),
         }
     }
     Err(last)
+}
+
+fn refused(error: &std::io::Error) -> TransportError {
+    let detail = error.kind().to_string();
+    match error.kind() {
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::NetworkDown => {
+            TransportError::silent("connect", detail)
+        }
+        _ => TransportError::unopened("connect", detail),
+    }
 }
 
 /// Does the TLS handshake. The host's certificate must be valid for its name.
@@ -164,17 +176,17 @@ pub(crate) async fn encrypt<S: Io>(
 ) -> Result<TlsStream<S>, TransportError> {
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let name = ServerName::try_from(host)
-        .map_err(|_| TransportError::not_sent("tls", "a certificate cannot name this host"))?;
+        .map_err(|_| TransportError::unopened("tls", "a certificate cannot name this host"))?;
     timeout(within, TlsConnector::from(tls.clone()).connect(name, stream))
         .await
-        .map_err(|_| TransportError::not_sent("tls", "timed out"))?
-        .map_err(|error| TransportError::not_sent("tls", tls::describe(&error)))
+        .map_err(|_| TransportError::unopened("tls", "timed out"))?
+        .map_err(|error| TransportError::unopened("tls", tls::describe(&error)))
 }
 
 async fn handshake_http1(stream: Box<dyn Io>) -> Result<NewConnection, TransportError> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|_| TransportError::not_sent("connect", "HTTP/1.1 could not be set up"))?;
+        .map_err(|_| TransportError::unopened("connect", "HTTP/1.1 could not be set up"))?;
     Ok(NewConnection::H1(sender, Box::new(connection)))
 }
 
@@ -191,7 +203,7 @@ async fn handshake_http2(stream: Box<dyn Io>) -> Result<NewConnection, Transport
         .keep_alive_while_idle(true)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|_| TransportError::not_sent("connect", "HTTP/2 could not be set up"))?;
+        .map_err(|_| TransportError::unopened("connect", "HTTP/2 could not be set up"))?;
     Ok(NewConnection::H2(sender, connection, executor))
 }
 
@@ -204,7 +216,7 @@ mod tests {
         let code = |words: &str| {
             let text = format!("failed to lookup address information: {words}");
             match unresolved(&std::io::Error::other(text)) {
-                TransportError::NotSent { code, .. } => code,
+                TransportError::Unopened { code, .. } => code,
                 other => panic!("{other:?}"),
             }
         };

@@ -1,15 +1,26 @@
 //! Why no answer came, and whether the peer may have processed the request.
 
 use std::error::Error as _;
+use std::time::Duration;
 
 use h2::Reason;
 use hyper::client::conn::TrySendError;
+use postrider_core::{Outcome, Report};
 
 use super::UrlError;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransportError {
-    /// Nothing was sent: no name, no connection, no TLS, or no free stream in time.
+    /// We ran out of something: connections, descriptors, ports, name lookups. Nobody else is to blame.
+    Local { code: &'static str, detail: String },
+    /// No connection could be opened: no such name, refused, no TLS, no answer.
+    Unopened {
+        code: &'static str,
+        detail: String,
+        /// Nothing at all came back, as if our own network were down.
+        is_silent: bool,
+    },
+    /// The peer gave up the connection before it processed the request.
     NotSent { code: &'static str, detail: String },
     /// The peer says that it did not process the request, or it was never written. Repeating it is safe.
     Replay { code: &'static str },
@@ -22,15 +33,36 @@ pub enum TransportError {
 }
 
 impl TransportError {
-    pub(super) fn not_sent(code: &'static str, detail: impl Into<String>) -> Self {
-        Self::NotSent { code, detail: detail.into() }
+    pub(crate) fn local(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::Local { code, detail: detail.into() }
     }
 
-    /// For protocols other than HTTP, whose connections fail only before anything is sent.
-    pub(crate) fn into_code_and_detail(self) -> (&'static str, String) {
+    pub(crate) fn unopened(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::Unopened { code, detail: detail.into(), is_silent: false }
+    }
+
+    pub(super) fn silent(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::Unopened { code, detail: detail.into(), is_silent: true }
+    }
+
+    /// The report of a call without an answer.
+    pub(crate) fn into_report(self) -> Report {
         match self {
-            Self::NotSent { code, detail } => (code, detail),
-            other => ("connect", format!("{other:?}")),
+            Self::Local { code, detail } => Report::new(Outcome::Local).code(code).detail(detail),
+            Self::Unopened { code, detail, .. } => Report::unopened().code(code).detail(detail),
+            Self::NotSent { code, detail } => {
+                Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO })
+                    .code(code)
+                    .detail(detail)
+            }
+            Self::Replay { code } => Report::new(Outcome::Reconnect).code(code),
+            Self::Ambiguous { code } => Report::new(Outcome::Ambiguous).code(code),
+            Self::Blocked { code } => Report::new(Outcome::DropMessage)
+                .code(code)
+                .detail("the target is not allowed by the network settings"),
+            Self::BadUrl(error) => {
+                Report::new(Outcome::DropMessage).code("bad_url").detail(error.allowed())
+            }
         }
     }
 }
@@ -58,7 +90,7 @@ fn of_h2(error: &h2::Error) -> TransportError {
             TransportError::Replay { code: "goaway" }
         }
         (true, Some(reason)) if error.is_go_away() => {
-            TransportError::not_sent("goaway", reason.description())
+            TransportError::NotSent { code: "goaway", detail: reason.description().to_owned() }
         }
         (true, Some(Reason::REFUSED_STREAM)) => TransportError::Replay { code: "refused_stream" },
         (false, Some(_)) => TransportError::Ambiguous { code: "protocol" },

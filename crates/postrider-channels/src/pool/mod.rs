@@ -10,6 +10,7 @@ mod guard;
 mod origin;
 mod peer;
 mod progress;
+mod shortage;
 mod tls;
 
 use std::collections::HashMap;

@@ -84,7 +84,7 @@ impl Peer {
                 return Ok(slot);
             }
             if timeout_at(deadline, changed).await.is_err() {
-                return Err(TransportError::not_sent("busy", "no connection was free in time"));
+                return Err(TransportError::local("busy", "no connection was free in time"));
             }
         }
     }
@@ -129,7 +129,7 @@ impl Peer {
         let opened = if self.open.load(Ordering::SeqCst) < self.config.connections_total_max {
             connect::open(&self.origin, &self.config, &self.profile).await
         } else {
-            Err(TransportError::not_sent("connections", "too many connections are open"))
+            Err(TransportError::local("connections", "too many connections are open"))
         };
         let mut state = self.lock();
         state.opening -= 1;

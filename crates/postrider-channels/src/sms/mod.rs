@@ -169,6 +169,10 @@ impl SmsChannel {
                 let code = format!("0x{status:02x}");
                 self.wiring.judge_code(&account.service, 500, &code).code(code)
             }
+            SmscOutcome::Local { code, detail } => {
+                Report::new(Outcome::Local).code(code).detail(detail)
+            }
+            SmscOutcome::Unopened { code, detail } => Report::unopened().code(code).detail(detail),
             SmscOutcome::NotSent { code, detail } => {
                 let outcome = match code {
                     "credential_missing" => Outcome::Config,

@@ -129,6 +129,9 @@ pub struct Report {
     pub terms: AnswerTerms,
     /// No provider was asked: the address itself says so, and there is nothing to doubt.
     pub is_certain: bool,
+    /// No connection to the provider could be opened: it refused, no address or certificate was good, or nothing
+    /// answered. A shortage of our own is [`Outcome::Local`] instead.
+    pub is_unopened: bool,
     /// The target with what the call taught about it, where it taught something.
     pub target: Option<Arc<Target>>,
 }
@@ -145,13 +148,15 @@ impl Report {
             key: None,
             terms: AnswerTerms::default(),
             is_certain: false,
+            is_unopened: false,
             target: None,
         }
     }
 
-    /// Whether no connection could be opened.
-    pub fn is_unopened(&self) -> bool {
-        matches!(self.code.as_deref(), Some("connect" | "tls" | "dns" | "no_such_host" | "http2"))
+    /// No connection could be opened, so that nothing was sent.
+    pub fn unopened() -> Self {
+        let outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
+        Self { is_unopened: true, ..Self::new(outcome) }
     }
 
     /// Of an answer as the table judges it.

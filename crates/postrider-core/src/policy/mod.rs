@@ -19,6 +19,7 @@ mod limit_reason;
 mod limit_signs;
 pub mod limiter;
 pub mod openings;
+pub mod own_network;
 pub mod pace;
 pub mod probe_breaker;
 pub mod recent_calls;

@@ -38,7 +38,7 @@ impl LaneWork {
     /// What an answer says about the provider.
     pub(super) fn call_result(&self, job: &DeliveryJob, finished: &Finished) -> CallResult {
         let report = &finished.report;
-        let unopened = report.status.is_none() && report.is_unopened();
+        let unopened = report.is_unopened;
         // Waiting for a connection of ours says nothing about the provider.
         let answered_ms = finished.latency_ms.saturating_sub(finished.waited_ms);
         CallResult {

@@ -212,7 +212,7 @@ impl SimNetwork {
             if let SickKind::NoConnection { code, after_ms } = part.kind {
                 self.note_unopened(arrival);
                 sleep(Duration::from_millis(after_ms)).await;
-                return Report::new(Outcome::RetryBackoff { at_least: Duration::ZERO }).code(code);
+                return Report::unopened().code(code);
             }
         }
         let connected = timeout(CONNECTION_WAIT, self.connect(arrival.origin, origin, &mut rng));

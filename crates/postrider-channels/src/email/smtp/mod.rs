@@ -128,7 +128,7 @@ impl Relay {
     ) -> Option<SmtpOutcome> {
         let Ok(Ok(_place)) = timeout_at(deadline, self.places.acquire()).await else {
             let detail = "no connection to the relay was free in time".to_owned();
-            return Some(SmtpOutcome::NotSent { code: "busy", detail });
+            return Some(SmtpOutcome::Local { code: "busy", detail });
         };
         let mut session = match self.session(deadline).await {
             Ok(session) => session,
@@ -171,8 +171,10 @@ impl Relay {
         }
         let opened = self.open(deadline).await;
         // Only a failed connect is repeated to other callers. A refusal may concern this mail alone.
-        let failure =
-            opened.as_ref().err().filter(|end| matches!(end, SmtpOutcome::NotSent { .. }));
+        let repeats = |end: &&SmtpOutcome| {
+            matches!(end, SmtpOutcome::NotSent { .. } | SmtpOutcome::Unopened { .. })
+        };
+        let failure = opened.as_ref().err().filter(repeats);
         self.lock().last_failure = failure.map(|end| (Instant::now(), end.clone()));
         opened
     }
@@ -181,7 +183,7 @@ impl Relay {
         let config = &self.config;
         let by = deadline.min(Instant::now() + CONNECT_TIMEOUT);
         // The operator chose the relay, so it may have a private address.
-        let tcp = dial(&config.host, config.port, true, by).await.map_err(not_sent)?;
+        let tcp = dial(&config.host, config.port, true, by).await.map_err(unopened)?;
         let name = match tcp.local_addr() {
             _ if !config.ehlo.is_empty() => config.ehlo.clone(),
             Ok(own) if own.is_ipv6() => format!("[IPv6:{}]", own.ip()),
@@ -230,10 +232,10 @@ impl Relay {
                 Ok((Box::new(stream), until))
             }
             // The mail must be encrypted, and another try gets the same certificate.
-            Err(TransportError::NotSent { detail, .. }) if detail.contains("certificate") => {
+            Err(TransportError::Unopened { detail, .. }) if detail.contains("certificate") => {
                 Err(SmtpOutcome::Config { code: "tls", detail })
             }
-            Err(error) => Err(not_sent(error)),
+            Err(error) => Err(unopened(error)),
         }
     }
 
@@ -312,7 +314,10 @@ async fn watch(relay: std::sync::Weak<Relay>) {
     }
 }
 
-fn not_sent(error: TransportError) -> SmtpOutcome {
-    let (code, detail) = error.into_code_and_detail();
-    SmtpOutcome::NotSent { code, detail }
+fn unopened(error: TransportError) -> SmtpOutcome {
+    match error {
+        TransportError::Local { code, detail } => SmtpOutcome::Local { code, detail },
+        TransportError::Unopened { code, detail, .. } => SmtpOutcome::Unopened { code, detail },
+        other => SmtpOutcome::Unopened { code: "connect", detail: format!("{other:?}") },
+    }
 }

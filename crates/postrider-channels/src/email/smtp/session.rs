@@ -25,7 +25,17 @@ const GOOD_BYE: Duration = Duration::from_secs(2);
 pub enum SmtpOutcome {
     Accepted(SmtpReply),
     Refused(SmtpStage, SmtpReply),
-    /// The mail was not sent: no connection, no TLS, or the session ended before the mail.
+    /// We ran out of connections to the relay, or of something else: nobody else is to blame.
+    Local {
+        code: &'static str,
+        detail: String,
+    },
+    /// No connection to the relay could be opened.
+    Unopened {
+        code: &'static str,
+        detail: String,
+    },
+    /// The session ended before the mail was sent.
     NotSent {
         code: &'static str,
         detail: String,

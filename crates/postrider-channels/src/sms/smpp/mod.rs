@@ -15,6 +15,7 @@ pub use pdu::{SmppReceipt, submit};
 
 use crate::accounts::Material;
 use crate::call_clock;
+use crate::pool::TransportError;
 use crate::pool::connect::dial;
 use link::{LinkError, SmppLink};
 
@@ -40,6 +41,16 @@ pub enum SmscOutcome {
     Accepted(Option<String>),
     /// By its command status.
     Refused(u32),
+    /// We ran out of something: nobody else is to blame.
+    Local {
+        code: &'static str,
+        detail: String,
+    },
+    /// No connection could be opened.
+    Unopened {
+        code: &'static str,
+        detail: String,
+    },
     NotSent {
         code: &'static str,
         detail: String,
@@ -69,8 +80,8 @@ impl SmscConnection {
     /// The last failure, for callers that began before it; an unreachable message centre also for a moment after it.
     fn failure_for(&self, asked: Instant) -> Option<SmscOutcome> {
         let (at, end) = self.failure.as_ref()?;
-        let unreached =
-            matches!(end, SmscOutcome::NotSent { .. }) && at.elapsed() < FAILURE_REPEATED_FOR;
+        let unreached = matches!(end, SmscOutcome::NotSent { .. } | SmscOutcome::Unopened { .. })
+            && at.elapsed() < FAILURE_REPEATED_FOR;
         (*at >= asked || unreached).then(|| end.clone())
     }
 }
@@ -87,8 +98,7 @@ impl Smsc {
         deadline: Instant,
         submit: impl FnOnce() -> Option<Vec<u8>>,
     ) -> Option<SmscOutcome> {
-        let busy =
-            || SmscOutcome::NotSent { code: "busy", detail: "the window was full".to_owned() };
+        let busy = || SmscOutcome::Local { code: "busy", detail: "the window was full".to_owned() };
         let asked = Instant::now();
         let Ok(Ok(_place)) = timeout_at(deadline, self.places.acquire()).await else {
             return Some(busy());
@@ -142,10 +152,7 @@ impl Smsc {
         let password = self.password.get().await;
         let password = password
             .map_err(|detail| SmscOutcome::NotSent { code: "credential_missing", detail })?;
-        let tcp = dial(&config.host, config.port, true, deadline).await.map_err(|error| {
-            let (code, detail) = error.into_code_and_detail();
-            SmscOutcome::NotSent { code, detail }
-        })?;
+        let tcp = dial(&config.host, config.port, true, deadline).await.map_err(unopened)?;
         let (reader, writer) = tcp.into_split();
         let link = SmppLink::start(reader, writer, self.on_receipt.clone());
         let body = pdu::bind(&config.system_id, &password, &config.system_type);
@@ -163,5 +170,13 @@ impl Smsc {
                 Err(SmscOutcome::NotSent { code: "connect", detail })
             }
         }
+    }
+}
+
+fn unopened(error: TransportError) -> SmscOutcome {
+    match error {
+        TransportError::Local { code, detail } => SmscOutcome::Local { code, detail },
+        TransportError::Unopened { code, detail, .. } => SmscOutcome::Unopened { code, detail },
+        other => SmscOutcome::Unopened { code: "connect", detail: format!("{other:?}") },
     }
 }

@@ -49,7 +49,7 @@ fn judge(place: &str, end: Option<&SmscOutcome>) -> Finding {
         Some(SmscOutcome::Refused(status)) => {
             fail(&format!("refuses the bind (0x{status:02x})"), "ask its operator")
         }
-        Some(SmscOutcome::NotSent { detail, .. }) => fail(
+        Some(SmscOutcome::NotSent { detail, .. } | SmscOutcome::Unopened { detail, .. }) => fail(
             &format!("unreachable: {detail}"),
             "check that it runs, that `host` and `port` are right, and that it allows this machine's address",
         ),
