@@ -1,7 +1,8 @@
 //! One connection, and the right to send one request on it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use ::http::header::HOST;
 use ::http::{HeaderValue, Uri};
@@ -17,6 +18,12 @@ use super::{Endpoint, Request, Response, TransportError, failure};
 
 /// The most that is read of an answer's body.
 const BODY_READ_MAX: usize = 16 * 1024;
+/// How long the body is awaited once the status is known.
+const BODY_AWAITED_FOR: Duration = Duration::from_secs(1);
+/// How long a connection that was read to its end may take to be ready for the next request.
+const READY_AWAITED_FOR: Duration = Duration::from_millis(100);
+/// For so long a new connection belongs to the caller for whom it was opened.
+const RESERVED_FOR: Duration = Duration::from_secs(1);
 
 pub(super) enum RequestSender {
     H2(http2::SendRequest<BodyBytes>),
@@ -34,9 +41,14 @@ pub(super) struct ConnectionStatus {
     /// Takes no new requests.
     pub(super) draining: AtomicBool,
     pub(super) born: Instant,
+    /// Tells connections apart.
+    id: u64,
+    /// Whether it is in the list of unused connections, and under which time of use.
+    pub(super) listed: AtomicBool,
+    listed_use: AtomicU64,
     /// Whether the peer has sent anything; it always sends its limits first.
     heard: AtomicBool,
-    /// The time of the last answer, in milliseconds after `born`; 0 before the first.
+    /// The time of the last answer, in microseconds after `born`; 0 before the first.
     last_answer: AtomicU64,
 }
 
@@ -47,7 +59,11 @@ pub(super) struct PooledConnection {
 
 impl ConnectionStatus {
     pub(super) fn new(max: usize) -> Arc<Self> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            listed: AtomicBool::new(false),
+            listed_use: AtomicU64::new(0),
             in_flight: AtomicUsize::new(0),
             max: AtomicUsize::new(max),
             proven: AtomicBool::new(true),
@@ -56,6 +72,10 @@ impl ConnectionStatus {
             heard: AtomicBool::new(false),
             last_answer: AtomicU64::new(0),
         })
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.load(Ordering::SeqCst) == 0
     }
 
     /// How many requests may be in flight now.
@@ -69,12 +89,32 @@ impl ConnectionStatus {
     }
 
     pub(super) fn last_answer(&self) -> Instant {
-        self.born + std::time::Duration::from_millis(self.last_answer.load(Ordering::Relaxed))
+        self.born + Duration::from_micros(self.last_answer.load(Ordering::Relaxed))
     }
 
-    fn answered(&self) {
-        let after = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_answer.store(after, Ordering::Relaxed);
+    /// The time of the last use, comparable between connections.
+    pub(super) fn last_use(&self) -> u64 {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        micros(self.last_answer().saturating_duration_since(*START))
+    }
+
+    /// Notes the time under which it is listed now.
+    pub(super) fn list_now(&self) -> (u64, u64) {
+        self.listed_use.store(self.last_use(), Ordering::Relaxed);
+        self.listed_as()
+    }
+
+    pub(super) fn listed_as(&self) -> (u64, u64) {
+        (self.listed_use.load(Ordering::Relaxed), self.id)
+    }
+
+    /// Whether a caller for whom it was opened has not come for it yet.
+    pub(super) fn is_reserved(&self) -> bool {
+        self.last_answer.load(Ordering::Relaxed) == 0 && self.born.elapsed() < RESERVED_FOR
+    }
+
+    fn answered(&self, now: Instant) {
+        self.last_answer.store(micros(now - self.born), Ordering::Relaxed);
         self.heard.store(true, Ordering::Relaxed);
     }
 
@@ -152,7 +192,8 @@ impl Slot {
         let request = build(path.map_or_else(Uri::default, Uri::from), request);
         let answer = self.receive(sender.try_send_request(request), deadline).await;
         // A connection becomes ready again only after its answer was read to the end.
-        if answer.is_ok() && matches!(timeout_at(deadline, sender.ready()).await, Ok(Ok(()))) {
+        let ready_by = deadline.min(Instant::now() + READY_AWAITED_FOR);
+        if answer.is_ok() && matches!(timeout_at(ready_by, sender.ready()).await, Ok(Ok(()))) {
             *home.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(sender);
         }
         answer
@@ -194,12 +235,14 @@ impl Slot {
                 return Err(TransportError::Ambiguous { code: "timeout" });
             }
         };
-        self.conn.status.answered();
+        let now = Instant::now();
+        self.conn.status.answered(now);
+        self.peer.answered(now);
         let (head, body) = answer.into_parts();
         if head.status.is_success() && !self.conn.status.proven.swap(true, Ordering::SeqCst) {
             self.peer.wake_all();
         }
-        let body = read(body, deadline).await;
+        let body = read(body, deadline.min(now + BODY_AWAITED_FOR)).await;
         Ok(Response { status: head.status, headers: head.headers, body })
     }
 }
@@ -213,9 +256,13 @@ impl Drop for Slot {
                 self.conn.status.draining.store(true, Ordering::SeqCst);
             }
         }
-        self.conn.status.in_flight.fetch_sub(1, Ordering::SeqCst);
-        self.peer.wake_one();
+        let was_last = self.conn.status.in_flight.fetch_sub(1, Ordering::SeqCst) == 1;
+        self.peer.ended(&self.conn.status, was_last);
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn build(uri: Uri, request: Request) -> ::http::Request<BodyBytes> {

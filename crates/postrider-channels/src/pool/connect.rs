@@ -19,6 +19,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::budget::ConnectionPermit;
+use super::names::{DnsLookup, NameCache};
+use super::permitted::PermittedStream;
 use super::progress::Executor;
 use super::{ConnectionProfile, Origin, PoolConfig, TransportError, is_public, shortage, tls};
 
@@ -53,19 +56,34 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
-pub(super) async fn open(
+/// Addresses of the origin that may be connected to.
+pub(super) async fn addresses_of(
     origin: &Origin,
     config: &PoolConfig,
+    names: &Arc<NameCache<DnsLookup>>,
+) -> Result<Vec<SocketAddr>, TransportError> {
+    let host = origin.host().trim_start_matches('[').trim_end_matches(']');
+    let known = config.hosts.get(origin.host()).copied().or_else(|| host.parse().ok());
+    let found = match known {
+        Some(ip) => Arc::from([ip]),
+        None => names.resolve(host).await?,
+    };
+    let found = found.iter().map(|ip| SocketAddr::new(*ip, origin.port()));
+    allowed(found, config.allow_private_targets)
+}
+
+pub(super) async fn open(
+    origin: &Origin,
+    addresses: &[SocketAddr],
     profile: &ConnectionProfile,
+    permit: ConnectionPermit,
 ) -> Result<NewConnection, TransportError> {
-    let deadline = Instant::now() + CONNECT_TIMEOUT;
-    let known = config.hosts.get(origin.host()).map(ToString::to_string);
-    let host = known.as_deref().unwrap_or(origin.host());
-    let tcp = dial(host, origin.port(), config.allow_private_targets, deadline).await?;
+    let tcp = connect(addresses, Instant::now() + CONNECT_TIMEOUT).await?;
+    let stream = PermittedStream::new(tcp, permit);
     if !origin.is_https() {
-        return handshake_http1(Box::new(tcp)).await;
+        return handshake_http1(Box::new(stream)).await;
     }
-    let stream = encrypt(tcp, origin.host(), TLS_TIMEOUT, &profile.tls).await?;
+    let stream = encrypt(stream, origin.host(), TLS_TIMEOUT, &profile.tls).await?;
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = Box::new(stream);
     match (is_h2, profile.http2_only) {
@@ -83,12 +101,10 @@ pub(crate) async fn dial(
     deadline: Instant,
 ) -> Result<TcpStream, TransportError> {
     let addresses = resolve(host, port, allow_private, deadline).await?;
-    let tcp = connect(&addresses, deadline).await?;
-    // Small requests must not wait for the peer's acknowledgements.
-    let _ = tcp.set_nodelay(true);
-    Ok(tcp)
+    connect(&addresses, deadline).await
 }
 
+/// By the system's resolver, for the few hosts that the operator names.
 async fn resolve(
     host: &str,
     port: u16,
@@ -106,8 +122,16 @@ async fn resolve(
     if found.is_empty() {
         return Err(TransportError::unopened("dns", "the name has no address"));
     }
+    allowed(found.into_iter(), allow_private)
+}
+
+/// The addresses that may be connected to, at least one.
+fn allowed(
+    found: impl Iterator<Item = SocketAddr>,
+    allow_private: bool,
+) -> Result<Vec<SocketAddr>, TransportError> {
     let allowed: Vec<_> =
-        found.into_iter().filter(|address| allow_private || is_public(address.ip())).collect();
+        found.filter(|address| allow_private || is_public(address.ip())).collect();
     if allowed.is_empty() {
         return Err(TransportError::Blocked { code: "private_address" });
     }
@@ -146,7 +170,11 @@ async fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStrea
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(addresses.len() - nth).unwrap_or(1);
         match timeout(share.max(Duration::from_millis(1)), TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Ok(tcp)) => {
+                // Small requests must not wait for the peer's acknowledgements.
+                let _ = tcp.set_nodelay(true);
+                return Ok(tcp);
+            }
             Ok(Err(error)) => match shortage::of_connect(&error, address) {
                 Some(shortage) => return Err(shortage),
                 None => last = refused(&error),

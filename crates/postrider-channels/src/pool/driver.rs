@@ -2,7 +2,7 @@
 //! request itself.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::conn::ConnectionStatus;
-use super::peer::{CountGuard, Peer};
+use super::peer::Peer;
 use super::progress::Executor;
 
 /// A connection unused for so long is closed.
@@ -24,7 +24,6 @@ pub(super) struct ConnectionDriver {
     status: Arc<ConnectionStatus>,
     /// Wakes the driver when an HTTP/2 connection has read something.
     executor: Option<Executor>,
-    _open: CountGuard<Arc<AtomicUsize>>,
 }
 
 impl ConnectionDriver {
@@ -33,12 +32,7 @@ impl ConnectionDriver {
         status: &Arc<ConnectionStatus>,
         executor: Option<Executor>,
     ) -> Self {
-        Self {
-            peer: Arc::downgrade(peer),
-            status: status.clone(),
-            executor,
-            _open: CountGuard::new(peer.open.clone()),
-        }
+        Self { peer: Arc::downgrade(peer), status: status.clone(), executor }
     }
 
     /// Polls the connection until it ends. `publish` stores the peer's limit and returns whether it has grown.
@@ -90,6 +84,8 @@ fn is_stale(status: &ConnectionStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
 
     fn stale(age_s: u64, in_flight: usize) -> bool {

@@ -1,21 +1,27 @@
 //! The HTTP connection pool of all channels: several connections per origin, HTTP/2 if the peer supports it, a slot per
 //! request. Addresses are checked before connecting. Follows no redirects, retries nothing and has no queue.
 
+mod budget;
 mod config;
 mod conn;
 pub(crate) mod connect;
+mod descriptors;
 mod driver;
 mod failure;
 mod guard;
+mod idle;
+mod names;
+mod network;
+mod opening_places;
 mod origin;
 mod peer;
+mod peers;
+mod permitted;
 mod progress;
 mod shortage;
 mod tls;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -25,16 +31,19 @@ use tokio::time::Instant;
 pub use config::PoolConfig;
 pub use conn::Slot;
 pub(crate) use connect::NO_SUCH_HOST;
+pub use descriptors::raise_descriptor_limit;
 pub use failure::TransportError;
 pub use guard::is_public;
 pub use origin::{Origin, UrlError};
 pub use tls::ClientCertificate;
 
 use crate::Error;
+use budget::ConnectionBudget;
+use names::{DnsLookup, NameCache};
+use network::NetworkWatch;
+use opening_places::OpeningPlaces;
 use peer::Peer;
-
-/// From this many origins on, those without a connection are removed.
-const ORIGINS_SWEPT_AT: usize = 1024;
+use peers::Peers;
 
 /// A cheap handle to the pool. Connections run on the caller's runtime.
 #[derive(Clone)]
@@ -43,12 +52,18 @@ pub struct Pool {
 }
 
 struct PoolState {
-    config: Arc<PoolConfig>,
+    resources: Arc<PoolResources>,
     profile: ConnectionProfile,
-    /// By the beginning of the URL as it was written, so that the hot path parses and allocates nothing.
-    peers: RwLock<HashMap<Box<str>, Arc<Peer>>>,
-    /// Connections to all of them.
-    open: Arc<AtomicUsize>,
+    peers: Peers,
+}
+
+/// What all peers share.
+struct PoolResources {
+    config: PoolConfig,
+    budget: Arc<ConnectionBudget>,
+    handshakes: OpeningPlaces,
+    names: Arc<NameCache<DnsLookup>>,
+    network: NetworkWatch,
 }
 
 /// A parsed URL and the peer behind it.
@@ -151,11 +166,22 @@ pub struct PoolStats {
 impl Pool {
     pub fn new(config: PoolConfig) -> Result<Self, Error> {
         let tls = Arc::new(tls::client_config(&config, None)?);
+        let connections_max = match config.connections_total_max {
+            0 => descriptors::connections_that_fit(),
+            max => max,
+        };
+        let names = NameCache::new(DnsLookup::new(config.name_server));
+        let resources = PoolResources {
+            config,
+            budget: ConnectionBudget::new(connections_max),
+            handshakes: OpeningPlaces::default(),
+            names,
+            network: NetworkWatch::default(),
+        };
         let shared = PoolState {
-            config: Arc::new(config),
+            resources: Arc::new(resources),
             profile: ConnectionProfile { tls, http2_only: false, one_until_proven: false },
-            peers: RwLock::default(),
-            open: Arc::default(),
+            peers: Peers::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -172,11 +198,11 @@ impl Pool {
         let uri = Uri::from_maybe_shared(Bytes::copy_from_slice(url.as_bytes()))
             .map_err(|_| TransportError::BadUrl(UrlError::NotAUrl))?;
         let prefix = origin::prefix(url);
-        if let Some(peer) = self.shared.peers().get(prefix).cloned() {
+        if let Some(peer) = self.shared.peers.get(prefix) {
             return Ok(Endpoint { peer, uri });
         }
         let origin = Origin::parse(url).map_err(TransportError::BadUrl)?;
-        if !origin.is_https() && !self.shared.config.allow_plain_http {
+        if !origin.is_https() && !self.shared.resources.config.allow_plain_http {
             return Err(TransportError::Blocked { code: "plain_http" });
         }
         let profile = self.shared.profile.clone();
@@ -199,7 +225,7 @@ impl Pool {
         }
         let tls = match identity {
             None => self.shared.profile.tls.clone(),
-            Some(_) => Arc::new(tls::client_config(&self.shared.config, identity)?),
+            Some(_) => Arc::new(tls::client_config(&self.shared.resources.config, identity)?),
         };
         let profile =
             ConnectionProfile { tls, http2_only: true, one_until_proven: identity.is_none() };
@@ -213,9 +239,6 @@ impl Pool {
         endpoint: &Endpoint,
         deadline: Instant,
     ) -> Result<Slot, TransportError> {
-        if self.shared.open.load(Ordering::SeqCst) >= self.shared.config.connections_total_max {
-            self.shared.peers().values().for_each(|peer| peer.close_idle());
-        }
         endpoint.peer.acquire(deadline).await
     }
 
@@ -231,29 +254,21 @@ impl Pool {
         slot.send(&endpoint, request, deadline).await
     }
 
+    /// Looks at every peer: not for the path of a request.
     pub fn stats(&self) -> PoolStats {
-        let peers = self.shared.peers();
-        let mut stats = PoolStats { origins: peers.len(), ..PoolStats::default() };
-        for peer in peers.values() {
+        let mut stats = PoolStats::default();
+        self.shared.peers.for_each(|peer| {
             let (connections, in_flight) = peer.load();
+            stats.origins += 1;
             stats.connections += connections;
             stats.in_flight += in_flight;
-        }
+        });
         stats
     }
 }
 
 impl PoolState {
-    fn peers(&self) -> RwLockReadGuard<'_, HashMap<Box<str>, Arc<Peer>>> {
-        self.peers.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn insert(&self, prefix: &str, origin: Origin, profile: ConnectionProfile) -> Arc<Peer> {
-        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
-        if peers.len() >= ORIGINS_SWEPT_AT {
-            peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.load() != (0, 0));
-        }
-        let new = || Arc::new(Peer::new(origin, self.config.clone(), profile, self.open.clone()));
-        peers.entry(prefix.into()).or_insert_with(new).clone()
+        self.peers.insert(prefix, || Peer::new(origin, self.resources.clone(), profile))
     }
 }

@@ -1,21 +1,26 @@
 //! All connections to one origin. Picks the least loaded one, opens another when all are busy, and lets callers
 //! wait when no more may be opened.
 
-use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::budget::ConnectionPermit;
 use super::conn::{ConnectionStatus, PooledConnection, RequestSender, Slot};
 use super::connect::{self, Http2Connection, NewConnection};
 use super::driver::ConnectionDriver;
-use super::{ConnectionProfile, Origin, PoolConfig, TransportError};
+use super::{ConnectionProfile, Origin, PoolResources, TransportError};
 
-/// Connections to an HTTP/1.1 peer that may be opened at the same time.
+/// Connections to an HTTP/1.1 peer that may be opened at the same time, once it was reached.
 const HTTP1_OPENING_MAX: usize = 8;
+/// After this time a connection makes room for an origin that has none, even if its own origin could use it.
+const TURN: Duration = Duration::from_secs(1);
+/// For this long after there was no room for a further connection, none is tried.
+const NO_ROOM_FOR: Duration = Duration::from_millis(100);
 /// For this long after a failed connect, other callers get the same error without another try.
 const FAILURE_REPEATED_FOR: Duration = Duration::from_millis(50);
 const HTTP2_CONNECTIONS_MAX: usize = 8;
@@ -23,10 +28,12 @@ const HTTP1_CONNECTIONS_MAX: usize = 256;
 
 pub(super) struct Peer {
     pub(super) origin: Origin,
-    config: Arc<PoolConfig>,
+    /// A number that stands for the origin.
+    number: u64,
+    resources: Arc<PoolResources>,
     profile: ConnectionProfile,
-    /// The number of connections of the whole pool.
-    pub(super) open: Arc<AtomicUsize>,
+    /// When the network watch last noted an answer.
+    noted: AtomicU64,
     state: Mutex<PeerState>,
     /// Callers that found no free stream.
     waiting: AtomicUsize,
@@ -41,6 +48,11 @@ struct PeerState {
     opening: usize,
     /// Whether the peer was last seen to speak HTTP/1.1 only.
     http1: bool,
+    /// Whether the last connect succeeded, and whether it failed; neither before the first.
+    is_reached: bool,
+    has_failed: bool,
+    /// When there was last no room for a further connection.
+    no_room: Option<Instant>,
     /// How many connects have failed, ever, and when and why the last one did.
     failures: u64,
     failure: Option<(Instant, TransportError)>,
@@ -49,13 +61,22 @@ struct PeerState {
 impl Peer {
     pub(super) fn new(
         origin: Origin,
-        config: Arc<PoolConfig>,
+        resources: Arc<PoolResources>,
         profile: ConnectionProfile,
-        open: Arc<AtomicUsize>,
     ) -> Self {
-        let state = Mutex::new(PeerState { http1: !origin.is_https(), ..PeerState::default() });
-        let (waiting, changed) = (AtomicUsize::new(0), Notify::new());
-        Self { origin, config, profile, open, state, waiting, changed }
+        let mut number = DefaultHasher::new();
+        origin.authority().hash(&mut number);
+        let state = PeerState { http1: !origin.is_https(), ..PeerState::default() };
+        Self {
+            origin,
+            number: number.finish(),
+            resources,
+            profile,
+            noted: AtomicU64::new(0),
+            state: Mutex::new(state),
+            waiting: AtomicUsize::new(0),
+            changed: Notify::new(),
+        }
     }
 
     /// Connections and requests in flight.
@@ -84,7 +105,7 @@ impl Peer {
                 return Ok(slot);
             }
             if timeout_at(deadline, changed).await.is_err() {
-                return Err(TransportError::local("busy", "no connection was free in time"));
+                return Err(self.no_connection());
             }
         }
     }
@@ -106,8 +127,12 @@ impl Peer {
         // Every waiting caller needs at most one new connection.
         let wanted = best.is_some() || state.opening < self.waiting.load(Ordering::SeqCst);
         if all_busy && wanted && self.may_open(&state) {
-            state.opening += 1;
-            tokio::spawn(self.clone().open());
+            let is_first = state.conns.is_empty();
+            let permit = self.resources.budget.try_permit();
+            if permit.is_some() || is_first || has_passed(state.no_room, NO_ROOM_FOR) {
+                state.opening += 1;
+                tokio::spawn(self.clone().open(permit, is_first));
+            }
         }
         Ok(best.map(|conn| {
             conn.status.in_flight.fetch_add(1, Ordering::SeqCst);
@@ -115,44 +140,91 @@ impl Peer {
         }))
     }
 
+    fn no_connection(&self) -> TransportError {
+        let budget = &self.resources.budget;
+        if budget.is_full() && self.lock().conns.is_empty() {
+            let detail = format!("all {} connections of this server are in use", budget.max());
+            return TransportError::local("connections", detail);
+        }
+        TransportError::local("busy", "no connection to this origin was free in time")
+    }
+
     fn may_open(&self, state: &PeerState) -> bool {
+        let config = &self.resources.config;
         let (max, at_once) = if state.http1 {
-            (self.config.http1_connections_max.clamp(1, HTTP1_CONNECTIONS_MAX), HTTP1_OPENING_MAX)
+            (config.http1_connections_max.clamp(1, HTTP1_CONNECTIONS_MAX), HTTP1_OPENING_MAX)
         } else {
-            (self.config.connections_max.clamp(1, HTTP2_CONNECTIONS_MAX), 1)
+            (config.connections_max.clamp(1, HTTP2_CONNECTIONS_MAX), 1)
         };
+        // An origin that may be dead holds one place at most.
+        let at_once = if state.is_reached { at_once } else { 1 };
         state.opening < at_once && state.conns.len() + state.opening < max
     }
 
-    /// Runs as a task of its own, so that a caller that gives up does not cancel the connect.
-    async fn open(self: Arc<Self>) {
-        let opened = if self.open.load(Ordering::SeqCst) < self.config.connections_total_max {
-            connect::open(&self.origin, &self.config, &self.profile).await
-        } else {
-            Err(TransportError::local("connections", "too many connections are open"))
+    /// Opens a connection; `None` if there is no room or nobody waits for it any more.
+    async fn connect(
+        &self,
+        permit: Option<ConnectionPermit>,
+        is_first: bool,
+    ) -> Result<Option<NewConnection>, TransportError> {
+        let PoolResources { config, budget, handshakes, names, .. } = &*self.resources;
+        let addresses = connect::addresses_of(&self.origin, config, names).await?;
+        let has_waited = permit.is_none();
+        // One opening for each waiting caller; others were served meanwhile.
+        let is_wanted = || self.lock().opening <= self.waiting.load(Ordering::SeqCst);
+        let permit = match permit {
+            Some(permit) => Some(permit),
+            None if is_first => budget.permit(is_wanted).await,
+            None => budget.spare_permit(is_wanted).await,
         };
+        let Some(permit) = permit else { return Ok(None) };
+        let has_failed = self.lock().has_failed;
+        let _place = handshakes.place(has_failed).await;
+        if has_waited && !is_wanted() {
+            return Ok(None);
+        }
+        connect::open(&self.origin, &addresses, &self.profile, permit).await.map(Some)
+    }
+
+    /// Runs as a task of its own, so that a caller that gives up does not cancel the connect.
+    async fn open(self: Arc<Self>, permit: Option<ConnectionPermit>, is_first: bool) {
+        let opened = self.connect(permit, is_first).await;
+        let opened = opened.map_err(|error| self.resources.network.judge(self.number, error));
+        if matches!(opened, Err(TransportError::Local { .. })) {
+            self.resources.budget.idle.close_oldest();
+        }
         let mut state = self.lock();
         state.opening -= 1;
+        let mut started = None;
         match opened {
-            Ok(opened) => {
+            Ok(Some(opened)) => {
                 state.http1 = matches!(opened, NewConnection::H1(..));
-                state.failure = None;
+                (state.is_reached, state.has_failed, state.failure) = (true, false, None);
                 let conn = self.start(opened);
+                started = Some(conn.status.clone());
                 state.conns.push(conn);
             }
+            Ok(None) => state.no_room = Some(Instant::now()),
             Err(error) => {
+                if !matches!(error, TransportError::Local { .. }) {
+                    (state.is_reached, state.has_failed) = (false, true);
+                }
                 state.failures += 1;
                 state.failure = Some((Instant::now(), error));
             }
         }
         drop(state);
+        if let Some(status) = started {
+            self.resources.budget.idle.list(&status, &self);
+            self.answered(status.born);
+        }
         self.wake_all();
     }
 
     fn start(self: &Arc<Self>, opened: NewConnection) -> Arc<PooledConnection> {
         let (sender, status) = match opened {
             NewConnection::H2(sender, connection, executor) => {
-                let ours = self.config.streams_max.max(1);
+                let ours = self.resources.config.streams_max.max(1);
                 let limit = move |connection: &Http2Connection| {
                     connection.current_max_send_streams().clamp(1, ours)
                 };
@@ -176,10 +248,41 @@ impl Peer {
         Arc::new(PooledConnection { sender, status })
     }
 
-    /// Wakes one waiting caller after a request has ended.
-    pub(super) fn wake_one(&self) {
+    /// The peer answered, so the network works.
+    pub(super) fn answered(&self, now: Instant) {
+        self.resources.network.heard(self.number, &self.noted, now);
+    }
+
+    /// A request has ended. Wakes one waiting caller, or makes room for another origin.
+    pub(super) fn ended(self: &Arc<Self>, status: &Arc<ConnectionStatus>, was_last: bool) {
+        let budget = &self.resources.budget;
+        if was_last {
+            budget.idle.list(status, self);
+        }
+        if budget.wants_room() {
+            self.make_room(status);
+        }
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.changed.notify_one();
+        }
+    }
+
+    /// Closes a connection for an origin that has none: if it is not needed here, or if it had its turn.
+    fn make_room(&self, status: &Arc<ConnectionStatus>) {
+        let mut state = self.lock();
+        let is_unused = status.is_idle();
+        let is_needed = self.waiting.load(Ordering::SeqCst) > 0 && state.conns.len() == 1;
+        let had_its_turn = status.born.elapsed() >= TURN;
+        let nth = state.conns.iter().position(|conn| Arc::ptr_eq(&conn.status, status));
+        if let Some(nth) = nth
+            && (had_its_turn || is_unused && !is_needed)
+            && self.resources.budget.claim()
+        {
+            status.draining.store(true, Ordering::SeqCst);
+            let closed = state.conns.swap_remove(nth);
+            drop(state);
+            drop(closed);
+            self.wake_all();
         }
     }
 
@@ -192,12 +295,21 @@ impl Peer {
     pub(super) fn remove(&self, status: &Arc<ConnectionStatus>) {
         status.draining.store(true, Ordering::SeqCst);
         self.lock().conns.retain(|conn| !Arc::ptr_eq(&conn.status, status));
+        self.resources.budget.idle.remove(status);
         self.wake_all();
     }
 
-    /// Closes unused connections to make room for other origins.
-    pub(super) fn close_idle(&self) {
-        self.lock().conns.retain(|conn| conn.status.in_flight.load(Ordering::SeqCst) > 0);
+    /// Closes a connection if it has no request in flight. False if it has one, or was closed before.
+    pub(super) fn close_if_idle(&self, status: &Arc<ConnectionStatus>) -> bool {
+        let mut state = self.lock();
+        let is_this =
+            |conn: &Arc<PooledConnection>| Arc::ptr_eq(&conn.status, status) && status.is_idle();
+        let Some(nth) = state.conns.iter().position(is_this) else { return false };
+        status.draining.store(true, Ordering::SeqCst);
+        let closed = state.conns.swap_remove(nth);
+        drop(state);
+        drop(closed);
+        true
     }
 
     /// Retires all open connections. Their requests in flight continue.
@@ -228,17 +340,21 @@ fn least_loaded(conns: &[Arc<PooledConnection>]) -> (Option<Arc<PooledConnection
     (best.map(|(_, conn)| conn.clone()), all_busy)
 }
 
-/// Counts one more for as long as it lives.
-pub(super) struct CountGuard<C: Deref<Target = AtomicUsize>>(C);
+fn has_passed(since: Option<Instant>, time: Duration) -> bool {
+    since.is_none_or(|since| since.elapsed() >= time)
+}
 
-impl<C: Deref<Target = AtomicUsize>> CountGuard<C> {
-    pub(super) fn new(count: C) -> Self {
+/// Counts one more for as long as it lives.
+struct CountGuard<'a>(&'a AtomicUsize);
+
+impl<'a> CountGuard<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }
 
-impl<C: Deref<Target = AtomicUsize>> Drop for CountGuard<C> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

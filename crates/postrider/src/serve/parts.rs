@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use postrider_channels::pool::raise_descriptor_limit;
 use postrider_channels::settings::{ChannelLimits, rate};
 use postrider_channels::{CurrentAnswerTable, Pool, PoolConfig, Wiring};
 use postrider_core::policy::classify::AnswerTable;
@@ -34,6 +35,7 @@ pub(super) async fn open_store(
 
 pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
     let network = &config.network;
+    raise_descriptor_limit();
     Ok(Pool::new(PoolConfig {
         allow_private_targets: network.allow_private_targets,
         allow_plain_http: network.allow_plain_http,
@@ -41,6 +43,7 @@ pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
         hosts: network.hosts.clone(),
         connections_max: network.connections_max,
         http1_connections_max: network.http1_connections_max,
+        connections_total_max: network.connections_total_max,
         streams_max: network.streams_max,
         ..PoolConfig::default()
     })?)

@@ -63,7 +63,7 @@ async fn compare(probe: &Probe, origin: &str) -> Sample {
     let url = format!("{}/", origin.trim_end_matches('/'));
     let response =
         wiring.pool.send(&url, request, deadline).await.map_err(|error| match error {
-            TransportError::Unopened { code: "tls", detail }
+            TransportError::Unopened { code: "tls", detail, .. }
                 if detail.contains("expired") || detail.contains("not valid yet") =>
             {
                 NoSample::Certificate

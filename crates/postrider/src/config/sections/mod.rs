@@ -126,6 +126,9 @@ section! {
         connections_max: usize = 4,
         /// HTTP/1.1 connections per origin, 1 to 256.
         http1_connections_max: usize = 32,
+        /// Connections to all origins together, open at once. 0 for three quarters of the limit of open
+        /// files, at most 20 000. When it is reached, the one unused for the longest time makes room.
+        connections_total_max: usize = 0,
         /// Requests in flight on one HTTP/2 connection; the peer's own limit applies, too.
         streams_max: usize = 100,
     }
