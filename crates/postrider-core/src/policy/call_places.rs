@@ -1,7 +1,9 @@
 //! The calls under way to one origin. A call that takes long moves to a place of its own kind, so that long
 //! calls leave the places of brisk ones free. Counts what it is told; reads no clock.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::time::Duration;
 
 use crate::model::message::Priority;
@@ -10,11 +12,13 @@ use crate::policy::fairness::places;
 
 /// Long calls of one origin: at least so many, and as many as brisk ones. An origin that may have fewer
 /// calls than this at all has no places beside them.
-const LONG_MIN: usize = 32;
+const LONG_MIN: usize = 128;
+/// The least ceiling of an origin that has long places.
+const CEILING_MIN: usize = 32;
 
 /// How many long calls an origin may have beside `limit` brisk ones, if it may have `ceiling` of these.
 pub fn long_places(limit: usize, ceiling: usize) -> usize {
-    if ceiling < LONG_MIN { 0 } else { limit.max(LONG_MIN) }
+    if ceiling < CEILING_MIN { 0 } else { limit.max(LONG_MIN) }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -31,15 +35,19 @@ pub struct CallPlaces {
     /// Those of them that are not urgent.
     others: usize,
     long: usize,
-    /// Calls that take long, by tenant: overdue ones and those to slow addresses.
+    /// Calls that take long, by tenant and by its address: overdue ones and those to slow addresses.
     overdue: HashMap<u64, usize>,
+    overdue_at: HashMap<(u64, u64), usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct BegunCall {
     at: Timestamp,
     tenant: u64,
+    target: u64,
     urgent: bool,
+    /// Its length was unknown from the start.
+    apart: bool,
     kind: CallKind,
 }
 
@@ -55,8 +63,8 @@ enum CallKind {
 pub enum CallPlace {
     /// Brisk when it began; its number.
     Begun(u64),
-    /// Long from the start, of this tenant.
-    Long(u64),
+    /// Long from the start, of this tenant and to this address.
+    Long(u64, u64),
 }
 
 impl CallPlaces {
@@ -91,66 +99,98 @@ impl CallPlaces {
         own > all.saturating_sub(used) && own > all / tenants.max(1)
     }
 
-    /// Whether any tenant has calls that take long.
+    /// Calls of a tenant to an address that take long.
+    pub fn overdue_at(&self, tenant: u64, target: u64) -> usize {
+        self.overdue_at.get(&(tenant, target)).copied().unwrap_or(0)
+    }
+
+    /// Whether a tenant has calls that take long.
     pub fn has_overdue(&self, tenant: u64) -> bool {
         self.overdue.contains_key(&tenant)
     }
 
-    pub fn begin(&mut self, tenant: u64, priority: Priority, now: Timestamp) -> CallPlace {
+    /// A call of a tenant to an address begins (numbers that stand for them), `apart` if its length is
+    /// unknown.
+    pub fn begin(
+        &mut self,
+        tenant: u64,
+        target: u64,
+        priority: Priority,
+        apart: bool,
+        now: Timestamp,
+    ) -> CallPlace {
         let urgent = priority == Priority::High;
         self.brisk += 1;
         self.others += usize::from(!urgent);
-        self.begun.push_back(BegunCall { at: now, tenant, urgent, kind: CallKind::Brisk });
+        self.begun.push_back(BegunCall {
+            at: now,
+            tenant,
+            target,
+            urgent,
+            apart,
+            kind: CallKind::Brisk,
+        });
         CallPlace::Begun(self.first + self.begun.len() as u64 - 1)
     }
 
-    pub fn begin_long(&mut self, tenant: u64) -> CallPlace {
+    pub fn begin_long(&mut self, tenant: u64, target: u64) -> CallPlace {
         self.long += 1;
-        *self.overdue.entry(tenant).or_default() += 1;
-        CallPlace::Long(tenant)
+        self.note_overdue(tenant, target);
+        CallPlace::Long(tenant, target)
     }
 
-    pub fn end(&mut self, place: CallPlace) {
+    /// The call ends. True if it took long.
+    pub fn end(&mut self, place: CallPlace) -> bool {
         let number = match place {
             CallPlace::Begun(number) => number,
-            CallPlace::Long(tenant) => {
+            CallPlace::Long(tenant, target) => {
                 self.long = self.long.saturating_sub(1);
-                return self.no_longer_overdue(tenant);
+                self.no_longer_overdue(tenant, target);
+                return true;
             }
         };
         let was_overdue = number < self.looked;
-        let Some(begun) = self.begun_mut(number) else { return };
-        let BegunCall { tenant, urgent, kind, .. } = *begun;
+        let Some(begun) = self.begun_mut(number) else { return false };
+        let BegunCall { tenant, target, urgent, kind, .. } = *begun;
         begun.kind = CallKind::Ended;
         match kind {
             CallKind::Brisk => self.leave_brisk(urgent),
             CallKind::Long => self.long = self.long.saturating_sub(1),
-            CallKind::Ended => return,
+            CallKind::Ended => return false,
         }
         if was_overdue {
-            self.no_longer_overdue(tenant);
+            self.no_longer_overdue(tenant, target);
         }
         while self.begun.front().is_some_and(|begun| begun.kind == CallKind::Ended) {
             self.begun.pop_front();
             self.first += 1;
         }
         self.looked = self.looked.max(self.first);
+        was_overdue
     }
 
-    /// Moves calls to long places that are under way for so long, as far as there is room.
-    pub fn advance(&mut self, long_after: Duration, long_places: usize, now: Timestamp) {
+    /// Moves calls to long places that are under way for so long, as far as there is room. Returns the
+    /// tenant of each call that turns out to be long.
+    pub fn advance(
+        &mut self,
+        long_after: Duration,
+        long_places: usize,
+        now: Timestamp,
+    ) -> Vec<u64> {
+        let mut overdue = Vec::new();
         while let Some(begun) = self.begun_mut(self.looked).copied() {
             if now.since(begun.at) < long_after {
                 break;
             }
             if begun.kind == CallKind::Brisk {
-                *self.overdue.entry(begun.tenant).or_default() += 1;
+                self.note_overdue(begun.tenant, begun.target);
+                overdue.extend((!begun.apart).then_some(begun.tenant));
                 self.stuck.push_back(self.looked);
             }
             self.looked += 1;
         }
         while self.free_long(long_places) > 0 {
-            let Some(number) = self.stuck.pop_front() else { return };
+            let Some(number) = self.stuck.pop_front() else { break };
             let Some(begun) = self.begun_mut(number) else { continue };
             if begun.kind == CallKind::Brisk {
                 begun.kind = CallKind::Long;
@@ -159,6 +199,7 @@ impl CallPlaces {
                 self.long += 1;
             }
         }
+        overdue
     }
 
     /// When the next brisk call becomes a long one, if it lasts.
@@ -177,12 +218,22 @@ impl CallPlaces {
         self.others -= usize::from(!urgent);
     }
 
-    fn no_longer_overdue(&mut self, tenant: u64) {
-        if let Some(count) = self.overdue.get_mut(&tenant) {
-            *count -= 1;
-            if *count == 0 {
-                self.overdue.remove(&tenant);
-            }
+    fn note_overdue(&mut self, tenant: u64, target: u64) {
+        *self.overdue.entry(tenant).or_default() += 1;
+        *self.overdue_at.entry((tenant, target)).or_default() += 1;
+    }
+
+    fn no_longer_overdue(&mut self, tenant: u64, target: u64) {
+        count_down(&mut self.overdue, tenant);
+        count_down(&mut self.overdue_at, (tenant, target));
+    }
+}
+
+fn count_down<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
+    if let Entry::Occupied(mut count) = counts.entry(key) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
         }
     }
 }
@@ -201,9 +252,9 @@ mod tests {
     #[test]
     fn a_call_that_lasts_leaves_its_brisk_place() {
         let mut places = CallPlaces::default();
-        let slow = places.begin(1, Priority::Normal, NOW);
-        let quick = places.begin(1, Priority::Normal, at(900));
-        places.advance(LONG_AFTER, LONG_MIN, at(1_000));
+        let slow = places.begin(1, 7, Priority::Normal, false, NOW);
+        let quick = places.begin(1, 7, Priority::Normal, false, at(900));
+        _ = places.advance(LONG_AFTER, LONG_MIN, at(1_000));
         assert_eq!((places.brisk(), places.long()), (1, 1));
         assert_eq!(places.next_long(LONG_AFTER, LONG_MIN), Some(at(1_900)));
         places.end(slow);
@@ -214,10 +265,11 @@ mod tests {
     #[test]
     fn long_places_are_bounded_and_the_rest_stays_brisk() {
         let mut places = CallPlaces::default();
-        let begun: Vec<_> = (0..100).map(|_| places.begin(1, Priority::Normal, NOW)).collect();
-        places.advance(LONG_AFTER, LONG_MIN, at(5_000));
+        let begun: Vec<_> =
+            (0..100).map(|_| places.begin(1, 7, Priority::Normal, false, NOW)).collect();
+        _ = places.advance(LONG_AFTER, LONG_MIN, at(5_000));
         assert_eq!((places.brisk(), places.long()), (100 - LONG_MIN, LONG_MIN));
-        begun.into_iter().for_each(|place| places.end(place));
+        begun.into_iter().for_each(|place| _ = places.end(place));
         assert_eq!(places.in_flight(), 0);
     }
 
@@ -229,43 +281,46 @@ mod tests {
     #[test]
     fn calls_end_in_any_order() {
         let mut places = CallPlaces::default();
-        let mut begun: Vec<_> = (0..50).map(|n| places.begin(1, Priority::Normal, at(n))).collect();
-        places.advance(Duration::from_millis(20), LONG_MIN, at(40));
-        begun.push(places.begin_long(1));
-        (0..begun.len()).for_each(|n| places.end(begun[(n * 7) % begun.len()]));
+        let mut begun: Vec<_> =
+            (0..50).map(|n| places.begin(1, 7, Priority::Normal, false, at(n))).collect();
+        _ = places.advance(Duration::from_millis(20), LONG_MIN, at(40));
+        begun.push(places.begin_long(1, 7));
+        (0..begun.len()).for_each(|n| _ = places.end(begun[(n * 7) % begun.len()]));
         assert_eq!((places.brisk(), places.long(), places.begun.len()), (0, 0, 0));
     }
 
     #[test]
     fn a_tenant_whose_calls_take_long_crowds_the_others_once_it_has_more_than_is_left() {
         let mut places = CallPlaces::default();
-        let begun: Vec<_> = (0..16).map(|_| places.begin(1, Priority::Normal, NOW)).collect();
-        places.advance(LONG_AFTER, LONG_MIN, at(1_000));
+        let begun: Vec<_> =
+            (0..16).map(|_| places.begin(1, 7, Priority::Normal, false, NOW)).collect();
+        _ = places.advance(LONG_AFTER, LONG_MIN, at(1_000));
         assert!(!places.crowds(1, 4, 16, LONG_MIN));
-        let slow = places.begin_long(1);
+        let slow = places.begin_long(1, 7);
         assert!(places.crowds(1, 4, 16, LONG_MIN));
         assert!(!places.crowds(2, 4, 16, LONG_MIN), "others go on");
         places.end(slow);
         assert!(!places.crowds(1, 4, 16, LONG_MIN));
-        begun.into_iter().for_each(|place| places.end(place));
+        begun.into_iter().for_each(|place| _ = places.end(place));
         assert!(places.overdue.is_empty());
     }
 
     #[test]
     fn an_overdue_call_gets_the_next_long_place_that_becomes_free() {
         let mut places = CallPlaces::default();
-        let begun: Vec<_> = (0..3).map(|_| places.begin(1, Priority::Normal, NOW)).collect();
-        places.advance(LONG_AFTER, 1, at(1_000));
+        let begun: Vec<_> =
+            (0..3).map(|_| places.begin(1, 7, Priority::Normal, false, NOW)).collect();
+        _ = places.advance(LONG_AFTER, 1, at(1_000));
         assert_eq!((places.brisk(), places.long()), (2, 1));
         places.end(begun[0]);
-        places.advance(LONG_AFTER, 1, at(1_000));
+        _ = places.advance(LONG_AFTER, 1, at(1_000));
         assert_eq!((places.brisk(), places.long()), (1, 1));
     }
 
     #[test]
     fn some_places_are_kept_for_urgent_calls() {
         let mut places = CallPlaces::default();
-        (0..18).for_each(|_| _ = places.begin(1, Priority::Normal, NOW));
+        (0..18).for_each(|_| _ = places.begin(1, 7, Priority::Normal, false, NOW));
         assert_eq!(places.free(20, Priority::Normal), 0);
         assert_eq!(places.free(20, Priority::High), 2);
     }

@@ -12,8 +12,6 @@ const FAILURES_MIN: u32 = 3;
 /// How long a sick address is left alone, at first and at the most.
 const REST_MIN: Duration = Duration::from_secs(5);
 const REST_MAX: Duration = Duration::from_secs(300);
-/// A call whose end nobody told is over after this time.
-const CALL_MAX: Duration = Duration::from_secs(90);
 /// Successes in a row after which it is well again.
 const SUCCESSES_MIN: u32 = 2;
 /// So often in a row an address asks for less as a rule.
@@ -26,7 +24,11 @@ const ADDRESSES_MAX: usize = 16_384;
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Default)]
-pub struct SickAddresses(HashMap<u64, AddressHealth>);
+pub struct SickAddresses {
+    known: HashMap<u64, AddressHealth>,
+    /// Calls under way by address, as far as they were told.
+    under_way: HashMap<u64, u32>,
+}
 
 /// What is known about one address.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,8 +40,6 @@ struct AddressHealth {
     /// Its rest, if it is sick, and when that is over.
     rest: Option<Duration>,
     until: Timestamp,
-    /// When the one call began that a sick address may have under way.
-    calling: Option<Timestamp>,
     long: u32,
     /// How often in a row it asked to be left alone.
     asked: u32,
@@ -69,44 +69,45 @@ impl SickAddresses {
     /// Whether a call to the address may be made, or when. `target` is a number that stands for the
     /// address.
     pub fn turn(&self, target: u64, now: Timestamp) -> AddressTurn {
-        let Some(health) = self.0.get(&target) else { return AddressTurn::Go };
+        let Some(health) = self.known.get(&target) else { return AddressTurn::Go };
         if now < health.until {
             return AddressTurn::Wait { until: health.until };
         }
         if health.rest.is_none() {
             return AddressTurn::Go;
         }
-        if health.calling.is_some_and(|began| now.since(began) < CALL_MAX) {
+        if self.under_way.contains_key(&target) {
             return AddressTurn::Wait { until: now + REST_MIN };
         }
         AddressTurn::Go
     }
 
     /// A call begins.
-    pub fn begin(&mut self, target: u64, now: Timestamp) {
-        if let Some(health) = self.0.get_mut(&target) {
-            health.calling = health.rest.map(|_| now);
-        }
+    pub fn begin(&mut self, target: u64) {
+        *self.under_way.entry(target).or_default() += 1;
     }
 
     /// A call ended, whatever it said.
     pub fn end(&mut self, target: u64) {
-        if let Some(health) = self.0.get_mut(&target) {
-            health.calling = None;
+        if let Some(calls) = self.under_way.get_mut(&target) {
+            *calls -= 1;
+            if *calls == 0 {
+                self.under_way.remove(&target);
+            }
         }
     }
 
     pub fn is_sick(&self, target: u64) -> bool {
-        self.0.get(&target).is_some_and(|health| health.rest.is_some())
+        self.known.get(&target).is_some_and(|health| health.rest.is_some())
     }
 
     /// Whether its calls take long as a rule.
     pub fn is_slow(&self, target: u64) -> bool {
-        self.0.get(&target).is_some_and(|health| health.long >= LONG_MIN)
+        self.known.get(&target).is_some_and(|health| health.long >= LONG_MIN)
     }
 
     pub fn condition(&self, target: u64) -> Option<AddressCondition> {
-        let AddressHealth { failures, rest, until, long, .. } = *self.0.get(&target)?;
+        let AddressHealth { failures, rest, until, long, .. } = *self.known.get(&target)?;
         let (is_sick, is_slow) = (rest.is_some(), long >= LONG_MIN);
         Some(AddressCondition { failures, is_sick, is_slow, until })
     }
@@ -139,7 +140,7 @@ impl SickAddresses {
 
     /// A call succeeded.
     pub fn succeeded(&mut self, target: u64, now: Timestamp) {
-        let Some(health) = self.0.get_mut(&target) else { return };
+        let Some(health) = self.known.get_mut(&target) else { return };
         health.failures = 0;
         health.asked = 0;
         health.successes += 1;
@@ -149,7 +150,7 @@ impl SickAddresses {
             health.rest = None;
         }
         if health.rest.is_none() && health.long == 0 {
-            self.0.remove(&target);
+            self.known.remove(&target);
         }
     }
 
@@ -171,7 +172,7 @@ impl SickAddresses {
 
     /// A call ended that was long, or was not.
     pub fn took(&mut self, target: u64, long: bool, now: Timestamp) {
-        if !long && !self.0.contains_key(&target) {
+        if !long && !self.known.contains_key(&target) {
             return;
         }
         let Some(health) = self.health(target, now) else { return };
@@ -182,18 +183,18 @@ impl SickAddresses {
 
     /// Whether nothing is remembered that is worth its memory.
     pub fn is_forgettable(&self, now: Timestamp) -> bool {
-        self.0.values().all(|health| health.is_forgettable(now))
+        self.known.values().all(|health| health.is_forgettable(now))
     }
 
     /// The entry of an address, unless there are too many.
     fn health(&mut self, target: u64, now: Timestamp) -> Option<&mut AddressHealth> {
-        if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(&target) {
-            self.0.retain(|_, health| !health.is_forgettable(now));
-            if self.0.len() >= ADDRESSES_MAX {
+        if self.known.len() >= ADDRESSES_MAX && !self.known.contains_key(&target) {
+            self.known.retain(|_, health| !health.is_forgettable(now));
+            if self.known.len() >= ADDRESSES_MAX {
                 return None;
             }
         }
-        Some(self.0.entry(target).or_default())
+        Some(self.known.entry(target).or_default())
     }
 }
 
@@ -245,7 +246,7 @@ mod tests {
         let mut addresses = SickAddresses::default();
         (1..=3).for_each(|s| _ = fail(&mut addresses, s));
         assert_eq!(addresses.turn(7, at(8)), AddressTurn::Go);
-        addresses.begin(7, at(8));
+        addresses.begin(7);
         assert_ne!(addresses.turn(7, at(8)), AddressTurn::Go);
         fail(&mut addresses, 9);
         addresses.end(7);
@@ -270,7 +271,7 @@ mod tests {
         let mut addresses = SickAddresses::default();
         (1..=3).for_each(|s| _ = fail(&mut addresses, s));
         (100..100_000).for_each(|target| _ = addresses.failed(target, at(4), true, at(4), 0.5));
-        assert!(addresses.0.len() <= ADDRESSES_MAX);
+        assert!(addresses.known.len() <= ADDRESSES_MAX);
         assert!(addresses.is_sick(7));
     }
 }

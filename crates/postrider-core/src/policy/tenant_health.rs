@@ -38,7 +38,7 @@ pub struct TenantHealth {
     /// Failed calls in a row, each within a minute of the one before, and when the last of them failed.
     failed: u32,
     failed_at: Timestamp,
-    /// All calls; what is counted as failed are those without success.
+    /// First attempts and retries that succeeded; failed are those without success.
     calls: SlidingWindow,
     pub addresses: SickAddresses,
 }
@@ -74,7 +74,9 @@ impl TenantHealth {
         if call.unopened || !(failed || call.signal == Signal::Well) {
             return;
         }
-        self.calls.count(failed, now);
+        if !failed || !call.is_retry {
+            self.calls.count(failed, now);
+        }
         if !failed {
             self.failed = 0;
             self.votes.cast(call.target, true, now);
@@ -84,11 +86,14 @@ impl TenantHealth {
         let was_sick = self.addresses.is_sick(call.target);
         let others_work = self.others_work(call.target, now);
         let is_sick = self.addresses.failed(call.target, call.began, others_work, now, random);
+        if is_sick && !was_sick {
+            self.votes.withdraw(call.target);
+        }
         if !was_sick && !is_sick {
             self.failed = if self.fails_in_a_row(now) { self.failed.saturating_add(1) } else { 1 };
             self.failed_at = now;
         }
-        if !call.is_retry && !was_sick {
+        if !call.is_retry && !was_sick && !is_sick {
             self.votes.cast(call.target, false, now);
         }
     }

@@ -69,6 +69,11 @@ impl Votes {
         Some(self.0[nth]).filter(|vote| vote.counts(now)).map(|vote| vote.good)
     }
 
+    /// Takes back the vote in the slot of this address.
+    pub fn withdraw(&mut self, target: u64) {
+        self.0.retain(|vote| vote.slot != target % SLOTS);
+    }
+
     /// What failed before does not count any more.
     pub fn forget_bad(&mut self) {
         self.0.retain(|vote| vote.good);

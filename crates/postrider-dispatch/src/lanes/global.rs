@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use postrider_core::TenantId;
 use postrider_core::model::message::Priority;
 use postrider_core::policy::global_places::{PlaceUse, apart_places, apart_room, ordinary_room};
 
@@ -18,7 +17,7 @@ pub(super) struct GlobalCalls {
 #[derive(Default)]
 struct ApartCalls {
     all: usize,
-    by_tenant: HashMap<TenantId, usize>,
+    by_tenant: HashMap<u64, usize>,
 }
 
 impl GlobalCalls {
@@ -28,31 +27,36 @@ impl GlobalCalls {
         ordinary_room(PlaceUse { all, used, held }, priority)
     }
 
-    /// How many more calls a tenant may make whose length nobody knows.
-    pub(super) fn room_apart(&self, all: usize, tenant: &TenantId) -> usize {
+    /// How many more calls a tenant (a number that stands for it) may make whose length nobody knows.
+    pub(super) fn room_apart(&self, all: usize, tenant: u64) -> usize {
         let apart = self.apart();
-        let held = apart.by_tenant.get(tenant).copied().unwrap_or(0);
+        let held = apart.by_tenant.get(&tenant).copied().unwrap_or(0);
         apart_room(PlaceUse { all: apart_places(all), used: apart.all, held })
     }
 
-    pub(super) fn begin(&self, tenant: &TenantId, is_apart: bool) {
+    pub(super) fn begin(&self, tenant: u64, is_apart: bool) {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         if is_apart {
-            let mut apart = self.apart();
-            apart.all += 1;
-            *apart.by_tenant.entry(tenant.clone()).or_default() += 1;
+            self.becomes_apart(tenant);
         }
     }
 
-    pub(super) fn end(&self, tenant: &TenantId, is_apart: bool) {
+    /// A call that is under way takes long.
+    pub(super) fn becomes_apart(&self, tenant: u64) {
+        let mut apart = self.apart();
+        apart.all += 1;
+        *apart.by_tenant.entry(tenant).or_default() += 1;
+    }
+
+    pub(super) fn end(&self, tenant: u64, is_apart: bool) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         if is_apart {
             let mut apart = self.apart();
             apart.all = apart.all.saturating_sub(1);
-            if let Some(held) = apart.by_tenant.get_mut(tenant) {
+            if let Some(held) = apart.by_tenant.get_mut(&tenant) {
                 *held = held.saturating_sub(1);
                 if *held == 0 {
-                    apart.by_tenant.remove(tenant);
+                    apart.by_tenant.remove(&tenant);
                 }
             }
         }

@@ -34,7 +34,7 @@ use operator::OperatorOrders;
 pub use operator::{OperatorOrder, PausedLane};
 use permit::CallPermit;
 pub(crate) use permit::{CallTicket, LanePermit};
-use provider::{FreedPlaces, LaneProvider};
+use provider::{FreedPlaces, LaneProvider, SLOW_FROM};
 use rate_limits::RateLimits;
 pub use report::{AddressRest, GateVerdict, LaneReport};
 pub(crate) use retry_budgets::RetryAllowance;
@@ -46,6 +46,8 @@ use wakeups::Wakeups;
 const PROVIDERS_MAX: usize = 10_000;
 /// How long a call to a slow address waits at least while all long places are in use.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
+/// A slow address may have one call for so many free places for long calls.
+const SLOW_SHARE: usize = 4;
 const PER_ORIGIN_DEFAULT: usize = 64;
 
 /// Names a [`LaneProvider`].
@@ -157,22 +159,29 @@ impl Lanes {
         let gates = provider.gates();
         let long_places = gates.limit.long_places(now);
         let mut long_left = gates.places.free_long(long_places);
-        let Some(own) = gates.known_trouble(&lane.tenant) else { return Vec::new() };
-        let addresses = &own.health.addresses;
-        let mut tried = Vec::new();
+        let tenant = provider::number(&lane.tenant);
+        let own = gates.known_trouble(&lane.tenant);
+        if own.is_none() && !gates.places.has_overdue(tenant) {
+            return Vec::new();
+        }
+        let mut taken: HashMap<u64, usize> = HashMap::new();
         let turns = targets.map(|target| {
-            if addresses.is_sick(target) {
-                if tried.contains(&target) {
-                    return Some(now + LONG_PAUSE);
-                }
-                tried.push(target);
+            let addresses = own.map(|own| &own.health.addresses);
+            let taken = taken.entry(target).or_default();
+            if addresses.is_some_and(|addresses| addresses.is_sick(target)) && *taken > 0 {
+                return Some(now + LONG_PAUSE);
             }
-            if long_places > 0 && addresses.is_slow(target) {
-                match long_left.checked_sub(1) {
-                    Some(left) => long_left = left,
-                    None => return Some(now + LONG_PAUSE.mul_f64(1.0 + self.random.next())),
+            let overdue = gates.places.overdue_at(tenant, target);
+            let is_slow = overdue >= SLOW_FROM || addresses.is_some_and(|a| a.is_slow(target));
+            if long_places > 0 && is_slow {
+                // One address never takes more than a quarter of what it leaves.
+                if SLOW_SHARE * (overdue + *taken) > long_left || long_left == 0 {
+                    return Some(now + LONG_PAUSE.mul_f64(1.0 + self.random.next()));
                 }
+                long_left -= 1;
             }
+            *taken += 1;
+            let Some(addresses) = addresses else { return None };
             match addresses.turn(target, now) {
                 AddressTurn::Go => None,
                 AddressTurn::Wait { until } => Some(until),
@@ -206,9 +215,10 @@ impl Lanes {
                 CallEffect::default()
             }
         };
-        let freed = context.free_place(ticket.place, ticket.target);
+        let (freed, was_long) = context.free_place(ticket.place, ticket.target);
         drop(context);
-        self.global.end(&call.lane.tenant, ticket.is_apart);
+        let is_apart = ticket.is_apart || was_long;
+        self.global.end(provider::number(&call.lane.tenant), is_apart);
         if effect.refills_budget {
             self.wakeups.post(Wakeup::Lane(call.lane.clone()));
         }

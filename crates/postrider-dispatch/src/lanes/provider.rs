@@ -37,6 +37,8 @@ pub(super) enum FreedPlaces {
     Enough,
 }
 
+/// An address with so many calls under way that take long is slow.
+pub(super) const SLOW_FROM: usize = 2;
 /// A tenant that called within this time is active.
 const ACTIVE: Duration = Duration::from_secs(60);
 /// The provider as a whole fails if so many of its active tenants, two at least, find it down.
@@ -145,11 +147,14 @@ impl ProviderGates {
         self.pause.until(now).is_some() || self.breaker.may_pass(now).is_err()
     }
 
+    /// Moves calls that take long to places of their own. Returns the tenant of each.
+    pub(super) fn advance(&mut self, now: Timestamp) -> Vec<u64> {
+        self.places.advance(self.limit.long_after(), self.limit.long_places(now), now)
+    }
+
     /// How many more brisk calls of this priority may be made.
-    pub(super) fn free_places(&mut self, priority: Priority, now: Timestamp) -> usize {
-        let limit = self.limit.limit(now);
-        self.places.advance(self.limit.long_after(), self.limit.long_places(now), now);
-        self.places.free(limit, priority)
+    pub(super) fn free_places(&self, priority: Priority, now: Timestamp) -> usize {
+        self.places.free(self.limit.limit(now), priority)
     }
 
     /// Whether the tenant's calls that take long leave too little to the others there.
@@ -180,21 +185,22 @@ impl ProviderGates {
         let addresses = self.known_trouble(tenant).map(|own| &own.health.addresses);
         let (sick, slow) =
             addresses.map_or((false, false), |a| (a.is_sick(target), a.is_slow(target)));
+        let slow = slow || self.places.overdue_at(tenant_number, target) >= SLOW_FROM;
         let slow = slow && self.limit.long_places(now) > 0;
+        let is_apart = slow || !self.limit.is_proven(now);
         let place = match slow {
-            true => self.places.begin_long(tenant_number),
-            false => self.places.begin(tenant_number, priority, now),
+            true => self.places.begin_long(tenant_number, target),
+            false => self.places.begin(tenant_number, target, priority, is_apart, now),
         };
         let in_flight = self.places.brisk();
         let token = self.limit.start(target, tenant_number, sick || slow, in_flight, now);
-        let is_apart = slow || !self.limit.is_proven(now);
         let own = self.tenant(tenant, now);
         own.held += 1;
-        own.trouble.iter_mut().for_each(|own| own.health.addresses.begin(target, now));
+        own.trouble.iter_mut().for_each(|own| own.health.addresses.begin(target));
         (place, token, is_apart)
     }
 
-    /// Frees the place of a call that ended. It is worth leasing again when a quarter of the room is
+    /// Frees the place of a call that ended; says whether it took long. It is worth leasing again when a quarter of the room is
     /// free, not for every single call, because leasing in batches keeps a delivery cheap.
     pub(super) fn free_place(
         &mut self,
@@ -202,8 +208,8 @@ impl ProviderGates {
         place: CallPlace,
         target: u64,
         now: Timestamp,
-    ) -> FreedPlaces {
-        self.places.end(place);
+    ) -> (FreedPlaces, bool) {
+        let was_long = self.places.end(place);
         if let Some(own) = self.tenants.get_mut(tenant) {
             own.held = own.held.saturating_sub(1);
             own.trouble.iter_mut().for_each(|own| own.health.addresses.end(target));
@@ -211,11 +217,11 @@ impl ProviderGates {
         let limit = self.limit.limit(now);
         let enough = self.places.brisk() <= limit - limit.div_ceil(4);
         if enough && std::mem::take(&mut self.wanted) {
-            return FreedPlaces::Enough;
+            return (FreedPlaces::Enough, was_long);
         }
         match self.wanted && !std::mem::replace(&mut self.gathering, true) {
-            true => FreedPlaces::Few,
-            false => FreedPlaces::Unwanted,
+            true => (FreedPlaces::Few, was_long),
+            false => (FreedPlaces::Unwanted, was_long),
         }
     }
 

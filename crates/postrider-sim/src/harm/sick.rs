@@ -178,9 +178,8 @@ impl SickPart {
         };
         let kind = match &level {
             SickLevel::OwnProcess { .. } => SickKind::Local,
-            SickLevel::Origin(_) | SickLevel::TenantAtOrigin { .. } if rng.chance(0.4) => {
-                SickKind::draw_of_load(rng)
-            }
+            SickLevel::Origin(_) if rng.chance(0.4) => SickKind::draw_of_load(rng),
+            SickLevel::TenantAtOrigin { .. } if rng.chance(0.4) => SickKind::draw_of_quota(rng),
             SickLevel::Origin(_) | SickLevel::Origins { .. } if rng.chance(0.4) => {
                 SickKind::draw_of_connections(rng)
             }
@@ -266,6 +265,18 @@ impl SickKind {
             0 => Self::Queue { slots, work_ms },
             1 => Self::Slots { slots, work_ms, status },
             _ => Self::Rate { per_s: rng.log_uniform(1.0, 200.0) as u64, status },
+        }
+    }
+
+    /// What an origin allows one tenant: capacity belongs to the origin.
+    fn draw_of_quota(rng: &mut SimRng) -> Self {
+        match Self::draw_of_load(rng) {
+            Self::Queue { slots, work_ms } | Self::Slots { slots, work_ms, .. } => {
+                let per_s = (slots as u64 * 1_000 / work_ms.max(1)).max(1);
+                Self::Rate { per_s, status: 429 }
+            }
+            Self::Rate { per_s, .. } => Self::Rate { per_s, status: 429 },
+            other => other,
         }
     }
 

@@ -19,7 +19,7 @@ use postrider_core::policy::call_places::CallPlace;
 use postrider_core::{Gate, LaneKey, LaneState, Timestamp};
 
 use super::call::{CallEffect, CallResult};
-use super::provider::{BreakerEpochs, FreedPlaces, LaneProvider, ProviderGates};
+use super::provider::{BreakerEpochs, FreedPlaces, LaneProvider, ProviderGates, number};
 use super::report::GateVerdict;
 use super::{LaneRefusal, Lanes};
 
@@ -130,14 +130,17 @@ impl<'a> LaneContext<'a> {
 
     /// Notes how many places are free, and that more are wanted if these are too few.
     pub(super) fn count_free_places(&mut self, priority: Priority, want: usize) {
+        let global = &self.lanes.global;
+        self.gates.advance(self.now).into_iter().for_each(|tenant| global.becomes_apart(tenant));
         self.free_places = self.gates.free_places(priority, self.now);
         self.gates.wanted |= self.free_places < want;
         let all = self.lanes.policies.now().limits.concurrency;
-        let (global, tenant) = (&self.lanes.global, &self.lane.tenant);
+        let tenant = &self.lane.tenant;
         let held = self.gates.tenants.get(tenant).map_or(0, |own| own.held);
         self.own_room = global.room(all, held, priority);
-        if !self.gates.limit.is_proven(self.now) {
-            self.own_room = self.own_room.min(global.room_apart(all, tenant));
+        let number = number(tenant);
+        if !self.gates.limit.is_proven(self.now) || self.gates.places.has_overdue(number) {
+            self.own_room = self.own_room.min(global.room_apart(all, number));
         }
         if self.gates.is_crowded_by(tenant, self.now) {
             self.own_room = 0;
@@ -148,7 +151,7 @@ impl<'a> LaneContext<'a> {
         (self.gates.places.in_flight(), self.gates.limit.limit(self.now))
     }
 
-    pub(super) fn free_place(&mut self, place: CallPlace, target: u64) -> FreedPlaces {
+    pub(super) fn free_place(&mut self, place: CallPlace, target: u64) -> (FreedPlaces, bool) {
         self.gates.free_place(&self.lane.tenant, place, target, self.now)
     }
 
