@@ -162,7 +162,7 @@ pub(crate) use channel_section;
 
 impl ChannelLimits {
     pub(crate) const USUAL: Self = Self {
-        concurrency: 100,
+        concurrency: 256,
         rate_per_s: 0.0,
         rate_burst: 10,
         rate_ramp_s: 0,

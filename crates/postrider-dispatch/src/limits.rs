@@ -44,7 +44,7 @@ impl Default for DispatchLimits {
     fn default() -> Self {
         Self {
             per_origin: HashMap::new(),
-            concurrency: 512,
+            concurrency: 4_096,
             lease: Duration::from_secs(90),
             settle_batch: 512,
             settle_linger: Duration::from_millis(2),

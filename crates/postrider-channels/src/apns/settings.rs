@@ -17,7 +17,7 @@ channel_section! {
     /// The Apple Push Notification service.
     ApnsSection as "apns" {}
     limits "Notifications" ", all accounts together" =
-        ChannelLimits { concurrency: 400, timeout_s: 20, ..ChannelLimits::USUAL }
+        ChannelLimits { concurrency: 1024, timeout_s: 20, ..ChannelLimits::USUAL }
 }
 
 const ACCOUNTS: &str = "\

@@ -19,7 +19,7 @@ channel_section! {
     /// for a ramp of at least a minute and a timeout of at least 10 s.
     FcmSection as "fcm" {}
     limits "Messages" ", all accounts together" = ChannelLimits {
-        concurrency: 400,
+        concurrency: 1024,
         rate_per_s: USUAL_RATE.per_s,
         rate_burst: USUAL_RATE.burst,
         rate_ramp_s: USUAL_RATE.ramp_s,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use super::descriptors;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Allow loopback, private, link-local and metadata addresses as targets.
@@ -18,7 +20,7 @@ pub struct PoolConfig {
     pub name_server: Option<SocketAddr>,
     /// HTTP/2 connections per origin, 1 to 8.
     pub connections_max: usize,
-    /// HTTP/1.1 connections per origin, 1 to 256.
+    /// HTTP/1.1 connections per origin, 1 to 1024.
     pub http1_connections_max: usize,
     /// Connections to all origins together; 0 for as many as fit into three quarters of the limit of open files, at
     /// most 20 000. The one that was unused for the longest time makes room when it is reached.
@@ -26,6 +28,16 @@ pub struct PoolConfig {
     pub connections_total_max: usize,
     /// Requests in flight on one HTTP/2 connection; the peer's own limit applies, too.
     pub streams_max: usize,
+}
+
+impl PoolConfig {
+    /// Connections to all origins together.
+    pub fn connections_that_fit(&self) -> usize {
+        match self.connections_total_max {
+            0 => descriptors::connections_that_fit(),
+            max => max,
+        }
+    }
 }
 
 impl Default for PoolConfig {
@@ -36,8 +48,8 @@ impl Default for PoolConfig {
             extra_ca_file: None,
             hosts: BTreeMap::new(),
             name_server: None,
-            connections_max: 4,
-            http1_connections_max: 32,
+            connections_max: 8,
+            http1_connections_max: 512,
             connections_total_max: 0,
             streams_max: 100,
         }

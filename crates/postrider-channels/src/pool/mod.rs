@@ -166,10 +166,7 @@ pub struct PoolStats {
 impl Pool {
     pub fn new(config: PoolConfig) -> Result<Self, Error> {
         let tls = Arc::new(tls::client_config(&config, None)?);
-        let connections_max = match config.connections_total_max {
-            0 => descriptors::connections_that_fit(),
-            max => max,
-        };
+        let connections_max = config.connections_that_fit();
         let names = NameCache::new(DnsLookup::new(config.name_server));
         let resources = PoolResources {
             config,

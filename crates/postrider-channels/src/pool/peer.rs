@@ -24,7 +24,7 @@ const NO_ROOM_FOR: Duration = Duration::from_millis(100);
 /// For this long after a failed connect, other callers get the same error without another try.
 const FAILURE_REPEATED_FOR: Duration = Duration::from_millis(50);
 const HTTP2_CONNECTIONS_MAX: usize = 8;
-const HTTP1_CONNECTIONS_MAX: usize = 256;
+const HTTP1_CONNECTIONS_MAX: usize = 1024;
 
 pub(super) struct Peer {
     pub(super) origin: Origin,

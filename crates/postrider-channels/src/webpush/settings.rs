@@ -25,7 +25,8 @@ channel_section! {
         /// it. Also VAPID_PRIVATE_KEY. Without one, the first start makes a key pair.
         vapid_private_key: Option<SecretText> = None,
     }
-    limits + per_address "Requests" " to one origin" = ChannelLimits::USUAL
+    limits + per_address "Requests" " to one origin" =
+        ChannelLimits { concurrency: 1024, ..ChannelLimits::USUAL }
 }
 
 const KEYS: FieldForm = FieldForm::Object { name: "SubscriptionKeys", fields: &["p256dh", "auth"] };

@@ -91,12 +91,12 @@ impl CallPlaces {
     }
 
     /// Whether a tenant (a number that stands for it) has so many calls that take long that others who
-    /// share the origin would find no place: more than are left, and than its share among `tenants`.
+    /// share the origin would find no place: more than are left, and than twice its share among `tenants`.
     pub fn crowds(&self, tenant: u64, tenants: usize, limit: usize, long_places: usize) -> bool {
         let own = self.overdue.get(&tenant).copied().unwrap_or(0);
         let used: usize = self.overdue.values().sum();
         let all = limit.max(long_places);
-        own > all.saturating_sub(used) && own > all / tenants.max(1)
+        own > all.saturating_sub(used) && own > 2 * all / tenants.max(1)
     }
 
     /// Calls of a tenant to an address that take long.

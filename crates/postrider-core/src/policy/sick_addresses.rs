@@ -35,8 +35,10 @@ pub struct SickAddresses {
 struct AddressHealth {
     failures: u32,
     successes: u32,
-    /// When its last call ended.
+    /// When the last failure ended that counted, or a success.
     ended: Timestamp,
+    /// When something was last heard of it.
+    heard: Timestamp,
     /// Its rest, if it is sick, and when that is over.
     rest: Option<Duration>,
     until: Timestamp,
@@ -157,7 +159,6 @@ impl SickAddresses {
     /// The address asked to be left alone until then.
     pub fn pause(&mut self, target: u64, until: Timestamp, now: Timestamp) {
         if let Some(health) = self.health(target, now) {
-            health.ended = now;
             health.until = health.until.max(until);
         }
     }
@@ -166,7 +167,6 @@ impl SickAddresses {
     pub fn asked(&mut self, target: u64, others_work: bool, now: Timestamp) -> bool {
         let Some(health) = self.health(target, now) else { return false };
         health.asked = health.asked.saturating_add(1);
-        health.ended = now;
         health.asked >= ASKED_MIN && others_work
     }
 
@@ -176,7 +176,6 @@ impl SickAddresses {
             return;
         }
         let Some(health) = self.health(target, now) else { return };
-        health.ended = now;
         health.long =
             if long { (health.long + 1).min(LONG_MIN) } else { health.long.saturating_sub(1) };
     }
@@ -194,14 +193,16 @@ impl SickAddresses {
                 return None;
             }
         }
-        Some(self.known.entry(target).or_default())
+        let health = self.known.entry(target).or_default();
+        health.heard = now;
+        Some(health)
     }
 }
 
 impl AddressHealth {
     fn is_forgettable(&self, now: Timestamp) -> bool {
         let is_due = now >= self.until && self.rest.is_none();
-        is_due && now.since(self.ended) > REMEMBERED
+        is_due && now.since(self.heard) > REMEMBERED
     }
 }
 

@@ -11,6 +11,8 @@ use crate::policy::window::SlidingWindow;
 
 /// So many voters are needed to judge by shares.
 const VOTERS_MIN: usize = 5;
+/// With so many, a few that are well do not matter.
+const VOTERS_SURE: usize = 10;
 const DEGRADED_SHARE: f64 = 0.2;
 const DOWN_SHARE: f64 = 0.8;
 /// With fewer voters, all bad: so many failed calls without a success in between mean down.
@@ -98,6 +100,12 @@ impl TenantHealth {
         }
     }
 
+    /// Whether at least half of the addresses work, as far as any voted.
+    pub fn do_most_work(&self, now: Timestamp) -> bool {
+        let votes = self.votes.count(now);
+        votes.voters > 0 && 1.0 - votes.bad_share() >= OTHERS_GOOD_SHARE
+    }
+
     /// An address asked for less. True if that is about this address alone.
     pub fn asked(&mut self, target: u64, now: Timestamp) -> bool {
         let others_work = self.others_work(target, now);
@@ -118,7 +126,8 @@ impl TenantHealth {
         }
         match count.bad_share() {
             _ if count.voters < VOTERS_MIN => Condition::Well,
-            share if share >= DOWN_SHARE => Condition::Down,
+            share if share >= DOWN_SHARE && count.voters >= VOTERS_SURE => Condition::Down,
+            1.0 => Condition::Down,
             share if share >= DEGRADED_SHARE => Condition::Degraded,
             _ => Condition::Well,
         }

@@ -56,13 +56,6 @@ impl ThrottleSpread {
         self.calls.count_many(calls, false, at);
     }
 
-    /// Whether this address asked for a pause within the last seconds: then it is about more than the
-    /// address.
-    pub fn repeats(&self, target: u64, now: Timestamp) -> bool {
-        let mut recent = self.recent.iter().flatten();
-        recent.any(|(at, of, _)| *of == target && now.since(*at) < WIDEN_WITHIN)
-    }
-
     /// Notes the pause that one address asked for (`target` is a number that stands for it). If enough
     /// addresses did, returns the pause of the host: the shortest of theirs.
     pub fn note(&mut self, target: u64, after: Duration, now: Timestamp) -> Option<Duration> {
@@ -168,15 +161,5 @@ mod tests {
         pause.extend(NOW + Duration::from_secs(5));
         assert_eq!(pause.until(NOW), Some(NOW + Duration::from_secs(60)));
         assert_eq!(pause.until(NOW + Duration::from_secs(60)), None);
-    }
-
-    #[test]
-    fn an_address_that_wishes_so_again_soon_is_known() {
-        let mut spread = ThrottleSpread::default();
-        assert!(!spread.repeats(1, NOW));
-        note(&mut spread, 1, 60, 0);
-        assert!(spread.repeats(1, NOW + Duration::from_secs(9)));
-        assert!(!spread.repeats(2, NOW + Duration::from_secs(9)));
-        assert!(!spread.repeats(1, NOW + Duration::from_secs(10)));
     }
 }

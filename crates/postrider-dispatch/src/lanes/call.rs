@@ -57,6 +57,8 @@ pub(crate) struct CallEffect {
     pub(super) eased: bool,
     /// The lane's retry budget was empty and is not any more.
     pub(super) refills_budget: bool,
+    /// The address asks for less as a rule, and others do not.
+    pub(super) is_own_wish: bool,
     /// A complaint is about one address only.
     pub(super) is_of_one_address: bool,
     /// The call failed because its provider fails as a whole.

@@ -48,7 +48,7 @@ const PROVIDERS_MAX: usize = 10_000;
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// A slow address may have one call for so many free places for long calls.
 const SLOW_SHARE: usize = 4;
-const PER_ORIGIN_DEFAULT: usize = 64;
+const PER_ORIGIN_DEFAULT: usize = 256;
 
 /// Names a [`LaneProvider`].
 pub(crate) type ProviderKey = (ChannelKind, Arc<str>);
@@ -164,6 +164,8 @@ impl Lanes {
         if own.is_none() && !gates.places.has_overdue(tenant) {
             return Vec::new();
         }
+        let all = self.policies.now().limits.concurrency;
+        let mut apart_left = self.global.room_apart(all, tenant);
         let mut taken: HashMap<u64, usize> = HashMap::new();
         let turns = targets.map(|target| {
             let addresses = own.map(|own| &own.health.addresses);
@@ -175,10 +177,12 @@ impl Lanes {
             let is_slow = overdue >= SLOW_FROM || addresses.is_some_and(|a| a.is_slow(target));
             if long_places > 0 && is_slow {
                 // One address never takes more than a quarter of what it leaves.
-                if SLOW_SHARE * (overdue + *taken) > long_left || long_left == 0 {
+                let is_full = long_left == 0 || apart_left == 0;
+                if is_full || SLOW_SHARE * (overdue + *taken) > long_left {
                     return Some(now + LONG_PAUSE.mul_f64(1.0 + self.random.next()));
                 }
                 long_left -= 1;
+                apart_left -= 1;
             }
             *taken += 1;
             let Some(addresses) = addresses else { return None };

@@ -67,7 +67,7 @@ impl HarmPlan {
             messages: rng.log_uniform(200.0, 4_000.0) as u64,
             length_ms: rng.within(60_000, 120_000) as i64,
         };
-        let connections_max = *rng.pick(&[96, 256, 768, 4_096]);
+        let connections_max = *rng.pick(&[256, 768, 4_096, 4_096]);
         let arrivals = draw_arrivals(seed, size);
         let mut plan = Self { seed, size, arrivals, sick: vec![], connections_max, naming: 0 };
         for n in 0..rng.within(1, 4) {

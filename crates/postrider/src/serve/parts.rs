@@ -34,9 +34,13 @@ pub(super) async fn open_store(
 }
 
 pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
-    let network = &config.network;
     raise_descriptor_limit();
-    Ok(Pool::new(PoolConfig {
+    Ok(Pool::new(network(config))?)
+}
+
+fn network(config: &Config) -> PoolConfig {
+    let network = &config.network;
+    PoolConfig {
         allow_private_targets: network.allow_private_targets,
         allow_plain_http: network.allow_plain_http,
         extra_ca_file: network.extra_ca_file.clone(),
@@ -46,7 +50,7 @@ pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
         connections_total_max: network.connections_total_max,
         streams_max: network.streams_max,
         ..PoolConfig::default()
-    })?)
+    }
 }
 
 /// What every channel needs from the outside.
@@ -83,7 +87,7 @@ fn limits(config: &Config) -> DispatchLimits {
     };
     DispatchLimits {
         per_origin: channels().map(|(kind, limits)| (kind, limits.concurrency)).collect(),
-        concurrency: config.dispatch.concurrency,
+        concurrency: config.dispatch.concurrency.min(network(config).connections_that_fit()),
         lease: Duration::from_secs(config.dispatch.lease_s),
         settle_batch: config.dispatch.settle_batch,
         settle_linger: Duration::from_millis(config.dispatch.settle_linger_ms),

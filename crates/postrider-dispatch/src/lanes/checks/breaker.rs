@@ -180,7 +180,7 @@ fn learn_of_tenant(
         own.storm.clear();
         return change;
     }
-    let storms = own.storm.count(signal, call.is_retry, now);
+    let storms = own.storm.count(signal, call.is_retry, now) && !own.health.do_most_work(now);
     let is_down = signal.is_failure() && own.health.condition(now) == Condition::Down;
     if own.breaker.is_probing() || !(storms || is_down) {
         return change;

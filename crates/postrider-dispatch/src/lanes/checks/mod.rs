@@ -139,7 +139,7 @@ impl<'a> LaneContext<'a> {
         let held = self.gates.tenants.get(tenant).map_or(0, |own| own.held);
         self.own_room = global.room(all, held, priority);
         let number = number(tenant);
-        if !self.gates.limit.is_proven(self.now) || self.gates.places.has_overdue(number) {
+        if !self.gates.limit.is_proven(self.now) {
             self.own_room = self.own_room.min(global.room_apart(all, number));
         }
         if self.gates.is_crowded_by(tenant, self.now) {

@@ -43,7 +43,8 @@ impl LaneCheck for PaceCheck {
 
     fn learn(&self, lane: &mut LaneContext<'_>, call: &CallResult, effect: &mut CallEffect) {
         let now = lane.now;
-        if let Some(own) = lane.gates.known_trouble_mut(&lane.lane.tenant) {
+        let own = lane.gates.known_trouble_mut(&lane.lane.tenant);
+        if let Some(own) = own.filter(|_| !effect.is_own_wish) {
             own.pace.report(call.signal_of_provider(), effect.is_of_one_address, now);
         }
     }

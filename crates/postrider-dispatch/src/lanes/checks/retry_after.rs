@@ -46,7 +46,7 @@ impl LaneCheck for RetryAfterCheck {
         let is_known = own_wish && call.wait.is_none_or(|(scope, _)| scope == Scope::Target);
         if is_known {
             // It asks as a rule, while others do not: that is about this address alone.
-            effect.is_of_one_address = true;
+            effect.is_own_wish = true;
             if let Some((_, wait)) = call.wait {
                 own.health.addresses.pause(call.target, now + wait, now);
             }
@@ -56,9 +56,8 @@ impl LaneCheck for RetryAfterCheck {
         if !call.is_retry {
             spread.count(call.signal, now);
         }
-        let repeats = is_busy && spread.repeats(call.target, now);
         // Without a scope, the answer applies to the whole host.
-        effect.is_of_one_address = !repeats && call.wait.is_some();
+        effect.is_of_one_address = call.wait.is_some();
         if let Some((scope, wait)) = call.wait.filter(|(s, _)| is_busy || *s != Scope::Target) {
             let (scope, event) = leave_alone(lane, scope, wait, call.target);
             effect.is_of_one_address &= scope == Scope::Target;

@@ -123,9 +123,9 @@ section! {
         /// name: { "web.push.apple.com" = "127.0.0.1" }. They must be public like any other.
         hosts: BTreeMap<String, IpAddr> = BTreeMap::new(),
         /// HTTP/2 connections per origin, 1 to 8.
-        connections_max: usize = 4,
-        /// HTTP/1.1 connections per origin, 1 to 256.
-        http1_connections_max: usize = 32,
+        connections_max: usize = 8,
+        /// HTTP/1.1 connections per origin, 1 to 1024.
+        http1_connections_max: usize = 512,
         /// Connections to all origins together, open at once. 0 for three quarters of the limit of open
         /// files, at most 20 000. When it is reached, the one unused for the longest time makes room.
         connections_total_max: usize = 0,

@@ -24,9 +24,9 @@ section! {
         settle_linger_ms: u64 = 2,
         /// Results written down together, at most.
         settle_batch: usize = 512,
-        /// Calls under way, all lanes together. With one settle batch, this is what a crash can
-        /// send twice.
-        concurrency: usize = 512,
+        /// Calls under way, all lanes together, and never more than there are connections
+        /// (network.connections_total_max). With one settle batch, this is what a crash can send twice.
+        concurrency: usize = 4096,
         /// On shutdown, attempts have this long to finish; then they are left to the next start.
         drain_s: u64 = 25,
     }
