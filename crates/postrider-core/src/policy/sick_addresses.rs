@@ -163,11 +163,11 @@ impl SickAddresses {
         }
     }
 
-    /// The address asked for less. True if it does so as a rule while `others_work`.
-    pub fn asked(&mut self, target: u64, others_work: bool, now: Timestamp) -> bool {
+    /// The address asked for less. True if it did so before, without a success in between.
+    pub fn asked(&mut self, target: u64, now: Timestamp) -> bool {
         let Some(health) = self.health(target, now) else { return false };
         health.asked = health.asked.saturating_add(1);
-        health.asked >= ASKED_MIN && others_work
+        health.asked >= ASKED_MIN
     }
 
     /// A call ended that was long, or was not.

@@ -34,6 +34,17 @@ pub enum Condition {
     Down,
 }
 
+/// Whom it concerns that an address asks for less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// It asks for the first time.
+    Unclear,
+    /// It asks again and again while others work.
+    OfAddress,
+    /// It asks again and again, and no others work.
+    OfMore,
+}
+
 #[derive(Debug, Clone)]
 pub struct TenantHealth {
     votes: Votes,
@@ -106,10 +117,13 @@ impl TenantHealth {
         votes.voters > 0 && 1.0 - votes.bad_share() >= OTHERS_GOOD_SHARE
     }
 
-    /// An address asked for less. True if that is about this address alone.
-    pub fn asked(&mut self, target: u64, now: Timestamp) -> bool {
-        let others_work = self.others_work(target, now);
-        self.addresses.asked(target, others_work, now)
+    /// An address asked for less.
+    pub fn asked(&mut self, target: u64, now: Timestamp) -> Wish {
+        match (self.addresses.asked(target, now), self.others_work(target, now)) {
+            (true, true) => Wish::OfAddress,
+            (true, false) => Wish::OfMore,
+            (false, _) => Wish::Unclear,
+        }
     }
 
     fn others_work(&self, target: u64, now: Timestamp) -> bool {

@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a call waits for one of our connections.
 const CONNECTION_WAIT: Duration = Duration::from_secs(10);
 /// HTTP/1.1 connections to one origin, at most: as many as the real channels may have.
-const HTTP1_MAX: usize = 256;
+const HTTP1_MAX: usize = 512;
 
 /// One call, as it was seen on the wire.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use postrider_core::policy::call_limit::LimitReason;
-use postrider_core::{Gate, LaneState};
+use postrider_core::{Gate, LaneState, Signal};
 
 use super::{LaneCheck, LaneContext};
 use crate::lanes::call::{CallEffect, CallResult};
@@ -57,12 +57,13 @@ impl LaneCheck for ConcurrencyCheck {
         }
     }
 
-    fn learn(&self, lane: &mut LaneContext<'_>, call: &CallResult, _effect: &mut CallEffect) {
+    fn learn(&self, lane: &mut LaneContext<'_>, call: &CallResult, effect: &mut CallEffect) {
         let (now, gates) = (lane.now, &mut *lane.gates);
         let in_flight = gates.places.brisk();
         let long_after = gates.limit.long_after().as_millis();
         if let Some(token) = lane.token {
-            gates.limit.end(token, call.signal, call.latency_ms, in_flight, now);
+            let signal = if effect.is_own_wish { Signal::Nothing } else { call.signal };
+            gates.limit.end(token, signal, call.latency_ms, in_flight, now);
         }
         let is_long = u128::from(call.latency_ms) >= long_after && !call.unopened;
         let tenant = &lane.lane.tenant;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use postrider_core::policy::tenant_health::Wish;
 use postrider_core::policy::throttle::reach;
 use postrider_core::{Gate, LaneState, Scope, Signal, Timestamp};
 
@@ -42,9 +43,9 @@ impl LaneCheck for RetryAfterCheck {
                 None => return,
             },
         };
-        let own_wish = is_busy && own.health.asked(call.target, now);
-        let is_known = own_wish && call.wait.is_none_or(|(scope, _)| scope == Scope::Target);
-        if is_known {
+        let wish = if is_busy { own.health.asked(call.target, now) } else { Wish::Unclear };
+        let of_target = call.wait.is_none_or(|(scope, _)| scope == Scope::Target);
+        if wish == Wish::OfAddress && of_target {
             // It asks as a rule, while others do not: that is about this address alone.
             effect.is_own_wish = true;
             if let Some((_, wait)) = call.wait {
@@ -57,7 +58,7 @@ impl LaneCheck for RetryAfterCheck {
             spread.count(call.signal, now);
         }
         // Without a scope, the answer applies to the whole host.
-        effect.is_of_one_address = call.wait.is_some();
+        effect.is_of_one_address = wish != Wish::OfMore && call.wait.is_some();
         if let Some((scope, wait)) = call.wait.filter(|(s, _)| is_busy || *s != Scope::Target) {
             let (scope, event) = leave_alone(lane, scope, wait, call.target);
             effect.is_of_one_address &= scope == Scope::Target;
