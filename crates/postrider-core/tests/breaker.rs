@@ -109,7 +109,7 @@ fn a_failed_probe_opens_it_for_longer_up_to_a_limit_and_with_jitter() {
         waits.push(until.since(at).as_secs());
         at = until;
     }
-    assert_eq!(waits, [10, 20, 40, 80, 160, 300, 300, 300]);
+    assert_eq!(waits, [10, 20, 40, 60, 60, 60, 60, 60]);
     let mut late = opened(NOW);
     assert_eq!(
         late.open(BreakerCause::Failures, NOW, 0.999),

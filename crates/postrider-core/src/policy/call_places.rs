@@ -266,16 +266,19 @@ mod tests {
     fn long_places_are_bounded_and_the_rest_stays_brisk() {
         let mut places = CallPlaces::default();
         let begun: Vec<_> =
-            (0..100).map(|_| places.begin(1, 7, Priority::Normal, false, NOW)).collect();
+            (0..200).map(|_| places.begin(1, 7, Priority::Normal, false, NOW)).collect();
         _ = places.advance(LONG_AFTER, LONG_MIN, at(5_000));
-        assert_eq!((places.brisk(), places.long()), (100 - LONG_MIN, LONG_MIN));
+        assert_eq!((places.brisk(), places.long()), (200 - LONG_MIN, LONG_MIN));
         begun.into_iter().for_each(|place| _ = places.end(place));
         assert_eq!(places.in_flight(), 0);
     }
 
     #[test]
     fn an_origin_that_may_have_few_calls_has_no_long_ones_beside_them() {
-        assert_eq!((long_places(5, 5), long_places(8, 64), long_places(50, 64)), (0, LONG_MIN, 50));
+        assert_eq!(
+            (long_places(5, 5), long_places(8, 64), long_places(200, 256)),
+            (0, LONG_MIN, 200)
+        );
     }
 
     #[test]
@@ -292,17 +295,19 @@ mod tests {
     #[test]
     fn a_tenant_whose_calls_take_long_crowds_the_others_once_it_has_more_than_is_left() {
         let mut places = CallPlaces::default();
-        let begun: Vec<_> =
-            (0..16).map(|_| places.begin(1, 7, Priority::Normal, false, NOW)).collect();
-        _ = places.advance(LONG_AFTER, LONG_MIN, at(1_000));
-        assert!(!places.crowds(1, 4, 16, LONG_MIN));
+        let begin = |_| places.begin(1, 7, Priority::Normal, false, NOW);
+        let begun: Vec<_> = (0..16).map(begin).collect();
+        assert_eq!(places.advance(LONG_AFTER, 32, at(1_000)), [1; 16]);
+        assert!(!places.crowds(1, 4, 16, 32));
         let slow = places.begin_long(1, 7);
-        assert!(places.crowds(1, 4, 16, LONG_MIN));
-        assert!(!places.crowds(2, 4, 16, LONG_MIN), "others go on");
-        places.end(slow);
-        assert!(!places.crowds(1, 4, 16, LONG_MIN));
+        assert!(places.crowds(1, 4, 16, 32));
+        assert!(!places.crowds(2, 4, 16, 32), "others go on");
+        assert!(!places.crowds(1, 1, 16, 32), "nobody else is there");
+        assert_eq!(places.overdue_at(1, 7), 17);
+        assert!(places.end(slow), "it took long");
+        assert!(!places.crowds(1, 4, 16, 32));
         begun.into_iter().for_each(|place| _ = places.end(place));
-        assert!(places.overdue.is_empty());
+        assert!(places.overdue.is_empty() && places.overdue_at.is_empty());
     }
 
     #[test]

@@ -47,7 +47,7 @@ const PROVIDERS_MAX: usize = 10_000;
 /// How long a call to a slow address waits at least while all long places are in use.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// A slow address may have one call for so many free places for long calls.
-const SLOW_SHARE: usize = 4;
+const SLOW_SHARE: usize = 8;
 const PER_ORIGIN_DEFAULT: usize = 256;
 
 /// Names a [`LaneProvider`].
@@ -164,6 +164,7 @@ impl Lanes {
         if own.is_none() && !gates.places.has_overdue(tenant) {
             return Vec::new();
         }
+        let is_alone = own.is_some_and(|own| own.health.votes(now).voters <= 1);
         let all = self.policies.now().limits.concurrency;
         let mut apart_left = self.global.room_apart(all, tenant);
         let mut taken: HashMap<u64, usize> = HashMap::new();
@@ -176,9 +177,10 @@ impl Lanes {
             let overdue = gates.places.overdue_at(tenant, target);
             let is_slow = overdue >= SLOW_FROM || addresses.is_some_and(|a| a.is_slow(target));
             if long_places > 0 && is_slow {
-                // One address never takes more than a quarter of what it leaves.
+                // Where there are others, one address never takes more than an eighth of what it leaves.
                 let is_full = long_left == 0 || apart_left == 0;
-                if is_full || SLOW_SHARE * (overdue + *taken) > long_left {
+                let is_much = !is_alone && SLOW_SHARE * (overdue + *taken) > long_left;
+                if is_full || is_much {
                     return Some(now + LONG_PAUSE.mul_f64(1.0 + self.random.next()));
                 }
                 long_left -= 1;

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use postrider_core::model::class::WhenOpen;
-use postrider_core::policy::breaker::BreakerOverride;
+use postrider_core::policy::breaker::{BreakerOverride, BreakerPolicy};
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::ports::store::Ledger as _;
-use postrider_core::{
-    Class, DeadReason, DeliveryId, Gate, LaneKey, LaneState, Outcome, Scope, State,
-};
+use postrider_core::{Class, DeadReason, DeliveryId, Gate, LaneKey, LaneState, Outcome, State};
 use postrider_dispatch::DispatchLimits;
 
 use crate::fixture::{DispatchFixture, WEBHOOK, order, settle_down};
@@ -62,19 +60,19 @@ async fn an_outage_of_hours_kills_nothing_that_has_time_left() {
 
 #[tokio::test]
 async fn a_retry_storm_opens_the_breaker() {
-    let busy = Outcome::RetryAfter { after: Duration::ZERO, scope: Scope::Target };
-    let mut fixture = DispatchFixture::new(vec![Some(busy); 10_000]);
+    let mut fixture = DispatchFixture::new(failing(10_000));
     fixture.start_with(DispatchLimits {
         retry_budget: BudgetPolicy { floor_per_s: 1_000.0, ..BudgetPolicy::default() },
+        breaker: BreakerPolicy { storm_retries_min: 10, ..BreakerPolicy::default() },
         ..DispatchLimits::default()
     });
-    many(&fixture, 60).await;
-    let storms = |state| matches!(state, LaneState::Waiting { on: Gate::Breaker, .. });
+    fixture
+        .webhook(r#","retry":{"retries":50,"kind":"fixed","jitter":"none","base_ms":1000}"#)
+        .await;
     for second in 0..60 {
         settle_down().await;
-        if storms(lane_state(&fixture).await) {
-            let calls = fixture.calls();
-            assert!((120..=400).contains(&calls), "{calls} calls, at second {second}");
+        if matches!(lane_state(&fixture).await, LaneState::Waiting { on: Gate::Breaker, .. }) {
+            assert_eq!(fixture.calls(), 11, "a first attempt and ten retries, at second {second}");
             return;
         }
         fixture.clock.advance(Duration::from_secs(1));

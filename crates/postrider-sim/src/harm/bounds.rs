@@ -9,7 +9,7 @@ use postrider_testkit::harm_bounds::{
 use super::network::WireCall;
 use super::plan::HarmPlan;
 use super::run::{DeliveryFate, HarmRun};
-use super::sick::{SickKind, SickPart};
+use super::sick::{SickKind, SickLevel, SickPart};
 use super::traffic::Arrival;
 
 /// A bound that does not hold.
@@ -228,7 +228,10 @@ impl HarmRuns<'_> {
             });
             // A handful of calls is no share, and one call a second does not hurt.
             let seconds = span.1.saturating_sub(span.0).max(0) as f64 / 1_000.0;
-            if f64::from(refused) > 5.0 + seconds + 0.05 * f64::from(late) {
+            // A burst beyond one tenant's quota is met by every new burst.
+            let is_quota = matches!(part.level, SickLevel::TenantAtOrigin { .. });
+            let share = if is_quota { 0.25 } else { 0.05 };
+            if f64::from(refused) > 5.0 + seconds + share * f64::from(late) {
                 let detail = format!("{refused} of {late} calls");
                 broken.push(BrokenBound { bound: "calls refused by an overloaded origin", detail });
             }
