@@ -11,6 +11,7 @@ mod body;
 mod control;
 mod correlation;
 mod counts;
+mod cuttable_stream;
 mod demo;
 mod fakes;
 mod fault;

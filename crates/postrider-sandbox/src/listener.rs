@@ -1,7 +1,6 @@
 //! Sockets: TLS with HTTP/2 or HTTP/1.1 by ALPN, and plain HTTP/1.1 or HTTP/2 with prior knowledge. Cuts and closes
 //! connections for faults. Reads no request.
 
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 
+use super::cuttable_stream::CuttableStream;
 use super::service::{self, SandboxState};
 use super::tls::HttpsIdentity;
 
@@ -101,14 +101,13 @@ pub(super) async fn connection(
     tls: Option<Arc<HttpsIdentity>>,
     stop: watch::Receiver<()>,
 ) {
-    // A second handle: the socket stays open until both are closed, so it can still be reset then.
-    let Ok(handle) = stream.as_fd().try_clone_to_owned() else { return };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let control = Arc::new(ConnectionControl { scheme, ..ConnectionControl::default() });
     match tls {
         Some(identity) => {
             let Ok(to) = stream.local_addr() else { return };
             let Ok(acceptor) = identity.acceptor(to.ip()) else { return };
+            let stream = CuttableStream { stream, control: control.clone() };
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let session = stream.get_ref().1;
             let h2 = session.alpn_protocol() == Some(b"h2");
@@ -119,11 +118,9 @@ pub(super) async fn connection(
         }
         None => {
             let h2 = speaks_http2(&stream).await;
+            let stream = CuttableStream { stream, control: control.clone() };
             serve(state, stream, &control, h2, stop).await;
         }
-    }
-    if control.is_cut() {
-        reset(handle);
     }
 }
 
@@ -197,12 +194,5 @@ async fn speaks_http2(stream: &TcpStream) -> bool {
             }
             _ => return false,
         }
-    }
-}
-
-/// Closes a socket with a reset instead of an orderly end.
-fn reset(handle: OwnedFd) {
-    if let Ok(stream) = TcpStream::from_std(handle.into()) {
-        let _ = stream.set_zero_linger();
     }
 }
