@@ -7,8 +7,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use postrider_core::model::content::Content;
+use postrider_core::policy::account::AccountOffer;
 use postrider_core::policy::classify::{ProviderAnswer, judge};
-use postrider_core::{Attempt, ChannelKind, Clock, Finished, Message, Outcome, Report, Timestamp};
+use postrider_core::{
+    Attempt, ChannelKind, Clock, Finished, Message, Outcome, Report, Target, TenantId, Timestamp,
+};
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -59,6 +62,16 @@ pub(crate) trait Protocol: Send + Sync {
         ready: Self::Ready,
     ) -> impl Future<Output = Result<Report, Ended>> + Send;
 
+    /// The accounts that a tenant may use; none if the channel has no accounts.
+    fn accounts(&self, _tenant: &TenantId) -> Vec<AccountOffer> {
+        Vec::new()
+    }
+
+    /// Whether an account can send the message to this target.
+    fn fits(&self, _account: &str, _target: &Target, _message: &Message) -> bool {
+        true
+    }
+
     /// What one call counts for in rate limits.
     fn weight(&self, _message: &Message) -> u32 {
         1
@@ -80,6 +93,22 @@ macro_rules! impl_channel {
 
             fn weight(&self, _: &postrider_core::Target, message: &postrider_core::Message) -> u32 {
                 $crate::deliver::Protocol::weight(self, message)
+            }
+
+            fn accounts(
+                &self,
+                tenant: &postrider_core::TenantId,
+            ) -> Vec<postrider_core::policy::account::AccountOffer> {
+                $crate::deliver::Protocol::accounts(self, tenant)
+            }
+
+            fn fits(
+                &self,
+                account: &str,
+                target: &postrider_core::Target,
+                message: &postrider_core::Message,
+            ) -> bool {
+                $crate::deliver::Protocol::fits(self, account, target, message)
             }
 
             async fn deliver(

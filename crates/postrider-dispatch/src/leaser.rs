@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::attempt::{DeliveryJob, LaneWork};
 use crate::context::DispatchContext;
 use crate::expiry::sweep;
-use crate::lanes::{LanePermit, LaneRefusal, ProviderKey, Wakeup};
+use crate::lanes::{LanePermit, LaneRefusal, LaneRoute, Lanes, ProviderKey, Wakeup};
 use crate::open_breaker::{leaves, settle_as_class_says};
 use crate::policies::Policy;
 use crate::scheduler::{LANES_MAX, LaneEntry, LaneScheduler, LaneTurn, TurnEnd, TurnTerms};
@@ -62,7 +62,10 @@ impl TurnResult {
             LaneState::Blocked { .. } | LaneState::Ready => None,
         };
         if refusal.of_provider {
-            let shut = refusal.state.gate() == Some(Gate::Breaker);
+            let shut = matches!(
+                refusal.state.gate(),
+                Some(Gate::Breaker | Gate::Credential | Gate::MassGone)
+            );
             let full = refusal.state.gate() == Some(Gate::Concurrency);
             let end = TurnEnd::ProviderFull { until, shut, full };
             return Self { leased: 0, end, waits_until: None };
@@ -170,7 +173,8 @@ impl Leaser {
                 Wakeup::SlotsFree(provider) => self.scheduler.reopen(&provider, terms),
                 Wakeup::GatesChanged(provider) => {
                     self.scheduler.reopen(&provider, terms);
-                    self.resume(|lane| is_of(lane, &provider));
+                    let lanes = self.context.lanes.clone();
+                    self.resume(|lane| is_of(&lanes, lane, &provider));
                 }
                 Wakeup::Lane(lane) => {
                     let lane = self.suspended.remove(&lane);
@@ -206,7 +210,8 @@ impl Leaser {
                 self.suspended.remove(&key);
                 let class = policy.class_or_default(&key.class);
                 let (priority, impatient) = (class.priority, class.when_open != WhenOpen::Wait);
-                self.scheduler.join(LaneEntry { id, key, priority, impatient }, terms);
+                let provider = self.context.lanes.route(&key).provider;
+                self.scheduler.join(LaneEntry { id, key, provider, priority, impatient }, terms);
                 newcomers.push(id);
             }
             if all {
@@ -222,7 +227,8 @@ impl Leaser {
     /// Gives a lane its turn: asks its checks, leases what they let through and sends it.
     async fn serve(&mut self, turn: LaneTurn) -> Result<(), StoreError> {
         let want = turn.allowance().min(self.context.unsettled.room()).min(LEASE_MAX);
-        let result = match self.try_to_send(&turn.entry, want).await {
+        let route = self.context.lanes.route(&turn.entry.key);
+        let result = match self.try_to_send(&turn.entry, &route, want).await {
             Ok(result) => result,
             Err(error) => {
                 self.scheduler.put_back(turn);
@@ -232,7 +238,7 @@ impl Leaser {
         let LaneEntry { id, key, .. } = turn.entry.clone();
         let policy = self.policy.clone();
         let terms = self.terms(&policy);
-        let hidden = self.scheduler.end(turn, result.leased, result.end, terms);
+        let hidden = self.scheduler.end(turn, route.provider, result.leased, result.end, terms);
         match result.waits_until {
             Some(until) => self.suspend(id, key, until),
             None if hidden => self.store.resume(Some(id)),
@@ -255,11 +261,12 @@ impl Leaser {
     async fn try_to_send(
         &mut self,
         entry: &LaneEntry,
+        route: &LaneRoute,
         want: usize,
     ) -> Result<TurnResult, StoreError> {
         let class = self.policy.class_or_default(&entry.key.class).clone();
         let work = LaneWork::new(self.context.clone(), entry.key.clone(), class);
-        match self.context.lanes.admit(&entry.key, entry.priority, want) {
+        match self.context.lanes.admit(&entry.key, route, entry.priority, want) {
             Ok(permit) => self.send(entry, work, permit).await,
             Err(refusal) if leaves(&work.class, refusal.state) => {
                 let leased = self.store.lease(entry.id, want, self.policy.limits.lease).await?;
@@ -324,6 +331,7 @@ fn has_ended(stopped: &watch::Receiver<bool>) -> bool {
     *stopped.borrow() || stopped.has_changed().is_err()
 }
 
-fn is_of(lane: &LaneKey, (channel, provider): &ProviderKey) -> bool {
-    lane.channel == *channel && lane.provider == *provider
+/// Whether the lane's calls can go to this provider.
+fn is_of(lanes: &Lanes, lane: &LaneKey, provider: &ProviderKey) -> bool {
+    lane.channel == provider.0 && lanes.origins(lane).contains(provider)
 }

@@ -10,7 +10,7 @@ use postrider_core::model::message::Priority;
 use postrider_core::policy::fairness::{Fairness, Turn, Weights};
 use postrider_core::{LaneId, LaneKey, Timestamp};
 
-use crate::lanes::{ProviderKey, provider_key};
+use crate::lanes::ProviderKey;
 
 /// Lanes kept at most; the store keeps the others until some of these are done.
 pub(crate) const LANES_MAX: usize = 200_000;
@@ -37,6 +37,8 @@ pub(crate) struct TurnTerms<'a> {
 pub(crate) struct LaneEntry {
     pub(crate) id: LaneId,
     pub(crate) key: Arc<LaneKey>,
+    /// Where its next calls go: the lane's provider, or an account.
+    pub(crate) provider: ProviderKey,
     pub(crate) priority: Priority,
     /// Does not wait for a provider that fails as a whole.
     pub(crate) impatient: bool,
@@ -111,7 +113,7 @@ impl LaneScheduler {
         if self.lanes.insert(entry.id, false).is_some() {
             return;
         }
-        let provider = provider_key(&entry.key);
+        let provider = entry.provider.clone();
         match self.queues.get_mut(&provider).filter(|queue| !queue.is_passed_by(&entry)) {
             Some(queue) => {
                 queue.join(entry);
@@ -126,7 +128,7 @@ impl LaneScheduler {
         loop {
             let (LaneCandidate { entry, turn }, here) =
                 self.open.next(terms.weights, terms.now, |_| true)?;
-            let provider = provider_key(&entry.key);
+            let provider = entry.provider.clone();
             let Some(queue) = self.queues.get_mut(&provider) else {
                 return Some(LaneTurn { entry, here, at_provider: turn });
             };
@@ -141,18 +143,26 @@ impl LaneScheduler {
         }
     }
 
-    /// Ends a turn in which the lane sent `used`. True if the scheduler dropped the lane and the store
-    /// has to list it again.
+    /// Ends a turn in which the lane sent `used` to this provider, or found it closed. True if the scheduler
+    /// dropped the lane and the store has to list it again.
     pub(crate) fn end(
         &mut self,
         pick: LaneTurn,
+        provider: ProviderKey,
         used: usize,
         rest: TurnEnd,
         terms: TurnTerms<'_>,
     ) -> bool {
         let mut hidden = false;
-        let LaneTurn { entry, here, at_provider } = pick;
-        let provider = provider_key(&entry.key);
+        let LaneTurn { mut entry, here, mut at_provider } = pick;
+        if entry.provider != provider {
+            // It went through another account than when it joined.
+            let former = std::mem::replace(&mut entry.provider, provider.clone());
+            if let Some(turn) = at_provider.take() {
+                self.queue(&former).left(entry.priority, turn, used);
+            }
+            self.offer(&former, terms);
+        }
         let queue = self.queues.get(&provider);
         let shared = queue.is_some_and(|q| at_provider.is_some() || !q.is_passed_by(&entry));
         match rest {

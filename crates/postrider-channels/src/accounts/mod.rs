@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::policy::account::{
-    self, AccountCandidate, AccountChoice, AccountEpochs, AccountGates, AccountHold,
+    self, AccountCandidate, AccountChoice, AccountEpoch, AccountGates, AccountHold, AccountOffer,
 };
 use postrider_core::policy::breaker::{BreakerChange, BreakerPolicy};
 use postrider_core::policy::limiter::Rate;
@@ -140,6 +140,23 @@ impl<C> Accounts<C> {
         self.of(tenant).min_by(|a, b| a.priority.cmp(&b.priority).then(a.cost.total_cmp(&b.cost)))
     }
 
+    /// The accounts that a tenant may use, in the order in which they are chosen.
+    pub(crate) fn offers(&self, tenant: &TenantId) -> Vec<AccountOffer> {
+        let now = self.clock.now();
+        let mut all: Vec<_> = self.of(tenant).collect();
+        all.sort_by(|a, b| a.priority.cmp(&b.priority).then(a.cost.total_cmp(&b.cost)));
+        let offer = |account: &Arc<Account<C>>| AccountOffer {
+            name: account.name.clone(),
+            held: account.gates().ready(now).err(),
+        };
+        all.into_iter().map(offer).collect()
+    }
+
+    /// The settings of an account.
+    pub(crate) fn settings(&self, name: &str) -> Option<&C> {
+        self.all.iter().find(|account| *account.name == *name).map(|account| &account.settings)
+    }
+
     /// A function that tells whether a tenant has an account.
     pub(crate) fn serving(self: &Arc<Self>) -> Serves
     where
@@ -155,7 +172,8 @@ impl<C> Accounts<C> {
         attempt: &Attempt,
         fits: impl Fn(&C) -> bool,
     ) -> Result<ChosenAccount<'_, C>, Ended> {
-        let (chosen, at) = self.pick(&attempt.message.tenant, fits)?;
+        let named = attempt.account.as_deref();
+        let (chosen, at) = self.pick(&attempt.message.tenant, named, fits)?;
         let wait = at.since(self.clock.now());
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
@@ -163,25 +181,36 @@ impl<C> Accounts<C> {
         Ok(chosen)
     }
 
+    /// The named account if it fits and is not held, else the best of the others.
     fn pick(
         &self,
         tenant: &TenantId,
+        named: Option<&str>,
         fits: impl Fn(&C) -> bool,
     ) -> Result<(ChosenAccount<'_, C>, Timestamp), Ended> {
         let now = self.clock.now();
         let fitting = || self.of(tenant).filter(|account| fits(&account.settings));
+        let mut named = fitting().filter(|account| named == Some(&*account.name));
+        let named = named.find_map(|account| Some((account, account.gates().take(now).ok()?)));
+        if let Some((account, (epoch, at))) = named {
+            return Ok((self.chosen(account.clone(), epoch), at));
+        }
         match account::choose(&fitting().map(|a| a.candidate(now)).collect::<Vec<_>>()) {
             AccountChoice::Use(nth) => {
                 let account = fitting().nth(nth).ok_or_else(|| self.nobody(tenant))?.clone();
                 let taken = account.gates().take(now);
                 // Another attempt may have taken the last permit since the candidates were read.
-                let (epochs, at) = taken.map_err(|held| self.held(tenant, held, now))?;
-                account.calls.fetch_add(1, Ordering::Relaxed);
-                Ok((ChosenAccount { accounts: self, account, epochs: Some(epochs) }, at))
+                let (epoch, at) = taken.map_err(|held| self.held(tenant, held, now))?;
+                Ok((self.chosen(account, epoch), at))
             }
             AccountChoice::Wait(held) => Err(self.held(tenant, held, now)),
             AccountChoice::Nobody => Err(self.nobody(tenant)),
         }
+    }
+
+    fn chosen(&self, account: Arc<Account<C>>, epoch: AccountEpoch) -> ChosenAccount<'_, C> {
+        account.calls.fetch_add(1, Ordering::Relaxed);
+        ChosenAccount { accounts: self, account, epoch: Some(epoch) }
     }
 
     /// The whole tenant waits only if none of its accounts can be used.
@@ -227,7 +256,7 @@ impl<C> Account<C> {
 pub struct ChosenAccount<'a, C> {
     accounts: &'a Accounts<C>,
     account: Arc<Account<C>>,
-    epochs: Option<AccountEpochs>,
+    epoch: Option<AccountEpoch>,
 }
 
 impl<C> std::ops::Deref for ChosenAccount<'_, C> {
@@ -244,7 +273,7 @@ impl<C> ChosenAccount<'_, C> {
         self.account.gates().charge(more, self.accounts.clock.now());
     }
 
-    /// Reports the result to the account's breakers. If the account is at fault and another one that fits is ready,
+    /// Reports the result to the account's gates. If the account is at fault and another one that fits is ready,
     /// the outcome becomes [`Outcome::SwitchAccount`]: the attempt is repeated at once and does not count.
     pub fn settle(
         mut self,
@@ -252,51 +281,55 @@ impl<C> ChosenAccount<'_, C> {
         mut report: Report,
         fits: impl Fn(&C) -> bool,
     ) -> Report {
-        let Some(epochs) = self.epochs.take() else { return report };
+        let Some(epoch) = self.epoch.take() else { return report };
+        report.is_of_other_account =
+            attempt.account.as_ref().is_some_and(|named| *named != self.account.name);
         if attempt.resign && report.outcome == Outcome::ResignOnce {
             report.outcome = Outcome::Config;
         }
         let now = self.accounts.clock.now_rounded_up();
         let random = random(now, &self.account.name);
         let change =
-            self.account.gates().report(&report.outcome, report.status, epochs, now, random);
+            self.account.gates().report(&report.outcome, report.status, epoch, now, random);
         self.log(change, &report);
-        let held = self.account.candidate(now).ready.err();
-        let outage = account::is_outage(&report.outcome, report.status, held);
         let tenant = &attempt.message.tenant;
         let mut others = self.accounts.of(tenant).filter(|a| fits(&a.settings));
-        if (outage || account::is_the_account_s(&report.outcome))
+        if account::is_the_account_s(&report.outcome)
             && others.any(|a| !Arc::ptr_eq(a, &self.account) && a.candidate(now).ready.is_ok())
         {
             self.account.failovers.fetch_add(1, Ordering::Relaxed);
             let detail = report.detail.take().unwrap_or_default();
             report.detail = Some(format!("account {} left out: {detail}", self.account.name));
             report.outcome = Outcome::SwitchAccount;
-        } else if let (true, Some(held)) = (outage, held) {
-            report.outcome = self.accounts.hold(tenant, held, now);
         }
         report
     }
 
-    fn log(&self, change: Option<(Gate, BreakerChange)>, report: &Report) {
+    fn log(&self, change: Option<BreakerChange>, report: &Report) {
         let (channel, account) = (self.accounts.kind.name(), &*self.account.name);
         let code = report.code.as_deref().unwrap_or_default();
         match change {
-            Some((by, BreakerChange::Opened { until })) => {
-                tracing::warn!(channel, account, by = by.name(), %until, status = report.status, code, "account left out");
+            Some(BreakerChange::Opened { until }) => {
+                let by = Gate::Credential.name();
+                tracing::warn!(channel, account, by, %until, status = report.status, code, "account left out");
             }
-            Some((by, BreakerChange::Closed)) => {
-                tracing::info!(channel, account, by = by.name(), "account in use again");
+            Some(BreakerChange::Closed) => {
+                tracing::info!(
+                    channel,
+                    account,
+                    by = Gate::Credential.name(),
+                    "account in use again"
+                );
             }
-            Some((_, BreakerChange::Eased)) | None => {}
+            Some(BreakerChange::Eased) | None => {}
         }
     }
 }
 
 impl<C> Drop for ChosenAccount<'_, C> {
     fn drop(&mut self) {
-        if let Some(epochs) = self.epochs.take() {
-            self.account.gates().hand_back(epochs, self.accounts.clock.now());
+        if let Some(epoch) = self.epoch.take() {
+            self.account.gates().hand_back(epoch, self.accounts.clock.now());
         }
     }
 }

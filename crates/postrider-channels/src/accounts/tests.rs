@@ -47,6 +47,7 @@ fn attempt(tenant: &str) -> Attempt {
         address_since: None,
         resign: false,
         replays: 0,
+        account: None,
         slot: 0,
     }
 }
@@ -126,25 +127,39 @@ async fn without_an_account_a_person_is_told_what_to_add() {
 }
 
 #[tokio::test]
-async fn an_outage_uses_up_no_attempt_and_goes_over_to_the_next_account() {
+async fn the_named_account_is_used_unless_it_is_held_or_does_not_fit() {
+    let accounts = accounts(vec![config("a", None, 0), config("b", None, 1)]);
+    let attempt = Attempt { account: Some("b".into()), ..attempt("acme") };
+    let only_a = |name: &&str| *name == "a";
+    let misfit = accounts.choose(&attempt, only_a).await.ok().unwrap();
+    let report = misfit.settle(&attempt, Report::new(Outcome::Accepted), only_a);
+    assert!(report.is_of_other_account);
+    let chosen = accounts.choose(&attempt, |_| true).await.ok().unwrap();
+    assert_eq!(chosen.settings, "b");
+    let report = chosen.settle(&attempt, Report::new(Outcome::Config), |_| true);
+    assert_eq!((report.outcome, report.is_of_other_account), (Outcome::SwitchAccount, false));
+    let other = accounts.choose(&attempt, |_| true).await.ok().unwrap();
+    assert_eq!(other.settings, "a");
+}
+
+#[tokio::test]
+async fn accounts_are_offered_in_order_and_a_held_one_says_why() {
+    let accounts = accounts(vec![config("b", None, 1), config("a", None, 0)]);
+    call(&accounts, Outcome::Config).await;
+    let offers = accounts.offers(&TenantId::new("acme"));
+    let seen: Vec<_> = offers.iter().map(|o| (&*o.name, o.held.map(|held| held.by))).collect();
+    assert_eq!(seen, [("a", Some(Gate::Credential)), ("b", None)]);
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_does_not_hold_its_account_in_the_channel() {
     let backoff = Outcome::RetryBackoff { at_least: Duration::ZERO };
-    let fail = async |accounts: &Accounts<&'static str>| {
+    let accounts = accounts(vec![config("a", None, 0), config("b", None, 1)]);
+    for _ in 0..100 {
         let attempt = attempt("acme");
         let chosen = accounts.choose(&attempt, |_| true).await.ok().unwrap();
+        assert_eq!(chosen.settings, "a");
         let report = Report { status: Some(503), ..Report::new(backoff.clone()) };
-        chosen.settle(&attempt, report, |_| true)
-    };
-    let calls = BreakerPolicy::default().burst_calls_min;
-    let alone = accounts(vec![config("a", None, 0)]);
-    for _ in 1..calls {
-        assert_eq!(fail(&alone).await.outcome, backoff);
+        assert_eq!(chosen.settle(&attempt, report, |_| true).outcome, backoff);
     }
-    let last = fail(&alone).await;
-    assert!(matches!(last.outcome, Outcome::Hold { scope: Scope::Credential, .. }), "{last:?}");
-    assert_eq!(last.status, Some(503), "the evidence stays");
-    let two = accounts(vec![config("a", None, 0), config("b", None, 1)]);
-    for _ in 1..calls {
-        fail(&two).await;
-    }
-    assert_eq!(fail(&two).await.outcome, Outcome::SwitchAccount);
 }

@@ -19,8 +19,11 @@ mod wire;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use postrider_core::policy::account::AccountOffer;
 use postrider_core::policy::breaker::BreakerPolicy;
-use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, Timestamp};
+use postrider_core::{
+    Attempt, ChannelKind, ChannelTraits, Message, Outcome, Report, Target, TenantId, Timestamp,
+};
 
 pub use account::ApnsAccount;
 pub use content::ApnsContent;
@@ -95,6 +98,16 @@ impl Protocol for ApnsChannel {
     fn prepare(&self, attempt: &Attempt) -> Result<ApnsDraft, Ended> {
         let (content, own) = content_of(KIND, &attempt.message)?;
         render::draft(&content, &own).map_err(bad_content)
+    }
+
+    fn accounts(&self, tenant: &TenantId) -> Vec<AccountOffer> {
+        self.accounts.offers(tenant)
+    }
+
+    fn fits(&self, account: &str, target: &Target, _: &Message) -> bool {
+        let sender = self.accounts.settings(account);
+        let target = target.read::<ApnsTarget<'_>>().ok();
+        sender.is_some_and(|sender| target.is_none_or(|t| sender.may_send_to(&t.topic)))
     }
 
     async fn send(&self, attempt: &Attempt, draft: ApnsDraft) -> Result<Report, Ended> {

@@ -52,6 +52,11 @@ pub(super) struct ReturnAddresses {
 }
 
 impl EmailSettings {
+    /// Whether the account may accept a mail to this address.
+    pub(super) fn may_send_to(&self, email: &str) -> bool {
+        email.is_ascii() || self.carrier.is_international()
+    }
+
     pub(super) fn return_addresses(&self, delivery: DeliveryId) -> ReturnAddresses {
         let fields = &self.account.0;
         let stamp = |text: &String| match text.contains(DELIVERY) {

@@ -25,7 +25,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::Method;
-use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, policy::ttl};
+use postrider_core::policy::account::AccountOffer;
+use postrider_core::policy::ttl;
+use postrider_core::{
+    Attempt, ChannelKind, ChannelTraits, Message, Outcome, Report, Target, TenantId,
+};
 use tokio::time::Instant;
 
 pub use account::{EmailAccount, EmailProvider};
@@ -95,10 +99,19 @@ impl Protocol for EmailChannel {
         Ok(())
     }
 
+    fn accounts(&self, tenant: &TenantId) -> Vec<AccountOffer> {
+        self.accounts.offers(tenant)
+    }
+
+    fn fits(&self, account: &str, target: &Target, _: &Message) -> bool {
+        let settings = self.accounts.settings(account);
+        let target = target.read::<EmailTarget<'_>>().ok();
+        settings.is_some_and(|settings| target.is_none_or(|t| settings.may_send_to(&t.email)))
+    }
+
     async fn send(&self, attempt: &Attempt, (): ()) -> Result<Report, Ended> {
         let target: EmailTarget<'_> = target_of(attempt)?;
-        let is_ascii = target.email.is_ascii();
-        let fits = |settings: &EmailSettings| is_ascii || settings.carrier.is_international();
+        let fits = |settings: &EmailSettings| settings.may_send_to(&target.email);
         let account = self.accounts.choose(attempt, fits).await?;
         let report = self.through(attempt, &target, &account.settings).await;
         Ok(account.settle(attempt, report.unwrap_or_else(|ended| *ended), fits))

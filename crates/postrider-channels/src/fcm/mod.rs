@@ -17,8 +17,11 @@ use std::sync::Arc;
 
 use ::http::header::AUTHORIZATION;
 use ::http::{HeaderMap, Method};
+use postrider_core::policy::account::AccountOffer;
 use postrider_core::policy::breaker::BreakerPolicy;
-use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, TenantId};
+use postrider_core::{
+    Attempt, ChannelKind, ChannelTraits, Message, Outcome, Report, Target, TenantId,
+};
 use serde_json::{Map, Value};
 
 pub use account::FcmAccount;
@@ -58,6 +61,12 @@ impl FcmProject {
             Some(name) => Some(name.as_str().into()),
             None => self.credential.kept().map(|account| (&*account.project).into()),
         }
+    }
+
+    /// Whether it is the wanted project, as far as both are known.
+    fn serves(&self, wanted: Option<&Arc<str>>) -> bool {
+        let name = self.name();
+        name.is_none() || wanted.is_none() || name.as_ref() == wanted
     }
 
     /// Where messages of the project are sent to.
@@ -118,13 +127,20 @@ impl Protocol for FcmChannel {
         render::draft(&content, &own).map_err(bad_content)
     }
 
+    fn accounts(&self, tenant: &TenantId) -> Vec<AccountOffer> {
+        self.accounts.offers(tenant)
+    }
+
+    fn fits(&self, account: &str, target: &Target, message: &Message) -> bool {
+        let target = target.read::<FcmTarget<'_>>().ok();
+        let wanted = target.and_then(|t| self.project_of(&message.tenant, t.project.as_deref()));
+        self.accounts.settings(account).is_some_and(|project| project.serves(wanted.as_ref()))
+    }
+
     async fn send(&self, attempt: &Attempt, draft: Self::Ready) -> Result<Report, Ended> {
         let target: FcmTarget<'_> = target_of(attempt)?;
         let wanted = self.project_of(&attempt.message.tenant, target.project.as_deref());
-        let fits = |project: &FcmProject| {
-            let (name, wanted) = (project.name(), wanted.as_ref());
-            name.is_none() || wanted.is_none() || name.as_ref() == wanted
-        };
+        let fits = |project: &FcmProject| project.serves(wanted.as_ref());
         let chosen = self.accounts.choose(attempt, fits).await?;
         let called = self.call(&chosen, attempt, &target.device, draft).await;
         let report = called.unwrap_or_else(|ended| *ended);

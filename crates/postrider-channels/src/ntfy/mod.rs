@@ -16,7 +16,8 @@ use ::http::header::AUTHORIZATION;
 use ::http::{HeaderMap, HeaderValue, Method};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report};
+use postrider_core::policy::account::AccountOffer;
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, TenantId};
 
 pub use account::NtfyAccount;
 pub use content::NtfyContent;
@@ -78,6 +79,10 @@ impl Protocol for NtfyChannel {
     fn prepare(&self, attempt: &Attempt) -> Result<NtfyDraft, Ended> {
         let (content, own) = content_of(KIND, &attempt.message)?;
         Ok(render::draft(&content, own))
+    }
+
+    fn accounts(&self, tenant: &TenantId) -> Vec<AccountOffer> {
+        self.accounts.offers(tenant)
     }
 
     async fn send(&self, attempt: &Attempt, draft: NtfyDraft) -> Result<Report, Ended> {

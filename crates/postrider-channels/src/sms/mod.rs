@@ -16,7 +16,10 @@ mod target;
 
 use std::sync::Arc;
 
-use postrider_core::{Attempt, ChannelKind, ChannelTraits, Message, Outcome, Report, Timestamp};
+use postrider_core::policy::account::AccountOffer;
+use postrider_core::{
+    Attempt, ChannelKind, ChannelTraits, Message, Outcome, Report, TenantId, Timestamp,
+};
 
 pub use account::{SmsAccount, SmsProvider};
 pub use content::SmsContent;
@@ -73,6 +76,10 @@ impl Protocol for SmsChannel {
 
     fn prepare(&self, attempt: &Attempt) -> Result<String, Ended> {
         text_of(&attempt.message)
+    }
+
+    fn accounts(&self, tenant: &TenantId) -> Vec<AccountOffer> {
+        self.accounts.offers(tenant)
     }
 
     /// Segments, which gateways bill and limit.

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::http::Method;
-use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, Timestamp};
+use postrider_core::policy::account::AccountOffer;
+use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report, TenantId, Timestamp};
 
 pub use account::TelegramAccount;
 pub use content::TelegramContent;
@@ -87,6 +88,10 @@ impl Protocol for TelegramChannel {
     fn prepare(&self, attempt: &Attempt) -> Result<TelegramDraft, Ended> {
         let (content, own) = content_of(KIND, &attempt.message)?;
         Ok(render::draft(&content, own))
+    }
+
+    fn accounts(&self, tenant: &TenantId) -> Vec<AccountOffer> {
+        self.accounts.offers(tenant)
     }
 
     async fn send(&self, attempt: &Attempt, draft: TelegramDraft) -> Result<Report, Ended> {

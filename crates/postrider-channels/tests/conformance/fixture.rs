@@ -272,6 +272,7 @@ fn attempt(now: Timestamp, target: Target) -> Attempt {
         address_since: None,
         resign: false,
         replays: 0,
+        account: None,
         slot: 0,
     }
 }

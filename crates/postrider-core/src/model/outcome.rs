@@ -132,6 +132,8 @@ pub struct Report {
     /// No connection to the provider could be opened: it refused, no address or certificate was good, or nothing
     /// answered. A shortage of our own is [`Outcome::Local`] instead.
     pub is_unopened: bool,
+    /// Another account was used than the attempt named: the call says nothing about that one.
+    pub is_of_other_account: bool,
     /// The target with what the call taught about it, where it taught something.
     pub target: Option<Arc<Target>>,
 }
@@ -149,6 +151,7 @@ impl Report {
             terms: AnswerTerms::default(),
             is_certain: false,
             is_unopened: false,
+            is_of_other_account: false,
             target: None,
         }
     }

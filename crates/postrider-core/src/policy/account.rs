@@ -1,15 +1,16 @@
-//! The gates of a provider account, and the choice between several accounts. Reads no clock.
+//! Credential, quota and pauses of a provider account, and the choice between several accounts. Reads no clock.
 //!
 //! The choice is made for every attempt, so nothing that is queued has to move: when an account's
-//! credential is refused, its breaker opens or its quota is used up, the next attempt goes through
-//! another account.
+//! credential is refused or its quota is used up, the next attempt goes through another account. Whether
+//! its provider fails is not judged here: the dispatcher's lanes do that for each account.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::lane::Gate;
+use crate::model::lane::{Gate, LaneState};
 use crate::model::outcome::{Outcome, Scope};
 use crate::model::time::Timestamp;
-use crate::policy::breaker::{Breaker, BreakerChange, BreakerPolicy, BreakerRefusal};
+use crate::policy::breaker::{BreakerChange, BreakerPolicy, BreakerRefusal};
 use crate::policy::credential::CredentialBreaker;
 use crate::policy::limiter::{Limiter, Rate};
 use crate::policy::signal::Signal;
@@ -24,7 +25,6 @@ pub const SHORT_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct AccountGates {
     pause: Pause,
-    breaker: Breaker,
     credential: CredentialBreaker,
     quota: Option<Limiter>,
 }
@@ -36,10 +36,23 @@ pub struct AccountHold {
     pub until: Timestamp,
 }
 
-/// Under which openings of its breakers an account was used.
+impl From<AccountHold> for LaneState {
+    fn from(held: AccountHold) -> Self {
+        Self::Waiting { on: held.by, until: held.until }
+    }
+}
+
+/// An account that may send a tenant's messages.
+#[derive(Debug, Clone)]
+pub struct AccountOffer {
+    pub name: Arc<str>,
+    /// Why it cannot be used at this moment.
+    pub held: Option<AccountHold>,
+}
+
+/// Under which opening of its credential's breaker an account was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AccountEpochs {
-    breaker: u32,
+pub struct AccountEpoch {
     credential: u32,
 }
 
@@ -47,7 +60,6 @@ impl AccountGates {
     pub fn new(policy: BreakerPolicy, quota: Option<Rate>) -> Self {
         Self {
             pause: Pause::default(),
-            breaker: Breaker::new(policy),
             credential: CredentialBreaker::new(policy),
             quota: quota.map(Limiter::new),
         }
@@ -64,7 +76,6 @@ impl AccountGates {
                 AccountHold { by, until: now + PROBE_PAUSE }
             }
         };
-        self.breaker.may_pass(now).map_err(|b| held(Gate::Breaker, b))?;
         self.credential.may_pass(now).map_err(|b| held(Gate::Credential, b))?;
         let Some(quota) = &mut self.quota else { return Ok(()) };
         if quota.available(1, now) > 0 {
@@ -77,23 +88,16 @@ impl AccountGates {
 
     /// Takes one call, and says when it may be made. The caller [reports](Self::report) its end or
     /// [hands it back](Self::hand_back).
-    pub fn take(&mut self, now: Timestamp) -> Result<(AccountEpochs, Timestamp), AccountHold> {
+    pub fn take(&mut self, now: Timestamp) -> Result<(AccountEpoch, Timestamp), AccountHold> {
         self.ready(now)?;
-        let at_once = AccountHold { by: Gate::Breaker, until: now + PROBE_PAUSE };
-        let breaker = self.breaker.admit(1, now).map_err(|_| at_once)?;
-        let credential = match self.credential.admit(1, now) {
-            Ok(permit) => permit,
-            Err(_) => {
-                self.breaker.hand_back(1, breaker.epoch);
-                return Err(AccountHold { by: Gate::Credential, ..at_once });
-            }
-        };
+        let probing = AccountHold { by: Gate::Credential, until: now + PROBE_PAUSE };
+        let credential = self.credential.admit(1, now).map_err(|_| probing)?;
         let at = self.quota.as_mut().map_or(now, |quota| {
             let at = if quota.available(1, now) > 0 { now } else { quota.next(now) };
             quota.take(1, now);
             at
         });
-        Ok((AccountEpochs { breaker: breaker.epoch, credential: credential.epoch }, at))
+        Ok((AccountEpoch { credential: credential.epoch }, at))
     }
 
     /// The call counts for so many more in the quota, e.g. for the further segments of a text message.
@@ -104,23 +108,22 @@ impl AccountGates {
     }
 
     /// The call was not made.
-    pub fn hand_back(&mut self, epochs: AccountEpochs, now: Timestamp) {
-        self.breaker.hand_back(1, epochs.breaker);
-        self.credential.hand_back(1, epochs.credential);
+    pub fn hand_back(&mut self, epoch: AccountEpoch, now: Timestamp) {
+        self.credential.hand_back(1, epoch.credential);
         if let Some(quota) = &mut self.quota {
             quota.refund(1, now);
         }
     }
 
-    /// The end of a call. Says which gate changed, and how.
+    /// The end of a call. Says how the credential's gate changed.
     pub fn report(
         &mut self,
         outcome: &Outcome,
         status: Option<u16>,
-        epochs: AccountEpochs,
+        epoch: AccountEpoch,
         now: Timestamp,
         random: f64,
-    ) -> Option<(Gate, BreakerChange)> {
+    ) -> Option<BreakerChange> {
         // A stale token is no refusal yet: the new one decides.
         let signal = match outcome {
             Outcome::ResignOnce => Signal::Nothing,
@@ -136,14 +139,7 @@ impl AccountGates {
             }
             _ => {}
         }
-        let credential = self.credential.report(signal, gone, epochs.credential, now, random);
-        let breaker = self.breaker.report(signal, epochs.breaker, now, random);
-        let told = |by| move |turn| (by, turn);
-        credential
-            .map(told(Gate::Credential))
-            .into_iter()
-            .chain(breaker.map(told(Gate::Breaker)))
-            .find(|(_, turn)| !matches!(turn, BreakerChange::Eased))
+        self.credential.report(signal, gone, epoch.credential, now, random)
     }
 
     /// There is a new credential: forgets all that is known of the old one.
@@ -159,14 +155,6 @@ pub fn is_the_account_s(outcome: &Outcome) -> bool {
         Outcome::RetryAfter { scope, .. } | Outcome::Hold { scope, .. } => *scope != Scope::Target,
         _ => false,
     }
-}
-
-/// Whether a failed call was part of an outage of its account: it opened the account's breaker, or it was
-/// a probe. It says nothing about the message and does not count. An ambiguous call is never part of one.
-pub fn is_outage(outcome: &Outcome, status: Option<u16>, held: Option<AccountHold>) -> bool {
-    let by_breaker = held.is_some_and(|held| held.by == Gate::Breaker);
-    let answered = matches!(outcome, Outcome::RetryBackoff { .. } | Outcome::RetryAfter { .. });
-    by_breaker && answered && Signal::of(outcome, status).is_failure()
 }
 
 /// One account as the choice sees it.
@@ -215,8 +203,8 @@ mod tests {
     }
 
     fn end(standing: &mut AccountGates, outcome: &Outcome, status: u16) {
-        let (epochs, _) = standing.take(NOW).unwrap();
-        standing.report(outcome, Some(status), epochs, NOW, 0.0);
+        let (epoch, _) = standing.take(NOW).unwrap();
+        standing.report(outcome, Some(status), epoch, NOW, 0.0);
     }
 
     fn candidate(priority: u16, cost: f64, ready: bool) -> AccountCandidate {
@@ -243,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_credential_a_spent_quota_and_an_open_breaker_each_hold_an_account() {
+    fn a_refused_credential_and_a_spent_quota_each_hold_an_account() {
         let mut refused = standing();
         end(&mut refused, &Outcome::Config, 403);
         assert_eq!(refused.ready(NOW).unwrap_err().by, Gate::Credential);
@@ -254,13 +242,6 @@ mod tests {
         assert_eq!(asked.ready(NOW), Err(AccountHold { by: Gate::RetryAfter, until: NOW + after }));
         assert_eq!(asked.ready(NOW + after), Ok(()));
 
-        let mut failing = standing();
-        let backoff = Outcome::RetryBackoff { at_least: Duration::ZERO };
-        for _ in 0..BreakerPolicy::default().burst_calls_min {
-            end(&mut failing, &backoff, 500);
-        }
-        assert_eq!(failing.ready(NOW).unwrap_err().by, Gate::Breaker);
-
         let rate = Rate { per_s: 0.1, burst: 1, ramp_s: 0 };
         let mut spent = AccountGates::new(BreakerPolicy::default(), Some(rate));
         spent.take(NOW).unwrap();
@@ -269,14 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_failed_for_certain_is_part_of_an_outage() {
-        let held = |by| Some(AccountHold { by, until: NOW });
-        let backoff = Outcome::RetryBackoff { at_least: Duration::ZERO };
-        assert!(is_outage(&backoff, Some(500), held(Gate::Breaker)));
-        assert!(!is_outage(&backoff, Some(500), None), "the breaker is closed");
-        assert!(!is_outage(&backoff, Some(500), held(Gate::RateLimit)));
-        assert!(!is_outage(&backoff, Some(400), held(Gate::Breaker)), "the account works");
-        assert!(!is_outage(&Outcome::Ambiguous, None, held(Gate::Breaker)));
+    fn a_provider_that_fails_does_not_hold_its_account_here() {
+        let mut failing = standing();
+        for _ in 0..100 {
+            end(&mut failing, &Outcome::RetryBackoff { at_least: Duration::ZERO }, 500);
+        }
+        assert_eq!(failing.ready(NOW), Ok(()));
     }
 
     #[test]
@@ -318,8 +297,8 @@ mod tests {
     fn what_was_not_used_is_given_back() {
         let rate = Rate { per_s: 0.1, burst: 1, ramp_s: 0 };
         let mut standing = AccountGates::new(BreakerPolicy::default(), Some(rate));
-        let (epochs, _) = standing.take(NOW).unwrap();
-        standing.hand_back(epochs, NOW);
+        let (epoch, _) = standing.take(NOW).unwrap();
+        standing.hand_back(epoch, NOW);
         assert_eq!(standing.ready(NOW), Ok(()));
     }
 }

@@ -15,6 +15,7 @@ use crate::model::id::DeliveryId;
 use crate::model::message::{Message, TenantId};
 use crate::model::outcome::Report;
 use crate::model::time::Timestamp;
+use crate::policy::account::AccountOffer;
 
 /// One call to be made to a provider.
 #[derive(Debug, Clone)]
@@ -35,6 +36,9 @@ pub struct Attempt {
     pub resign: bool,
     /// How often it was repeated at once already, because the provider had not processed it.
     pub replays: u32,
+    /// The account that the call was permitted for, if the channel has accounts. Another one is used only if this
+    /// one cannot be.
+    pub account: Option<Arc<str>>,
     /// The dispatcher's own handle; comes back in [`Finished`].
     pub slot: usize,
 }
@@ -61,6 +65,17 @@ pub trait Channel: Send + Sync {
     /// What one call counts for in rate limits, e.g. the segments of a text message.
     fn weight(&self, _target: &Target, _message: &Message) -> u32 {
         1
+    }
+
+    /// The accounts that may send a tenant's messages, the one to be used first before the others. None if the
+    /// channel has no accounts.
+    fn accounts(&self, _tenant: &TenantId) -> Vec<AccountOffer> {
+        Vec::new()
+    }
+
+    /// Whether an account of the message's tenant can send it to this target.
+    fn fits(&self, _account: &str, _target: &Target, _message: &Message) -> bool {
+        true
     }
 
     /// Makes every attempt of the batch, and calls `done` exactly once for each, as it ends and in

@@ -41,10 +41,15 @@ impl LaneWork {
         let unopened = report.is_unopened;
         // Waiting for a connection of ours says nothing about the provider.
         let answered_ms = finished.latency_ms.saturating_sub(finished.waited_ms);
+        let elsewhere = report.is_of_other_account;
         CallResult {
-            signal: Signal::of(&report.outcome, report.status),
-            gone: report.outcome == Outcome::Gone && !report.is_certain,
+            signal: match elsewhere {
+                true => Signal::Nothing,
+                false => Signal::of(&report.outcome, report.status),
+            },
+            gone: report.outcome == Outcome::Gone && !report.is_certain && !elsewhere,
             wait: match report.outcome {
+                _ if elsewhere => None,
                 Outcome::RetryAfter { after, scope } | Outcome::Hold { after, scope } => {
                     Some((scope, after))
                 }
@@ -55,8 +60,7 @@ impl LaneWork {
             unopened,
             target: job.target(),
             tenant_credential: self.traits.tenant_credential,
-            // A channel leaves out an account that fails; the lane's other tenants may be well.
-            counts_for_breaker: !self.traits.has_accounts,
+            counts_for_breaker: !elsewhere,
         }
     }
 

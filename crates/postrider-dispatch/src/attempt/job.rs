@@ -18,6 +18,8 @@ pub(crate) struct DeliveryJob {
     /// From here on another attempt could outlive the lease.
     pub(super) again_until: Timestamp,
     pub(super) stage: JobStage,
+    /// The account that its call was permitted for.
+    pub(super) account: Option<Arc<str>>,
     /// The call under way, or about to be.
     pub(super) ticket: Option<CallTicket>,
 }
@@ -40,6 +42,7 @@ impl DeliveryJob {
             log: Vec::new(),
             again_until,
             stage: JobStage::Open,
+            account: None,
             ticket: None,
         }
     }
@@ -77,6 +80,7 @@ impl DeliveryJob {
             address_since: self.leased.address_since,
             resign: self.resigned,
             replays: self.replays,
+            account: self.account.clone(),
             slot,
         }
     }

@@ -9,6 +9,7 @@
 mod answer;
 mod batch;
 mod job;
+mod misfits;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,9 +65,20 @@ impl LaneWork {
         jobs.retain_mut(|job| {
             !self.settle_if_decided(job, |job| self.reason_not_to_send(job, now))
         });
+        let jobs = self.send_misfits(jobs, &permit, channel, tasks);
+        self.send_under(jobs, permit, channel, tasks);
+    }
 
-        let targets = jobs.iter().map(DeliveryJob::target);
-        let rests = self.context.lanes.rests(&self.lane, targets);
+    /// Sends what the permit allows, and puts the rest off.
+    fn send_under(
+        self,
+        mut jobs: Vec<DeliveryJob>,
+        permit: LanePermit,
+        channel: &Arc<dyn Channel>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let now = self.context.clock.now();
+        let rests = permit.rests(jobs.iter().map(DeliveryJob::target));
         let mut rests = rests.into_iter();
         jobs.retain_mut(|job| {
             let rest = rests.next().flatten();
@@ -81,6 +93,7 @@ impl LaneWork {
 
         let weight = jobs.iter().map(|job| job.weight(&**channel)).sum::<usize>();
         permit.charge(weight.saturating_sub(jobs.len()));
+        jobs.iter_mut().for_each(|job| job.account = permit.account().cloned());
         let tickets = permit.begin(jobs.iter().map(DeliveryJob::target));
         jobs.iter_mut().zip(tickets).for_each(|(job, ticket)| job.ticket = Some(ticket));
         // Each task attempts, classifies, decides and settles.

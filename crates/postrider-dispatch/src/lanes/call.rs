@@ -21,7 +21,7 @@ pub(crate) struct CallResult {
     pub(crate) target: u64,
     /// Whether the credential is the tenant's, not the address' own.
     pub(crate) tenant_credential: bool,
-    /// Whether a failure is the provider's as a whole.
+    /// Whether the call went through the account that it was permitted for.
     pub(crate) counts_for_breaker: bool,
 }
 

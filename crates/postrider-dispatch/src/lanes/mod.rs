@@ -1,6 +1,7 @@
 //! What every lane may do at this moment and what it waits for. The dispatcher asks before it leases and
 //! tells how calls ended; the API shows it and passes on what operators order. Leases and sends nothing.
 
+mod accounts;
 mod call;
 mod checks;
 mod global;
@@ -25,6 +26,8 @@ use postrider_core::{ChannelKind, Clock, LaneId, LaneKey, LaneState, TenantId, T
 use crate::jitter_rng::JitterRng;
 use crate::limits::DispatchLimits;
 use crate::policies::{Policies, Policy};
+use accounts::AccountChannels;
+pub(crate) use accounts::LaneRoute;
 pub use call::{BreakerScope, LaneEvent};
 pub(crate) use call::{CallEffect, CallResult};
 use checks::LaneContext;
@@ -50,7 +53,7 @@ const LONG_PAUSE: Duration = Duration::from_secs(1);
 const SLOW_SHARE: usize = 8;
 const PER_ORIGIN_DEFAULT: usize = 256;
 
-/// Names a [`LaneProvider`].
+/// Names a [`LaneProvider`]: an origin, or an account.
 pub(crate) type ProviderKey = (ChannelKind, Arc<str>);
 
 pub(crate) fn provider_key(lane: &LaneKey) -> ProviderKey {
@@ -74,6 +77,7 @@ pub struct Lanes {
     rates: RateLimits,
     global: GlobalCalls,
     operator: OperatorOrders,
+    channels: AccountChannels,
     pub(crate) wakeups: Wakeups,
 }
 
@@ -96,6 +100,7 @@ impl Lanes {
             random: JitterRng::new(seed),
             providers: Mutex::default(),
             operator: OperatorOrders::default(),
+            channels: AccountChannels::default(),
             wakeups,
         })
     }
@@ -117,22 +122,26 @@ impl Lanes {
         self.acted();
     }
 
-    /// Asks every check of the lane for up to `want` calls.
+    /// Asks every check of the lane for up to `want` calls by this route.
     pub(crate) fn admit(
         self: &Arc<Self>,
         lane: &Arc<LaneKey>,
+        route: &LaneRoute,
         priority: Priority,
         want: usize,
     ) -> Result<LanePermit, LaneRefusal> {
+        if let Some(refusal) = route.refusal {
+            return Err(refusal);
+        }
         let now = self.clock.now();
-        let provider = self.provider(lane, now);
+        let provider = self.provider(&route.provider, now);
         let mut context = LaneContext::new(self, lane, &provider, now);
         context.random = self.random.next();
         context.count_free_places(priority, want);
         let (calls, epochs) = context.admit(want)?;
         drop(context);
-        let (lanes, lane) = (self.clone(), lane.clone());
-        let call = CallPermit { lanes, provider, lane, epochs, priority };
+        let (lanes, lane, account) = (self.clone(), lane.clone(), route.account.clone());
+        let call = CallPermit { lanes, provider, account, lane, epochs, priority };
         Ok(LanePermit { call: Arc::new(call), calls, at: now })
     }
 
@@ -147,20 +156,18 @@ impl Lanes {
     }
 
     /// Until when each of these addresses is left alone, where that is so.
-    pub(crate) fn rests(
+    fn rests(
         &self,
-        lane: &LaneKey,
+        tenant: &TenantId,
+        provider: &LaneProvider,
         targets: impl Iterator<Item = u64>,
     ) -> Vec<Option<Timestamp>> {
         let now = self.clock.now();
-        let Some(provider) = self.providers().get(&provider_key(lane)).cloned() else {
-            return Vec::new();
-        };
         let gates = provider.gates();
         let long_places = gates.limit.long_places(now);
         let mut long_left = gates.places.free_long(long_places);
-        let tenant = provider::number(&lane.tenant);
-        let own = gates.known_trouble(&lane.tenant);
+        let own = gates.known_trouble(tenant);
+        let tenant = provider::number(tenant);
         if own.is_none() && !gates.places.has_overdue(tenant) {
             return Vec::new();
         }
@@ -228,7 +235,7 @@ impl Lanes {
         if effect.refills_budget {
             self.wakeups.post(Wakeup::Lane(call.lane.clone()));
         }
-        let provider = || provider_key(&call.lane);
+        let provider = || call.provider.key().clone();
         match freed {
             // Also for the worse: a lane that waited for a probe to end now waits for another time.
             _ if effect.changes_gates() || result.is_none() => {
@@ -275,26 +282,13 @@ impl Lanes {
         self.operator.tenants()
     }
 
-    /// Forces the breaker of a lane's provider by an operator's order; `None` takes it back. `Closed`
-    /// also ends the provider's `Retry-After` and the doubt that so many addresses are gone.
+    /// Forces the breaker of a lane's provider, or of all its accounts, by an operator's order; `None` takes
+    /// it back. `Closed` also ends the provider's `Retry-After` and the doubt that so many addresses are gone.
     pub fn force_breaker(&self, lane: &LaneKey, forced: Option<(BreakerOverride, OperatorOrder)>) {
-        let now = self.clock.now();
-        self.operator.force(provider_key(lane), forced.clone());
-        let forced = forced.map(|(forced, _)| forced);
-        let provider = self.provider(lane, now);
-        {
-            let mut gates = provider.gates();
-            gates.breaker.force(forced);
-            let closed = forced == Some(BreakerOverride::Closed);
-            if closed {
-                gates.pause = Pause::default();
-            }
-            for own in gates.tenants.values_mut() {
-                own.credential.iter_mut().for_each(|credential| credential.believe_gone(closed));
-                if let Some(trouble) = own.trouble.as_mut().filter(|_| closed) {
-                    trouble.pause = Pause::default();
-                }
-            }
+        for origin in self.origins(lane) {
+            let provider = self.provider(&origin, self.clock.now());
+            force(&provider, forced.as_ref().map(|(forced, _)| *forced));
+            self.operator.force(origin, forced.clone());
         }
         self.acted();
     }
@@ -317,27 +311,42 @@ impl Lanes {
         self.providers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn provider(&self, lane: &LaneKey, now: Timestamp) -> Arc<LaneProvider> {
+    fn provider(&self, key: &ProviderKey, now: Timestamp) -> Arc<LaneProvider> {
         let mut providers = self.providers();
-        let key = provider_key(lane);
-        if let Some(provider) = providers.get(&key) {
+        if let Some(provider) = providers.get(key) {
             return provider.clone();
         }
         if providers.len() >= PROVIDERS_MAX {
             providers.retain(|_, provider| !provider.is_idle(now));
         }
-        let provider = self.new_provider(lane);
-        providers.insert(key, provider.clone());
+        let provider = self.new_provider(key);
+        providers.insert(key.clone(), provider.clone());
         provider
     }
 
-    fn new_provider(&self, lane: &LaneKey) -> Arc<LaneProvider> {
+    fn new_provider(&self, key: &ProviderKey) -> Arc<LaneProvider> {
         let limits = &self.policies.now().limits;
-        let provider = LaneProvider::new(per_origin(limits, lane.channel), limits.breaker);
-        if let Some((forced, _)) = self.operator.forced(&provider_key(lane)) {
+        let ceiling = per_origin(limits, key.0);
+        let provider = LaneProvider::new(key.clone(), ceiling, limits.breaker);
+        if let Some((forced, _)) = self.operator.forced(key) {
             provider.gates().breaker.force(Some(forced));
         }
         Arc::new(provider)
+    }
+}
+
+fn force(provider: &LaneProvider, forced: Option<BreakerOverride>) {
+    let mut gates = provider.gates();
+    gates.breaker.force(forced);
+    let closed = forced == Some(BreakerOverride::Closed);
+    if closed {
+        gates.pause = Pause::default();
+    }
+    for own in gates.tenants.values_mut() {
+        own.credential.iter_mut().for_each(|credential| credential.believe_gone(closed));
+        if let Some(trouble) = own.trouble.as_mut().filter(|_| closed) {
+            trouble.pause = Pause::default();
+        }
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct LanePermit {
 pub(crate) struct CallPermit {
     pub(super) lanes: Arc<Lanes>,
     pub(super) provider: Arc<LaneProvider>,
+    /// The account, if the channel has accounts.
+    pub(super) account: Option<Arc<str>>,
     pub(super) lane: Arc<LaneKey>,
     pub(super) epochs: BreakerEpochs,
     pub(super) priority: Priority,
@@ -43,6 +45,21 @@ pub(crate) struct CallTicket {
 impl LanePermit {
     pub(crate) fn calls(&self) -> usize {
         self.calls
+    }
+
+    /// The account that the calls go through, if the channel has accounts.
+    pub(crate) fn account(&self) -> Option<&Arc<str>> {
+        self.call.account.as_ref()
+    }
+
+    pub(crate) fn priority(&self) -> Priority {
+        self.call.priority
+    }
+
+    /// Until when each of these addresses is left alone, where that is so.
+    pub(crate) fn rests(&self, targets: impl Iterator<Item = u64>) -> Vec<Option<Timestamp>> {
+        let CallPermit { lanes, provider, lane, .. } = &*self.call;
+        lanes.rests(&lane.tenant, provider, targets)
     }
 
     /// Whether the calls try if the provider works again.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::model::message::Priority;
-use postrider_core::policy::breaker::{BreakerPolicy, BreakerState};
+use postrider_core::policy::breaker::{BreakerPolicy, BreakerRefusal, BreakerState};
 use postrider_core::policy::call_limit::{CallLimit, CallToken};
 use postrider_core::policy::call_places::{CallPlace, CallPlaces};
 use postrider_core::policy::credential::CredentialBreaker;
@@ -18,12 +18,15 @@ use postrider_core::policy::recent_calls::RecentCalls;
 use postrider_core::policy::storm::Storm;
 use postrider_core::policy::tenant_health::TenantHealth;
 use postrider_core::policy::throttle::{Pause, ThrottleSpread};
-use postrider_core::{TenantId, Timestamp};
+use postrider_core::{Gate, TenantId, Timestamp};
+
+use super::ProviderKey;
 
 /// Tenants of one provider that something is remembered about, at most.
 const TENANTS_MAX: usize = 4_096;
 
 pub(crate) struct LaneProvider {
+    key: ProviderKey,
     gates: Mutex<ProviderGates>,
 }
 
@@ -98,8 +101,9 @@ pub(super) struct BreakerEpochs {
 }
 
 impl LaneProvider {
-    pub(super) fn new(ceiling: usize, policy: BreakerPolicy) -> Self {
+    pub(super) fn new(key: ProviderKey, ceiling: usize, policy: BreakerPolicy) -> Self {
         Self {
+            key,
             gates: Mutex::new(ProviderGates {
                 policy,
                 pause: Pause::default(),
@@ -112,6 +116,10 @@ impl LaneProvider {
                 tenants: HashMap::new(),
             }),
         }
+    }
+
+    pub(super) fn key(&self) -> &ProviderKey {
+        &self.key
     }
 
     /// Applies other limits from now on.
@@ -150,6 +158,31 @@ impl ProviderGates {
     /// Moves calls that take long to places of their own. Returns the tenant of each.
     pub(super) fn advance(&mut self, now: Timestamp) -> Vec<u64> {
         self.places.advance(self.limit.long_after(), self.limit.long_places(now), now)
+    }
+
+    /// What holds the calls of everybody who uses it, and until when if that is known.
+    pub(super) fn held_by(&self, now: Timestamp) -> Option<(Gate, Option<Timestamp>)> {
+        if let Some(until) = self.pause.until(now) {
+            return Some((Gate::RetryAfter, Some(until)));
+        }
+        let held = |breaker: &ProbeBreaker| match breaker.may_pass(now) {
+            Err(BreakerRefusal::Until(until)) => Some(until),
+            _ => None,
+        };
+        if self.breaker.may_pass(now).is_err() {
+            return Some((Gate::Breaker, held(&self.breaker)));
+        }
+        let mut until = None;
+        for own in self.tenants.values() {
+            match own.trouble.as_deref().map(|trouble| &trouble.breaker) {
+                Some(breaker) if breaker.may_pass(now).is_err() => {
+                    until = until.into_iter().chain(held(breaker)).min();
+                }
+                _ if now.since(own.last_call) < ACTIVE => return None,
+                _ => {}
+            }
+        }
+        until.map(|until| (Gate::Breaker, Some(until)))
     }
 
     /// How many more brisk calls of this priority may be made.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use postrider_core::policy::account::{AccountHold, AccountOffer};
 use postrider_core::policy::breaker::BreakerState;
 use postrider_core::{AddressHash, ChannelKind, Gate, LaneKey, LaneState, Timestamp};
 
 use super::checks::LaneContext;
-use super::{LaneProvider, Lanes, ProviderKey, provider_key};
+use super::{LaneProvider, Lanes, ProviderKey};
 
 /// What one gate says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,34 +70,118 @@ impl LaneReport {
     pub fn held_by(&self) -> Option<&GateVerdict> {
         self.gates.iter().find(|verdict| !verdict.open)
     }
+
+    /// Closes the gate that holds the account.
+    fn hold(&mut self, held: Option<AccountHold>) {
+        let Some(AccountHold { by, until }) = held else { return };
+        let detail = match by {
+            Gate::Credential => format!("its credential is refused until {until}"),
+            Gate::RateLimit => format!("its quota is used up until {until}"),
+            _ => format!("the provider asked to be left alone until {until}"),
+        };
+        let verdict = GateVerdict { gate: by, open: false, until: Some(until), detail };
+        match self.gates.iter_mut().find(|known| known.gate == by) {
+            Some(known) if known.open => *known = verdict,
+            Some(_) => {}
+            None => {
+                let order = |gate| Gate::ALL.iter().position(|known| *known == gate);
+                let at = self.gates.partition_point(|known| order(known.gate) < order(by));
+                self.gates.insert(at, verdict);
+            }
+        }
+        self.state = state_of(&self.gates);
+    }
+
+    /// Says which account is held.
+    fn name_account(&mut self, account: &str) {
+        for verdict in self.gates.iter_mut().filter(|v| !v.open && is_of_account(v.gate)) {
+            verdict.detail = format!("account {account}: {}", verdict.detail);
+        }
+    }
+
+    /// Says that an account which comes first is not used, and why.
+    fn add_left_out(&mut self, account: &str, its: &Self) {
+        let why = its.gates.iter().find(|v| !v.open && is_of_account(v.gate));
+        let here = self.gates.iter_mut().find(|verdict| verdict.gate == Gate::Breaker);
+        if let Some((why, here)) = why.zip(here) {
+            here.detail.push_str(&format!("; account {account} is left out: {}", why.detail));
+        }
+    }
+}
+
+/// Whether another account may be well while this gate is closed.
+fn is_of_account(gate: Gate) -> bool {
+    match gate {
+        Gate::RetryAfter | Gate::Breaker | Gate::Credential | Gate::MassGone => true,
+        Gate::Pace | Gate::RateLimit | Gate::Concurrency => true,
+        _ => false,
+    }
+}
+
+fn state_of(gates: &[GateVerdict]) -> LaneState {
+    let held = gates.iter().find(|verdict| !verdict.open);
+    held.map_or(LaneState::Ready, GateVerdict::state)
 }
 
 impl Lanes {
+    /// If the lane has accounts, of the one that its next calls go through or wait for.
     pub fn report(&self, lane: &LaneKey) -> LaneReport {
-        let known = self.providers().get(&provider_key(lane)).cloned();
+        let route = self.route(lane);
+        let mut report = self.report_at(lane, &route.provider);
+        let Some(used) = &route.account else { return report };
+        for AccountOffer { name, held } in self.offers(lane) {
+            if name == *used {
+                report.hold(held);
+                report.name_account(&name);
+                break;
+            }
+            let mut other = self.report_at(lane, &(lane.channel, name.clone()));
+            other.hold(held);
+            report.add_left_out(&name, &other);
+        }
+        report
+    }
+
+    /// What holds all calls through an account, and until when if that is known.
+    pub fn account_hold(
+        &self,
+        channel: ChannelKind,
+        account: &Arc<str>,
+    ) -> Option<(Gate, Option<Timestamp>)> {
+        let provider = self.providers().get(&(channel, account.clone())).cloned()?;
+        let held = provider.gates().held_by(self.clock.now());
+        held
+    }
+
+    fn report_at(&self, lane: &LaneKey, origin: &ProviderKey) -> LaneReport {
+        let known = self.providers().get(origin).cloned();
         // A provider that nobody has called yet is reported as a new one.
-        let provider = known.unwrap_or_else(|| self.new_provider(lane));
+        let provider = known.unwrap_or_else(|| self.new_provider(origin));
         let priority = self.policies.now().class_or_default(&lane.class).priority;
         let mut context = LaneContext::new(self, lane, &provider, self.clock.now());
         context.count_free_places(priority, 0);
         let gates = context.verdicts();
         let (provider_in_flight, provider_limit) = context.in_flight_and_limit();
         drop(context);
-        let held = gates.iter().find(|verdict| !verdict.open);
         let breaker = breaker_state(&provider, lane);
-        LaneReport {
-            state: held.map_or(LaneState::Ready, GateVerdict::state),
-            gates,
-            breaker,
-            provider_in_flight,
-            provider_limit,
-        }
+        let state = state_of(&gates);
+        LaneReport { state, gates, breaker, provider_in_flight, provider_limit }
     }
 
     /// Why calls to this address are put off at this moment, if they are.
     pub fn address_rest(&self, lane: &LaneKey, address: AddressHash) -> Option<AddressRest> {
+        let rest = |origin| self.address_rest_at(&origin, lane, address);
+        self.origins(lane).into_iter().find_map(rest)
+    }
+
+    fn address_rest_at(
+        &self,
+        origin: &ProviderKey,
+        lane: &LaneKey,
+        address: AddressHash,
+    ) -> Option<AddressRest> {
         let (now, target) = (self.clock.now(), address.number());
-        let provider = self.providers().get(&provider_key(lane)).cloned()?;
+        let provider = self.providers().get(origin).cloned()?;
         let gates = provider.gates();
         let health = &gates.known_trouble(&lane.tenant)?.health;
         let known = health.addresses.condition(target)?;

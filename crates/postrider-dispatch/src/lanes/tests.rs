@@ -40,9 +40,18 @@ fn lanes(limit: usize) -> Arc<Lanes> {
     Lanes::new(Policies::new(Policy::new([], limits)), Arc::new(StillClock), 1)
 }
 
+fn admit(
+    lanes: &Arc<Lanes>,
+    lane: &Arc<LaneKey>,
+    priority: Priority,
+    want: usize,
+) -> Result<LanePermit, LaneRefusal> {
+    lanes.admit(lane, &lanes.route(lane), priority, want)
+}
+
 /// The provider answers once, so that it is known to work.
 fn prove(lanes: &Arc<Lanes>) {
-    let mut calls = lanes.admit(&lane("a"), Priority::Normal, 1).unwrap().begin([0].into_iter());
+    let mut calls = admit(&lanes, &lane("a"), Priority::Normal, 1).unwrap().begin([0].into_iter());
     let call = calls.pop().unwrap();
     call.end(CallResult {
         signal: Signal::Well,
@@ -60,17 +69,17 @@ fn prove(lanes: &Arc<Lanes>) {
 #[test]
 fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() {
     let lanes = lanes(4);
-    let first = lanes.admit(&lane("a"), Priority::Normal, 3).unwrap();
+    let first = admit(&lanes, &lane("a"), Priority::Normal, 3).unwrap();
     assert_eq!(first.calls(), 3);
     let mut calls = first.begin([1, 2, 3].into_iter());
-    let second = lanes.admit(&lane("b"), Priority::Normal, 9).unwrap();
+    let second = admit(&lanes, &lane("b"), Priority::Normal, 9).unwrap();
     assert_eq!(second.calls(), 1);
     let _other = second.begin([4].into_iter());
     let full = LaneState::Blocked { on: Gate::Concurrency };
-    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(full));
+    assert_eq!(admit(&lanes, &lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(full));
     assert_eq!(lanes.report(&lane("b")).state, full);
     calls.pop();
-    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
+    assert_eq!(admit(&lanes, &lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
 }
 
 #[test]
@@ -78,12 +87,12 @@ fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
     let lanes = lanes(4);
     lanes.pause(LaneId(1), lane("a"), order());
     let paused = LaneState::Blocked { on: Gate::Paused };
-    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(paused));
+    assert_eq!(admit(&lanes, &lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(paused));
     assert_eq!(lanes.report(&lane("a")).state, paused);
-    assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_ok());
+    assert!(admit(&lanes, &lane("b"), Priority::Normal, 1).is_ok());
     assert!(lanes.resume(&lane("a")));
     assert!(!lanes.resume(&lane("a")), "it was not paused any more");
-    assert!(lanes.admit(&lane("a"), Priority::Normal, 1).is_ok());
+    assert!(admit(&lanes, &lane("a"), Priority::Normal, 1).is_ok());
 }
 
 #[test]
@@ -93,12 +102,12 @@ fn a_paused_tenant_gets_nothing_in_any_lane_and_the_first_order_stands() {
     let second = OperatorOrder { by: "second".into(), at: StillClock.now() };
     assert_eq!(lanes.pause_tenant(TenantId::new("a"), second), order());
     let paused = LaneState::Blocked { on: Gate::TenantPaused };
-    assert_eq!(lanes.admit(&lane("a"), Priority::High, 1).err().map(|r| r.state), Some(paused));
+    assert_eq!(admit(&lanes, &lane("a"), Priority::High, 1).err().map(|r| r.state), Some(paused));
     let held = lanes.report(&lane("a"));
     assert_eq!(held.held_by().unwrap().detail, format!("paused by first at {}", StillClock.now()));
-    assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_ok());
+    assert!(admit(&lanes, &lane("b"), Priority::Normal, 1).is_ok());
     assert!(lanes.resume_tenant(&TenantId::new("a")));
-    assert!(lanes.admit(&lane("a"), Priority::Normal, 1).is_ok());
+    assert!(admit(&lanes, &lane("a"), Priority::Normal, 1).is_ok());
 }
 
 #[test]
@@ -110,40 +119,40 @@ fn a_breaker_that_was_forced_before_its_provider_was_met_holds() {
     };
     force(Some(BreakerOverride::Open));
     let forced = LaneState::Blocked { on: Gate::Breaker };
-    assert_eq!(lanes.admit(&lane, Priority::High, 1).err().map(|r| r.state), Some(forced));
+    assert_eq!(admit(&lanes, &lane, Priority::High, 1).err().map(|r| r.state), Some(forced));
     assert_eq!(lanes.report(&lane).breaker, BreakerState::ForcedOpen);
     force(None);
-    assert!(lanes.admit(&lane, Priority::High, 1).is_ok());
+    assert!(admit(&lanes, &lane, Priority::High, 1).is_ok());
 }
 
 #[test]
 fn slots_are_kept_for_urgent_work_when_the_rest_is_taken() {
     let lanes = lanes(10);
     prove(&lanes);
-    let many = lanes.admit(&lane("a"), Priority::Low, 64).unwrap();
+    let many = admit(&lanes, &lane("a"), Priority::Low, 64).unwrap();
     assert_eq!(many.calls(), 9);
     let _calls = many.begin(0..9);
-    assert!(lanes.admit(&lane("b"), Priority::Normal, 1).is_err());
-    assert_eq!(lanes.admit(&lane("b"), Priority::High, 5).unwrap().calls(), 1);
+    assert!(admit(&lanes, &lane("b"), Priority::Normal, 1).is_err());
+    assert_eq!(admit(&lanes, &lane("b"), Priority::High, 5).unwrap().calls(), 1);
 }
 
 #[test]
 fn a_smaller_limit_holds_at_once_and_calls_under_way_end_as_they_would_have() {
     let lanes = lanes(4);
-    let mut calls = lanes.admit(&lane("a"), Priority::Normal, 4).unwrap().begin(0..4);
+    let mut calls = admit(&lanes, &lane("a"), Priority::Normal, 4).unwrap().begin(0..4);
     let smaller = DispatchLimits { per_origin: [(WEBHOOK, 2)].into(), ..DispatchLimits::default() };
     lanes.adopt(Policy::new([], smaller));
     calls.truncate(2);
-    assert!(lanes.admit(&lane("a"), Priority::Normal, 1).is_err(), "two are under way still");
+    assert!(admit(&lanes, &lane("a"), Priority::Normal, 1).is_err(), "two are under way still");
     calls.truncate(1);
-    assert_eq!(lanes.admit(&lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
+    assert_eq!(admit(&lanes, &lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
 }
 
 #[test]
 fn a_rate_that_is_set_later_holds_from_then_on_and_one_that_is_lifted_no_longer() {
     let lanes = lanes(64);
     let refused = |lanes: &Arc<Lanes>| {
-        lanes.admit(&lane("a"), Priority::High, 9).map(|p| p.begin(0..2)).err().map(|r| r.state)
+        admit(lanes, &lane("a"), Priority::High, 9).map(|p| p.begin(0..2)).err().map(|r| r.state)
     };
     assert_eq!(refused(&lanes), None);
     let rate = Rate { per_s: 1.0, burst: 2, ramp_s: 0 };

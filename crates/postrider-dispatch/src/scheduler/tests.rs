@@ -36,8 +36,9 @@ impl SchedulerFixture {
             class: format!("class of lane {id}").into(),
         };
         let terms = TurnTerms { weights: &self.weights, now: self.now };
-        self.scheduler
-            .join(LaneEntry { id: LaneId(id), key: Arc::new(key), priority, impatient }, terms);
+        let (id, provider) = (LaneId(id), (WEBHOOK, provider.into()));
+        let entry = LaneEntry { id, key: Arc::new(key), provider, priority, impatient };
+        self.scheduler.join(entry, terms);
     }
 
     /// One turn that takes up to `take` of its allowance.
@@ -47,7 +48,8 @@ impl SchedulerFixture {
         let used = turn.allowance().min(take);
         let tenant = turn.entry.key.tenant.clone();
         *self.had.entry(tenant.clone()).or_default() += used;
-        self.scheduler.end(turn, used, rest, terms);
+        let provider = turn.entry.provider.clone();
+        self.scheduler.end(turn, provider, used, rest, terms);
         Some(tenant.to_string())
     }
 
@@ -167,7 +169,8 @@ fn a_lane_is_hidden_once_and_listed_again_when_it_leaves() {
     assert!(fixture.scheduler.hide(LaneId(1)) && !fixture.scheduler.hide(LaneId(1)));
     let terms = TurnTerms { weights: &fixture.weights, now: fixture.now };
     let turn = fixture.scheduler.next(terms).unwrap();
-    assert!(fixture.scheduler.end(turn, 1, TurnEnd::LaneDone, terms));
+    let provider = turn.entry.provider.clone();
+    assert!(fixture.scheduler.end(turn, provider, 1, TurnEnd::LaneDone, terms));
     assert!(!fixture.scheduler.hide(LaneId(1)));
 }
 
@@ -191,4 +194,25 @@ fn who_does_not_wait_for_a_broken_provider_is_asked_while_the_others_wait() {
     assert!(fixture.turn(1, TurnEnd::More).is_none());
     fixture.join(3, "impatient", "https://a.example", Priority::Normal);
     assert_eq!(fixture.turn(1, TurnEnd::LaneDone).as_deref(), Some("impatient"));
+}
+
+#[test]
+fn a_lane_that_goes_through_another_account_no_longer_waits_for_the_first() {
+    let mut fixture = SchedulerFixture::new();
+    for (id, tenant) in [(1, "a"), (2, "b")] {
+        fixture.join(id, tenant, "full", Priority::Normal);
+        fixture.turn(0, FULL);
+    }
+    assert!(fixture.turn(1, TurnEnd::More).is_none(), "both wait");
+    fixture.reopen("full");
+    let terms = TurnTerms { weights: &fixture.weights, now: fixture.now };
+    let turn = fixture.scheduler.next(terms).unwrap();
+    let mover = turn.entry.key.tenant.to_string();
+    fixture.scheduler.end(turn, (WEBHOOK, "free".into()), 1, TurnEnd::More, terms);
+    let mut seen: Vec<_> = (0..2).filter_map(|_| fixture.turn(0, FULL)).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, ["a", "b"], "the other one is asked too");
+    fixture.reopen("free");
+    assert_eq!(fixture.turn(1, TurnEnd::LaneDone), Some(mover));
+    assert!(fixture.turn(1, TurnEnd::More).is_none(), "the first is still full");
 }

@@ -2,6 +2,8 @@
 //! a module has the name of the module.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
+mod account_channel;
+mod accounts;
 mod at_most_once;
 mod attempt;
 mod dispatcher;

@@ -40,6 +40,7 @@ fn attempt(ttl_s: u32, class: Class) -> Attempt {
         address_since: None,
         resign: false,
         replays: 0,
+        account: None,
         slot: 0,
     }
 }

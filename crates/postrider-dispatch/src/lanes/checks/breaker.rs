@@ -9,7 +9,6 @@ use postrider_core::{Gate, LaneState, Signal, TenantId, Timestamp};
 use super::{LaneCheck, LaneContext, held_by};
 use crate::lanes::call::{BreakerScope, CallEffect, CallResult, LaneEvent};
 use crate::lanes::provider::{BreakerEpochs, ProviderGates, TenantTrouble};
-use crate::lanes::provider_key;
 use crate::lanes::report::GateVerdict;
 
 /// How soon a lane that is held to its successes asks again.
@@ -25,7 +24,7 @@ impl LaneCheck for BreakerCheck {
     fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict> {
         let breaker = &lane.gates.breaker;
         let trouble = lane.gates.known_trouble(&lane.lane.tenant);
-        let detail = match (lane.lanes.operator.forced(&provider_key(lane.lane)), trouble) {
+        let detail = match (lane.lanes.operator.forced(lane.provider.key()), trouble) {
             (Some((BreakerOverride::Open, order)), _) => format!("forced open {order}"),
             (Some((BreakerOverride::Closed, order)), _) => format!("forced closed {order}"),
             (None, Some(own)) if !breaker.is_probing() => own_words(own, lane.now),

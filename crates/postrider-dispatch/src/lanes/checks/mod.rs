@@ -69,6 +69,7 @@ trait LaneCheck: Sync {
 pub(super) struct LaneContext<'a> {
     lanes: &'a Lanes,
     lane: &'a LaneKey,
+    provider: &'a LaneProvider,
     gates: MutexGuard<'a, ProviderGates>,
     now: Timestamp,
     /// Calls of the lane's priority that the provider has a free place for.
@@ -97,6 +98,7 @@ impl<'a> LaneContext<'a> {
         Self {
             lanes,
             lane,
+            provider,
             gates,
             now,
             free_places: 0,
@@ -122,6 +124,13 @@ impl<'a> LaneContext<'a> {
             calls = taken.map_err(|state| self.refusal(state))?;
         }
         Ok((calls, self.epochs))
+    }
+
+    /// What holds the lane at this provider, apart from a lack of room.
+    pub(super) fn provider_refusal(&self) -> Option<LaneState> {
+        let checks: [&dyn LaneCheck; 3] =
+            [&retry_after::RetryAfterCheck, &breaker::BreakerCheck, &credential::CredentialCheck];
+        checks.iter().find_map(|check| check.room(self, 1).err())
     }
 
     pub(super) fn give_back(&mut self, calls: usize) {
