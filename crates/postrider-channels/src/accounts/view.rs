@@ -16,8 +16,8 @@ pub struct AccountView {
     pub tenant: Arc<str>,
     pub priority: u16,
     pub cost: f64,
-    /// The gate that holds it, and until when.
-    pub held: Option<(&'static str, Timestamp)>,
+    /// The gate that holds it, and until when if that is known.
+    pub held: Option<(&'static str, Option<Timestamp>)>,
     /// Attempts through it since the start, and how many of them another account took over.
     pub calls: u64,
     pub failovers: u64,
@@ -36,7 +36,7 @@ impl<C: Send + Sync> AccountListing for Accounts<C> {
             tenant: account.tenant.as_ref().map_or_else(|| "*".into(), |tenant| tenant.0.clone()),
             priority: account.priority,
             cost: account.cost,
-            held: account.gates().ready(now).err().map(|held| (held.by.name(), held.until)),
+            held: account.gates().ready(now).err().map(|held| (held.by.name(), Some(held.until))),
             calls: account.calls.load(Ordering::Relaxed),
             failovers: account.failovers.load(Ordering::Relaxed),
         };

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crate::model::time::Timestamp;
 use crate::policy::breaker::{
-    Breaker, BreakerCause, BreakerChange, BreakerPolicy, BreakerRefusal, BreakerState, Permit,
+    BreakerCause, BreakerChange, BreakerPolicy, BreakerRefusal, BreakerState, Permit,
 };
 use crate::policy::gone_guard::GoneGuard;
+use crate::policy::ramp_breaker::RampBreaker;
 use crate::policy::signal::Signal;
 
 /// How long a credential that was accepted again is trusted.
@@ -20,7 +21,7 @@ const REFUSALS_MAX: u32 = 3;
 
 #[derive(Debug, Clone)]
 pub struct CredentialBreaker {
-    breaker: Breaker,
+    breaker: RampBreaker,
     gone: GoneGuard,
     accepted_at: Option<Timestamp>,
     refused_in_a_row: u32,
@@ -29,14 +30,14 @@ pub struct CredentialBreaker {
 impl CredentialBreaker {
     pub fn new(policy: BreakerPolicy) -> Self {
         Self {
-            breaker: Breaker::new(policy),
+            breaker: RampBreaker::new(policy),
             gone: GoneGuard::new(&policy),
             accepted_at: None,
             refused_in_a_row: 0,
         }
     }
 
-    /// See [`Breaker::adopt`].
+    /// See [`RampBreaker::adopt`].
     pub fn adopt(&mut self, policy: BreakerPolicy) {
         self.breaker.adopt(policy);
         self.gone.adopt(&policy);

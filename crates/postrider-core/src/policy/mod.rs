@@ -22,6 +22,7 @@ pub mod openings;
 pub mod own_network;
 pub mod pace;
 pub mod probe_breaker;
+pub mod ramp_breaker;
 pub mod recent_calls;
 pub mod retry_after;
 pub mod sick_addresses;

@@ -144,14 +144,12 @@ fn rate(rng: &mut SimRng) -> Rate {
     }
 }
 
-/// Mostly a breaker that opens after a few calls, because simulated traffic is low.
+/// Mostly a breaker that few calls open, because simulated traffic is low.
 fn breaker(rng: &mut SimRng) -> BreakerPolicy {
     if rng.chance(0.3) {
         return BreakerPolicy::default();
     }
     BreakerPolicy {
-        calls_min: rng.within(5, 40) as u32,
-        burst_calls_min: rng.within(3, 20) as u32,
         open_s: rng.within(2, 15) as u32,
         storm_retries_min: rng.within(10, 100) as u32,
         gone_sends_min: rng.within(5, 50) as u32,

@@ -89,7 +89,7 @@ impl AccountBody {
             cost: view.cost,
             state: if view.held.is_some() { "held" } else { "ready" },
             held_by: view.held.map(|(by, _)| by),
-            until: view.held.map(|(_, until)| until.into()),
+            until: view.held.and_then(|(_, until)| until).map(Into::into),
             calls: view.calls,
             failovers: view.failovers,
             credential,
@@ -99,10 +99,17 @@ impl AccountBody {
 }
 
 impl ApiState {
-    /// All accounts of all channels at this moment.
+    /// All accounts of all channels at this moment, with what holds each in its channel or in the lanes.
     pub(crate) fn account_views(&self) -> Vec<AccountView> {
         let now = self.clock.now();
-        self.books.iter().flat_map(|book| book.accounts(now)).collect()
+        let view = |view: AccountView| {
+            let in_lanes = || {
+                let held = self.lanes.account_hold(view.channel, &view.name);
+                held.map(|(gate, until)| (gate.name(), until))
+            };
+            AccountView { held: view.held.or_else(in_lanes), ..view }
+        };
+        self.books.iter().flat_map(|book| book.accounts(now)).map(view).collect()
     }
 }
 

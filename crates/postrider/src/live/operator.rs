@@ -34,6 +34,10 @@ impl OperatorActionRecord {
     }
 }
 
+fn breaker_setting(lane: &LaneKey, name: &str) -> String {
+    format!("{BREAKER}{}/{name}", lane.channel)
+}
+
 /// Applies and stores what operators order.
 pub struct OperatorActions {
     store: Arc<dyn Store>,
@@ -64,11 +68,20 @@ impl OperatorActions {
                 self.lanes.pause(id, Arc::new(lane), order);
             }
             (None, Some(lane), None, Some(forced)) => {
-                self.lanes.force_breaker(&lane, Some((forced, order)));
+                if self.concerns(setting, &lane) {
+                    self.lanes.force_breaker(&lane, Some((forced, order)));
+                }
             }
             _ => return false,
         }
         true
+    }
+
+    /// Whether the order is about an account that the lane still has, or about its provider.
+    fn concerns(&self, setting: &str, lane: &LaneKey) -> bool {
+        let mut names = self.lanes.origin_names(lane);
+        names.push(lane.provider.clone());
+        names.iter().any(|name| setting == breaker_setting(lane, name))
     }
 
     /// Does nothing if it is paused already.
@@ -111,17 +124,27 @@ impl OperatorActions {
         Ok(self.lanes.resume_tenant(tenant))
     }
 
-    /// For all lanes of the provider; `None` lets the breaker decide by the counted failures.
+    /// For all lanes of the provider, or of the lane's accounts; `None` lets the breaker decide by the counted
+    /// failures.
     pub async fn force_breaker(
         &self,
         lane: &LaneKey,
         forced: Option<(BreakerOverride, OperatorOrder)>,
     ) -> StoreResult<()> {
-        let record = forced.as_ref().map(|(forced, order)| OperatorActionRecord {
-            forced: Some(*forced),
-            ..OperatorActionRecord::new(order, Some(lane))
-        });
-        self.put(format!("{BREAKER}{}/{}", lane.channel, lane.provider), record).await?;
+        let record = || {
+            forced.as_ref().map(|(forced, order)| OperatorActionRecord {
+                forced: Some(*forced),
+                ..OperatorActionRecord::new(order, Some(lane))
+            })
+        };
+        let names = self.lanes.origin_names(lane);
+        if !names.contains(&lane.provider) {
+            // An order of an older version, about all accounts of the channel.
+            self.put(breaker_setting(lane, &lane.provider), None).await?;
+        }
+        for name in &names {
+            self.put(breaker_setting(lane, name), record()).await?;
+        }
         self.lanes.force_breaker(lane, forced);
         Ok(())
     }

@@ -223,7 +223,7 @@ export function drawAccounts(accounts) {
   at("accounts-section").hidden = accounts.length === 0;
   rows("accounts", accounts, (account) => make("tr", {},
     cell("Account", {}, account.name), cell("Channel", {}, account.channel), cell("Tenant", {}, account.tenant), cell("Priority", { class: "n" }, number(account.priority)),
-    cell("State", {}, ...(account.held_by ? [`held: ${account.held_by}, until `, when(account.until)] : [account.state])),
+    cell("State", {}, ...(account.held_by ? [`held: ${account.held_by}`, ...(account.until ? [", until ", when(account.until)] : [])] : [account.state])),
     cell("Credential", {}, credential(account)),
     cell("Calls", { class: "n" }, number(account.calls)), cell("Taken over", { class: "n" }, number(account.failovers))), 8, "");
 }

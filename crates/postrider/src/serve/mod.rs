@@ -104,6 +104,7 @@ async fn start_all(
     )
     .with_templates(templates.templates());
     let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
+    lanes.use_accounts_of(built.iter().map(|built| built.channel.clone()));
     let app = Arc::new(ApiState::new(api::ApiParts {
         live: LiveConfig::new(
             sources,

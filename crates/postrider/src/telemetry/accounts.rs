@@ -93,7 +93,7 @@ mod tests {
             tenant: "*".into(),
             priority: 0,
             cost: 0.0,
-            held: Some(("credential", Timestamp(0))),
+            held: Some(("credential", Some(Timestamp(0)))),
             calls: 3,
             failovers: 1,
         };

@@ -108,7 +108,6 @@ impl BreakerSection {
             gone_window_s: self.gone_window_s,
             gone_sends_min: self.gone_sends_min,
             gone_share: self.gone_share,
-            ..BreakerPolicy::default()
         }
     }
 }
