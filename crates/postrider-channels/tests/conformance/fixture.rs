@@ -165,6 +165,8 @@ pub(crate) fn network() -> PoolConfig {
     PoolConfig {
         allow_private_targets: true,
         extra_ca_file: Some(authority().file().to_owned()),
+        connections_max: 4,
+        http1_connections_max: 32,
         ..PoolConfig::default()
     }
 }

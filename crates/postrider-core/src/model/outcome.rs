@@ -47,8 +47,7 @@ pub enum Outcome {
     Ambiguous,
     /// Our own deadline passed before the provider accepted.
     Expired,
-    /// No account can be used before then: no call was made, or one that was part of an outage. Counts as
-    /// nothing.
+    /// No account can be used before then: no call was made. Counts as nothing.
     Hold { after: Duration, scope: Scope },
     /// We ran out of something ourselves, e.g. of connections: nobody was called, and nobody is to blame.
     Local,

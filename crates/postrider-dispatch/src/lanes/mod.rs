@@ -194,7 +194,7 @@ impl Lanes {
                 apart_left -= 1;
             }
             *taken += 1;
-            let Some(addresses) = addresses else { return None };
+            let addresses = addresses?;
             match addresses.turn(target, now) {
                 AddressTurn::Go => None,
                 AddressTurn::Wait { until } => Some(until),

@@ -111,11 +111,8 @@ impl LaneReport {
 
 /// Whether another account may be well while this gate is closed.
 fn is_of_account(gate: Gate) -> bool {
-    match gate {
-        Gate::RetryAfter | Gate::Breaker | Gate::Credential | Gate::MassGone => true,
-        Gate::Pace | Gate::RateLimit | Gate::Concurrency => true,
-        _ => false,
-    }
+    use Gate::{Breaker, Concurrency, Credential, MassGone, Pace, RateLimit, RetryAfter};
+    matches!(gate, RetryAfter | Breaker | Credential | MassGone | Pace | RateLimit | Concurrency)
 }
 
 fn state_of(gates: &[GateVerdict]) -> LaneState {
@@ -149,8 +146,7 @@ impl Lanes {
         account: &Arc<str>,
     ) -> Option<(Gate, Option<Timestamp>)> {
         let provider = self.providers().get(&(channel, account.clone())).cloned()?;
-        let held = provider.gates().held_by(self.clock.now());
-        held
+        provider.gates().held_by(self.clock.now())
     }
 
     fn report_at(&self, lane: &LaneKey, origin: &ProviderKey) -> LaneReport {

@@ -51,7 +51,7 @@ fn admit(
 
 /// The provider answers once, so that it is known to work.
 fn prove(lanes: &Arc<Lanes>) {
-    let mut calls = admit(&lanes, &lane("a"), Priority::Normal, 1).unwrap().begin([0].into_iter());
+    let mut calls = admit(lanes, &lane("a"), Priority::Normal, 1).unwrap().begin([0].into_iter());
     let call = calls.pop().unwrap();
     call.end(CallResult {
         signal: Signal::Well,
