@@ -1,4 +1,4 @@
-//! A channel with accounts, each of which answers in its own way. Knows no protocol: it takes the addresses of webhooks.
+//! A channel with accounts, each of which answers in its own way. Takes the addresses of webhooks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
