@@ -48,11 +48,11 @@ struct BegunCall {
     urgent: bool,
     /// Its length was unknown from the start.
     apart: bool,
-    kind: CallKind,
+    kind: PlaceKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CallKind {
+enum PlaceKind {
     Brisk,
     Long,
     Ended,
@@ -128,7 +128,7 @@ impl CallPlaces {
             target,
             urgent,
             apart,
-            kind: CallKind::Brisk,
+            kind: PlaceKind::Brisk,
         });
         CallPlace::Begun(self.first + self.begun.len() as u64 - 1)
     }
@@ -152,16 +152,16 @@ impl CallPlaces {
         let was_overdue = number < self.looked;
         let Some(begun) = self.begun_mut(number) else { return false };
         let BegunCall { tenant, target, urgent, kind, .. } = *begun;
-        begun.kind = CallKind::Ended;
+        begun.kind = PlaceKind::Ended;
         match kind {
-            CallKind::Brisk => self.leave_brisk(urgent),
-            CallKind::Long => self.long = self.long.saturating_sub(1),
-            CallKind::Ended => return false,
+            PlaceKind::Brisk => self.leave_brisk(urgent),
+            PlaceKind::Long => self.long = self.long.saturating_sub(1),
+            PlaceKind::Ended => return false,
         }
         if was_overdue {
             self.no_longer_overdue(tenant, target);
         }
-        while self.begun.front().is_some_and(|begun| begun.kind == CallKind::Ended) {
+        while self.begun.front().is_some_and(|begun| begun.kind == PlaceKind::Ended) {
             self.begun.pop_front();
             self.first += 1;
         }
@@ -182,7 +182,7 @@ impl CallPlaces {
             if now.since(begun.at) < long_after {
                 break;
             }
-            if begun.kind == CallKind::Brisk {
+            if begun.kind == PlaceKind::Brisk {
                 self.note_overdue(begun.tenant, begun.target);
                 overdue.extend((!begun.apart).then_some(begun.tenant));
                 self.stuck.push_back(self.looked);
@@ -192,8 +192,8 @@ impl CallPlaces {
         while self.free_long(long_places) > 0 {
             let Some(number) = self.stuck.pop_front() else { break };
             let Some(begun) = self.begun_mut(number) else { continue };
-            if begun.kind == CallKind::Brisk {
-                begun.kind = CallKind::Long;
+            if begun.kind == PlaceKind::Brisk {
+                begun.kind = PlaceKind::Long;
                 let urgent = begun.urgent;
                 self.leave_brisk(urgent);
                 self.long += 1;

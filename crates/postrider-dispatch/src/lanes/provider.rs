@@ -233,8 +233,9 @@ impl ProviderGates {
         (place, token, is_apart)
     }
 
-    /// Frees the place of a call that ended; says whether it took long. It is worth leasing again when a quarter of the room is
-    /// free, not for every single call, because leasing in batches keeps a delivery cheap.
+    /// Frees the place of a call that ended; says whether it took long. It is worth leasing again when a
+    /// quarter of the room is free, not for every single call, because leasing in batches keeps a
+    /// delivery cheap.
     pub(super) fn free_place(
         &mut self,
         tenant: &TenantId,
