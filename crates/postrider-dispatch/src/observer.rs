@@ -41,6 +41,10 @@ pub trait Observer: Send + Sync + 'static {
     /// The gates of a lane's provider changed.
     fn lane_event(&self, _lane: &LaneKey, _event: LaneEvent) {}
 
+    /// We ran out of something ourselves, so a delivery of the lane was put off. `what` is the code of the
+    /// outcome.
+    fn shortage(&self, _lane: &LaneKey, _what: &str) {}
+
     /// How many deliveries are leased and not yet durably settled, whenever that changes.
     fn in_flight(&self, _now: usize) {}
 

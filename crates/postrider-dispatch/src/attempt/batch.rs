@@ -110,7 +110,11 @@ impl AttemptBatch {
 
         let now = context.clock.now_rounded_up();
         let decision = work.decide(job, &finished.report, effect, now);
-        if finished.report.outcome != Outcome::Local {
+        if finished.report.outcome == Outcome::Local {
+            let what = finished.report.code.as_deref().unwrap_or_default();
+            context.lanes.note_shortage(what, now);
+            context.observer.shortage(&work.lane, what);
+        } else {
             work.record(job, finished, &decision, now);
         }
         if let Decision::Again { resign } = decision {

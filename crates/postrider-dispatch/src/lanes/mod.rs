@@ -51,6 +51,8 @@ const PROVIDERS_MAX: usize = 10_000;
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// A slow address may have one call for so many free places for long calls.
 const SLOW_SHARE: usize = 8;
+/// How long a shortage of ours is shown as the reason of a wait: its deliveries are tried again sooner.
+const SHORTAGE_SHOWN: Duration = Duration::from_secs(2);
 const PER_ORIGIN_DEFAULT: usize = 256;
 
 /// Names a [`LaneProvider`]: an origin, or an account.
@@ -77,6 +79,7 @@ pub struct Lanes {
     rates: RateLimits,
     global: GlobalCalls,
     operator: OperatorOrders,
+    shortage: Mutex<Option<(Timestamp, Box<str>)>>,
     channels: AccountChannels,
     pub(crate) wakeups: Wakeups,
 }
@@ -100,6 +103,7 @@ impl Lanes {
             random: JitterRng::new(seed),
             providers: Mutex::default(),
             operator: OperatorOrders::default(),
+            shortage: Mutex::default(),
             channels: AccountChannels::default(),
             wakeups,
         })
@@ -246,6 +250,19 @@ impl Lanes {
             FreedPlaces::Unwanted => {}
         }
         effect
+    }
+
+    /// We ran out of something ourselves; `what` is the code of the outcome.
+    pub(crate) fn note_shortage(&self, what: &str, now: Timestamp) {
+        let mut shortage = self.shortage.lock().unwrap_or_else(PoisonError::into_inner);
+        *shortage = Some((now, what.into()));
+    }
+
+    /// What we ran out of ourselves within the last moments.
+    pub fn shortage(&self) -> Option<Box<str>> {
+        let shortage = self.shortage.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, what) = shortage.as_ref()?;
+        (self.clock.now().since(*at) < SHORTAGE_SHOWN).then(|| what.clone())
     }
 
     /// Leases nothing more from the lane until it is resumed. The first order stands.

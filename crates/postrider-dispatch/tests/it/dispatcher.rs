@@ -164,3 +164,16 @@ async fn one_free_place_is_used_while_the_other_calls_hang() {
     assert_eq!(fixture.finished().await, (State::Sent, None), "the one behind");
     assert_eq!(channel.count(), 10);
 }
+
+#[tokio::test]
+async fn what_we_ran_out_of_ourselves_is_no_attempt_and_is_tried_again_within_a_second() {
+    let mut fixture = DispatchFixture::new(vec![Some(Outcome::Local)]);
+    fixture.start();
+    let id = fixture.webhook("").await;
+    fixture.becomes(id, State::Parked).await;
+    let delivery = fixture.delivery(id).await;
+    assert!(delivery.attempts == 0 && delivery.log.is_empty(), "{delivery:?}");
+    assert!(fixture.lanes.shortage().is_some(), "explain can say so");
+    fixture.clock.advance(Duration::from_secs(1));
+    assert_eq!(fixture.finished().await, (State::Sent, None));
+}

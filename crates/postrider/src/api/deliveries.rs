@@ -94,6 +94,7 @@ pub(crate) async fn explanation(
     if let (Some(class), Some(policy)) = (&mut class, own_policy) {
         class.retry = policy;
     }
+    let shortage = app.lanes.shortage();
     let strikes = strikes::of(&app, &delivery.tenant, delivery.address_hash).await?;
     Ok(Json(explain(&ExplainContext {
         delivery: &delivery,
@@ -101,6 +102,7 @@ pub(crate) async fn explanation(
         lane: lane.as_ref(),
         standing: &standing,
         address_rest: app.lanes.address_rest(&key, delivery.address_hash),
+        shortage: shortage.as_deref(),
         class: class.as_ref(),
         server_sends: app.config().server.role.sends(),
         now: app.clock.now(),

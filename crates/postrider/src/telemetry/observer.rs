@@ -141,6 +141,15 @@ impl Observer for Metrics {
         tracing::info!(%delivery, "a late answer was refused because its lease had ended");
     }
 
+    fn shortage(&self, lane: &LaneKey, what: &str) {
+        // A label for each of the codes that are documented.
+        const KNOWN: [&str; 7] =
+            ["connections", "busy", "descriptors", "ports", "memory", "resolver", "network"];
+        let outcome = KNOWN.into_iter().find(|known| *known == what).unwrap_or("other");
+        self.shortages.get_or_create(&OutcomeLabel { outcome }).inc();
+        tracing::debug!(%lane, what, "the server ran out of something; a delivery is put off");
+    }
+
     fn store_trouble(&self, doing: &'static str, error: &StoreError) {
         self.store_errors.get_or_create(&OutcomeLabel { outcome: doing }).inc();
         tracing::error!(doing, %error, "the store failed; trying again");

@@ -101,7 +101,12 @@ impl Upgrade {
             if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
                 items.retain(|item| !in_flight.iter().any(|id| item["id"] == json!(id)));
             }
-            assert_eq!(&answer, expected, "{path}");
+            let mut expected = expected.clone();
+            if path.starts_with("/v1/limits/") {
+                // What nobody set follows the defaults of the version.
+                [&mut answer, &mut expected].into_iter().for_each(keep_what_was_set);
+            }
+            assert_eq!(answer, expected, "{path}");
         }
     }
 
@@ -255,4 +260,13 @@ async fn listen() -> (tokio::net::TcpListener, IpAddr) {
         }
     }
     panic!("no loopback address has port {PORT} free");
+}
+
+fn keep_what_was_set(limits: &mut Value) {
+    let set = limits["set"].clone();
+    if let Some(fields) = limits.as_object_mut() {
+        fields.retain(|name, _| {
+            set.get(name).is_some() || name.starts_with("set") || name == "source"
+        });
+    }
 }

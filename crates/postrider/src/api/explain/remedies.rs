@@ -89,6 +89,9 @@ fn parked(context: &ExplainContext<'_>) -> Vec<String> {
             vec!["ask the receiver's owner why it fails or is slow".into()]
         }
         ParkReason::Address(AddressRest::AskedToWait) => vec!["wait, as the receiver asked".into()],
+        ParkReason::Shortage => vec![
+            "wait; if it lasts, raise the server's limit of open files or network.connections_total_max".into(),
+        ],
         ParkReason::RetryBudget => {
             vec!["wait, or raise [retry_budget] in postrider.toml".into()]
         }

@@ -64,6 +64,8 @@ pub(super) enum ParkReason {
     NoFallback,
     /// Its address is called rarely.
     Address(AddressRest),
+    /// The server itself ran out of something.
+    Shortage,
     /// Retries have taken their share.
     RetryBudget,
     /// The rate limit of its address is used up.
@@ -81,6 +83,7 @@ impl ParkReason {
             None if falls_back && context.standing.held_by().is_some() => Self::NoFallback,
             None => match context.address_rest {
                 Some(rest) => Self::Address(rest),
+                None if context.shortage.is_some() => Self::Shortage,
                 None if is_over_budget(context) => Self::RetryBudget,
                 None => Self::AddressRate,
             },
@@ -117,6 +120,10 @@ fn parked(context: &ExplainContext<'_>, last: &str) -> String {
         ),
         ParkReason::NoFallback => "Its provider's breaker is open. Its class falls back to another address, but the message has none, so it waits.".to_owned(),
         ParkReason::Address(rest) => format!("It is put off: {}.", address_rest(rest)),
+        ParkReason::Shortage => format!(
+            "The server itself ran out of something ({}), so nobody was called and no attempt is used up.",
+            context.shortage.unwrap_or_default()
+        ),
         ParkReason::RetryBudget => "Retries have taken their share of the lane's traffic; first attempts go before it.".to_owned(),
         ParkReason::AddressRate => "The rate limit of its address is used up at this moment.".to_owned(),
         ParkReason::Credential => format!(
@@ -209,6 +216,7 @@ fn parked_for(context: &ExplainContext<'_>, due: Timestamp) -> String {
         ParkReason::MassGone => format!("the doubt to be resolved; checked again at {due}"),
         ParkReason::NoFallback => format!("its provider to come back; checked again at {due}"),
         ParkReason::Address(_) => format!("its address; tried again at {due}"),
+        ParkReason::Shortage => format!("something of this server's own; tried again at {due}"),
         ParkReason::RetryBudget => format!("its lane's retry budget; tried again at {due}"),
         ParkReason::AddressRate => format!("room in the address's rate limit at {due}"),
         ParkReason::Credential => format!("a working credential; checked again at {due}"),
