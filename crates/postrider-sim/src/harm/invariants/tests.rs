@@ -93,7 +93,7 @@ fn there_is_no_room_without_a_place_or_a_connection() {
     let report = report(64, BreakerState::Closed);
     assert!(!idle_places::is_free(&OriginSeen { standing: 60, ..seen() }, &report, 0));
     assert!(!idle_places::is_free(&OriginSeen { has_connection: false, ..seen() }, &report, 0));
-    assert!(!idle_places::is_free(&seen(), &report, 500));
+    assert!(!idle_places::is_free(&seen(), &report, 4_000));
 }
 
 #[test]
