@@ -11,6 +11,7 @@ mod retry_after;
 mod retry_budget;
 
 use std::sync::MutexGuard;
+use std::time::Duration;
 
 use postrider_core::model::message::Priority;
 use postrider_core::policy::breaker::BreakerRefusal;
@@ -74,8 +75,9 @@ pub(super) struct LaneContext<'a> {
     now: Timestamp,
     /// Calls of the lane's priority that the provider has a free place for.
     free_places: usize,
-    /// Calls that our own places allow the tenant.
+    /// Calls that our own places allow the tenant, and when the lane asks again if it is none.
     own_room: usize,
+    own_pause: Duration,
     /// The limit's token of the call that ended.
     token: Option<CallToken>,
     /// Under which openings of the breakers the calls are permitted.
@@ -103,6 +105,7 @@ impl<'a> LaneContext<'a> {
             now,
             free_places: 0,
             own_room: 0,
+            own_pause: Duration::ZERO,
             token: None,
             epochs,
             begun: false,
@@ -153,6 +156,9 @@ impl<'a> LaneContext<'a> {
         }
         if self.gates.is_crowded_by(tenant, self.now) {
             self.own_room = 0;
+        }
+        if self.own_room == 0 && want > 0 {
+            self.own_pause = global.refuse(self.now);
         }
     }
 
