@@ -5,11 +5,12 @@ use postrider_testkit::harm_bounds::{
     P50_BOUND, P99_BOUND, P99_HIGH_BOUND, THROUGHPUT_SHARE_MIN, WaitBound, lag_allowed_ms,
     percentile,
 };
+use postrider_testkit::sick_level::SickLevel;
 
 use super::network::WireCall;
 use super::plan::HarmPlan;
 use super::run::{DeliveryFate, HarmRun};
-use super::sick::{SickKind, SickLevel, SickPart};
+use super::sick::{SickKind, SickPart};
 use super::traffic::Arrival;
 
 /// A bound that does not hold.

@@ -1,9 +1,9 @@
 //! A world of one seed: who sends what to whom, and which part of it is sick.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use postrider_core::ChannelKind;
+use postrider_testkit::sick_level::SickGround;
 
 use super::draw::draw;
 use super::sick::SickPart;
@@ -51,10 +51,6 @@ pub(crate) enum HarmRunKind {
 
 /// So much of a world's traffic stays healthy at the least.
 const HEALTHY_SHARE_MIN: f64 = 0.15;
-/// From this share of sick addresses on, all of a tenant's addresses at an origin count as sick.
-const SICK_SHARE_MAX: f64 = 0.4;
-/// From this share of sick tenants on, all tenants of an origin count as sick.
-const SICK_TENANTS_MAX: f64 = 0.6;
 
 impl HarmPlan {
     pub(crate) fn draw(seed: u64) -> Self {
@@ -137,27 +133,9 @@ impl HarmPlan {
 /// Where nearly half of a tenant's addresses at an origin are sick, nobody can tell the healthy ones before
 /// they are called: all of them count as sick. So do all tenants of an origin where most are sick.
 fn spread_to_tenants(arrivals: &mut [Arrival]) {
-    let mut addresses: HashMap<(u32, u32), HashMap<u32, bool>> = HashMap::new();
-    for arrival in arrivals.iter() {
-        let of_tenant = addresses.entry((arrival.tenant, arrival.origin)).or_default();
-        *of_tenant.entry(arrival.address).or_default() |= arrival.sick;
-    }
-    let mut origins: HashMap<u32, Vec<u32>> = HashMap::new();
-    let mut sick_tenants = HashSet::new();
-    for ((tenant, origin), of_tenant) in addresses {
-        let sick = of_tenant.values().filter(|sick| **sick).count();
-        if sick as f64 >= SICK_SHARE_MAX * of_tenant.len() as f64 {
-            sick_tenants.insert((tenant, origin));
-        }
-        origins.entry(origin).or_default().push(tenant);
-    }
-    origins.retain(|origin, tenants| {
-        let sick = tenants.iter().filter(|t| sick_tenants.contains(&(**t, *origin))).count();
-        tenants.len() > 1 && sick as f64 >= SICK_TENANTS_MAX * tenants.len() as f64
-    });
-    for arrival in arrivals.iter_mut() {
-        arrival.sick |= origins.contains_key(&arrival.origin)
-            || sick_tenants.contains(&(arrival.tenant, arrival.origin));
+    let ground = SickGround::of(arrivals.iter().map(|arrival| (arrival.ends(), arrival.sick)));
+    for arrival in arrivals {
+        arrival.sick |= ground.holds(arrival.ends());
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::draw::draw;
+use postrider_testkit::sick_level::SickLevel;
+
 use super::traffic::Arrival;
 use crate::rng::SimRng;
 
@@ -14,33 +15,6 @@ pub(crate) struct SickPart {
     /// The share of the calls concerned that are hit.
     pub chance: f64,
     pub when: SickTime,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) enum SickLevel {
-    /// A share of the addresses of an origin, by their hash.
-    Addresses {
-        origin: u32,
-        share: f64,
-        salt: u64,
-    },
-    TenantAtOrigin {
-        tenant: u32,
-        origin: u32,
-    },
-    Origin(u32),
-    /// A share of all origins, by their hash.
-    Origins {
-        share: f64,
-        salt: u64,
-    },
-    /// All that a tenant sends.
-    Tenant(u32),
-    /// Our own process, where it needs something new for a share of all origins, by their hash.
-    OwnProcess {
-        share: f64,
-        salt: u64,
-    },
 }
 
 #[derive(Debug, Clone)]
@@ -207,23 +181,7 @@ impl SickPart {
 
     /// Whether the arrival belongs to the sick part of the world, sick at this moment or not.
     pub(crate) fn covers(&self, arrival: &Arrival) -> bool {
-        match self.level {
-            SickLevel::Addresses { origin, share, salt } => {
-                let key = (u64::from(arrival.tenant) << 32) | u64::from(arrival.address);
-                arrival.origin == origin && draw(salt, "sick address", key).chance(share)
-            }
-            SickLevel::TenantAtOrigin { tenant, origin } => {
-                arrival.tenant == tenant && arrival.origin == origin
-            }
-            SickLevel::Origin(origin) => arrival.origin == origin,
-            SickLevel::Origins { share, salt } => {
-                draw(salt, "sick origin", arrival.origin.into()).chance(share)
-            }
-            SickLevel::Tenant(tenant) => arrival.tenant == tenant,
-            SickLevel::OwnProcess { share, salt } => {
-                draw(salt, "origin without", arrival.origin.into()).chance(share)
-            }
-        }
+        self.level.covers(arrival.ends())
     }
 }
 
@@ -305,19 +263,7 @@ impl SlowShape {
 
 impl fmt::Display for SickPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.level {
-            SickLevel::Addresses { origin, share, .. } => {
-                write!(f, "{:.1} % of the addresses at o{origin}", share * 100.0)?;
-            }
-            SickLevel::TenantAtOrigin { tenant, origin } => write!(f, "t{tenant} at o{origin}")?,
-            SickLevel::Origin(origin) => write!(f, "o{origin}")?,
-            SickLevel::Origins { share, .. } => write!(f, "{:.1} % of the origins", share * 100.0)?,
-            SickLevel::Tenant(tenant) => write!(f, "all of t{tenant}")?,
-            SickLevel::OwnProcess { share, .. } => {
-                write!(f, "our own process at {:.1} % of the origins", share * 100.0)?;
-            }
-        }
-        write!(f, ": {:?}", self.kind)?;
+        write!(f, "{}: {:?}", self.level, self.kind)?;
         if self.chance < 1.0 {
             write!(f, " for {:.0} % of the calls", self.chance * 100.0)?;
         }

@@ -1,5 +1,7 @@
 //! What is sent in a world: streams of messages, each from some tenants to some origins.
 
+use postrider_testkit::sick_level::MessageEnds;
+
 use super::draw::{draw, zipf};
 use crate::rng::SimRng;
 
@@ -24,6 +26,10 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
+    pub(crate) fn ends(&self) -> MessageEnds {
+        MessageEnds { tenant: self.tenant, origin: self.origin, address: self.address }
+    }
+
     pub(crate) fn is_in_part(&self, nth: usize) -> bool {
         self.parts & (1 << nth) != 0
     }

@@ -2,40 +2,19 @@
 
 use std::fmt;
 
-use postrider_testkit::random::{SimRng, draw};
+use postrider_testkit::random::SimRng;
+use postrider_testkit::sick_level::{MessageEnds, SickLevel};
 
 use super::fixture::LEAD_MS;
 
 /// One cause of trouble.
 #[derive(Debug, Clone)]
 pub(super) struct SickCause {
-    pub(super) place: SickPlace,
+    pub(super) place: SickLevel,
     pub(super) trouble: Trouble,
     /// The share of the calls that are hit.
     chance: f64,
     when: TroubleTime,
-}
-
-#[derive(Debug, Clone)]
-pub(super) enum SickPlace {
-    /// A share of the addresses of an origin.
-    Addresses {
-        origin: u32,
-        share: f64,
-        salt: u64,
-    },
-    TenantAtOrigin {
-        tenant: u32,
-        origin: u32,
-    },
-    Origin(u32),
-    /// A share of all origins.
-    Origins {
-        share: f64,
-        salt: u64,
-    },
-    /// All that a tenant sends.
-    Tenant(u32),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,28 +33,20 @@ enum TroubleTime {
     Wave { period: u64, on: u64 },
 }
 
-/// Whom a message concerns.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MessageEnds {
-    pub(super) tenant: u32,
-    pub(super) origin: u32,
-    pub(super) address: u32,
-}
-
 impl SickCause {
     /// `near` is somebody in the world; the cause is drawn around them.
     pub(super) fn draw(rng: &mut SimRng, near: MessageEnds, length_ms: u64) -> Self {
         let place = match rng.below(10) {
             0..=4 => {
                 let share = rng.log_uniform(0.001, 0.95);
-                SickPlace::Addresses { origin: near.origin, share, salt: rng.next() }
+                SickLevel::Addresses { origin: near.origin, share, salt: rng.next() }
             }
-            5..=6 => SickPlace::TenantAtOrigin { tenant: near.tenant, origin: near.origin },
-            7 => SickPlace::Origin(near.origin),
-            8 => SickPlace::Origins { share: rng.log_uniform(0.01, 0.8), salt: rng.next() },
-            _ => SickPlace::Tenant(near.tenant),
+            5..=6 => SickLevel::TenantAtOrigin { tenant: near.tenant, origin: near.origin },
+            7 => SickLevel::Origin(near.origin),
+            8 => SickLevel::Origins { share: rng.log_uniform(0.01, 0.8), salt: rng.next() },
+            _ => SickLevel::Tenant(near.tenant),
         };
-        let is_of_origins = matches!(place, SickPlace::Origin(_) | SickPlace::Origins { .. });
+        let is_of_origins = matches!(place, SickLevel::Origin(_) | SickLevel::Origins { .. });
         let onset = rng.within(length_ms / 12, length_ms / 3);
         let period = rng.within(length_ms / 4, length_ms / 2);
         let when = match rng.below(3) {
@@ -94,20 +65,7 @@ impl SickCause {
     }
 
     pub(super) fn covers(&self, ends: MessageEnds) -> bool {
-        match self.place {
-            SickPlace::Addresses { origin, share, salt } => {
-                let key = (u64::from(ends.tenant) << 32) | u64::from(ends.address);
-                ends.origin == origin && draw(salt, "sick address", key).chance(share)
-            }
-            SickPlace::TenantAtOrigin { tenant, origin } => {
-                ends.tenant == tenant && ends.origin == origin
-            }
-            SickPlace::Origin(origin) => ends.origin == origin,
-            SickPlace::Origins { share, salt } => {
-                draw(salt, "sick origin", ends.origin.into()).chance(share)
-            }
-            SickPlace::Tenant(tenant) => ends.tenant == tenant,
-        }
+        self.place.covers(ends)
     }
 
     /// The rule of the provider's fault profile for receivers whose name has this in it.
@@ -154,15 +112,7 @@ fn draw_fault(rng: &mut SimRng) -> String {
 
 impl fmt::Display for SickCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            SickPlace::Addresses { origin, share, .. } => {
-                write!(f, "{:.1} % of the addresses at o{origin}", share * 100.0)?;
-            }
-            SickPlace::TenantAtOrigin { tenant, origin } => write!(f, "t{tenant} at o{origin}")?,
-            SickPlace::Origin(origin) => write!(f, "o{origin}")?,
-            SickPlace::Origins { share, .. } => write!(f, "{:.1} % of the origins", share * 100.0)?,
-            SickPlace::Tenant(tenant) => write!(f, "all of t{tenant}")?,
-        }
+        write!(f, "{}", self.place)?;
         match &self.trouble {
             Trouble::Fault(fault) => write!(f, ": {fault}")?,
             Trouble::Refused => write!(f, ": refused")?,
@@ -185,7 +135,7 @@ mod tests {
     #[test]
     fn a_wave_begins_anew_in_every_period() {
         let cause = |when| SickCause {
-            place: SickPlace::Origin(1),
+            place: SickLevel::Origin(1),
             trouble: Trouble::Fault("503".to_owned()),
             chance: 1.0,
             when,

@@ -1,12 +1,12 @@
 //! A world of one seed: who sends what to whom, and which part of it is sick. Every draw is a hash of seed, entity and
 //! number, so that leaving out the sick part shifts nothing.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
 
 use postrider_testkit::random::{SimRng, draw, zipf};
+use postrider_testkit::sick_level::{MessageEnds, SickGround};
 
-use super::sick::{MessageEnds, SickCause, Trouble};
+use super::sick::{SickCause, Trouble};
 use super::traffic::{DueDestination, DueMessage, DuePort};
 
 const CLASSES: [&str; 3] = ["otp", "transactional", "marketing"];
@@ -16,10 +16,6 @@ const LATENCIES_MS: [u64; 4] = [0, 2, 10, 40];
 const HEALTHY_SHARE_MIN: f64 = 0.15;
 /// A cause concerns so much of the traffic at the least.
 const CAUSE_SHARE_MIN: f64 = 0.01;
-/// From this share of sick addresses on, all of a tenant's addresses at an origin count as sick.
-const SICK_SHARE_MAX: f64 = 0.4;
-/// From this share of sick tenants on, all tenants of an origin count as sick.
-const SICK_TENANTS_MAX: f64 = 0.6;
 
 pub(super) struct HarmWorld {
     seed: u64,
@@ -232,31 +228,9 @@ fn part_of(rng: &mut SimRng, n: u64) -> (u64, u64) {
 /// Where nearly half of a tenant's addresses at an origin are sick, nobody can tell the healthy ones before
 /// they are called: all of them count as sick. So do all tenants of an origin where most are sick.
 fn spread_to_tenants(messages: &mut [WorldMessage]) {
-    let mut addresses: HashMap<(u32, u32), HashMap<u32, bool>> = HashMap::new();
-    for message in messages.iter() {
-        let MessageEnds { tenant, origin, address } = message.ends;
-        *addresses.entry((tenant, origin)).or_default().entry(address).or_default() |= message.sick;
-    }
-    let mut tenants: HashMap<u32, Vec<u32>> = HashMap::new();
-    let mut sick_tenants = HashSet::new();
-    for ((tenant, origin), of_tenant) in addresses {
-        let sick = of_tenant.values().filter(|sick| **sick).count();
-        if sick as f64 >= SICK_SHARE_MAX * of_tenant.len() as f64 {
-            sick_tenants.insert((tenant, origin));
-        }
-        tenants.entry(origin).or_default().push(tenant);
-    }
-    let sick_origins: HashSet<u32> = tenants
-        .into_iter()
-        .filter(|(origin, all)| {
-            let sick = all.iter().filter(|t| sick_tenants.contains(&(**t, *origin))).count();
-            all.len() > 1 && sick as f64 >= SICK_TENANTS_MAX * all.len() as f64
-        })
-        .map(|(origin, _)| origin)
-        .collect();
-    for message in messages.iter_mut() {
-        let MessageEnds { tenant, origin, .. } = message.ends;
-        message.sick |= sick_origins.contains(&origin) || sick_tenants.contains(&(tenant, origin));
+    let ground = SickGround::of(messages.iter().map(|message| (message.ends, message.sick)));
+    for message in messages {
+        message.sick |= ground.holds(message.ends);
     }
 }
 

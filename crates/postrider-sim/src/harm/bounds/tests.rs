@@ -1,7 +1,9 @@
 //! Each bound can break.
 
+use postrider_testkit::sick_level::SickLevel;
+
 use super::*;
-use crate::harm::sick::{SickLevel, SickTime};
+use crate::harm::sick::SickTime;
 use crate::harm::traffic::WorldSize;
 
 /// A world of one minute and a half: every 100 ms a healthy message and a sick one, at two origins.
