@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use postrider_core::model::class::WhenOpen;
 use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{LeasedDelivery, ReadyLane, Store, StoreError};
+use postrider_core::policy::probe_choice::keep_best;
+use postrider_core::ports::store::{ReadyLane, Store, StoreError};
 use postrider_core::{Channel, ChannelKind, Gate, LaneId, LaneKey, LaneState, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -15,10 +16,11 @@ use tokio::task::JoinSet;
 use crate::attempt::{DeliveryJob, LaneWork};
 use crate::context::DispatchContext;
 use crate::expiry::sweep;
-use crate::lanes::{LanePermit, LaneRefusal, LaneRoute, Lanes, ProviderKey, Wakeup};
+use crate::lanes::{LanePermit, LaneRefusal, LaneRoute, Wakeup};
 use crate::open_breaker::{leaves, settle_as_class_says};
 use crate::policies::Policy;
 use crate::scheduler::{LANES_MAX, LaneEntry, LaneScheduler, LaneTurn, TurnEnd, TurnTerms};
+use crate::suspended::SuspendedLanes;
 
 /// How many deliveries are leased from a lane at once.
 const LEASE_MAX: usize = 64;
@@ -44,7 +46,7 @@ pub(crate) struct Leaser {
     tasks: JoinSet<()>,
     scheduler: LaneScheduler,
     /// Lanes that wait by themselves.
-    suspended: HashMap<Arc<LaneKey>, LaneId>,
+    suspended: SuspendedLanes,
 }
 
 /// The result of a lane's turn.
@@ -84,7 +86,7 @@ impl Leaser {
             context,
             tasks: JoinSet::new(),
             scheduler: LaneScheduler::default(),
-            suspended: HashMap::new(),
+            suspended: SuspendedLanes::default(),
         }
     }
 
@@ -117,11 +119,13 @@ impl Leaser {
     async fn wait(&self, stopped: &mut watch::Receiver<bool>) {
         let (unsettled, wakeups) = (&self.context.unsettled, &self.context.lanes.wakeups);
         let has_room = unsettled.room() > 0;
+        let takes_lanes = has_room && !self.is_full();
         let now = self.context.clock.now();
         let waking = self.scheduler.next_wake().map_or(WAIT_MAX, |at| at.since(now).min(WAIT_MAX));
         tokio::select! {
             biased;
-            () = self.store.wait_for_work(waking), if has_room => {}
+            () = self.store.wait_for_work(waking), if takes_lanes => {}
+            () = tokio::time::sleep(waking), if has_room && !takes_lanes => {}
             () = wakeups.gathered(), if has_room => {}
             () = wakeups.posted(), if has_room => {}
             () = unsettled.freed() => {}
@@ -168,39 +172,39 @@ impl Leaser {
     fn wake_lanes(&mut self) {
         let policy = self.policy.clone();
         let terms = self.terms(&policy);
+        let resume = |lane| self.store.resume(Some(lane));
         for wakeup in self.context.lanes.wakeups.take() {
             match wakeup {
                 Wakeup::SlotsFree(provider) => self.scheduler.reopen(&provider, terms),
                 Wakeup::GatesChanged(provider) => {
                     self.scheduler.reopen(&provider, terms);
-                    let lanes = self.context.lanes.clone();
-                    self.resume(|lane| is_of(&lanes, lane, &provider));
+                    self.suspended.take_of(&provider).into_iter().for_each(resume);
                 }
                 Wakeup::Lane(lane) => {
-                    let lane = self.suspended.remove(&lane);
-                    lane.into_iter().for_each(|lane| self.store.resume(Some(lane)));
+                    self.suspended.remove(&lane).into_iter().for_each(resume);
                 }
                 Wakeup::All => {
                     self.scheduler.reopen_all(terms);
-                    self.resume(|_| true);
+                    self.suspended.take_all().into_iter().for_each(resume);
                 }
             }
         }
         self.scheduler.wake(terms);
     }
 
-    fn resume(&mut self, which: impl Fn(&LaneKey) -> bool) {
-        for (_, lane) in self.suspended.extract_if(|key, _| which(key)) {
-            self.store.resume(Some(lane));
-        }
+    /// Whether the store has to keep further lanes until some of these are done: then they are asked for
+    /// again, after their turns.
+    fn is_full(&self) -> bool {
+        self.scheduler.len() >= LANES_MAX
     }
 
-    /// Takes in the lanes that newly have something due. Says which, and whether these are all.
+    /// Takes in the lanes that newly have something due. Says which, and whether these are all that can be
+    /// taken in now.
     async fn list_lanes(&mut self) -> Result<(Vec<LaneId>, bool), StoreError> {
         let mut newcomers = Vec::new();
         for _ in 0..ASKED_MAX {
-            if self.scheduler.len() >= LANES_MAX {
-                break;
+            if self.is_full() {
+                return Ok((newcomers, true));
             }
             let listed = self.store.ready_lanes(LANES_ASKED).await?;
             let all = listed.len() < LANES_ASKED;
@@ -248,13 +252,13 @@ impl Leaser {
     }
 
     fn suspend(&mut self, id: LaneId, key: Arc<LaneKey>, until: Timestamp) {
-        let is_too_many =
-            self.suspended.len() >= SUSPENDED_MAX && !self.suspended.contains_key(&key);
+        let is_too_many = self.suspended.len() >= SUSPENDED_MAX && !self.suspended.contains(&key);
         if is_too_many {
             let soon = self.context.clock.now() + LOOK_AGAIN;
             return self.store.suspend(id, until.min(soon));
         }
-        self.suspended.insert(key, id);
+        let origins = self.context.lanes.origins(&key);
+        self.suspended.insert(key, id, origins);
         self.store.suspend(id, until);
     }
 
@@ -297,7 +301,8 @@ impl Leaser {
         context.unsettled.leased(leased.len());
         if permit.probes() {
             let now = context.clock.now();
-            for other in keep_best_probes(&mut leased, asked) {
+            let others = keep_best(&mut leased, asked, |probe| (probe.tries, probe.hash));
+            for other in others {
                 work.settle_unattempted(other, now, |_| Decision::Release);
             }
         }
@@ -311,27 +316,7 @@ impl Leaser {
     }
 }
 
-/// Keeps those that tell most about the provider: first attempts before retries, each to another address.
-/// Returns the others.
-fn keep_best_probes(leased: &mut Vec<LeasedDelivery>, most: usize) -> Vec<LeasedDelivery> {
-    leased.sort_by_key(|delivery| delivery.tries);
-    let mut seen = Vec::with_capacity(most);
-    let others = leased.extract_if(.., |delivery| {
-        let is_new = seen.len() < most && !seen.contains(&delivery.hash);
-        if is_new {
-            seen.push(delivery.hash);
-        }
-        !is_new
-    });
-    others.collect()
-}
-
 /// Told to stop, or nobody is left who could tell.
 fn has_ended(stopped: &watch::Receiver<bool>) -> bool {
     *stopped.borrow() || stopped.has_changed().is_err()
-}
-
-/// Whether the lane's calls can go to this provider.
-fn is_of(lanes: &Lanes, lane: &LaneKey, provider: &ProviderKey) -> bool {
-    lane.channel == provider.0 && lanes.origins(lane).contains(provider)
 }

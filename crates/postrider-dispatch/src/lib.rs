@@ -17,6 +17,7 @@ mod policies;
 mod scheduler;
 mod settler;
 mod strike_assessment;
+mod suspended;
 pub mod template;
 mod unsettled_limit;
 

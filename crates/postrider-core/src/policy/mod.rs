@@ -1,6 +1,7 @@
 //! The rules that decide what happens next. Every rule is pure: time and random numbers are arguments.
 
 pub mod account;
+pub mod address_turns;
 pub mod backoff;
 pub mod backpressure;
 pub mod breaker;
@@ -18,10 +19,13 @@ mod limit_growth;
 mod limit_reason;
 mod limit_signs;
 pub mod limiter;
+pub mod most_tenants;
 pub mod openings;
 pub mod own_network;
 pub mod pace;
+pub mod place_queue;
 pub mod probe_breaker;
+pub mod probe_choice;
 pub mod ramp_breaker;
 pub mod recent_calls;
 pub mod retry_after;

@@ -20,7 +20,7 @@ const ASKED_MIN: u32 = 2;
 const LONG_MIN: u32 = 2;
 /// Addresses that something is remembered about, at most.
 const ADDRESSES_MAX: usize = 16_384;
-/// How long something is remembered about an address that is not sick.
+/// How long something is remembered about an address that is not heard of.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Default)]
@@ -201,8 +201,7 @@ impl SickAddresses {
 
 impl AddressHealth {
     fn is_forgettable(&self, now: Timestamp) -> bool {
-        let is_due = now >= self.until && self.rest.is_none();
-        is_due && now.since(self.heard) > REMEMBERED
+        now >= self.until && now.since(self.heard) > REMEMBERED
     }
 }
 
@@ -274,5 +273,13 @@ mod tests {
         (100..100_000).for_each(|target| _ = addresses.failed(target, at(4), true, at(4), 0.5));
         assert!(addresses.known.len() <= ADDRESSES_MAX);
         assert!(addresses.is_sick(7));
+    }
+
+    #[test]
+    fn a_sick_address_that_nobody_writes_to_any_more_is_forgotten() {
+        let mut addresses = SickAddresses::default();
+        (1..=3).for_each(|s| _ = fail(&mut addresses, s));
+        assert!(!addresses.is_forgettable(at(600)));
+        assert!(addresses.is_forgettable(at(604)));
     }
 }

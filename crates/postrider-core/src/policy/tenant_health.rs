@@ -167,11 +167,6 @@ impl TenantHealth {
         self.votes.count_others(target, now)
     }
 
-    /// The latest vote of this address, for the choice of probes.
-    pub fn latest_vote(&self, target: u64, now: Timestamp) -> Option<bool> {
-        self.votes.latest(target, now)
-    }
-
     /// It works again: what failed before does not count any more.
     pub fn recovered(&mut self) {
         self.failed = 0;

@@ -62,13 +62,6 @@ impl Votes {
         count
     }
 
-    /// The latest vote in the slot of this address.
-    pub fn latest(&self, target: u64, now: Timestamp) -> Option<bool> {
-        let slot = target % SLOTS;
-        let nth = self.0.binary_search_by_key(&slot, |vote| vote.slot).ok()?;
-        Some(self.0[nth]).filter(|vote| vote.counts(now)).map(|vote| vote.good)
-    }
-
     /// Takes back the vote in the slot of this address.
     pub fn withdraw(&mut self, target: u64) {
         self.0.retain(|vote| vote.slot != target % SLOTS);
@@ -108,7 +101,6 @@ mod tests {
         votes.cast(7, false, NOW);
         assert_eq!(votes.count(NOW + Duration::from_millis(59_999)).voters, 1);
         assert_eq!(votes.count(NOW + Duration::from_secs(60)).voters, 0);
-        assert_eq!(votes.latest(7, NOW + Duration::from_secs(60)), None);
     }
 
     #[test]

@@ -1,33 +1,56 @@
-//! The calls under way in all lanes together. Those whose length nobody knows (to an origin that has not
-//! answered yet, to a slow address) are counted apart, by tenant.
+//! The calls under way in all lanes together, and the lanes that wait for one of these to end. Calls whose
+//! length nobody knows (to an origin that has not answered yet, to a slow address) are counted apart, by tenant.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use postrider_core::Timestamp;
+use postrider_core::LaneKey;
 use postrider_core::model::message::Priority;
 use postrider_core::policy::global_places::{PlaceUse, apart_places, apart_room, ordinary_room};
+use postrider_core::policy::place_queue::PlaceQueue;
 
-/// How soon a lane asks again that waits for a place of ours, and how many may do so in that time.
-const PAUSE: Duration = Duration::from_millis(100);
-const LANES_PER_PAUSE: u32 = 100;
-const STRETCH: Duration = Duration::from_secs(1);
+/// Lanes that are told when a call ends: the first may find that it has nothing to send any more.
+const TOLD: usize = 2;
 
 #[derive(Default)]
 pub(super) struct GlobalCalls {
     in_flight: AtomicUsize,
     apart: Mutex<ApartCalls>,
-    refused: Mutex<RefusedLanes>,
+    waiting: WaitingLanes,
+    waiting_apart: WaitingLanes,
 }
 
-/// Lanes that found no place of ours, in a stretch of time and in the one before.
+/// Which of our places a lane waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OwnPlaces {
+    Any,
+    /// For calls whose length nobody knows.
+    Apart,
+}
+
 #[derive(Default)]
-struct RefusedLanes {
-    began: Timestamp,
-    now: u32,
-    before: u32,
+struct WaitingLanes {
+    queue: Mutex<PlaceQueue<Arc<LaneKey>>>,
+    count: AtomicUsize,
+}
+
+impl WaitingLanes {
+    fn join(&self, tenant: u64, lane: Arc<LaneKey>) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.join(tenant, lane);
+        self.count.store(queue.len(), Ordering::Relaxed);
+    }
+
+    fn next(&self, most: usize) -> Vec<Arc<LaneKey>> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = std::iter::from_fn(|| queue.next()).take(most).collect();
+        self.count.store(queue.len(), Ordering::Relaxed);
+        told
+    }
 }
 
 #[derive(Default)]
@@ -50,17 +73,18 @@ impl GlobalCalls {
         apart_room(PlaceUse { all: apart_places(all), used: apart.all, held })
     }
 
-    /// A lane finds no place. Says how long it waits: the more of them there are, the longer, so that
-    /// those that wait cost little however many they are.
-    pub(super) fn refuse(&self, now: Timestamp) -> Duration {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.since(refused.began) >= STRETCH || now < refused.began {
-            let is_next = now.since(refused.began) < STRETCH * 2;
-            let before = if is_next { refused.now } else { 0 };
-            *refused = RefusedLanes { began: now, now: 0, before };
+    /// A lane finds no place; it is told when one may be free.
+    pub(super) fn wait(&self, places: OwnPlaces, tenant: u64, lane: Arc<LaneKey>) {
+        match places {
+            OwnPlaces::Any => self.waiting.join(tenant, lane),
+            OwnPlaces::Apart => self.waiting_apart.join(tenant, lane),
         }
-        refused.now += 1;
-        PAUSE.mul_f64(f64::from(refused.now.max(refused.before) / LANES_PER_PAUSE).clamp(1.0, 50.0))
+    }
+
+    /// The lanes that are told that a call ended.
+    pub(super) fn told(&self, was_apart: bool) -> impl Iterator<Item = Arc<LaneKey>> {
+        let apart = if was_apart { self.waiting_apart.next(TOLD) } else { Vec::new() };
+        self.waiting.next(TOLD).into_iter().chain(apart)
     }
 
     pub(super) fn begin(&self, tenant: u64, is_apart: bool) {
@@ -93,21 +117,5 @@ impl GlobalCalls {
 
     fn apart(&self) -> MutexGuard<'_, ApartCalls> {
         self.apart.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_more_lanes_wait_for_a_place_the_more_rarely_each_of_them_asks() {
-        let calls = GlobalCalls::default();
-        let at = |ms: i64| Timestamp(1_800_000_000_000 + ms);
-        assert_eq!(calls.refuse(at(0)), PAUSE);
-        let last = (0..10_000).map(|n| calls.refuse(at(n / 100))).last();
-        assert_eq!(last, Some(PAUSE * 50));
-        assert_eq!(calls.refuse(at(1_500)), PAUSE * 50, "as many as just before");
-        assert_eq!(calls.refuse(at(60_000)), PAUSE, "they are gone");
     }
 }

@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::model::message::Priority;
+use postrider_core::policy::address_turns::{AddressTurns, SlowRoom};
 use postrider_core::policy::breaker::BreakerOverride;
-use postrider_core::policy::sick_addresses::AddressTurn;
 use postrider_core::policy::throttle::Pause;
-use postrider_core::{ChannelKind, Clock, LaneId, LaneKey, LaneState, TenantId, Timestamp};
+use postrider_core::{ChannelKind, Clock, Gate, LaneId, LaneKey, LaneState, TenantId, Timestamp};
 
 use crate::jitter_rng::JitterRng;
 use crate::limits::DispatchLimits;
@@ -37,7 +37,7 @@ use operator::OperatorOrders;
 pub use operator::{OperatorOrder, PausedLane};
 use permit::CallPermit;
 pub(crate) use permit::{CallTicket, LanePermit};
-use provider::{FreedPlaces, LaneProvider, SLOW_FROM};
+use provider::{FreedPlaces, LaneProvider};
 use rate_limits::RateLimits;
 pub use report::{AddressRest, GateVerdict, LaneReport};
 pub(crate) use retry_budgets::RetryAllowance;
@@ -47,10 +47,6 @@ use wakeups::Wakeups;
 
 /// Beyond this many, idle providers are forgotten.
 const PROVIDERS_MAX: usize = 10_000;
-/// How long a call to a slow address waits at least while all long places are in use.
-const LONG_PAUSE: Duration = Duration::from_secs(1);
-/// A slow address may have one call for so many free places for long calls.
-const SLOW_SHARE: usize = 8;
 /// How long a shortage of ours is shown as the reason of a wait: its deliveries are tried again sooner.
 const SHORTAGE_SHOWN: Duration = Duration::from_secs(2);
 const PER_ORIGIN_DEFAULT: usize = 256;
@@ -142,8 +138,15 @@ impl Lanes {
         let mut context = LaneContext::new(self, lane, &provider, now);
         context.random = self.random.next();
         context.count_free_places(priority, want);
-        let (calls, epochs) = context.admit(want)?;
+        let admitted = context.admit(want);
+        let own_wait = context.own_wait.filter(|_| want > 0);
         drop(context);
+        if let (Err(LaneRefusal { state, .. }), Some(places)) = (&admitted, own_wait)
+            && state.gate() == Some(Gate::Concurrency)
+        {
+            self.global.wait(places, provider::number(&lane.tenant), lane.clone());
+        }
+        let (calls, epochs) = admitted?;
         let (lanes, lane, account) = (self.clone(), lane.clone(), route.account.clone());
         let call = CallPermit { lanes, provider, account, lane, epochs, priority };
         Ok(LanePermit { call: Arc::new(call), calls, at: now })
@@ -168,43 +171,21 @@ impl Lanes {
     ) -> Vec<Option<Timestamp>> {
         let now = self.clock.now();
         let gates = provider.gates();
-        let long_places = gates.limit.long_places(now);
-        let mut long_left = gates.places.free_long(long_places);
         let own = gates.known_trouble(tenant);
         let tenant = provider::number(tenant);
         if own.is_none() && !gates.places.has_overdue(tenant) {
             return Vec::new();
         }
-        let is_alone = own.is_some_and(|own| own.health.votes(now).voters <= 1);
+        let long_places = gates.limit.long_places(now);
         let all = self.policies.now().limits.concurrency;
-        let mut apart_left = self.global.room_apart(all, tenant);
-        let mut taken: HashMap<u64, usize> = HashMap::new();
-        let turns = targets.map(|target| {
-            let addresses = own.map(|own| &own.health.addresses);
-            let taken = taken.entry(target).or_default();
-            if addresses.is_some_and(|addresses| addresses.is_sick(target)) && *taken > 0 {
-                return Some(now + LONG_PAUSE);
-            }
-            let overdue = gates.places.overdue_at(tenant, target);
-            let is_slow = overdue >= SLOW_FROM || addresses.is_some_and(|a| a.is_slow(target));
-            if long_places > 0 && is_slow {
-                // Where there are others, one address never takes more than an eighth of what it leaves.
-                let is_full = long_left == 0 || apart_left == 0;
-                let is_much = !is_alone && SLOW_SHARE * (overdue + *taken) > long_left;
-                if is_full || is_much {
-                    return Some(now + LONG_PAUSE.mul_f64(1.0 + self.random.next()));
-                }
-                long_left -= 1;
-                apart_left -= 1;
-            }
-            *taken += 1;
-            let addresses = addresses?;
-            match addresses.turn(target, now) {
-                AddressTurn::Go => None,
-                AddressTurn::Wait { until } => Some(until),
-            }
+        let room = (long_places > 0).then(|| SlowRoom {
+            long: gates.places.free_long(long_places),
+            apart: self.global.room_apart(all, tenant),
+            is_alone: own.is_some_and(|own| own.health.votes(now).voters <= 1),
         });
-        turns.collect()
+        let mut turns = AddressTurns::new(own.map(|own| &own.health.addresses), room, now);
+        let overdue = |target| gates.places.overdue_at(tenant, target);
+        targets.map(|target| turns.rest(target, overdue(target), self.random.next())).collect()
     }
 
     /// Takes one call to an address from its rate, or says when there may be one.
@@ -236,6 +217,7 @@ impl Lanes {
         drop(context);
         let is_apart = ticket.is_apart || was_long;
         self.global.end(provider::number(&call.lane.tenant), is_apart);
+        self.global.told(is_apart).for_each(|lane| self.wakeups.post(Wakeup::Lane(lane)));
         if effect.refills_budget {
             self.wakeups.post(Wakeup::Lane(call.lane.clone()));
         }

@@ -7,10 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::model::message::Priority;
+use postrider_core::policy::address_turns::is_slow;
 use postrider_core::policy::breaker::{BreakerPolicy, BreakerRefusal, BreakerState};
 use postrider_core::policy::call_limit::{CallLimit, CallToken};
 use postrider_core::policy::call_places::{CallPlace, CallPlaces};
 use postrider_core::policy::credential::CredentialBreaker;
+use postrider_core::policy::most_tenants::TenantShare;
 use postrider_core::policy::openings::Openings;
 use postrider_core::policy::pace::Pace;
 use postrider_core::policy::probe_breaker::ProbeBreaker;
@@ -22,8 +24,8 @@ use postrider_core::{Gate, TenantId, Timestamp};
 
 use super::ProviderKey;
 
-/// Tenants of one provider that something is remembered about, at most.
-const TENANTS_MAX: usize = 4_096;
+/// From so many tenants of one provider on, those are forgotten about whom there is nothing to know.
+const TENANTS_MAX: usize = 65_536;
 
 pub(crate) struct LaneProvider {
     key: ProviderKey,
@@ -40,14 +42,8 @@ pub(super) enum FreedPlaces {
     Enough,
 }
 
-/// An address with so many calls under way that take long is slow.
-pub(super) const SLOW_FROM: usize = 2;
 /// A tenant that called within this time is active.
 const ACTIVE: Duration = Duration::from_secs(60);
-/// The provider as a whole fails if so many of its active tenants, two at least, find it down.
-const TENANTS_DOWN_SHARE: f64 = 0.8;
-/// It wants to be left alone as a whole if it said so to so many of them, two at least.
-const TENANTS_PAUSED_SHARE: f64 = 0.5;
 
 /// What the checks know about one provider.
 pub(super) struct ProviderGates {
@@ -62,6 +58,8 @@ pub(super) struct ProviderGates {
     /// The dispatcher is about to be told of a few free places.
     pub(super) gathering: bool,
     pub(super) tenants: HashMap<TenantId, TenantGates>,
+    /// So many tenants are remembered before some are forgotten.
+    tenants_max: usize,
 }
 
 /// What the checks know about one tenant at the provider.
@@ -114,6 +112,7 @@ impl LaneProvider {
                 wanted: false,
                 gathering: false,
                 tenants: HashMap::new(),
+                tenants_max: TENANTS_MAX,
             }),
         }
     }
@@ -178,7 +177,7 @@ impl ProviderGates {
                 Some(breaker) if breaker.may_pass(now).is_err() => {
                     until = until.into_iter().chain(held(breaker)).min();
                 }
-                _ if now.since(own.last_call) < ACTIVE => return None,
+                _ if own.is_active(now) => return None,
                 _ => {}
             }
         }
@@ -191,14 +190,10 @@ impl ProviderGates {
     }
 
     /// Whether the tenant's calls that take long leave too little to the others there.
-    pub(super) fn is_crowded_by(&self, tenant: &TenantId, now: Timestamp) -> bool {
+    pub(super) fn is_crowded_by(&self, tenant: u64, now: Timestamp) -> bool {
         let (limit, long_places) = (self.limit.limit(now), self.limit.long_places(now));
-        let number = number(tenant);
-        if !self.places.has_overdue(number) {
-            return false;
-        }
-        let active = self.tenants.values().filter(|own| now.since(own.last_call) < ACTIVE).count();
-        self.places.crowds(number, active, limit, long_places)
+        let active = || self.tenants.values().filter(|own| own.is_active(now)).count();
+        self.places.crowds(tenant, active, limit, long_places)
     }
 
     /// When a call that is under way makes room by becoming a long one.
@@ -216,10 +211,9 @@ impl ProviderGates {
         now: Timestamp,
     ) -> (CallPlace, CallToken, bool) {
         let addresses = self.known_trouble(tenant).map(|own| &own.health.addresses);
-        let (sick, slow) =
-            addresses.map_or((false, false), |a| (a.is_sick(target), a.is_slow(target)));
-        let slow = slow || self.places.overdue_at(tenant_number, target) >= SLOW_FROM;
-        let slow = slow && self.limit.long_places(now) > 0;
+        let sick = addresses.is_some_and(|addresses| addresses.is_sick(target));
+        let overdue = self.places.overdue_at(tenant_number, target);
+        let slow = is_slow(addresses, target, overdue) && self.limit.long_places(now) > 0;
         let is_apart = slow || !self.limit.is_proven(now);
         let place = match slow {
             true => self.places.begin_long(tenant_number, target),
@@ -260,12 +254,10 @@ impl ProviderGates {
     }
 
     pub(super) fn tenant(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantGates {
-        if self.tenants.len() >= TENANTS_MAX && !self.tenants.contains_key(tenant) {
-            self.tenants.retain(|_, own| !own.is_forgettable(now));
-            if self.tenants.len() >= TENANTS_MAX {
-                // Forgetting costs a few calls that are refused again; no bound would cost memory.
-                self.tenants.clear();
-            }
+        if self.tenants.len() >= self.tenants_max && !self.tenants.contains_key(tenant) {
+            self.tenants.retain(|_, own| !own.is_forgettable(now) && !own.is_quiet());
+            // Not for every newcomer if nearly all of them stay.
+            self.tenants_max = TENANTS_MAX.max(2 * self.tenants.len());
         }
         let own = self.tenants.entry(tenant.clone()).or_default();
         own.last_call = now;
@@ -301,22 +293,25 @@ impl ProviderGates {
 
     /// Whether nearly all of the active tenants find the provider down.
     pub(super) fn is_down_for_all(&self, now: Timestamp) -> bool {
-        self.do_most(TENANTS_DOWN_SHARE, now, |trouble| trouble.breaker.is_probing())
+        self.share_of_active(now, |own| own.breaker.is_probing()).is_down_for_all()
     }
 
     /// Whether the provider asked so many of its active tenants to wait that it means all.
     pub(super) fn is_paused_for_most(&self, now: Timestamp) -> bool {
-        self.do_most(TENANTS_PAUSED_SHARE, now, |trouble| trouble.pause.until(now).is_some())
+        self.share_of_active(now, |own| own.pause.until(now).is_some()).is_paused_for_most()
     }
 
-    fn do_most(&self, share: f64, now: Timestamp, they: impl Fn(&TenantTrouble) -> bool) -> bool {
-        let active = self.tenants.values().filter(|own| now.since(own.last_call) < ACTIVE);
-        let (mut all, mut those) = (0_u32, 0_u32);
-        for own in active {
-            all += 1;
-            those += u32::from(own.trouble.as_deref().is_some_and(&they));
+    fn share_of_active(
+        &self,
+        now: Timestamp,
+        is_one: impl Fn(&TenantTrouble) -> bool,
+    ) -> TenantShare {
+        let mut share = TenantShare::default();
+        for own in self.tenants.values().filter(|own| own.is_active(now)) {
+            share.all += 1;
+            share.those += usize::from(own.trouble.as_deref().is_some_and(&is_one));
         }
-        those >= 2 && f64::from(those) >= share * f64::from(all)
+        share
     }
 }
 
@@ -348,11 +343,20 @@ impl TenantTrouble {
 }
 
 impl TenantGates {
+    fn is_active(&self, now: Timestamp) -> bool {
+        now.since(self.last_call) < ACTIVE
+    }
+
     fn is_forgettable(&mut self, now: Timestamp) -> bool {
         self.held == 0
-            && now.since(self.last_call) >= ACTIVE
+            && !self.is_active(now)
             && self.credential.as_mut().is_none_or(|credential| credential.is_forgettable(now))
             && self.trouble.as_ref().is_none_or(|trouble| trouble.is_forgettable(now))
+    }
+
+    /// Nothing is under way, and nothing but successes is known.
+    fn is_quiet(&self) -> bool {
+        self.held == 0 && self.credential.is_none() && self.trouble.is_none()
     }
 
     /// Forgets a trouble that is over.
@@ -368,4 +372,29 @@ pub(super) fn number(tenant: &TenantId) -> u64 {
     let mut hasher = DefaultHasher::new();
     tenant.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_core::ChannelKind;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    #[test]
+    fn what_is_known_of_one_tenant_outlasts_any_number_of_quiet_ones() {
+        let key = (ChannelKind::new("fcm"), "https://fcm.example".into());
+        let provider = LaneProvider::new(key, 1_024, BreakerPolicy::default());
+        let mut gates = provider.gates();
+        let (paused, busy) = (TenantId::new("paused"), TenantId::new("busy"));
+        gates.trouble(&paused, NOW).pause.extend(NOW + Duration::from_secs(900));
+        gates.tenant(&busy, NOW).held = 7;
+        for n in 0..2 * TENANTS_MAX {
+            gates.tenant(&TenantId::new(&format!("t{n}")), NOW);
+        }
+        assert!(gates.tenants.len() <= TENANTS_MAX);
+        assert!(gates.known_trouble(&paused).is_some_and(|own| own.pause.until(NOW).is_some()));
+        assert_eq!(gates.tenants.get(&busy).map(|own| own.held), Some(7));
+    }
 }

@@ -40,6 +40,15 @@ struct WakeupLists {
     since: Option<Instant>,
 }
 
+impl WakeupLists {
+    fn few_go(&mut self) {
+        self.since = None;
+        let few = std::mem::take(&mut self.few);
+        few.iter().for_each(|(_, provider)| provider.gates().gathering = false);
+        self.now.extend(few.into_iter().map(|(provider, _)| Wakeup::SlotsFree(provider)));
+    }
+}
+
 impl Wakeups {
     /// Notified of every wakeup, and by the clock when it is moved.
     pub(super) fn waker(&self) -> &Arc<Notify> {
@@ -60,9 +69,14 @@ impl Wakeups {
         self.gathering.notify_one();
     }
 
-    /// The wakeups since the last call.
+    /// The wakeups since the last call. Few free slots are among them once they waited for long enough, however
+    /// busy the dispatcher is.
     pub(crate) fn take(&self) -> Vec<Wakeup> {
-        std::mem::take(&mut self.lists().now)
+        let mut lists = self.lists();
+        if lists.since.is_some_and(|since| since.elapsed() >= GATHER) {
+            lists.few_go();
+        }
+        std::mem::take(&mut lists.now)
     }
 
     /// Returns when there are wakeups, or the clock was moved.
@@ -79,11 +93,7 @@ impl Wakeups {
                 continue;
             };
             tokio::time::sleep_until(since + GATHER).await;
-            let mut lists = self.lists();
-            lists.since = None;
-            let few = std::mem::take(&mut lists.few);
-            few.iter().for_each(|(_, provider)| provider.gates().gathering = false);
-            lists.now.extend(few.into_iter().map(|(provider, _)| Wakeup::SlotsFree(provider)));
+            self.lists().few_go();
             return;
         }
     }

@@ -1,12 +1,17 @@
 //! Holds the lane while as many calls are under way as its provider seems to take. A place is taken when
 //! a call begins and freed when it ends.
 
+use std::time::Duration;
+
 use postrider_core::policy::call_limit::LimitReason;
 use postrider_core::{Gate, LaneState, Signal};
 
 use super::{LaneCheck, LaneContext};
 use crate::lanes::call::{CallEffect, CallResult};
 use crate::lanes::report::GateVerdict;
+
+/// How soon a lane that waits for a place of ours asks again if nobody tells it.
+const OWN_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct ConcurrencyCheck;
 
@@ -42,7 +47,7 @@ impl LaneCheck for ConcurrencyCheck {
     fn room(&self, lane: &LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
         let on = Gate::Concurrency;
         if lane.own_room == 0 {
-            let until = lane.now + lane.own_pause.mul_f64(1.0 + lane.random);
+            let until = lane.now + OWN_PAUSE.mul_f64(1.0 + lane.random);
             return Err(LaneState::Waiting { on, until });
         }
         match (lane.free_places, lane.gates.next_free_place(lane.now)) {

@@ -11,7 +11,6 @@ mod retry_after;
 mod retry_budget;
 
 use std::sync::MutexGuard;
-use std::time::Duration;
 
 use postrider_core::model::message::Priority;
 use postrider_core::policy::breaker::BreakerRefusal;
@@ -20,6 +19,7 @@ use postrider_core::policy::call_places::CallPlace;
 use postrider_core::{Gate, LaneKey, LaneState, Timestamp};
 
 use super::call::{CallEffect, CallResult};
+use super::global::OwnPlaces;
 use super::provider::{BreakerEpochs, FreedPlaces, LaneProvider, ProviderGates, number};
 use super::report::GateVerdict;
 use super::{LaneRefusal, Lanes};
@@ -75,9 +75,9 @@ pub(super) struct LaneContext<'a> {
     now: Timestamp,
     /// Calls of the lane's priority that the provider has a free place for.
     free_places: usize,
-    /// Calls that our own places allow the tenant, and when the lane asks again if it is none.
+    /// Calls that our own places allow the tenant, and which places it waits for if it is none.
     own_room: usize,
-    own_pause: Duration,
+    pub(super) own_wait: Option<OwnPlaces>,
     /// The limit's token of the call that ended.
     token: Option<CallToken>,
     /// Under which openings of the breakers the calls are permitted.
@@ -105,7 +105,7 @@ impl<'a> LaneContext<'a> {
             now,
             free_places: 0,
             own_room: 0,
-            own_pause: Duration::ZERO,
+            own_wait: None,
             token: None,
             epochs,
             begun: false,
@@ -150,16 +150,17 @@ impl<'a> LaneContext<'a> {
         let tenant = &self.lane.tenant;
         let held = self.gates.tenants.get(tenant).map_or(0, |own| own.held);
         self.own_room = global.room(all, held, priority);
+        self.own_wait = (self.own_room == 0).then_some(OwnPlaces::Any);
         let number = number(tenant);
-        if !self.gates.limit.is_proven(self.now) {
-            self.own_room = self.own_room.min(global.room_apart(all, number));
+        let apart = match self.gates.limit.is_proven(self.now) {
+            _ if self.gates.is_crowded_by(number, self.now) => 0,
+            true => usize::MAX,
+            false => global.room_apart(all, number),
+        };
+        if apart == 0 {
+            self.own_wait = Some(OwnPlaces::Apart);
         }
-        if self.gates.is_crowded_by(tenant, self.now) {
-            self.own_room = 0;
-        }
-        if self.own_room == 0 && want > 0 {
-            self.own_pause = global.refuse(self.now);
-        }
+        self.own_room = self.own_room.min(apart);
     }
 
     pub(super) fn in_flight_and_limit(&self) -> (usize, usize) {
@@ -173,7 +174,9 @@ impl<'a> LaneContext<'a> {
     pub(super) fn learn(&mut self, call: &CallResult, token: CallToken) -> CallEffect {
         self.token = Some(token);
         let mut effect = CallEffect::default();
+        let was_proven = self.gates.limit.is_proven(self.now);
         CHECKS.iter().for_each(|check| check.learn(self, call, &mut effect));
+        effect.eased |= !was_proven && self.gates.limit.is_proven(self.now);
         effect
     }
 

@@ -1,0 +1,118 @@
+//! Which calls of one lane may go now, and which wait because their address is sick, asked for a rest or is
+//! slow. A slow address gets places for long calls only, and leaves most of them to others. Pure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::model::time::Timestamp;
+use crate::policy::sick_addresses::{AddressTurn, SickAddresses};
+
+/// An address with so many calls under way that take long is slow.
+const SLOW_FROM: usize = 2;
+/// A slow address may have one call for so many free places for long calls.
+const SLOW_SHARE: usize = 8;
+/// How long a call to a slow address waits at least while it has no place.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether the address is slow, from what is known about it and its calls under way that take long.
+pub fn is_slow(addresses: Option<&SickAddresses>, target: u64, overdue: usize) -> bool {
+    overdue >= SLOW_FROM || addresses.is_some_and(|addresses| addresses.is_slow(target))
+}
+
+/// Places for calls that take long.
+#[derive(Debug, Clone, Copy)]
+pub struct SlowRoom {
+    /// Of the origin, and of ours for the tenant.
+    pub long: usize,
+    pub apart: usize,
+    /// The tenant has no other address there.
+    pub is_alone: bool,
+}
+
+/// Asked for one call after another.
+pub struct AddressTurns<'a> {
+    addresses: Option<&'a SickAddresses>,
+    room: Option<SlowRoom>,
+    now: Timestamp,
+    /// Calls that may go, by address.
+    taken: HashMap<u64, usize>,
+}
+
+impl<'a> AddressTurns<'a> {
+    /// `room` is missing where an origin has no places beside the ordinary ones.
+    pub fn new(
+        addresses: Option<&'a SickAddresses>,
+        room: Option<SlowRoom>,
+        now: Timestamp,
+    ) -> Self {
+        Self { addresses, room, now, taken: HashMap::new() }
+    }
+
+    /// Until when the next call to the address has to wait, if it has to. `overdue` are its calls under way
+    /// that take long, `random` is a random number in `0.0..1.0`.
+    pub fn rest(&mut self, target: u64, overdue: usize, random: f64) -> Option<Timestamp> {
+        let is_slow = is_slow(self.addresses, target, overdue);
+        let taken = self.taken.entry(target).or_default();
+        if self.addresses.is_some_and(|addresses| addresses.is_sick(target)) && *taken > 0 {
+            return Some(self.now + LONG_PAUSE);
+        }
+        if let Some(room) = self.room.as_mut().filter(|_| is_slow) {
+            let is_full = room.long == 0 || room.apart == 0;
+            let is_much = !room.is_alone && SLOW_SHARE * (overdue + *taken) > room.long;
+            if is_full || is_much {
+                return Some(self.now + LONG_PAUSE.mul_f64(1.0 + random));
+            }
+            room.long -= 1;
+            room.apart -= 1;
+        }
+        *taken += 1;
+        match self.addresses?.turn(target, self.now) {
+            AddressTurn::Go => None,
+            AddressTurn::Wait { until } => Some(until),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+    const ROOM: SlowRoom = SlowRoom { long: 128, apart: 64, is_alone: false };
+
+    /// How many of 100 calls to an address with so many overdue ones may go.
+    fn going(room: Option<SlowRoom>, overdue: usize) -> usize {
+        let mut turns = AddressTurns::new(None, room, NOW);
+        (0..100).filter(|_| turns.rest(7, overdue, 0.5).is_none()).count()
+    }
+
+    #[test]
+    fn a_slow_address_leaves_most_places_to_others() {
+        assert_eq!(going(Some(ROOM), 2), 13);
+        assert_eq!(going(Some(ROOM), 1), 100, "one call that takes long is no rule");
+    }
+
+    #[test]
+    fn the_only_address_of_a_tenant_gets_all_places_for_long_calls() {
+        assert_eq!(going(Some(SlowRoom { is_alone: true, ..ROOM }), 2), 64);
+    }
+
+    #[test]
+    fn where_an_origin_has_no_places_beside_the_ordinary_ones_nothing_is_slow() {
+        assert_eq!(going(None, 9), 100);
+    }
+
+    #[test]
+    fn a_sick_address_gets_one_call_at_a_time() {
+        let mut addresses = SickAddresses::default();
+        for s in 0..3 {
+            let now = NOW + Duration::from_secs(s);
+            addresses.failed(7, now, true, now, 0.5);
+        }
+        let later = NOW + Duration::from_secs(60);
+        let mut turns = AddressTurns::new(Some(&addresses), Some(ROOM), later);
+        assert_eq!(turns.rest(7, 0, 0.5), None);
+        assert!(turns.rest(7, 0, 0.5).is_some());
+        assert_eq!(turns.rest(8, 0, 0.5), None, "others go on");
+    }
+}
