@@ -11,6 +11,8 @@ use crate::policy::sick_addresses::{AddressTurn, SickAddresses};
 const SLOW_FROM: usize = 2;
 /// A slow address may have one call for so many free places for long calls.
 const SLOW_SHARE: usize = 8;
+/// A wait is stretched by up to this share.
+const SPREAD: f64 = 0.25;
 /// How long a call to a slow address waits at least while it has no place.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
@@ -53,7 +55,8 @@ impl<'a> AddressTurns<'a> {
     pub fn rest(&mut self, target: u64, overdue: usize, random: f64) -> Option<Timestamp> {
         let is_slow = is_slow(self.addresses, target, overdue);
         let taken = self.taken.entry(target).or_default();
-        if self.addresses.is_some_and(|addresses| addresses.is_sick(target)) && *taken > 0 {
+        let is_sick = self.addresses.is_some_and(|addresses| addresses.is_sick(target));
+        if is_sick && *taken + overdue > 0 {
             return Some(self.now + LONG_PAUSE);
         }
         if let Some(room) = self.room.as_mut().filter(|_| is_slow) {
@@ -68,7 +71,10 @@ impl<'a> AddressTurns<'a> {
         *taken += 1;
         match self.addresses?.turn(target, self.now) {
             AddressTurn::Go => None,
-            AddressTurn::Wait { until } => Some(until),
+            // Those that wait for the same moment do not all go in it.
+            AddressTurn::Wait { until } => {
+                Some(until + until.since(self.now).mul_f64(SPREAD * random))
+            }
         }
     }
 }
@@ -114,5 +120,7 @@ mod tests {
         assert_eq!(turns.rest(7, 0, 0.5), None);
         assert!(turns.rest(7, 0, 0.5).is_some());
         assert_eq!(turns.rest(8, 0, 0.5), None, "others go on");
+        let mut turns = AddressTurns::new(Some(&addresses), Some(ROOM), later);
+        assert!(turns.rest(7, 1, 0.5).is_some(), "one from before is under way");
     }
 }

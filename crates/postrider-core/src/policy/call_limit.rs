@@ -187,7 +187,7 @@ impl CallLimit {
             self.heed_latency(cohort, now);
         }
         if well || signal.is_too_much() {
-            self.count_answer(token, !well, latency_ms, now);
+            self.count_answer(token, !well, latency_ms, in_flight, now);
         }
         if now.since(self.round.began) >= self.round_trip() {
             self.end_round(now);
@@ -252,13 +252,20 @@ impl CallLimit {
 
     /// Nothing is learned for one round trip after a change: calls under way tell of the same excess,
     /// and refusals are often faster than other answers.
-    fn count_answer(&mut self, token: CallToken, refused: bool, latency_ms: u32, now: Timestamp) {
+    fn count_answer(
+        &mut self,
+        token: CallToken,
+        refused: bool,
+        latency_ms: u32,
+        in_flight: usize,
+        now: Timestamp,
+    ) {
         let settled = now.since(self.changed_at) >= self.round_trip();
         let signs = &mut self.refusals;
         if !settled || !signs.sample.count(token.target, refused, now) {
             return;
         }
-        signs.spent.add(refused, latency_ms);
+        signs.spent.add(refused, latency_ms, in_flight);
         if refused {
             signs.refused_tenants.note(token.tenant, now);
             if signs.is_refused(now) {
@@ -274,7 +281,7 @@ impl CallLimit {
         if is_within(signs.ignored_at, IGNORED_FOR, now) {
             return;
         }
-        let well_at_once = self.limit * signs.spent.well_share();
+        let well_at_once = signs.spent.well_at_once(self.limit);
         let known = signs.spent.is_known();
         let here = CutTrial { limit: self.limit, measure: if known { well_at_once } else { 0.0 } };
         match signs.trial {

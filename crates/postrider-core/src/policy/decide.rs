@@ -26,6 +26,8 @@ pub const MAX_REPLAYS: u32 = 3;
 pub const REPLAY_PAUSE: Duration = Duration::from_secs(1);
 /// How long a delivery waits at most for something of our own that ran out.
 pub const LOCAL_PAUSE: Duration = Duration::from_secs(1);
+/// A provider's wait is stretched by up to this share.
+const RETRY_AFTER_SPREAD: f64 = 0.25;
 /// A subscription younger than this may be called gone by a service that does not know it yet.
 pub const YOUNG_ADDRESS: Duration = Duration::from_secs(60);
 const YOUNG_ADDRESS_PAUSE: Duration = Duration::from_secs(2);
@@ -122,7 +124,7 @@ pub fn decide(
     match *outcome {
         Outcome::Accepted => Decision::Done,
         Outcome::RetryBackoff { at_least } => retry(by_formula(), at_least),
-        Outcome::RetryAfter { after, .. } => retry(after, after),
+        Outcome::RetryAfter { after, .. } => retry(spread(rules, now, after, random), after),
         Outcome::Gone if progress.doubted => park(rules, now),
         Outcome::Gone => gone(progress, rules, now),
         Outcome::DropMessage => Decision::DeadLetter(DeadReason::Permanent),
@@ -149,6 +151,12 @@ pub fn decide(
         Outcome::Expired if progress.attempts <= 1 => Decision::Expire,
         Outcome::Expired => too_late(rules),
     }
+}
+
+/// Those who were told to come back at the same time do not come all at once, and never too late because of it.
+fn spread(rules: &DeliveryRules<'_>, now: Timestamp, after: Duration, random: f64) -> Duration {
+    let left = rules.expires_at.since(now + after);
+    after + after.mul_f64(RETRY_AFTER_SPREAD).min(left / 2).mul_f64(random)
 }
 
 /// Where a person would see a repeat, at most one is risked, and not soon; then a person decides.

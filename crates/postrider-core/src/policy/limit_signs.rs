@@ -6,6 +6,8 @@ use crate::policy::cohort::{Cohort, RefusalSample, TenantPair};
 /// This many refused calls of a sample of 64, from so many addresses, are no noise: more than 5 %.
 const REFUSED_MIN: usize = 4;
 const REFUSING_MIN: usize = 3;
+/// From this share of the limit on, all of it counts as used.
+const USED: f64 = 0.5;
 /// So many calls have to go well before the time spent in calls is compared.
 const WELL_JUDGED: u32 = 48;
 
@@ -46,6 +48,9 @@ pub(super) struct TimeSpent {
     well: u32,
     well_ms: f64,
     refused_ms: f64,
+    /// Calls under way, summed up over all that ended, and how many these were.
+    under_way: f64,
+    ended: f64,
 }
 
 impl TimeSpent {
@@ -54,9 +59,11 @@ impl TimeSpent {
         self.well >= WELL_JUDGED
     }
 
-    pub(super) fn add(&mut self, refused: bool, latency_ms: u32) {
+    pub(super) fn add(&mut self, refused: bool, latency_ms: u32, in_flight: usize) {
         // A call shorter than the clock's step takes half a step on the average.
         let ms = f64::from(latency_ms) + 0.5;
+        self.under_way += in_flight as f64;
+        self.ended += 1.0;
         if refused {
             self.refused_ms += ms;
             return;
@@ -67,11 +74,17 @@ impl TimeSpent {
             self.well /= 2;
             self.well_ms /= 2.0;
             self.refused_ms /= 2.0;
+            self.under_way /= 2.0;
+            self.ended /= 2.0;
         }
     }
 
-    pub(super) fn well_share(&self) -> f64 {
-        self.well_ms / (self.well_ms + self.refused_ms)
+    /// How many calls went well at once, on the average. Where most of the limit is in use, all of it counts
+    /// as used: that varies less.
+    pub(super) fn well_at_once(&self, limit: f64) -> f64 {
+        let under_way = self.under_way / self.ended;
+        let used = if under_way >= USED * limit { limit } else { under_way };
+        used * self.well_ms / (self.well_ms + self.refused_ms)
     }
 }
 
