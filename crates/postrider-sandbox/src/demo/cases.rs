@@ -17,6 +17,8 @@ pub(super) struct DemoCase {
     pub(super) end: DemoEnd,
     /// The fewest calls that the provider must have seen.
     pub(super) calls_min: u64,
+    /// Under this name the provider is another one: what others meet there says nothing about it.
+    pub(super) host: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,9 @@ pub(super) struct DemoEnd {
     pub(super) state: State,
     pub(super) reason: Option<DeadReason>,
 }
+
+/// The sandbox, as its addresses name it.
+pub(super) const HOST: &str = "127.0.0.1";
 
 /// One line per case: name, channel, script, end, fewest calls, description, and fields that are not the default.
 macro_rules! cases {
@@ -44,6 +49,7 @@ macro_rules! cases {
                     reason: [$(Some(DeadReason::$reason),)? None][0],
                 },
                 calls_min: $calls_min,
+                host: HOST,
             }
         }),*];
     };
@@ -66,7 +72,7 @@ cases! {
     "retry-queue" "http" ["500", "200"] Sent 2 "any HTTP request: 500, then accepted"
     "unsubscribed" "webpush" ["410"] Gone 1 "410: the subscription is gone, its keys are erased"
     "malformed" "webhook" ["400", "200"] Failed(Permanent) 1 "400: this message can never be accepted"
-    "outage" "webhook" ["503"] Failed(RetriesExhausted) 4 "503 for ever: the retries run out"
+    "outage" "webhook" ["503"] Failed(RetriesExhausted) 3 "503 for ever: the retries run out" {host: "localhost"}
     "too-late" "webpush" ["429:60"] Failed(Ttl) 1
         "429 with Retry-After: 60 but a TTL of 8 s: never sent past it" {ttl_s: 8}
     "in-doubt" "webhook" ["reset-after"] Failed(Ambiguous) 1
@@ -78,7 +84,7 @@ cases! {
 /// The classes of the demo: the retry policy is shortened, so that hours fit into seconds.
 pub(super) const CLASSES: &str = r#"
 [classes.demo]
-retry = { retries = 4, base_ms = 300, cap_ms = 3000, jitter = "full" }
+retry = { retries = 2, base_ms = 300, cap_ms = 3000, jitter = "full" }
 
 [classes.once]
 on_ambiguous = "park"

@@ -40,7 +40,7 @@ pub struct DemoArgs {
 }
 
 /// How long the demo may take until every delivery has ended.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run(args: DemoArgs, launcher: &dyn ServerLauncher) -> Result<bool> {
     let started = Instant::now();

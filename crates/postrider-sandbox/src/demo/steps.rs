@@ -54,7 +54,10 @@ impl<'a> DemoRun<'a> {
     }
 
     async fn send_case(&mut self, case: &DemoCase) -> Result<String> {
-        let receiver = self.services.receiver(case.channel, Some(case.name), case.script)?;
+        let mut receiver = self.services.receiver(case.channel, Some(case.name), case.script)?;
+        if let Some(Value::String(url)) = receiver.address.get_mut("url") {
+            *url = url.replace(cases::HOST, case.host);
+        }
         let message = json!({
             "to": {"address": receiver.address},
             "class": case.class,
