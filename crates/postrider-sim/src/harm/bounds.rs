@@ -41,6 +41,9 @@ const HEAL_MS: i64 = 60_000;
 /// When calls at an overloaded origin, and its refusals, are looked at, counted from its onset.
 const STANDING_AFTER_MS: i64 = 15_000;
 const REFUSED_AFTER_MS: i64 = 30_000;
+/// How long a refusal is remembered, and how soon it is acted upon.
+const KNOWN_FOR_MS: i64 = 60_000;
+const REACTION_MS: i64 = 250;
 const NEVER: i64 = i64::MAX / 4;
 
 impl HarmRuns<'_> {
@@ -220,13 +223,14 @@ impl HarmRuns<'_> {
                     broken.push(BrokenBound { bound, detail });
                 }
             }
-            let late =
-                calls.iter().filter(|call| is_sick_for(part, REFUSED_AFTER_MS, call.written));
+            let is_late = |call: &&&WireCall| is_sick_for(part, REFUSED_AFTER_MS, call.written);
             let mut span = (i64::MAX, 0);
-            let (late, refused) = late.fold((0_u32, 0_u32), |(late, refused), call| {
+            let mut late = 0_u32;
+            for call in calls.iter().filter(is_late) {
                 span = (span.0.min(call.written), span.1.max(call.written));
-                (late + 1, refused + u32::from(call.refused_by == Some(nth)))
-            });
+                late += 1;
+            }
+            let refused = foreseeable_refusals(&calls, nth).iter().filter(is_late).count() as u32;
             // A handful of calls is no share, and one call a second does not hurt.
             let seconds = span.1.saturating_sub(span.0).max(0) as f64 / 1_000.0;
             // A burst beyond one tenant's quota is met by every new burst.
@@ -238,6 +242,23 @@ impl HarmRuns<'_> {
             }
         }
     }
+}
+
+/// Refusals by an overloaded origin that were to be foreseen: one was refused within the last minute, and there
+/// was a moment to act on that. A burst after a quiet time meets its first refusals unprepared.
+fn foreseeable_refusals<'a>(calls: &[&'a WireCall], part: usize) -> Vec<&'a WireCall> {
+    let mut refused: Vec<_> =
+        calls.iter().copied().filter(|call| call.refused_by == Some(part)).collect();
+    refused.sort_unstable_by_key(|call| call.written);
+    let (mut known_from, mut last) = (i64::MAX, i64::MIN / 2);
+    refused.retain(|call| {
+        if call.written - last > KNOWN_FOR_MS {
+            known_from = call.ended + REACTION_MS;
+        }
+        last = call.written;
+        call.written > known_from
+    });
+    refused
 }
 
 /// The most calls under way at once, after the limit has had time to find its size.
