@@ -24,15 +24,16 @@ async fn an_accepted_message_is_sent_once_and_recorded() {
 }
 
 #[tokio::test]
-async fn a_retry_comes_at_its_due_time_and_not_before() {
+async fn a_retry_comes_soon_after_the_time_that_was_asked_for_and_not_before() {
     let after = Duration::from_secs(30);
     let mut fixture =
         DispatchFixture::new(vec![Some(Outcome::RetryAfter { after, scope: Scope::Target })]);
     fixture.start();
     let id = fixture.webhook("").await;
     let waiting = fixture.becomes(id, State::Retrying).await;
-    assert_eq!(waiting.due_at, Some(fixture.now() + after));
-    fixture.clock.advance(after - Duration::from_millis(1));
+    let wait = waiting.due_at.unwrap().since(fixture.now());
+    assert!((after..=after * 5 / 4).contains(&wait), "{wait:?}");
+    fixture.clock.advance(wait - Duration::from_millis(1));
     tokio::task::yield_now().await;
     assert_eq!(fixture.calls(), 1);
     fixture.clock.advance(Duration::from_millis(1));
