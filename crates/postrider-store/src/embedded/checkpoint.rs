@@ -1,31 +1,45 @@
-//! Checkpoints: moves the journal into the database, on a thread of its own. A passive checkpoint never
-//! blocks a commit, but never quite catches up with the commits either. So the writer moves the last few
-//! pages itself, and the journal starts over and stays bounded.
+//! Checkpoints: moves the journal into the database, on a thread of its own. Never waits for a reader and
+//! never holds the write lock for long: a journal that a foreign reader needs grows, and is reported.
+//!
+//! A passive checkpoint never blocks a commit, but never quite catches up with the commits either. So the
+//! writer moves the last few pages itself, and the journal starts over and stays bounded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postrider_core::ports::store::{StoreError, StoreResult};
 use rusqlite::Connection;
 
-use crate::embedded::sql::schema::open_checkpointer;
+use super::folder::{journal_of, shared_memory_of};
+use super::journal_holders::journal_holders;
+use super::shared::StoreShared;
+use super::sql::schema::open_checkpointer;
 
 /// Rows written between checkpoints: some tens of megabytes of journal.
 const ROWS_BETWEEN: u64 = 20_000;
 /// After so long without writes, the journal is cut to nothing.
 const IDLE: Duration = Duration::from_secs(5);
+/// The pause between two tries while a reader needs the journal.
+const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
+/// So much is left to the writer. With more, the thread goes over the journal once more.
+const FRAMES_LEFT_MAX: i64 = 32_000;
+const PASSES_MAX: usize = 8;
+/// The size of a journal without a bound that is worth a report.
+const LONG_JOURNAL: u64 = 96 << 20;
+const BLOCKED: &str = "journal_blocked";
 
 /// The writer's side. Dropping it ends the thread.
 pub(crate) struct Checkpointer {
     rows: u64,
     journal: PathBuf,
-    /// Beyond this size the writer makes a checkpoint itself, whoever waits.
+    /// Beyond this size the writer makes a checkpoint itself, unless a reader needs the journal.
     journal_max: Option<u64>,
     ask: Sender<()>,
+    asked_at: Option<Instant>,
     flags: Arc<CheckpointFlags>,
 }
 
@@ -35,24 +49,46 @@ struct CheckpointFlags {
     dirty: AtomicBool,
     /// Most of the journal is moved; the writer moves the rest.
     nearly_done: AtomicBool,
+    /// A reader needs the journal, so it cannot be moved as a whole.
+    blocked: AtomicBool,
+}
+
+/// How far a checkpoint got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CheckpointProgress {
+    frames: i64,
+    moved: i64,
+}
+
+impl CheckpointProgress {
+    fn is_complete(self) -> bool {
+        self.moved >= self.frames
+    }
 }
 
 impl Checkpointer {
     pub(crate) fn start(
         database: &Path,
         journal_max: Option<u64>,
+        shared: Arc<StoreShared>,
     ) -> StoreResult<(Self, JoinHandle<()>)> {
-        let conn = open_checkpointer(database)?;
         let (ask, asked) = channel();
         let flags = Arc::new(CheckpointFlags::default());
-        let theirs = flags.clone();
+        let journal = journal_of(database);
+        let thread = CheckpointThread {
+            conn: open_checkpointer(database)?,
+            flags: flags.clone(),
+            shared,
+            journal: journal.clone(),
+            shared_memory: shared_memory_of(database),
+            long_journal: journal_max.map_or(LONG_JOURNAL, |max| max / 2 * 3),
+            moved: 0,
+        };
         let thread = thread::Builder::new()
             .name("store-checkpoint".into())
-            .spawn(move || work(&conn, &asked, &theirs))
+            .spawn(move || thread.run(&asked))
             .map_err(|error| StoreError::io("cannot start the checkpoint thread", error))?;
-        let mut journal = database.as_os_str().to_owned();
-        journal.push("-wal");
-        Ok((Self { rows: 0, journal: journal.into(), journal_max, ask, flags }, thread))
+        Ok((Self { rows: 0, journal, journal_max, ask, asked_at: None, flags }, thread))
     }
 
     pub(crate) fn add(&mut self, rows: u64) {
@@ -62,14 +98,29 @@ impl Checkpointer {
 
     /// Asks for a checkpoint when much was written, and completes one that is nearly done.
     pub(crate) fn checkpoint_if_needed(&mut self, conn: &Connection) {
-        if self.flags.nearly_done.swap(false, Ordering::Relaxed) || self.is_too_long() {
-            run(conn, "PRAGMA wal_checkpoint(PASSIVE)");
+        let too_long = self.is_too_long();
+        if self.flags.blocked.load(Ordering::Relaxed) {
+            let waited = self.asked_at.is_none_or(|at| at.elapsed() >= BLOCKED_PAUSE);
+            if waited && (too_long || self.rows >= ROWS_BETWEEN) {
+                self.ask();
+            }
+            return;
+        }
+        if self.flags.nearly_done.swap(false, Ordering::Relaxed) || too_long {
+            let progress = checkpoint(conn, "PASSIVE");
+            let blocked = progress.is_some_and(|progress| !progress.is_complete());
+            self.flags.blocked.store(blocked, Ordering::Relaxed);
         }
         if self.rows >= ROWS_BETWEEN {
-            self.rows = 0;
-            // Without the thread the journal grows until the next start.
-            let _ = self.ask.send(());
+            self.ask();
         }
+    }
+
+    fn ask(&mut self) {
+        self.rows = 0;
+        self.asked_at = Some(Instant::now());
+        // Without the thread the journal grows until the next start.
+        let _ = self.ask.send(());
     }
 
     /// Judges by the size of the file, which is cut when the journal starts over.
@@ -79,28 +130,93 @@ impl Checkpointer {
     }
 }
 
-fn work(conn: &Connection, asked: &Receiver<()>, flags: &CheckpointFlags) {
-    loop {
-        match asked.recv_timeout(IDLE) {
-            Ok(()) => {
-                while asked.try_recv().is_ok() {}
-                run(conn, "PRAGMA wal_checkpoint(PASSIVE)");
-                flags.nearly_done.store(true, Ordering::Relaxed);
+struct CheckpointThread {
+    conn: Connection,
+    flags: Arc<CheckpointFlags>,
+    shared: Arc<StoreShared>,
+    journal: PathBuf,
+    shared_memory: PathBuf,
+    /// A blocked journal beyond this size is reported.
+    long_journal: u64,
+    /// How far the last pass got.
+    moved: i64,
+}
+
+impl CheckpointThread {
+    fn run(mut self, asked: &Receiver<()>) {
+        loop {
+            match asked.recv_timeout(IDLE) {
+                Ok(()) => {
+                    while asked.try_recv().is_ok() {}
+                    let complete = self.move_most();
+                    self.flags.nearly_done.store(complete, Ordering::Relaxed);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let dirty = self.flags.dirty.swap(false, Ordering::Relaxed);
+                    if dirty && !(self.move_most() && self.cut()) {
+                        self.flags.dirty.store(true, Ordering::Relaxed);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            Err(RecvTimeoutError::Timeout) if flags.dirty.swap(false, Ordering::Relaxed) => {
-                // The passive checkpoint moves most of it without blocking anyone.
-                run(conn, "PRAGMA wal_checkpoint(PASSIVE)");
-                run(conn, "PRAGMA wal_checkpoint(TRUNCATE)");
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            self.report();
         }
+    }
+
+    /// Moves what readers allow, without blocking anyone. True if nothing was left at its beginning.
+    fn move_most(&mut self) -> bool {
+        let mut complete = false;
+        for _ in 0..PASSES_MAX {
+            let Some(progress) = checkpoint(&self.conn, "PASSIVE") else { break };
+            complete = progress.is_complete();
+            let news = progress.moved.saturating_sub(self.moved);
+            self.moved = progress.moved;
+            if !complete || news <= FRAMES_LEFT_MAX {
+                break;
+            }
+        }
+        self.flags.blocked.store(!complete, Ordering::Relaxed);
+        complete
+    }
+
+    /// Cuts a journal that is moved already. Takes the write lock only if nobody has it.
+    fn cut(&mut self) -> bool {
+        let cut = checkpoint(&self.conn, "TRUNCATE").is_some_and(CheckpointProgress::is_complete);
+        if cut {
+            self.moved = 0;
+        }
+        cut
+    }
+
+    /// Reports a journal that cannot be cut because somebody reads.
+    fn report(&self) {
+        let bytes = self.journal.metadata().map_or(0, |meta| meta.len());
+        let problems = &self.shared.problems;
+        if bytes <= self.long_journal {
+            return problems.resolve(BLOCKED);
+        }
+        if !self.flags.blocked.load(Ordering::Relaxed) {
+            return;
+        }
+        let who = journal_holders(&self.shared_memory);
+        let who = who.unwrap_or_else(|| "another program".to_owned());
+        let what = format!(
+            "the journal has {} MiB and grows, because {who} holds a read transaction on the \
+             database; end it, the journal then shrinks by itself",
+            bytes >> 20
+        );
+        problems.report(BLOCKED, self.shared.now(), what);
     }
 }
 
-fn run(conn: &Connection, pragma: &str) {
-    let done = conn.query_row(pragma, [], |row| row.get::<_, i64>(0));
-    if let Err(error) = done {
+/// `None` if another checkpoint runs, somebody writes or reads, or it failed.
+fn checkpoint(conn: &Connection, mode: &str) -> Option<CheckpointProgress> {
+    let done = conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+        let progress = CheckpointProgress { frames: row.get(1)?, moved: row.get(2)? };
+        Ok((row.get::<_, i64>(0)? == 0).then_some(progress))
+    });
+    done.unwrap_or_else(|error| {
         tracing::warn!(%error, "the journal could not be checkpointed; will try again");
-    }
+        None
+    })
 }

@@ -47,6 +47,22 @@ impl DataFolder {
     }
 }
 
+/// SQLite's journal, the write-ahead log.
+pub(crate) fn journal_of(database: &Path) -> PathBuf {
+    with_suffix(database, "-wal")
+}
+
+/// SQLite's index of the journal, which its processes share.
+pub(crate) fn shared_memory_of(database: &Path) -> PathBuf {
+    with_suffix(database, "-shm")
+}
+
+fn with_suffix(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 fn io_error(verb: &str, path: &Path, error: io::Error) -> StoreError {
     let what = format!("cannot {verb} {}", path.display());
     match error.kind() {

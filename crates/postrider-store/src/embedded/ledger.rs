@@ -155,6 +155,10 @@ impl Ledger for EmbeddedStore {
             }
         }
     }
+
+    fn health(&self) -> StoreHealth {
+        self.shared.health()
+    }
 }
 
 /// A stored delivery with its lease.

@@ -13,8 +13,6 @@ use super::requests::SharedRow as _;
 use super::sql::prelude::*;
 use super::sql::settle::SettleRow;
 
-/// How long a checkpoint may wait for readers while everybody waits for it.
-const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Writer {
@@ -40,9 +38,14 @@ impl Writer {
 
     /// Moves the journal into the database and cuts it, as far as readers allow at this moment.
     pub(crate) fn checkpoint(&self) {
+        self.checkpoint_within(Duration::ZERO);
+    }
+
+    /// The same, and waits for readers. Nobody can write meanwhile.
+    pub(crate) fn checkpoint_within(&self, wait: Duration) {
         let done = self
             .conn
-            .busy_timeout(CHECKPOINT_TIMEOUT)
+            .busy_timeout(wait)
             .and_then(|()| self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
         if let Err(error) = done {
             tracing::warn!(%error, "the journal could not be checkpointed; will try again");

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use postrider_core::ports::store::{StoreError, StoreResult};
+use postrider_core::ports::store::{StoreError, StoreHealth, StoreResult};
 use postrider_core::{Clock, Timestamp};
 use rusqlite::Connection;
 
+use super::folder::journal_of;
 use super::in_flight::InFlightLog;
 use super::index::{AfterSettle, MemoryIndex, UnreadLease};
+use super::problems::ProblemList;
 use super::sql::schema::open_reader;
 use crate::ids::IdGenerator;
 use crate::work_signal::WorkSignal;
@@ -19,6 +21,7 @@ pub(crate) struct StoreShared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) work: WorkSignal,
     pub(crate) in_flight: InFlightLog,
+    pub(crate) problems: ProblemList,
     index: Mutex<MemoryIndex>,
     ids: Mutex<IdGenerator>,
     readers: Mutex<Vec<Connection>>,
@@ -42,6 +45,7 @@ impl StoreShared {
             work: WorkSignal::new(clock.clone()),
             clock,
             in_flight,
+            problems: ProblemList::default(),
             index: Mutex::new(index),
             ids: Mutex::new(ids),
             readers: Mutex::default(),
@@ -98,6 +102,15 @@ impl StoreShared {
                 tracing::error!(seq = lease.seq, %error, "a damaged delivery cannot be moved to the dead letters; it is left alone");
                 index.give_back_unread(lease, Some((now + DAMAGED_PAUSE).0));
             }
+        }
+    }
+
+    pub(crate) fn health(&self) -> StoreHealth {
+        let journal = journal_of(&self.database).metadata();
+        StoreHealth {
+            journal_bytes: journal.map_or(0, |meta| meta.len()),
+            quarantined: 0,
+            problems: self.problems.all(),
         }
     }
 

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use postrider_core::ports::store::{StoreError, StoreResult};
 use postrider_core::{LaneKey, TenantId};
@@ -23,6 +24,8 @@ use super::sql::statement::{run, value};
 
 /// A transaction takes no more rows than this, so that the first caller does not wait too long.
 const GROUP_ROWS: usize = 8_192;
+/// How long the last checkpoint waits for readers. What it leaves, the next start finds in the journal.
+const CHECKPOINT_AT_END: Duration = Duration::from_millis(500);
 
 pub(crate) struct Writer {
     pub(crate) conn: Connection,
@@ -107,9 +110,7 @@ impl Writer {
         if let Err(error) = saved {
             tracing::warn!(%error, "the last id could not be saved at close");
         }
-        if let Err(error) = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-            tracing::warn!(%error, "the journal could not be checkpointed at close; the next start does it");
-        }
+        self.checkpoint_within(CHECKPOINT_AT_END);
     }
 
     /// Waits for a request. While the reserve is missing, the wait ends so that it can be restored.

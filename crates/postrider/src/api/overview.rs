@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::{FromRequestParts as _, Request};
 
 use postrider_core::policy::backpressure::Capacity;
-use postrider_core::ports::store::Load;
+use postrider_core::ports::store::{Load, StoreProblem};
 
 use super::prelude::*;
 use crate::telemetry::{RatesBody, TotalsBody};
@@ -40,10 +40,26 @@ pub(crate) struct ServerStats {
     /// Calls in progress.
     pub in_flight: u64,
     pub connections: u64,
+    /// The size of the store's journal.
+    pub journal_bytes: u64,
+    /// Deliveries set aside in this run because they cannot be read or settled.
+    pub quarantined: u64,
+    /// What is wrong in the store while it goes on.
+    pub problems: Vec<StoreProblemBody>,
     /// Over the last ten seconds.
     pub rates: RatesBody,
     /// Since the start.
     pub totals: TotalsBody,
+}
+
+/// Something in the store that an operator should look at.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StoreProblemBody {
+    /// Such as `journal_blocked`.
+    pub code: &'static str,
+    pub since: Time,
+    /// What was found and what helps.
+    pub what: String,
 }
 
 /// How much is pending, and how much may be.
@@ -107,11 +123,18 @@ pub(crate) async fn stats(
 async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
     let oldest = app.store.oldest_pending().await?;
     let pool = app.pool.stats();
+    let health = app.store.health();
+    let problem = |found: StoreProblem| {
+        StoreProblemBody { code: found.code, since: found.since.into(), what: found.what }
+    };
     Ok(ServerStats {
         oldest_pending_s: oldest.map(|at| app.clock.now().since(at).as_secs_f64()),
         server_capacity: capacity_body(app, None),
         in_flight: pool.in_flight as u64,
         connections: pool.connections as u64,
+        journal_bytes: health.journal_bytes,
+        quarantined: health.quarantined,
+        problems: health.problems.into_iter().map(problem).collect(),
         rates: app.metrics.totals.rates(),
         totals: app.metrics.totals.body(),
     })
@@ -165,6 +188,7 @@ pub(crate) async fn metrics(
     let oldest = app.store.oldest_pending().await?;
     let age = oldest.map(|at| app.clock.now().since(at));
     app.metrics.capacity(load_and_capacity(&app, None));
+    app.metrics.store_health(&app.store.health());
     app.metrics.paces(&app.lanes.paces());
     app.metrics.accounts.update_credentials(&app.watch.seen(), app.clock.now());
     let text = app.metrics.render(&counts, age, app.pool.stats(), &app.account_views());

@@ -79,6 +79,9 @@ fn screen(status: &Value) -> String {
         [] => "no lane has pending deliveries".to_owned(),
         lanes => table(lanes, &COLUMNS),
     };
+    for problem in items(stats, "problems") {
+        text += &format!("\nPROBLEM store {}: {}", cell(problem, "/code"), cell(problem, "/what"));
+    }
     for line in credential_warnings(items(status, "accounts")) {
         text += &format!("\n{line}");
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use postrider_channels::accounts::AccountView;
 use postrider_channels::pool::PoolStats;
 use postrider_core::policy::backpressure::Capacity;
-use postrider_core::ports::store::{Counts, Load};
+use postrider_core::ports::store::{Counts, Load, StoreHealth};
 use postrider_core::{ChannelKind, DeadReason, State};
 use postrider_dispatch::{IntakeAnswer, IntakeRefusal};
 use prometheus_client::metrics::counter::Counter;
@@ -57,6 +57,9 @@ pub struct Metrics {
     bytes_used: Gauge,
     /// 0 stands for no limit.
     bytes_max: Gauge,
+    journal_bytes: Gauge,
+    quarantined: Gauge,
+    problems: Family<OutcomeLabel, Gauge>,
 }
 
 impl Metrics {
@@ -116,6 +119,13 @@ impl Metrics {
             deliveries_max: add(r, "capacity_deliveries", "Deliveries that may be pending"),
             bytes_used: add(r, "capacity_used_bytes", "Bytes pending"),
             bytes_max: add(r, "capacity_bytes", "Bytes that may be pending"),
+            journal_bytes: add(r, "store_journal_bytes", "Size of the store's journal"),
+            quarantined: add(
+                r,
+                "store_quarantined_deliveries",
+                "Deliveries set aside in this run because they cannot be read or settled",
+            ),
+            problems: add(r, "store_problems", "Problems of the store while it goes on, by code"),
             registry,
         };
         Arc::new(metrics)
@@ -141,6 +151,17 @@ impl Metrics {
         set(&self.deliveries_max, capacity.deliveries_max);
         set(&self.bytes_used, load.bytes);
         set(&self.bytes_max, capacity.bytes_max);
+    }
+
+    /// Sets the state of the store. Solved problems disappear.
+    pub fn store_health(&self, health: &StoreHealth) {
+        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        self.journal_bytes.set(number(health.journal_bytes));
+        self.quarantined.set(number(health.quarantined));
+        self.problems.clear();
+        for problem in &health.problems {
+            self.problems.get_or_create(&OutcomeLabel { outcome: problem.code }).inc();
+        }
     }
 
     /// Sets the learned paces. Forgotten ones disappear. Of the providers called `other`, the slowest counts.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::StoreResult;
+use super::{StoreHealth, StoreResult};
 use crate::model::channel::ChannelKind;
 use crate::model::delivery::{DeadReason, Delivery, State};
 use crate::model::id::{DeliveryId, MessageId};
@@ -162,4 +162,9 @@ pub trait Ledger: Send + Sync {
     /// old](crate::policy::strikes::KEPT). Bounded work per call; answers how many
     /// deliveries went, 0 when there is nothing left to do.
     async fn prune(&self, keep: Duration) -> StoreResult<u64>;
+
+    /// What is wrong while the store goes on. Costs nothing.
+    fn health(&self) -> StoreHealth {
+        StoreHealth::default()
+    }
 }

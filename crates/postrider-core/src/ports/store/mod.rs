@@ -1,6 +1,7 @@
 //! The port that every store implements: three small traits with batched calls and no engine's type in any
 //! signature. Signatures take durations, because each store has its own clock.
 
+mod health;
 mod ledger;
 mod queue;
 mod registry;
@@ -8,6 +9,7 @@ mod registry;
 use std::error::Error;
 use std::sync::Arc;
 
+pub use health::*;
 pub use ledger::*;
 pub use queue::*;
 pub use registry::*;

@@ -54,7 +54,8 @@ pub(crate) fn open(
     let ids = IdGenerator::above(last_id);
     let in_flight = InFlightLog::begin(&folder.file(IN_FLIGHT), run);
     let shared = Arc::new(StoreShared::new(clock, index, ids, in_flight, database.clone()));
-    let (checkpointer, checkpoints) = Checkpointer::start(&database, reserve.journal_max())?;
+    let (checkpointer, checkpoints) = 
+        Checkpointer::start(&database, reserve.journal_max(), shared.clone())?;
     let mut writer = Writer::new(conn, shared, dedup, checkpointer, reserve);
     writer.restore_reserve();
     Ok((writer, checkpoints))

@@ -119,11 +119,13 @@ pub(crate) fn open_reader(file: &Path, cache_kib: u32) -> StoreResult<Connection
     Ok(conn)
 }
 
-/// A connection for checkpoints alone.
+/// A connection for checkpoints alone. It never waits: while a cut of the journal waits for a reader, it
+/// holds the write lock.
 pub(crate) fn open_checkpointer(file: &Path) -> StoreResult<Connection> {
     let conn = Connection::open(file).map_err(sql)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
     tune(&conn, 256)?;
+    conn.busy_timeout(Duration::ZERO).map_err(sql)?;
     Ok(conn)
 }
 

@@ -1,0 +1,5 @@
+//! Faults around the data folder, tested on the real binary: one fault touches one thing.
+
+mod reader;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
