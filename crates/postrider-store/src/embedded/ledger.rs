@@ -14,6 +14,7 @@ use crate::embedded::operator::CHUNK;
 use crate::embedded::shared::StoreShared;
 use crate::embedded::sql::prune::PRUNE_CALL;
 use crate::embedded::sql::rows::{self, DELIVERY, MessageRow};
+use crate::embedded::sql::statement::is_local;
 use crate::view::{self, SHOWN};
 
 /// Rows that one call reads: a rare match costs several short reads, never one long one.
@@ -309,10 +310,16 @@ fn oldest_pending(conn: &Connection, shared: &StoreShared) -> StoreResult<Option
         let seq: Option<i64> = value(conn, query, [known.seq as i64])?.flatten();
         Ok(seq.map(|seq| seq as u64))
     };
+    // No pending delivery is older, so the age is at most too high.
+    let or_known = |found: StoreResult<Option<u64>>| match found {
+        Err(error) if is_local(&error) => Ok(Some(known.seq)),
+        found => found,
+    };
     // Ids grow from commit to commit, so a row that is not visible yet comes after the last visible one.
-    let last = first("SELECT max(seq) FROM delivery WHERE seq >= ?1")?;
-    let found =
-        first("SELECT seq FROM delivery WHERE seq >= ?1 AND due IS NOT NULL ORDER BY seq LIMIT 1")?;
+    let last = or_known(first("SELECT max(seq) FROM delivery WHERE seq >= ?1"))?;
+    let found = or_known(first(
+        "SELECT seq FROM delivery WHERE seq >= ?1 AND due IS NOT NULL ORDER BY seq LIMIT 1",
+    ))?;
     let mut index = shared.index();
     if index.oldest == known {
         index.oldest.seq = found.or(last).unwrap_or(known.seq);

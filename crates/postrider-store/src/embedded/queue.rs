@@ -101,7 +101,16 @@ impl Queue for EmbeddedStore {
         if max == 0 || !may_have_expired {
             return Ok(Vec::new());
         }
-        let batch = self.run_task(move |writer| writer.lease_expired(max, duration)).await?;
+        let batch = self.run_task(move |writer| writer.lease_expired(max, duration)).await;
+        let batch = match batch {
+            Err(StoreError::Closed) => return Err(StoreError::Closed),
+            // Expiry must not stop deliveries.
+            Err(error) => {
+                self.shared.expiry_failed(&error);
+                return Ok(Vec::new());
+            }
+            Ok(batch) => batch,
+        };
         let leased = self.read_missing(batch, now).await?;
         self.note(&leased, now);
         let index = self.shared.index();
@@ -177,17 +186,17 @@ impl EmbeddedStore {
         answers
     }
 
+    /// A lane that cannot be read is left alone for a while.
     async fn refill(&self, lanes: Vec<u32>) -> StoreResult<()> {
-        self.run_task(move |writer| lanes.into_iter().try_for_each(|lane| writer.refill(lane)))
-            .await
+        let refill = |writer: &mut Writer| {
+            lanes.into_iter().for_each(|lane| writer.refill_or_pause(lane));
+            Ok(())
+        };
+        self.run_task(refill).await
     }
 
     fn refill_soon(&self, lane: u32) {
-        let task = move |writer: &mut Writer| {
-            if let Err(error) = writer.refill(lane) {
-                tracing::warn!(%error, "the next deliveries of a lane could not be read ahead");
-            }
-        };
+        let task = move |writer: &mut Writer| writer.refill_or_pause(lane);
         if self.requests.try_send(WriterRequest::Task(Box::new(task))).is_err() {
             self.shared.index().lanes.refill_failed(lane);
         }
@@ -237,25 +246,24 @@ impl EmbeddedStore {
                         leased.extend(index.complete_lease(unread, delivery, flags));
                     }
                     Some(Ok(None)) => index.settled(seq, AfterSettle::Final, now.0),
-                    Some(Err(StoreError::Corrupt { what, .. })) => damaged.push((unread, what)),
-                    Some(Err(_)) | None => index.give_back_unread(unread, None),
+                    Some(Err(error)) => damaged.push((unread, error)),
+                    None => index.give_back_unread(unread, None),
                 }
             }
         }
-        for (unread, what) in damaged {
-            self.bury_damaged(unread, &what).await;
+        for (unread, error) in damaged {
+            self.set_aside(unread, &error).await;
         }
         Ok(leased)
     }
 
-    /// A damaged delivery must not stop the rest of its lane.
-    async fn bury_damaged(&self, unread: UnreadLease, what: &str) {
-        tracing::error!(
-            seq = unread.seq,
-            what,
-            "a delivery is damaged; it goes to the dead letters"
-        );
-        let buried = self.run_task(move |writer| writer.bury_unreadable(unread.seq)).await;
-        self.shared.end_damaged(unread, buried);
+    /// A delivery that cannot be read must not stop the rest of its lane. A damaged one goes to the dead
+    /// letters.
+    async fn set_aside(&self, unread: UnreadLease, error: &StoreError) {
+        tracing::error!(seq = unread.seq, %error, "a delivery cannot be read; it is set aside");
+        let damaged = matches!(error, StoreError::Corrupt { .. });
+        let bury = move |writer: &mut Writer| writer.bury_unreadable(unread.seq);
+        let buried = damaged && self.run_task(bury).await.is_ok();
+        self.shared.end_unread(unread, error, buried);
     }
 }

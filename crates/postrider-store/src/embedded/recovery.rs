@@ -7,11 +7,13 @@ use std::time::Duration;
 use postrider_core::DeadReason;
 use postrider_core::ports::store::{SettleResult, StoreError};
 
-use super::index::UnreadLease;
+use super::index::AfterSettle;
 use super::index::effects::BodyRelease;
 use super::requests::SharedRow as _;
 use super::sql::prelude::*;
 use super::sql::settle::SettleRow;
+use super::sql::statement::is_local;
+use crate::progress::DeliveryMark;
 
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -69,37 +71,51 @@ impl Writer {
         }
     }
 
-    /// Writes decisions although the disk is full or some of the deliveries are damaged.
+    /// Writes decisions although the disk is full or some of the deliveries are damaged. By halves, so that a
+    /// damaged delivery costs the others a few transactions.
     pub(crate) fn settle_surely(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<SettleResult>> {
-        match self.transact_surely(|writer| SettleRow::write(rows, writer)) {
-            Err(StoreError::Corrupt { .. }) => self.settle_each(rows),
-            done => done,
-        }
-    }
-
-    /// One by one, so that a damaged delivery does not stop the others.
-    fn settle_each(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<SettleResult>> {
-        let mut answers = Vec::with_capacity(rows.len());
-        for row in rows {
-            let one = slice::from_ref(row);
-            match self.transact_surely(|writer| SettleRow::write(one, writer)) {
-                Ok(done) => answers.extend(done),
-                Err(StoreError::Corrupt { what, .. }) => {
-                    self.give_up_damaged(row, &what);
-                    answers.push(SettleResult::Fenced);
-                }
-                Err(error) => return Err(error),
+        match (self.transact_surely(|writer| SettleRow::write(rows, writer)), rows) {
+            (Err(error), [row]) if is_local(&error) => Ok(vec![self.settle_damaged(row, &error)]),
+            (Err(error), _) if is_local(&error) => {
+                let (first, second) = rows.split_at(rows.len() / 2);
+                let mut answers = self.settle_surely(first)?;
+                answers.extend(self.settle_surely(second)?);
+                Ok(answers)
             }
+            (done, _) => done,
         }
-        Ok(answers)
     }
 
-    fn give_up_damaged(&mut self, row: &SettleRow, what: &str) {
-        let seq = row.seq();
-        tracing::error!(seq, what, "a delivery is damaged; its settlement cannot be written");
-        let buried = self.bury_unreadable(seq);
-        let unread = UnreadLease { seq, token: row.settlement.token };
-        self.shared.end_damaged(unread, buried);
+    /// The delivery was sent, and that cannot be written as usual. Writes as much as it can; if that is
+    /// nothing, the delivery must at least not be sent again.
+    fn settle_damaged(&mut self, row: &SettleRow, error: &StoreError) -> SettleResult {
+        let (seq, token) = (row.seq(), row.settlement.token);
+        tracing::error!(delivery = %row.settlement.delivery, %error, "the settlement of a delivery cannot be written");
+        self.numbers_only = true;
+        let numbers = self.transact_surely(|writer| SettleRow::write(slice::from_ref(row), writer));
+        self.numbers_only = false;
+        match numbers.as_deref() {
+            Ok([SettleResult::Done]) => return SettleResult::Done,
+            Ok(_) => return SettleResult::Fenced,
+            Err(_) => {}
+        }
+        match self.bury_unreadable(seq) {
+            Ok(()) => self.shared.index().settled(seq, AfterSettle::Final, self.shared.now().0),
+            Err(_) => self.quarantine(seq, token, error),
+        }
+        SettleResult::Fenced
+    }
+
+    /// Sets a delivery aside until the next start. If it can be noted, the next start knows that its result is
+    /// in doubt, and its class decides.
+    fn quarantine(&mut self, seq: u64, token: u64, error: &StoreError) {
+        let mark = DeliveryMark { started: true, ..self.shared.index().mark(seq) };
+        let noted = self.transact_surely(|writer| writer.put_mark(seq, mark));
+        if let Err(error) = noted {
+            tracing::error!(seq, %error, "a delivery that cannot be settled cannot be marked either");
+        }
+        self.shared.index().quarantine(seq, token);
+        self.shared.report_quarantined(seq, error);
     }
 
     /// Moves a damaged delivery to the dead letters. Uses nothing but its number and its lane, because

@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use postrider_core::model::id::from_order_key;
 use postrider_core::ports::store::{StoreError, StoreHealth, StoreResult};
-use postrider_core::{Clock, Timestamp};
+use postrider_core::{Clock, DeliveryId, Timestamp};
 use rusqlite::Connection;
 
 use super::folder::journal_of;
 use super::in_flight::InFlightLog;
 use super::index::{AfterSettle, MemoryIndex, UnreadLease};
 use super::problems::ProblemList;
+use super::sql::scan::SkippedKeys;
 use super::sql::schema::open_reader;
 use crate::ids::IdGenerator;
 use crate::work_signal::WorkSignal;
@@ -28,8 +30,12 @@ pub(crate) struct StoreShared {
     database: PathBuf,
 }
 
-/// A damaged delivery that cannot be moved to the dead letters is left alone for so long.
-const DAMAGED_PAUSE: Duration = Duration::from_secs(3600);
+/// A delivery that cannot be read is left alone for so long.
+const UNREAD_PAUSE: Duration = Duration::from_secs(60);
+/// The pause after a failed check for expired deliveries.
+const EXPIRY_PAUSE_MS: i64 = 10_000;
+/// What helps against damage.
+pub(crate) const REPAIR: &str = "stop the server and run `postrider fsck --repair`";
 const READERS_KEPT: usize = 4;
 const READER_CACHE_KIB: u32 = 4096;
 
@@ -39,13 +45,14 @@ impl StoreShared {
         index: MemoryIndex,
         ids: IdGenerator,
         in_flight: InFlightLog,
+        problems: ProblemList,
         database: PathBuf,
     ) -> Self {
         Self {
             work: WorkSignal::new(clock.clone()),
             clock,
             in_flight,
-            problems: ProblemList::default(),
+            problems,
             index: Mutex::new(index),
             ids: Mutex::new(ids),
             readers: Mutex::default(),
@@ -93,15 +100,47 @@ impl StoreShared {
         result
     }
 
-    /// Ends the lease of a damaged delivery, after the try to move it to the dead letters.
-    pub(crate) fn end_damaged(&self, lease: UnreadLease, buried: StoreResult<()>) {
-        let (now, mut index) = (self.now(), self.index());
-        match buried {
-            Ok(()) => index.settled(lease.seq, AfterSettle::Final, now.0),
-            Err(error) => {
-                tracing::error!(seq = lease.seq, %error, "a damaged delivery cannot be moved to the dead letters; it is left alone");
-                index.give_back_unread(lease, Some((now + DAMAGED_PAUSE).0));
-            }
+    /// Ends the lease of a delivery that cannot be read: for good if it is in the dead letters now, else for a
+    /// while. Nothing was sent, so it may be read again.
+    pub(crate) fn end_unread(&self, lease: UnreadLease, error: &StoreError, buried: bool) {
+        let now = self.now();
+        if buried {
+            return self.index().settled(lease.seq, AfterSettle::Final, now.0);
+        }
+        self.index().give_back_unread(lease, Some((now + UNREAD_PAUSE).0));
+        self.report_quarantined(lease.seq, error);
+    }
+
+    pub(crate) fn report_quarantined(&self, seq: u64, error: &StoreError) {
+        let count = self.index().quarantined();
+        let at = DeliveryId(from_order_key(seq, 0)).created_at();
+        let what = format!(
+            "{count} deliveries cannot be read or settled and are set aside, the last one accepted at {at} \
+             ({error}); all others go on; {REPAIR}"
+        );
+        self.problems.report("deliveries_quarantined", self.now(), what);
+    }
+
+    /// Expiries cannot be read: the next check is later.
+    pub(crate) fn expiry_failed(&self, error: &StoreError) {
+        let now = self.now();
+        self.index().expiry.pause(now.0 + EXPIRY_PAUSE_MS);
+        let what = format!(
+            "the list of expiries cannot be read ({error}), so some deliveries may not expire; {REPAIR}"
+        );
+        self.problems.report("expiry_unreadable", now, what);
+    }
+
+    /// Reports rows that were left out because they cannot be read.
+    pub(crate) fn report_skipped(&self, table: &str, skipped: &[SkippedKeys]) {
+        for SkippedKeys { from, to, error } in skipped {
+            let at = |seq: u64| DeliveryId(from_order_key(seq, 0)).created_at();
+            let which = match table {
+                "delivery" => format!("deliveries accepted from {} to {}", at(*from), at(*to)),
+                _ => format!("rows {from} to {to} of the table {table}"),
+            };
+            let what = format!("{which} cannot be read ({error}); all others go on; {REPAIR}");
+            self.problems.report_about("rows_unreadable", *from, self.now(), what);
         }
     }
 
@@ -109,7 +148,7 @@ impl StoreShared {
         let journal = journal_of(&self.database).metadata();
         StoreHealth {
             journal_bytes: journal.map_or(0, |meta| meta.len()),
-            quarantined: 0,
+            quarantined: self.index().quarantined() as u64,
             problems: self.problems.all(),
         }
     }

@@ -20,12 +20,14 @@ use super::reserve::{self, DiskReserve};
 use super::shared::StoreShared;
 use super::sql::dedup::DedupStore;
 use super::sql::rows::to_json;
-use super::sql::statement::{run, value};
+use super::sql::statement::{is_local, run, value};
 
 /// A transaction takes no more rows than this, so that the first caller does not wait too long.
 const GROUP_ROWS: usize = 8_192;
 /// How long the last checkpoint waits for readers. What it leaves, the next start finds in the journal.
 const CHECKPOINT_AT_END: Duration = Duration::from_millis(500);
+/// The pause of the housekeeping after a failure.
+const CHORES_PAUSE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Writer {
     pub(crate) conn: Connection,
@@ -36,7 +38,11 @@ pub(crate) struct Writer {
     pub(crate) prune_from: u64,
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
+    /// After a failure: when to do the rest of the housekeeping again.
+    chores_at: i64,
     pub(crate) reserve: DiskReserve,
+    /// Settlements write neither history nor payload, because the page beside theirs is damaged.
+    pub(crate) numbers_only: bool,
     /// What the current transaction changes in memory.
     pub(crate) effects: TransactionEffects,
     checkpointer: Checkpointer,
@@ -67,7 +73,9 @@ impl Writer {
             tenants,
             prune_from: 0,
             list_expiries_at: 0,
+            chores_at: 0,
             reserve,
+            numbers_only: false,
             effects: TransactionEffects::default(),
             checkpointer,
             closing: false,
@@ -143,29 +151,39 @@ impl Writer {
         self.commit(group);
     }
 
-    /// Writes all requests in one transaction. If that fails, each gets its own, so that one bad request
+    /// Writes all requests in one transaction. If that fails, they get smaller ones, so that one bad request
     /// fails alone.
     fn commit(&mut self, mut group: Vec<WriterRequest>) {
         if !self.reserve.is_whole() {
             group.retain_mut(|request| !refuse_new_work(request));
         }
+        self.commit_group(&mut group);
+    }
+
+    fn commit_group(&mut self, group: &mut [WriterRequest]) {
         if group.is_empty() {
             return;
         }
-        let all =
-            self.transact(|writer| writes(&mut group).try_for_each(|write| write.write(writer)));
+        let all = self.transact(|writer| writes(group).try_for_each(|write| write.write(writer)));
         match all {
-            Ok(()) => writes(&mut group).for_each(|write| write.reply(Ok(()))),
-            Err(error) => {
+            Ok(()) => writes(group).for_each(|write| write.reply(Ok(()))),
+            // By halves, so that a bad request costs the others a few transactions, not one each.
+            Err(error) if is_local(&error) && group.len() > 1 => {
+                let (first, second) = group.split_at_mut(group.len() / 2);
+                self.commit_group(first);
+                self.commit_group(second);
+            }
+            Err(error) if is_local(&error) || matches!(error, StoreError::Full { .. }) => {
                 if matches!(error, StoreError::Full { .. }) {
                     // A checkpoint may give the journal's room back to the disk.
                     self.checkpoint();
                 }
-                for write in writes(&mut group) {
+                for write in writes(group) {
                     let done = write.write_alone(self);
                     write.reply(done);
                 }
             }
+            Err(error) => writes(group).for_each(|write| write.reply(Err(error.clone()))),
         }
     }
 
@@ -318,12 +336,18 @@ impl Writer {
         if !self.reserve.is_whole() {
             return false;
         }
-        let moving = self.dedup.work(&self.conn, self.shared.now()).unwrap_or_else(|error| {
+        let now = self.shared.now();
+        if now.0 < self.chores_at {
+            return false;
+        }
+        let moving = self.dedup.work(&self.conn, now).unwrap_or_else(|error| {
             tracing::warn!(%error, "idempotency keys could not be moved into a bucket; will try again");
+            self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
         let listing = self.list_some_expiries().unwrap_or_else(|error| {
             tracing::warn!(%error, "the expiries of pending deliveries could not be listed; will try again");
+            self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
         moving || listing

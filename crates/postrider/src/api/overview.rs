@@ -124,8 +124,10 @@ async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
     let oldest = app.store.oldest_pending().await?;
     let pool = app.pool.stats();
     let health = app.store.health();
-    let problem = |found: StoreProblem| {
-        StoreProblemBody { code: found.code, since: found.since.into(), what: found.what }
+    let problem = |found: StoreProblem| StoreProblemBody {
+        code: found.code,
+        since: found.since.into(),
+        what: found.what,
     };
     Ok(ServerStats {
         oldest_pending_s: oldest.map(|at| app.clock.now().since(at).as_secs_f64()),

@@ -27,6 +27,8 @@ pub(crate) struct ExpiryIndex {
     pub(crate) next_listed: Option<i64>,
     /// The time of the last check.
     checked_at: Option<i64>,
+    /// No check before this time.
+    paused_until: i64,
 }
 
 /// The pending deliveries of one block.
@@ -58,6 +60,7 @@ impl ExpiryIndex {
             blocks: blocks.collect(),
             next_listed,
             checked_at: None,
+            paused_until: i64::MIN,
         }
     }
 
@@ -114,12 +117,17 @@ impl ExpiryIndex {
     /// Whether anything may have expired. The caller is woken for the next check.
     pub(crate) fn check(&mut self, now: i64) -> bool {
         self.checked_at = Some(now);
-        self.first().is_some_and(|first| first <= now)
+        now >= self.paused_until && self.first().is_some_and(|first| first <= now)
     }
 
     /// When to check again; `None` if nobody ever checked or nothing expires.
     pub(crate) fn next_check(&self) -> Option<i64> {
-        Some(self.first()?.max(self.checked_at?.saturating_add(PAUSE_MS)))
+        let first = self.first()?.max(self.paused_until);
+        Some(first.max(self.checked_at?.saturating_add(PAUSE_MS)))
+    }
+
+    pub(crate) fn pause(&mut self, until: i64) {
+        self.paused_until = until;
     }
 
     fn first(&self) -> Option<i64> {
@@ -154,6 +162,11 @@ impl ExpiryIndex {
                 self.remove_from_block(*seq);
             }
         }
+    }
+
+    /// Nothing is listed any more: everything up to `last_id` has to be listed again.
+    pub(crate) fn list_all(&mut self, last_id: u64) {
+        *self = Self { checked_at: self.checked_at, ..Self::load(0, None, None, last_id) };
     }
 
     /// Skips blocks in which nothing is pending.

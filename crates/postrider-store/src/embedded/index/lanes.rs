@@ -34,6 +34,10 @@ struct LaneWindow {
     /// The lane's due time in `by_due`.
     listed: Option<i64>,
     refilling: bool,
+    /// Nobody knows how many deliveries are beyond the horizon.
+    uncounted: bool,
+    /// Nothing is read from disk before this time, because that failed.
+    unreadable_until: Option<i64>,
 }
 
 #[derive(Default)]
@@ -59,12 +63,19 @@ pub(crate) struct DueKeys {
 impl LaneWindow {
     fn next(&self) -> Option<i64> {
         let first = |set: &BTreeSet<DueKey>| set.first().map(|key| key.0);
-        let window = first(&self.window).or(self.horizon.map(|key| key.0));
+        let on_disk = self.horizon.map(|key| key.0).max(self.unreadable_until);
+        let window = first(&self.window).or(on_disk.filter(|_| self.horizon.is_some()));
         [window, first(&self.returned)].into_iter().flatten().min()
     }
 
     fn needs_refill(&self, now: i64) -> bool {
-        self.window.is_empty() && self.horizon.is_some_and(|key| key.0 <= now)
+        self.window.is_empty()
+            && self.horizon.is_some_and(|key| key.0 <= now)
+            && self.is_readable(now)
+    }
+
+    fn is_readable(&self, now: i64) -> bool {
+        self.unreadable_until.is_none_or(|until| until <= now)
     }
 }
 
@@ -74,10 +85,12 @@ impl LaneWindows {
     }
 
     /// A lane as found on disk when the store is opened.
-    pub(crate) fn load(&mut self, lane: u32, first: DueKey, waiting: u64) {
+    /// `waiting` is absent if it could not be counted.
+    pub(crate) fn load(&mut self, lane: u32, first: DueKey, waiting: Option<u64>) {
         let entry = self.active.entry(lane).or_default();
         entry.horizon = Some(first);
-        entry.waiting = waiting;
+        entry.waiting = waiting.unwrap_or(0);
+        entry.uncounted = waiting.is_none();
         self.relist(lane);
     }
 
@@ -112,8 +125,10 @@ impl LaneWindows {
         }
         entry.waiting = entry.waiting.saturating_sub(taken.keys.len() as u64);
         entry.in_flight += taken.keys.len() as u64;
-        taken.runs_low =
-            entry.horizon.is_some() && !entry.refilling && entry.window.len() < limit / 4;
+        taken.runs_low = entry.horizon.is_some()
+            && !entry.refilling
+            && entry.window.len() < limit / 4
+            && entry.is_readable(now);
         entry.refilling |= taken.runs_low;
         self.relist(lane);
         taken
@@ -196,6 +211,7 @@ impl LaneWindows {
         }
         entry.horizon = horizon;
         entry.refilling = false;
+        entry.unreadable_until = None;
         self.relist(lane);
         true
     }
@@ -204,6 +220,15 @@ impl LaneWindows {
         if let Some(entry) = self.active.get_mut(&lane) {
             entry.refilling = false;
         }
+    }
+
+    /// What the lane has on disk cannot be read. What is in memory goes on.
+    pub(crate) fn pause_refill(&mut self, lane: u32, until: i64) {
+        if let Some(entry) = self.active.get_mut(&lane) {
+            entry.refilling = false;
+            entry.unreadable_until = Some(until);
+        }
+        self.relist(lane);
     }
 
     /// Lanes with something due, longest due first.
@@ -280,7 +305,7 @@ impl LaneWindows {
 
     fn relist(&mut self, lane: u32) {
         let Some(entry) = self.active.get_mut(&lane) else { return };
-        if entry.waiting == 0 {
+        if entry.waiting == 0 && !entry.uncounted {
             // Everything beyond the horizon was sent or cancelled.
             entry.horizon = None;
         }

@@ -49,6 +49,8 @@ pub(crate) struct MemoryIndex {
     has_new_work: bool,
     pub(crate) oldest: OldestPending,
     pub(crate) expiry: ExpiryIndex,
+    /// Deliveries that cannot be read or settled at present.
+    quarantined: HashSet<u64>,
 }
 
 /// A lower bound: no pending delivery is older than this one.
@@ -84,6 +86,8 @@ enum LeasePhase {
     Ended,
     /// Its settlement is being written.
     Settling,
+    /// Its settlement cannot be written: nobody leases it again in this run.
+    Quarantined,
 }
 
 /// A lease whose delivery has to be read from disk.
@@ -248,6 +252,7 @@ impl MemoryIndex {
         }
         let lane = lease.lane;
         lease.delivery = Some(delivery.clone());
+        self.quarantined.remove(&unread.seq);
         self.count_in_flight(lane, &delivery, 1);
         Some(delivery.leased(unread.token, flags, self.mark(unread.seq)))
     }
@@ -263,6 +268,7 @@ impl MemoryIndex {
         self.ends.remove(&(until, unread.seq));
         match again_at {
             Some(at) => {
+                self.quarantined.insert(unread.seq);
                 self.leases.entry(unread.seq).and_modify(|lease| lease.until = at);
                 self.ends.insert((at, unread.seq));
             }
@@ -271,6 +277,30 @@ impl MemoryIndex {
                 self.lanes.give_back(lane, (due, unread.seq));
             }
         }
+    }
+
+    /// Sets a delivery aside: it is in flight no more, and is not leased again in this run.
+    pub(crate) fn quarantine(&mut self, seq: u64, token: u64) {
+        let Some(lease) = self.leases.get_mut(&seq) else { return };
+        if lease.token != token || lease.phase == LeasePhase::Quarantined {
+            return;
+        }
+        let (lane, until, was) = (lease.lane, lease.until, lease.phase);
+        let delivery = lease.delivery.take();
+        lease.phase = LeasePhase::Quarantined;
+        lease.until = i64::MAX;
+        self.ends.remove(&(until, seq));
+        if was == LeasePhase::Ended {
+            self.lanes.withdraw(lane, (until, seq), Some(until));
+        } else {
+            delivery.inspect(|delivery| self.count_in_flight(lane, delivery, -1));
+            self.lanes.end_flight(lane);
+        }
+        self.quarantined.insert(seq);
+    }
+
+    pub(crate) fn quarantined(&self) -> usize {
+        self.quarantined.len()
     }
 
     /// Ends the leases whose time is over: their deliveries are due again.
@@ -329,7 +359,7 @@ impl MemoryIndex {
         token: u64,
     ) -> Option<(Arc<StoredDelivery>, DeliveryMark)> {
         let lease = self.leases.get_mut(&seq)?;
-        if lease.token != token || lease.phase == LeasePhase::Settling {
+        if lease.token != token || !matches!(lease.phase, LeasePhase::Held | LeasePhase::Ended) {
             return None;
         }
         let delivery = lease.delivery.clone()?;
@@ -358,6 +388,7 @@ impl MemoryIndex {
     /// The settlement was committed.
     pub(crate) fn settled(&mut self, seq: u64, after: AfterSettle, now: i64) {
         let Some(lease) = self.leases.remove(&seq) else { return };
+        self.quarantined.remove(&seq);
         if let Some(delivery) = &lease.delivery {
             self.count_in_flight(lease.lane, delivery, -1);
             if !matches!(after, AfterSettle::Final) {

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use postrider_core::ports::store::StoreError;
+
 use super::prelude::*;
+use super::scan::scan;
+use super::statement::is_local;
 use crate::embedded::index::LeaseBatch;
 use crate::embedded::index::expiry::{ExpiryIndex, PAUSE_MS, SavedBlock};
 use crate::embedded::index::lanes::DueKey;
@@ -23,8 +27,27 @@ pub(crate) fn load(conn: &Connection, last_id: u64) -> StoreResult<ExpiryIndex> 
         blocks.map(|blocks| parse(&blocks, "the list of recent deliveries")).transpose()?;
     let listed_before =
         value(conn, "SELECT value FROM meta WHERE key = 'swept'", [])?.unwrap_or(0i64);
-    let next_listed = value(conn, "SELECT min(expires) FROM expiry", [])?.flatten();
-    Ok(ExpiryIndex::load(listed_before as u64, next_listed, blocks, last_id))
+    match value(conn, "SELECT min(expires) FROM expiry", []) {
+        Err(error) if is_local(&error) => {
+            tracing::error!(%error, "the list of expiries is damaged; it is made anew");
+            let transaction = conn.unchecked_transaction().map_err(sql)?;
+            renew_list(&transaction)?;
+            transaction.commit().map_err(sql)?;
+            Ok(ExpiryIndex::load(0, None, None, last_id))
+        }
+        next => Ok(ExpiryIndex::load(listed_before as u64, next?.flatten(), blocks, last_id)),
+    }
+}
+
+fn renew_list(conn: &Connection) -> StoreResult<()> {
+    let select = "SELECT count(*) FROM sqlite_master WHERE name GLOB 'expiry_damaged_*'";
+    let number: i64 = value(conn, select, [])?.unwrap_or(0);
+    conn.execute_batch(&format!(
+        "ALTER TABLE expiry RENAME TO expiry_damaged_{number}; CREATE TABLE expiry ( \
+         expires INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (expires, seq)) WITHOUT ROWID"
+    ))
+    .map_err(sql)?;
+    set_meta(conn, "swept", 0)
 }
 
 impl Writer {
@@ -70,23 +93,17 @@ impl Writer {
         Ok(true)
     }
 
-    /// The pending deliveries by expiry and sequence, and the sequence up to which they were read.
+    /// The pending deliveries by expiry and sequence, and the sequence up to which they were read. Leaves out
+    /// what cannot be read.
     fn pending_between(&self, from: u64, to: u64) -> StoreResult<(Vec<(i64, u64)>, u64)> {
-        let (mut read, mut last) = (0, 0);
-        let pending = all_rows(
-            &self.conn,
-            "SELECT seq, due, expires FROM delivery WHERE seq >= ?1 AND seq < ?2 \
-             ORDER BY seq LIMIT ?3",
-            params![from as i64, to as i64, STEP as i64],
-            |row| {
-                read += 1;
-                last = unsigned(row, 0)?;
-                let is_pending = get::<Option<i64>>(row, 1)?.is_some();
-                Ok(if is_pending { Some((get(row, 2)?, last)) } else { None })
-            },
-        )?;
-        let to = if read == STEP { last + 1 } else { to };
-        Ok((pending.into_iter().flatten().collect(), to))
+        let select = "SELECT seq, due, expires FROM delivery WHERE seq >= ?1 AND seq < ?2 \
+                      ORDER BY seq LIMIT ?3";
+        let found = scan(&self.conn, select, (from, to), STEP, |row| {
+            let is_pending = get::<Option<i64>>(row, 1)?.is_some();
+            Ok(if is_pending { Some((get(row, 2)?, unsigned(row, 0)?)) } else { None })
+        })?;
+        self.shared.report_skipped("delivery", &found.skipped);
+        Ok((found.rows, found.next.unwrap_or(to)))
     }
 
     fn save_listed_before(&self, seq: u64) -> StoreResult<()> {
@@ -130,7 +147,13 @@ impl Writer {
             }
         }
         self.shared.index().end_leases(now.0);
-        let listed = self.expired(now, 2 * max + 64)?;
+        let listed = match self.expired(now, 2 * max + 64) {
+            Err(error) if is_local(&error) => {
+                self.renew_list(&error)?;
+                return Ok(LeaseBatch::default());
+            }
+            listed => listed?,
+        };
         let (mut waiting, mut stale, mut read) = (Vec::new(), Vec::new(), 0);
         for &(expires, seq) in &listed {
             if waiting.len() == max {
@@ -140,9 +163,12 @@ impl Writer {
             if self.shared.index().leased_until(seq).is_some() {
                 continue;
             }
-            match self.waiting_since(expires, seq)? {
-                Some(entry) => waiting.push(entry),
-                None => stale.push((expires, seq)),
+            match self.waiting_since(expires, seq) {
+                Ok(Some(entry)) => waiting.push(entry),
+                Ok(None) => stale.push((expires, seq)),
+                // It cannot be ended. If it is read again some day, its expiry is checked then.
+                Err(error) if is_local(&error) => stale.push((expires, seq)),
+                Err(error) => return Err(error),
             }
         }
         self.unlist(&stale)?;
@@ -158,6 +184,15 @@ impl Writer {
             batch.leases.extend(lease.map(|lease| (key.1, lease)));
         }
         Ok(batch)
+    }
+
+    /// The list cannot be read: begins a new one. The old one is kept aside, because it cannot be deleted.
+    fn renew_list(&mut self, error: &StoreError) -> StoreResult<()> {
+        tracing::error!(%error, "the list of expiries is damaged; it is made anew");
+        self.transact_surely(|writer| renew_list(&writer.conn))?;
+        let last_id = self.shared.ids().last();
+        self.shared.index().expiry.list_all(last_id);
+        Ok(())
     }
 
     fn expired(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(i64, u64)>> {

@@ -10,6 +10,7 @@ pub(crate) mod prelude;
 pub(crate) mod prune;
 pub(crate) mod refill;
 pub(crate) mod rows;
+pub(crate) mod scan;
 pub(crate) mod schema;
 pub(crate) mod settle;
 pub(crate) mod statement;

@@ -5,17 +5,20 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use postrider_core::model::id::order_key_at;
 use postrider_core::{ChannelKind, Clock, LaneKey};
 
 use super::prelude::*;
+use super::statement::is_local;
 use crate::embedded::StoreOptions;
 use crate::embedded::checkpoint::Checkpointer;
 use crate::embedded::folder::{DATABASE, DataFolder, IN_FLIGHT};
 use crate::embedded::in_flight::InFlightLog;
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::lanes::WindowLimits;
+use crate::embedded::problems::ProblemList;
 use crate::embedded::reserve::DiskReserve;
-use crate::embedded::shared::StoreShared;
+use crate::embedded::shared::{REPAIR, StoreShared};
 use crate::embedded::sql::dedup::DedupStore;
 use crate::embedded::sql::schema::open_writer;
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
@@ -43,18 +46,20 @@ pub(crate) fn open(
     let mut index = MemoryIndex::new(limits, options.delivery_cache_bytes, run << 30);
     load_tenants(&conn, &mut index)?;
     load_lanes(&conn, &mut index)?;
-    load_gone(&conn, &mut index)?;
-    strikes::load(&conn, &mut index)?;
+    let (problems, now) = (ProblemList::default(), clock.now());
+    load_gone(&conn, &mut index, &problems, now)?;
+    strikes::load(&conn, &mut index, &problems, now)?;
     marks::count_crash(&conn, &InFlightLog::read_left(&folder.file(IN_FLIGHT)))?;
     marks::load(&conn, &mut index)?;
-    let last_id = last_id(&conn)?;
-    index.oldest.seq = load_pending(&conn, &mut index)?.min(last_id);
+    let last_id = last_id(&conn, now)?;
+    index.oldest.seq = load_pending(&conn, &mut index, &problems, now)?.min(last_id);
     index.expiry = expiry::load(&conn, last_id)?;
-    let dedup = DedupStore::load(&conn, options.dedup_bucket_keys, clock.now())?;
+    let dedup = DedupStore::load(&conn, options.dedup_bucket_keys, now, &problems)?;
     let ids = IdGenerator::above(last_id);
     let in_flight = InFlightLog::begin(&folder.file(IN_FLIGHT), run);
-    let shared = Arc::new(StoreShared::new(clock, index, ids, in_flight, database.clone()));
-    let (checkpointer, checkpoints) = 
+    let shared =
+        Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, database.clone()));
+    let (checkpointer, checkpoints) =
         Checkpointer::start(&database, reserve.journal_max(), shared.clone())?;
     let mut writer = Writer::new(conn, shared, dedup, checkpointer, reserve);
     writer.restore_reserve();
@@ -72,13 +77,23 @@ fn number_of_run(conn: &Connection) -> StoreResult<u64> {
     epoch.map(|epoch| epoch as u64).ok_or_else(|| damaged("the number of this run"))
 }
 
-/// The highest id ever given out, also of rows that were pruned since.
-fn last_id(conn: &Connection) -> StoreResult<u64> {
-    let select = "SELECT max(n) FROM (SELECT max(seq) AS n FROM message UNION ALL \
-                  SELECT max(seq) FROM delivery UNION ALL SELECT max(seq) FROM address UNION ALL \
-                  SELECT value FROM meta WHERE key = 'last_id')";
-    let last: Option<i64> = value(conn, select, [])?.flatten();
-    Ok(last.unwrap_or(0) as u64)
+/// The highest id ever given out, also of rows that were pruned since. If some cannot be read, the time
+/// stands for them, because ids grow with it.
+fn last_id(conn: &Connection, now: Timestamp) -> StoreResult<u64> {
+    let mut last = 0;
+    for select in [
+        "SELECT max(seq) FROM message",
+        "SELECT max(seq) FROM delivery",
+        "SELECT max(seq) FROM address",
+        "SELECT max(value) FROM meta WHERE key = 'last_id'",
+    ] {
+        let found: StoreResult<Option<Option<i64>>> = value(conn, select, []);
+        last = last.max(match found {
+            Err(error) if is_local(&error) => order_key_at(now),
+            found => found?.flatten().unwrap_or(0) as u64,
+        });
+    }
+    Ok(last)
 }
 
 fn load_tenants(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
@@ -112,23 +127,121 @@ fn load_lanes(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
     .map(drop)
 }
 
-fn load_gone(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
-    all_rows(conn, "SELECT tenant, hash FROM gone", [], |row| {
+fn load_gone(
+    conn: &Connection,
+    index: &mut MemoryIndex,
+    problems: &ProblemList,
+    now: Timestamp,
+) -> StoreResult<()> {
+    let keys = ("gone", "SELECT tenant, hash FROM gone", "tenant, hash");
+    from_both_ends(conn, keys, problems, now, |row| {
         let (tenant, hash) = tenant_and_hash(row)?;
         index.set_gone(&tenant, hash, true);
         Ok(())
     })
-    .map(drop)
 }
 
-/// Finds where each lane starts and how deep it is, by one pass over the index of pending deliveries.
-/// Returns the oldest of them.
-fn load_pending(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<u64> {
+/// Reads a table that may lose a few rows. If a page of it cannot be read, also reads from its end.
+pub(crate) fn from_both_ends(
+    conn: &Connection,
+    (table, select, order): (&str, &str, &str),
+    problems: &ProblemList,
+    now: Timestamp,
+    mut read: impl FnMut(&Row<'_>) -> StoreResult<()>,
+) -> StoreResult<()> {
+    let Err(error) = all_rows(conn, select, [], &mut read) else { return Ok(()) };
+    if !is_local(&error) {
+        return Err(error);
+    }
+    let descending = order.replace(',', " DESC,");
+    let rest = format!("{select} ORDER BY {descending} DESC");
+    // It ends at the same page.
+    let _ = all_rows(conn, &rest, [], read);
+    let what = format!("some rows of the table {table} cannot be read ({error}); {REPAIR}");
+    problems.report_about("rows_unreadable", order_key_at(now), now, what);
+    Ok(())
+}
+
+/// Finds where each lane starts and how deep it is, by one pass over the index of pending deliveries. Makes
+/// the index anew if it is damaged. Returns the oldest of them.
+fn load_pending(
+    conn: &Connection,
+    index: &mut MemoryIndex,
+    problems: &ProblemList,
+    now: Timestamp,
+) -> StoreResult<u64> {
+    let error = match read_pending(conn) {
+        Ok(lanes) => return Ok(load_depths(index, lanes)),
+        Err(error) if is_local(&error) => error,
+        Err(error) => return Err(error),
+    };
+    tracing::error!(%error, "the index of pending deliveries is damaged; it is made anew");
+    match rebuild_pending(conn) {
+        Ok(()) => return Ok(load_depths(index, read_pending(conn)?)),
+        Err(error) if is_local(&error) => {
+            let what = format!("the index of pending deliveries is damaged ({error}); {REPAIR}");
+            problems.report("index_damaged", now, what);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(load_lane_by_lane(conn, index))
+}
+
+/// Lane, due time of its first delivery, number of deliveries, oldest delivery.
+type PendingLane = (u32, i64, u64, u64);
+
+fn read_pending(conn: &Connection) -> StoreResult<Vec<PendingLane>> {
     let select = "SELECT lane, min(due), count(*), min(seq) FROM delivery INDEXED BY pending \
                   WHERE due IS NOT NULL GROUP BY lane";
-    let firsts = all_rows(conn, select, [], |row| {
-        index.lanes.load(get(row, 0)?, (get(row, 1)?, 0), unsigned(row, 2)?);
-        unsigned(row, 3)
-    })?;
-    Ok(firsts.into_iter().min().unwrap_or(u64::MAX))
+    all_rows(conn, select, [], |row| {
+        Ok((get(row, 0)?, get(row, 1)?, unsigned(row, 2)?, unsigned(row, 3)?))
+    })
+}
+
+fn load_depths(index: &mut MemoryIndex, lanes: Vec<PendingLane>) -> u64 {
+    let mut oldest = u64::MAX;
+    for (lane, due, waiting, first) in lanes {
+        index.lanes.load(lane, (due, 0), Some(waiting));
+        oldest = oldest.min(first);
+    }
+    oldest
+}
+
+/// A new index takes the name of the damaged one, whose pages are lost: they cannot be freed unread.
+fn rebuild_pending(conn: &Connection) -> StoreResult<()> {
+    let script = "PRAGMA writable_schema = ON; BEGIN IMMEDIATE; \
+                  CREATE INDEX pending_new ON delivery (lane, due) WHERE due IS NOT NULL; \
+                  DELETE FROM sqlite_schema WHERE type = 'index' AND name = 'pending'; \
+                  UPDATE sqlite_schema SET name = 'pending', \
+                  sql = replace(sql, 'pending_new', 'pending') WHERE name = 'pending_new'; COMMIT";
+    let done = conn.execute_batch(script).map_err(sql);
+    if done.is_err() && !conn.is_autocommit() {
+        conn.execute_batch("ROLLBACK").map_err(sql)?;
+    }
+    conn.execute_batch("PRAGMA writable_schema = RESET").map_err(sql)?;
+    done
+}
+
+/// Every lane is loaded, those that can be read with their depth.
+fn load_lane_by_lane(conn: &Connection, index: &mut MemoryIndex) -> u64 {
+    let select = "SELECT min(due), count(*), min(seq) FROM delivery INDEXED BY pending \
+                  WHERE due IS NOT NULL AND lane = ?1 HAVING count(*) > 0";
+    let mut oldest = u64::MAX;
+    for lane in 0..u32::try_from(index.names.len()).unwrap_or(u32::MAX) {
+        let found = first_row(conn, select, [lane], |row| {
+            Ok((get(row, 0)?, unsigned(row, 1)?, unsigned(row, 2)?))
+        });
+        match found {
+            Ok(None) => {}
+            Ok(Some((due, waiting, first))) => {
+                index.lanes.load(lane, (due, 0), Some(waiting));
+                oldest = oldest.min(first);
+            }
+            Err(_) => {
+                index.lanes.load(lane, (0, 0), None);
+                oldest = 0;
+            }
+        }
+    }
+    oldest
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use postrider_core::model::id::order_key_at;
 
 use super::prelude::*;
+use super::scan::scan;
+use super::statement::is_local;
 use crate::embedded::sql::rows;
 
 /// Rows that one step reads.
@@ -33,25 +35,32 @@ impl Writer {
     pub(crate) fn prune(&mut self, keep: Duration) -> StoreResult<(u64, bool)> {
         let limit = self.shared.now() - keep;
         let before = order_key_at(limit + Duration::from_millis(1));
-        let from = self.prune_from;
-        let (pruned, next) = self.transact_surely(|writer| {
-            let step = writer.prune_step(from, before, limit)?;
-            writer.save_last_id()?;
-            Ok(step)
-        })?;
+        let (old, next) = self.old_rows(self.prune_from, before, limit)?;
+        self.transact_surely(Self::save_last_id)?;
+        let pruned = self.prune_rows(&old)?;
         self.prune_from = next.unwrap_or(0);
         Ok((pruned, next.is_some()))
     }
 
-    fn prune_step(
-        &mut self,
-        from: u64,
-        before: u64,
-        limit: Timestamp,
-    ) -> StoreResult<(u64, Option<u64>)> {
-        let (old, next) = self.old_rows(from, before, limit)?;
+    /// By halves if a row cannot be deleted, so that the others are.
+    fn prune_rows(&mut self, old: &[FinishedRow]) -> StoreResult<u64> {
+        match self.transact_surely(|writer| writer.delete_rows(old)) {
+            Ok(()) => Ok(old.len() as u64),
+            Err(error) if !is_local(&error) => Err(error),
+            Err(error) if old.len() <= 1 => {
+                tracing::warn!(%error, "an old delivery cannot be deleted");
+                Ok(0)
+            }
+            Err(_) => {
+                let (first, second) = old.split_at(old.len() / 2);
+                Ok(self.prune_rows(first)? + self.prune_rows(second)?)
+            }
+        }
+    }
+
+    fn delete_rows(&mut self, old: &[FinishedRow]) -> StoreResult<()> {
         let mut messages: Vec<(u64, u32)> = Vec::new();
-        for row in &old {
+        for row in old {
             run(&self.conn, "DELETE FROM delivery WHERE seq = ?1", [row.seq as i64])?;
             let tenant = self.tenant_of(row.lane)?;
             self.effects.counts_of(tenant).add(row.state, -1);
@@ -68,34 +77,31 @@ impl Writer {
             self.effects.counts_of(tenant).messages -= gone as i64;
         }
         self.effects.rows += old.len() as u64 * 2;
-        Ok((old.len() as u64, next))
+        Ok(())
     }
 
+    /// Leaves out what cannot be read.
     fn old_rows(
         &self,
         from: u64,
         before: u64,
         limit: Timestamp,
     ) -> StoreResult<(Vec<FinishedRow>, Option<u64>)> {
-        let (mut old, mut last) = (Vec::new(), 0);
-        let read = all_rows(
-            &self.conn,
-            "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq AS dead \
-             FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
-             WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq LIMIT ?3",
-            params![from as i64, before as i64, PRUNE_STEP as i64],
-            |row| {
-                last = unsigned(row, "seq")?;
-                let waiting = get::<Option<i64>>(row, "due")?.is_some();
-                let dead = get::<Option<i64>>(row, "dead")?.is_some();
-                if !waiting && !dead && get::<i64>(row, "changed")? <= limit.0 {
-                    let (lane, message) = (get(row, "lane")?, unsigned(row, "message")?);
-                    old.push(FinishedRow { seq: last, lane, message, state: rows::state(row)? });
-                }
-                Ok(())
-            },
-        )?;
-        Ok((old, (read.len() == PRUNE_STEP).then_some(last + 1)))
+        let select = "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq AS dead \
+                      FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
+                      WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq LIMIT ?3";
+        let found = scan(&self.conn, select, (from, before), PRUNE_STEP, |row| {
+            let waiting = get::<Option<i64>>(row, "due")?.is_some();
+            let dead = get::<Option<i64>>(row, "dead")?.is_some();
+            if waiting || dead || get::<i64>(row, "changed")? > limit.0 {
+                return Ok(None);
+            }
+            let (seq, message) = (unsigned(row, "seq")?, unsigned(row, "message")?);
+            let (lane, state) = (get(row, "lane")?, rows::state(row)?);
+            Ok(Some(FinishedRow { seq, lane, message, state }))
+        })?;
+        self.shared.report_skipped("delivery", &found.skipped);
+        Ok((found.rows, found.next))
     }
 }
 

@@ -109,6 +109,10 @@ impl Writer {
         self.effects.rows += 1;
         self.learn(row, delivery, decision, struck)?;
         match decision {
+            Decision::FallBack if self.numbers_only => {
+                return Err(damaged("a delivery that goes elsewhere"));
+            }
+            _ if self.numbers_only => self.write_numbers(delivery.seq, &new)?,
             Decision::DeadLetter(_) => self.bury(delivery.seq, &new, log.as_deref())?,
             Decision::FallBack => {
                 return self.redirect(delivery, mark, &new, log.as_deref());
@@ -185,6 +189,22 @@ impl Writer {
             self.put_mark(delivery.seq, mark.settled(&Decision::FallBack))?;
         }
         Ok(AfterSettle::Moved { lane, due: new.due.0 })
+    }
+
+    /// Writes the result, and neither history nor payload: a row of the same size needs no other page.
+    fn write_numbers(&self, seq: u64, new: &StoredProgress) -> StoreResult<()> {
+        let (state, reason) = (new.state.code(), new.reason.map(|reason| reason.code()));
+        let due = new.state.is_pending().then_some(new.due.0);
+        self.change_one(
+            "UPDATE delivery SET state = ?2, reason = ?3, due = ?4, attempts = ?5, tries = ?6, \
+             changed = ?7 WHERE seq = ?1",
+            params![seq as i64, state, reason, due, new.attempts, new.tries, new.changed.0],
+        )?;
+        if reason.is_some() {
+            let insert = "INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)";
+            run(&self.conn, insert, [seq as i64])?;
+        }
+        Ok(())
     }
 
     fn finish(&self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {

@@ -81,6 +81,38 @@ pub(crate) fn sql(error: rusqlite::Error) -> StoreError {
     }
 }
 
+/// Whether an error concerns the rows in question. False if the whole store may be concerned: it has no room,
+/// is locked, or cannot be written.
+pub(crate) fn is_local(error: &StoreError) -> bool {
+    let cause = match error {
+        StoreError::Corrupt { .. } => return true,
+        StoreError::Io { cause, .. } => cause.as_ref(),
+        _ => return false,
+    };
+    let cause = cause.and_then(|cause| cause.downcast_ref::<rusqlite::Error>());
+    let Some(cause) = cause.and_then(rusqlite::Error::sqlite_error) else { return true };
+    match cause.code {
+        ErrorCode::SystemIoFailure => matches!(
+            cause.extended_code,
+            ffi::SQLITE_IOERR_READ
+                | ffi::SQLITE_IOERR_SHORT_READ
+                | ffi::SQLITE_IOERR_CORRUPTFS
+                | ffi::SQLITE_IOERR_DATA
+        ),
+        code => !matches!(
+            code,
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::OutOfMemory
+                | ErrorCode::ReadOnly
+                | ErrorCode::CannotOpen
+                | ErrorCode::PermissionDenied
+                | ErrorCode::OperationInterrupted
+                | ErrorCode::FileLockingProtocolFailed
+        ),
+    }
+}
+
 /// For something that was read, but cannot have been written so.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> StoreError {
     StoreError::Corrupt { what: what.to_string(), cause: None }

@@ -8,20 +8,26 @@ use postrider_core::{AddressHash, AddressStatus, Decision, Strike, StrikeKind};
 use super::prelude::*;
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::delivery::StoredDelivery;
+use crate::embedded::problems::ProblemList;
+use crate::embedded::sql::open::from_both_ends;
 use crate::embedded::sql::settle::SettleRow;
 use crate::view;
 
 /// Addresses that one step of a prune handles.
 const PRUNED_AT_ONCE: u32 = 1_000;
 
-pub(crate) fn load(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
-    let select = "SELECT DISTINCT tenant, hash FROM strike";
-    all_rows(conn, select, [], |row| {
+pub(crate) fn load(
+    conn: &Connection,
+    index: &mut MemoryIndex,
+    problems: &ProblemList,
+    now: Timestamp,
+) -> StoreResult<()> {
+    let keys = ("strike", "SELECT DISTINCT tenant, hash FROM strike", "tenant, hash");
+    from_both_ends(conn, keys, problems, now, |row| {
         let (tenant, hash) = tenant_and_hash(row)?;
         index.set_struck(&tenant, hash, true);
         Ok(())
     })
-    .map(drop)
 }
 
 pub(crate) fn strikes_of(

@@ -4,12 +4,18 @@ use std::collections::HashMap;
 
 use super::filter::BloomFilter;
 use crate::embedded::index::effects::DedupEntry;
+use crate::embedded::problems::ProblemList;
+use crate::embedded::shared::REPAIR;
 use crate::embedded::sql::prelude::*;
+use crate::embedded::sql::scan::{SkippedKeys, scan};
+use crate::embedded::sql::statement::is_local;
 
 /// An open bucket is closed at this age, so that it can be dropped in time.
 const OPEN_FOR_MS: i64 = 3_600_000;
 /// Rows moved at once; commits wait for no more than these.
 const CHUNK: usize = 8_192;
+/// The range of all row numbers.
+const ALL: (u64, u64) = (0, i64::MAX as u64);
 
 type DedupHash = [u8; 16];
 
@@ -59,6 +65,7 @@ impl BucketList {
         long: bool,
         bucket_keys: usize,
         now: i64,
+        problems: &ProblemList,
     ) -> StoreResult<Self> {
         let table = if long { "dedup_open_long" } else { "dedup_open_short" };
         let columns = "key, fingerprint, message, tail, expires";
@@ -72,15 +79,25 @@ impl BucketList {
             closing: None,
             closed: Vec::new(),
         };
-        let query = format!("SELECT {columns} FROM {table}");
-        let keys = all_rows(conn, &query, [], |row| Ok((get(row, 0)?, seen(row, 1)?)))?;
-        list.open = keys.into_iter().collect();
-        let select = "SELECT id, latest, filter FROM dedup_bucket WHERE long = ?1 ORDER BY id";
-        list.closed = all_rows(conn, select, [long], |row| {
+        let query = format!(
+            "SELECT id, {columns} FROM {table} WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3"
+        );
+        let keys =
+            scan(conn, &query, ALL, usize::MAX, |row| Ok(Some((get(row, 1)?, seen(row, 2)?))))?;
+        report(problems, now, &keys.skipped);
+        list.open = keys.rows.into_iter().collect();
+        let select = format!(
+            "SELECT id, latest, filter FROM dedup_bucket WHERE id >= ?1 AND id < ?2 \
+             AND long = {} ORDER BY id LIMIT ?3",
+            i32::from(long)
+        );
+        let closed = scan(conn, &select, ALL, usize::MAX, |row| {
             let filter = BloomFilter::from_bytes(&get::<Vec<u8>>(row, 2)?)
                 .ok_or_else(|| damaged("the filter of a bucket of idempotency keys"))?;
-            Ok(ClosedBucket { id: get(row, 0)?, latest: get(row, 1)?, filter })
+            Ok(Some(ClosedBucket { id: get(row, 0)?, latest: get(row, 1)?, filter }))
         })?;
+        report(problems, now, &closed.skipped);
+        list.closed = closed.rows;
         Ok(list)
     }
 
@@ -151,7 +168,13 @@ impl BucketList {
             Some((from, to)) if from <= to => {
                 let end = from.saturating_add(CHUNK as i64).min(to.saturating_add(1));
                 let delete = format!("DELETE FROM {table} WHERE id >= ?1 AND id < ?2");
-                conn.execute(&delete, [from, end]).map_err(sql)?;
+                match conn.execute(&delete, [from, end]).map_err(sql) {
+                    // They are in the bucket. The next start reads them once more, which does no harm.
+                    Err(error) if is_local(&error) => {
+                        tracing::error!(%error, "some idempotency keys cannot be deleted");
+                    }
+                    done => drop(done?),
+                }
                 closing.rows = Some((end, to));
             }
             Some(_) => self.closing = None,
@@ -224,6 +247,16 @@ impl ClosingBucket {
             params![self.id, long, latest, filter.to_bytes()],
         )?;
         Ok(ClosedBucket { id: self.id, latest, filter })
+    }
+}
+
+fn report(problems: &ProblemList, now: i64, skipped: &[SkippedKeys]) {
+    for SkippedKeys { from, to, error } in skipped {
+        let what = format!(
+            "idempotency keys {from} to {to} cannot be read ({error}): a repeat under one of them is taken \
+             for new; {REPAIR}"
+        );
+        problems.report_about("rows_unreadable", *from, Timestamp(now), what);
     }
 }
 

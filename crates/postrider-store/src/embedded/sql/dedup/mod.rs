@@ -12,6 +12,7 @@ use postrider_core::{MessageId, Timestamp};
 use rusqlite::Connection;
 
 use crate::embedded::index::effects::{DedupEntry, UncommittedKeys};
+use crate::embedded::problems::ProblemList;
 use bucket::BucketList;
 
 /// Keys with a longer window have buckets of their own, so that they do not keep short ones alive.
@@ -24,11 +25,18 @@ pub(crate) struct DedupStore {
 
 impl DedupStore {
     /// `bucket_keys` is how many keys make a bucket.
-    pub(crate) fn load(conn: &Connection, bucket_keys: usize, now: Timestamp) -> StoreResult<Self> {
-        bucket::drop_unfinished(conn)?;
+    pub(crate) fn load(
+        conn: &Connection,
+        bucket_keys: usize,
+        now: Timestamp,
+        problems: &ProblemList,
+    ) -> StoreResult<Self> {
+        if let Err(error) = bucket::drop_unfinished(conn) {
+            tracing::error!(%error, "an unfinished bucket of idempotency keys stays");
+        }
         Ok(Self {
-            short: BucketList::load(conn, false, bucket_keys, now.0)?,
-            long: BucketList::load(conn, true, bucket_keys, now.0)?,
+            short: BucketList::load(conn, false, bucket_keys, now.0, problems)?,
+            long: BucketList::load(conn, true, bucket_keys, now.0, problems)?,
         })
     }
 

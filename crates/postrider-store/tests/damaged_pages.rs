@@ -1,0 +1,276 @@
+//! One page of the database cannot be read: what is on it is set aside, and everything else goes on.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::collections::HashSet;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::model::decision::Decision;
+use postrider_core::ports::store::{
+    AddressLearning, Admission, DedupKey, LeasedDelivery, Ledger, NewMessage, Queue, SettleResult,
+    Settlement,
+};
+use postrider_core::{Clock, DeliveryId, State, Timestamp};
+use postrider_store::conformance::{batch, message, success};
+use postrider_store::{EmbeddedStore, ManualClock, StoreOptions};
+
+const LEASE: Duration = Duration::from_secs(60);
+const PAGE: u64 = 4096;
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)))
+}
+
+fn open(dir: &Path, clock: &Arc<ManualClock>) -> EmbeddedStore {
+    EmbeddedStore::open(dir, clock.clone(), StoreOptions::default()).unwrap()
+}
+
+/// The store reads nearly everything from disk.
+fn open_small(dir: &Path, clock: &Arc<ManualClock>) -> EmbeddedStore {
+    let options = StoreOptions {
+        lane_window: 8,
+        window_total: 16,
+        delivery_cache_bytes: 0,
+        page_cache_kib: 32,
+        ..StoreOptions::default()
+    };
+    EmbeddedStore::open(dir, clock.clone(), options).unwrap()
+}
+
+/// Fills one leaf page of a table or an index, in the middle, with bytes that make no sense.
+fn damage(dir: &Path, name: &str) {
+    let file = dir.join("postrider.db");
+    let conn = rusqlite::Connection::open(&file).unwrap();
+    let select = "SELECT pageno FROM dbstat WHERE name = ?1 AND pagetype = 'leaf' ORDER BY path";
+    let mut select = conn.prepare(select).unwrap();
+    let leaves: Vec<u32> =
+        select.query_map([name], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert!(leaves.len() >= 3, "{name} has only {} leaves", leaves.len());
+    let leaf = u64::from(leaves[leaves.len() / 2]);
+    let file = OpenOptions::new().write(true).open(file).unwrap();
+    file.write_all_at(&[0xFF; PAGE as usize], (leaf - 1) * PAGE).unwrap();
+}
+
+/// Accepts messages with one delivery each, of two tenants in turn.
+async fn accept(store: &EmbeddedStore, clock: &ManualClock, count: u32) -> Vec<DeliveryId> {
+    let mut ids = Vec::new();
+    for n in 0..count {
+        let tenant = if n % 2 == 0 { "acme" } else { "umbra" };
+        let answers = store.accept(vec![message(tenant, n % 5)]).await.unwrap();
+        let Admission::Accepted { deliveries, .. } = &answers[0] else { panic!() };
+        ids.extend(deliveries);
+        clock.advance(Duration::from_millis(10));
+    }
+    ids
+}
+
+async fn settle(store: &EmbeddedStore, leased: &[LeasedDelivery], now: Timestamp) -> Vec<bool> {
+    let settlements = leased.iter().map(|l| Settlement {
+        delivery: l.delivery,
+        token: l.token,
+        attempts: vec![success(1, now)],
+        decision: Decision::Done,
+        learned: AddressLearning::default(),
+    });
+    let settled = store.settle(settlements.collect()).await.unwrap();
+    settled.into_iter().map(|result| result == SettleResult::Done).collect()
+}
+
+/// Leases and settles until no lane is ready. Returns what was settled.
+async fn deliver_all(store: &EmbeddedStore, clock: &ManualClock) -> HashSet<DeliveryId> {
+    let mut sent = HashSet::new();
+    loop {
+        let lanes = store.ready_lanes(100).await.unwrap();
+        if lanes.is_empty() {
+            return sent;
+        }
+        for lane in lanes {
+            let leased = store.lease(lane.id, 64, LEASE).await.unwrap();
+            let done = settle(store, &leased, clock.now()).await;
+            let done = leased.iter().zip(done).filter(|(_, done)| *done);
+            sent.extend(done.map(|(leased, _)| leased.delivery));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_index_of_pending_work_is_rebuilt_at_the_start() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(dir.path(), &clock);
+    let ids = accept(&store, &clock, 2_000).await;
+    store.close().await;
+    damage(dir.path(), "pending");
+    let store = open(dir.path(), &clock);
+    let sent = deliver_all(&store, &clock).await;
+    assert_eq!(sent, ids.into_iter().collect());
+    assert_eq!(store.health().quarantined, 0);
+}
+
+#[tokio::test]
+async fn a_damaged_index_touches_one_lane_while_the_store_runs() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(dir.path(), &clock);
+    let ids = accept(&store, &clock, 2_000).await;
+    store.close().await;
+    let store = open_small(dir.path(), &clock);
+    damage(dir.path(), "pending");
+    let sent = deliver_all(&store, &clock).await;
+    // The page has a twelfth of the index, and its neighbours cannot shrink.
+    assert!(sent.len() > ids.len() * 3 / 4, "only {} of {}", sent.len(), ids.len());
+    assert!(sent.len() < ids.len(), "the damage is not felt");
+    assert!(!store.health().problems.is_empty());
+    let again = deliver_all(&store, &clock).await;
+    assert!(again.is_empty(), "it is left alone for a while");
+}
+
+#[tokio::test]
+async fn a_damaged_page_of_deliveries_touches_only_what_is_on_it() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(dir.path(), &clock);
+    let ids = accept(&store, &clock, 2_000).await;
+    store.close().await;
+    damage(dir.path(), "delivery");
+    let store = open(dir.path(), &clock);
+    let sent = deliver_all(&store, &clock).await;
+    let missing = ids.len() - sent.len();
+    assert!((1..100).contains(&missing), "{missing} deliveries are missing");
+    let health = store.health();
+    assert_eq!(health.quarantined, missing as u64);
+    assert_eq!(health.problems.len(), 1, "{health:?}");
+    assert_eq!(health.problems[0].code, "deliveries_quarantined");
+    let counts = store.counts(None).await.unwrap();
+    assert_eq!(counts.states[&State::Sent], sent.len() as u64);
+    assert!(store.oldest_pending().await.unwrap().is_some(), "metrics go on");
+}
+
+#[tokio::test]
+async fn what_expires_behind_a_damaged_page_expires() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(dir.path(), &clock);
+    let ids = accept(&store, &clock, 2_000).await;
+    store.close().await;
+    damage(dir.path(), "delivery");
+    let store = open(dir.path(), &clock);
+    clock.advance(LEASE * 60 * 24);
+    let mut expired = HashSet::new();
+    loop {
+        let leased = store.lease_expired(64, LEASE).await.unwrap();
+        if leased.is_empty() {
+            break;
+        }
+        let leased: Vec<_> = leased.into_iter().map(|(_, leased)| leased).collect();
+        settle(&store, &leased, clock.now()).await;
+        expired.extend(leased.iter().map(|l| l.delivery));
+        clock.advance(Duration::from_secs(2));
+    }
+    assert!(expired.len() > ids.len() - 100, "only {} expired", expired.len());
+    assert!(expired.len() < ids.len(), "the damage is not felt");
+}
+
+#[tokio::test]
+async fn a_damaged_list_of_expiries_is_made_anew() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(dir.path(), &clock);
+    let ids = accept(&store, &clock, 2_000).await;
+    clock.advance(LEASE * 5);
+    // The housekeeping lists what is pending for long.
+    accept(&store, &clock, 100).await;
+    store.close().await;
+    damage(dir.path(), "expiry");
+    let store = open(dir.path(), &clock);
+    clock.advance(LEASE * 60 * 24);
+    assert!(store.lease_expired(5_000, LEASE).await.unwrap().is_empty(), "the list is begun anew");
+    let mut expired = 0;
+    loop {
+        clock.advance(Duration::from_secs(2));
+        let leased = store.lease_expired(5_000, LEASE * 60).await.unwrap();
+        if leased.is_empty() {
+            break;
+        }
+        expired += leased.len();
+    }
+    assert_eq!(expired, ids.len() + 100);
+}
+
+fn keyed(number: u32) -> NewMessage {
+    let key =
+        (u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).to_le_bytes();
+    let dedup = DedupKey { key, fingerprint: [1; 16], window: LEASE * 60 };
+    NewMessage { dedup: Some(dedup), ..message("acme", 1) }
+}
+
+#[tokio::test]
+async fn a_damaged_page_of_keys_costs_only_its_keys() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(dir.path(), &clock);
+    for n in 0..2_000u32 {
+        store.accept(vec![keyed(n)]).await.unwrap();
+    }
+    store.close().await;
+    damage(dir.path(), "dedup_open_short");
+    let store = open(dir.path(), &clock);
+    let mut repeats = 0;
+    for n in 0..2_000u32 {
+        let answers = store.accept(vec![keyed(n)]).await.unwrap();
+        repeats += u32::from(matches!(answers[0], Admission::Duplicate { .. }));
+    }
+    assert!((1_800..2_000).contains(&repeats), "{repeats} keys are known");
+    assert_eq!(store.health().problems[0].code, "rows_unreadable");
+}
+
+#[tokio::test]
+async fn old_deliveries_behind_a_damaged_page_are_deleted() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(dir.path(), &clock);
+    let ids = accept(&store, &clock, 2_000).await;
+    assert_eq!(deliver_all(&store, &clock).await.len(), ids.len());
+    store.close().await;
+    damage(dir.path(), "delivery");
+    let store = open(dir.path(), &clock);
+    clock.advance(LEASE * 60 * 24);
+    let mut pruned = 0;
+    loop {
+        match store.prune(LEASE).await.unwrap() {
+            0 => break,
+            some => pruned += some,
+        }
+    }
+    assert!((1_900..2_000).contains(&pruned), "{pruned} are deleted");
+}
+
+/// Its rows are in memory, so they are leased and sent, but the result cannot be written.
+#[tokio::test]
+async fn a_delivery_that_cannot_be_settled_is_not_leased_again_in_this_run() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let options = StoreOptions { page_cache_kib: 32, ..StoreOptions::default() };
+    let store = EmbeddedStore::open(dir.path(), clock.clone(), options).unwrap();
+    let ids = accept(&store, &clock, 500).await;
+    store.limit_size(None).await.unwrap();
+    let conn = rusqlite::Connection::open(dir.path().join("postrider.db")).unwrap();
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(conn);
+    damage(dir.path(), "delivery");
+    let sent = deliver_all(&store, &clock).await;
+    let missing = ids.len() - sent.len();
+    assert!((1..100).contains(&missing), "{missing} deliveries are missing");
+    let health = store.health();
+    assert_eq!(health.quarantined, missing as u64);
+    assert_eq!(health.problems[0].code, "deliveries_quarantined");
+    for _ in 0..48 {
+        clock.advance(LEASE * 30);
+        assert!(deliver_all(&store, &clock).await.is_empty());
+        for lane in store.lanes(None, 100).await.unwrap() {
+            let leased = store.lease(lane.id, 64, LEASE).await.unwrap();
+            assert!(leased.is_empty(), "{} are leased again", leased.len());
+        }
+    }
+    assert_eq!(store.health().quarantined, missing as u64);
+    let in_flight: u64 = store.lanes(None, 100).await.unwrap().iter().map(|l| l.in_flight).sum();
+    assert_eq!(in_flight, 0);
+    let accepted = store.accept(vec![batch("acme", &[1; 10])]).await.unwrap();
+    assert!(matches!(accepted[0], Admission::Accepted { .. }));
+}
