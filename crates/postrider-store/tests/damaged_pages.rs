@@ -16,7 +16,7 @@ use postrider_core::ports::store::{
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};
 use postrider_store::conformance::{batch, message, success};
-use postrider_store::{EmbeddedStore, ManualClock, StoreOptions};
+use postrider_store::{EmbeddedStore, ManualClock, StoreOptions, fsck};
 
 const LEASE: Duration = Duration::from_secs(60);
 const PAGE: u64 = 4096;
@@ -43,6 +43,11 @@ fn open_small(dir: &Path, clock: &Arc<ManualClock>) -> EmbeddedStore {
 
 /// Fills one leaf page of a table or an index, in the middle, with bytes that make no sense.
 fn damage(dir: &Path, name: &str) {
+    damage_at(dir, name, 2);
+}
+
+/// The same after so many quarters of the leaf pages.
+fn damage_at(dir: &Path, name: &str, quarters: usize) {
     let file = dir.join("postrider.db");
     let conn = rusqlite::Connection::open(&file).unwrap();
     let select = "SELECT pageno FROM dbstat WHERE name = ?1 AND pagetype = 'leaf' ORDER BY path";
@@ -50,7 +55,7 @@ fn damage(dir: &Path, name: &str) {
     let leaves: Vec<u32> =
         select.query_map([name], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     assert!(leaves.len() >= 3, "{name} has only {} leaves", leaves.len());
-    let leaf = u64::from(leaves[leaves.len() / 2]);
+    let leaf = u64::from(leaves[leaves.len() * quarters / 4]);
     let file = OpenOptions::new().write(true).open(file).unwrap();
     file.write_all_at(&[0xFF; PAGE as usize], (leaf - 1) * PAGE).unwrap();
 }
@@ -273,4 +278,30 @@ async fn a_delivery_that_cannot_be_settled_is_not_leased_again_in_this_run() {
     assert_eq!(in_flight, 0);
     let accepted = store.accept(vec![batch("acme", &[1; 10])]).await.unwrap();
     assert!(matches!(accepted[0], Admission::Accepted { .. }));
+}
+
+#[tokio::test]
+async fn a_repair_saves_what_is_not_on_the_damaged_pages_and_lists_the_rest() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(dir.path(), &clock);
+    let ids = accept(&store, &clock, 2_000).await;
+    store.close().await;
+    assert!(fsck::check(dir.path()).unwrap().is_empty());
+    assert!(fsck::repair(dir.path()).unwrap().is_none(), "a good folder is left alone");
+    damage_at(dir.path(), "delivery", 1);
+    damage_at(dir.path(), "message", 2);
+    damage_at(dir.path(), "pending", 3);
+    assert!(!fsck::check(dir.path()).unwrap().is_empty());
+    let report = fsck::repair(dir.path()).unwrap().expect("there is damage");
+    assert!(report.rebuilt && !report.is_complete(), "{report:?}");
+    assert_eq!(report.unreadable.len(), 2, "{report:?}");
+    assert!(fsck::check(dir.path()).unwrap().is_empty());
+    let store = open(dir.path(), &clock);
+    let sent = deliver_all(&store, &clock).await;
+    let lost: u64 = report.lost.iter().map(|(_, lost)| lost).sum();
+    assert_eq!(sent.len() + lost as usize + report.orphans.len(), ids.len());
+    assert!(report.orphans.iter().all(|orphan| !sent.contains(orphan)));
+    assert!(sent.len() > ids.len() - 150, "{} of {}", sent.len(), ids.len());
+    let counts = store.counts(None).await.unwrap();
+    assert_eq!(counts.states.values().sum::<u64>(), sent.len() as u64);
 }

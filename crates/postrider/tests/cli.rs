@@ -40,6 +40,7 @@ fn help_names_every_command_and_shows_examples() {
         "lanes",
         "templates",
         "doctor",
+        "fsck",
         "bench",
         "openapi",
         "config",
@@ -49,7 +50,8 @@ fn help_names_every_command_and_shows_examples() {
     ] {
         assert!(help.contains(name), "{name} is missing in\n{help}");
     }
-    for command in ["serve", "send", "dead", "keys", "addresses", "explain", "templates", "doctor"]
+    for command in
+        ["serve", "send", "dead", "keys", "addresses", "explain", "templates", "doctor", "fsck"]
     {
         let help = text(&postrider(&[command, "--help"]));
         assert!(help.contains("Example"), "{command} shows no example");

@@ -9,7 +9,7 @@ use postrider_core::ports::store::{StoreError, StoreResult};
 pub(crate) const DATABASE: &str = "postrider.db";
 pub(crate) const RESERVE: &str = "postrider.reserve";
 pub(crate) const IN_FLIGHT: &str = "postrider.flight";
-const LOCK: &str = "postrider.lock";
+pub(crate) const LOCK: &str = "postrider.lock";
 
 /// A folder that is locked until this is dropped.
 pub(crate) struct DataFolder {
@@ -40,6 +40,15 @@ impl DataFolder {
         let database = folder.file(DATABASE);
         private_file(&database).map_err(|e| io_error("open", &database, e))?;
         Ok(folder)
+    }
+
+    /// As [`DataFolder::lock`], for a folder that has a store.
+    pub(crate) fn lock_existing(path: &Path) -> StoreResult<Self> {
+        if !path.join(DATABASE).is_file() {
+            let missing = io::Error::from(io::ErrorKind::NotFound);
+            return Err(io_error("find a store in", path, missing));
+        }
+        Self::lock(path)
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {

@@ -5,7 +5,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use postrider_core::ports::store::StoreError;
+
 use super::folder;
+use super::journal;
 use super::sql::schema;
 
 /// The state of a data folder.
@@ -21,6 +24,8 @@ pub struct FolderReport {
     pub layout: Option<u32>,
     /// The newest layout that this program knows.
     pub layout_known: u32,
+    /// Why the journal cannot be taken over. Not looked at while a server uses the folder.
+    pub journal_damage: Option<String>,
 }
 
 impl FolderReport {
@@ -34,6 +39,7 @@ impl FolderReport {
             free_bytes: nearest.and_then(free_bytes),
             layout: layout(&dir.join(folder::DATABASE)),
             layout_known: schema::LAYOUT,
+            journal_damage: journal_damage(dir),
         }
     }
 }
@@ -52,6 +58,24 @@ fn layout(database: &Path) -> Option<u32> {
     File::open(database).ok()?.read_exact(&mut header).ok()?;
     let number = header.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes));
     number.filter(|layout| *layout > 0)
+}
+
+fn journal_damage(dir: &Path) -> Option<String> {
+    if is_in_use(&dir.join(folder::LOCK)) {
+        return None;
+    }
+    match journal::check_before_open(&dir.join(folder::DATABASE)) {
+        Err(StoreError::Corrupt { what, .. }) => Some(what),
+        _ => None,
+    }
+}
+
+/// Whether a process holds the lock, as far as the system tells without taking it.
+fn is_in_use(lock: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(inode) = lock.metadata().map(|meta| format!(":{} ", meta.ino())) else { return false };
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    locks.lines().any(|line| line.contains("FLOCK") && line.contains(&inode))
 }
 
 fn mode(dir: &Path) -> Option<u32> {
@@ -85,7 +109,9 @@ mod tests {
         assert!(!dir.exists());
         let store =
             EmbeddedStore::open(&dir, Arc::new(SystemClock), StoreOptions::default()).unwrap();
+        assert!(is_in_use(&dir.join(folder::LOCK)));
         store.close().await;
+        assert!(!is_in_use(&dir.join(folder::LOCK)));
         let after = FolderReport::of(&dir);
         assert_eq!((after.exists, after.layout), (true, Some(after.layout_known)), "{after:?}");
         assert_eq!(after.mode, Some(0o700));

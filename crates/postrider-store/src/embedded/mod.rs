@@ -7,8 +7,10 @@
 mod checkpoint;
 mod folder;
 mod folder_report;
+pub mod fsck;
 mod in_flight;
 mod index;
+mod journal;
 mod journal_holders;
 mod ledger;
 mod operator;

@@ -103,7 +103,7 @@ impl DiskReserve {
     }
 }
 
-fn remove_if_there(path: &std::path::Path) -> io::Result<()> {
+pub(crate) fn remove_if_there(path: &std::path::Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

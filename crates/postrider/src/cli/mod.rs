@@ -5,6 +5,7 @@ mod addresses;
 mod dead;
 mod demo;
 mod doctor;
+mod fsck;
 mod keys;
 mod lanes;
 mod messages;
@@ -113,6 +114,8 @@ enum CliCommand {
     Accounts(ClientArgs<accounts::AccountsCommand>),
     /// Check set-up and credentials: what is wrong, and how to fix it.
     Doctor(doctor::DoctorArgs),
+    /// Check a data folder that no server uses, or repair it.
+    Fsck(fsck::FsckArgs),
     /// Classes: list, show, set, reset.
     #[command(after_help = settings::CLASSES_EXAMPLES)]
     Classes(ClientArgs<settings::SettingCommand>),
@@ -206,6 +209,7 @@ impl CliCommand {
             Self::Lanes(args) => args.run(lanes::run).await,
             Self::Accounts(args) => args.run(accounts::run).await,
             Self::Doctor(args) => doctor::run(args).await,
+            Self::Fsck(args) => fsck::run(args).await,
             Self::Classes(args) => args.run(settings::classes).await,
             Self::Tenants(args) => args.run(settings::tenants).await,
             Self::Limits(args) => args.run(settings::limits).await,

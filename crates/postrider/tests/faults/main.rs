@@ -1,5 +1,6 @@
 //! Faults around the data folder, tested on the real binary: one fault touches one thing.
 
+mod journal;
 mod reader;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_postrider");

@@ -16,6 +16,7 @@ use crate::embedded::folder::{DATABASE, DataFolder, IN_FLIGHT};
 use crate::embedded::in_flight::InFlightLog;
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::lanes::WindowLimits;
+use crate::embedded::journal::check_before_open;
 use crate::embedded::problems::ProblemList;
 use crate::embedded::reserve::DiskReserve;
 use crate::embedded::shared::{REPAIR, StoreShared};
@@ -33,6 +34,7 @@ pub(crate) fn open(
     reserve: DiskReserve,
 ) -> StoreResult<(Writer, JoinHandle<()>)> {
     let database = folder.file(DATABASE);
+    check_before_open(&database)?;
     let conn = open_writer(&database, options.page_cache_kib)?;
     if let Some(max) = reserve.journal_max() {
         conn.pragma_update(None, "journal_size_limit", max as i64).map_err(sql)?;

@@ -42,6 +42,11 @@ pub(crate) fn scan<T>(
                 Ok(None) => break 'search,
                 Ok(Some(row)) => {
                     let key = unsigned(row, 0)?;
+                    if key < at {
+                        // Damage can lead back. Without this, the scan would not end.
+                        count += 1;
+                        continue;
+                    }
                     match read(row) {
                         Ok(found) => scan.rows.extend(found),
                         Err(error) if is_local(&error) => {

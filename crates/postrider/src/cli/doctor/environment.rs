@@ -93,6 +93,9 @@ fn judge_folder(name: &str, look: &FolderReport) -> Vec<Finding> {
             std::cmp::Ordering::Equal => Finding::ok("store", found),
         });
     }
+    findings.extend(look.journal_damage.clone().map(|found| {
+        Finding::fail("store", found, "postrider fsck --repair, or restore a backup")
+    }));
     findings.extend(look.free_bytes.map(judge_disk));
     findings
 }
@@ -205,6 +208,7 @@ mod tests {
             free_bytes: Some(10 << 30),
             layout: Some(3),
             layout_known: 3,
+            journal_damage: None,
         };
         assert!(verdicts(&good).iter().all(|(_, verdict)| *verdict == Verdict::Ok));
         for (look, check, verdict) in [
@@ -213,6 +217,11 @@ mod tests {
             (FolderReport { exists: false, mode: None, ..good.clone() }, "data", Verdict::Ok),
             (FolderReport { layout: Some(4), ..good.clone() }, "store", Verdict::Fail),
             (FolderReport { layout: Some(2), ..good.clone() }, "store", Verdict::Ok),
+            (
+                FolderReport { journal_damage: Some("x".into()), ..good.clone() },
+                "store",
+                Verdict::Fail,
+            ),
             (FolderReport { free_bytes: Some(50 << 20), ..good.clone() }, "disk", Verdict::Fail),
             (FolderReport { free_bytes: Some(500 << 20), ..good.clone() }, "disk", Verdict::Warn),
         ] {
