@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_core::ports::store::Store;
 use postrider_core::{Channel, Clock};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use crate::context::DispatchContext;
 use crate::jitter_rng::JitterRng;
@@ -36,6 +36,19 @@ pub struct Dispatcher {
     stop: watch::Sender<bool>,
     leaser: JoinHandle<JoinSet<()>>,
     settler: JoinHandle<()>,
+}
+
+/// Tells whether a dispatcher still works.
+#[derive(Debug, Clone)]
+pub struct DispatcherStatus {
+    leaser: AbortHandle,
+    settler: AbortHandle,
+}
+
+impl DispatcherStatus {
+    pub fn is_running(&self) -> bool {
+        !self.leaser.is_finished() && !self.settler.is_finished()
+    }
 }
 
 impl Dispatcher {
@@ -67,6 +80,23 @@ impl Dispatcher {
             leaser: tokio::spawn(leaser.run(stopped)),
             settler: tokio::spawn(settler.run(receiver)),
         }
+    }
+
+    pub fn status(&self) -> DispatcherStatus {
+        let (leaser, settler) = (self.leaser.abort_handle(), self.settler.abort_handle());
+        DispatcherStatus { leaser, settler }
+    }
+
+    /// Returns the cause when one of the tasks ends although nobody asked it to. Nothing is leased any more
+    /// then, and the process has to end.
+    pub async fn failed(&mut self) -> String {
+        let (task, error) = tokio::select! {
+            ended = &mut self.leaser => ("leases", ended.err()),
+            ended = &mut self.settler => ("writes results", ended.err()),
+        };
+        let _ = self.stop.send(true);
+        let how = error.map_or("ended".to_owned(), |error| error.to_string());
+        format!("the task that {task} is gone: {how}")
     }
 
     /// Leases nothing more, lets calls under way end until the deadline, gives back the leases of those

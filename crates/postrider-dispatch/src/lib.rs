@@ -21,7 +21,7 @@ mod suspended;
 pub mod template;
 mod unsettled_limit;
 
-pub use dispatcher::{Dispatcher, DispatcherConfig};
+pub use dispatcher::{Dispatcher, DispatcherConfig, DispatcherStatus};
 pub use intake::{IntakeAnswer, IntakeRefusal, MessageIntake, RefusalKind, Submission};
 pub use lanes::{BreakerScope, LaneEvent, Lanes};
 pub use limits::DispatchLimits;

@@ -12,5 +12,5 @@ mod view;
 mod work_signal;
 
 pub use clock::{ManualClock, SystemClock};
-pub use embedded::{EmbeddedStore, FolderReport, StoreOptions, fsck};
+pub use embedded::{EmbeddedStore, FolderReport, StoreFailure, StoreOptions, fsck};
 pub use memory::MemoryStore;

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,10 +20,20 @@ pub struct BinaryProcess(pub Child);
 
 impl BinaryProcess {
     pub fn start(binary: &Path, arguments: &[&str], log: &Path) -> Result<Self> {
+        Self::start_with(binary, arguments, log, &[])
+    }
+
+    fn start_with(
+        binary: &Path,
+        arguments: &[&str],
+        log: &Path,
+        environment: &[(String, PathBuf)],
+    ) -> Result<Self> {
         let log = std::fs::File::options().create(true).append(true).open(log)?;
         let child = Command::new(binary)
             .args(arguments)
             .env("POSTRIDER_ADMIN_KEY", ADMIN_KEY)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -44,6 +54,8 @@ impl Drop for BinaryProcess {
 pub struct ProcessFixture {
     binary: PathBuf,
     pub server_at: SocketAddr,
+    /// Variables of the server's environment.
+    pub environment: Vec<(String, PathBuf)>,
     server: Option<BinaryProcess>,
     sandboxes: Vec<BinaryProcess>,
     // Last, so that the processes end before their folder goes.
@@ -62,7 +74,8 @@ impl ProcessFixture {
         config: &str,
     ) -> Result<Self> {
         let (binary, server_at) = (binary.into(), free_port()?);
-        let fixture = Self { binary, server_at, server: None, sandboxes: Vec::new(), folder };
+        let (environment, sandboxes) = (Vec::new(), Vec::new());
+        let fixture = Self { binary, server_at, environment, server: None, sandboxes, folder };
         fixture.write_config(config)?;
         Ok(fixture)
     }
@@ -93,13 +106,28 @@ impl ProcessFixture {
             (self.server_at.to_string(), shown("data"), shown("postrider.toml"));
         let arguments = ["serve", "--listen", &listen, "--data", &data, "--config", &config];
         let log = self.path("server.log");
-        self.server = Some(BinaryProcess::start(&self.binary, &arguments, &log)?);
+        let server = BinaryProcess::start_with(&self.binary, &arguments, &log, &self.environment)?;
+        self.server = Some(server);
         await_ok(self.server_at, "/readyz")
     }
 
     /// Ends the server with SIGKILL.
     pub fn kill(&mut self) {
         self.server = None;
+    }
+
+    /// Waits until the server ends by itself.
+    pub fn await_end(&mut self) -> Result<ExitStatus> {
+        let server = self.server.as_mut().context("the server does not run")?;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(status) = server.0.try_wait()? {
+                self.server = None;
+                return Ok(status);
+            }
+            ensure!(Instant::now() < deadline, "the server did not end within half a minute");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Sends a signal such as `HUP` to the server.

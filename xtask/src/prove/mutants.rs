@@ -27,8 +27,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         promise: "a settlement with an old token is refused",
         file: "crates/postrider-store/src/embedded/index/mod.rs",
-        from: "if lease.token != token || lease.phase == LeasePhase::Settling {",
-        to: "if lease.phase == LeasePhase::Settling {",
+        from: "if lease.token != token || !matches!(lease.phase,",
+        to: "if !matches!(lease.phase,",
         test: &["--test", "conformance"],
     },
     Mutant {

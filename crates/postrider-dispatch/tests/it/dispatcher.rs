@@ -33,6 +33,27 @@ async fn nothing_is_sent_twice_because_decisions_cannot_be_written() {
     assert_eq!(fixture.finished().await, (State::Sent, None), "work goes on");
 }
 
+#[tokio::test]
+async fn a_task_that_panics_is_reported_and_nothing_more_is_leased() {
+    let mut fixture = DispatchFixture::new(vec![]);
+    let store = Arc::new(FlakyStore::over(fixture.store.clone()));
+    store.panics.store(true, Ordering::SeqCst);
+    fixture.start_over(store, DispatchLimits::default());
+    let status = fixture.dispatcher().status();
+    assert!(status.is_running());
+    fixture.webhook("").await;
+    let cause = fixture.dispatcher().failed().await;
+    assert!(cause.starts_with("the task that writes results is gone"), "{cause}");
+    assert!(cause.contains("panicked"), "{cause}");
+    assert!(!status.is_running());
+    let calls = fixture.calls();
+    for _ in 0..10 {
+        fixture.webhook("").await;
+        tokio::task::yield_now().await;
+    }
+    assert!(fixture.calls() <= calls + 1, "it goes on sending without recording");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dispatcher_without_room_sleeps_whatever_arrives() {
     let mut fixture = DispatchFixture::new(vec![None]);

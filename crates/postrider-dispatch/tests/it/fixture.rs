@@ -273,6 +273,10 @@ impl DispatchFixture {
         }));
     }
 
+    pub(crate) fn dispatcher(&mut self) -> &mut Dispatcher {
+        self.dispatcher.as_mut().unwrap()
+    }
+
     pub(crate) fn drop_dispatcher(&mut self) {
         self.dispatcher = None;
     }

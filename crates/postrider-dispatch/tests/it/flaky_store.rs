@@ -21,6 +21,8 @@ pub(crate) struct FlakyStore {
     pub(crate) inner: Arc<MemoryStore>,
     /// Settlements and starts fail as on a full disk.
     pub(crate) full: AtomicBool,
+    /// Settlements panic.
+    pub(crate) panics: AtomicBool,
     /// How long it takes to note a start.
     pub(crate) start_takes: Option<(Arc<ManualClock>, Duration)>,
     /// How often somebody began to wait for work.
@@ -29,8 +31,8 @@ pub(crate) struct FlakyStore {
 
 impl FlakyStore {
     pub(crate) fn over(inner: Arc<MemoryStore>) -> Self {
-        let (full, waits) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Self { inner, full, start_takes: None, waits }
+        let (full, panics) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { inner, full, panics, start_takes: None, waits: AtomicUsize::new(0) }
     }
 }
 
@@ -58,6 +60,7 @@ impl Queue for FlakyStore {
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>> {
+        assert!(!self.panics.load(Ordering::SeqCst), "on purpose");
         if self.full.load(Ordering::SeqCst) {
             return Err(StoreError::Full { what: "no space left".to_owned(), cause: None });
         }

@@ -32,8 +32,8 @@ pub(super) const MUTANTS: &[SimMutant] = &[
             ),
             patch(
                 "crates/postrider-store/src/embedded/index/mod.rs",
-                "if lease.token != token || lease.phase == LeasePhase::Settling {",
-                "if lease.phase == LeasePhase::Settling {",
+                "if lease.token != token || !matches!(lease.phase,",
+                "if !matches!(lease.phase,",
             ),
         ],
     },
@@ -97,8 +97,8 @@ pub(super) const MUTANTS: &[SimMutant] = &[
             ),
             patch(
                 "crates/postrider-store/src/embedded/sql/dedup/bucket.rs",
-                "list.open = keys.into_iter().collect();",
-                "list.open = keys.into_iter().take(0).collect();",
+                "list.open = keys.rows.into_iter().collect();",
+                "list.open = keys.rows.into_iter().take(0).collect();",
             ),
         ],
     },

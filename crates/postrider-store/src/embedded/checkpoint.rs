@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use postrider_core::ports::store::{StoreError, StoreResult};
 use rusqlite::Connection;
 
+use super::failure::run_or_fail;
 use super::folder::{journal_of, shared_memory_of};
 use super::journal_holders::journal_holders;
 use super::shared::StoreShared;
@@ -86,7 +87,10 @@ impl Checkpointer {
         };
         let thread = thread::Builder::new()
             .name("store-checkpoint".into())
-            .spawn(move || thread.run(&asked))
+            .spawn(move || {
+                let failure = thread.shared.failure.clone();
+                run_or_fail(&failure, "the checkpoint thread", || thread.run(&asked));
+            })
             .map_err(|error| StoreError::io("cannot start the checkpoint thread", error))?;
         Ok((Self { rows: 0, journal, journal_max, ask, asked_at: None, flags }, thread))
     }

@@ -5,6 +5,7 @@
 //! not settled is due again.
 
 mod checkpoint;
+mod failure;
 mod folder;
 mod folder_report;
 pub mod fsck;
@@ -34,8 +35,10 @@ use postrider_core::Clock;
 use postrider_core::ports::store::{StoreError, StoreResult};
 use tokio::sync::{mpsc, oneshot};
 
+pub use failure::StoreFailure;
 pub use folder_report::FolderReport;
 
+use failure::run_or_fail;
 use folder::{DataFolder, RESERVE};
 use requests::{GroupedWrite, SharedRow, WriterRequest};
 use reserve::DiskReserve;
@@ -98,8 +101,13 @@ impl EmbeddedStore {
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || {
-                writer.run(received);
-                drop(folder);
+                let failure = writer.shared.failure.clone();
+                run_or_fail(&failure, "the writer's thread", || writer.run(received));
+                match failure.is_failed() {
+                    // Nobody else may use the folder while this process may still send.
+                    true => std::mem::forget(folder),
+                    false => drop(folder),
+                }
             })
             .map_err(|error| StoreError::io("cannot start the writer's thread", error))?;
         let threads = Mutex::new(vec![thread, checkpoints]);
@@ -125,6 +133,11 @@ impl EmbeddedStore {
             writer.conn.query_row(&set, [], |_| Ok(())).map_err(statement::sql)
         })
         .await
+    }
+
+    /// Says when the store cannot go on. The process must then end.
+    pub fn failure(&self) -> StoreFailure {
+        self.shared.failure.clone()
     }
 
     /// Whether new work is accepted. It is not while the disk is so full that the rest is needed for
@@ -187,5 +200,39 @@ fn join(threads: Vec<JoinHandle<()>>) {
         if thread.join().is_err() {
             tracing::error!("a thread of the store panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use postrider_core::ports::store::Queue;
+
+    use super::*;
+    use crate::SystemClock;
+    use crate::conformance::message;
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_store_whose_writer_panicked_hands_out_nothing_and_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SystemClock);
+        let store =
+            EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+        store.accept(vec![message("acme", 1)]).await.unwrap();
+        let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+        assert!(store.takes_work().is_ok());
+        let _ = store.run_task::<()>(|_| panic!("on purpose")).await;
+        let cause = tokio::time::timeout(LEASE, store.failure().wait()).await.unwrap();
+        assert_eq!(cause, "the writer's thread panicked: on purpose");
+        assert!(store.takes_work().is_err());
+        assert!(matches!(store.ready_lanes(1).await, Err(StoreError::Closed)));
+        assert!(matches!(store.lease(lane, 1, LEASE).await, Err(StoreError::Closed)));
+        assert!(matches!(store.lease_expired(1, LEASE).await, Err(StoreError::Closed)));
+        assert!(matches!(store.accept(vec![message("acme", 1)]).await, Err(StoreError::Closed)));
+        let second = EmbeddedStore::open(dir.path(), clock, StoreOptions::default());
+        assert!(matches!(second.err(), Some(StoreError::Locked { .. })), "until the process ends");
     }
 }

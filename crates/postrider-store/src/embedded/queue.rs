@@ -30,10 +30,14 @@ impl Queue for EmbeddedStore {
     }
 
     fn takes_work(&self) -> StoreResult<()> {
+        if let Some(cause) = self.shared.failure.cause() {
+            return Err(StoreError::Io { what: cause, cause: None });
+        }
         if self.is_accepting() { Ok(()) } else { Err(DiskReserve::refusal()) }
     }
 
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
+        self.shared.check_alive()?;
         self.shared.in_flight.catch_up();
         loop {
             let now = self.shared.now().0;
@@ -59,6 +63,7 @@ impl Queue for EmbeddedStore {
         max: usize,
         duration: Duration,
     ) -> StoreResult<Vec<LeasedDelivery>> {
+        self.shared.check_alive()?;
         loop {
             let now = self.shared.now();
             let batch = self.shared.index().lease(lane.0, max, now.0, (now + duration).0);
@@ -92,6 +97,7 @@ impl Queue for EmbeddedStore {
         max: usize,
         duration: Duration,
     ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>> {
+        self.shared.check_alive()?;
         let now = self.shared.now();
         let may_have_expired = {
             let mut index = self.shared.index();

@@ -10,6 +10,7 @@ use postrider_core::ports::store::{StoreError, StoreHealth, StoreResult};
 use postrider_core::{Clock, DeliveryId, Timestamp};
 use rusqlite::Connection;
 
+use super::failure::StoreFailure;
 use super::folder::journal_of;
 use super::in_flight::InFlightLog;
 use super::index::{AfterSettle, MemoryIndex, UnreadLease};
@@ -24,6 +25,7 @@ pub(crate) struct StoreShared {
     pub(crate) work: WorkSignal,
     pub(crate) in_flight: InFlightLog,
     pub(crate) problems: ProblemList,
+    pub(crate) failure: StoreFailure,
     index: Mutex<MemoryIndex>,
     ids: Mutex<IdGenerator>,
     readers: Mutex<Vec<Connection>>,
@@ -53,6 +55,7 @@ impl StoreShared {
             clock,
             in_flight,
             problems,
+            failure: StoreFailure::default(),
             index: Mutex::new(index),
             ids: Mutex::new(ids),
             readers: Mutex::default(),
@@ -60,12 +63,20 @@ impl StoreShared {
         }
     }
 
+    /// An error if the store cannot go on.
+    pub(crate) fn check_alive(&self) -> StoreResult<()> {
+        if self.failure.is_failed() { Err(StoreError::Closed) } else { Ok(()) }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
     pub(crate) fn index(&self) -> MutexGuard<'_, MemoryIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock().unwrap_or_else(|poisoned| {
+            self.failure.fail("a thread panicked while it changed the index in memory".to_owned());
+            poisoned.into_inner()
+        })
     }
 
     pub(crate) fn ids(&self) -> MutexGuard<'_, IdGenerator> {

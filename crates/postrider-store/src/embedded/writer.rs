@@ -20,7 +20,7 @@ use super::reserve::{self, DiskReserve};
 use super::shared::StoreShared;
 use super::sql::dedup::DedupStore;
 use super::sql::rows::to_json;
-use super::sql::statement::{is_local, run, value};
+use super::sql::statement::{is_local, is_sync_failure, run, value};
 
 /// A transaction takes no more rows than this, so that the first caller does not wait too long.
 const GROUP_ROWS: usize = 8_192;
@@ -85,7 +85,7 @@ impl Writer {
     /// Works until it is told to close, or until nobody can send a request any more.
     pub(crate) fn run(mut self, mut requests: mpsc::Receiver<WriterRequest>) {
         let mut busy = false;
-        while !self.closing {
+        while !self.closing && !self.shared.failure.is_failed() {
             let first = match requests.try_recv() {
                 Ok(request) => Some(request),
                 Err(mpsc::error::TryRecvError::Disconnected) => break,
@@ -102,6 +102,10 @@ impl Writer {
             busy = self.housekeep();
         }
         requests.close();
+        if self.shared.failure.is_failed() {
+            // Whoever waits for an answer learns that the store is closed.
+            return;
+        }
         while let Ok(request) = requests.try_recv() {
             self.serve(request, &mut requests);
         }
@@ -203,7 +207,8 @@ impl Writer {
                 if !self.conn.is_autocommit()
                     && let Err(error) = self.conn.execute_batch("ROLLBACK")
                 {
-                    tracing::error!(%error, "a transaction could not be rolled back");
+                    let cause = format!("a transaction could not be rolled back: {error}");
+                    self.shared.failure.fail(cause);
                 }
                 self.undo(effects);
                 Err(error)
@@ -219,7 +224,12 @@ impl Writer {
         let value = body(self)?;
         self.release_bodies()?;
         let totals = self.write_totals()?;
-        run(&self.conn, "COMMIT", [])?;
+        run(&self.conn, "COMMIT", []).inspect_err(|error| {
+            if is_sync_failure(error) {
+                // What the disk has now is not known, and a second try would not tell.
+                self.shared.failure.fail(format!("the disk did not confirm a write: {error}"));
+            }
+        })?;
         Ok((value, totals))
     }
 

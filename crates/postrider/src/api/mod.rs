@@ -29,7 +29,7 @@ mod templates;
 mod views;
 
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::Request;
@@ -39,7 +39,7 @@ use postrider_channels::pool::Pool;
 use postrider_core::ports::store::Store;
 use postrider_core::{Clock, Timestamp};
 use postrider_dispatch::lanes::OperatorOrder;
-use postrider_dispatch::{Lanes, MessageIntake};
+use postrider_dispatch::{DispatcherStatus, Lanes, MessageIntake};
 use tokio::sync::watch;
 
 use crate::config::Config;
@@ -73,6 +73,8 @@ pub struct ApiState {
     parts: ApiParts,
     pub started_at: Timestamp,
     draining: watch::Sender<bool>,
+    /// Absent if the server sends nothing.
+    dispatcher: OnceLock<DispatcherStatus>,
 }
 
 pub type SharedState = Arc<ApiState>;
@@ -88,7 +90,8 @@ impl std::ops::Deref for ApiState {
 impl ApiState {
     pub fn new(parts: ApiParts) -> Self {
         let started_at = parts.clock.now();
-        Self { parts, started_at, draining: watch::Sender::new(false) }
+        let draining = watch::Sender::new(false);
+        Self { parts, started_at, draining, dispatcher: OnceLock::new() }
     }
 
     /// The configuration in force.
@@ -104,6 +107,15 @@ impl ApiState {
     /// From now on `/readyz` answers 503, and event streams end.
     pub fn begin_drain(&self) {
         self.draining.send_replace(true);
+    }
+
+    /// From now on the server is ready only while the dispatcher works.
+    pub fn watch_dispatcher(&self, status: DispatcherStatus) {
+        let _ = self.dispatcher.set(status);
+    }
+
+    fn has_dispatcher_ended(&self) -> bool {
+        self.dispatcher.get().is_some_and(|status| !status.is_running())
     }
 
     fn is_draining(&self) -> bool {

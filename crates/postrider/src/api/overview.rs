@@ -161,7 +161,8 @@ pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The server accepts work: the store answers and has room, and the server is not shutting down.
+/// The server accepts work: the store answers and has room, the dispatcher works, and the server is not shutting
+/// down.
 #[utoipa::path(get, path = "/readyz", tag = "overview", security(()), responses((status = 200, body = String), (status = 503, body = Problem)))]
 pub(crate) async fn readyz(State(app): State<SharedState>) -> ApiResult<&'static str> {
     if app.is_draining() {
@@ -170,6 +171,10 @@ pub(crate) async fn readyz(State(app): State<SharedState>) -> ApiResult<&'static
             retry_after_s: Some(5),
             ..Problem::new(503, "shutting_down", "Not ready", detail)
         });
+    }
+    if app.has_dispatcher_ended() {
+        let detail = "the dispatcher ended; the server has to be restarted";
+        return Err(Problem::new(503, "not_sending", "Not ready", detail));
     }
     app.store.takes_work()?;
     app.store.counts(None).await?;

@@ -19,7 +19,8 @@ use crate::{serve, telemetry};
 
 The first start creates the data folder (0700), an admin key (printed once), a VAPID key pair and a
 webhook secret. SIGTERM and Ctrl-C shut the server down in order; a second one stops it at once.
-SIGHUP reloads the configuration, like `postrider config reload`.")]
+SIGHUP reloads the configuration, like `postrider config reload`. If the store or the dispatcher fails,
+the process ends with exit code 1: let a supervisor (systemd, Docker) restart it.")]
 pub(super) struct ServeArgs {
     /// The configuration file [default: postrider.toml if there is one].
     #[arg(long, value_name = "FILE")]
@@ -110,13 +111,14 @@ pub(super) async fn run(args: ServeArgs) -> CliResult {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    let running = serve::start_from(Box::new(move || args.read())).await?;
+    let mut running = serve::start_from(Box::new(move || args.read())).await?;
     print_greeting(&running)?;
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => reload(&running).await,
+            cause = running.failed() => end_at_once(&cause),
         }
     }
     tracing::info!("shutting down; send the signal again to stop at once");
@@ -131,6 +133,13 @@ pub(super) async fn run(args: ServeArgs) -> CliResult {
         _ = terminate.recv() => Err(CliError::Silent),
         _ = interrupt.recv() => Err(CliError::Silent),
     }
+}
+
+/// Nothing is written any more: what is in memory may not be what is on disk.
+fn end_at_once(cause: &str) -> ! {
+    tracing::error!(cause, "the server cannot go on and ends; start it again");
+    eprintln!("postrider: the server cannot go on: {cause}");
+    std::process::exit(1)
 }
 
 async fn reload(running: &serve::Running) {

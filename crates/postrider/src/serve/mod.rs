@@ -15,7 +15,7 @@ use postrider_channels::accounts::AccountListing;
 use postrider_core::Clock;
 use postrider_core::ports::store::Store;
 use postrider_dispatch::{Dispatcher, DispatcherConfig, Lanes, MessageIntake, Policies};
-use postrider_store::SystemClock;
+use postrider_store::{StoreFailure, SystemClock};
 use tokio::task::JoinHandle;
 
 use crate::api::{self, ApiState, SharedState};
@@ -39,6 +39,8 @@ pub struct Running {
     listening: Listening,
     /// Absent if the server sends nothing.
     dispatcher: Option<Dispatcher>,
+    /// Absent if the store cannot fail.
+    failure: Option<StoreFailure>,
     chores: Vec<JoinHandle<()>>,
 }
 
@@ -51,8 +53,8 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
 pub async fn start_from(read: ConfigReader) -> anyhow::Result<Running> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let config = read()?;
-    let store = parts::open_store(&config, clock.clone()).await?;
-    start_all(config, read, store, clock).await
+    let (store, failure) = parts::open_store(&config, clock.clone()).await?;
+    start_all(config, read, store, failure, clock).await
 }
 
 /// The same over a store and a clock of the caller's choice.
@@ -61,13 +63,14 @@ pub async fn start_with(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Running> {
-    start_all(config.clone(), live::fixed(config), store, clock).await
+    start_all(config.clone(), live::fixed(config), store, None, clock).await
 }
 
 async fn start_all(
     base: Config,
     read: ConfigReader,
     store: Arc<dyn Store>,
+    failure: Option<StoreFailure>,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Running> {
     let (config, sources) = ConfigSources::open(base, read, &*store).await?;
@@ -140,6 +143,9 @@ async fn start_all(
         seed: parts::seed()?,
     };
     let dispatcher = dispatching.then(|| Dispatcher::start(parts));
+    if let Some(dispatcher) = &dispatcher {
+        app.watch_dispatcher(dispatcher.status());
+    }
     Ok(Running {
         addr: listening.addr,
         new_admin_key,
@@ -151,12 +157,38 @@ async fn start_all(
         app,
         listening,
         dispatcher,
+        failure,
     })
 }
 
 impl Running {
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
+    }
+
+    /// Returns the cause when the server cannot go on: its store failed, or its dispatcher ended. The process
+    /// must then end at once, without a shutdown: the next start reads what is on disk.
+    pub async fn failed(&mut self) -> String {
+        let (store, dispatcher) = (self.failure.clone(), &mut self.dispatcher);
+        let store_failed = async {
+            match &store {
+                Some(failure) => failure.wait().await,
+                None => std::future::pending().await,
+            }
+        };
+        let dispatcher_failed = async {
+            match dispatcher {
+                Some(dispatcher) => dispatcher.failed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let cause = tokio::select! {
+            biased;
+            cause = store_failed => cause,
+            cause = dispatcher_failed => cause,
+        };
+        // The dispatcher ends if the store does.
+        store.and_then(|failure| failure.cause()).unwrap_or(cause)
     }
 
     /// Accepts nothing new, lets running attempts finish within the configured time, gives back the rest

@@ -13,24 +13,27 @@ use postrider_core::policy::limiter::Rate;
 use postrider_core::ports::store::Store;
 use postrider_core::{ChannelKind, Clock, TenantId};
 use postrider_dispatch::{DispatchLimits, Policy};
-use postrider_store::{EmbeddedStore, MemoryStore, StoreOptions};
+use postrider_store::{EmbeddedStore, MemoryStore, StoreFailure, StoreOptions};
 
 use crate::config::Config;
 use crate::config::sections::TenantSection;
 
+/// The store, and what says that it cannot go on.
 pub(super) async fn open_store(
     config: &Config,
     clock: Arc<dyn Clock>,
-) -> anyhow::Result<Arc<dyn Store>> {
+) -> anyhow::Result<(Arc<dyn Store>, Option<StoreFailure>)> {
     if config.store.url == "memory:" {
         tracing::warn!("the store is in memory: nothing survives the end of this process");
-        return Ok(Arc::new(MemoryStore::new(clock)));
+        return Ok((Arc::new(MemoryStore::new(clock)), None));
     }
     let data = config.store.data.clone();
     let open = move || EmbeddedStore::open(&data, clock, StoreOptions::default());
     let opened = tokio::task::spawn_blocking(open).await?;
     let name = config.store.data.display();
-    Ok(Arc::new(opened.with_context(|| format!("cannot open the store in {name}"))?))
+    let store = opened.with_context(|| format!("cannot open the store in {name}"))?;
+    let failure = store.failure();
+    Ok((Arc::new(store), Some(failure)))
 }
 
 pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {

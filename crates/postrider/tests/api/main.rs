@@ -16,6 +16,7 @@ mod messages;
 mod problem;
 mod providers;
 mod random_messages;
+mod readiness;
 mod refusals;
 mod settings;
 mod strikes;

@@ -15,8 +15,9 @@ const MESSAGE: &str = r#"{"to":{"address":{"channel":"webhook","url":"https://ho
 const MESSAGES: u64 = 200;
 
 fn postrider(fixture: &ProcessFixture, arguments: &[&str]) -> Result<Output> {
-    let mut command = Command::new(BINARY);
-    command.args(arguments).arg("--data").arg(fixture.path("data"));
+    // A server that starts after all is ended, and answers with another code.
+    let mut command = Command::new("timeout");
+    command.args(["60", BINARY]).args(arguments).arg("--data").arg(fixture.path("data"));
     Ok(command.env("POSTRIDER_ADMIN_KEY", ADMIN_KEY).output()?)
 }
 

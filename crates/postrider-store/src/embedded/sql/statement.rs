@@ -113,6 +113,14 @@ pub(crate) fn is_local(error: &StoreError) -> bool {
     }
 }
 
+/// Whether the system could not bring to the disk what was written.
+pub(crate) fn is_sync_failure(error: &StoreError) -> bool {
+    let StoreError::Io { cause: Some(cause), .. } = error else { return false };
+    let cause = cause.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error);
+    let extended = cause.map(|error| error.extended_code);
+    matches!(extended, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
+}
+
 /// For something that was read, but cannot have been written so.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> StoreError {
     StoreError::Corrupt { what: what.to_string(), cause: None }
