@@ -52,6 +52,24 @@ pub async fn a_key_is_free_again_when_its_window_ends(fixture: &StoreFixture<'_>
     }
 }
 
+/// Otherwise a repeat of scheduled work would be sent a second time.
+pub async fn a_key_lives_at_least_as_long_as_its_message(fixture: &StoreFixture<'_>) {
+    for (key, days) in [(1, 2), (2, 28)] {
+        let mut new = keyed(key, 1, secs(DAY));
+        new.send_at = Some(fixture.now() + secs(days * DAY));
+        let (first, _) = fixture.accept(new.clone()).await;
+        fixture.clock.advance(secs(days * DAY + u64::from(new.ttl_s) - 1));
+        let again = fixture.store.accept(vec![new.clone()]).await.unwrap();
+        assert!(
+            matches!(&again[0], Admission::Duplicate { message, .. } if *message == first),
+            "{again:?}"
+        );
+        fixture.clock.advance(secs(2));
+        let again = fixture.store.accept(vec![new]).await.unwrap();
+        assert!(matches!(again[0], Admission::Accepted { .. }), "{again:?}");
+    }
+}
+
 pub async fn keys_survive_a_restart(fixture: &StoreFixture<'_>) {
     let (message, deliveries) = fixture.accept(keyed(1, 1, secs(DAY))).await;
     let Some(fixture) = fixture.reopened().await else { return };

@@ -74,6 +74,7 @@ macro_rules! promises {
             a_key_with_another_body_is_a_conflict
             a_key_repeated_within_a_batch_counts
             a_key_is_free_again_when_its_window_ends
+            a_key_lives_at_least_as_long_as_its_message
             keys_survive_a_restart
             many_keys_are_distinguished
             a_duplicate_of_forgotten_work_still_names_its_message

@@ -39,6 +39,7 @@ impl DataFolder {
         // SQLite gives its other files the permissions of the database, so the database is made first.
         let database = folder.file(DATABASE);
         private_file(&database).map_err(|e| io_error("open", &database, e))?;
+        sync_folder(path).map_err(|e| io_error("sync", path, e))?;
         Ok(folder)
     }
 
@@ -84,10 +85,23 @@ fn make_private_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
+    let missing: Vec<_> = path.ancestors().take_while(|folder| !is_there(folder)).collect();
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
+    builder.create(path)?;
+    missing.into_iter().filter_map(Path::parent).try_for_each(sync_folder)
+}
+
+/// The current folder has an empty name.
+fn is_there(folder: &Path) -> bool {
+    folder.as_os_str().is_empty() || folder.exists()
+}
+
+/// Makes new names in a folder durable: the sync of a file does not.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    File::open(path)?.sync_all()
 }
 
 pub(crate) fn private_file(path: &Path) -> io::Result<File> {

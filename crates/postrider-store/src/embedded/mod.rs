@@ -216,6 +216,26 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
+    async fn what_was_rolled_back_does_not_count_as_saved() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SystemClock);
+        let store = EmbeddedStore::open(dir.path(), clock, StoreOptions::default()).unwrap();
+        let saved = async |fail: bool| {
+            let save = move |writer: &mut Writer| {
+                let done = writer.transact(|writer| {
+                    writer.save_listed_before(77)?;
+                    if fail { Err(statement::damaged("on purpose")) } else { Ok(()) }
+                });
+                assert_eq!(done.is_err(), fail);
+                Ok(writer.shared.index().expiry.saved)
+            };
+            store.run_task(save).await.unwrap()
+        };
+        assert_ne!(saved(true).await, 77);
+        assert_eq!(saved(false).await, 77);
+    }
+
+    #[tokio::test]
     async fn a_store_whose_writer_panicked_hands_out_nothing_and_says_so() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(SystemClock);

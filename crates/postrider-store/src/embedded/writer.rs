@@ -290,6 +290,9 @@ impl Writer {
                 index.expiry.add(replayed.seq, replayed.expires);
                 index.add(replayed.lane, (replayed.due, replayed.seq), now.0);
             }
+            if let Some(listed) = effects.listed_before {
+                index.expiry.saved = listed;
+            }
             for (_, _, seq) in effects.withdrawn {
                 index.expiry.remove(seq);
             }

@@ -237,7 +237,7 @@ impl MemoryTables {
                 message,
                 deliveries: deliveries.clone(),
                 fingerprint: dedup.fingerprint,
-                expires: now + dedup.window,
+                expires: (now + dedup.window).max(stored.expires_at),
             };
             self.dedup.insert(dedup.key, seen);
         }

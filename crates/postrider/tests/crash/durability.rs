@@ -79,6 +79,24 @@ fn steps(trace: &str) -> Vec<Step> {
 }
 
 #[test]
+fn a_new_folder_is_synced_with_the_one_above_it_before_the_first_202() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = free_port().unwrap();
+    let server = serve_under_strace(dir.path(), at);
+    await_ok(at, "/readyz").unwrap();
+    let message = r#"{"to":{"address":{"channel":"webhook","url":"https://hooks.example/a"}}}"#;
+    assert_eq!(call(at, "POST", "/v1/messages", message).unwrap().status, 202);
+    drop(server);
+    let trace = std::fs::read_to_string(dir.path().join("trace")).unwrap();
+    let before = trace.split("HTTP/1.1 202").next().unwrap();
+    for folder in [dir.path().to_owned(), dir.path().join("data")] {
+        let synced = format!("<{}>", folder.display());
+        let is_sync = |line: &&str| line.contains("fsync(") && line.contains(&synced);
+        assert!(before.lines().any(|line| is_sync(&line)), "{synced} is not synced");
+    }
+}
+
+#[test]
 fn the_202_is_written_only_after_the_disk_has_confirmed() {
     let dir = tempfile::tempdir().unwrap();
     let at = free_port().unwrap();

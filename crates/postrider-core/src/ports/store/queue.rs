@@ -24,6 +24,7 @@ pub struct DedupKey {
     pub key: [u8; 16],
     /// Hash of what was asked for: the same key with another fingerprint is a conflict.
     pub fingerprint: [u8; 16],
+    /// How long the key is kept; at least until the message expires.
     pub window: Duration,
 }
 

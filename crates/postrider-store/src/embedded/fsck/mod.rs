@@ -13,7 +13,7 @@ use postrider_core::ports::store::{StoreError, StoreResult};
 use postrider_core::{DeliveryId, MessageId};
 use rusqlite::{Connection, OpenFlags};
 
-use super::folder::{DATABASE, DataFolder, journal_of, shared_memory_of};
+use super::folder::{DATABASE, DataFolder, journal_of, shared_memory_of, sync_folder};
 use super::journal;
 use super::reserve::remove_if_there;
 use super::sql::schema::open_writer;
@@ -148,6 +148,7 @@ fn replace(database: &Path, new: &Path) -> StoreResult<()> {
         remove_if_there(&file).map_err(error)?;
     }
     fs::rename(new, database).map_err(error)?;
+    database.parent().map_or(Ok(()), sync_folder).map_err(error)?;
     remove_database(new)
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct TransactionEffects {
     pub(crate) gone: Vec<(TenantId, AddressHash, bool)>,
     /// Whether an address has strikes now.
     pub(crate) struck: HashMap<(TenantId, AddressHash), bool>,
+    /// Up to where the disk knows that expiries are listed.
+    pub(crate) listed_before: Option<u64>,
     /// Rows written, as a measure of how much there is to checkpoint.
     pub(crate) rows: u64,
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use postrider_core::ports::store::{StoreError, StoreResult};
 
-use super::folder::{journal_of, shared_memory_of};
+use super::folder::{journal_of, shared_memory_of, sync_folder};
 use super::fsck::MendedJournal;
 use super::reserve::remove_if_there;
 use super::shared::REPAIR;
@@ -58,5 +58,6 @@ pub(crate) fn mend_journal(database: &Path) -> StoreResult<MendedJournal> {
     let mended = mend::mend(&journal, &new, durable_frames(database, &frames))?;
     remove_if_there(&shared_memory_of(database)).map_err(error)?;
     std::fs::rename(&new, &journal).map_err(error)?;
+    journal.parent().map_or(Ok(()), sync_folder).map_err(error)?;
     Ok(mended)
 }

@@ -80,7 +80,7 @@ impl Writer {
             self.insert_delivery(rows, &stored, index, *tail, now)?;
         }
         if let Some(dedup) = &new.dedup {
-            self.dedup.append(&self.conn, &mut self.effects.dedup, dedup, message, now)?;
+            self.dedup.append(&self.conn, &mut self.effects.dedup, dedup, &stored, now)?;
             self.effects.rows += 1;
         }
         let count = self.effects.counts_of(tenant);

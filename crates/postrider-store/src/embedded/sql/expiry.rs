@@ -65,7 +65,7 @@ impl Writer {
         let unsaved = {
             let mut index = self.shared.index();
             index.expiry.advance(last_id);
-            index.expiry.listed_before - index.expiry.saved
+            index.expiry.listed_before.saturating_sub(index.expiry.saved)
         };
         if unsaved > UNSAVED {
             self.transact_surely(|writer| writer.save_listed())?;
@@ -106,19 +106,19 @@ impl Writer {
         Ok((found.rows, found.next.unwrap_or(to)))
     }
 
-    fn save_listed_before(&self, seq: u64) -> StoreResult<()> {
+    pub(crate) fn save_listed_before(&mut self, seq: u64) -> StoreResult<()> {
         set_meta(&self.conn, "swept", seq as i64)?;
-        self.shared.index().expiry.saved = seq;
+        self.effects.listed_before = Some(seq);
         Ok(())
     }
 
-    fn save_listed(&self) -> StoreResult<()> {
+    fn save_listed(&mut self) -> StoreResult<()> {
         let listed_before = self.shared.index().expiry.listed_before;
         self.save_listed_before(listed_before)
     }
 
     /// At a clean end: the next start need not read the recent deliveries.
-    pub(crate) fn save_expiry_blocks(&self) -> StoreResult<()> {
+    pub(crate) fn save_expiry_blocks(&mut self) -> StoreResult<()> {
         let blocks = self.shared.index().expiry.save_blocks();
         if let Some(blocks) = blocks {
             set_meta(&self.conn, "young", to_json(&blocks)?)?;

@@ -8,7 +8,7 @@ mod filter;
 use std::time::Duration;
 
 use postrider_core::ports::store::{DedupKey, StoreResult};
-use postrider_core::{MessageId, Timestamp};
+use postrider_core::{Message, Timestamp};
 use rusqlite::Connection;
 
 use crate::embedded::index::effects::{DedupEntry, UncommittedKeys};
@@ -58,18 +58,19 @@ impl DedupStore {
         Ok(None)
     }
 
-    /// Writes a key within the caller's transaction.
+    /// Writes a key within the caller's transaction. It is kept at least as long as its message.
     pub(crate) fn append(
         &self,
         conn: &Connection,
         uncommitted: &mut UncommittedKeys,
         key: &DedupKey,
-        message: MessageId,
+        message: &Message,
         now: Timestamp,
     ) -> StoreResult<()> {
-        let long = key.window > SHORT_WINDOW;
+        let expires = (now + key.window).max(message.expires_at);
+        let long = expires.since(now) > SHORT_WINDOW;
         let list = if long { &self.long } else { &self.short };
-        let expires = (now + key.window).0;
+        let (message, expires) = (message.id, expires.0);
         let seen = DedupEntry { message, fingerprint: key.fingerprint, expires };
         list.append(conn, &key.key, &seen)?;
         uncommitted.insert(key.key, (long, seen));
