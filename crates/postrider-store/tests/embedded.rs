@@ -375,3 +375,33 @@ async fn without_a_reserve_the_store_opens_but_takes_nothing_new_until_there_is_
     tokio::time::timeout(LEASE, healed).await.unwrap();
     store.accept(vec![message("acme", 1)]).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_second_store_is_refused_although_the_lock_file_was_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+    std::fs::remove_file(dir.path().join("postrider.lock")).unwrap();
+    let second = EmbeddedStore::open(dir.path(), clock(), StoreOptions::default());
+    assert!(matches!(second.err(), Some(StoreError::Locked { .. })));
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+    store.close().await;
+    assert_eq!(open(dir.path()).counts(None).await.unwrap().messages, 2);
+}
+
+/// Where locks do not work, such as on some network disks, the file itself tells.
+#[tokio::test]
+async fn a_store_that_was_taken_over_writes_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+    let other = database(dir.path());
+    other.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'", []).unwrap();
+    let refused = store.accept(vec![message("acme", 1)]).await;
+    assert!(matches!(refused, Err(StoreError::Locked { .. } | StoreError::Closed)), "{refused:?}");
+    let cause = tokio::time::timeout(LEASE, store.failure().wait()).await.unwrap();
+    assert!(cause.contains("another server"), "{cause}");
+    let messages: i64 =
+        other.query_row("SELECT count(*) FROM message", [], |row| row.get(0)).unwrap();
+    assert_eq!(messages, 1);
+}

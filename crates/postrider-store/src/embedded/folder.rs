@@ -11,10 +11,13 @@ pub(crate) const RESERVE: &str = "postrider.reserve";
 pub(crate) const IN_FLIGHT: &str = "postrider.flight";
 pub(crate) const LOCK: &str = "postrider.lock";
 
-/// A folder that is locked until this is dropped.
+/// A folder that is locked until this is dropped: by a file for this purpose, which anybody can delete, and by the
+/// database itself. SQLite's own locks are of another kind. They would be lost if the database was closed here while
+/// SQLite has it open, so this must be dropped last.
 pub(crate) struct DataFolder {
     path: PathBuf,
     _lock: File,
+    _database: File,
 }
 
 impl DataFolder {
@@ -22,25 +25,14 @@ impl DataFolder {
         make_private_folder(path).map_err(|e| io_error("make", path, e))?;
         let lock_path = path.join(LOCK);
         let lock = private_file(&lock_path).map_err(|e| io_error("open", &lock_path, e))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StoreError::Locked {
-                    what: format!(
-                        "{} is in use by a running server; \
-                         stop it, or choose another folder with --data",
-                        path.display()
-                    ),
-                });
-            }
-            Err(TryLockError::Error(e)) => return Err(io_error("lock", &lock_path, e)),
-        }
-        let folder = Self { path: path.to_owned(), _lock: lock };
+        try_lock(&lock, &lock_path, path)?;
         // SQLite gives its other files the permissions of the database, so the database is made first.
-        let database = folder.file(DATABASE);
-        private_file(&database).map_err(|e| io_error("open", &database, e))?;
+        let database_path = path.join(DATABASE);
+        let database =
+            private_file(&database_path).map_err(|e| io_error("open", &database_path, e))?;
+        try_lock(&database, &database_path, path)?;
         sync_folder(path).map_err(|e| io_error("sync", path, e))?;
-        Ok(folder)
+        Ok(Self { path: path.to_owned(), _lock: lock, _database: database })
     }
 
     /// As [`DataFolder::lock`], for a folder that has a store.
@@ -54,6 +46,19 @@ impl DataFolder {
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+}
+
+fn try_lock(file: &File, name: &Path, folder: &Path) -> StoreResult<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked {
+            what: format!(
+                "{} is in use by a running server; stop it, or choose another folder with --data",
+                folder.display()
+            ),
+        }),
+        Err(TryLockError::Error(e)) => Err(io_error("lock", name, e)),
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Writer {
     pub(crate) dedup: DedupStore,
     pub(crate) lanes: HashMap<Arc<LaneKey>, u32>,
     pub(crate) tenants: HashMap<TenantId, u32>,
+    /// The number of this run, which the database has while nobody else took it over.
+    run: u64,
     pub(crate) prune_from: u64,
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
@@ -56,6 +58,7 @@ impl Writer {
         dedup: DedupStore,
         checkpointer: Checkpointer,
         reserve: DiskReserve,
+        run: u64,
     ) -> Self {
         let (lanes, tenants) = {
             let index = shared.index();
@@ -71,6 +74,7 @@ impl Writer {
             dedup,
             lanes,
             tenants,
+            run,
             prune_from: 0,
             list_expiries_at: 0,
             chores_at: 0,
@@ -221,6 +225,7 @@ impl Writer {
         body: impl FnOnce(&mut Self) -> StoreResult<T>,
     ) -> StoreResult<(T, Vec<(u32, TenantTotals)>)> {
         run(&self.conn, "BEGIN IMMEDIATE", [])?;
+        self.check_owner()?;
         let value = body(self)?;
         self.release_bodies()?;
         let totals = self.write_totals()?;
@@ -231,6 +236,18 @@ impl Writer {
             }
         })?;
         Ok((value, totals))
+    }
+
+    /// Nothing is written once another server has opened the database, whatever became of the lock.
+    fn check_owner(&self) -> StoreResult<()> {
+        let select = "SELECT value FROM meta WHERE key = 'epoch'";
+        let owner: Option<i64> = value(&self.conn, select, [])?;
+        if owner == Some(self.run as i64) {
+            return Ok(());
+        }
+        let what = "another server has opened the database, although this one uses it".to_owned();
+        self.shared.failure.fail(what.clone());
+        Err(StoreError::Locked { what })
     }
 
     /// A shared body counts as pending while one of its deliveries is, and is kept while one may need it.

@@ -63,7 +63,7 @@ pub(crate) fn open(
         Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, database.clone()));
     let (checkpointer, checkpoints) =
         Checkpointer::start(&database, reserve.journal_max(), shared.clone())?;
-    let mut writer = Writer::new(conn, shared, dedup, checkpointer, reserve);
+    let mut writer = Writer::new(conn, shared, dedup, checkpointer, reserve, run);
     writer.restore_reserve();
     Ok((writer, checkpoints))
 }
