@@ -252,7 +252,7 @@ impl MemoryIndex {
         }
         let lane = lease.lane;
         lease.delivery = Some(delivery.clone());
-        self.quarantined.remove(&unread.seq);
+        self.end_quarantine(unread.seq);
         self.count_in_flight(lane, &delivery, 1);
         Some(delivery.leased(unread.token, flags, self.mark(unread.seq)))
     }
@@ -297,6 +297,12 @@ impl MemoryIndex {
             self.lanes.end_flight(lane);
         }
         self.quarantined.insert(seq);
+    }
+
+    fn end_quarantine(&mut self, seq: u64) {
+        if !self.quarantined.is_empty() {
+            self.quarantined.remove(&seq);
+        }
     }
 
     pub(crate) fn quarantined(&self) -> usize {
@@ -388,7 +394,7 @@ impl MemoryIndex {
     /// The settlement was committed.
     pub(crate) fn settled(&mut self, seq: u64, after: AfterSettle, now: i64) {
         let Some(lease) = self.leases.remove(&seq) else { return };
-        self.quarantined.remove(&seq);
+        self.end_quarantine(seq);
         if let Some(delivery) = &lease.delivery {
             self.count_in_flight(lease.lane, delivery, -1);
             if !matches!(after, AfterSettle::Final) {
