@@ -25,7 +25,7 @@ mod trace;
 mod world;
 
 pub use harm::{BrokenBound, HarmReport, WaitFigures, harm, harm_changed, harm_seeds};
-pub use mutants::mutate;
+pub use mutants::{ablate_harm, mutate, mutate_harm};
 pub use regressions::REGRESSIONS;
 pub use run::{SimFailure, SimRun, run};
 pub use seeds::{SeedRunner, SeedSummary};

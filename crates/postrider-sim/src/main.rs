@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use postrider_sim::{
-    SeedRunner, SimFailure, SimRun, StoreKind, harm, harm_changed, harm_seeds, mutate, run,
+    SeedRunner, SimFailure, SimRun, StoreKind, ablate_harm, harm, harm_changed, harm_seeds, mutate,
+    mutate_harm, run,
 };
 
 /// Simulates Postrider over virtual time and checks its invariants.
@@ -52,12 +53,12 @@ enum SimCommand {
 
 #[derive(clap::Args)]
 struct HarmArgs {
-    /// Number of seeds to run.
-    #[arg(long, default_value_t = 100)]
-    seeds: u64,
-    /// The first seed.
-    #[arg(long, default_value_t = 1)]
-    from: u64,
+    /// Number of seeds to run: 100 by default, 200 with --mutate, 2 000 with --ablate.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first seed: 1 by default, a fresh one with --mutate.
+    #[arg(long)]
+    from: Option<u64>,
     /// Run only this seed.
     #[arg(long)]
     seed: Option<u64>,
@@ -68,6 +69,14 @@ struct HarmArgs {
     /// times and permuted arrivals.
     #[arg(long)]
     metamorphic: bool,
+    /// Put a named old rule into a copy of the tree and require that --seeds seeds find it; `all` for
+    /// every old rule, `list` for their names.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["seed", "all", "metamorphic"])]
+    mutate: Option<String>,
+    /// Take a named rule out of a copy of the tree and print what breaks without it; `all` for each in
+    /// turn, `list` for their names.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["seed", "all", "metamorphic", "mutate"])]
+    ablate: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -93,13 +102,7 @@ fn main() -> ExitCode {
         return if run_harm(args) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let passed = match (&args.mutate, args.seed) {
-        (Some(name), _) => match mutate(name, args.seeds) {
-            Ok(()) => true,
-            Err(error) => {
-                eprintln!("\npostrider-sim: {error:#}");
-                false
-            }
-        },
+        (Some(name), _) => has_passed(mutate(name, args.seeds)),
         (None, Some(seed)) => {
             args.store.kinds().into_iter().all(|store| run_one(seed, store, args.trace))
         }
@@ -108,8 +111,19 @@ fn main() -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+fn has_passed(result: anyhow::Result<()>) -> bool {
+    result.inspect_err(|error| eprintln!("\npostrider-sim: {error:#}")).is_ok()
+}
+
 fn run_harm(args: &HarmArgs) -> bool {
-    let (from, seeds) = args.seed.map_or((args.from, args.seeds), |seed| (seed, 1));
+    if let Some(name) = &args.mutate {
+        return has_passed(mutate_harm(name, args.seeds.unwrap_or(200), args.from));
+    }
+    let from = args.from.unwrap_or(1);
+    if let Some(name) = &args.ablate {
+        return has_passed(ablate_harm(name, args.seeds.unwrap_or(2_000), from));
+    }
+    let (from, seeds) = args.seed.map_or((from, args.seeds.unwrap_or(100)), |seed| (seed, 1));
     let run = if args.metamorphic { harm_changed } else { harm };
     let failed = harm_seeds(from, seeds, run, |report| {
         if args.all || args.seed.is_some() || !report.broken.is_empty() {

@@ -1,22 +1,13 @@
 //! The list of bugs. Each changes a few words; if both stores have the line, it is changed in both.
 
+use super::tree::{MutantPatch, patch};
+
 pub(super) struct SimMutant {
     pub(super) name: &'static str,
     pub(super) bug: &'static str,
     /// The stores with changed lines; the bug must be found over each of them.
     pub(super) stores: &'static [&'static str],
     pub(super) patches: &'static [MutantPatch],
-}
-
-/// `from` must occur in the file exactly once.
-pub(super) struct MutantPatch {
-    pub(super) file: &'static str,
-    pub(super) from: &'static str,
-    pub(super) to: &'static str,
-}
-
-const fn patch(file: &'static str, from: &'static str, to: &'static str) -> MutantPatch {
-    MutantPatch { file, from, to }
 }
 
 pub(super) const MUTANTS: &[SimMutant] = &[
