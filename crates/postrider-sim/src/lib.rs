@@ -24,8 +24,8 @@ mod store_ports;
 mod trace;
 mod world;
 
-pub use harm::{BrokenBound, HarmReport, WaitFigures, harm, harm_changed, harm_seeds};
-pub use mutants::{ablate_harm, mutate, mutate_harm};
+pub use harm::{BrokenBound, HarmReport, WaitFigures, harm, harm_changed, harm_dense, harm_seeds};
+pub use mutants::{HarmSeeds, ablate_harm, mutate, mutate_harm};
 pub use regressions::REGRESSIONS;
 pub use run::{SimFailure, SimRun, run};
 pub use seeds::{SeedRunner, SeedSummary};

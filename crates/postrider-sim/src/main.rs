@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use postrider_sim::{
-    SeedRunner, SimFailure, SimRun, StoreKind, ablate_harm, harm, harm_changed, harm_seeds, mutate,
-    mutate_harm, run,
+    HarmSeeds, SeedRunner, SimFailure, SimRun, StoreKind, ablate_harm, harm, harm_changed,
+    harm_dense, harm_seeds, mutate, mutate_harm, run,
 };
 
 /// Simulates Postrider over virtual time and checks its invariants.
@@ -69,6 +69,9 @@ struct HarmArgs {
     /// times and permuted arrivals.
     #[arg(long)]
     metamorphic: bool,
+    /// Draw worlds in which all share few origins and few places, and send much.
+    #[arg(long, conflicts_with = "metamorphic")]
+    dense: bool,
     /// Put a named old rule into a copy of the tree and require that --seeds seeds find it; `all` for
     /// every old rule, `list` for their names.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["seed", "all", "metamorphic"])]
@@ -116,15 +119,22 @@ fn has_passed(result: anyhow::Result<()>) -> bool {
 }
 
 fn run_harm(args: &HarmArgs) -> bool {
+    let worlds = |from, seeds| HarmSeeds { from, seeds, dense: args.dense };
     if let Some(name) = &args.mutate {
-        return has_passed(mutate_harm(name, args.seeds.unwrap_or(200), args.from));
+        let from = args.from.map_or_else(HarmSeeds::fresh_start, Ok);
+        let seeds = args.seeds.unwrap_or(200);
+        return has_passed(from.and_then(|from| mutate_harm(name, worlds(from, seeds))));
     }
     let from = args.from.unwrap_or(1);
     if let Some(name) = &args.ablate {
-        return has_passed(ablate_harm(name, args.seeds.unwrap_or(2_000), from));
+        return has_passed(ablate_harm(name, worlds(from, args.seeds.unwrap_or(2_000))));
     }
     let (from, seeds) = args.seed.map_or((from, args.seeds.unwrap_or(100)), |seed| (seed, 1));
-    let run = if args.metamorphic { harm_changed } else { harm };
+    let run = match (args.metamorphic, args.dense) {
+        (true, _) => harm_changed,
+        (false, true) => harm_dense,
+        (false, false) => harm,
+    };
     let failed = harm_seeds(from, seeds, run, |report| {
         if args.all || args.seed.is_some() || !report.broken.is_empty() {
             println!("{report}");

@@ -44,6 +44,11 @@ pub fn harm(seed: u64) -> HarmReport {
     harm_of(HarmPlan::draw(seed), None)
 }
 
+/// The same for a world in which all share little.
+pub fn harm_dense(seed: u64) -> HarmReport {
+    harm_of(HarmPlan::draw_dense(seed), None)
+}
+
 /// Runs the world of a seed, and if it breaks no bound, the same world changed in ways that change no
 /// bound. The first that breaks one is reported.
 pub fn harm_changed(seed: u64) -> HarmReport {

@@ -55,15 +55,20 @@ const HEALTHY_SHARE_MIN: f64 = 0.15;
 impl HarmPlan {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = draw(seed, "world", 0);
-        let size = WorldSize {
-            tenants: rng.log_uniform(1.0, 200.0) as u64,
-            origins: rng.log_uniform(1.0, 10_000.0) as u64,
-            accounts: if rng.chance(0.4) { rng.log_uniform(1.0, 20.0) as u64 } else { 0 },
-            addresses: rng.log_uniform(1.0, 50_000.0) as u64,
-            messages: rng.log_uniform(200.0, 4_000.0) as u64,
-            length_ms: rng.within(60_000, 120_000) as i64,
-        };
+        let size = WorldSize::draw(&mut rng);
         let connections_max = *rng.pick(&[256, 768, 4_096, 4_096]);
+        Self::fill(seed, &mut rng, size, connections_max)
+    }
+
+    /// A world in which all share little: few origins, few places, many messages.
+    pub(crate) fn draw_dense(seed: u64) -> Self {
+        let mut rng = draw(seed, "dense world", 0);
+        let size = WorldSize::draw_dense(&mut rng);
+        let connections_max = *rng.pick(&[64, 128, 256]);
+        Self::fill(seed, &mut rng, size, connections_max)
+    }
+
+    fn fill(seed: u64, rng: &mut SimRng, size: WorldSize, connections_max: usize) -> Self {
         let arrivals = draw_arrivals(seed, size);
         let mut plan = Self { seed, size, arrivals, sick: vec![], connections_max, naming: 0 };
         for n in 0..rng.within(1, 4) {

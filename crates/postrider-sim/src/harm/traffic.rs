@@ -71,6 +71,30 @@ pub(crate) struct WorldSize {
     pub length_ms: i64,
 }
 
+impl WorldSize {
+    pub(crate) fn draw(rng: &mut SimRng) -> Self {
+        Self {
+            tenants: rng.log_uniform(1.0, 200.0) as u64,
+            origins: rng.log_uniform(1.0, 10_000.0) as u64,
+            accounts: if rng.chance(0.4) { rng.log_uniform(1.0, 20.0) as u64 } else { 0 },
+            addresses: rng.log_uniform(1.0, 50_000.0) as u64,
+            messages: rng.log_uniform(200.0, 4_000.0) as u64,
+            length_ms: rng.within(60_000, 120_000) as i64,
+        }
+    }
+
+    pub(crate) fn draw_dense(rng: &mut SimRng) -> Self {
+        Self {
+            tenants: rng.log_uniform(2.0, 12.0) as u64,
+            origins: rng.log_uniform(1.0, 100.0) as u64,
+            accounts: 0,
+            addresses: rng.log_uniform(8.0, 3_000.0) as u64,
+            messages: rng.log_uniform(2_000.0, 8_000.0) as u64,
+            length_ms: rng.within(60_000, 90_000) as i64,
+        }
+    }
+}
+
 pub(crate) fn draw_arrivals(seed: u64, size: WorldSize) -> Vec<Arrival> {
     let mut rng = draw(seed, "streams", 0);
     let streams = rng.within(2, 8);

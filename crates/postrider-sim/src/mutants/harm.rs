@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::ablations::ABLATIONS;
+use super::ablations::ablations;
 use super::harm_mutants::HARM_MUTANTS;
 use super::tree::{MutantPatch, MutantTree};
 
@@ -17,6 +17,15 @@ pub(super) struct RuleChange {
     /// The rule put in its place, or the rule taken out.
     pub(super) rule: &'static str,
     pub(super) patches: &'static [MutantPatch],
+}
+
+/// The worlds that are run.
+#[derive(Debug, Clone, Copy)]
+pub struct HarmSeeds {
+    pub from: u64,
+    pub seeds: u64,
+    /// Worlds in which all share little.
+    pub dense: bool,
 }
 
 /// The bounds that each seed breaks.
@@ -30,19 +39,18 @@ struct ChangeEffect {
     bounds: Vec<(String, usize)>,
 }
 
-/// Seeds that the tests run are left out.
 const FIRST_FRESH: u64 = 1_000_000;
 
 /// Builds the named old rule (`all` for every one) and requires that more of the seeds break a bound with
-/// it than without it. Draws fresh seeds if no first one is given.
-pub fn mutate_harm(name: &str, seeds: u64, from: Option<u64>) -> Result<()> {
-    let Some(chosen) = choose(name, HARM_MUTANTS)? else { return Ok(()) };
-    let from = from.map_or_else(fresh_seed, Ok)?;
+/// it than without it.
+pub fn mutate_harm(name: &str, worlds: HarmSeeds) -> Result<()> {
+    let Some(chosen) = choose(name, HARM_MUTANTS.iter())? else { return Ok(()) };
+    let HarmSeeds { from, seeds, .. } = worlds;
     println!("{seeds} seeds from {from} on");
-    let (tree, reference) = reference(from, seeds)?;
+    let (tree, reference) = reference(worlds)?;
     let mut survivors = Vec::new();
     for mutant in chosen {
-        let effect = effect_of(mutant, &tree, &reference, from, seeds)?;
+        let effect = effect_of(mutant, &tree, &reference, worlds)?;
         if effect.newly_broken.len() <= effect.no_longer {
             survivors.push(mutant.rule);
             continue;
@@ -56,9 +64,10 @@ pub fn mutate_harm(name: &str, seeds: u64, from: Option<u64>) -> Result<()> {
 }
 
 /// Takes the named rule out (`all` for each in turn) and prints what breaks without it, as a table.
-pub fn ablate_harm(name: &str, seeds: u64, from: u64) -> Result<()> {
-    let Some(chosen) = choose(name, ABLATIONS)? else { return Ok(()) };
-    let (tree, reference) = reference(from, seeds)?;
+pub fn ablate_harm(name: &str, worlds: HarmSeeds) -> Result<()> {
+    let Some(chosen) = choose(name, ablations())? else { return Ok(()) };
+    let HarmSeeds { from, seeds, .. } = worlds;
+    let (tree, reference) = reference(worlds)?;
     println!(
         "Of {seeds} seeds from {from} on, {} break a bound with all rules.\n",
         reference.len()
@@ -67,7 +76,7 @@ pub fn ablate_harm(name: &str, seeds: u64, from: u64) -> Result<()> {
         "| rule taken out | newly broken | no longer | most often broken |\n|---|--:|--:|---|"
     );
     for ablation in chosen {
-        match effect_of(ablation, &tree, &reference, from, seeds) {
+        match effect_of(ablation, &tree, &reference, worlds) {
             Ok(effect) => {
                 let (newly, no_longer) = (effect.newly_broken.len(), effect.no_longer);
                 println!("| {} | {newly} | {no_longer} | {effect} |", ablation.rule);
@@ -78,27 +87,32 @@ pub fn ablate_harm(name: &str, seeds: u64, from: u64) -> Result<()> {
     tree.restore()
 }
 
-/// Nothing if the names were only to be listed.
-fn choose(name: &str, list: &'static [RuleChange]) -> Result<Option<Vec<&'static RuleChange>>> {
-    if name == "list" {
-        list.iter().for_each(|change| println!("{:<22} {}", change.name, change.rule));
-        return Ok(None);
+/// Nothing if the names were only to be listed. Several names are separated by commas.
+fn choose(
+    name: &str,
+    list: impl Iterator<Item = &'static RuleChange>,
+) -> Result<Option<Vec<&'static RuleChange>>> {
+    let list: Vec<_> = list.collect();
+    match name {
+        "list" => {
+            list.iter().for_each(|change| println!("{:<18} {}", change.name, change.rule));
+            return Ok(None);
+        }
+        "all" => return Ok(Some(list)),
+        _ => {}
     }
-    let chosen: Vec<_> = list.iter().filter(|c| name == "all" || c.name == name).collect();
-    let names: Vec<_> = list.iter().map(|change| change.name).collect();
-    ensure!(
-        !chosen.is_empty(),
-        "no rule is called {name:?}; known: all, list, {}",
-        names.join(", ")
-    );
-    Ok(Some(chosen))
+    let find = |name: &str| {
+        let found = list.iter().copied().find(|change| change.name == name);
+        found.with_context(|| format!("no rule is called {name:?}; `list` prints their names"))
+    };
+    name.split(',').map(find).collect::<Result<_>>().map(Some)
 }
 
 /// What the unchanged tree breaks.
-fn reference(from: u64, seeds: u64) -> Result<(MutantTree, BrokenSeeds)> {
+fn reference(worlds: HarmSeeds) -> Result<(MutantTree, BrokenSeeds)> {
     let tree = MutantTree::open();
     tree.restore()?;
-    let reference = run(&tree, from, seeds)?;
+    let reference = run(&tree, worlds)?;
     Ok((tree, reference))
 }
 
@@ -106,17 +120,18 @@ fn effect_of(
     change: &RuleChange,
     tree: &MutantTree,
     reference: &BrokenSeeds,
-    from: u64,
-    seeds: u64,
+    worlds: HarmSeeds,
 ) -> Result<ChangeEffect> {
     tree.apply(change.patches)?;
-    let broken = run(tree, from, seeds).with_context(|| change.name)?;
+    let broken = run(tree, worlds).with_context(|| change.name)?;
     Ok(ChangeEffect::new(&broken, reference))
 }
 
-fn run(tree: &MutantTree, from: u64, seeds: u64) -> Result<BrokenSeeds> {
+fn run(tree: &MutantTree, worlds: HarmSeeds) -> Result<BrokenSeeds> {
+    let HarmSeeds { from, seeds, dense } = worlds;
     let output = Command::new(tree.build_simulator()?)
         .args(["harm", "--from", &from.to_string(), "--seeds", &seeds.to_string()])
+        .args(dense.then_some("--dense"))
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let ended = text.lines().last().is_some_and(|line| line.contains(" broke a bound: "));
@@ -138,6 +153,15 @@ fn parse(text: &str) -> BrokenSeeds {
         }
     }
     broken
+}
+
+impl HarmSeeds {
+    /// Seeds that hardly anybody has used before; those of the tests are left out.
+    pub fn fresh_start() -> Result<u64> {
+        let now =
+            SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+        Ok(FIRST_FRESH + now.as_micros() as u64 % 1_000_000_000_000)
+    }
 }
 
 impl ChangeEffect {
@@ -165,12 +189,6 @@ impl std::fmt::Display for ChangeEffect {
         let most = self.bounds.iter().take(3).map(|(bound, seeds)| format!("{bound} ({seeds})"));
         f.write_str(&most.collect::<Vec<_>>().join(", "))
     }
-}
-
-/// A first seed that hardly anybody has used before.
-fn fresh_seed() -> Result<u64> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-    Ok(FIRST_FRESH + now.as_micros() as u64 % 1_000_000_000_000)
 }
 
 #[cfg(test)]

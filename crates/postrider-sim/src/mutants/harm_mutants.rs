@@ -46,12 +46,24 @@ pub(super) const HARM_MUTANTS: &[RuleChange] = &[
     },
     RuleChange {
         name: "retries-vote",
-        rule: "retries vote",
-        patches: &[patch(
-            "crates/postrider-core/src/policy/tenant_health.rs",
-            "if !call.is_retry && !was_sick && !is_sick {",
-            "if !was_sick && !is_sick {",
-        )],
+        rule: "every call votes, retries and sick addresses too",
+        patches: &[
+            patch(
+                "crates/postrider-core/src/policy/tenant_health.rs",
+                "if !call.is_retry && !was_sick && !is_sick {",
+                "if failed {",
+            ),
+            patch(
+                "crates/postrider-core/src/policy/tenant_health.rs",
+                "self.votes.withdraw(call.target);",
+                "",
+            ),
+            patch(
+                "crates/postrider-core/src/policy/votes.rs",
+                "let vote = Vote { slot: target % SLOTS,",
+                "let vote = Vote { slot: (target ^ now.0 as u64) % SLOTS,",
+            ),
+        ],
     },
     RuleChange {
         name: "longest-due-probe",
@@ -112,6 +124,11 @@ pub(super) const HARM_MUTANTS: &[RuleChange] = &[
                 "crates/postrider-core/src/policy/decide.rs",
                 "Outcome::Local => Decision::Park { after: LOCAL_PAUSE.mul_f64(0.25 + 0.75 * random) },",
                 "Outcome::Local => retry(by_formula(), LOCAL_PAUSE),",
+            ),
+            patch(
+                "crates/postrider-dispatch/src/attempt/batch.rs",
+                "if finished.report.outcome == Outcome::Local {",
+                "if finished.report.outcome == Outcome::Local && now.0 < 0 {",
             ),
         ],
     },

@@ -9,7 +9,7 @@ mod tree;
 
 use anyhow::{Result, bail, ensure};
 
-pub use harm::{ablate_harm, mutate_harm};
+pub use harm::{HarmSeeds, ablate_harm, mutate_harm};
 use list::{MUTANTS, SimMutant};
 use tree::MutantTree;
 
@@ -62,13 +62,13 @@ mod tests {
     use std::collections::HashSet;
     use std::fs;
 
-    use super::ablations::ABLATIONS;
+    use super::ablations::ablations;
     use super::harm_mutants::HARM_MUTANTS;
     use super::*;
 
     #[test]
     fn every_line_to_change_occurs_once() {
-        let of_harm = HARM_MUTANTS.iter().chain(ABLATIONS).flat_map(|change| change.patches);
+        let of_harm = HARM_MUTANTS.iter().chain(ablations()).flat_map(|change| change.patches);
         for patch in MUTANTS.iter().flat_map(|mutant| mutant.patches).chain(of_harm) {
             let text = fs::read_to_string(tree::root().join(patch.file)).expect(patch.file);
             assert_eq!(text.matches(patch.from).count(), 1, "{}: {}", patch.file, patch.from);
@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn no_two_changes_have_the_same_name() {
-        for list in [HARM_MUTANTS, ABLATIONS] {
+        let lists = [HARM_MUTANTS.iter().collect::<Vec<_>>(), ablations().collect()];
+        for list in lists {
             let names: HashSet<_> = list.iter().map(|change| change.name).collect();
             assert_eq!(names.len(), list.len());
         }

@@ -1,0 +1,192 @@
+//! Rules about how much an origin takes: its limit, its pace, and the pauses that it asks for.
+
+use super::{RuleChange, core, lanes, patch, rule};
+
+pub(super) const LIMIT: &[RuleChange] = &[
+    rule(
+        "latency-cut",
+        "queueing cuts the limit",
+        &[patch(
+            core!("call_limit.rs"),
+            "if ignored || self.latency.queueing < QUEUEING_COHORTS {",
+            "if now.0 > 0 || ignored || self.latency.queueing < QUEUEING_COHORTS {",
+        )],
+    ),
+    rule(
+        "latency-twice",
+        "two samples in a row have to show queueing",
+        &[patch(
+            core!("call_limit.rs"),
+            "const QUEUEING_COHORTS: u32 = 2;",
+            "const QUEUEING_COHORTS: u32 = 1;",
+        )],
+    ),
+    rule(
+        "latency-floor",
+        "latency alone never cuts the limit below 8",
+        &[patch(
+            core!("call_limit.rs"),
+            "const FLOOR_LATENCY: f64 = 8.0;",
+            "const FLOOR_LATENCY: f64 = 1.0;",
+        )],
+    ),
+    rule(
+        "latency-pays",
+        "a cut because of latency must pay",
+        &[patch(
+            core!("call_limit.rs"),
+            "if measure > trial.measure * PAID_LATENCY {",
+            "if now.0 < 0 && measure > trial.measure * PAID_LATENCY {",
+        )],
+    ),
+    rule(
+        "refusal-cut",
+        "refusals cut the limit",
+        &[patch(
+            core!("call_limit.rs"),
+            "if signs.is_refused(now) {",
+            "if now.0 < 0 && signs.is_refused(now) {",
+        )],
+    ),
+    rule(
+        "refusal-addresses",
+        "three addresses have to refuse",
+        &[patch(
+            core!("limit_signs.rs"),
+            "const REFUSING_MIN: usize = 3;",
+            "const REFUSING_MIN: usize = 1;",
+        )],
+    ),
+    rule(
+        "refusal-tenants",
+        "two tenants have to be refused where two are active",
+        &[patch(
+            core!("limit_signs.rs"),
+            "|| !self.tenants.are_two(now))",
+            "|| !self.tenants.are_two(now)\n                || now.0 > 0)",
+        )],
+    ),
+    rule(
+        "refusal-pays",
+        "a cut because of refusals must pay",
+        &[patch(
+            core!("call_limit.rs"),
+            "if well_at_once < trial.measure * PAID_WELL {",
+            "if now.0 < 0 && well_at_once < trial.measure * PAID_WELL {",
+        )],
+    ),
+    rule(
+        "refusal-patience",
+        "more is tried ever more rarely where it was refused again",
+        &[patch(
+            core!("limit_growth.rs"),
+            "(self.patience * 2.0).min(PATIENCE_MAX)",
+            "1.0_f64.min(PATIENCE_MAX)",
+        )],
+    ),
+    rule(
+        "sample-share",
+        "an address counts twice at most in a sample",
+        &[patch(core!("cohort.rs"), "if same >= most ||", "if same >= most.max(SIZE) ||")],
+    ),
+    rule(
+        "half-used",
+        "the limit grows only while half of it is used",
+        &[patch(
+            core!("call_limit.rs"),
+            "if !cut && half_used &&",
+            "if !cut && (half_used || now.0 > 0) &&",
+        )],
+    ),
+    rule(
+        "pace",
+        "the learned pace",
+        &[patch(
+            core!("pace.rs"),
+            "if !complains || now < self.left_alone_until {",
+            "if !complains || now.0 > 0 {",
+        )],
+    ),
+    rule(
+        "pace-of-one",
+        "a 429 for a single address starts no pace",
+        &[patch(core!("pace.rs"), "of_one && self.learned.is_none()", "of_one && now.0 < 0")],
+    ),
+    rule(
+        "pace-in-vain",
+        "a pace that does not reduce the refusals is dropped",
+        &[patch(
+            core!("pace.rs"),
+            "if self.vain >= VAIN_MAX {",
+            "if now.0 < 0 && self.vain >= VAIN_MAX {",
+        )],
+    ),
+    rule(
+        "pace-spare",
+        "far below the learned pace, complaints are not about it",
+        &[patch(core!("pace.rs"), "asked < before * SPARE &&", "asked < 0.0 &&")],
+    ),
+    rule(
+        "prehistory",
+        "what went well just before the first trouble counts",
+        &[patch(
+            lanes!("provider.rs"),
+            "in recent.counts(now) {",
+            "in recent.counts(now).take(0) {",
+        )],
+    ),
+    rule(
+        "address-pause",
+        "a 429 with Retry-After pauses its address",
+        &[patch(
+            core!("sick_addresses.rs"),
+            "health.until = health.until.max(until);",
+            "health.until = health.until.max(until.min(now));",
+        )],
+    ),
+    rule(
+        "own-wish",
+        "an address that repeats its 429 while others work speaks for itself",
+        &[patch(
+            lanes!("checks/retry_after.rs"),
+            "if wish == Wish::OfAddress && of_target {",
+            "if now.0 < 0 && wish == Wish::OfAddress && of_target {",
+        )],
+    ),
+    rule(
+        "tenant-pause",
+        "Retry-After for host or credential pauses the tenant",
+        &[patch(
+            lanes!("checks/retry_after.rs"),
+            "own.pause.extend(until);",
+            "own.pause.extend(until.min(now));",
+        )],
+    ),
+    rule(
+        "widen",
+        "three addresses that ask for a pause pause the tenant",
+        &[patch(
+            core!("throttle.rs"),
+            "waits.clone().count() < WIDEN_AT || !many",
+            "waits.clone().count() < WIDEN_AT || !many || now.0 > 0",
+        )],
+    ),
+    rule(
+        "widen-share",
+        "and only if half of the first attempts get it",
+        &[patch(
+            core!("throttle.rs"),
+            "const WIDEN_SHARE: f64 = 0.5;",
+            "const WIDEN_SHARE: f64 = 0.0;",
+        )],
+    ),
+    rule(
+        "pause-for-most",
+        "pauses of half of the tenants pause the origin",
+        &[patch(
+            lanes!("checks/retry_after.rs"),
+            "if gates.is_paused_for_most(now) {",
+            "if now.0 < 0 && gates.is_paused_for_most(now) {",
+        )],
+    ),
+];

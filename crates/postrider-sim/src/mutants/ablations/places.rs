@@ -1,0 +1,147 @@
+//! Rules about places: ours, those of an origin, and those of long calls.
+
+use super::{RuleChange, core, lanes, patch, rule};
+
+pub(super) const PLACES: &[RuleChange] = &[
+    rule(
+        "crowds",
+        "a tenant with more long calls than are left to the others waits",
+        &[patch(core!("call_places.rs"), "own > all.saturating_sub(used)", "used == usize::MAX")],
+    ),
+    rule(
+        "ask-rarely",
+        "the more lanes wait for a place of ours, the more rarely each asks",
+        &[patch(lanes!("global.rs"), ".clamp(1.0, 50.0)", ".clamp(1.0, 1.0)")],
+    ),
+    rule(
+        "slow",
+        "slow addresses get long places from the start",
+        &[
+            patch(
+                core!("sick_addresses.rs"),
+                "const LONG_MIN: u32 = 2;",
+                "const LONG_MIN: u32 = u32::MAX;",
+            ),
+            patch(
+                lanes!("provider.rs"),
+                "const SLOW_FROM: usize = 2;",
+                "const SLOW_FROM: usize = usize::MAX;",
+            ),
+        ],
+    ),
+    rule(
+        "slow-under-way",
+        "an address with two long calls under way is slow",
+        &[patch(
+            lanes!("provider.rs"),
+            "const SLOW_FROM: usize = 2;",
+            "const SLOW_FROM: usize = usize::MAX;",
+        )],
+    ),
+    rule(
+        "slow-before",
+        "an address whose calls were long twice is slow",
+        &[patch(
+            core!("sick_addresses.rs"),
+            "const LONG_MIN: u32 = 2;",
+            "const LONG_MIN: u32 = u32::MAX;",
+        )],
+    ),
+    rule(
+        "slow-share",
+        "a slow address gets one call for every eight free long places",
+        &[patch(
+            lanes!("mod.rs"),
+            "let is_much = !is_alone &&",
+            "let is_much = now.0 < 0 && !is_alone &&",
+        )],
+    ),
+    rule(
+        "slow-alone",
+        "a tenant's only address may take all long places",
+        &[patch(
+            lanes!("mod.rs"),
+            "let is_much = !is_alone &&",
+            "let is_much = (!is_alone || now.0 > 0) &&",
+        )],
+    ),
+    rule(
+        "long-places",
+        "long calls have places of their own",
+        &[patch(
+            core!("call_places.rs"),
+            "if ceiling < CEILING_MIN {",
+            "if ceiling < CEILING_MIN.max(usize::MAX) {",
+        )],
+    ),
+    rule(
+        "unproven",
+        "an origin that did not answer lately gets four calls",
+        &[patch(core!("call_limit.rs"), "limit.min(UNPROVEN)", "limit.max(UNPROVEN.min(1))")],
+    ),
+    rule(
+        "unproven-apart",
+        "calls to such an origin count as calls of unknown length",
+        &[
+            patch(lanes!("provider.rs"), "slow || !self.limit.is_proven(now);", "slow;"),
+            patch(
+                lanes!("checks/mod.rs"),
+                "if !self.gates.limit.is_proven(self.now) {",
+                "if self.now.0 < 0 && !self.gates.limit.is_proven(self.now) {",
+            ),
+        ],
+    ),
+    rule(
+        "apart-half",
+        "calls of unknown length get half of our places",
+        &[patch(core!("global_places.rs"), "(all / 2).max(1)", "all.max(1)")],
+    ),
+    rule(
+        "apart-tenant",
+        "a tenant gets no more of these than are free",
+        &[patch(core!("global_places.rs"), "places.room(1)", "places.room(1_000_000)")],
+    ),
+    rule(
+        "overdue-apart",
+        "a call that turns out to be long counts as one of unknown length",
+        &[
+            patch(
+                lanes!("checks/mod.rs"),
+                ".for_each(|tenant| global.becomes_apart(tenant))",
+                ".take(0).for_each(|tenant| global.becomes_apart(tenant))",
+            ),
+            patch(
+                lanes!("mod.rs"),
+                "ticket.is_apart || was_long;",
+                "ticket.is_apart || (was_long && now.0 < 0);",
+            ),
+        ],
+    ),
+    rule(
+        "by-occupancy",
+        "a tenant's calls to an origin are eight times what is free at most",
+        &[patch(
+            core!("global_places.rs"),
+            "const ORDINARY_SHARE: usize = 8;",
+            "const ORDINARY_SHARE: usize = 1_000_000;",
+        )],
+    ),
+    rule(
+        "reserve-all",
+        "a tenth of our places is kept for urgent work",
+        &[patch(
+            core!("global_places.rs"),
+            "const RESERVED_PERCENT: usize = 10;",
+            "const RESERVED_PERCENT: usize = 0;",
+        )],
+    ),
+    rule(
+        "reserve-origin",
+        "a tenth of an origin's places is kept for urgent work",
+        &[patch(
+            core!("fairness.rs"),
+            "const RESERVED_PERCENT: usize = 10;",
+            "const RESERVED_PERCENT: usize = 0;",
+        )],
+    ),
+];
