@@ -16,7 +16,7 @@ pub(super) fn run(args: &[&str]) -> Result<()> {
     let default_args = ["--seeds", "20000", "--store", "both"];
     let args = if args.is_empty() { &default_args } else { args };
     let from = fresh_seed()?.to_string();
-    let chosen = ["--from", "--seed", "--mutate"];
+    let chosen = ["--from", "--seed", "--mutate", "--ablate"];
     let names_seeds =
         args.iter().any(|arg| chosen.contains(&arg.split('=').next().unwrap_or_default()));
     let fresh = if names_seeds { vec![] } else { vec!["--from", &from] };

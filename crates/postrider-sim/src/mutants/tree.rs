@@ -82,6 +82,7 @@ impl MutantTree {
 fn copy(from: &Path, to: &Path) -> Result<()> {
     if from.is_dir() {
         fs::create_dir_all(to)?;
+        remove_others(from, to)?;
         for entry in fs::read_dir(from)? {
             let entry = entry?;
             copy(&entry.path(), &to.join(entry.file_name()))?;
@@ -92,6 +93,20 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     to.parent().map_or(Ok(()), fs::create_dir_all)?;
     if fs::read(to).ok().as_ref() != Some(&bytes) {
         fs::write(to, bytes)?;
+    }
+    Ok(())
+}
+
+/// Removes what the folder of the tree does not have any more.
+fn remove_others(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(to)? {
+        let path = entry?.path();
+        let is_there = path.file_name().is_some_and(|name| from.join(name).exists());
+        match is_there {
+            true => {}
+            false if path.is_dir() => fs::remove_dir_all(&path)?,
+            false => fs::remove_file(&path)?,
+        }
     }
     Ok(())
 }
