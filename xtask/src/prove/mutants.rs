@@ -1,5 +1,5 @@
 //! Breaks one promise at a time in a copy of the tree and requires that a test fails. Then runs the
-//! simulation's own mutants, and the old rules that hurt healthy traffic.
+//! simulation's own mutants.
 
 use std::path::Path;
 
@@ -83,8 +83,6 @@ pub(super) fn run(_args: &[&str]) -> Result<()> {
     );
     shell::step(&root, &["cargo", "run", "-p", "postrider-sim", "--", "--mutate", "all"])
         .context("the simulation missed a bug")?;
-    let old_rules = ["cargo", "run", "-p", "postrider-sim", "--", "harm", "--mutate", "all"];
-    shell::step(&root, &old_rules).context("no bound breaks with an old rule")?;
     eprintln!("\nProven: each of {} broken promises makes a test fail.", MUTANTS.len());
     Ok(())
 }

@@ -69,11 +69,16 @@ mod tests {
     #[test]
     fn every_line_to_change_occurs_once() {
         let of_harm = HARM_MUTANTS.iter().chain(ablations()).flat_map(|change| change.patches);
+        let mut others = Vec::new();
         for patch in MUTANTS.iter().flat_map(|mutant| mutant.patches).chain(of_harm) {
             let text = fs::read_to_string(tree::root().join(patch.file)).expect(patch.file);
-            assert_eq!(text.matches(patch.from).count(), 1, "{}: {}", patch.file, patch.from);
+            let count = text.matches(patch.from).count();
+            if count != 1 {
+                others.push(format!("{}: {count} times: {}", patch.file, patch.from));
+            }
             assert_ne!(patch.from, patch.to, "{}", patch.file);
         }
+        assert!(others.is_empty(), "{}", others.join("\n"));
     }
 
     #[test]

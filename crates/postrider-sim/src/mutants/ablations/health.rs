@@ -221,9 +221,34 @@ pub(super) const HEALTH: &[RuleChange] = &[
                 "if now.0 < 0 && self.under_way.contains_key(&target) {",
             ),
             patch(
-                lanes!("mod.rs"),
-                "addresses.is_sick(target)) && *taken > 0 {",
-                "addresses.is_sick(target)) && *taken > usize::MAX - 1 {",
+                core!("address_turns.rs"),
+                "is_sick && *taken + overdue > 0 {",
+                "is_sick && *taken > usize::MAX - 1 {",
+            ),
+        ],
+    ),
+    rule(
+        "restart-ramp",
+        "after a pause or a breaker, calls begin slowly",
+        &[patch(
+            core!("restart_ramp.rs"),
+            "self.0 = Some(step);",
+            "self.0 = Some(step).filter(|_| at.0 < 0);",
+        )],
+    ),
+    rule(
+        "spread",
+        "those who were told the same time come back one after another",
+        &[
+            patch(
+                core!("decide.rs"),
+                "const RETRY_AFTER_SPREAD: f64 = 0.25;",
+                "const RETRY_AFTER_SPREAD: f64 = 0.0;",
+            ),
+            patch(
+                core!("address_turns.rs"),
+                "const SPREAD: f64 = 0.25;",
+                "const SPREAD: f64 = 0.0;",
             ),
         ],
     ),

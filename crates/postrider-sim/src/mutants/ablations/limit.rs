@@ -4,6 +4,20 @@ use super::{RuleChange, core, lanes, patch, rule};
 
 pub(super) const LIMIT: &[RuleChange] = &[
     rule(
+        "cut-of-used",
+        "refusals cut what is used of a limit",
+        &[patch(core!("limit_signs.rs"), "const USED: f64 = 0.5;", "const USED: f64 = 0.0;")],
+    ),
+    rule(
+        "known-refuser",
+        "an address that refused before, when most others did not, is no sign of too many calls",
+        &[patch(
+            core!("cohort.rs"),
+            "if refused && self.refused_before.contains(&target) ||",
+            "if now.0 < 0 ||",
+        )],
+    ),
+    rule(
         "latency-cut",
         "queueing cuts the limit",
         &[patch(

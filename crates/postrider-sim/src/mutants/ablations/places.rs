@@ -6,12 +6,16 @@ pub(super) const PLACES: &[RuleChange] = &[
     rule(
         "crowds",
         "a tenant with more long calls than are left to the others waits",
-        &[patch(core!("call_places.rs"), "own > all.saturating_sub(used)", "used == usize::MAX")],
+        &[patch(
+            core!("call_places.rs"),
+            "own > all.saturating_sub(self.overdue_all)",
+            "own == usize::MAX",
+        )],
     ),
     rule(
-        "ask-rarely",
-        "the more lanes wait for a place of ours, the more rarely each asks",
-        &[patch(lanes!("global.rs"), ".clamp(1.0, 50.0)", ".clamp(1.0, 1.0)")],
+        "told",
+        "lanes that wait for a place of ours are told when a call ends",
+        &[patch(lanes!("global.rs"), "const TOLD: usize = 2;", "const TOLD: usize = 0;")],
     ),
     rule(
         "slow",
@@ -23,7 +27,7 @@ pub(super) const PLACES: &[RuleChange] = &[
                 "const LONG_MIN: u32 = u32::MAX;",
             ),
             patch(
-                lanes!("provider.rs"),
+                core!("address_turns.rs"),
                 "const SLOW_FROM: usize = 2;",
                 "const SLOW_FROM: usize = usize::MAX;",
             ),
@@ -33,7 +37,7 @@ pub(super) const PLACES: &[RuleChange] = &[
         "slow-under-way",
         "an address with two long calls under way is slow",
         &[patch(
-            lanes!("provider.rs"),
+            core!("address_turns.rs"),
             "const SLOW_FROM: usize = 2;",
             "const SLOW_FROM: usize = usize::MAX;",
         )],
@@ -51,18 +55,18 @@ pub(super) const PLACES: &[RuleChange] = &[
         "slow-share",
         "a slow address gets one call for every eight free long places",
         &[patch(
-            lanes!("mod.rs"),
-            "let is_much = !is_alone &&",
-            "let is_much = now.0 < 0 && !is_alone &&",
+            core!("address_turns.rs"),
+            "let is_much = !room.is_alone &&",
+            "let is_much = room.long == usize::MAX && !room.is_alone &&",
         )],
     ),
     rule(
         "slow-alone",
         "a tenant's only address may take all long places",
         &[patch(
-            lanes!("mod.rs"),
-            "let is_much = !is_alone &&",
-            "let is_much = (!is_alone || now.0 > 0) &&",
+            core!("address_turns.rs"),
+            "let is_much = !room.is_alone &&",
+            "let is_much = (!room.is_alone || room.long < usize::MAX) &&",
         )],
     ),
     rule(
@@ -86,8 +90,8 @@ pub(super) const PLACES: &[RuleChange] = &[
             patch(lanes!("provider.rs"), "slow || !self.limit.is_proven(now);", "slow;"),
             patch(
                 lanes!("checks/mod.rs"),
-                "if !self.gates.limit.is_proven(self.now) {",
-                "if self.now.0 < 0 && !self.gates.limit.is_proven(self.now) {",
+                "false => global.room_apart(all, number),",
+                "false => usize::MAX,",
             ),
         ],
     ),
