@@ -20,7 +20,7 @@ use crate::lanes::{LanePermit, LaneRefusal, LaneRoute, Wakeup};
 use crate::open_breaker::{leaves, settle_as_class_says};
 use crate::policies::Policy;
 use crate::scheduler::{LANES_MAX, LaneEntry, LaneScheduler, LaneTurn, TurnEnd, TurnTerms};
-use crate::suspended::SuspendedLanes;
+use crate::suspended::LanesByOrigin;
 
 /// How many deliveries are leased from a lane at once.
 const LEASE_MAX: usize = 64;
@@ -46,7 +46,7 @@ pub(crate) struct Leaser {
     tasks: JoinSet<()>,
     scheduler: LaneScheduler,
     /// Lanes that wait by themselves.
-    suspended: SuspendedLanes,
+    suspended: LanesByOrigin,
 }
 
 /// The result of a lane's turn.
@@ -86,7 +86,7 @@ impl Leaser {
             context,
             tasks: JoinSet::new(),
             scheduler: LaneScheduler::default(),
-            suspended: SuspendedLanes::default(),
+            suspended: LanesByOrigin::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use postrider_core::{LaneId, LaneKey};
 use crate::lanes::ProviderKey;
 
 #[derive(Default)]
-pub(crate) struct SuspendedLanes {
+pub(crate) struct LanesByOrigin {
     lanes: HashMap<Arc<LaneKey>, SuspendedLane>,
     by_origin: HashMap<ProviderKey, HashSet<Arc<LaneKey>>>,
 }
@@ -19,7 +19,7 @@ struct SuspendedLane {
     origins: Vec<ProviderKey>,
 }
 
-impl SuspendedLanes {
+impl LanesByOrigin {
     pub(crate) fn len(&self) -> usize {
         self.lanes.len()
     }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_change_at_an_account_reaches_the_lanes_that_can_use_it_and_no_others() {
-        let mut suspended = SuspendedLanes::default();
+        let mut suspended = LanesByOrigin::default();
         suspended.insert(lane(1), LaneId(1), vec![account("a"), account("b")]);
         suspended.insert(lane(2), LaneId(2), vec![account("b")]);
         suspended.insert(lane(3), LaneId(3), vec![account("c")]);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_is_suspended_again_is_known_under_where_it_can_go_now() {
-        let mut suspended = SuspendedLanes::default();
+        let mut suspended = LanesByOrigin::default();
         suspended.insert(lane(1), LaneId(1), vec![account("a")]);
         suspended.insert(lane(1), LaneId(1), vec![account("b")]);
         assert!(suspended.take_of(&account("a")).is_empty());

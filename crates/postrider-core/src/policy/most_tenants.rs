@@ -8,12 +8,12 @@ const PAUSED_SHARE: f64 = 0.5;
 
 /// Tenants that something holds for, among all that are active.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TenantShare {
+pub struct ActiveShare {
     pub those: usize,
     pub all: usize,
 }
 
-impl TenantShare {
+impl ActiveShare {
     /// Whether the provider is down, if those find it down.
     pub fn is_down_for_all(self) -> bool {
         self.is_at_least(DOWN_SHARE)
@@ -36,9 +36,9 @@ mod tests {
     #[test]
     fn one_tenant_says_nothing_about_the_provider_and_most_of_several_do() {
         let cases = [(1, 1), (2, 2), (7, 10), (8, 10), (5, 10), (4, 10)];
-        let shares = cases.map(|(those, all)| TenantShare { those, all });
-        let down = shares.map(TenantShare::is_down_for_all);
-        let paused = shares.map(TenantShare::is_paused_for_most);
+        let shares = cases.map(|(those, all)| ActiveShare { those, all });
+        let down = shares.map(ActiveShare::is_down_for_all);
+        let paused = shares.map(ActiveShare::is_paused_for_most);
         assert_eq!(down, [false, true, false, true, false, false]);
         assert_eq!(paused, [false, true, true, true, true, false]);
     }

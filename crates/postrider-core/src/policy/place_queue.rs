@@ -45,7 +45,7 @@ impl<L: Clone + Eq + Hash> PlaceQueue<L> {
     }
 
     /// The lane that is told next.
-    pub fn next(&mut self) -> Option<L> {
+    pub fn pop(&mut self) -> Option<L> {
         let tenant = self.turns.pop_front()?;
         let lanes = self.lanes.get_mut(&tenant)?;
         let lane = lanes.pop_front()?;
@@ -67,7 +67,7 @@ mod tests {
         let mut queue = PlaceQueue::default();
         (0..10_000).for_each(|lane| queue.join(1, lane));
         queue.join(2, 77_777);
-        let told: Vec<_> = (0..4).filter_map(|_| queue.next()).collect();
+        let told: Vec<_> = (0..4).filter_map(|_| queue.pop()).collect();
         assert_eq!(told, [0, 77_777, 1, 2]);
     }
 
@@ -75,7 +75,7 @@ mod tests {
     fn every_lane_is_told_once_however_often_it_asked() {
         let mut queue = PlaceQueue::default();
         (0..100).for_each(|n| queue.join(n % 3, n % 10));
-        let mut told: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
+        let mut told: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         told.sort_unstable();
         assert_eq!(told, Vec::from_iter(0..10));
         assert!(queue.is_empty() && queue.lanes.is_empty() && queue.turns.is_empty());

@@ -47,7 +47,7 @@ impl WaitingLanes {
             return Vec::new();
         }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = std::iter::from_fn(|| queue.next()).take(most).collect();
+        let told = std::iter::from_fn(|| queue.pop()).take(most).collect();
         self.count.store(queue.len(), Ordering::Relaxed);
         told
     }

@@ -12,7 +12,7 @@ use postrider_core::policy::breaker::{BreakerPolicy, BreakerRefusal, BreakerStat
 use postrider_core::policy::call_limit::{CallLimit, CallToken};
 use postrider_core::policy::call_places::{CallPlace, CallPlaces};
 use postrider_core::policy::credential::CredentialBreaker;
-use postrider_core::policy::most_tenants::TenantShare;
+use postrider_core::policy::most_tenants::ActiveShare;
 use postrider_core::policy::openings::Openings;
 use postrider_core::policy::pace::Pace;
 use postrider_core::policy::probe_breaker::ProbeBreaker;
@@ -307,8 +307,8 @@ impl ProviderGates {
         &self,
         now: Timestamp,
         is_one: impl Fn(&TenantTrouble) -> bool,
-    ) -> TenantShare {
-        let mut share = TenantShare::default();
+    ) -> ActiveShare {
+        let mut share = ActiveShare::default();
         for own in self.tenants.values().filter(|own| own.is_active(now)) {
             share.all += 1;
             share.those += usize::from(own.trouble.as_deref().is_some_and(&is_one));
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn what_is_known_of_one_tenant_outlasts_any_number_of_quiet_ones() {
-        let key = (ChannelKind::new("fcm"), "https://fcm.example".into());
+        let key = (ChannelKind::new("push"), "https://push.example".into());
         let provider = LaneProvider::new(key, 1_024, BreakerPolicy::default());
         let mut gates = provider.gates();
         let (paused, busy) = (TenantId::new("paused"), TenantId::new("busy"));
