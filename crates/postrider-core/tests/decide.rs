@@ -94,9 +94,23 @@ fn a_providers_minimum_wait_is_kept() {
 fn retry_after_replaces_the_formula_and_counts() {
     let policy = policy();
     let told = Outcome::RetryAfter { after: Duration::from_secs(1), scope: Scope::Host };
-    assert_eq!(decide(&told, &after(5), &rules(&policy), NOW, 0.5), retry(1));
+    assert_eq!(decide(&told, &after(5), &rules(&policy), NOW, 0.0), retry(1));
     let exhausted = dead(DeadReason::RetriesExhausted);
-    assert_eq!(decide(&told, &after(6), &rules(&policy), NOW, 0.5), exhausted);
+    assert_eq!(decide(&told, &after(6), &rules(&policy), NOW, 0.0), exhausted);
+}
+
+#[test]
+fn those_who_were_told_the_same_time_come_up_to_a_quarter_later_and_never_too_late() {
+    let policy = policy();
+    let told = Outcome::RetryAfter { after: Duration::from_secs(60), scope: Scope::Host };
+    let wait =
+        |rules: &DeliveryRules<'_>, random| match decide(&told, &after(1), rules, NOW, random) {
+            Decision::Retry { after, .. } => after.as_millis(),
+            other => panic!("{other:?}"),
+        };
+    let waits = |rules| [0.0, 0.5, 1.0].map(|random| wait(&rules, random));
+    assert_eq!(waits(rules(&policy)), [60_000, 67_500, 75_000]);
+    assert_eq!(waits(with_ttl(&policy, 62_000)), [60_000, 60_500, 61_000]);
 }
 
 #[test]
@@ -208,7 +222,7 @@ fn while_a_provider_is_down_no_attempt_is_used_up_and_nothing_with_time_left_die
     assert_eq!(of(&RETRY, &rules(&policy)), free(64), "its policy was exhausted");
     assert_eq!(of(&Outcome::Ambiguous, &rules(&policy)), free(64));
     let wait = Outcome::RetryAfter { after: Duration::from_secs(90), scope: Scope::Host };
-    assert_eq!(of(&wait, &rules(&policy)), free(90));
+    assert_eq!(decide(&wait, &excused(6), &rules(&policy), NOW, 0.0), free(90));
     assert_eq!(of(&RETRY, &with_ttl(&policy, 20_000)), free(10), "the formula ends nothing");
     assert_eq!(of(&wait, &with_ttl(&policy, 20_000)), dead(DeadReason::Ttl), "the provider does");
     assert_eq!(of(&RETRY, &now_or_never(&policy)), dead(DeadReason::Ttl));

@@ -73,6 +73,15 @@ async fn accept(store: &EmbeddedStore, clock: &ManualClock, count: u32) -> Vec<D
     ids
 }
 
+/// The folder of a closed store with 2 000 pending deliveries.
+async fn filled() -> (tempfile::TempDir, Arc<ManualClock>, Vec<DeliveryId>) {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(dir.path(), &clock);
+    let ids = accept(&store, &clock, 2_000).await;
+    store.close().await;
+    (dir, clock, ids)
+}
+
 async fn settle(store: &EmbeddedStore, leased: &[LeasedDelivery], now: Timestamp) -> Vec<bool> {
     let settlements = leased.iter().map(|l| Settlement {
         delivery: l.delivery,
@@ -104,10 +113,7 @@ async fn deliver_all(store: &EmbeddedStore, clock: &ManualClock) -> HashSet<Deli
 
 #[tokio::test]
 async fn a_damaged_index_of_pending_work_is_rebuilt_at_the_start() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
-    let store = open(dir.path(), &clock);
-    let ids = accept(&store, &clock, 2_000).await;
-    store.close().await;
+    let (dir, clock, ids) = filled().await;
     damage(dir.path(), "pending");
     let store = open(dir.path(), &clock);
     let sent = deliver_all(&store, &clock).await;
@@ -117,10 +123,7 @@ async fn a_damaged_index_of_pending_work_is_rebuilt_at_the_start() {
 
 #[tokio::test]
 async fn a_damaged_index_touches_one_lane_while_the_store_runs() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
-    let store = open(dir.path(), &clock);
-    let ids = accept(&store, &clock, 2_000).await;
-    store.close().await;
+    let (dir, clock, ids) = filled().await;
     let store = open_small(dir.path(), &clock);
     damage(dir.path(), "pending");
     let sent = deliver_all(&store, &clock).await;
@@ -134,10 +137,7 @@ async fn a_damaged_index_touches_one_lane_while_the_store_runs() {
 
 #[tokio::test]
 async fn a_damaged_page_of_deliveries_touches_only_what_is_on_it() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
-    let store = open(dir.path(), &clock);
-    let ids = accept(&store, &clock, 2_000).await;
-    store.close().await;
+    let (dir, clock, ids) = filled().await;
     damage(dir.path(), "delivery");
     let store = open(dir.path(), &clock);
     let sent = deliver_all(&store, &clock).await;
@@ -154,10 +154,7 @@ async fn a_damaged_page_of_deliveries_touches_only_what_is_on_it() {
 
 #[tokio::test]
 async fn what_expires_behind_a_damaged_page_expires() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
-    let store = open(dir.path(), &clock);
-    let ids = accept(&store, &clock, 2_000).await;
-    store.close().await;
+    let (dir, clock, ids) = filled().await;
     damage(dir.path(), "delivery");
     let store = open(dir.path(), &clock);
     clock.advance(LEASE * 60 * 24);
@@ -282,10 +279,7 @@ async fn a_delivery_that_cannot_be_settled_is_not_leased_again_in_this_run() {
 
 #[tokio::test]
 async fn a_repair_saves_what_is_not_on_the_damaged_pages_and_lists_the_rest() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
-    let store = open(dir.path(), &clock);
-    let ids = accept(&store, &clock, 2_000).await;
-    store.close().await;
+    let (dir, clock, ids) = filled().await;
     assert!(fsck::check(dir.path()).unwrap().is_empty());
     assert!(fsck::repair(dir.path()).unwrap().is_none(), "a good folder is left alone");
     damage_at(dir.path(), "delivery", 1);
