@@ -221,7 +221,8 @@ impl Oracle {
         now: Timestamp,
     ) {
         if let Some(key) = &new.dedup {
-            let (fingerprint, expires) = (key.fingerprint, now + key.window);
+            let lasts = expires_at(now, new.send_at, new.ttl_s);
+            let (fingerprint, expires) = (key.fingerprint, (now + key.window).max(lasts));
             self.keys.insert(key.key, SeenKey { message: id, fingerprint, expires });
         }
         self.messages.insert(id);
