@@ -28,7 +28,6 @@ pub mod probe_breaker;
 pub mod probe_choice;
 pub mod ramp_breaker;
 pub mod recent_calls;
-pub mod restart_ramp;
 pub mod retry_after;
 pub mod sick_addresses;
 pub mod signal;

@@ -17,7 +17,6 @@ use postrider_core::policy::openings::Openings;
 use postrider_core::policy::pace::Pace;
 use postrider_core::policy::probe_breaker::ProbeBreaker;
 use postrider_core::policy::recent_calls::RecentCalls;
-use postrider_core::policy::restart_ramp::RestartRamp;
 use postrider_core::policy::storm::Storm;
 use postrider_core::policy::tenant_health::TenantHealth;
 use postrider_core::policy::throttle::{Pause, ThrottleSpread};
@@ -87,7 +86,6 @@ pub(super) struct TenantTrouble {
     pub(super) throttled_until: Timestamp,
     pub(super) spread: ThrottleSpread,
     pub(super) pace: Pace,
-    pub(super) ramp: RestartRamp,
 }
 
 /// Under which openings of the breakers a call was permitted.
@@ -328,7 +326,6 @@ impl TenantTrouble {
             throttled_until: Timestamp::default(),
             spread: ThrottleSpread::default(),
             pace: Pace::default(),
-            ramp: RestartRamp::default(),
         };
         for (at, calls) in recent.counts(now) {
             trouble.spread.count_well(calls, at);

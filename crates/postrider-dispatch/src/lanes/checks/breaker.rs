@@ -177,7 +177,6 @@ fn learn_of_tenant(
         own.health.recovered();
         own.health.report(&call.of_health(now), now, random);
         own.storm.clear();
-        own.ramp.begin(now);
         return change;
     }
     let storms = own.storm.count(signal, call.is_retry, now) && !own.health.do_most_work(now);

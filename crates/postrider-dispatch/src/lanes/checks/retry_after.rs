@@ -20,36 +20,16 @@ impl LaneCheck for RetryAfterCheck {
     fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict> {
         let host = lane.gates.pause.until(lane.now);
         let until = paused_until(lane);
-        let own = lane.gates.known_trouble(&lane.lane.tenant);
-        let detail = match until {
-            Some(until) if Some(until) == host => {
-                format!("the provider asked to be left alone until {until}")
-            }
-            Some(until) => format!("the provider asked this tenant to wait until {until}"),
-            None if own.is_some_and(|own| own.ramp.next(lane.now).is_some()) => {
-                "it takes calls again: a few at first, more while they are accepted".into()
-            }
-            None => "it takes calls".into(),
-        };
-        vec![GateVerdict::of(Gate::RetryAfter, self.room(lane, 1).err(), detail)]
+        let detail = until.map_or("it takes calls".into(), |until| match Some(until) == host {
+            true => format!("the provider asked to be left alone until {until}"),
+            false => format!("the provider asked this tenant to wait until {until}"),
+        });
+        vec![GateVerdict::until(Gate::RetryAfter, until, detail)]
     }
 
     fn room(&self, lane: &LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
-        let own = lane.gates.known_trouble(&lane.lane.tenant);
-        let until = paused_until(lane).or_else(|| own?.ramp.next(lane.now));
-        until.map_or(Ok(want), |until| Err(held(until)))
-    }
-
-    fn take(&self, lane: &mut LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
-        let now = lane.now;
-        let Some(own) = lane.gates.known_trouble_mut(&lane.lane.tenant) else { return Ok(want) };
-        own.ramp.take(want, now).map_err(held)
-    }
-
-    fn give_back(&self, lane: &mut LaneContext<'_>, calls: usize) {
-        if let Some(own) = lane.gates.known_trouble_mut(&lane.lane.tenant) {
-            own.ramp.give_back(calls);
-        }
+        let hold = |until| Err(LaneState::Waiting { on: Gate::RetryAfter, until });
+        paused_until(lane).map_or(Ok(want), hold)
     }
 
     fn learn(&self, lane: &mut LaneContext<'_>, call: &CallResult, effect: &mut CallEffect) {
@@ -63,7 +43,6 @@ impl LaneCheck for RetryAfterCheck {
                 None => return,
             },
         };
-        own.ramp.report(call.signal);
         let wish = if is_busy { own.health.asked(call.target, now) } else { Wish::Unclear };
         let of_target = call.wait.is_none_or(|(scope, _)| scope == Scope::Target);
         if wish == Wish::OfAddress && of_target {
@@ -86,10 +65,6 @@ impl LaneCheck for RetryAfterCheck {
             effect.event = event;
         }
     }
-}
-
-fn held(until: Timestamp) -> LaneState {
-    LaneState::Waiting { on: Gate::RetryAfter, until }
 }
 
 fn paused_until(lane: &LaneContext<'_>) -> Option<Timestamp> {
@@ -115,7 +90,6 @@ fn leave_alone(
     }
     let is_news = own.pause.until(now).is_none();
     own.pause.extend(until);
-    own.ramp.begin(until);
     let mut reached = Scope::Credential;
     if gates.is_paused_for_most(now) {
         reached = Scope::Host;

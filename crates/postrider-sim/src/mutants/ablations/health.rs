@@ -228,15 +228,6 @@ pub(super) const HEALTH: &[RuleChange] = &[
         ],
     ),
     rule(
-        "restart-ramp",
-        "after a pause or a breaker, calls begin slowly",
-        &[patch(
-            core!("restart_ramp.rs"),
-            "self.0 = Some(step);",
-            "self.0 = Some(step).filter(|_| at.0 < 0);",
-        )],
-    ),
-    rule(
         "spread",
         "those who were told the same time come back one after another",
         &[
