@@ -201,11 +201,11 @@ async fn an_address_that_asked_to_be_left_alone_before() {
 async fn a_tenant_whose_addresses_fail_in_part() {
     let fixture = ExplainFixture::with("").await;
     let once = json!({"retry": {"retries": 0}});
-    for name in ["a", "b", "c"] {
-        fixture.sent_into("sent", name, &["ok"], once.clone()).await;
-    }
-    for name in ["p", "q"] {
+    for name in ["p", "q", "r", "s"] {
         fixture.sent_into("failed", name, &["500"], once.clone()).await;
+    }
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        fixture.sent_into("sent", name, &["ok"], once.clone()).await;
     }
     let id = fixture.send("z", &["hang"], json!({})).await;
     fixture.explained("sending_degraded", &id, "sending").await;
