@@ -1,6 +1,8 @@
 //! What all breakers share: when they open and for how long, why, and what they answer. The breakers
 //! themselves are [`crate::policy::probe_breaker`] and [`crate::policy::ramp_breaker`].
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::time::Timestamp;
@@ -22,6 +24,16 @@ pub struct BreakerPolicy {
     pub gone_window_s: u32,
     pub gone_sends_min: u32,
     pub gone_share: f64,
+}
+
+impl BreakerPolicy {
+    /// How long it stays open after so many openings in a row before this one. `random` is a random number in
+    /// `0.0..1.0`: jitter keeps those behind one cause from being probed all at the same moment.
+    pub(super) fn open_for(&self, in_a_row: u32, random: f64) -> Duration {
+        let longest = self.open_s_max.max(self.open_s);
+        let open_s = self.open_s.saturating_mul(2_u32.saturating_pow(in_a_row)).min(longest);
+        Duration::from_secs(open_s.into()).mul_f64(1.0 + 0.25 * random)
+    }
 }
 
 impl Default for BreakerPolicy {

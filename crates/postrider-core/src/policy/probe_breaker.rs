@@ -19,9 +19,7 @@ const IN_A_ROW: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub struct ProbeBreaker {
-    /// How long it stays open, at first and at the most; doubled each time in a row.
-    open_min: Duration,
-    open_max: Duration,
+    policy: BreakerPolicy,
     phase: ProbePhase,
     epoch: u32,
     /// Openings in a row.
@@ -48,8 +46,7 @@ enum ProbePhase {
 impl ProbeBreaker {
     pub fn new(policy: &BreakerPolicy) -> Self {
         Self {
-            open_min: Duration::from_secs(policy.open_s.into()),
-            open_max: Duration::from_secs(policy.open_s_max.into()),
+            policy: *policy,
             phase: ProbePhase::default(),
             epoch: 0,
             openings: 0,
@@ -61,8 +58,7 @@ impl ProbeBreaker {
 
     /// Applies other times from its next opening on.
     pub fn adopt(&mut self, policy: &BreakerPolicy) {
-        let Self { open_min, open_max, .. } = Self::new(policy);
-        (self.open_min, self.open_max) = (open_min, open_max);
+        self.policy = *policy;
     }
 
     /// Whether at least one call could be made now. Changes nothing.
@@ -155,10 +151,7 @@ impl ProbeBreaker {
         let again =
             !matches!(self.phase, ProbePhase::Closed) || now.since(self.closed_at) < IN_A_ROW;
         self.openings = if again { self.openings.saturating_add(1) } else { 1 };
-        let doubled = 2_u32.pow(self.openings.saturating_sub(1).min(10));
-        let open = self.open_min.saturating_mul(doubled).min(self.open_max);
-        // Jitter keeps those behind one cause from being probed all at the same moment.
-        let until = now + open.mul_f64(1.0 + 0.25 * random);
+        let until = now + self.policy.open_for(self.openings.saturating_sub(1), random);
         self.cause = cause;
         self.epoch = self.epoch.wrapping_add(1);
         self.phase = ProbePhase::Open { until };

@@ -2,8 +2,6 @@
 //! and so on until it is closed again; if not, it opens for longer. Others decide that it opens. For a credential,
 //! where a single good answer proves little. Reads no clock, draws no number.
 
-use std::time::Duration;
-
 use crate::model::time::Timestamp;
 use crate::policy::breaker::{
     BreakerCause, BreakerChange, BreakerPolicy, BreakerRefusal, BreakerState, Permit,
@@ -120,11 +118,7 @@ impl RampBreaker {
 
     pub fn open(&mut self, cause: BreakerCause, now: Timestamp, random: f64) -> BreakerChange {
         self.cause = cause;
-        let first = f64::from(self.policy.open_s);
-        let longest = f64::from(self.policy.open_s_max).max(first);
-        let open_s = (first * f64::powi(2.0, self.in_a_row.min(30) as i32)).min(longest);
-        // Jitter keeps those behind one cause from being probed all at the same moment.
-        let until = now + Duration::from_secs_f64(open_s * (1.0 + 0.25 * random));
+        let until = now + self.policy.open_for(self.in_a_row, random);
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.epoch = self.epoch.wrapping_add(1);
         self.phase = RampPhase::Open { until };
@@ -147,6 +141,8 @@ impl RampBreaker {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);

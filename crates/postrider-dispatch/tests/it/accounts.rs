@@ -47,13 +47,7 @@ async fn submit(
     more: &str,
 ) -> Vec<DeliveryId> {
     fixture.tenant = TenantId::new(tenant);
-    let mut ids = Vec::new();
-    for n in 0..count {
-        let url = format!("https://hooks.example/{n}");
-        let to = format!(r#"{{"to":{{"address":{{"channel":"webhook","url":"{url}"}}}}{more}}}"#);
-        ids.push(fixture.submit(&to).await);
-    }
-    ids
+    fixture.submit_many(count, more).await
 }
 
 async fn all_sent(fixture: &DispatchFixture, ids: &[DeliveryId]) {

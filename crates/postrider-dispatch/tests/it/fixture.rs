@@ -311,6 +311,18 @@ impl DispatchFixture {
         }
     }
 
+    /// Webhooks to so many addresses; `more` goes into each message.
+    pub(crate) async fn submit_many(&self, count: usize, more: &str) -> Vec<DeliveryId> {
+        let mut ids = Vec::new();
+        for n in 0..count {
+            let url = format!("https://hooks.example/{n}");
+            let to =
+                format!(r#"{{"to":{{"address":{{"channel":"webhook","url":"{url}"}}}}{more}}}"#);
+            ids.push(self.submit(&to).await);
+        }
+        ids
+    }
+
     pub(crate) async fn webhook(&self, more: &str) -> DeliveryId {
         self.submit(&format!(
             r#"{{"to":{{"address":{{"channel":"webhook","url":"https://hooks.example/a"}}}}{more}}}"#

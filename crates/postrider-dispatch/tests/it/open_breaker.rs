@@ -6,23 +6,13 @@ use postrider_core::model::class::WhenOpen;
 use postrider_core::policy::breaker::{BreakerOverride, BreakerPolicy};
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::ports::store::Ledger as _;
-use postrider_core::{Class, DeadReason, DeliveryId, Gate, LaneKey, LaneState, Outcome, State};
+use postrider_core::{Class, DeadReason, Gate, LaneKey, LaneState, Outcome, State};
 use postrider_dispatch::DispatchLimits;
 
 use crate::fixture::{DispatchFixture, WEBHOOK, order, settle_down};
 
 fn failing(calls: usize) -> Vec<Option<Outcome>> {
     vec![Some(Outcome::RetryBackoff { at_least: Duration::ZERO }); calls]
-}
-
-async fn many(fixture: &DispatchFixture, count: usize) -> Vec<DeliveryId> {
-    let mut ids = Vec::new();
-    for n in 0..count {
-        let url = format!("https://hooks.example/{n}");
-        let to = format!(r#"{{"to":{{"address":{{"channel":"webhook","url":"{url}"}}}}}}"#);
-        ids.push(fixture.submit(&to).await);
-    }
-    ids
 }
 
 async fn lane_state(fixture: &DispatchFixture) -> LaneState {
@@ -33,7 +23,7 @@ async fn lane_state(fixture: &DispatchFixture) -> LaneState {
 #[tokio::test]
 async fn an_outage_of_hours_kills_nothing_that_has_time_left() {
     let mut fixture = DispatchFixture::new(failing(10_000));
-    let ids = many(&fixture, 60).await;
+    let ids = fixture.submit_many(60, "").await;
     fixture.start();
     let began = fixture.now();
     while fixture.now().since(began) < Duration::from_secs(4 * 3600) {
@@ -86,7 +76,7 @@ async fn a_retry_storm_opens_the_breaker() {
 #[tokio::test]
 async fn a_mass_of_gone_addresses_erases_few_and_stops_until_an_operator_says_so() {
     let mut fixture = DispatchFixture::new(vec![Some(Outcome::Gone); 10_000]);
-    let ids = many(&fixture, 200).await;
+    let ids = fixture.submit_many(200, "").await;
     fixture.start();
     for _ in 0..49 {
         assert_eq!(fixture.finished().await, (State::Gone, None));

@@ -78,16 +78,25 @@ fn steps(trace: &str) -> Vec<Step> {
     steps
 }
 
-#[test]
-fn a_new_folder_is_synced_with_the_one_above_it_before_the_first_202() {
+/// Starts a server in a new folder, sends so many messages, and returns the folder and the trace.
+fn trace_of(messages: usize) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let at = free_port().unwrap();
     let server = serve_under_strace(dir.path(), at);
     await_ok(at, "/readyz").unwrap();
     let message = r#"{"to":{"address":{"channel":"webhook","url":"https://hooks.example/a"}}}"#;
-    assert_eq!(call(at, "POST", "/v1/messages", message).unwrap().status, 202);
+    for _ in 0..messages {
+        let answer = call(at, "POST", "/v1/messages", message).unwrap();
+        assert_eq!(answer.status, 202, "{}", answer.body);
+    }
     drop(server);
     let trace = std::fs::read_to_string(dir.path().join("trace")).unwrap();
+    (dir, trace)
+}
+
+#[test]
+fn a_new_folder_is_synced_with_the_one_above_it_before_the_first_202() {
+    let (dir, trace) = trace_of(1);
     let before = trace.split("HTTP/1.1 202").next().unwrap();
     for folder in [dir.path().to_owned(), dir.path().join("data")] {
         let synced = format!("<{}>", folder.display());
@@ -98,18 +107,8 @@ fn a_new_folder_is_synced_with_the_one_above_it_before_the_first_202() {
 
 #[test]
 fn the_202_is_written_only_after_the_disk_has_confirmed() {
-    let dir = tempfile::tempdir().unwrap();
-    let at = free_port().unwrap();
-    let server = serve_under_strace(dir.path(), at);
-    await_ok(at, "/readyz").unwrap();
-    let message = r#"{"to":{"address":{"channel":"webhook","url":"https://hooks.example/a"}}}"#;
     let answers = 3;
-    for _ in 0..answers {
-        let answer = call(at, "POST", "/v1/messages", message).unwrap();
-        assert_eq!(answer.status, 202, "{}", answer.body);
-    }
-    drop(server);
-    let steps = steps(&std::fs::read_to_string(dir.path().join("trace")).unwrap());
+    let steps = steps(&trace_of(answers).1);
     let mut rest = steps.as_slice();
     for n in 1..=answers {
         let at = rest.iter().position(|s| *s == Step::Answered202).expect("an answer in the trace");

@@ -154,11 +154,7 @@ pub(super) const HEALTH: &[RuleChange] = &[
     rule(
         "open-longer",
         "a breaker stays open twice as long each time",
-        &[patch(
-            core!("probe_breaker.rs"),
-            "self.openings.saturating_sub(1).min(10)",
-            "self.openings.saturating_sub(1).min(0)",
-        )],
+        &[patch(core!("probe_breaker.rs"), "self.openings.saturating_sub(1), random", "0, random")],
     ),
     rule(
         "recovery-ramp",
