@@ -56,9 +56,15 @@ impl Queue for MemoryStore {
         let now = self.clock.now();
         let mut rows = self.rows();
         let due: Vec<_> = rows.due.get(&lane).map_or_else(Vec::new, |queue| {
-            queue.iter().take_while(|(due, _)| *due <= now).take(max).map(|(_, id)| *id).collect()
+            queue.iter().take_while(|(due, _)| *due <= now).map(|(_, id)| *id).collect()
         });
-        Ok(due.into_iter().filter_map(|id| rows.lease(id, now + duration)).collect())
+        let mut leased = Vec::new();
+        for id in due {
+            if leased.len() < max && rows.admit_suspect(id, now) {
+                leased.extend(rows.lease(id, now + duration));
+            }
+        }
+        Ok(leased)
     }
 
     async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
@@ -225,6 +231,7 @@ impl MemoryTables {
                 alternatives: delivery.alternatives,
                 log: Vec::new(),
                 lease: None,
+                held_until: None,
             };
             self.expiries.insert((row.expires, id));
             self.deliveries.insert(id, row);
@@ -250,7 +257,10 @@ impl MemoryTables {
     fn lease(&mut self, id: DeliveryId, until: Timestamp) -> Option<LeasedDelivery> {
         self.token += 1;
         let token = self.token;
-        self.change(id, |row| row.lease = Some(MemoryLease { token, until }))?;
+        self.change(id, |row| {
+            row.lease = Some(MemoryLease { token, until });
+            row.held_until = None;
+        })?;
         let row = self.deliveries.get(&id)?;
         let message = self.messages.get(&row.message)?.message.clone();
         let gone = self.gone.contains(&(message.tenant.clone(), row.hash));
@@ -291,6 +301,7 @@ impl MemoryTables {
                 row.go_to(lane, place);
             }
             row.lease = None;
+            row.held_until = None;
             row.mark = row.mark.settled(&decision);
             row.progress = row.progress.settled(&decision, &attempts, now);
             row.log.extend(attempts);
@@ -316,6 +327,7 @@ impl MemoryTables {
         self.scrub(message);
         self.has_new_work |=
             progress.state.is_pending() && self.is_new_work(lane, progress.due, now);
+        self.end_suspect(delivery, now);
         SettleResult::Done
     }
 }
