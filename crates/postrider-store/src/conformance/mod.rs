@@ -108,6 +108,7 @@ macro_rules! promises {
             ids_grow_even_if_the_clock_goes_back
             settings_are_kept
             expired_work_is_leased_whatever_its_lane_does
+            nothing_ends_or_is_forgotten_while_the_clock_is_in_doubt
             expired_work_is_found_after_a_restart
             work_accepted_right_after_a_crash_expires
             expiry_follows_a_replay

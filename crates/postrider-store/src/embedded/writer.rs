@@ -121,6 +121,7 @@ impl Writer {
         self.shared.close_readers();
         let saved = self.transact_surely(|writer| {
             writer.save_last_id()?;
+            writer.save_time()?;
             writer.save_expiry_blocks()
         });
         if let Err(error) = saved {

@@ -171,15 +171,15 @@ impl Ledger for MemoryStore {
     }
 
     async fn prune(&self, keep: Duration) -> StoreResult<u64> {
-        let now = self.clock.now();
+        let over_by = self.clock.bounds().earliest;
         let mut rows = self.rows();
-        rows.dedup.retain(|_, seen| seen.expires > now);
-        rows.forget_old_strikes(now);
+        rows.dedup.retain(|_, seen| seen.expires > over_by);
+        rows.forget_old_strikes(over_by);
         let old: Vec<_> = rows
             .deliveries
             .iter()
             .filter(|(_, row)| !needs_body(row.progress.state, row.discarded))
-            .filter(|(_, row)| row.progress.changed <= now - keep)
+            .filter(|(_, row)| row.progress.changed <= over_by - keep)
             .map(|(id, row)| (*id, row.message))
             .take(PRUNED_AT_ONCE)
             .collect();

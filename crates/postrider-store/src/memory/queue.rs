@@ -19,10 +19,10 @@ use crate::work_signal::NextWork;
 #[async_trait]
 impl Queue for MemoryStore {
     async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
-        let now = self.clock.now();
+        let (now, over_by) = (self.clock.now(), self.clock.bounds().earliest);
         let answers = {
             let (mut rows, mut ids) = (self.rows(), self.ids());
-            messages.into_iter().map(|new| rows.accept(new, &mut ids, now)).collect()
+            messages.into_iter().map(|new| rows.accept(new, &mut ids, now, over_by)).collect()
         };
         self.work.notify();
         Ok(answers)
@@ -68,8 +68,8 @@ impl Queue for MemoryStore {
     }
 
     async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
-        let (rows, now) = (self.rows(), self.clock.now());
-        Ok(keys.iter().map(|key| rows.repeated(key, now)).collect())
+        let (rows, over_by) = (self.rows(), self.clock.bounds().earliest);
+        Ok(keys.iter().map(|key| rows.repeated(key, over_by)).collect())
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>> {
@@ -87,11 +87,11 @@ impl Queue for MemoryStore {
         max: usize,
         duration: Duration,
     ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>> {
-        let now = self.clock.now();
+        let (now, over_by) = (self.clock.now(), self.clock.bounds().earliest);
         let mut rows = self.rows();
         rows.checked_at = Some(now);
         let expired: Vec<_> =
-            rows.expiring(now).take_while(|(at, _)| *at <= now).take(max).collect();
+            rows.expiring(now).take_while(|(at, _)| *at <= over_by).take(max).collect();
         let lease = |(_, id): (Timestamp, DeliveryId)| {
             let leased = rows.lease(id, now + duration)?;
             let lane = rows.deliveries.get(&id)?.lane;
@@ -136,9 +136,11 @@ impl Queue for MemoryStore {
     }
 
     async fn wait_for_work(&self, at_most: Duration) {
-        let look = |now| {
+        let look = |now: Timestamp| {
             let rows = self.rows();
-            let next = [rows.next_unlisted(), rows.next_check(now)].into_iter().flatten().min();
+            let lag = now.since(self.clock.bounds().earliest);
+            let next =
+                [rows.next_unlisted(), rows.next_check(now, lag)].into_iter().flatten().min();
             match next {
                 _ if rows.has_new_work => NextWork::Now,
                 Some(due) if due <= now => NextWork::Now,
@@ -178,10 +180,10 @@ impl MemoryTables {
         self.expiries.iter().filter(move |(_, id)| !is_leased(id)).copied()
     }
 
-    /// When to check again for expired deliveries.
-    fn next_check(&self, now: Timestamp) -> Option<Timestamp> {
+    /// When to check again for expired deliveries, which are over by `now - lag`.
+    fn next_check(&self, now: Timestamp, lag: Duration) -> Option<Timestamp> {
         let again = self.checked_at? + Duration::from_secs(1);
-        self.expiring(now).next().map(|(at, _)| at.max(again))
+        self.expiring(now).next().map(|(at, _)| (at + lag).max(again))
     }
 
     fn resume(&mut self, lane: Option<LaneId>, now: Timestamp) {
@@ -194,8 +196,8 @@ impl MemoryTables {
         }
     }
 
-    fn repeated(&self, key: &DedupKey, now: Timestamp) -> Option<Admission> {
-        let seen = self.dedup.get(&key.key).filter(|seen| seen.expires > now)?;
+    fn repeated(&self, key: &DedupKey, over_by: Timestamp) -> Option<Admission> {
+        let seen = self.dedup.get(&key.key).filter(|seen| seen.expires > over_by)?;
         let message = seen.message;
         if seen.fingerprint != key.fingerprint {
             return Some(Admission::Conflict { message });
@@ -204,8 +206,14 @@ impl MemoryTables {
         Some(Admission::Duplicate { message, deliveries: known.copied().collect() })
     }
 
-    fn accept(&mut self, new: NewMessage, ids: &mut IdGenerator, now: Timestamp) -> Admission {
-        if let Some(repeated) = new.dedup.as_ref().and_then(|key| self.repeated(key, now)) {
+    fn accept(
+        &mut self,
+        new: NewMessage,
+        ids: &mut IdGenerator,
+        now: Timestamp,
+        over_by: Timestamp,
+    ) -> Admission {
+        if let Some(repeated) = new.dedup.as_ref().and_then(|key| self.repeated(key, over_by)) {
             return repeated;
         }
         let message = MessageId(ids.next(now));

@@ -177,11 +177,11 @@ impl MemoryIndex {
     }
 
     /// When there is work that `ready` has not listed yet.
-    pub(crate) fn next_work(&mut self, now: i64) -> NextWork {
+    pub(crate) fn next_work(&mut self, now: i64, expiry_lag: i64) -> NextWork {
         self.end_leases(now);
         self.has_new_work |= self.lanes.end_suspensions(now);
         let next = self.lanes.next_after(self.listed_at);
-        let expiry = self.expiry.next_check();
+        let expiry = self.expiry.next_check(expiry_lag);
         match next {
             _ if self.has_new_work || expiry.is_some_and(|at| at <= now) => NextWork::Now,
             Some(due) if due <= now => NextWork::Now,

@@ -68,7 +68,12 @@ impl Writer {
         let now = self.shared.now();
         let new = &rows.new;
         if let Some(dedup) = &new.dedup
-            && let Some(seen) = self.dedup.find(&self.conn, &self.effects.dedup, &dedup.key, now)?
+            && let Some(seen) = self.dedup.find(
+                &self.conn,
+                &self.effects.dedup,
+                &dedup.key,
+                self.shared.earliest(),
+            )?
         {
             return self.repeated(seen, seen.fingerprint == dedup.fingerprint);
         }
@@ -185,8 +190,8 @@ impl Writer {
 
     /// The answer that was given under the key. Not within a transaction.
     pub(crate) fn repeat(&self, key: &DedupKey) -> StoreResult<Option<Admission>> {
-        let now = self.shared.now();
-        let seen = self.dedup.find(&self.conn, &UncommittedKeys::default(), &key.key, now)?;
+        let over_by = self.shared.earliest();
+        let seen = self.dedup.find(&self.conn, &UncommittedKeys::default(), &key.key, over_by)?;
         seen.map(|seen| self.repeated(seen, seen.fingerprint == key.fingerprint)).transpose()
     }
 

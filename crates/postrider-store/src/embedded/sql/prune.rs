@@ -26,17 +26,25 @@ impl Writer {
         .map(drop)
     }
 
+    /// The next start knows that its time is not before this one.
+    pub(crate) fn save_time(&mut self) -> StoreResult<()> {
+        set_meta(&self.conn, "clock", self.shared.now().0)
+    }
+
     pub(crate) fn prune_keys(&mut self) -> StoreResult<()> {
-        let now = self.shared.now();
-        self.dedup.prune(&self.conn, now)
+        let over_by = self.shared.earliest();
+        self.dedup.prune(&self.conn, over_by)
     }
 
     /// One step. Returns how many deliveries were deleted, and whether there is more to read.
     pub(crate) fn prune(&mut self, keep: Duration) -> StoreResult<(u64, bool)> {
-        let limit = self.shared.now() - keep;
+        let limit = self.shared.earliest() - keep;
         let before = order_key_at(limit + Duration::from_millis(1));
         let (old, next) = self.old_rows(self.prune_from, before, limit)?;
-        self.transact_surely(Self::save_last_id)?;
+        self.transact_surely(|writer| {
+            writer.save_last_id()?;
+            writer.save_time()
+        })?;
         let pruned = self.prune_rows(&old)?;
         self.prune_from = next.unwrap_or(0);
         Ok((pruned, next.is_some()))

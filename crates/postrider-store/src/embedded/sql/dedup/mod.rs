@@ -40,18 +40,19 @@ impl DedupStore {
         })
     }
 
+    /// The entry of a key, unless it is over by this time.
     pub(crate) fn find(
         &self,
         conn: &Connection,
         uncommitted: &UncommittedKeys,
         key: &[u8; 16],
-        now: Timestamp,
+        over_by: Timestamp,
     ) -> StoreResult<Option<DedupEntry>> {
-        if let Some((_, seen)) = uncommitted.get(key).filter(|(_, seen)| seen.expires > now.0) {
+        if let Some((_, seen)) = uncommitted.get(key).filter(|(_, seen)| seen.expires > over_by.0) {
             return Ok(Some(*seen));
         }
         for list in [&self.short, &self.long] {
-            if let Some(seen) = list.find(conn, key, now.0)? {
+            if let Some(seen) = list.find(conn, key, over_by.0)? {
                 return Ok(Some(seen));
             }
         }
@@ -90,9 +91,9 @@ impl DedupStore {
         Ok(self.short.work(conn, now.0)? | self.long.work(conn, now.0)?)
     }
 
-    /// Drops expired buckets. Not within a transaction.
-    pub(crate) fn prune(&mut self, conn: &Connection, now: Timestamp) -> StoreResult<()> {
-        self.short.prune(conn, now.0)?;
-        self.long.prune(conn, now.0)
+    /// Drops buckets that are over by this time. Not within a transaction.
+    pub(crate) fn prune(&mut self, conn: &Connection, over_by: Timestamp) -> StoreResult<()> {
+        self.short.prune(conn, over_by.0)?;
+        self.long.prune(conn, over_by.0)
     }
 }
