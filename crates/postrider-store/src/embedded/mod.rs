@@ -8,6 +8,7 @@ mod checkpoint;
 mod failure;
 mod folder;
 mod folder_report;
+mod free_pages;
 pub mod fsck;
 mod in_flight;
 mod index;

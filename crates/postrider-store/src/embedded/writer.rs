@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::mpsc;
 
 use super::checkpoint::Checkpointer;
+use super::free_pages::FreePages;
 use super::index::counts::TenantTotals;
 use super::index::effects::TransactionEffects;
 use super::receive::receive_within;
@@ -43,6 +44,7 @@ pub(crate) struct Writer {
     /// After a failure: when to do the rest of the housekeeping again.
     chores_at: i64,
     pub(crate) reserve: DiskReserve,
+    pub(crate) free_pages: FreePages,
     /// Settlements write neither history nor payload, because the page beside theirs is damaged.
     pub(crate) numbers_only: bool,
     /// What the current transaction changes in memory.
@@ -79,6 +81,7 @@ impl Writer {
             list_expiries_at: 0,
             chores_at: 0,
             reserve,
+            free_pages: FreePages::default(),
             numbers_only: false,
             effects: TransactionEffects::default(),
             checkpointer,
@@ -366,12 +369,14 @@ impl Writer {
     /// Between transactions: does a little of what has to be done some time. True if there is more.
     fn housekeep(&mut self) -> bool {
         self.checkpointer.checkpoint_if_needed(&self.conn);
+        let shrinks = self.give_back_pages();
+        self.reserve.check_free(|| FreePages::bytes(&self.conn));
         if self.reserve.is_due() {
             self.checkpoint();
             self.restore_reserve();
         }
         if !self.reserve.is_whole() {
-            return false;
+            return shrinks;
         }
         let now = self.shared.now();
         if now.0 < self.chores_at {
@@ -387,7 +392,7 @@ impl Writer {
             self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
-        moving || listing
+        moving || listing || shrinks
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use postrider_core::model::id::order_key_at;
+use postrider_core::ports::store::StoreError;
 
 use super::prelude::*;
 use super::scan::scan;
@@ -33,7 +34,14 @@ impl Writer {
 
     pub(crate) fn prune_keys(&mut self) -> StoreResult<()> {
         let over_by = self.shared.earliest();
-        self.dedup.prune(&self.conn, over_by)
+        match self.dedup.prune(&self.conn, over_by) {
+            // What is deleted next may make room for it.
+            Err(error @ StoreError::Full { .. }) => {
+                tracing::warn!(%error, "old idempotency keys cannot be dropped; will try again");
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// One step. Returns how many deliveries were deleted, and whether there is more to read.
@@ -50,11 +58,11 @@ impl Writer {
         Ok((pruned, next.is_some()))
     }
 
-    /// By halves if a row cannot be deleted, so that the others are.
+    /// By halves if a row cannot be deleted, or if the disk is too full for all at once.
     fn prune_rows(&mut self, old: &[FinishedRow]) -> StoreResult<u64> {
         match self.transact_surely(|writer| writer.delete_rows(old)) {
             Ok(()) => Ok(old.len() as u64),
-            Err(error) if !is_local(&error) => Err(error),
+            Err(error) if !is_local(&error) && !is_too_much(&error, old) => Err(error),
             Err(error) if old.len() <= 1 => {
                 tracing::warn!(%error, "an old delivery cannot be deleted");
                 Ok(0)
@@ -111,6 +119,11 @@ impl Writer {
         self.shared.report_skipped("delivery", &found.skipped);
         Ok((found.rows, found.next))
     }
+}
+
+/// Deleting takes room in the journal: on a full disk, fewer rows may fit.
+fn is_too_much(error: &StoreError, rows: &[FinishedRow]) -> bool {
+    matches!(error, StoreError::Full { .. }) && rows.len() > 1
 }
 
 /// A delivery that may be deleted.

@@ -100,6 +100,8 @@ CREATE INDEX strike_last ON strike (last);
 pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
     let conn = Connection::open(file).map_err(sql)?;
     conn.pragma_update(None, "page_size", 4096).map_err(sql)?;
+    // Works for a new file only. An older one keeps its free pages for itself.
+    conn.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(sql)?;
     conn.pragma_update(None, "journal_mode", "WAL").map_err(sql)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
