@@ -213,7 +213,7 @@ async fn a_damaged_page_of_keys_costs_only_its_keys() {
         store.accept(vec![keyed(n)]).await.unwrap();
     }
     store.close().await;
-    damage(dir.path(), "dedup_open_short");
+    damage(dir.path(), "dedup_new_short");
     let store = open(dir.path(), &clock);
     let mut repeats = 0;
     for n in 0..2_000u32 {

@@ -57,7 +57,7 @@ pub struct StoreOptions {
     pub delivery_cache_bytes: usize,
     /// The writer's page cache.
     pub page_cache_kib: u32,
-    /// Idempotency keys of the newest bucket, which are in memory.
+    /// The newest idempotency keys, which are in memory.
     pub dedup_bucket_keys: usize,
     /// Disk space that is kept back, so that accepted deliveries can be finished on a full disk; none if 0.
     /// It also bounds the journal, which otherwise grows to some 45 MiB under load.

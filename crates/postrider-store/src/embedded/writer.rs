@@ -227,6 +227,7 @@ impl Writer {
         run(&self.conn, "BEGIN IMMEDIATE", [])?;
         let value = body(self)?;
         self.release_bodies()?;
+        self.effects.rows += self.dedup.append(&self.conn, &self.effects.dedup)?;
         let totals = self.write_totals()?;
         if totals.is_empty() {
             self.check_owner()?;
@@ -377,10 +378,13 @@ impl Writer {
             return false;
         }
         let moving = self.dedup.work(&self.conn, now).unwrap_or_else(|error| {
-            tracing::warn!(%error, "idempotency keys could not be moved into a bucket; will try again");
+            tracing::warn!(%error, "idempotency keys could not be moved; will try again");
             self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
+        if moving {
+            self.checkpointer.add(self.dedup.take_written());
+        }
         let listing = self.list_some_expiries().unwrap_or_else(|error| {
             tracing::warn!(%error, "the expiries of pending deliveries could not be listed; will try again");
             self.chores_at = (now + CHORES_PAUSE).0;
