@@ -19,6 +19,7 @@ use super::requests::{SharedWrite, WriterRequest};
 use super::reserve::{self, DiskReserve};
 use super::shared::StoreShared;
 use super::sql::dedup::DedupStore;
+use super::sql::pack::PackingPosition;
 use super::sql::rows::to_json;
 use super::sql::statement::{is_local, is_sync_failure, run, value};
 
@@ -40,6 +41,7 @@ pub(crate) struct Writer {
     pub(crate) prune_from: u64,
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
+    pub(crate) packing: PackingPosition,
     /// After a failure: when to do the rest of the housekeeping again.
     chores_at: i64,
     pub(crate) reserve: DiskReserve,
@@ -77,6 +79,7 @@ impl Writer {
             run,
             prune_from: 0,
             list_expiries_at: 0,
+            packing: PackingPosition::default(),
             chores_at: 0,
             reserve,
             numbers_only: false,
@@ -390,7 +393,12 @@ impl Writer {
             self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
-        moving || listing
+        let packing = self.pack_some().unwrap_or_else(|error| {
+            tracing::warn!(%error, "finished deliveries could not be packed; will try again");
+            self.chores_at = (now + CHORES_PAUSE).0;
+            false
+        });
+        moving || listing || packing
     }
 }
 
