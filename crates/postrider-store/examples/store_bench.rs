@@ -11,7 +11,8 @@ use postrider_core::model::decision::{Decision, DecisionKind};
 use postrider_core::model::message::Envelope;
 use postrider_core::model::outcome::OutcomeKind;
 use postrider_core::ports::store::{
-    AddressLearning, DedupKey, Ledger, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
+    AddressLearning, DedupKey, Ledger, NewDelivery, NewMessage, Queue, Retention, Settlement,
+    StoreResult,
 };
 use postrider_core::{
     AddressHash, AttemptRecord, ChannelKind, Clock, LaneKey, Target, TenantId, Timestamp,
@@ -326,7 +327,7 @@ async fn finished(jobs: u64) -> StoreResult<()> {
     clock.advance(Duration::from_secs(600));
     let meter = Meter::start();
     for _ in 0..jobs / 400 {
-        store.prune(Duration::from_secs(86_400)).await?;
+        store.prune(&Retention::of(Duration::from_secs(86_400))).await?;
     }
     meter.print("packed", jobs);
     report("after packing")

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{AddressLearning, Ledger, Queue, Settlement};
+use postrider_core::ports::store::{AddressLearning, Ledger, Queue, Retention, Settlement};
 use postrider_core::{Clock, DeliveryId, Timestamp};
 use postrider_store::conformance::{message, success};
 use postrider_store::{EmbeddedStore, ManualClock, StoreOptions, fsck};
@@ -61,11 +61,11 @@ fn pages(dir: &Path, table: &str) -> (i64, i64) {
 async fn let_it_work(store: &EmbeddedStore, clock: &ManualClock) {
     for _ in 0..3 {
         clock.advance(Duration::from_secs(600));
-        store.prune(Duration::from_secs(86_400 * 30)).await.unwrap();
+        store.prune(&Retention::of(Duration::from_secs(86_400 * 30))).await.unwrap();
     }
     // The writer answers the next request only when it has done a step.
     for _ in 0..400 {
-        store.prune(Duration::from_secs(86_400 * 30)).await.unwrap();
+        store.prune(&Retention::of(Duration::from_secs(86_400 * 30))).await.unwrap();
     }
 }
 

@@ -187,7 +187,7 @@ impl Writer {
                 // The name of the range stays, also if its first delivery was deleted.
                 Some(range) => return Ok(Some(PackingRange { first, ..range })),
                 None => {
-                    drop(run(&self.conn, "DELETE FROM unpacked WHERE first = ?1", [first as i64])?)
+                    run(&self.conn, "DELETE FROM unpacked WHERE first = ?1", [first as i64])?;
                 }
             }
         }
