@@ -3,7 +3,7 @@
 
 use super::filter::BloomFilter;
 use super::record::{DedupHash, KeyRecord, RECORD};
-use super::run::{Run, RunPlace};
+use super::run::{KeyRun, RunPlace};
 use crate::embedded::index::effects::DedupEntry;
 use crate::embedded::sql::prelude::*;
 use crate::embedded::sql::scan::{SkippedKeys, scan};
@@ -27,7 +27,7 @@ pub(super) fn drop_unfinished(conn: &Connection) -> StoreResult<()> {
     Ok(())
 }
 
-pub(super) fn load(conn: &Connection, long: bool) -> StoreResult<(Vec<Run>, Vec<SkippedKeys>)> {
+pub(super) fn load(conn: &Connection, long: bool) -> StoreResult<(Vec<KeyRun>, Vec<SkippedKeys>)> {
     let select = format!(
         "SELECT id, latest, filter FROM dedup_bucket WHERE id >= ?1 AND id < ?2 \
          AND long = {} ORDER BY id LIMIT ?3",
@@ -41,7 +41,7 @@ pub(super) fn load(conn: &Connection, long: bool) -> StoreResult<(Vec<Run>, Vec<
         let closed = latest.saturating_sub(DAY_MS);
         let keys = bytes.len() as u64 / 2;
         let (place, opened) = (RunPlace::Table(get(row, 0)?), closed);
-        Ok(Some(Run { place, level: 0, keys, opened, closed, median: latest, latest, filter }))
+        Ok(Some(KeyRun { place, level: 0, keys, opened, closed, median: latest, latest, filter }))
     })?;
     Ok((found.rows, found.skipped))
 }

@@ -1,7 +1,7 @@
 //! Which runs are merged. Four runs of a level make one of the next level, as long as the time in which their
 //! keys were accepted is short compared to how long they live: a run is dropped as a whole.
 
-use super::run::{Run, RunPlace};
+use super::run::{KeyRun, RunPlace};
 
 /// So many runs of a level are merged.
 const FAN: usize = 4;
@@ -10,8 +10,8 @@ const SPAN_PARTS: i64 = 6;
 
 /// The runs to merge now: their first and how many. A run that is mostly expired, or in the old form, is
 /// written anew alone.
-pub(super) fn runs_to_merge(runs: &[Run], expired_before: i64) -> Option<(usize, usize)> {
-    let is_stale = |run: &Run| {
+pub(super) fn runs_to_merge(runs: &[KeyRun], expired_before: i64) -> Option<(usize, usize)> {
+    let is_stale = |run: &KeyRun| {
         matches!(run.place, RunPlace::Table(_))
             || run.median <= expired_before && expired_before < run.latest
     };
@@ -24,7 +24,7 @@ pub(super) fn runs_to_merge(runs: &[Run], expired_before: i64) -> Option<(usize,
 
 /// Neighbours in time of one level. Runs are sorted by time, and higher levels are older, so those of a level
 /// are side by side, except for a few.
-fn among_level(runs: &[Run], level: u32) -> Option<(usize, usize)> {
+fn among_level(runs: &[KeyRun], level: u32) -> Option<(usize, usize)> {
     if runs.iter().filter(|run| run.level == level).count() < FAN {
         return None;
     }
@@ -41,7 +41,7 @@ fn among_level(runs: &[Run], level: u32) -> Option<(usize, usize)> {
     candidates.rev().max_by_key(|(_, count)| *count)
 }
 
-fn is_short(runs: &[Run]) -> bool {
+fn is_short(runs: &[KeyRun]) -> bool {
     let opened = runs.iter().map(|run| run.opened).min().unwrap_or(0);
     let closed = runs.iter().map(|run| run.closed).max().unwrap_or(0);
     let latest = runs.iter().map(|run| run.latest).max().unwrap_or(0);
@@ -56,21 +56,21 @@ mod tests {
     const HOUR: i64 = 3_600_000;
 
     /// What is left of `count` runs, each accepted within `each` ms, with keys that live for a day.
-    fn after(count: i64, each: i64) -> Vec<Run> {
+    fn after(count: i64, each: i64) -> Vec<KeyRun> {
         let mut runs = Vec::new();
         for n in 0..count {
             let (opened, closed) = (n * each, (n + 1) * each);
-            runs.retain(|run: &Run| run.latest > closed);
+            runs.retain(|run: &KeyRun| run.latest > closed);
             let latest = closed + 24 * HOUR;
             let filter = BloomFilter::sized_for(0);
             let place = RunPlace::Pages(n);
             let run =
-                Run { place, level: 0, keys: 1, opened, closed, median: latest, latest, filter };
+                KeyRun { place, level: 0, keys: 1, opened, closed, median: latest, latest, filter };
             runs.push(run);
             while let Some((at, count)) = runs_to_merge(&runs, 0) {
                 let merged: Vec<_> = runs.drain(at..at + count).collect();
                 let last = merged.last().unwrap();
-                let run = Run {
+                let run = KeyRun {
                     level: last.level + 1,
                     keys: merged.iter().map(|run| run.keys).sum(),
                     opened: merged[0].opened,

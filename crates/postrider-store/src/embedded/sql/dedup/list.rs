@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::levels::runs_to_merge;
 use super::record::{DedupHash, KeyRecord, PAGE_RECORDS, RECORD, records};
-use super::run::{Run, RunBuilder, RunCursor, RunPlace, first_row_of};
+use super::run::{KeyRun, RunBuilder, RunCursor, RunPlace, first_row_of};
 use super::{legacy, run};
 use crate::embedded::index::effects::DedupEntry;
 use crate::embedded::problems::ProblemList;
@@ -21,7 +21,7 @@ const STEP_KEYS: usize = 8_192;
 /// Rows deleted by one step: a page each.
 const STEP_ROWS: usize = 256;
 
-pub(super) struct KeyList {
+pub(super) struct DedupKeyList {
     long: bool,
     /// The table of new keys.
     table: &'static str,
@@ -29,10 +29,10 @@ pub(super) struct KeyList {
     open: HashMap<DedupHash, DedupEntry>,
     opened: i64,
     /// New keys that become a run.
-    closing: Option<Closing>,
-    merging: Option<Building>,
+    closing: Option<ClosingRun>,
+    merging: Option<RunMerge>,
     /// By time.
-    runs: Vec<Run>,
+    runs: Vec<KeyRun>,
     /// Runs that are not listed any more and whose rows are still there.
     dropped: Vec<RunPlace>,
     /// What expired before this may be left out of a merge.
@@ -41,23 +41,23 @@ pub(super) struct KeyList {
     pub(super) written: u64,
 }
 
-struct Closing {
+struct ClosingRun {
     keys: Vec<[u8; RECORD]>,
-    build: Building,
+    build: RunMerge,
     /// The rows of its keys in the table of new keys; those up to here are to be deleted once it is listed.
     rows: (i64, i64),
     is_listed: bool,
 }
 
 /// A run that is being written, from memory or from other runs.
-struct Building {
+struct RunMerge {
     builder: RunBuilder,
     sources: Vec<RunCursor>,
     from: Vec<RunPlace>,
     is_written: bool,
 }
 
-impl KeyList {
+impl DedupKeyList {
     pub(super) fn load(
         conn: &Connection,
         long: bool,
@@ -159,7 +159,7 @@ impl KeyList {
     pub(super) fn prune(&mut self, conn: &Connection, now: i64) -> StoreResult<()> {
         self.expired_before = self.expired_before.max(now);
         // A merge that reads them begins anew.
-        let is_over = |run: &Run| run.latest <= now;
+        let is_over = |run: &KeyRun| run.latest <= now;
         let over: Vec<_> =
             self.runs.iter().filter(|run| is_over(run)).map(|run| run.place).collect();
         if over.is_empty() {
@@ -220,14 +220,14 @@ impl KeyList {
             open.iter().map(|(key, entry)| KeyRecord::new(key, entry).0).collect();
         keys.sort_unstable();
         let count = keys.len() as u64;
-        let build = Building {
+        let build = RunMerge {
             builder: RunBuilder::new(take(next), 0, (self.opened.min(now), now), count),
             sources: vec![RunCursor::of(keys.clone())],
             from: Vec::new(),
             is_written: false,
         };
         let rows = rows.unwrap_or((1, 0));
-        self.closing = Some(Closing { keys, build, rows, is_listed: false });
+        self.closing = Some(ClosingRun { keys, build, rows, is_listed: false });
         Ok(())
     }
 
@@ -281,7 +281,7 @@ impl KeyList {
         let closed = runs.iter().map(|run| run.closed).max().unwrap_or(0);
         let keys = runs.iter().map(|run| run.keys).sum();
         let from: Vec<_> = runs.iter().map(|run| run.place).collect();
-        self.merging = Some(Building {
+        self.merging = Some(RunMerge {
             builder: RunBuilder::new(take(next), level, (opened, closed), keys),
             sources: from.iter().map(|place| RunCursor::new(*place)).collect(),
             from,
@@ -309,7 +309,7 @@ impl KeyList {
     }
 }
 
-impl Building {
+impl RunMerge {
     /// One transaction. Returns whether the run is listed now, and how many rows were written.
     fn step(
         &mut self,
@@ -371,7 +371,7 @@ impl Building {
         Ok(Some(least))
     }
 
-    fn take_run(&mut self) -> Run {
+    fn take_run(&mut self) -> KeyRun {
         let empty = RunBuilder::new(0, 0, (0, 0), 0);
         std::mem::replace(&mut self.builder, empty).run
     }

@@ -23,7 +23,7 @@ use rusqlite::Connection;
 use crate::embedded::index::effects::{DedupEntry, UncommittedKeys};
 use crate::embedded::problems::ProblemList;
 use crate::embedded::sql::statement::value;
-use list::KeyList;
+use list::DedupKeyList;
 use record::KeyRecord;
 use run::RunPlace;
 
@@ -31,8 +31,8 @@ use run::RunPlace;
 const SHORT_WINDOW: Duration = Duration::from_secs(25 * 3600);
 
 pub(crate) struct DedupStore {
-    short: KeyList,
-    long: KeyList,
+    short: DedupKeyList,
+    long: DedupKeyList,
     /// The number of the next run.
     next_run: i64,
 }
@@ -49,8 +49,8 @@ impl DedupStore {
             tracing::error!(%error, "an unfinished bucket of idempotency keys stays");
         }
         let mut store = Self {
-            short: KeyList::load(conn, false, run_keys, now.0, problems)?,
-            long: KeyList::load(conn, true, run_keys, now.0, problems)?,
+            short: DedupKeyList::load(conn, false, run_keys, now.0, problems)?,
+            long: DedupKeyList::load(conn, true, run_keys, now.0, problems)?,
             next_run: 1,
         };
         store.find_unlisted(conn)?;

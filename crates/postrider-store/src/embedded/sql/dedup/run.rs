@@ -20,7 +20,7 @@ pub(super) enum RunPlace {
     Table(i64),
 }
 
-pub(super) struct Run {
+pub(super) struct KeyRun {
     pub(super) place: RunPlace,
     pub(super) level: u32,
     pub(super) keys: u64,
@@ -33,7 +33,7 @@ pub(super) struct Run {
     pub(super) filter: BloomFilter,
 }
 
-impl Run {
+impl KeyRun {
     pub(super) fn find(
         &self,
         conn: &Connection,
@@ -145,7 +145,7 @@ impl RunCursor {
 
 /// Writes a run. Its rows count only once it is listed.
 pub(super) struct RunBuilder {
-    pub(super) run: Run,
+    pub(super) run: KeyRun,
     number: i64,
     page: Vec<u8>,
     sample: Vec<i64>,
@@ -160,7 +160,7 @@ impl RunBuilder {
         (opened, closed): (i64, i64),
         keys_max: u64,
     ) -> Self {
-        let run = Run {
+        let run = KeyRun {
             place: RunPlace::Pages(number),
             level,
             keys: 0,
@@ -214,7 +214,7 @@ impl RunBuilder {
     pub(super) fn list(&mut self, conn: &Connection, long: bool) -> StoreResult<()> {
         self.sample.sort_unstable();
         self.run.median = self.sample.get(self.sample.len() / 2).copied().unwrap_or(0);
-        let Run { level, keys, opened, closed, median, latest, .. } = self.run;
+        let KeyRun { level, keys, opened, closed, median, latest, .. } = self.run;
         let insert = "INSERT INTO dedup_run (id, long, level, keys, opened, closed, median, latest) \
                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         let row = params![self.number, long, level, keys as i64, opened, closed, median, latest];
@@ -223,11 +223,11 @@ impl RunBuilder {
 }
 
 /// Reads the list of runs with their filters. A filter that cannot be read is made anew.
-pub(super) fn load(conn: &Connection, long: bool) -> StoreResult<Vec<Run>> {
+pub(super) fn load(conn: &Connection, long: bool) -> StoreResult<Vec<KeyRun>> {
     let select = "SELECT id, level, keys, opened, closed, median, latest FROM dedup_run \
                   WHERE long = ?1 ORDER BY closed, id";
     let mut runs = all_rows(conn, select, [long], |row| {
-        Ok(Run {
+        Ok(KeyRun {
             place: RunPlace::Pages(get(row, 0)?),
             level: get(row, 1)?,
             keys: unsigned(row, 2)?,
@@ -261,7 +261,7 @@ fn load_filter(conn: &Connection, place: RunPlace) -> StoreResult<BloomFilter> {
     BloomFilter::from_bytes(&bytes).ok_or_else(|| damaged("the filter of idempotency keys"))
 }
 
-fn filter_from_pages(conn: &Connection, run: &Run) -> StoreResult<BloomFilter> {
+fn filter_from_pages(conn: &Connection, run: &KeyRun) -> StoreResult<BloomFilter> {
     let mut filter = BloomFilter::sized_for(usize::try_from(run.keys).unwrap_or(0));
     let mut cursor = RunCursor::new(run.place);
     while let Some(record) = cursor.peek(conn)? {
