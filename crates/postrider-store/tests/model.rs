@@ -12,7 +12,8 @@ use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
 use postrider_core::policy::strikes::NewStrike;
 use postrider_core::ports::store::{
     AddressLearning, Admission, Alternative, DedupKey, DeliveryFilter, LeasedDelivery, Ledger,
-    NewAddress, NewMessage, Queue, Registry, Replay, Selection, Settlement, StrikeFilter,
+    NewAddress, NewMessage, Queue, Registry, Replay, Retention, Selection, Settlement,
+    StrikeFilter,
 };
 use postrider_core::{
     AddressHash, Clock, DeliveryId, LaneId, LaneKey, MessageId, StrikeKind, TenantId, Timestamp,
@@ -199,8 +200,10 @@ impl StorePair {
             }
             Operation::Prune { keep_s } => {
                 let keep = Duration::from_secs(keep_s);
-                let ours = self.model.prune(keep).await.unwrap();
-                assert_eq!(self.store.prune(keep).await.unwrap(), ours);
+                let mut retention = Retention::of(keep);
+                retention.default.dead_letters = Some(keep * 2);
+                let ours = self.model.prune(&retention).await.unwrap();
+                assert_eq!(self.store.prune(&retention).await.unwrap(), ours);
             }
             Operation::Start { lease } if !self.leases.is_empty() => {
                 let (a, b) = &self.leases[lease % self.leases.len()];

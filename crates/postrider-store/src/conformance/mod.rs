@@ -94,6 +94,8 @@ macro_rules! promises {
             bodies_are_erased_when_nothing_needs_them
             a_fan_out_keeps_its_body_until_the_last_is_final
             prune_deletes_only_old_final_deliveries
+            a_tenant_may_have_its_own_retention
+            a_dead_letter_is_discarded_when_its_time_is_over
             lanes_show_their_depth
             the_oldest_pending_is_known
             a_delivery_in_flight_is_shown_as_sending

@@ -224,10 +224,13 @@ async fn prune(app: SharedState) {
     let mut every_hour = tokio::time::interval(PRUNE_EVERY);
     loop {
         every_hour.tick().await;
-        let keep = Duration::from_secs(u64::from(app.config().retention.days) * 86_400);
+        let retention = {
+            let config = app.config();
+            config.retention.times(&config.tenants)
+        };
         let mut forgotten = 0;
         loop {
-            match app.store.prune(keep).await {
+            match app.store.prune(&retention).await {
                 Ok(0) => break,
                 Ok(n) => forgotten += n,
                 Err(error) => {

@@ -12,6 +12,7 @@ use crate::embedded::index::delivery::StoredDelivery;
 use crate::embedded::index::effects::{DedupEntry, UncommittedKeys};
 use crate::embedded::requests::SharedRow;
 use crate::embedded::reserve::DiskReserve;
+use crate::embedded::sql::dedup::DedupStore;
 use crate::progress::{StoredProgress, stored_message};
 
 /// A message with its JSON texts. The caller's thread makes them, not the writer's.
@@ -85,8 +86,7 @@ impl Writer {
             self.insert_delivery(rows, &stored, index, *tail, now)?;
         }
         if let Some(dedup) = &new.dedup {
-            self.dedup.append(&self.conn, &mut self.effects.dedup, dedup, &stored, now)?;
-            self.effects.rows += 1;
+            DedupStore::note(&mut self.effects.dedup, dedup, &stored, now);
         }
         let count = self.effects.counts_of(tenant);
         count.messages += 1;

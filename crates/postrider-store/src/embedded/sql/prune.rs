@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider_core::model::id::order_key_at;
-use postrider_core::ports::store::StoreError;
+use postrider_core::ports::store::{Retention, RetentionTimes, StoreError};
 
 use super::prelude::*;
 use super::scan::scan;
@@ -12,6 +12,8 @@ use crate::embedded::sql::rows;
 
 /// Rows that one step reads.
 const PRUNE_STEP: usize = 4_000;
+/// Dead letters that one step reads.
+const DISCARD_STEP: usize = 1_000;
 /// Rows that one call deletes.
 pub(crate) const PRUNE_CALL: u64 = 10_000;
 
@@ -44,11 +46,41 @@ impl Writer {
         }
     }
 
+    /// Discards dead letters whose time is over, from a sequence on. Returns where to go on.
+    pub(crate) fn discard_old(
+        &mut self,
+        retention: &Retention,
+        from: u64,
+    ) -> StoreResult<Option<u64>> {
+        let now = self.shared.earliest();
+        let Some(latest) = retention.latest_discarded(now) else { return Ok(None) };
+        let before = order_key_at(latest + Duration::from_millis(1));
+        let select = "SELECT x.seq, d.tail, d.lane, d.changed FROM dead_letter x \
+                      JOIN delivery d ON d.seq = x.seq WHERE x.seq >= ?1 AND x.seq < ?2 \
+                      ORDER BY x.seq LIMIT ?3";
+        let found = scan(&self.conn, select, (from, before), DISCARD_STEP, |row| {
+            let keep = self.retention_of(get(row, "lane")?, retention)?.dead_letters;
+            let changed = Timestamp(get(row, "changed")?);
+            let is_over = keep.is_some_and(|keep| changed <= now - keep);
+            Ok(if is_over { Some(DeliveryId(row_id(row)?)) } else { None })
+        })?;
+        if !found.rows.is_empty() {
+            self.discard(&found.rows)?;
+        }
+        Ok(found.next)
+    }
+
+    fn retention_of(&self, lane: u32, retention: &Retention) -> StoreResult<RetentionTimes> {
+        let index = self.shared.index();
+        let key = index.lane_key(lane).ok_or_else(|| damaged("the lane of a delivery"))?;
+        Ok(retention.times(&key.tenant))
+    }
+
     /// One step. Returns how many deliveries were deleted, and whether there is more to read.
-    pub(crate) fn prune(&mut self, keep: Duration) -> StoreResult<(u64, bool)> {
-        let limit = self.shared.earliest() - keep;
-        let before = order_key_at(limit + Duration::from_millis(1));
-        let (old, next) = self.old_rows(self.prune_from, before, limit)?;
+    pub(crate) fn prune(&mut self, retention: &Retention) -> StoreResult<(u64, bool)> {
+        let latest = retention.latest_forgotten(self.shared.earliest());
+        let before = order_key_at(latest + Duration::from_millis(1));
+        let (old, next) = self.old_rows(self.prune_from, before, retention)?;
         self.transact_surely(|writer| {
             writer.save_last_id()?;
             writer.save_time()
@@ -101,19 +133,24 @@ impl Writer {
         &self,
         from: u64,
         before: u64,
-        limit: Timestamp,
+        retention: &Retention,
     ) -> StoreResult<(Vec<FinishedRow>, Option<u64>)> {
+        let now = self.shared.earliest();
         let select = "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq AS dead \
                       FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
                       WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq LIMIT ?3";
         let found = scan(&self.conn, select, (from, before), PRUNE_STEP, |row| {
             let waiting = get::<Option<i64>>(row, "due")?.is_some();
             let dead = get::<Option<i64>>(row, "dead")?.is_some();
-            if waiting || dead || get::<i64>(row, "changed")? > limit.0 {
+            if waiting || dead {
+                return Ok(None);
+            }
+            let (lane, state) = (get(row, "lane")?, rows::state(row)?);
+            let keep = self.retention_of(lane, retention)?.deliveries;
+            if Timestamp(get(row, "changed")?) > now - keep {
                 return Ok(None);
             }
             let (seq, message) = (unsigned(row, "seq")?, unsigned(row, "message")?);
-            let (lane, state) = (get(row, "lane")?, rows::state(row)?);
             Ok(Some(FinishedRow { seq, lane, message, state }))
         })?;
         self.shared.report_skipped("delivery", &found.skipped);
