@@ -62,6 +62,8 @@ pub struct CallLimit {
     round: GrowthRound,
     changed_at: Timestamp,
     answered_at: Option<Timestamp>,
+    /// The last call got no answer.
+    is_silent: bool,
     reason: LimitReason,
     /// Estimate for calls that ended well; zero before the first.
     p75_ms: f64,
@@ -88,6 +90,7 @@ impl CallLimit {
             round: GrowthRound::default(),
             changed_at: Timestamp::default(),
             answered_at: None,
+            is_silent: false,
             reason: LimitReason::Searching,
             p75_ms: 0.0,
             latency: LatencySign::new(),
@@ -110,6 +113,11 @@ impl CallLimit {
     /// Whether the origin answered lately.
     pub fn is_proven(&self, now: Timestamp) -> bool {
         self.answered_at.is_some_and(|at| now.since(at) < PROVEN_FOR)
+    }
+
+    /// Whether the last call got no answer.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     /// How many long calls there may be beside the others.
@@ -169,6 +177,7 @@ impl CallLimit {
         if matches!(signal, Signal::Well | Signal::Busy | Signal::Credential) {
             self.answered_at = Some(now);
         }
+        self.is_silent = signal.is_failure();
         if token.apart {
             return;
         }

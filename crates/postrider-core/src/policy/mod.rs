@@ -29,6 +29,7 @@ pub mod probe_breaker;
 pub mod probe_choice;
 pub mod ramp_breaker;
 pub mod recent_calls;
+pub mod recent_voters;
 pub mod retry_after;
 pub mod sick_addresses;
 pub mod signal;

@@ -34,6 +34,8 @@ pub struct SickAddresses {
 #[derive(Debug, Clone, Copy, Default)]
 struct AddressHealth {
     failures: u32,
+    /// When the first of these ended.
+    failing_since: Timestamp,
     successes: u32,
     /// When the last failure ended that counted, or a success.
     ended: Timestamp,
@@ -103,6 +105,12 @@ impl SickAddresses {
         self.known.get(&target).is_some_and(|health| health.rest.is_some())
     }
 
+    /// Since when it fails, if it does.
+    pub fn failing_since(&self, target: u64) -> Option<Timestamp> {
+        let health = self.known.get(&target).filter(|health| health.failures > 0)?;
+        Some(health.failing_since)
+    }
+
     /// Whether its calls take long as a rule.
     pub fn is_slow(&self, target: u64) -> bool {
         self.known.get(&target).is_some_and(|health| health.long >= LONG_MIN)
@@ -128,6 +136,9 @@ impl SickAddresses {
         health.successes = 0;
         // Calls that were under way at the same time tell of the same failure.
         if began >= health.ended {
+            if health.failures == 0 {
+                health.failing_since = now;
+            }
             health.failures = health.failures.saturating_add(1);
             health.ended = now;
             let longer = health.rest.map(|rest| (rest * 2).min(REST_MAX));

@@ -81,6 +81,11 @@ impl Default for TenantHealth {
 }
 
 impl TenantHealth {
+    /// Begins with these votes, from before anything failed.
+    pub fn with_votes(votes: Votes) -> Self {
+        Self { votes, ..Self::default() }
+    }
+
     /// Learns from the end of a call. `random` is a random number in `0.0..1.0`.
     pub fn report(&mut self, call: &HealthCall, now: Timestamp, random: f64) {
         let failed = call.signal.is_failure();
@@ -97,7 +102,9 @@ impl TenantHealth {
             return;
         }
         let was_sick = self.addresses.is_sick(call.target);
-        let others_work = self.others_work(call.target, now);
+        // How others fared before it began to fail says nothing about it.
+        let since = self.addresses.failing_since(call.target).unwrap_or(now);
+        let others_work = do_work(self.votes.count_others_since(call.target, since, now));
         let is_sick = self.addresses.failed(call.target, call.began, others_work, now, random);
         if is_sick && !was_sick {
             self.votes.withdraw(call.target);
@@ -113,22 +120,17 @@ impl TenantHealth {
 
     /// Whether at least half of the addresses work, as far as any voted.
     pub fn do_most_work(&self, now: Timestamp) -> bool {
-        let votes = self.votes.count(now);
-        votes.voters > 0 && 1.0 - votes.bad_share() >= OTHERS_GOOD_SHARE
+        do_work(self.votes.count(now))
     }
 
     /// An address asked for less.
     pub fn asked(&mut self, target: u64, now: Timestamp) -> Wish {
-        match (self.addresses.asked(target, now), self.others_work(target, now)) {
+        let others_work = do_work(self.votes.count_others(target, now));
+        match (self.addresses.asked(target, now), others_work) {
             (true, true) => Wish::OfAddress,
             (true, false) => Wish::OfMore,
             (false, _) => Wish::Unclear,
         }
-    }
-
-    fn others_work(&self, target: u64, now: Timestamp) -> bool {
-        let others = self.votes.count_others(target, now);
-        others.voters > 0 && (1.0 - others.bad_share()) >= OTHERS_GOOD_SHARE
     }
 
     pub fn condition(&self, now: Timestamp) -> Condition {
@@ -179,6 +181,11 @@ impl TenantHealth {
         let votes = self.votes.count(now);
         votes.bad == 0 && !self.fails_in_a_row(now) && self.addresses.is_forgettable(now)
     }
+}
+
+/// Whether at least half of those who voted work, if any did.
+fn do_work(votes: VoteCount) -> bool {
+    votes.voters > 0 && 1.0 - votes.bad_share() >= OTHERS_GOOD_SHARE
 }
 
 #[cfg(test)]

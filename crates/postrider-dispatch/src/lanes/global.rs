@@ -1,4 +1,4 @@
-//! The calls under way in all lanes together, and the lanes that wait for one of these to end. Calls whose
+//! The calls under way in all lanes together, by tenant, and the lanes that wait for one of these to end. Calls whose
 //! length nobody knows (to an origin that has not answered yet, to a slow address) are counted apart, by tenant.
 
 use std::collections::HashMap;
@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::LaneKey;
 use postrider_core::model::message::Priority;
-use postrider_core::policy::global_places::{PlaceUse, apart_places, apart_room, ordinary_room};
+use postrider_core::policy::global_places::{
+    PlaceUse, apart_part, apart_places, apart_room, ordinary_room,
+};
 use postrider_core::policy::place_queue::PlaceQueue;
 
 /// Lanes that are told when a call ends: the first may find that it has nothing to send any more.
@@ -15,8 +17,8 @@ const TOLD: usize = 2;
 
 #[derive(Default)]
 pub(super) struct GlobalCalls {
-    in_flight: AtomicUsize,
-    apart: Mutex<ApartCalls>,
+    all: Mutex<HeldCalls>,
+    apart: Mutex<HeldCalls>,
     waiting: WaitingLanes,
     waiting_apart: WaitingLanes,
 }
@@ -53,24 +55,49 @@ impl WaitingLanes {
     }
 }
 
+/// Calls under way, and whose they are.
 #[derive(Default)]
-struct ApartCalls {
-    all: usize,
+struct HeldCalls {
+    used: usize,
     by_tenant: HashMap<u64, usize>,
 }
 
-impl GlobalCalls {
-    /// How many more calls of this priority a tenant may make that has `held` under way to the origin.
-    pub(super) fn room(&self, all: usize, held: usize, priority: Priority) -> usize {
-        let used = self.in_flight.load(Ordering::Relaxed);
-        ordinary_room(PlaceUse { all, used, held }, priority)
+impl HeldCalls {
+    /// What a tenant sees of so many places.
+    fn places(&self, all: usize, tenant: u64) -> PlaceUse {
+        let held = self.by_tenant.get(&tenant).copied().unwrap_or(0);
+        PlaceUse { all, used: self.used, held }
     }
 
-    /// How many more calls a tenant (a number that stands for it) may make whose length nobody knows.
-    pub(super) fn room_apart(&self, all: usize, tenant: u64) -> usize {
-        let apart = self.apart();
-        let held = apart.by_tenant.get(&tenant).copied().unwrap_or(0);
-        apart_room(PlaceUse { all: apart_places(all), used: apart.all, held })
+    fn begin(&mut self, tenant: u64) {
+        self.used += 1;
+        *self.by_tenant.entry(tenant).or_default() += 1;
+    }
+
+    fn end(&mut self, tenant: u64) {
+        self.used = self.used.saturating_sub(1);
+        if let Some(held) = self.by_tenant.get_mut(&tenant) {
+            *held = held.saturating_sub(1);
+            if *held == 0 {
+                self.by_tenant.remove(&tenant);
+            }
+        }
+    }
+}
+
+impl GlobalCalls {
+    /// How many more calls of this priority a tenant (a number that stands for it) may make.
+    pub(super) fn room(&self, all: usize, tenant: u64, priority: Priority) -> usize {
+        ordinary_room(lock(&self.all).places(all, tenant), priority)
+    }
+
+    /// How many more calls a tenant may make whose length nobody knows, or that are known to last long.
+    pub(super) fn room_apart(&self, all: usize, tenant: u64, is_known: bool) -> usize {
+        let apart = lock(&self.apart);
+        let all = apart_places(all);
+        // What a tenant holds beyond its part is no loss of the others.
+        let used = apart.by_tenant.values().map(|held| apart_part(all).min(*held)).sum();
+        apart_room(PlaceUse { used, ..apart.places(all, tenant) }, is_known)
     }
 
     /// A lane finds no place; it is told when one may be free.
@@ -88,7 +115,7 @@ impl GlobalCalls {
     }
 
     pub(super) fn begin(&self, tenant: u64, is_apart: bool) {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        lock(&self.all).begin(tenant);
         if is_apart {
             self.becomes_apart(tenant);
         }
@@ -96,26 +123,17 @@ impl GlobalCalls {
 
     /// A call that is under way takes long.
     pub(super) fn becomes_apart(&self, tenant: u64) {
-        let mut apart = self.apart();
-        apart.all += 1;
-        *apart.by_tenant.entry(tenant).or_default() += 1;
+        lock(&self.apart).begin(tenant);
     }
 
     pub(super) fn end(&self, tenant: u64, is_apart: bool) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        lock(&self.all).end(tenant);
         if is_apart {
-            let mut apart = self.apart();
-            apart.all = apart.all.saturating_sub(1);
-            if let Some(held) = apart.by_tenant.get_mut(&tenant) {
-                *held = held.saturating_sub(1);
-                if *held == 0 {
-                    apart.by_tenant.remove(&tenant);
-                }
-            }
+            lock(&self.apart).end(tenant);
         }
     }
+}
 
-    fn apart(&self) -> MutexGuard<'_, ApartCalls> {
-        self.apart.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(calls: &Mutex<HeldCalls>) -> MutexGuard<'_, HeldCalls> {
+    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }

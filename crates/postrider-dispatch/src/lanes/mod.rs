@@ -180,7 +180,7 @@ impl Lanes {
         let all = self.policies.now().limits.concurrency;
         let room = (long_places > 0).then(|| SlowRoom {
             long: gates.places.free_long(long_places),
-            apart: self.global.room_apart(all, tenant),
+            apart: self.global.room_apart(all, tenant, true),
             is_alone: own.is_some_and(|own| own.health.votes(now).voters <= 1),
         });
         let mut turns = AddressTurns::new(own.map(|own| &own.health.addresses), room, now);

@@ -17,6 +17,7 @@ use postrider_core::policy::openings::Openings;
 use postrider_core::policy::pace::Pace;
 use postrider_core::policy::probe_breaker::ProbeBreaker;
 use postrider_core::policy::recent_calls::RecentCalls;
+use postrider_core::policy::recent_voters::RecentVoters;
 use postrider_core::policy::storm::Storm;
 use postrider_core::policy::tenant_health::TenantHealth;
 use postrider_core::policy::throttle::{Pause, ThrottleSpread};
@@ -70,6 +71,7 @@ pub(super) struct TenantGates {
     pub(super) held: usize,
     /// Calls that went well lately, where nothing failed.
     pub(super) recent: RecentCalls,
+    pub(super) voters: RecentVoters,
     /// Where the provider ever refused the tenant's credential.
     pub(super) credential: Option<Box<CredentialBreaker>>,
     /// Where something failed lately.
@@ -279,8 +281,8 @@ impl ProviderGates {
 
     pub(super) fn trouble(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantTrouble {
         let policy = self.policy;
-        let TenantGates { trouble, recent, .. } = self.tenant(tenant, now);
-        trouble.get_or_insert_with(|| Box::new(TenantTrouble::new(&policy, recent, now)))
+        let TenantGates { trouble, recent, voters, .. } = self.tenant(tenant, now);
+        trouble.get_or_insert_with(|| Box::new(TenantTrouble::new(&policy, recent, voters, now)))
     }
 
     pub(super) fn known_trouble(&self, tenant: &TenantId) -> Option<&TenantTrouble> {
@@ -317,10 +319,15 @@ impl ProviderGates {
 
 impl TenantTrouble {
     /// What went well just before belongs to the picture.
-    fn new(policy: &BreakerPolicy, recent: &RecentCalls, now: Timestamp) -> Self {
+    fn new(
+        policy: &BreakerPolicy,
+        recent: &RecentCalls,
+        voters: &RecentVoters,
+        now: Timestamp,
+    ) -> Self {
         let mut trouble = Self {
             pause: Pause::default(),
-            health: TenantHealth::default(),
+            health: TenantHealth::with_votes(voters.votes()),
             breaker: ProbeBreaker::new(policy),
             storm: Storm::new(policy),
             throttled_until: Timestamp::default(),

@@ -38,12 +38,11 @@ pub struct WaitFigures {
 
 const WINDOW_MS: i64 = 30_000;
 const HEAL_MS: i64 = 60_000;
-/// When calls at an overloaded origin, and its refusals, are looked at, counted from its onset.
+/// When calls at an overloaded origin, and its refusals, are looked at, counted from when it was met.
 const STANDING_AFTER_MS: i64 = 15_000;
 const REFUSED_AFTER_MS: i64 = 30_000;
-/// How long a refusal is remembered, and how soon it is acted upon.
+/// How long it is remembered that an origin is overloaded.
 const KNOWN_FOR_MS: i64 = 60_000;
-const REACTION_MS: i64 = 250;
 const NEVER: i64 = i64::MAX / 4;
 
 impl HarmRuns<'_> {
@@ -189,7 +188,7 @@ impl HarmRuns<'_> {
 
     /// What is well again is served as if it had never been sick.
     fn check_healing(&self, broken: &mut Vec<BrokenBound>) {
-        let healed: Option<Vec<_>> = self.plan.sick.iter().map(|p| p.when.healed_at()).collect();
+        let healed: Option<Vec<_>> = self.plan.sick.iter().map(SickPart::healed_at).collect();
         let Some(healed_at) = healed.and_then(|times| times.into_iter().max()) else { return };
         let from = healed_at + HEAL_MS;
         let late: Vec<_> =
@@ -216,23 +215,19 @@ impl HarmRuns<'_> {
                 |call: &&WireCall| self.plan.arrivals[call.arrival as usize].is_in_part(nth);
             let calls: Vec<_> = self.sick.calls.iter().filter(is_of_part).collect();
             if let SickKind::Queue { slots, .. } | SickKind::Slots { slots, .. } = part.kind {
-                let most = most_standing(&calls, part);
+                let most = most_standing(&calls, part, slots as i64);
                 if most > 2 * slots as i64 + 32 {
                     let detail = format!("{most} calls at once to one that takes {slots}");
                     let bound = "calls standing at an overloaded origin";
                     broken.push(BrokenBound { bound, detail });
                 }
             }
-            let is_late = |call: &&&WireCall| is_sick_for(part, REFUSED_AFTER_MS, call.written);
-            let mut span = (i64::MAX, 0);
-            let mut late = 0_u32;
-            for call in calls.iter().filter(is_late) {
-                span = (span.0.min(call.written), span.1.max(call.written));
-                late += 1;
-            }
-            let refused = foreseeable_refusals(&calls, nth).iter().filter(is_late).count() as u32;
+            let late = late_calls(&calls, nth, part);
+            let refused = late.iter().filter(|call| call.refused_by == Some(nth)).count() as u32;
+            let times = || late.iter().map(|call| call.written);
+            let span = times().max().unwrap_or(0) - times().min().unwrap_or(0);
+            let (late, seconds) = (late.len() as u32, span as f64 / 1_000.0);
             // A handful of calls is no share, and one call a second does not hurt.
-            let seconds = span.1.saturating_sub(span.0).max(0) as f64 / 1_000.0;
             // A burst beyond one tenant's quota is met by every new burst.
             let is_quota = matches!(part.level, SickLevel::TenantAtOrigin { .. });
             let share = if is_quota { 0.25 } else { 0.05 };
@@ -244,36 +239,55 @@ impl HarmRuns<'_> {
     }
 }
 
-/// Refusals by an overloaded origin that were to be foreseen: one was refused within the last minute, and there
-/// was a moment to act on that. A burst after a quiet time meets its first refusals unprepared.
-fn foreseeable_refusals<'a>(calls: &[&'a WireCall], part: usize) -> Vec<&'a WireCall> {
-    let mut refused: Vec<_> =
-        calls.iter().copied().filter(|call| call.refused_by == Some(part)).collect();
-    refused.sort_unstable_by_key(|call| call.written);
-    let (mut known_from, mut last) = (i64::MAX, i64::MIN / 2);
-    refused.retain(|call| {
-        if call.written - last > KNOWN_FOR_MS {
-            known_from = call.ended + REACTION_MS;
-        }
-        last = call.written;
-        call.written > known_from
+/// Calls to an origin that has refused some for long enough to be known for it.
+fn late_calls<'a>(calls: &[&'a WireCall], nth: usize, part: &SickPart) -> Vec<&'a WireCall> {
+    let mut calls = calls.to_vec();
+    calls.sort_unstable_by_key(|call| call.written);
+    let mut trouble = KnownTrouble::default();
+    calls.retain(|call| {
+        trouble.look(call.refused_by == Some(nth), call.written);
+        is_sick_for(part, REFUSED_AFTER_MS, call.written)
+            && trouble.lasts(REFUSED_AFTER_MS, call.written)
     });
-    refused
+    calls
 }
 
 /// The most calls under way at once, after the limit has had time to find its size.
-fn most_standing(calls: &[&WireCall], part: &SickPart) -> i64 {
+fn most_standing(calls: &[&WireCall], part: &SickPart, slots: i64) -> i64 {
     let mut changes: Vec<_> =
         calls.iter().flat_map(|call| [(call.written, 1), (call.ended, -1)]).collect();
     changes.sort_unstable();
+    let mut trouble = KnownTrouble::default();
     let (mut standing, mut most) = (0, 0);
     for (at, change) in changes {
         standing += change;
-        if is_sick_for(part, STANDING_AFTER_MS, at) {
+        trouble.look(standing > slots, at);
+        if is_sick_for(part, STANDING_AFTER_MS, at) && trouble.lasts(STANDING_AFTER_MS, at) {
             most = most.max(standing);
         }
     }
     most
+}
+
+/// Since when an origin is met overloaded. After a quiet minute, nobody knows any more.
+#[derive(Default)]
+struct KnownTrouble {
+    since: Option<i64>,
+    last: i64,
+}
+
+impl KnownTrouble {
+    fn look(&mut self, is_there: bool, at: i64) {
+        self.since = self.since.filter(|_| at - self.last <= KNOWN_FOR_MS);
+        if is_there {
+            self.since = self.since.or(Some(at));
+            self.last = at;
+        }
+    }
+
+    fn lasts(&self, ms: i64, at: i64) -> bool {
+        self.since.is_some_and(|since| at - since >= ms)
+    }
 }
 
 /// Whether the part is sick at that time, and has been for at least so long.

@@ -2,6 +2,7 @@
 //! healthy part alone, everything in health, and everything with its sick part sick. Bounds compare the
 //! healthy part's fate in the third run with the worse of the other two.
 
+mod blind;
 mod bounds;
 mod draw;
 mod invariants;

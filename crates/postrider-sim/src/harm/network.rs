@@ -23,7 +23,7 @@ use crate::clock::SimClock;
 use crate::rng::SimRng;
 
 /// How long a channel waits for an answer.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a call waits for one of our connections.
 const CONNECTION_WAIT: Duration = Duration::from_secs(10);
 /// HTTP/1.1 connections to one origin, at most: as many as the real channels may have.
@@ -84,6 +84,11 @@ struct OriginState {
 }
 
 impl OriginState {
+    /// Whether a connection could be closed.
+    fn has_idle(&self, http1: bool) -> bool {
+        if http1 { self.busy < self.connections } else { self.busy == 0 && self.connections > 0 }
+    }
+
     fn ended(&mut self, accepted: bool, now: i64) {
         self.standing -= 1;
         self.is_troubled |= !accepted;
@@ -161,12 +166,13 @@ impl SimNetwork {
     pub(crate) fn origin_seen(&self, origin: u32) -> OriginSeen {
         let plan = self.plan.origin(origin);
         let state = self.state();
-        let idle = |own: &OriginState| own.busy < own.connections;
-        let may_open = state.open < self.plan.connections_max || state.origins.values().any(idle);
+        let idle =
+            |(other, own): (&u32, &OriginState)| own.has_idle(self.plan.origin(*other).http1);
+        let may_open = state.open < self.plan.connections_max || state.origins.iter().any(idle);
         let Some(own) = state.origins.get(&origin) else {
             return OriginSeen { has_connection: may_open, ..OriginSeen::default() };
         };
-        let has_own = if plan.http1 { idle(own) } else { own.connections > 0 };
+        let has_own = if plan.http1 { own.has_idle(true) } else { own.connections > 0 };
         let may_have_more = !plan.http1 || own.connections < HTTP1_MAX;
         OriginSeen {
             standing: own.standing,
@@ -394,14 +400,14 @@ impl SimNetwork {
             if *open >= self.plan.connections_max {
                 // Closes the connection that was idle for the longest time.
                 let closed = std::iter::from_fn(|| idle.pop_front()).find(|other| {
-                    let is_idle = |o: &OriginState| o.busy == 0 && o.connections > 0;
+                    let is_idle = |o: &OriginState| o.has_idle(self.plan.origin(*other).http1);
                     *other != origin && origins.get(other).is_some_and(is_idle)
                 });
                 let Some(other) = closed.and_then(|other| origins.get_mut(&other)) else {
                     return Err(());
                 };
-                *open -= other.connections;
-                other.connections = 0;
+                *open -= 1;
+                other.connections -= 1;
             }
             *open += 1;
             origins.entry(origin).or_default().connections += 1;
@@ -423,7 +429,7 @@ impl Drop for SimConnection<'_> {
         let own = state.origins.entry(self.origin).or_default();
         own.busy -= 1;
         own.freed.notify_one();
-        if own.busy == 0 {
+        if own.has_idle(self.network.plan.origin(self.origin).http1) {
             state.idle.push_back(self.origin);
         }
     }

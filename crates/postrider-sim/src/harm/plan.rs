@@ -5,6 +5,7 @@ use std::fmt;
 use postrider_core::ChannelKind;
 use postrider_testkit::sick_level::SickGround;
 
+use super::blind;
 use super::draw::draw;
 use super::sick::SickPart;
 use super::traffic::{Arrival, WorldSize, draw_arrivals};
@@ -77,7 +78,7 @@ impl HarmPlan {
         plan
     }
 
-    /// Adds a sick part, unless too little of the world would be healthy then.
+    /// Adds a sick part, unless too little of the world would be healthy then, or have room.
     fn add_sick_part(&mut self, rng: &mut SimRng) {
         let near = rng.index(self.arrivals.len());
         let part = SickPart::draw(rng, &self.arrivals[near], self.size.length_ms);
@@ -89,9 +90,13 @@ impl HarmPlan {
         }
         spread_to_tenants(&mut arrivals);
         let healthy = arrivals.iter().filter(|arrival| !arrival.sick).count();
-        if healthy as f64 >= HEALTHY_SHARE_MIN * arrivals.len() as f64 {
+        self.sick.push(part);
+        if healthy as f64 >= HEALTHY_SHARE_MIN * arrivals.len() as f64
+            && blind::leave_room(&arrivals, &self.sick, self.connections_max)
+        {
             self.arrivals = arrivals;
-            self.sick.push(part);
+        } else {
+            self.sick.pop();
         }
     }
 

@@ -1,11 +1,15 @@
 //! What is wrong with a part of a world: with whom, what, and when.
 
 use std::fmt;
+use std::time::Duration;
 
 use postrider_testkit::sick_level::SickLevel;
 
 use super::traffic::Arrival;
 use crate::rng::SimRng;
+
+/// A wait that was asked for may be made longer by so much, so that not all calls come back at once.
+const WAIT_STRETCH: f64 = 1.25;
 
 /// One cause of trouble.
 #[derive(Debug, Clone)]
@@ -177,6 +181,16 @@ impl SickPart {
             _ => SickTime::Decay(onset, heals),
         };
         Self { level, kind, chance, when }
+    }
+
+    /// When it is well again for good, and the last wait that it asked for is over.
+    pub(crate) fn healed_at(&self) -> Option<i64> {
+        let asked_s = match self.kind {
+            SickKind::TooMany { retry_after_s } => retry_after_s.unwrap_or(0),
+            _ => 0,
+        };
+        let asked = Duration::from_secs(asked_s).mul_f64(WAIT_STRETCH);
+        self.when.healed_at().map(|at| at + asked.as_millis() as i64)
     }
 
     /// Whether the arrival belongs to the sick part of the world, sick at this moment or not.

@@ -60,8 +60,8 @@ pub(super) const HARM_MUTANTS: &[RuleChange] = &[
             ),
             patch(
                 "crates/postrider-core/src/policy/votes.rs",
-                "let vote = Vote { slot: target % SLOTS,",
-                "let vote = Vote { slot: (target ^ now.0 as u64) % SLOTS,",
+                "let vote = Vote { slot: Self::slot(target),",
+                "let vote = Vote { slot: Self::slot(target ^ now.0 as u64),",
             ),
         ],
     },

@@ -103,6 +103,7 @@ impl LaneCheck for BreakerCheck {
         let of_tenant = gates.tenant(tenant, now);
         if signal == Signal::Well && of_tenant.trouble.is_none() {
             of_tenant.recent.count(now);
+            of_tenant.voters.note(call.target, now);
         }
         let own = match is_trouble {
             true => Some(gates.trouble(tenant, now)),

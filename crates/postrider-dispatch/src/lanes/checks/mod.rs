@@ -148,14 +148,13 @@ impl<'a> LaneContext<'a> {
         self.gates.wanted |= self.free_places < want;
         let all = self.lanes.policies.now().limits.concurrency;
         let tenant = &self.lane.tenant;
-        let held = self.gates.tenants.get(tenant).map_or(0, |own| own.held);
-        self.own_room = global.room(all, held, priority);
-        self.own_wait = (self.own_room == 0).then_some(OwnPlaces::Any);
         let number = number(tenant);
+        self.own_room = global.room(all, number, priority);
+        self.own_wait = (self.own_room == 0).then_some(OwnPlaces::Any);
         let apart = match self.gates.limit.is_proven(self.now) {
             _ if self.gates.is_crowded_by(number, self.now) => 0,
             true => usize::MAX,
-            false => global.room_apart(all, number),
+            false => global.room_apart(all, number, self.gates.limit.is_silent()),
         };
         if apart == 0 {
             self.own_wait = Some(OwnPlaces::Apart);

@@ -134,6 +134,30 @@ fn what_healed_and_is_not_served_a_minute_later_breaks_the_bound_on_healing() {
 }
 
 #[test]
+fn what_asked_for_a_wait_is_served_a_minute_after_that() {
+    let is_lost = |arrival: &Arrival, fate: &mut DeliveryFate| {
+        if arrival.sick {
+            fate.accepted = None;
+        }
+    };
+    let asked = |s| {
+        let kind = SickKind::TooMany { retry_after_s: Some(s) };
+        plan(kind, SickTime::Between(5_000, 15_000))
+    };
+    assert_eq!(broken_by(&asked(1), is_lost), ["what healed is served"]);
+    assert!(broken_by(&asked(60), is_lost).is_empty());
+}
+
+#[test]
+fn an_overload_that_was_just_met_breaks_nothing() {
+    let kind = SickKind::Slots { slots: 4, work_ms: 10, status: 503 };
+    let plan = plan(kind, SickTime::Always);
+    let mut run = calls(&plan, 41, Some(0));
+    run.calls.retain(|call| call.written >= 76_000);
+    assert!(broken(&plan, run).is_empty());
+}
+
+#[test]
 fn more_calls_than_a_queue_takes_break_the_bound_on_standing_calls() {
     let plan = plan(SickKind::Queue { slots: 4, work_ms: 10 }, SickTime::Always);
     assert!(broken(&plan, calls(&plan, 40, None)).is_empty());

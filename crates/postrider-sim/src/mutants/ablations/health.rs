@@ -75,12 +75,30 @@ pub(super) const HEALTH: &[RuleChange] = &[
         ],
     ),
     rule(
+        "good-votes-before",
+        "good answers from before the first failure count",
+        &[patch(
+            lanes!("provider.rs"),
+            "health: TenantHealth::with_votes(voters.votes()),",
+            "health: TenantHealth::default(),",
+        )],
+    ),
+    rule(
+        "others-since",
+        "an address is judged beside how others fared since it began to fail",
+        &[patch(
+            core!("tenant_health.rs"),
+            "count_others_since(call.target, since, now)",
+            "count_others_since(call.target, Timestamp::default(), now)",
+        )],
+    ),
+    rule(
         "votes-by-address",
         "an address has one vote, however many calls",
         &[patch(
             core!("votes.rs"),
-            "let vote = Vote { slot: target % SLOTS,",
-            "let vote = Vote { slot: (target ^ now.0 as u64) % SLOTS,",
+            "let vote = Vote { slot: Self::slot(target),",
+            "let vote = Vote { slot: Self::slot(target ^ now.0 as u64),",
         )],
     ),
     rule(

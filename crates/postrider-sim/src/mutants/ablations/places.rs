@@ -90,7 +90,7 @@ pub(super) const PLACES: &[RuleChange] = &[
             patch(lanes!("provider.rs"), "slow || !self.limit.is_proven(now);", "slow;"),
             patch(
                 lanes!("checks/mod.rs"),
-                "false => global.room_apart(all, number),",
+                "false => global.room_apart(all, number, self.gates.limit.is_silent()),",
                 "false => usize::MAX,",
             ),
         ],
@@ -103,7 +103,25 @@ pub(super) const PLACES: &[RuleChange] = &[
     rule(
         "apart-tenant",
         "a tenant gets no more of these than are free",
-        &[patch(core!("global_places.rs"), "places.room(1)", "places.room(1_000_000)")],
+        &[patch(core!("global_places.rs"), ".room(1)", ".room(1_000_000)")],
+    ),
+    rule(
+        "known-long",
+        "calls known to last long leave half of these to others",
+        &[patch(
+            core!("global_places.rs"),
+            "if is_known { places.all.div_ceil(2) }",
+            "if is_known { places.all }",
+        )],
+    ),
+    rule(
+        "apart-part",
+        "what a tenant holds of these beyond its part is no loss of the others",
+        &[patch(
+            lanes!("global.rs"),
+            "apart_part(all).min(*held)",
+            "apart_part(usize::MAX).min(*held)",
+        )],
     ),
     rule(
         "overdue-apart",
@@ -123,7 +141,7 @@ pub(super) const PLACES: &[RuleChange] = &[
     ),
     rule(
         "by-occupancy",
-        "a tenant's calls to an origin are eight times what is free at most",
+        "a tenant's calls are eight times what is free at most",
         &[patch(
             core!("global_places.rs"),
             "const ORDINARY_SHARE: usize = 8;",
