@@ -194,7 +194,7 @@ impl Wiring {
     ) -> Result<Response, Ended> {
         let deadline = Instant::now() + self.attempt_timeout;
         let slot = self.pool.acquire(endpoint, deadline).await.map_err(unanswered)?;
-        let now = self.clock.now();
+        let now = self.clock.wall();
         if now >= attempt.expires_at {
             return Err(ended(Outcome::Expired, "ttl"));
         }
@@ -227,7 +227,7 @@ impl Wiring {
     pub(crate) fn judge_code(&self, service: &str, status: u16, code: &str) -> Report {
         let code = Some(code);
         let answer = ProviderAnswer { service, status, code, ..ProviderAnswer::default() };
-        Report::judged(judge(&self.answers.current(), &answer, self.clock.now()))
+        Report::judged(judge(&self.answers.current(), &answer, self.clock.wall()))
     }
 
     /// Judges the answer of a provider. What a provider refuses is not retried, whatever the class says.
@@ -246,7 +246,7 @@ impl Wiring {
             token_age: reading.token_age,
             retry_all,
         };
-        let judged = judge(&self.answers.current(), &answer, self.clock.now());
+        let judged = judge(&self.answers.current(), &answer, self.clock.wall());
         let accepted = judged.0 == Outcome::Accepted;
         let report = Report {
             status: Some(response.status.as_u16()),

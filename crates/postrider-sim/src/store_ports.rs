@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use postrider_core::ports::store::{
     Admission, ApiKey, CancelResult, Counts, DedupKey, DeliveryFilter, LaneDepth, LeasedDelivery,
     Ledger, Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay,
-    Selection, SettleResult, Settlement, SigningKey, StoreResult, StrikeFilter, StruckAddress,
+    Retention, Selection, SettleResult, Settlement, SigningKey, StoreResult, StrikeFilter,
+    StruckAddress,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId,
@@ -219,8 +220,8 @@ impl Ledger for FaultyStore {
         self.ask(self.inner.oldest_pending())
     }
 
-    async fn prune(&self, keep: Duration) -> StoreResult<u64> {
-        self.ask(self.inner.prune(keep))
+    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
+        self.ask(self.inner.prune(retention))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Measures the embedded store alone: `cargo run --release -p postrider-store --example store_bench`.
 //! Prints rates and the processor time of one delivery. No test depends on them.
-//! Arguments choose what to run: `accept`, `life`, `deep`, `held`, `reopen`; all of it without any.
+//! Arguments choose what to run: `accept`, `life`, `deep`, `held`, `finished`, `reopen`; all of it without any.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use postrider_core::model::decision::{Decision, DecisionKind};
 use postrider_core::model::message::Envelope;
 use postrider_core::model::outcome::OutcomeKind;
 use postrider_core::ports::store::{
-    AddressLearning, DedupKey, NewDelivery, NewMessage, Queue, Settlement, StoreResult,
+    AddressLearning, DedupKey, Ledger, NewDelivery, NewMessage, Queue, Retention, Settlement,
+    StoreResult,
 };
 use postrider_core::{
     AddressHash, AttemptRecord, ChannelKind, Clock, LaneKey, Target, TenantId, Timestamp,
@@ -307,6 +308,31 @@ async fn held(lanes: u32, jobs: u64) -> StoreResult<()> {
     Ok(())
 }
 
+/// What a finished message takes on disk, before and after it is packed, and what packing costs.
+async fn finished(jobs: u64) -> StoreResult<()> {
+    let dir = tempfile::tempdir().map_err(io)?;
+    let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
+    let store = Arc::new(EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default())?);
+    preload(&store, &Load::new(50, false), jobs).await?;
+    drain(store.clone(), jobs, 16).await?;
+    let report = |what: &str| -> StoreResult<()> {
+        let conn = rusqlite::Connection::open(dir.path().join("postrider.db")).map_err(io)?;
+        let number =
+            |pragma: &str| conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+        let pages = number("page_count").map_err(io)? - number("freelist_count").map_err(io)?;
+        println!("{what:<58} {:>9.0} bytes each", pages as f64 * 4096.0 / jobs as f64);
+        Ok(())
+    };
+    report(&format!("{jobs} finished messages"))?;
+    clock.advance(Duration::from_secs(600));
+    let meter = Meter::start();
+    for _ in 0..jobs / 400 {
+        store.prune(&Retention::of(Duration::from_secs(86_400))).await?;
+    }
+    meter.print("packed", jobs);
+    report("after packing")
+}
+
 /// Numbers among the arguments, or the usual three.
 fn lane_counts(asked: &[String]) -> Vec<u32> {
     let given: Vec<u32> = asked.iter().filter_map(|a| a.parse().ok()).collect();
@@ -337,6 +363,9 @@ async fn main() -> StoreResult<()> {
         for lanes in lane_counts(&asked) {
             held(lanes, 200_000).await?;
         }
+    }
+    if runs("finished") {
+        finished(204_800).await?;
     }
     if runs("reopen") {
         reopen(1_000_000, 50).await?;

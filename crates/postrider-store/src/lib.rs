@@ -11,6 +11,6 @@ mod progress;
 mod view;
 mod work_signal;
 
-pub use clock::{ManualClock, SystemClock};
+pub use clock::{ManualClock, SteadyClock, SystemClock};
 pub use embedded::{EmbeddedStore, FolderReport, StoreFailure, StoreOptions, fsck};
 pub use memory::MemoryStore;

@@ -10,16 +10,24 @@ use postrider_core::ports::store::Store;
 use postrider_store::conformance::StoreFactory;
 use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, StoreOptions};
 
-struct Memory;
+/// Crashes as a durable store does, without having written anything.
+#[derive(Default)]
+struct Memory {
+    last: Mutex<Option<Arc<MemoryStore>>>,
+}
 
 #[async_trait]
 impl StoreFactory for Memory {
     async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
-        Arc::new(MemoryStore::new(clock))
+        let store = Arc::new(MemoryStore::new(clock));
+        *self.last.lock().unwrap() = Some(store.clone());
+        store
     }
 
     async fn reopen(&self, _: Arc<dyn Store>, _: Arc<ManualClock>) -> Option<Arc<dyn Store>> {
-        None
+        let store = self.last.lock().unwrap().clone()?;
+        store.forget_leases();
+        Some(store)
     }
 }
 
@@ -66,7 +74,7 @@ impl StoreFactory for Embedded {
 
 mod memory {
     use super::*;
-    postrider_store::promises!(Memory);
+    postrider_store::promises!(Memory::default());
 }
 
 mod embedded {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, DedupKey, LeasedDelivery, Ledger, NewMessage, Queue, SettleResult,
-    Settlement,
+    AddressLearning, Admission, DedupKey, LeasedDelivery, Ledger, NewMessage, Queue, Retention,
+    SettleResult, Settlement,
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};
 use postrider_store::conformance::{batch, message, success};
@@ -213,7 +213,7 @@ async fn a_damaged_page_of_keys_costs_only_its_keys() {
         store.accept(vec![keyed(n)]).await.unwrap();
     }
     store.close().await;
-    damage(dir.path(), "dedup_open_short");
+    damage(dir.path(), "dedup_new_short");
     let store = open(dir.path(), &clock);
     let mut repeats = 0;
     for n in 0..2_000u32 {
@@ -236,7 +236,7 @@ async fn old_deliveries_behind_a_damaged_page_are_deleted() {
     clock.advance(LEASE * 60 * 24);
     let mut pruned = 0;
     loop {
-        match store.prune(LEASE).await.unwrap() {
+        match store.prune(&Retention::of(LEASE)).await.unwrap() {
             0 => break,
             some => pruned += some,
         }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, Ledger, NewMessage, Queue, SettleResult, Settlement, StoreError,
+    AddressLearning, Admission, Ledger, NewMessage, Queue, Retention, SettleResult, Settlement,
+    StoreError,
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};
 use postrider_store::conformance::{batch, success};
@@ -42,6 +43,15 @@ impl Disk {
         Self { path, mounted, _dir: dir }
     }
 
+    /// For what the store's limit cannot stand in for.
+    fn mounted() -> Option<Self> {
+        let disk = Self::new();
+        if !disk.mounted {
+            eprintln!("NOT TESTED: this needs a file system that can be mounted");
+        }
+        Some(disk).filter(|disk| disk.mounted)
+    }
+
     fn data(&self) -> PathBuf {
         self.path.join("data")
     }
@@ -55,6 +65,16 @@ impl Disk {
     fn fill(&self) {
         if self.mounted {
             write_until_full(&self.ballast());
+        }
+    }
+
+    /// Others take what is left but this.
+    fn leave(&self, bytes: u64) {
+        use std::io::Write as _;
+        let mut file = std::fs::OpenOptions::new().append(true).open(self.ballast()).unwrap();
+        let left = || rustix::fs::statvfs(&self.path).map(|disk| disk.f_bavail * disk.f_frsize);
+        while left().unwrap() > bytes {
+            file.write_all(&[7; 4096]).unwrap();
         }
     }
 
@@ -212,4 +232,56 @@ async fn nothing_accepted_is_lost_over_a_full_disk() {
     for id in promised {
         assert_eq!(store.delivery(None, id).await.unwrap().unwrap().state, State::Sent);
     }
+}
+
+/// Fills the disk with the store's own file, finishes all of it and deletes what is old. Meanwhile, others take a
+/// part of what the reserve left, so that there is no room for it any more.
+async fn fill_and_prune(disk: &Disk) -> EmbeddedStore {
+    let store = open(disk);
+    let (promised, refused) = accept_until_full(disk, &store).await;
+    assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
+    disk.fill();
+    assert_eq!(deliver(&store, 50).await, 50);
+    disk.leave(RESERVE / 16 * 13);
+    assert_eq!(deliver(&store, usize::MAX).await, promised.len() - 50);
+    assert!(!store.is_accepting());
+    let mut pruned = 0;
+    loop {
+        match store.prune(&Retention::of(Duration::ZERO)).await.unwrap() {
+            0 => break,
+            some => pruned += some,
+        }
+    }
+    assert_eq!(pruned, promised.len() as u64);
+    store
+}
+
+#[tokio::test]
+async fn a_disk_that_was_filled_by_our_own_file_heals() {
+    let Some(disk) = Disk::mounted() else { return };
+    let store = fill_and_prune(&disk).await;
+    accept_when_there_is_room(&store).await;
+    let size = || disk.data().join("postrider.db").metadata().unwrap().len();
+    let end = Instant::now() + Duration::from_secs(60);
+    while size() > DISK / 2 {
+        assert!(Instant::now() < end, "the file has still {} bytes", size());
+        store.accept(vec![batch("acme", &[1])]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(disk.data().join("postrider.reserve").metadata().unwrap().len(), RESERVE);
+}
+
+#[tokio::test]
+async fn free_pages_of_an_older_file_count_as_room() {
+    let Some(disk) = Disk::mounted() else { return };
+    std::fs::create_dir(disk.data()).unwrap();
+    let conn = rusqlite::Connection::open(disk.data().join("postrider.db")).unwrap();
+    conn.execute_batch("CREATE TABLE some (x); DROP TABLE some").unwrap();
+    drop(conn);
+    let store = fill_and_prune(&disk).await;
+    accept_when_there_is_room(&store).await;
+    let (promised, refused) = accept_until_full(&disk, &store).await;
+    assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
+    assert!(promised.len() > 100, "{}", promised.len());
+    assert_eq!(deliver(&store, usize::MAX).await, promised.len() + 10, "there is room to finish");
 }

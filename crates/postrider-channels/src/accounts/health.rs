@@ -90,7 +90,7 @@ impl Probe {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.wiring.clock.now()
+        self.wiring.clock.wall()
     }
 
     /// Makes one call that changes nothing at the provider.

@@ -150,7 +150,7 @@ impl ApnsChannel {
         let connections = connections.map_err(|why| unreadable_credential(&account.name, &why))?;
         let endpoint = connections.endpoint(environment, &target.token)?;
         let token = connections
-            .token(sender, self.wiring.clock.now(), attempt.resign)
+            .token(sender, self.wiring.clock.wall(), attempt.resign)
             .map_err(|_| misconfigured("apns_sign", "no provider token could be signed"))?;
         let request = |now| Request {
             method: ::http::Method::POST,
@@ -158,7 +158,7 @@ impl ApnsChannel {
             body: draft.payload.clone(),
         };
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;
-        let now = self.wiring.clock.now();
+        let now = self.wiring.clock.wall();
         let refused = answer::read(&response);
         react(sender, &endpoint, &response, refused.as_ref().map(|r| &*r.reason), now);
         let proven = is_home && (sender.works(now) || target.worked == Some(environment));

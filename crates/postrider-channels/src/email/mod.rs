@@ -161,7 +161,7 @@ impl EmailChannel {
     ) -> (Report, bool) {
         let deadline = Instant::now() + self.wiring.attempt_timeout;
         let in_time = || {
-            let now = self.wiring.clock.now();
+            let now = self.wiring.clock.wall();
             (now < attempt.expires_at).then(|| OutgoingMail {
                 delivery: attempt.delivery,
                 sender: return_path.to_owned(),
@@ -237,7 +237,7 @@ impl EmailChannel {
         let endpoint = self.wiring.endpoint(&format!("{}{}", sendgrid.endpoint, sendgrid::SEND))?;
         let request = |_| sendgrid::request(Method::POST, &key, sendgrid::body(draft));
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;
-        let reading = sendgrid::reading(&response, self.wiring.clock.now());
+        let reading = sendgrid::reading(&response, self.wiring.clock.wall());
         let report = self.judge_api(&response, reading, draft.to.address);
         if report.outcome == Outcome::Config {
             sendgrid.key.forget();

@@ -191,7 +191,7 @@ pub(super) async fn ask(
     now: Timestamp,
 ) -> Result<FcmToken, (TokenFailure, Option<Duration>)> {
     let assertion = account
-        .assertion(now)
+        .assertion(wiring.clock.wall())
         .map_err(|_| (TokenFailure::refused("the service account's key could not sign"), None))?;
     let grant = "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer";
     let body = format!("grant_type={grant}&assertion={assertion}");
@@ -201,7 +201,7 @@ pub(super) async fn ask(
     let response = answer.map_err(|error| (unreachable(&error), None))?;
     read(&response, now).map_err(|failure| {
         let wait = scrub::header(&response.headers, "retry-after");
-        (failure, wait.and_then(|text| retry_after::parse(&text, now)))
+        (failure, wait.and_then(|text| retry_after::parse(&text, wiring.clock.wall())))
     })
 }
 

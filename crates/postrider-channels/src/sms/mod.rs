@@ -161,7 +161,7 @@ impl SmsChannel {
         use smpp::SmscOutcome;
         let deadline = tokio::time::Instant::now() + self.wiring.attempt_timeout;
         let submit = || {
-            let now = self.wiring.clock.now();
+            let now = self.wiring.clock.wall();
             let body = smpp::submit(&account.from, to, text, validity_s(attempt, now));
             (now < attempt.expires_at).then_some(body)
         };

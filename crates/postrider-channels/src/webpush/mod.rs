@@ -103,7 +103,7 @@ impl Protocol for WebPushChannel {
             return Err(Box::new(Report { is_certain: true, ..report }));
         }
         let endpoint = self.wiring.endpoint(&url)?;
-        let now = self.wiring.clock.now();
+        let now = self.wiring.clock.wall();
         let key = self.keys.key(&attempt.message.tenant, vapid_key).ok_or_else(|| {
             let detail = "the VAPID key that this subscription was made with is not here";
             misconfigured("vapid_key_missing", detail)
@@ -165,7 +165,7 @@ impl WebPushChannel {
             Ok(response) => response,
             Err(ended) => return push.service.unanswered(*ended),
         };
-        let now = self.wiring.clock.now();
+        let now = self.wiring.clock.wall();
         let code = push.service.code(&response);
         if response.status.is_success() {
             token.worked(now);

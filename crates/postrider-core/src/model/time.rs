@@ -81,14 +81,56 @@ pub fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
     era * 146_097 + doe - 719_468
 }
 
+/// What is known of the present. Both are the same unless the system's clock is in doubt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeBounds {
+    /// Only what is over by this time is ended, deleted or forgotten.
+    pub earliest: Timestamp,
+    /// Nothing is sent that is over by this time.
+    pub latest: Timestamp,
+}
+
+/// Why the system's clock is in doubt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockDoubt {
+    /// It differs from our time by so many milliseconds; positive if it is ahead.
+    Differs(i64),
+    /// At the start it was so many milliseconds after everything stored, and it is not confirmed yet.
+    AfterGap(i64),
+}
+
 /// Where the present comes from: the system's clock in production, a hand-set one in tests.
 pub trait Clock: Send + Sync + 'static {
+    /// The time that everything is stored, scheduled and measured by. A clock in production does not follow steps of
+    /// the system's clock.
     fn now(&self) -> Timestamp;
 
     /// The present as the start of a wait, rounded up where the clock knows more than a timestamp says:
     /// who is asked to wait two seconds must not come after 1.9995.
     fn now_rounded_up(&self) -> Timestamp {
         self.now()
+    }
+
+    /// How far the system's clock is ahead of `now`.
+    fn wall_offset_ms(&self) -> i64 {
+        0
+    }
+
+    /// The time of the system's clock, for what others compare with their clocks: signatures, tokens, dates.
+    fn wall(&self) -> Timestamp {
+        Timestamp(self.now().0.saturating_add(self.wall_offset_ms()))
+    }
+
+    fn bounds(&self) -> TimeBounds {
+        let now = self.now();
+        TimeBounds { earliest: now, latest: now }
+    }
+
+    /// Tells the clock the newest time that is stored: it does not start before that.
+    fn start_after(&self, _newest: Timestamp) {}
+
+    fn doubt(&self) -> Option<ClockDoubt> {
+        None
     }
 
     /// Asks to be called whenever time is moved by hand, so that whoever sleeps until a time looks

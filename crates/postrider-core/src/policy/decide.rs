@@ -32,8 +32,10 @@ const RETRY_AFTER_SPREAD: f64 = 0.25;
 pub const YOUNG_ADDRESS: Duration = Duration::from_secs(60);
 const YOUNG_ADDRESS_PAUSE: Duration = Duration::from_secs(2);
 const YOUNG_ADDRESS_RETRIES: u32 = 3;
-/// A delivery that was in flight at so many crashes is suspected of causing them.
+/// A delivery that was in flight at so many crashes is taken for their cause.
 pub const CRASHES_MAX: u32 = 3;
+/// A delivery that was in flight at so many crashes may be their cause: it is leased while no other such one is.
+pub const SUSPECT_CRASHES: u32 = CRASHES_MAX - 1;
 
 /// The rules for one delivery.
 #[derive(Debug, Clone, Copy)]

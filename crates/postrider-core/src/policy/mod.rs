@@ -9,6 +9,7 @@ pub mod budget;
 pub mod call_limit;
 pub mod call_places;
 pub mod classify;
+pub mod clock_step;
 mod cohort;
 pub mod credential;
 pub mod decide;

@@ -26,9 +26,9 @@ pub struct Attempt {
     pub target: Arc<Target>,
     /// 1 for the first.
     pub number: u32,
-    /// The present, as the dispatcher sees it when it hands the attempt over.
+    /// The present by the system's clock, when the dispatcher hands the attempt over.
     pub now: Timestamp,
-    /// Nothing is written to a socket at or after this.
+    /// Nothing is written to a socket at or after this time of the system's clock.
     pub expires_at: Timestamp,
     /// When the address was registered, where it is a registered one.
     pub address_since: Option<Timestamp>,

@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::decide::{AttemptProgress, decide};
-use postrider_core::{Finished, Outcome, Report, Signal, Timestamp};
+use postrider_core::policy::ttl;
+use postrider_core::{Finished, Outcome, Report, Signal, TimeBounds, Timestamp};
 
-use super::{DeliveryJob, LaneWork};
+use super::{CLOCK_PAUSE, DeliveryJob, LaneWork};
 use crate::lanes::{CallEffect, CallResult};
+
+/// The channel reads the system's clock, the dispatcher its own: they may differ by so much.
+const ROUNDING: Duration = Duration::from_secs(1);
 
 /// Why the end of an attempt is not known although the server runs, or runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +88,13 @@ impl LaneWork {
             retries_max: report.terms.retries_max,
         };
         let (rules, random) = (self.rules(leased), self.context.random.next());
-        match decide(&report.outcome, &progress, &rules, now, random) {
+        // The system's clock was set while the attempt was under way.
+        let TimeBounds { earliest, latest } = self.context.clock.bounds();
+        let is_over = ttl::is_over(leased.expires_at, earliest + ROUNDING);
+        if report.outcome == Outcome::Expired && !is_over {
+            return Decision::Park { after: CLOCK_PAUSE };
+        }
+        match decide(&report.outcome, &progress, &rules, now.min(latest + ROUNDING), random) {
             Decision::Again { .. } if now >= job.again_until => {
                 Decision::Retry { after: Duration::ZERO, counted: false }
             }

@@ -70,12 +70,13 @@ impl AttemptBatch {
     }
 
     fn open_attempts(&self) -> Vec<Attempt> {
-        let now = self.work.context.clock.now();
+        let clock = &self.work.context.clock;
+        let (now, offset_ms) = (clock.now(), clock.wall_offset_ms());
         let mut jobs = self.jobs();
         let open = jobs.iter_mut().enumerate().filter(|(_, job)| job.stage == JobStage::Open);
         open.map(|(slot, job)| {
             job.stage = JobStage::UnderWay;
-            job.attempt(&self.work.class, slot, now)
+            job.attempt(&self.work.class, slot, now, offset_ms)
         })
         .collect()
     }

@@ -67,16 +67,27 @@ impl DeliveryJob {
         self.leased.tries.saturating_add(under_lease).saturating_add(1)
     }
 
-    /// The next attempt, as its channel gets it.
-    pub(super) fn attempt(&self, class: &Arc<Class>, slot: usize, now: Timestamp) -> Attempt {
+    /// The next attempt, as its channel gets it. Its times are those of the system's clock, which is ahead of
+    /// ours by `offset_ms`: others see them.
+    pub(super) fn attempt(
+        &self,
+        class: &Arc<Class>,
+        slot: usize,
+        now: Timestamp,
+        offset_ms: i64,
+    ) -> Attempt {
+        let wall = |at: Timestamp| Timestamp(at.0.saturating_add(offset_ms));
+        // If it is over by our time, it is sent because our time is wrong: its deadline is one of the system's clock.
+        let expires_at = self.leased.expires_at;
+        let expires_at = if expires_at <= now { expires_at } else { wall(expires_at) };
         Attempt {
             delivery: self.leased.delivery,
             message: self.leased.message.clone(),
             class: class.clone(),
             target: self.leased.target.clone(),
             number: self.next_number(),
-            now,
-            expires_at: self.leased.expires_at,
+            now: wall(now),
+            expires_at,
             address_since: self.leased.address_since,
             resign: self.resigned,
             replays: self.replays,

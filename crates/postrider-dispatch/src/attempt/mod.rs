@@ -18,8 +18,9 @@ use postrider_core::model::decision::Decision;
 use postrider_core::policy::decide::{
     AttemptProgress, DeliveryRules, LeaseHistory, before_attempt,
 };
+use postrider_core::policy::ttl;
 use postrider_core::ports::store::{AddressLearning, Halt, LeasedDelivery};
-use postrider_core::{Channel, ChannelTraits, Class, LaneKey, Timestamp};
+use postrider_core::{Channel, ChannelTraits, Class, LaneKey, TimeBounds, Timestamp};
 use tokio::task::JoinSet;
 
 use crate::context::DispatchContext;
@@ -30,6 +31,9 @@ pub(crate) use job::DeliveryJob;
 
 /// What one task sends: large enough to encrypt in one go, small enough to spread over cores.
 const TASK_JOBS: usize = 16;
+
+/// How long a delivery waits whose expiry is in doubt, because the system's clock is.
+const CLOCK_PAUSE: Duration = Duration::from_secs(30);
 
 /// How far apart retries are put off that do not fit their lane's budget.
 const RETRY_SPREAD: Duration = Duration::from_millis(100);
@@ -120,6 +124,11 @@ impl LaneWork {
             Some(Halt::Cancelled) => return Some(Decision::Cancel),
             None => {}
         }
+        // What may have been sent is judged as such, whatever the time is.
+        if !leased.started && self.is_expiry_in_doubt(leased) {
+            return Some(Decision::Park { after: CLOCK_PAUSE });
+        }
+        let now = now.min(self.context.clock.bounds().latest);
         let progress =
             AttemptProgress { attempts: leased.attempts + 1, ..AttemptProgress::default() };
         let history = LeaseHistory { crashes: leased.crashes, started: leased.started };
@@ -130,6 +139,13 @@ impl LaneWork {
             job.log_attempt(UnansweredCause::Crash.report(), 0, &decision, now);
         }
         Some(decision)
+    }
+
+    /// A delivery that is over by one clock and not by another one is neither sent nor ended until they agree.
+    fn is_expiry_in_doubt(&self, leased: &LeasedDelivery) -> bool {
+        let TimeBounds { earliest, latest } = self.context.clock.bounds();
+        let is_over = |now| ttl::is_over(leased.expires_at, now);
+        is_over(latest) && !is_over(earliest)
     }
 
     /// Takes the call from the address' own rate, or puts the delivery off until there is room.

@@ -20,7 +20,7 @@ use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{NewAddress, NewDelivery, NewMessage, Store};
 use postrider_core::{
     Address, AddressHash, AddressStatus, ChannelIntake, ChannelKind, CheckedAddress, Class, Clock,
-    FieldError, LaneKey, Target, TenantId, model::json_fields,
+    FieldError, LaneKey, Target, TenantId, Timestamp, model::json_fields,
 };
 use serde::Deserialize;
 
@@ -116,7 +116,7 @@ impl MessageIntake {
         tenant: &TenantId,
         submission: &Submission,
     ) -> Result<NewMessage, RefusedMessage> {
-        let request = SubmittedMessage::parse(&submission.body, self.clock.now())?;
+        let request = SubmittedMessage::parse(&submission.body, self.clock.wall())?;
         let key = own_key(&request, submission)?;
         let composed = self.compose(policy, tenant, submission, request, key.as_deref()).await;
         composed.map_err(|refusal| {
@@ -124,6 +124,11 @@ impl MessageIntake {
             let key = key.filter(|_| invalid).map(|key| dedup::own_key(tenant, &key, submission));
             RefusedMessage { refusal, key }
         })
+    }
+
+    /// Our time for a time of the system's clock.
+    fn by_our_time(&self, at: Timestamp) -> Timestamp {
+        Timestamp(at.0.saturating_sub(self.clock.wall_offset_ms()))
     }
 
     async fn compose(
@@ -155,7 +160,7 @@ impl MessageIntake {
             tenant: tenant.clone(),
             class: class.name.clone(),
             ttl_s,
-            send_at: request.send_at,
+            send_at: request.send_at.map(|at| self.by_our_time(at)),
             content: (&*text).into(),
             dedup,
             deliveries,

@@ -29,3 +29,18 @@ async fn what_has_expired_leaves_the_queue_while_its_lane_is_held() {
     assert_eq!(fixture.delivery(long).await.state, State::Queued);
     assert_eq!(fixture.calls(), 0);
 }
+
+#[tokio::test]
+async fn what_is_over_by_one_of_two_clocks_is_neither_sent_nor_ended() {
+    let mut fixture = DispatchFixture::new(vec![]);
+    let id = fixture.webhook(r#","ttl_s":30"#).await;
+    let day = Duration::from_secs(86_400);
+    fixture.clock.doubt(day);
+    fixture.clock.advance(day);
+    fixture.start();
+    settle_down().await;
+    assert_eq!(fixture.delivery(id).await.state, State::Parked);
+    fixture.clock.doubt(Duration::ZERO);
+    assert_eq!(fixture.finished().await, (State::Expired, None));
+    assert_eq!(fixture.calls(), 0);
+}

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use postrider_core::ports::store::{
     Admission, ApiKey, CancelResult, Counts, DedupKey, DeliveryFilter, LaneDepth, LeasedDelivery,
     Ledger, Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay,
-    Selection, SettleResult, Settlement, SigningKey, StoreError, StoreResult, StrikeFilter,
-    StruckAddress,
+    Retention, Selection, SettleResult, Settlement, SigningKey, StoreError, StoreResult,
+    StrikeFilter, StruckAddress,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId,
@@ -173,8 +173,8 @@ impl Ledger for FlakyStore {
         self.inner.oldest_pending().await
     }
 
-    async fn prune(&self, keep: Duration) -> StoreResult<u64> {
-        self.inner.prune(keep).await
+    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
+        self.inner.prune(retention).await
     }
 }
 

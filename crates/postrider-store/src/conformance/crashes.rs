@@ -1,5 +1,7 @@
 //! Promises about attempts that a crash interrupted.
 
+use std::collections::HashMap;
+
 use super::fixture::*;
 
 pub async fn a_crash_is_counted_for_deliveries_in_flight(fixture: &StoreFixture<'_>) {
@@ -22,6 +24,69 @@ pub async fn a_crash_is_counted_for_deliveries_in_flight(fixture: &StoreFixture<
     let Some(fixture) = fixture.reopened().await else { return };
     let leased = fixture.lease_all().await;
     assert_eq!(crashes(&leased), [(ids[1], 1), (ids[2], 1), (ids[3], 2)]);
+}
+
+/// Two crashes say that one of the deliveries in flight may be the cause, not which one.
+pub async fn suspects_of_two_crashes_are_leased_one_at_a_time(fixture: &StoreFixture<'_>) {
+    let (_, ids) = fixture.accept(batch("acme", &[1, 1, 2, 2])).await;
+    assert_eq!(fixture.lease_all().await.len(), 4);
+    let Some(fixture) = fixture.reopened().await else { return };
+    assert_eq!(fixture.lease_all().await.len(), 4, "one crash may have any cause");
+    let Some(fixture) = fixture.reopened().await else { return };
+    let (_, new) = fixture.accept(batch("acme", &[1, 2])).await;
+    let leased = fixture.lease_all().await;
+    let suspects: Vec<_> = leased.iter().filter(|l| l.crashes == 2).collect();
+    assert_eq!((suspects.len(), leased.len()), (1, 3), "nothing else waits for suspects");
+    assert!(new.iter().all(|id| leased.iter().any(|l| l.delivery == *id)));
+    assert!(fixture.ready().await.is_empty(), "a lane of suspects that wait is not ready");
+    fixture.settle(suspects[0], Decision::Done).await;
+    let next = fixture.lease_all().await;
+    assert_eq!((next.len(), next[0].crashes), (1, 2), "at once, and only one");
+
+    let Some(fixture) = fixture.reopened().await else { return };
+    let mut found = HashMap::new();
+    loop {
+        let leased = fixture.lease_all().await;
+        assert!(leased.iter().filter(|l| l.crashes >= 2).count() <= 1);
+        for leased in &leased {
+            found.insert(leased.delivery, leased.crashes);
+            fixture.settle(leased, Decision::Done).await;
+        }
+        if leased.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(found[&next[0].delivery], 3, "it alone was in flight at the third crash");
+    let cleared = ids.iter().filter(|id| found.get(id) == Some(&2)).count();
+    assert_eq!((cleared, found.len()), (2, 5), "{found:?}");
+}
+
+/// However a suspect's lease ends, and whatever its lane waits for, the others have their turn.
+pub async fn a_suspect_that_is_not_attempted_does_not_stop_the_others(fixture: &StoreFixture<'_>) {
+    let (message, ids) = fixture.accept(batch("acme", &[1, 2, 3, 4])).await;
+    fixture.lease_all().await;
+    let Some(fixture) = fixture.reopened().await else { return };
+    fixture.lease_all().await;
+    let Some(fixture) = fixture.reopened().await else { return };
+    let first = fixture.lease_all().await.remove(0);
+    assert_eq!(
+        fixture.settle(&first, Decision::Park { after: secs(500) }).await,
+        SettleResult::Done
+    );
+    let second = fixture.lease_all().await.remove(0);
+    assert_ne!(second.delivery, first.delivery);
+    fixture.clock.advance(LEASE);
+    let third = fixture.lease_all().await.remove(0);
+    fixture.clock.advance(LEASE);
+    let again: Vec<_> = fixture.lease_all().await;
+    assert_eq!(again.len(), 1, "after the lease of {:?}", third.delivery);
+    fixture.store.cancel(None, message).await.unwrap();
+    fixture.settle(&again[0], Decision::Done).await;
+    fixture.clock.advance(secs(1000));
+    assert!(fixture.lease_all().await.is_empty());
+    for id in ids {
+        assert!(fixture.state(id).await.is_final());
+    }
 }
 
 pub async fn an_attempt_that_ended_clears_the_count_and_waiting_does_not(

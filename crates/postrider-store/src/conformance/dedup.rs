@@ -44,7 +44,7 @@ pub async fn a_key_is_free_again_when_its_window_ends(fixture: &StoreFixture<'_>
         let again = fixture.store.accept(vec![keyed(key, 1, window)]).await.unwrap();
         assert!(matches!(&again[0], Admission::Duplicate { message, .. } if *message == first));
         fixture.clock.advance(secs(1));
-        fixture.store.prune(secs(100 * DAY)).await.unwrap();
+        fixture.store.prune(&Retention::of(secs(100 * DAY))).await.unwrap();
         let (second, _) = fixture.accept(keyed(key, 1, window)).await;
         assert_ne!(first, second);
         let again = fixture.store.accept(vec![keyed(key, 1, window)]).await.unwrap();
@@ -104,7 +104,7 @@ pub async fn a_duplicate_of_forgotten_work_still_names_its_message(fixture: &Sto
     let (message, _) = fixture.accept(keyed(1, 1, secs(DAY))).await;
     fixture.settle_next(Decision::Done).await;
     fixture.clock.advance(secs(100));
-    assert_eq!(fixture.store.prune(secs(10)).await.unwrap(), 1);
+    assert_eq!(fixture.store.prune(&Retention::of(secs(10))).await.unwrap(), 1);
     let again = fixture.store.accept(vec![keyed(1, 1, secs(DAY))]).await.unwrap();
     assert_eq!(again, [Admission::Duplicate { message, deliveries: Vec::new() }]);
 }

@@ -33,6 +33,35 @@ pub async fn expired_work_is_leased_whatever_its_lane_does(fixture: &StoreFixtur
     assert_eq!(fixture.depths(None, 10).await, [(0, 1), (0, 1)]);
 }
 
+/// Two clocks differ. What is over by one of them only is not over.
+pub async fn nothing_ends_or_is_forgotten_while_the_clock_is_in_doubt(fixture: &StoreFixture<'_>) {
+    let month = secs(30 * 86_400);
+    let old = fixture.accept(message("acme", 1)).await.1[0];
+    fixture.settle_next(Decision::Done).await;
+    let pending = fixture.accept(keyed(1, 1, secs(60))).await.1[0];
+    let repeat =
+        async || fixture.store.accept(vec![keyed(1, 1, secs(60))]).await.unwrap().remove(0);
+    fixture.clock.doubt(2 * month);
+    fixture.clock.advance(2 * month);
+    assert!(expired(fixture).await.is_empty());
+    assert!(matches!(repeat().await, Admission::Duplicate { .. }));
+    let key = keyed(1, 1, secs(60)).dedup.unwrap();
+    assert!(fixture.store.repeats(vec![key]).await.unwrap()[0].is_some());
+    assert_eq!(fixture.store.prune(&Retention::of(month)).await.unwrap(), 0);
+    assert_eq!(fixture.state(old).await, State::Sent);
+    fixture.ready().await;
+    assert!(stays_asleep(fixture).await, "there is nothing to do meanwhile");
+
+    let end = async || {
+        fixture.clock.doubt(Duration::ZERO);
+        fixture.clock.advance(secs(1));
+    };
+    assert!(wakes(fixture, end).await);
+    assert_eq!(expired(fixture).await, [pending]);
+    assert_eq!(fixture.store.prune(&Retention::of(month)).await.unwrap(), 1);
+    assert!(matches!(repeat().await, Admission::Accepted { .. }));
+}
+
 pub async fn expired_work_is_found_after_a_restart(fixture: &StoreFixture<'_>) {
     let (_, ids) = fixture.accept(batch("acme", &[1, 2, 3])).await;
     fixture.clock.advance(secs(70));

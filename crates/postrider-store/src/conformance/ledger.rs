@@ -105,12 +105,12 @@ pub async fn prune_deletes_only_old_final_deliveries(fixture: &StoreFixture<'_>)
     let send_at = Some(fixture.now() + secs(500));
     let (waiting, _) = fixture.accept(NewMessage { send_at, ..message("acme", 1) }).await;
     fixture.clock.advance(secs(99));
-    assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 0);
+    assert_eq!(fixture.store.prune(&Retention::of(secs(100))).await.unwrap(), 0);
     let (young, _) = fixture.accept(message("acme", 1)).await;
     fixture.settle_next(Decision::Done).await;
     fixture.clock.advance(secs(1));
-    assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 1);
-    assert_eq!(fixture.store.prune(secs(100)).await.unwrap(), 0);
+    assert_eq!(fixture.store.prune(&Retention::of(secs(100))).await.unwrap(), 1);
+    assert_eq!(fixture.store.prune(&Retention::of(secs(100))).await.unwrap(), 0);
     assert_eq!(fixture.store.message(None, sent).await.unwrap(), None);
     for kept in [dead, waiting, young] {
         assert!(fixture.store.message(None, kept).await.unwrap().is_some());
@@ -119,10 +119,57 @@ pub async fn prune_deletes_only_old_final_deliveries(fixture: &StoreFixture<'_>)
     assert_eq!((counts.messages, counts.states[&State::Sent]), (3, 1));
     fixture.store.discard(None, Selection::Ids(dead_delivery)).await.unwrap();
     assert_eq!(
-        fixture.store.prune(secs(100)).await.unwrap(),
+        fixture.store.prune(&Retention::of(secs(100))).await.unwrap(),
         1,
         "a discarded dead letter is forgotten, too"
     );
+}
+
+pub async fn a_tenant_may_have_its_own_retention(fixture: &StoreFixture<'_>) {
+    let times = |keep: u64| RetentionTimes { deliveries: secs(keep), dead_letters: None };
+    let tenants = [("acme", 50), ("other", 500)];
+    let tenants = tenants.map(|(name, keep)| (TenantId::new(name), times(keep)));
+    let retention = Retention { default: times(100), tenants: tenants.into() };
+    let mut ids = Vec::new();
+    for tenant in ["acme", "other", "third"] {
+        ids.push(fixture.accept(message(tenant, 1)).await.0);
+        fixture.settle_next(Decision::Done).await;
+    }
+    for (wait, pruned) in [(49, 0), (1, 1), (49, 0), (1, 1), (399, 0), (1, 1)] {
+        fixture.clock.advance(secs(wait));
+        assert_eq!(fixture.store.prune(&retention).await.unwrap(), pruned);
+    }
+    for id in ids {
+        assert_eq!(fixture.store.message(None, id).await.unwrap(), None);
+    }
+}
+
+pub async fn a_dead_letter_is_discarded_when_its_time_is_over(fixture: &StoreFixture<'_>) {
+    let times = |dead: Option<u64>| RetentionTimes {
+        deliveries: secs(1_000),
+        dead_letters: dead.map(secs),
+    };
+    let never = (TenantId::new("other"), times(None));
+    let retention = Retention { default: times(Some(100)), tenants: [never].into() };
+    let (lone, _) = fixture.accept(message("acme", 1)).await;
+    fixture.settle_next(Decision::DeadLetter(DeadReason::Permanent)).await;
+    let (shared, _) = fixture.accept(batch("acme", &[1, 1])).await;
+    fixture.settle_next(Decision::DeadLetter(DeadReason::Permanent)).await;
+    fixture.settle_next(Decision::Done).await;
+    let (kept, _) = fixture.accept(message("other", 1)).await;
+    fixture.settle_next(Decision::DeadLetter(DeadReason::Permanent)).await;
+    fixture.clock.advance(secs(99));
+    fixture.store.prune(&retention).await.unwrap();
+    assert!(fixture.content(lone).await.is_some() && fixture.content(shared).await.is_some());
+    fixture.clock.advance(secs(1));
+    assert_eq!(fixture.store.prune(&retention).await.unwrap(), 0, "the history stays");
+    assert_eq!((fixture.content(lone).await, fixture.content(shared).await), (None, None));
+    assert!(fixture.content(kept).await.is_some());
+    assert_eq!(fixture.counts().await.dead[&DeadReason::Permanent], 1);
+    fixture.clock.advance(secs(900));
+    assert_eq!(fixture.store.prune(&retention).await.unwrap(), 3);
+    assert_eq!(fixture.store.message(None, lone).await.unwrap(), None);
+    assert!(fixture.store.message(None, kept).await.unwrap().is_some());
 }
 
 pub async fn lanes_show_their_depth(fixture: &StoreFixture<'_>) {
@@ -217,7 +264,7 @@ pub async fn ids_grow_even_if_the_clock_goes_back(fixture: &StoreFixture<'_>) {
     let first = fixture.accept_one().await;
     fixture.settle_next(Decision::Done).await;
     fixture.clock.advance(secs(10));
-    fixture.store.prune(secs(1)).await.unwrap();
+    fixture.store.prune(&Retention::of(secs(1))).await.unwrap();
     fixture.clock.set(fixture.now() - secs(1000));
     let fixture = &fixture.after_crash().await;
     let second = fixture.accept_one().await;

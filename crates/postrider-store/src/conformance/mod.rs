@@ -94,6 +94,8 @@ macro_rules! promises {
             bodies_are_erased_when_nothing_needs_them
             a_fan_out_keeps_its_body_until_the_last_is_final
             prune_deletes_only_old_final_deliveries
+            a_tenant_may_have_its_own_retention
+            a_dead_letter_is_discarded_when_its_time_is_over
             lanes_show_their_depth
             the_oldest_pending_is_known
             a_delivery_in_flight_is_shown_as_sending
@@ -108,6 +110,7 @@ macro_rules! promises {
             ids_grow_even_if_the_clock_goes_back
             settings_are_kept
             expired_work_is_leased_whatever_its_lane_does
+            nothing_ends_or_is_forgotten_while_the_clock_is_in_doubt
             expired_work_is_found_after_a_restart
             work_accepted_right_after_a_crash_expires
             expiry_follows_a_replay
@@ -117,6 +120,8 @@ macro_rules! promises {
             a_fallback_goes_to_the_next_address
             a_fallback_without_another_address_waits
             a_crash_is_counted_for_deliveries_in_flight
+            suspects_of_two_crashes_are_leased_one_at_a_time
+            a_suspect_that_is_not_attempted_does_not_stop_the_others
             an_attempt_that_ended_clears_the_count_and_waiting_does_not
             a_started_attempt_is_known_until_it_is_settled
             giving_back_a_started_attempt_says_that_nothing_was_sent

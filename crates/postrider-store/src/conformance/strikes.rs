@@ -127,11 +127,11 @@ pub async fn old_strikes_are_deleted(fixture: &StoreFixture<'_>) {
     one(fixture, 1, DEAD, Some((StrikeKind::Endpoint, false))).await;
     one(fixture, 2, DEAD, Some((StrikeKind::Endpoint, false))).await;
     fixture.clock.advance(KEPT / 2);
-    fixture.store.prune(KEPT * 2).await.unwrap();
+    fixture.store.prune(&Retention::of(KEPT * 2)).await.unwrap();
     let kinds: Vec<_> = of(fixture, 1).await.iter().map(|strike| strike.kind).collect();
     assert_eq!(kinds, [StrikeKind::Endpoint]);
     fixture.clock.advance(KEPT);
-    fixture.store.prune(KEPT * 2).await.unwrap();
+    fixture.store.prune(&Retention::of(KEPT * 2)).await.unwrap();
     assert!(struck(fixture, StrikeFilter::default()).await.is_empty());
     fixture.accept(message("acme", 2)).await;
     assert!(fixture.lease_one().await.strikes.is_empty());

@@ -1,7 +1,6 @@
 //! The ledger: reads the disk on connections of its own, and adds what is in flight from memory.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::Delivery;
@@ -144,12 +143,19 @@ impl Ledger for EmbeddedStore {
         self.shared.read(oldest_pending).await
     }
 
-    async fn prune(&self, keep: Duration) -> StoreResult<u64> {
+    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
         self.run_task(|writer| writer.prune_keys()).await?;
         while self.run_task(|writer| writer.prune_strikes()).await? {}
+        let retention = Arc::new(retention.clone());
+        let mut from = Some(0);
+        while let Some(seq) = from {
+            let retention = retention.clone();
+            from = self.run_task(move |writer| writer.discard_old(&retention, seq)).await?;
+        }
         let mut pruned = 0;
         loop {
-            let (some, more) = self.run_task(move |writer| writer.prune(keep)).await?;
+            let retention = retention.clone();
+            let (some, more) = self.run_task(move |writer| writer.prune(&retention)).await?;
             pruned += some;
             if !more || pruned >= PRUNE_CALL {
                 return Ok(pruned);

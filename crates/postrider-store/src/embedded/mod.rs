@@ -8,6 +8,7 @@ mod checkpoint;
 mod failure;
 mod folder;
 mod folder_report;
+mod free_pages;
 pub mod fsck;
 mod in_flight;
 mod index;
@@ -20,6 +21,7 @@ mod queue;
 mod receive;
 mod recovery;
 mod registry;
+mod request_queue;
 mod requests;
 mod reserve;
 mod shared;
@@ -57,7 +59,7 @@ pub struct StoreOptions {
     pub delivery_cache_bytes: usize,
     /// The writer's page cache.
     pub page_cache_kib: u32,
-    /// Idempotency keys of the newest bucket, which are in memory.
+    /// The newest idempotency keys, which are in memory.
     pub dedup_bucket_keys: usize,
     /// Disk space that is kept back, so that accepted deliveries can be finished on a full disk; none if 0.
     /// It also bounds the journal, which otherwise grows to some 45 MiB under load.
@@ -207,7 +209,8 @@ fn join(threads: Vec<JoinHandle<()>>) {
 mod tests {
     use std::time::Duration;
 
-    use postrider_core::ports::store::Queue;
+    use postrider_core::ports::store::{AddressLearning, Counts, Ledger, Queue, Settlement};
+    use postrider_core::{Decision, State};
 
     use super::*;
     use crate::SystemClock;
@@ -233,6 +236,55 @@ mod tests {
         };
         assert_ne!(saved(true).await, 77);
         assert_eq!(saved(false).await, 77);
+    }
+
+    /// While the writer is busy, much new work arrives, then a result.
+    #[tokio::test]
+    async fn a_result_is_written_before_the_new_work_that_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SystemClock);
+        let store = Arc::new(
+            EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap(),
+        );
+        store.accept(vec![message("acme", 1)]).await.unwrap();
+        let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+        let leased = store.lease(lane, 1, LEASE).await.unwrap().remove(0);
+        let (release, blocked) = std::sync::mpsc::channel::<()>();
+        let block = WriterRequest::Task(Box::new(move |_| blocked.recv().unwrap()));
+        assert!(store.requests.try_send(block).is_ok());
+        let mut tasks = Vec::new();
+        for _ in 0..20 {
+            let store = store.clone();
+            let new = (0..250).map(|_| message("acme", 1)).collect();
+            tasks.push(tokio::spawn(async move { store.accept(new).await.map(drop) }));
+        }
+        tokio::task::yield_now().await;
+        let settlement = Settlement {
+            delivery: leased.delivery,
+            token: leased.token,
+            attempts: Vec::new(),
+            decision: Decision::Done,
+            learned: AddressLearning::default(),
+        };
+        let settling = store.clone();
+        tasks.push(tokio::spawn(async move { settling.settle(vec![settlement]).await.map(drop) }));
+        tokio::task::yield_now().await;
+        let (tell, told) = oneshot::channel();
+        let probe = |writer: &mut Writer| {
+            let index = writer.shared.index();
+            let mut counts = Counts::default();
+            index.tenants.iter().for_each(|tenant| tenant.add_to(&mut counts));
+            tell.send((counts.messages, counts.states.get(&State::Sent).copied())).unwrap();
+        };
+        assert!(store.requests.try_send(WriterRequest::Task(Box::new(probe))).is_ok());
+        release.send(()).unwrap();
+        let (messages, sent) = told.await.unwrap();
+        assert_eq!(sent, Some(1));
+        assert!(messages <= 1 + 500, "{messages} messages were accepted before");
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        assert_eq!(store.counts(None).await.unwrap().messages, 5_001);
     }
 
     #[tokio::test]

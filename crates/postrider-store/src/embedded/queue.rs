@@ -98,11 +98,11 @@ impl Queue for EmbeddedStore {
         duration: Duration,
     ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>> {
         self.shared.check_alive()?;
-        let now = self.shared.now();
+        let (now, over_by) = (self.shared.now(), self.shared.earliest());
         let may_have_expired = {
             let mut index = self.shared.index();
             index.end_leases(now.0);
-            index.expiry.check(now.0)
+            index.expiry.check(now.0, over_by.0)
         };
         if max == 0 || !may_have_expired {
             return Ok(Vec::new());
@@ -134,7 +134,10 @@ impl Queue for EmbeddedStore {
 
     async fn wait_for_work(&self, at_most: Duration) {
         self.shared.in_flight.catch_up();
-        let next_work = |now: Timestamp| self.shared.index().next_work(now.0);
+        let next_work = |now: Timestamp| {
+            let lag = now.0 - self.shared.earliest().0;
+            self.shared.index().next_work(now.0, lag.max(0))
+        };
         self.shared.work.wait(at_most, next_work).await;
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use postrider_core::DeadReason;
 use postrider_core::ports::store::{SettleResult, StoreError};
 
+use super::free_pages::FreePages;
 use super::index::AfterSettle;
 use super::index::effects::BodyRelease;
 use super::requests::SharedRow as _;
@@ -60,7 +61,9 @@ impl Writer {
     /// New work is accepted again if the reserve can be restored.
     pub(crate) fn restore_reserve(&mut self) {
         let first = !self.reserve.was_tried();
-        match self.reserve.make_whole() {
+        let was_whole = self.reserve.is_whole();
+        match self.reserve.make_whole(FreePages::bytes(&self.conn)) {
+            Ok(()) if was_whole => {}
             Ok(()) if first => {}
             Ok(()) => tracing::info!("there is room on the disk again: new work is taken"),
             Err(error) if first => tracing::warn!(
@@ -69,6 +72,15 @@ impl Writer {
             ),
             Err(error) => tracing::debug!(%error, "the disk is still full"),
         }
+    }
+
+    /// True if there are more free pages to give back to the disk.
+    pub(crate) fn give_back_pages(&mut self) -> bool {
+        let disk_is_full = self.reserve.is_disk_full();
+        self.free_pages.give_back(&self.conn, disk_is_full).unwrap_or_else(|error| {
+            tracing::debug!(%error, "free pages cannot be given back; will try again");
+            false
+        })
     }
 
     /// Writes decisions although the disk is full or some of the deliveries are damaged. By halves, so that a

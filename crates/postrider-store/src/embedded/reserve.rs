@@ -15,6 +15,8 @@ use crate::embedded::folder::private_file;
 
 /// The pause between two tries to restore the reserve.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
+/// The same if free pages of the database stand in for the rest of the file.
+const RETRY_WHOLE: Duration = Duration::from_secs(60);
 /// The reserve takes at most this part of a small disk.
 const PART_OF_DISK: u64 = 8;
 
@@ -25,13 +27,15 @@ pub(crate) struct DiskReserve {
     whole: Arc<AtomicBool>,
     /// Absent before the first try.
     next_try: Option<Instant>,
+    /// False if free pages of the database stand in for a part of the file.
+    has_file: bool,
 }
 
 impl DiskReserve {
     /// Changes nothing on disk: the file of an earlier process stays and can be given back.
     pub(crate) fn at(path: PathBuf, bytes: u64) -> Self {
         let bytes = size_of_disk(&path).map_or(bytes, |disk| bytes.min(disk / PART_OF_DISK));
-        Self { path, bytes, whole: Arc::default(), next_try: None }
+        Self { path, bytes, whole: Arc::default(), next_try: None, has_file: false }
     }
 
     pub(crate) fn is_whole(&self) -> bool {
@@ -40,6 +44,11 @@ impl DiskReserve {
 
     pub(crate) fn was_tried(&self) -> bool {
         self.next_try.is_some()
+    }
+
+    /// Whether there was no room for the whole file.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.was_tried() && !self.has_file
     }
 
     pub(crate) fn watch(&self) -> Arc<AtomicBool> {
@@ -65,6 +74,7 @@ impl DiskReserve {
     /// Deletes the file, so that its space can be used. False if there was none.
     pub(crate) fn give_back(&mut self) -> bool {
         self.whole.store(false, Ordering::Relaxed);
+        self.has_file = false;
         self.next_try = Some(Instant::now() + RETRY);
         let held = self.path.metadata().map_or(0, |meta| meta.len());
         match fs::remove_file(&self.path) {
@@ -79,27 +89,49 @@ impl DiskReserve {
 
     /// Whether it is time to call [`DiskReserve::make_whole`] again.
     pub(crate) fn is_due(&self) -> bool {
-        !self.is_whole() && self.next_try.is_none_or(|at| Instant::now() >= at)
+        !(self.is_whole() && self.has_file) && self.next_try.is_none_or(|at| Instant::now() >= at)
     }
 
-    pub(crate) fn make_whole(&mut self) -> io::Result<()> {
-        self.next_try = Some(Instant::now() + RETRY);
-        if self.bytes == 0 {
-            remove_if_there(&self.path)?;
-        } else if !self.is_there() {
-            // A part of the reserve helps nobody, so it is deleted.
-            remove_if_there(&self.path)?;
-            private_file(&self.path)
-                .and_then(|file| allocate(&file, self.bytes))
-                .inspect_err(|_| drop(remove_if_there(&self.path)))?;
+    /// `free` bytes are free within the database. If there is no room for the whole file, they stand in for it, and
+    /// the file is only as large as the journal may become.
+    pub(crate) fn make_whole(&mut self, free: u64) -> io::Result<()> {
+        let made = self.make_file(self.bytes);
+        self.has_file = made.is_ok();
+        let made = match made {
+            Err(_) if free >= self.bytes => self.make_file(self.journal_max().unwrap_or(0)),
+            made => made,
+        };
+        let pause = if made.is_ok() { RETRY_WHOLE } else { RETRY };
+        self.next_try = Some(Instant::now() + pause);
+        self.whole.store(made.is_ok(), Ordering::Relaxed);
+        made
+    }
+
+    /// No new work if free pages stand in for the file and have become too few.
+    pub(crate) fn check_free(&mut self, free: impl FnOnce() -> u64) {
+        if self.is_whole() && !self.has_file && free() < self.bytes {
+            self.whole.store(false, Ordering::Relaxed);
+            self.next_try = Some(Instant::now() + RETRY);
         }
-        self.whole.store(true, Ordering::Relaxed);
-        Ok(())
     }
 
-    fn is_there(&self) -> bool {
+    fn make_file(&self, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return remove_if_there(&self.path);
+        }
+        if self.is_there(bytes) {
+            return Ok(());
+        }
+        // A part of the reserve helps nobody, so it is deleted.
+        remove_if_there(&self.path)?;
+        private_file(&self.path)
+            .and_then(|file| allocate(&file, bytes))
+            .inspect_err(|_| drop(remove_if_there(&self.path)))
+    }
+
+    fn is_there(&self, bytes: u64) -> bool {
         let Ok(meta) = self.path.metadata() else { return false };
-        meta.len() == self.bytes && has_blocks(&meta)
+        meta.len() == bytes && has_blocks(&meta)
     }
 }
 
@@ -157,7 +189,7 @@ mod tests {
         let path = dir.path().join("reserve");
         let mut reserve = DiskReserve::at(path.clone(), 1 << 20);
         assert!(!reserve.is_whole());
-        reserve.make_whole().unwrap();
+        reserve.make_whole(0).unwrap();
         assert!(reserve.is_whole());
         let meta = path.metadata().unwrap();
         assert!(meta.len() == 1 << 20 && has_blocks(&meta));
@@ -171,7 +203,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("reserve");
         private_file(&path).unwrap().set_len(1 << 20).unwrap();
-        DiskReserve::at(path.clone(), 1 << 20).make_whole().unwrap();
+        DiskReserve::at(path.clone(), 1 << 20).make_whole(0).unwrap();
         assert!(has_blocks(&path.metadata().unwrap()));
     }
 

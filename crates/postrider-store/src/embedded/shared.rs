@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use postrider_core::model::id::from_order_key;
 use postrider_core::ports::store::{StoreError, StoreHealth, StoreResult};
-use postrider_core::{Clock, DeliveryId, Timestamp};
+use postrider_core::{Clock, ClockDoubt, DeliveryId, Timestamp};
 use rusqlite::Connection;
 
 use super::failure::StoreFailure;
@@ -38,6 +38,7 @@ const UNREAD_PAUSE: Duration = Duration::from_secs(60);
 const EXPIRY_PAUSE_MS: i64 = 10_000;
 /// What helps against damage.
 pub(crate) const REPAIR: &str = "stop the server and run `postrider fsck --repair`";
+const CLOCK_STEPPED: &str = "clock_stepped";
 const READERS_KEPT: usize = 4;
 const READER_CACHE_KIB: u32 = 4096;
 
@@ -70,6 +71,11 @@ impl StoreShared {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// What is over by this time is over, also if the system's clock is in doubt.
+    pub(crate) fn earliest(&self) -> Timestamp {
+        self.clock.bounds().earliest
     }
 
     pub(crate) fn index(&self) -> MutexGuard<'_, MemoryIndex> {
@@ -156,6 +162,12 @@ impl StoreShared {
     }
 
     pub(crate) fn health(&self) -> StoreHealth {
+        match self.clock.doubt() {
+            Some(doubt) => {
+                self.problems.report(CLOCK_STEPPED, self.now(), clock_trouble(doubt));
+            }
+            None => self.problems.resolve(CLOCK_STEPPED),
+        }
         let journal = journal_of(&self.database).metadata();
         StoreHealth {
             journal_bytes: journal.map_or(0, |meta| meta.len()),
@@ -167,4 +179,33 @@ impl StoreShared {
     pub(crate) fn close_readers(&self) {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
+}
+
+fn clock_trouble(doubt: ClockDoubt) -> String {
+    match doubt {
+        ClockDoubt::Differs(offset) => {
+            let (by, way) = (span(offset), if offset > 0 { "ahead of" } else { "behind" });
+            format!(
+                "the system's clock is {by} {way} the server's time, which goes on as before; nothing expires, is \
+                 deleted or is forgotten before both say so; set the clock right, or restart the server if it is \
+                 right"
+            )
+        }
+        ClockDoubt::AfterGap(gap) => format!(
+            "the server was last used {} ago by the system's clock: nothing expires, is deleted or is forgotten \
+             until the clock has gone on for ten minutes; set it if it is wrong",
+            span(gap)
+        ),
+    }
+}
+
+/// A time span in its largest unit.
+fn span(ms: i64) -> String {
+    let seconds = ms.unsigned_abs() / 1000;
+    let units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
+    let unit = units.into_iter().find(|(length, _)| seconds >= 2 * length);
+    unit.map_or_else(
+        || format!("{seconds} seconds"),
+        |(length, name)| format!("{} {name}", seconds / length),
+    )
 }

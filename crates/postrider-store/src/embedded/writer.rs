@@ -12,18 +12,23 @@ use rusqlite::Connection;
 use tokio::sync::mpsc;
 
 use super::checkpoint::Checkpointer;
+use super::free_pages::FreePages;
 use super::index::counts::TenantTotals;
 use super::index::effects::TransactionEffects;
 use super::receive::receive_within;
+use super::request_queue::RequestQueue;
 use super::requests::{SharedWrite, WriterRequest};
 use super::reserve::{self, DiskReserve};
 use super::shared::StoreShared;
 use super::sql::dedup::DedupStore;
+use super::sql::pack::PackingPosition;
 use super::sql::rows::to_json;
 use super::sql::statement::{is_local, is_sync_failure, run, value};
 
-/// A transaction takes no more rows than this, so that the first caller does not wait too long.
-const GROUP_ROWS: usize = 8_192;
+/// Requests that are taken before a transaction.
+const TAKEN_AT_ONCE: usize = 1_024;
+/// Entries that are changed in memory before others may use it again.
+const APPLIED_AT_ONCE: usize = 128;
 /// How long the last checkpoint waits for readers. What it leaves, the next start finds in the journal.
 const CHECKPOINT_AT_END: Duration = Duration::from_millis(500);
 /// The pause of the housekeeping after a failure.
@@ -40,14 +45,17 @@ pub(crate) struct Writer {
     pub(crate) prune_from: u64,
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
+    pub(crate) packing: PackingPosition,
     /// After a failure: when to do the rest of the housekeeping again.
     chores_at: i64,
     pub(crate) reserve: DiskReserve,
+    pub(crate) free_pages: FreePages,
     /// Settlements write neither history nor payload, because the page beside theirs is damaged.
     pub(crate) numbers_only: bool,
     /// What the current transaction changes in memory.
     pub(crate) effects: TransactionEffects,
     checkpointer: Checkpointer,
+    queue: RequestQueue,
     closing: bool,
 }
 
@@ -77,11 +85,14 @@ impl Writer {
             run,
             prune_from: 0,
             list_expiries_at: 0,
+            packing: PackingPosition::default(),
             chores_at: 0,
             reserve,
+            free_pages: FreePages::default(),
             numbers_only: false,
             effects: TransactionEffects::default(),
             checkpointer,
+            queue: RequestQueue::default(),
             closing: false,
         }
     }
@@ -92,6 +103,7 @@ impl Writer {
         while !self.closing && !self.shared.failure.is_failed() {
             let first = match requests.try_recv() {
                 Ok(request) => Some(request),
+                Err(_) if !self.queue.is_empty() => None,
                 Err(mpsc::error::TryRecvError::Disconnected) => break,
                 Err(mpsc::error::TryRecvError::Empty) if busy => None,
                 Err(mpsc::error::TryRecvError::Empty) => match self.wait(&mut requests) {
@@ -100,7 +112,7 @@ impl Writer {
                     Poll::Pending => None,
                 },
             };
-            if let Some(first) = first {
+            if first.is_some() || !self.queue.is_empty() {
                 self.serve(first, &mut requests);
             }
             busy = self.housekeep();
@@ -110,7 +122,11 @@ impl Writer {
             // Whoever waits for an answer learns that the store is closed.
             return;
         }
-        while let Ok(request) = requests.try_recv() {
+        loop {
+            let request = requests.try_recv().ok();
+            if request.is_none() && self.queue.is_empty() {
+                break;
+            }
             self.serve(request, &mut requests);
         }
         self.shut_down();
@@ -121,6 +137,7 @@ impl Writer {
         self.shared.close_readers();
         let saved = self.transact_surely(|writer| {
             writer.save_last_id()?;
+            writer.save_time()?;
             writer.save_expiry_blocks()
         });
         if let Err(error) = saved {
@@ -137,26 +154,29 @@ impl Writer {
         receive_within(requests, reserve::RETRY)
     }
 
-    fn serve(&mut self, first: WriterRequest, requests: &mut mpsc::Receiver<WriterRequest>) {
-        let mut group = Vec::new();
-        let mut rows = 0;
-        let mut next = Some(first);
-        while let Some(mut request) = next.take() {
-            if let Some(write) = request.as_shared_write() {
-                rows += write.rows();
-                group.push(request);
-                if rows < GROUP_ROWS {
-                    next = requests.try_recv().ok();
-                }
-                continue;
-            }
-            self.commit(std::mem::take(&mut group));
+    /// One transaction, and the tasks behind it. What is left waits for the next call.
+    fn serve(
+        &mut self,
+        first: Option<WriterRequest>,
+        requests: &mut mpsc::Receiver<WriterRequest>,
+    ) {
+        let mut next = first.or_else(|| requests.try_recv().ok());
+        let mut taken = 0;
+        while let Some(request) = next.take() {
             match request {
-                WriterRequest::Task(task) => task(self),
-                _ => self.closing = true,
+                WriterRequest::Close => self.closing = true,
+                request => self.queue.push(request),
+            }
+            taken += 1;
+            if taken < TAKEN_AT_ONCE {
+                next = requests.try_recv().ok();
             }
         }
+        let group = self.queue.next_group();
         self.commit(group);
+        while let Some(task) = self.queue.next_task() {
+            task(self);
+        }
     }
 
     /// Writes all requests in one transaction. If that fails, they get smaller ones, so that one bad request
@@ -227,6 +247,7 @@ impl Writer {
         run(&self.conn, "BEGIN IMMEDIATE", [])?;
         let value = body(self)?;
         self.release_bodies()?;
+        self.effects.rows += self.dedup.append(&self.conn, &self.effects.dedup)?;
         let totals = self.write_totals()?;
         if totals.is_empty() {
             self.check_owner()?;
@@ -303,11 +324,27 @@ impl Writer {
             for (tenant, totals) in totals {
                 index.tenants.set(tenant as usize, totals);
             }
-            for delivery in effects.arrivals {
+        }
+        let mut arrivals = effects.arrivals.into_iter().peekable();
+        while arrivals.peek().is_some() {
+            let mut index = self.shared.index();
+            for delivery in arrivals.by_ref().take(APPLIED_AT_ONCE) {
                 index.expiry.add(delivery.seq, delivery.expires.0);
                 index.add(delivery.lane, (delivery.progress.due.0, delivery.seq), now.0);
                 index.cache.put(delivery, now.0);
             }
+        }
+        for some in effects.settling.chunks(APPLIED_AT_ONCE) {
+            let mut index = self.shared.index();
+            for &(seq, after) in some {
+                match after {
+                    Some(after) => index.settled(seq, after, now.0),
+                    None => index.undo_settling(seq),
+                }
+            }
+        }
+        {
+            let mut index = self.shared.index();
             for replayed in effects.replayed {
                 index.oldest.returned(replayed.seq);
                 index.expiry.add(replayed.seq, replayed.expires);
@@ -318,12 +355,6 @@ impl Writer {
             }
             for (_, _, seq) in effects.withdrawn {
                 index.expiry.remove(seq);
-            }
-            for &(seq, after) in &effects.settling {
-                match after {
-                    Some(after) => index.settled(seq, after, now.0),
-                    None => index.undo_settling(seq),
-                }
             }
             for (seq, mark) in &effects.marks {
                 index.set_mark(*seq, *mark);
@@ -365,28 +396,38 @@ impl Writer {
     /// Between transactions: does a little of what has to be done some time. True if there is more.
     fn housekeep(&mut self) -> bool {
         self.checkpointer.checkpoint_if_needed(&self.conn);
+        let shrinks = self.give_back_pages();
+        self.reserve.check_free(|| FreePages::bytes(&self.conn));
         if self.reserve.is_due() {
             self.checkpoint();
             self.restore_reserve();
         }
         if !self.reserve.is_whole() {
-            return false;
+            return shrinks;
         }
         let now = self.shared.now();
         if now.0 < self.chores_at {
             return false;
         }
         let moving = self.dedup.work(&self.conn, now).unwrap_or_else(|error| {
-            tracing::warn!(%error, "idempotency keys could not be moved into a bucket; will try again");
+            tracing::warn!(%error, "idempotency keys could not be moved; will try again");
             self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
+        if moving {
+            self.checkpointer.add(self.dedup.take_written());
+        }
         let listing = self.list_some_expiries().unwrap_or_else(|error| {
             tracing::warn!(%error, "the expiries of pending deliveries could not be listed; will try again");
             self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
-        moving || listing
+        let packing = self.pack_some().unwrap_or_else(|error| {
+            tracing::warn!(%error, "finished deliveries could not be packed; will try again");
+            self.chores_at = (now + CHORES_PAUSE).0;
+            false
+        });
+        moving || listing || packing || shrinks
     }
 }
 

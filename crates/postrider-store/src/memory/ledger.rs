@@ -1,7 +1,6 @@
 //! The model's ledger. Counts rows at each call, because a model may be slow.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::ports::store::*;
@@ -170,16 +169,29 @@ impl Ledger for MemoryStore {
         Ok(oldest.map(|(id, _)| id.created_at()))
     }
 
-    async fn prune(&self, keep: Duration) -> StoreResult<u64> {
-        let now = self.clock.now();
+    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
+        let over_by = self.clock.bounds().earliest;
+        let over: Vec<_> = {
+            let rows = self.rows();
+            let dead = rows.deliveries.iter().filter(|(_, row)| {
+                let times = retention.times(&rows.lane(row.lane).tenant);
+                let keep = times.dead_letters.filter(|_| row.progress.state == State::Failed);
+                !row.discarded && keep.is_some_and(|keep| row.progress.changed <= over_by - keep)
+            });
+            dead.map(|(id, _)| *id).collect()
+        };
+        self.discard(None, Selection::Ids(over)).await?;
         let mut rows = self.rows();
-        rows.dedup.retain(|_, seen| seen.expires > now);
-        rows.forget_old_strikes(now);
+        rows.dedup.retain(|_, seen| seen.expires > over_by);
+        rows.forget_old_strikes(over_by);
         let old: Vec<_> = rows
             .deliveries
             .iter()
             .filter(|(_, row)| !needs_body(row.progress.state, row.discarded))
-            .filter(|(_, row)| row.progress.changed <= now - keep)
+            .filter(|(_, row)| {
+                row.progress.changed
+                    <= over_by - retention.times(&rows.lane(row.lane).tenant).deliveries
+            })
             .map(|(id, row)| (*id, row.message))
             .take(PRUNED_AT_ONCE)
             .collect();

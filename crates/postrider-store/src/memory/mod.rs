@@ -6,6 +6,7 @@ mod queue;
 mod registry;
 mod rows;
 mod strikes;
+mod suspects;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

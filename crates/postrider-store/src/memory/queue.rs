@@ -19,10 +19,10 @@ use crate::work_signal::NextWork;
 #[async_trait]
 impl Queue for MemoryStore {
     async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
-        let now = self.clock.now();
+        let (now, over_by) = (self.clock.now(), self.clock.bounds().earliest);
         let answers = {
             let (mut rows, mut ids) = (self.rows(), self.ids());
-            messages.into_iter().map(|new| rows.accept(new, &mut ids, now)).collect()
+            messages.into_iter().map(|new| rows.accept(new, &mut ids, now, over_by)).collect()
         };
         self.work.notify();
         Ok(answers)
@@ -56,14 +56,20 @@ impl Queue for MemoryStore {
         let now = self.clock.now();
         let mut rows = self.rows();
         let due: Vec<_> = rows.due.get(&lane).map_or_else(Vec::new, |queue| {
-            queue.iter().take_while(|(due, _)| *due <= now).take(max).map(|(_, id)| *id).collect()
+            queue.iter().take_while(|(due, _)| *due <= now).map(|(_, id)| *id).collect()
         });
-        Ok(due.into_iter().filter_map(|id| rows.lease(id, now + duration)).collect())
+        let mut leased = Vec::new();
+        for id in due {
+            if leased.len() < max && rows.admit_suspect(id, now) {
+                leased.extend(rows.lease(id, now + duration));
+            }
+        }
+        Ok(leased)
     }
 
     async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
-        let (rows, now) = (self.rows(), self.clock.now());
-        Ok(keys.iter().map(|key| rows.repeated(key, now)).collect())
+        let (rows, over_by) = (self.rows(), self.clock.bounds().earliest);
+        Ok(keys.iter().map(|key| rows.repeated(key, over_by)).collect())
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>> {
@@ -81,11 +87,11 @@ impl Queue for MemoryStore {
         max: usize,
         duration: Duration,
     ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>> {
-        let now = self.clock.now();
+        let (now, over_by) = (self.clock.now(), self.clock.bounds().earliest);
         let mut rows = self.rows();
         rows.checked_at = Some(now);
         let expired: Vec<_> =
-            rows.expiring(now).take_while(|(at, _)| *at <= now).take(max).collect();
+            rows.expiring(now).take_while(|(at, _)| *at <= over_by).take(max).collect();
         let lease = |(_, id): (Timestamp, DeliveryId)| {
             let leased = rows.lease(id, now + duration)?;
             let lane = rows.deliveries.get(&id)?.lane;
@@ -130,9 +136,11 @@ impl Queue for MemoryStore {
     }
 
     async fn wait_for_work(&self, at_most: Duration) {
-        let look = |now| {
+        let look = |now: Timestamp| {
             let rows = self.rows();
-            let next = [rows.next_unlisted(), rows.next_check(now)].into_iter().flatten().min();
+            let lag = now.since(self.clock.bounds().earliest);
+            let next =
+                [rows.next_unlisted(), rows.next_check(now, lag)].into_iter().flatten().min();
             match next {
                 _ if rows.has_new_work => NextWork::Now,
                 Some(due) if due <= now => NextWork::Now,
@@ -172,10 +180,10 @@ impl MemoryTables {
         self.expiries.iter().filter(move |(_, id)| !is_leased(id)).copied()
     }
 
-    /// When to check again for expired deliveries.
-    fn next_check(&self, now: Timestamp) -> Option<Timestamp> {
+    /// When to check again for expired deliveries, which are over by `now - lag`.
+    fn next_check(&self, now: Timestamp, lag: Duration) -> Option<Timestamp> {
         let again = self.checked_at? + Duration::from_secs(1);
-        self.expiring(now).next().map(|(at, _)| at.max(again))
+        self.expiring(now).next().map(|(at, _)| (at + lag).max(again))
     }
 
     fn resume(&mut self, lane: Option<LaneId>, now: Timestamp) {
@@ -188,8 +196,8 @@ impl MemoryTables {
         }
     }
 
-    fn repeated(&self, key: &DedupKey, now: Timestamp) -> Option<Admission> {
-        let seen = self.dedup.get(&key.key).filter(|seen| seen.expires > now)?;
+    fn repeated(&self, key: &DedupKey, over_by: Timestamp) -> Option<Admission> {
+        let seen = self.dedup.get(&key.key).filter(|seen| seen.expires > over_by)?;
         let message = seen.message;
         if seen.fingerprint != key.fingerprint {
             return Some(Admission::Conflict { message });
@@ -198,8 +206,14 @@ impl MemoryTables {
         Some(Admission::Duplicate { message, deliveries: known.copied().collect() })
     }
 
-    fn accept(&mut self, new: NewMessage, ids: &mut IdGenerator, now: Timestamp) -> Admission {
-        if let Some(repeated) = new.dedup.as_ref().and_then(|key| self.repeated(key, now)) {
+    fn accept(
+        &mut self,
+        new: NewMessage,
+        ids: &mut IdGenerator,
+        now: Timestamp,
+        over_by: Timestamp,
+    ) -> Admission {
+        if let Some(repeated) = new.dedup.as_ref().and_then(|key| self.repeated(key, over_by)) {
             return repeated;
         }
         let message = MessageId(ids.next(now));
@@ -225,6 +239,7 @@ impl MemoryTables {
                 alternatives: delivery.alternatives,
                 log: Vec::new(),
                 lease: None,
+                held_until: None,
             };
             self.expiries.insert((row.expires, id));
             self.deliveries.insert(id, row);
@@ -250,7 +265,10 @@ impl MemoryTables {
     fn lease(&mut self, id: DeliveryId, until: Timestamp) -> Option<LeasedDelivery> {
         self.token += 1;
         let token = self.token;
-        self.change(id, |row| row.lease = Some(MemoryLease { token, until }))?;
+        self.change(id, |row| {
+            row.lease = Some(MemoryLease { token, until });
+            row.held_until = None;
+        })?;
         let row = self.deliveries.get(&id)?;
         let message = self.messages.get(&row.message)?.message.clone();
         let gone = self.gone.contains(&(message.tenant.clone(), row.hash));
@@ -291,6 +309,7 @@ impl MemoryTables {
                 row.go_to(lane, place);
             }
             row.lease = None;
+            row.held_until = None;
             row.mark = row.mark.settled(&decision);
             row.progress = row.progress.settled(&decision, &attempts, now);
             row.log.extend(attempts);
@@ -316,6 +335,7 @@ impl MemoryTables {
         self.scrub(message);
         self.has_new_work |=
             progress.state.is_pending() && self.is_new_work(lane, progress.due, now);
+        self.end_suspect(delivery, now);
         SettleResult::Done
     }
 }

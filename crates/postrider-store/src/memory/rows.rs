@@ -10,6 +10,7 @@ use postrider_core::{
     MessageId, State, Strike, Target, TenantId, Timestamp,
 };
 
+use super::suspects::MemorySuspects;
 use crate::progress::{DeliveryMark, StoredProgress, needs_body};
 
 #[derive(Default)]
@@ -33,6 +34,7 @@ pub(super) struct MemoryTables {
     /// Suspended lanes, each with the end of its suspension.
     pub(super) suspended: BTreeMap<LaneId, Timestamp>,
     pub(super) token: u64,
+    pub(super) suspects: MemorySuspects,
     /// The time of the last check for expired deliveries.
     pub(super) checked_at: Option<Timestamp>,
     /// The time of the last `ready_lanes`.
@@ -63,6 +65,8 @@ pub(super) struct MemoryDelivery {
     pub(super) alternatives: Vec<Alternative>,
     pub(super) log: Vec<AttemptRecord>,
     pub(super) lease: Option<MemoryLease>,
+    /// It waits until then, because it may have caused crashes and another such delivery is leased.
+    pub(super) held_until: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy)]
@@ -81,7 +85,8 @@ pub(super) struct MemoryKey {
 impl MemoryDelivery {
     /// One time serves delay, retry and lease.
     fn key(&self) -> Timestamp {
-        self.lease.map_or(self.progress.due, |lease| lease.until)
+        let leased = self.lease.map(|lease| lease.until);
+        self.held_until.or(leased).unwrap_or(self.progress.due)
     }
 
     pub(super) fn is_leased(&self, now: Timestamp) -> bool {
@@ -173,6 +178,7 @@ impl MemoryTables {
                 row.mark = row.mark.crashed();
             });
         }
+        self.forget_suspects();
         self.has_new_work = true;
     }
 

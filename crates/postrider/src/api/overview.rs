@@ -196,6 +196,7 @@ pub(crate) async fn metrics(
     let age = oldest.map(|at| app.clock.now().since(at));
     app.metrics.capacity(load_and_capacity(&app, None));
     app.metrics.store_health(&app.store.health());
+    app.metrics.clock(app.clock.wall_offset_ms());
     app.metrics.paces(&app.lanes.paces());
     app.metrics.accounts.update_credentials(&app.watch.seen(), app.clock.now());
     let text = app.metrics.render(&counts, age, app.pool.stats(), &app.account_views());

@@ -15,7 +15,7 @@ use postrider_channels::accounts::AccountListing;
 use postrider_core::Clock;
 use postrider_core::ports::store::Store;
 use postrider_dispatch::{Dispatcher, DispatcherConfig, Lanes, MessageIntake, Policies};
-use postrider_store::{StoreFailure, SystemClock};
+use postrider_store::{SteadyClock, StoreFailure};
 use tokio::task::JoinHandle;
 
 use crate::api::{self, ApiState, SharedState};
@@ -51,7 +51,7 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
 
 /// The same with a configuration that can be reloaded while the server runs.
 pub async fn start_from(read: ConfigReader) -> anyhow::Result<Running> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let clock: Arc<dyn Clock> = Arc::new(SteadyClock::of_system());
     let config = read()?;
     let (store, failure) = parts::open_store(&config, clock.clone()).await?;
     start_all(config, read, store, failure, clock).await
@@ -215,6 +215,8 @@ async fn sample_rates(app: SharedState) {
     loop {
         every_second.tick().await;
         app.metrics.totals.sample(app.clock.now());
+        // Problems are logged when they are noticed.
+        app.store.health();
     }
 }
 
@@ -222,10 +224,13 @@ async fn prune(app: SharedState) {
     let mut every_hour = tokio::time::interval(PRUNE_EVERY);
     loop {
         every_hour.tick().await;
-        let keep = Duration::from_secs(u64::from(app.config().retention.days) * 86_400);
+        let retention = {
+            let config = app.config();
+            config.retention.times(&config.tenants)
+        };
         let mut forgotten = 0;
         loop {
-            match app.store.prune(keep).await {
+            match app.store.prune(&retention).await {
                 Ok(0) => break,
                 Ok(n) => forgotten += n,
                 Err(error) => {

@@ -60,6 +60,7 @@ pub struct Metrics {
     journal_bytes: Gauge,
     quarantined: Gauge,
     problems: Family<OutcomeLabel, Gauge>,
+    clock_offset: Gauge<f64, AtomicU64>,
 }
 
 impl Metrics {
@@ -126,6 +127,11 @@ impl Metrics {
                 "Deliveries set aside in this run because they cannot be read or settled",
             ),
             problems: add(r, "store_problems", "Problems of the store while it goes on, by code"),
+            clock_offset: add(
+                r,
+                "clock_offset_seconds",
+                "How far the system's clock is ahead of the server's time",
+            ),
             registry,
         };
         Arc::new(metrics)
@@ -162,6 +168,11 @@ impl Metrics {
         for problem in &health.problems {
             self.problems.get_or_create(&OutcomeLabel { outcome: problem.code }).inc();
         }
+    }
+
+    /// Sets how far the system's clock is ahead of the server's time.
+    pub fn clock(&self, offset_ms: i64) {
+        self.clock_offset.set(offset_ms as f64 / 1000.0);
     }
 
     /// Sets the learned paces. Forgotten ones disappear. Of the providers called `other`, the slowest counts.

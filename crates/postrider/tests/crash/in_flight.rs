@@ -33,10 +33,17 @@ impl CrashFixture {
     fn new() -> Result<Self> {
         let mut processes = ProcessFixture::new(BINARY, CONFIG)?;
         let sandbox_at = processes.start_sandbox(&[])?;
-        let hook = call(sandbox_at, "PUT", "/sandbox/hooks/deaf", r#"{"script":["hang"]}"#)?;
-        ensure!(hook.status < 300, "{}", hook.body);
         processes.start()?;
-        Ok(Self { processes, sandbox_at })
+        let fixture = Self { processes, sandbox_at };
+        fixture.set_answer("deaf", "hang")?;
+        Ok(fixture)
+    }
+
+    fn set_answer(&self, hook: &str, answer: &str) -> Result<()> {
+        let script = format!(r#"{{"script":["{answer}"]}}"#);
+        let set = call(self.sandbox_at, "PUT", &format!("/sandbox/hooks/{hook}"), &script)?;
+        ensure!(set.status < 300, "{}", set.body);
+        Ok(())
     }
 
     fn crash(&mut self) -> Result<()> {
@@ -45,7 +52,11 @@ impl CrashFixture {
     }
 
     fn send(&self, class: &str) -> Result<String> {
-        let url = format!("http://{}/hook/deaf", self.sandbox_at);
+        self.send_to("deaf", class)
+    }
+
+    fn send_to(&self, hook: &str, class: &str) -> Result<String> {
+        let url = format!("http://{}/hook/{hook}", self.sandbox_at);
         let message = format!(
             r#"{{"to":{{"address":{{"channel":"webhook","url":"{url}"}}}},"class":"{class}"}}"#
         );
@@ -68,14 +79,18 @@ impl CrashFixture {
     }
 
     fn await_end(&self, id: &str) -> Result<Value> {
+        self.await_state(id, "failed")
+    }
+
+    fn await_state(&self, id: &str, state: &str) -> Result<Value> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let answer = get(self.processes.server_at, &format!("/v1/deliveries/{id}/explain"))?;
             let why: Value = serde_json::from_str(&answer.body)?;
-            if why["state"] == "failed" {
+            if why["state"] == state {
                 return Ok(why);
             }
-            ensure!(Instant::now() < deadline, "no end: {why:#}");
+            ensure!(Instant::now() < deadline, "not {state}: {why:#}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -104,6 +119,30 @@ fn what_was_in_flight_at_three_crashes_is_not_sent_a_fourth_time() -> Result<()>
     let told = fixture.explain_on_the_command_line(&id)?;
     check_snapshot("dead_poison", &format!("{why:#}\n\n$ postrider explain ID\n{told}"));
     Ok(())
+}
+
+/// A delivery that makes the server crash is a call to `deaf` here, after which the server is killed.
+#[test]
+fn only_the_cause_of_the_crashes_becomes_a_dead_letter() -> Result<()> {
+    let mut fixture = CrashFixture::new()?;
+    fixture.set_answer("innocent", "hang")?;
+    let cause = fixture.send("transactional")?;
+    let send = |_| fixture.send_to("innocent", "transactional");
+    let innocents: Vec<_> = (0..3).map(send).collect::<Result<_>>()?;
+    for calls in [4, 8, 9] {
+        fixture.await_calls(calls)?;
+        fixture.processes.kill();
+        if calls == 9 {
+            fixture.set_answer("innocent", "200")?;
+        }
+        fixture.processes.start()?;
+    }
+    for id in &innocents {
+        fixture.await_state(id, "sent")?;
+    }
+    let why = fixture.await_end(&cause)?;
+    ensure!(why["delivery"]["reason"] == "poison", "{why:#}");
+    fixture.await_calls(12)
 }
 
 #[test]

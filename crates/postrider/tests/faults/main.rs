@@ -1,5 +1,6 @@
 //! Faults around the data folder, tested on the real binary: one fault touches one thing.
 
+mod clock;
 mod disk;
 mod journal;
 mod reader;

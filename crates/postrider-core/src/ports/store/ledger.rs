@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{StoreHealth, StoreResult};
+use super::{Retention, StoreHealth, StoreResult};
 use crate::model::channel::ChannelKind;
 use crate::model::delivery::{DeadReason, Delivery, State};
 use crate::model::id::{DeliveryId, MessageId};
@@ -157,11 +156,11 @@ pub trait Ledger: Send + Sync {
     /// When the oldest pending delivery was accepted.
     async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>>;
 
-    /// Forgets final deliveries (dead letters not discarded excepted) and their messages older than
-    /// `keep`, dedup keys outside their window, and strikes that are [too
-    /// old](crate::policy::strikes::KEPT). Bounded work per call; answers how many
-    /// deliveries went, 0 when there is nothing left to do.
-    async fn prune(&self, keep: Duration) -> StoreResult<u64>;
+    /// Discards dead letters whose time is over. Forgets final deliveries (dead letters not discarded
+    /// excepted) and their messages whose time is over, dedup keys outside their window, and strikes that
+    /// are [too old](crate::policy::strikes::KEPT). Bounded work per call; answers how many deliveries
+    /// went, 0 when there is nothing left to do.
+    async fn prune(&self, retention: &Retention) -> StoreResult<u64>;
 
     /// What is wrong while the store goes on. Costs nothing.
     fn health(&self) -> StoreHealth {

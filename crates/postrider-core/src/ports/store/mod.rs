@@ -5,6 +5,7 @@ mod health;
 mod ledger;
 mod queue;
 mod registry;
+mod retention;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ pub use health::*;
 pub use ledger::*;
 pub use queue::*;
 pub use registry::*;
+pub use retention::*;
 
 /// What caused a [`StoreError`], as the engine reports it.
 pub type StoreCause = Arc<dyn Error + Send + Sync>;

@@ -31,7 +31,7 @@ pub(super) fn rebuild(
     }
     count(&new)?;
     // The next start lists all expiries.
-    new.execute_batch("DELETE FROM meta WHERE key IN ('swept', 'young')").map_err(sql)?;
+    new.execute_batch("DELETE FROM meta WHERE key IN ('swept', 'young', 'packed')").map_err(sql)?;
     new.execute_batch("PRAGMA journal_mode = DELETE").map_err(sql)?;
     new.close().map_err(|(_, error)| sql(error))
 }

@@ -20,6 +20,11 @@ const BY_NUMBER: &[(&str, &str)] = &[
     ("dedup_bucket", "id"),
     ("dedup_open_short", "id"),
     ("dedup_open_long", "id"),
+    ("dedup_new_short", "id"),
+    ("dedup_new_long", "id"),
+    ("dedup_run", "id"),
+    ("dedup_page", "id"),
+    ("dedup_filter", "id"),
 ];
 /// Other tables by their key. The list of expiries is made anew by the next start.
 const BY_KEY: &[(&str, &str)] = &[

@@ -114,15 +114,15 @@ impl ExpiryIndex {
         self.next_listed = Some(self.next_listed.map_or(expires, |first| first.min(expires)));
     }
 
-    /// Whether anything may have expired. The caller is woken for the next check.
-    pub(crate) fn check(&mut self, now: i64) -> bool {
+    /// Whether anything may be over by this time. The caller is woken for the next check.
+    pub(crate) fn check(&mut self, now: i64, over_by: i64) -> bool {
         self.checked_at = Some(now);
-        now >= self.paused_until && self.first().is_some_and(|first| first <= now)
+        now >= self.paused_until && self.first().is_some_and(|first| first <= over_by)
     }
 
-    /// When to check again; `None` if nobody ever checked or nothing expires.
-    pub(crate) fn next_check(&self) -> Option<i64> {
-        let first = self.first()?.max(self.paused_until);
+    /// When to check again; `None` if nobody ever checked or nothing expires. What is over by `now - lag` expires.
+    pub(crate) fn next_check(&self, lag: i64) -> Option<i64> {
+        let first = self.first()?.saturating_add(lag).max(self.paused_until);
         Some(first.max(self.checked_at?.saturating_add(PAUSE_MS)))
     }
 

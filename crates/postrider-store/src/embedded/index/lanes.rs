@@ -338,6 +338,10 @@ impl SuspendedLanes {
         !self.until.is_empty() && self.until.contains_key(&lane)
     }
 
+    pub(crate) fn is_suspended(&self, lane: u32, now: i64) -> bool {
+        self.until.get(&lane).is_some_and(|until| *until > now)
+    }
+
     pub(crate) fn insert(&mut self, lane: u32, until: i64) {
         if let Some(old) = self.until.insert(lane, until) {
             self.ends.remove(&(old, lane));

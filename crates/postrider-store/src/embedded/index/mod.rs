@@ -8,6 +8,8 @@ pub(crate) mod delivery;
 pub(crate) mod effects;
 pub(crate) mod expiry;
 pub(crate) mod lanes;
+mod quarantine;
+mod suspects;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -25,6 +27,7 @@ use counts::TenantTable;
 use delivery::{AddressFlags, StoredDelivery};
 use expiry::ExpiryIndex;
 use lanes::{DueKey, LaneWindows, WindowLimits};
+use suspects::CrashSuspects;
 
 #[derive(Default)]
 pub(crate) struct MemoryIndex {
@@ -51,6 +54,7 @@ pub(crate) struct MemoryIndex {
     pub(crate) expiry: ExpiryIndex,
     /// Deliveries that cannot be read or settled at present.
     quarantined: HashSet<u64>,
+    suspects: CrashSuspects,
 }
 
 /// A lower bound: no pending delivery is older than this one.
@@ -77,6 +81,8 @@ struct TrackedLease {
     /// Absent until it has been read.
     delivery: Option<Arc<StoredDelivery>>,
     phase: LeasePhase,
+    /// It is no lease: the delivery waits until another one ends that may have caused crashes.
+    held_back: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,11 +177,11 @@ impl MemoryIndex {
     }
 
     /// When there is work that `ready` has not listed yet.
-    pub(crate) fn next_work(&mut self, now: i64) -> NextWork {
+    pub(crate) fn next_work(&mut self, now: i64, expiry_lag: i64) -> NextWork {
         self.end_leases(now);
         self.has_new_work |= self.lanes.end_suspensions(now);
         let next = self.lanes.next_after(self.listed_at);
-        let expiry = self.expiry.next_check();
+        let expiry = self.expiry.next_check(expiry_lag);
         match next {
             _ if self.has_new_work || expiry.is_some_and(|at| at <= now) => NextWork::Now,
             Some(due) if due <= now => NextWork::Now,
@@ -190,16 +196,25 @@ impl MemoryIndex {
 
     pub(crate) fn lease(&mut self, lane: u32, max: usize, now: i64, until: i64) -> LeaseBatch {
         self.end_leases(now);
-        let due = self.lanes.take_due(lane, now, max);
-        let mut batch = LeaseBatch {
-            leases: Vec::new(),
-            needs_refill: due.needs_refill,
-            runs_low: due.runs_low,
-        };
-        for (due, seq) in due.keys {
-            batch.leases.push((seq, self.start_lease(lane, due, seq, until)));
+        let mut batch = LeaseBatch::default();
+        loop {
+            let due = self.lanes.take_due(lane, now, max - batch.leases.len());
+            batch.needs_refill = due.needs_refill;
+            batch.runs_low |= due.runs_low;
+            let mut held_back = 0;
+            for (due, seq) in due.keys {
+                match self.admit_suspect(seq, now) {
+                    Ok(()) => batch.leases.push((seq, self.start_lease(lane, due, seq, until))),
+                    Err(until) => {
+                        self.hold_back(lane, (due, seq), until);
+                        held_back += 1;
+                    }
+                }
+            }
+            if held_back == 0 || batch.needs_refill {
+                return batch;
+            }
         }
-        batch
     }
 
     /// Leases one delivery, wherever it waits. `None` if it is leased already.
@@ -222,7 +237,15 @@ impl MemoryIndex {
         // The flags of an address are on disk, so a flagged one has to be read.
         let delivery = delivery.filter(|delivery| !self.is_flagged(lane, delivery.hash));
         let phase = LeasePhase::Held;
-        let lease = TrackedLease { token, until, lane, due, delivery: delivery.clone(), phase };
+        let lease = TrackedLease {
+            token,
+            until,
+            lane,
+            due,
+            delivery: delivery.clone(),
+            phase,
+            held_back: false,
+        };
         self.leases.insert(seq, lease);
         self.ends.insert((until, seq));
         match delivery {
@@ -279,36 +302,6 @@ impl MemoryIndex {
         }
     }
 
-    /// Sets a delivery aside: it is in flight no more, and is not leased again in this run.
-    pub(crate) fn quarantine(&mut self, seq: u64, token: u64) {
-        let Some(lease) = self.leases.get_mut(&seq) else { return };
-        if lease.token != token || lease.phase == LeasePhase::Quarantined {
-            return;
-        }
-        let (lane, until, was) = (lease.lane, lease.until, lease.phase);
-        let delivery = lease.delivery.take();
-        lease.phase = LeasePhase::Quarantined;
-        lease.until = i64::MAX;
-        self.ends.remove(&(until, seq));
-        if was == LeasePhase::Ended {
-            self.lanes.withdraw(lane, (until, seq), Some(until));
-        } else {
-            delivery.inspect(|delivery| self.count_in_flight(lane, delivery, -1));
-            self.lanes.end_flight(lane);
-        }
-        self.quarantined.insert(seq);
-    }
-
-    fn end_quarantine(&mut self, seq: u64) {
-        if !self.quarantined.is_empty() {
-            self.quarantined.remove(&seq);
-        }
-    }
-
-    pub(crate) fn quarantined(&self) -> usize {
-        self.quarantined.len()
-    }
-
     /// Ends the leases whose time is over: their deliveries are due again.
     pub(crate) fn end_leases(&mut self, now: i64) {
         while let Some(&(until, seq)) = self.ends.first() {
@@ -355,7 +348,8 @@ impl MemoryIndex {
 
     /// Every delivery that is leased and not settled, each with `now`.
     pub(crate) fn all_leased(&self, now: i64) -> Vec<(u64, i64)> {
-        self.leases.keys().map(|seq| (*seq, now)).collect()
+        let leased = self.leases.iter().filter(|(_, lease)| !lease.held_back);
+        leased.map(|(seq, _)| (*seq, now)).collect()
     }
 
     /// Checks the token. On success nobody can lease the delivery while its settlement is written.
@@ -407,6 +401,7 @@ impl MemoryIndex {
             AfterSettle::Due(due) => self.add(lease.lane, (due, seq), now),
             AfterSettle::Moved { lane, due } => self.add(lane, (due, seq), now),
         }
+        self.end_suspect(seq, now);
     }
 
     /// Gives back a lease of which nothing is on disk. False if the token is not valid any more.

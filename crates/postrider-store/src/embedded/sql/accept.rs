@@ -12,6 +12,7 @@ use crate::embedded::index::delivery::StoredDelivery;
 use crate::embedded::index::effects::{DedupEntry, UncommittedKeys};
 use crate::embedded::requests::SharedRow;
 use crate::embedded::reserve::DiskReserve;
+use crate::embedded::sql::dedup::DedupStore;
 use crate::progress::{StoredProgress, stored_message};
 
 /// A message with its JSON texts. The caller's thread makes them, not the writer's.
@@ -68,7 +69,12 @@ impl Writer {
         let now = self.shared.now();
         let new = &rows.new;
         if let Some(dedup) = &new.dedup
-            && let Some(seen) = self.dedup.find(&self.conn, &self.effects.dedup, &dedup.key, now)?
+            && let Some(seen) = self.dedup.find(
+                &self.conn,
+                &self.effects.dedup,
+                &dedup.key,
+                self.shared.earliest(),
+            )?
         {
             return self.repeated(seen, seen.fingerprint == dedup.fingerprint);
         }
@@ -80,8 +86,7 @@ impl Writer {
             self.insert_delivery(rows, &stored, index, *tail, now)?;
         }
         if let Some(dedup) = &new.dedup {
-            self.dedup.append(&self.conn, &mut self.effects.dedup, dedup, &stored, now)?;
-            self.effects.rows += 1;
+            DedupStore::note(&mut self.effects.dedup, dedup, &stored, now);
         }
         let count = self.effects.counts_of(tenant);
         count.messages += 1;
@@ -185,8 +190,8 @@ impl Writer {
 
     /// The answer that was given under the key. Not within a transaction.
     pub(crate) fn repeat(&self, key: &DedupKey) -> StoreResult<Option<Admission>> {
-        let now = self.shared.now();
-        let seen = self.dedup.find(&self.conn, &UncommittedKeys::default(), &key.key, now)?;
+        let over_by = self.shared.earliest();
+        let seen = self.dedup.find(&self.conn, &UncommittedKeys::default(), &key.key, over_by)?;
         seen.map(|seen| self.repeated(seen, seen.fingerprint == key.fingerprint)).transpose()
     }
 

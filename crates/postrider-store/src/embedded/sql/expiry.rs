@@ -146,8 +146,9 @@ impl Writer {
                 break;
             }
         }
+        let over_by = self.shared.earliest();
         self.shared.index().end_leases(now.0);
-        let listed = match self.expired(now, 2 * max + 64) {
+        let listed = match self.expired(over_by, 2 * max + 64) {
             Err(error) if is_local(&error) => {
                 self.renew_list(&error)?;
                 return Ok(LeaseBatch::default());
@@ -174,7 +175,7 @@ impl Writer {
         self.unlist(&stale)?;
         let next = match listed.get(read) {
             Some((expires, _)) => Some(*expires),
-            None => self.next_listed(now, read > stale.len())?,
+            None => self.next_listed(now, over_by, read > stale.len())?,
         };
         let mut index = self.shared.index();
         index.expiry.next_listed = next;
@@ -195,11 +196,11 @@ impl Writer {
         Ok(())
     }
 
-    fn expired(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(i64, u64)>> {
+    fn expired(&self, over_by: Timestamp, limit: usize) -> StoreResult<Vec<(i64, u64)>> {
         let select = "SELECT expires, seq FROM expiry WHERE expires <= ?1 \
                       ORDER BY expires, seq LIMIT ?2";
         let entry = |row: &Row<'_>| Ok((get(row, 0)?, unsigned(row, 1)?));
-        all_rows(&self.conn, select, params![now.0, limit as i64], entry)
+        all_rows(&self.conn, select, params![over_by.0, limit as i64], entry)
     }
 
     /// Lane and key of a delivery, if it is pending and this is still its expiry: a replay changes it.
@@ -225,9 +226,14 @@ impl Writer {
     }
 
     /// When the next listed delivery expires. With expired ones in flight, the next check is soon.
-    fn next_listed(&self, now: Timestamp, some_in_flight: bool) -> StoreResult<Option<i64>> {
+    fn next_listed(
+        &self,
+        now: Timestamp,
+        over_by: Timestamp,
+        some_in_flight: bool,
+    ) -> StoreResult<Option<i64>> {
         let select = "SELECT min(expires) FROM expiry WHERE expires > ?1";
-        let next = value(&self.conn, select, [now.0])?.flatten();
+        let next = value(&self.conn, select, [over_by.0])?.flatten();
         let again = some_in_flight.then_some(now.0 + PAUSE_MS);
         Ok([next, again].into_iter().flatten().min())
     }

@@ -6,6 +6,7 @@ pub(crate) mod dedup;
 pub(crate) mod expiry;
 pub(crate) mod marks;
 pub(crate) mod open;
+pub(crate) mod pack;
 pub(crate) mod prelude;
 pub(crate) mod prune;
 pub(crate) mod refill;

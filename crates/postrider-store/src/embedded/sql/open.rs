@@ -48,12 +48,13 @@ pub(crate) fn open(
     let mut index = MemoryIndex::new(limits, options.delivery_cache_bytes, run << 30);
     load_tenants(&conn, &mut index)?;
     load_lanes(&conn, &mut index)?;
+    let last_id = last_id(&conn, clock.now())?;
+    clock.start_after(newest_time(&conn, last_id));
     let (problems, now) = (ProblemList::default(), clock.now());
     load_gone(&conn, &mut index, &problems, now)?;
     strikes::load(&conn, &mut index, &problems, now)?;
     marks::count_crash(&conn, &InFlightLog::read_left(&folder.file(IN_FLIGHT)))?;
     marks::load(&conn, &mut index)?;
-    let last_id = last_id(&conn, now)?;
     index.oldest.seq = load_pending(&conn, &mut index, &problems, now)?.min(last_id);
     index.expiry = expiry::load(&conn, last_id)?;
     let dedup = DedupStore::load(&conn, options.dedup_bucket_keys, now, &problems)?;
@@ -96,6 +97,13 @@ fn last_id(conn: &Connection, now: Timestamp) -> StoreResult<u64> {
         });
     }
     Ok(last)
+}
+
+/// The newest time that the store was used at, as far as it is known.
+fn newest_time(conn: &Connection, last_id: u64) -> Timestamp {
+    let saved = value(conn, "SELECT value FROM meta WHERE key = 'clock'", []);
+    let saved: i64 = saved.ok().flatten().unwrap_or(0);
+    DeliveryId(from_order_key(last_id, 0)).created_at().max(Timestamp(saved))
 }
 
 fn load_tenants(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {

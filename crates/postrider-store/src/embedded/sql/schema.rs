@@ -10,7 +10,7 @@ use rusqlite::OpenFlags;
 use super::prelude::*;
 
 /// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
-const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES];
+const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES, KEY_RUNS_AND_PACKING];
 
 /// The layout that this version writes.
 pub(crate) const LAYOUT: u32 = STEPS.len() as u32;
@@ -96,10 +96,27 @@ CREATE TABLE strike (
 CREATE INDEX strike_last ON strike (last);
 ";
 
+/// Idempotency keys in pages of 54 bytes each (see `dedup::record`). The tables `dedup_open_…` and
+/// `dedup_bucket` are empty since. And the ranges of deliveries that are not packed (see `pack`).
+const KEY_RUNS_AND_PACKING: &str = "
+CREATE TABLE dedup_new_short (id INTEGER PRIMARY KEY, keys BLOB NOT NULL);
+CREATE TABLE dedup_new_long (id INTEGER PRIMARY KEY, keys BLOB NOT NULL);
+CREATE TABLE dedup_run (
+  id INTEGER PRIMARY KEY, long INTEGER NOT NULL, level INTEGER NOT NULL, keys INTEGER NOT NULL,
+  opened INTEGER NOT NULL, closed INTEGER NOT NULL, median INTEGER NOT NULL, latest INTEGER NOT NULL);
+CREATE TABLE dedup_page (id INTEGER PRIMARY KEY, keys BLOB NOT NULL);
+CREATE TABLE dedup_filter (id INTEGER PRIMARY KEY, part BLOB NOT NULL);
+CREATE TABLE unpacked (
+  first INTEGER PRIMARY KEY, last INTEGER NOT NULL, final INTEGER NOT NULL, again INTEGER NOT NULL);
+CREATE INDEX unpacked_again ON unpacked (again);
+";
+
 /// A connection that may write; makes the tables if the file is new.
 pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
     let conn = Connection::open(file).map_err(sql)?;
     conn.pragma_update(None, "page_size", 4096).map_err(sql)?;
+    // Works for a new file only. An older one keeps its free pages for itself.
+    conn.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(sql)?;
     conn.pragma_update(None, "journal_mode", "WAL").map_err(sql)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;

@@ -168,7 +168,7 @@ impl Writer {
 
     /// Deletes strikes that are too old to count. True if there is more.
     pub(crate) fn prune_strikes(&mut self) -> StoreResult<bool> {
-        let limit = self.shared.now() - KEPT;
+        let limit = self.shared.earliest() - KEPT;
         let old = "SELECT DISTINCT tenant, hash FROM strike WHERE last <= ?1 LIMIT ?2";
         let found = all_rows(&self.conn, old, params![limit.0, PRUNED_AT_ONCE], tenant_and_hash)?;
         if found.is_empty() {

@@ -57,7 +57,7 @@ async fn compare_all(probe: &Probe, origins: Vec<String>) -> Vec<Sample> {
 
 async fn compare(probe: &Probe, origin: &str) -> Sample {
     let wiring = &probe.wiring;
-    let asked = wiring.clock.now();
+    let asked = wiring.clock.wall();
     let request = Request { method: Method::HEAD, headers: HeaderMap::new(), body: "".into() };
     let deadline = Instant::now() + wiring.attempt_timeout;
     let url = format!("{}/", origin.trim_end_matches('/'));
@@ -70,7 +70,7 @@ async fn compare(probe: &Probe, origin: &str) -> Sample {
             }
             _ => NoSample::Silent,
         })?;
-    let answered = wiring.clock.now();
+    let answered = wiring.clock.wall();
     let date = response.headers.get("date").and_then(|text| text.to_str().ok());
     let theirs = date.and_then(|text| retry_after::date(text, answered)).ok_or(NoSample::Silent)?;
     Ok(ahead_ms(asked, answered, theirs))

@@ -1,6 +1,7 @@
 //! The sections of `postrider.toml`: every setting with its default and its meaning.
 
 mod policy;
+mod retention;
 mod strikes;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use super::ConfigError;
 pub use policy::{
     BreakerSection, CapacitySection, DispatchSection, RetryBudgetSection, TenantSection,
 };
+pub use retention::RetentionSection;
 pub use strikes::StrikesSection;
 
 /// All sections that are not tables by name, in the order of the reference.
@@ -131,15 +133,6 @@ section! {
         connections_total_max: usize = 0,
         /// Requests in flight on one HTTP/2 connection; the peer's own limit applies, too.
         streams_max: usize = 100,
-    }
-}
-
-section! {
-    /// How long the ledger remembers.
-    RetentionSection as "retention" {
-        /// Final deliveries and their messages are forgotten after this many days. Dead letters stay
-        /// until they are replayed or discarded.
-        days: u32 = 30,
     }
 }
 

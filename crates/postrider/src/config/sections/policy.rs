@@ -180,11 +180,25 @@ pub struct TenantSection {
     /// Bytes of what is pending at the most; what [capacity] says if absent, 0 for no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
+    /// Days until its final deliveries are forgotten; what [retention] says if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_days: Option<u32>,
+    /// Days until its dead letters are discarded; what [retention] says if absent, 0 for never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter_days: Option<u32>,
 }
 
 impl Default for TenantSection {
     fn default() -> Self {
-        Self { rate_per_s: 0.0, rate_burst: 10, weight: 1.0, deliveries_max: None, bytes_max: None }
+        Self {
+            rate_per_s: 0.0,
+            rate_burst: 10,
+            weight: 1.0,
+            deliveries_max: None,
+            bytes_max: None,
+            retention_days: None,
+            dead_letter_days: None,
+        }
     }
 }
 

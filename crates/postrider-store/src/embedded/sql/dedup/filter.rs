@@ -1,8 +1,8 @@
-//! A blocked Bloom filter: two bytes a key, one cache line a lookup. Keys are hashes already, so nothing is
+//! A blocked Bloom filter: 13 bits a key, one cache line a lookup. Keys are hashes already, so nothing is
 //! hashed here.
 
 const LINE_WORDS: usize = 8;
-const BITS_PER_KEY: usize = 16;
+const BITS_PER_KEY: usize = 13;
 
 pub(crate) struct BloomFilter {
     words: Vec<u64>,
@@ -10,7 +10,7 @@ pub(crate) struct BloomFilter {
 
 impl BloomFilter {
     pub(crate) fn sized_for(keys: usize) -> Self {
-        let lines = (keys * BITS_PER_KEY).div_ceil(LINE_WORDS * 64).max(1);
+        let lines = keys.saturating_mul(BITS_PER_KEY).div_ceil(LINE_WORDS * 64).max(1);
         Self { words: vec![0; lines * LINE_WORDS] }
     }
 
@@ -26,8 +26,10 @@ impl BloomFilter {
         self.words[line..line + LINE_WORDS].iter().zip(bits).all(|(word, mask)| word & mask == mask)
     }
 
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    /// One part of `size` bytes, the last one shorter; `None` behind the end.
+    pub(crate) fn part(&self, number: usize, size: usize) -> Option<Vec<u8>> {
+        let words = self.words.chunks(size / 8).nth(number)?;
+        Some(words.iter().flat_map(|word| word.to_le_bytes()).collect())
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
@@ -78,7 +80,8 @@ mod tests {
     fn what_was_put_in_is_found_and_little_else() {
         let mut filter = BloomFilter::sized_for(50_000);
         keys(0, 50_000).for_each(|key| filter.insert(&key));
-        let filter = BloomFilter::from_bytes(&filter.to_bytes()).unwrap();
+        let parts = (0..).map_while(|number| filter.part(number, 1 << 10));
+        let filter = BloomFilter::from_bytes(&parts.flatten().collect::<Vec<_>>()).unwrap();
         assert!(keys(0, 50_000).all(|key| filter.may_contain(&key)));
         let wrong = keys(1_000_000, 50_000).filter(|key| filter.may_contain(key)).count();
         assert!(wrong < 500, "{wrong} of 50000 are false");

@@ -1,9 +1,18 @@
 //! Idempotency keys, exact and durable. The newest keys are in a map in memory and in a table that only
-//! grows. When they are many or old, they become a bucket: a sorted table with a small filter, dropped as
-//! a whole once its last key has expired.
+//! grows. When they are many or old, they become a run: sorted pages with a small filter in memory. Runs are
+//! merged by levels, so that a lookup asks few filters and mostly reads one page, and are dropped once their
+//! last key has expired. All of it in small steps between commits.
 
-mod bucket;
+#[cfg(test)]
+mod cost;
 mod filter;
+mod legacy;
+mod levels;
+mod list;
+mod record;
+mod run;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -13,68 +22,109 @@ use rusqlite::Connection;
 
 use crate::embedded::index::effects::{DedupEntry, UncommittedKeys};
 use crate::embedded::problems::ProblemList;
-use bucket::BucketList;
+use crate::embedded::sql::statement::value;
+use list::DedupKeyList;
+use record::KeyRecord;
+use run::RunPlace;
 
-/// Keys with a longer window have buckets of their own, so that they do not keep short ones alive.
+/// Keys with a longer window have runs of their own, so that they do not keep short ones alive.
 const SHORT_WINDOW: Duration = Duration::from_secs(25 * 3600);
 
 pub(crate) struct DedupStore {
-    short: BucketList,
-    long: BucketList,
+    short: DedupKeyList,
+    long: DedupKeyList,
+    /// The number of the next run.
+    next_run: i64,
 }
 
 impl DedupStore {
-    /// `bucket_keys` is how many keys make a bucket.
+    /// `run_keys` is how many new keys make a run.
     pub(crate) fn load(
         conn: &Connection,
-        bucket_keys: usize,
+        run_keys: usize,
         now: Timestamp,
         problems: &ProblemList,
     ) -> StoreResult<Self> {
-        if let Err(error) = bucket::drop_unfinished(conn) {
+        if let Err(error) = legacy::drop_unfinished(conn) {
             tracing::error!(%error, "an unfinished bucket of idempotency keys stays");
         }
-        Ok(Self {
-            short: BucketList::load(conn, false, bucket_keys, now.0, problems)?,
-            long: BucketList::load(conn, true, bucket_keys, now.0, problems)?,
-        })
+        let mut store = Self {
+            short: DedupKeyList::load(conn, false, run_keys, now.0, problems)?,
+            long: DedupKeyList::load(conn, true, run_keys, now.0, problems)?,
+            next_run: 1,
+        };
+        store.find_unlisted(conn)?;
+        Ok(store)
     }
 
+    /// Finds the rows of runs that a crash left unfinished or half deleted.
+    fn find_unlisted(&mut self, conn: &Connection) -> StoreResult<()> {
+        let listed = "SELECT EXISTS (SELECT 1 FROM dedup_run WHERE id = ?1)";
+        for select in [
+            "SELECT id >> 32 FROM dedup_page WHERE id >= ?1 << 32 ORDER BY id LIMIT 1",
+            "SELECT id >> 32 FROM dedup_filter WHERE id >= ?1 << 32 ORDER BY id LIMIT 1",
+        ] {
+            let mut from: i64 = 0;
+            while let Some(run) = value::<i64>(conn, select, [from])? {
+                if value(conn, listed, [run])? != Some(true) {
+                    self.short.drop_later(RunPlace::Pages(run));
+                }
+                from = run + 1;
+                self.next_run = self.next_run.max(from);
+            }
+        }
+        let last: Option<Option<i64>> = value(conn, "SELECT max(id) FROM dedup_run", [])?;
+        self.next_run = self.next_run.max(last.flatten().unwrap_or(0) + 1);
+        Ok(())
+    }
+
+    /// The entry of a key, unless it is over by this time.
     pub(crate) fn find(
         &self,
         conn: &Connection,
         uncommitted: &UncommittedKeys,
         key: &[u8; 16],
-        now: Timestamp,
+        over_by: Timestamp,
     ) -> StoreResult<Option<DedupEntry>> {
-        if let Some((_, seen)) = uncommitted.get(key).filter(|(_, seen)| seen.expires > now.0) {
+        if let Some((_, seen)) = uncommitted.get(key).filter(|(_, seen)| seen.expires > over_by.0) {
             return Ok(Some(*seen));
         }
         for list in [&self.short, &self.long] {
-            if let Some(seen) = list.find(conn, key, now.0)? {
+            if let Some(seen) = list.find(conn, key, over_by.0)? {
                 return Ok(Some(seen));
             }
         }
         Ok(None)
     }
 
-    /// Writes a key within the caller's transaction. It is kept at least as long as its message.
-    pub(crate) fn append(
-        &self,
-        conn: &Connection,
+    /// Notes a key of the current transaction. It is kept at least as long as its message.
+    pub(crate) fn note(
         uncommitted: &mut UncommittedKeys,
         key: &DedupKey,
         message: &Message,
         now: Timestamp,
-    ) -> StoreResult<()> {
+    ) {
         let expires = (now + key.window).max(message.expires_at);
         let long = expires.since(now) > SHORT_WINDOW;
-        let list = if long { &self.long } else { &self.short };
         let (message, expires) = (message.id, expires.0);
         let seen = DedupEntry { message, fingerprint: key.fingerprint, expires };
-        list.append(conn, &key.key, &seen)?;
         uncommitted.insert(key.key, (long, seen));
-        Ok(())
+    }
+
+    /// Writes the keys of the current transaction, many in one row. Returns the number of rows.
+    pub(crate) fn append(
+        &self,
+        conn: &Connection,
+        uncommitted: &UncommittedKeys,
+    ) -> StoreResult<u64> {
+        let (mut short, mut long) = (Vec::new(), Vec::new());
+        for (key, (is_long, seen)) in uncommitted {
+            let keys = if *is_long { &mut long } else { &mut short };
+            keys.push(KeyRecord::new(key, seen));
+        }
+        self.short.append(conn, &short)?;
+        self.long.append(conn, &long)?;
+        Ok((short.len() + long.len()).div_ceil(record::PAGE_RECORDS) as u64)
     }
 
     /// The transaction was committed.
@@ -85,14 +135,20 @@ impl DedupStore {
         }
     }
 
-    /// Moves some keys into buckets; true if there is more to move. Not within a transaction.
+    /// Moves, merges or deletes some keys; true if there is more to do. Not within a transaction.
     pub(crate) fn work(&mut self, conn: &Connection, now: Timestamp) -> StoreResult<bool> {
-        Ok(self.short.work(conn, now.0)? | self.long.work(conn, now.0)?)
+        let next = &mut self.next_run;
+        Ok(self.short.work(conn, now.0, next)? || self.long.work(conn, now.0, next)?)
     }
 
-    /// Drops expired buckets. Not within a transaction.
-    pub(crate) fn prune(&mut self, conn: &Connection, now: Timestamp) -> StoreResult<()> {
-        self.short.prune(conn, now.0)?;
-        self.long.prune(conn, now.0)
+    /// Rows written by `work` since the last call.
+    pub(crate) fn take_written(&mut self) -> u64 {
+        std::mem::take(&mut self.short.written) + std::mem::take(&mut self.long.written)
+    }
+
+    /// Forgets what is over by this time; `work` deletes it. Not within a transaction.
+    pub(crate) fn prune(&mut self, conn: &Connection, over_by: Timestamp) -> StoreResult<()> {
+        self.short.prune(conn, over_by.0)?;
+        self.long.prune(conn, over_by.0)
     }
 }

@@ -1,0 +1,63 @@
+//! Requests that wait for the writer. Results come before new work, so that a flood of new work cannot hold up
+//! what was sent already, and a transaction takes little new work, so that nobody waits long for it.
+
+use std::collections::VecDeque;
+
+use super::requests::{WriterRequest, WriterTask};
+
+/// Rows of results in one transaction.
+const RESULT_ROWS: usize = 8_192;
+/// Rows of new work in one transaction. A larger request has one for itself.
+const NEW_ROWS: usize = 1_000;
+
+#[derive(Default)]
+pub(crate) struct RequestQueue {
+    /// Results and tasks.
+    first: VecDeque<WriterRequest>,
+    new_work: VecDeque<WriterRequest>,
+}
+
+impl RequestQueue {
+    pub(crate) fn push(&mut self, mut request: WriterRequest) {
+        let is_new_work = request.as_shared_write().is_some_and(|write| write.is_new_work());
+        if is_new_work { self.new_work.push_back(request) } else { self.first.push_back(request) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.new_work.is_empty()
+    }
+
+    /// The requests of the next transaction: results up to the next task, and some new work.
+    pub(crate) fn next_group(&mut self) -> Vec<WriterRequest> {
+        let mut group = Vec::new();
+        take_rows(&mut self.first, RESULT_ROWS, &mut group);
+        take_rows(&mut self.new_work, NEW_ROWS, &mut group);
+        group
+    }
+
+    /// The next task, if no result is before it.
+    pub(crate) fn next_task(&mut self) -> Option<WriterTask> {
+        match self.first.pop_front()? {
+            WriterRequest::Task(task) => Some(task),
+            other => {
+                self.first.push_front(other);
+                None
+            }
+        }
+    }
+}
+
+/// Takes requests that share a transaction, until they have so many rows; at least one.
+fn take_rows(from: &mut VecDeque<WriterRequest>, rows_max: usize, group: &mut Vec<WriterRequest>) {
+    let mut rows = 0;
+    while let Some(mut request) = from.pop_front() {
+        let more = request.as_shared_write().map(|write| write.rows());
+        match more {
+            Some(more) if rows == 0 || rows + more <= rows_max => {
+                rows += more;
+                group.push(request);
+            }
+            _ => return from.push_front(request),
+        }
+    }
+}
