@@ -66,8 +66,8 @@ pub(super) const MUTANTS: &[SimMutant] = &[
         patches: &[
             patch(
                 "crates/postrider-store/src/memory/rows.rs",
-                "self.lease.map_or(self.progress.due, |lease| lease.until)",
-                "self.lease.map_or(self.progress.due, |_| Timestamp::MAX)",
+                "let leased = self.lease.map(|lease| lease.until);",
+                "let leased = self.lease.map(|_| Timestamp::MAX);",
             ),
             patch(
                 "crates/postrider-store/src/embedded/index/mod.rs",
@@ -87,9 +87,9 @@ pub(super) const MUTANTS: &[SimMutant] = &[
                 "pub(super) fn forget_leases(&mut self) {\n        self.dedup.clear();",
             ),
             patch(
-                "crates/postrider-store/src/embedded/sql/dedup/bucket.rs",
-                "list.open = keys.rows.into_iter().collect();",
-                "list.open = keys.rows.into_iter().take(0).collect();",
+                "crates/postrider-store/src/embedded/sql/dedup/list.rs",
+                "self.open = keys.map(|record| (record.key(), record.entry())).collect();",
+                "self.open = keys.take(0).map(|record| (record.key(), record.entry())).collect();",
             ),
         ],
     },
