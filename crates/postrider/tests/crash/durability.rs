@@ -79,6 +79,7 @@ fn steps(trace: &str) -> Vec<Step> {
 }
 
 /// Starts a server in a new folder, sends so many messages, and returns the folder and the trace.
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 fn trace_of(messages: usize) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let at = free_port().unwrap();
