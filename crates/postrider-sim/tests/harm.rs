@@ -17,6 +17,15 @@ fn sick_traffic_costs_healthy_traffic_nothing() {
     assert_eq!(failed, BROKEN, "again: cargo run -p postrider-sim -- harm --seed N");
 }
 
+/// Worlds in which a rule was found to be missing or wrong.
+#[test]
+fn worlds_that_once_broke_a_bound_keep_it() {
+    for seed in [592, 676, 1_505, 3_544, 3_664, 3_821, 3_844, 4_110, 4_571] {
+        let report = harm(seed);
+        assert!(report.broken.is_empty(), "{report}");
+    }
+}
+
 #[test]
 fn a_world_that_is_changed_in_name_or_order_keeps_its_bounds() {
     let failed = harm_seeds(10, 6, harm_changed, |report| {

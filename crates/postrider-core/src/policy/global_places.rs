@@ -45,9 +45,10 @@ pub fn apart_places(all: usize) -> usize {
     (all / 2).max(1)
 }
 
-/// How many of these one tenant may have: half. Calls that turn out to take long may be more.
-pub fn apart_part(apart_places: usize) -> usize {
-    apart_places.div_ceil(2)
+/// How many of these are in use if the tenants hold so many each. Calls that turn out to take long may be more than
+/// the half that one tenant gets; what it holds beyond that is no loss of the others.
+pub fn apart_used(apart_places: usize, held: impl Iterator<Item = usize>) -> usize {
+    held.map(|held| held.min(apart_places.div_ceil(2))).sum()
 }
 
 /// More such calls that a tenant may make, to all origins together. Those that are known
@@ -104,6 +105,13 @@ mod tests {
         let places = PlaceUse { all: 256, used: 200, held: 100 };
         assert_eq!(apart_room(places, false), 0);
         assert!(apart_room(PlaceUse { held: 0, ..places }, false) > 0);
+    }
+
+    #[test]
+    fn what_a_tenant_holds_beyond_its_half_is_no_loss_of_the_others() {
+        assert_eq!(apart_used(256, [1_000, 3].into_iter()), 131);
+        let places = PlaceUse { all: 256, used: 131, held: 3 };
+        assert!(apart_room(places, false) > 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use postrider_core::LaneKey;
 use postrider_core::model::message::Priority;
 use postrider_core::policy::global_places::{
-    PlaceUse, apart_part, apart_places, apart_room, ordinary_room,
+    PlaceUse, apart_places, apart_room, apart_used, ordinary_room,
 };
 use postrider_core::policy::place_queue::PlaceQueue;
 
@@ -95,8 +95,7 @@ impl GlobalCalls {
     pub(super) fn room_apart(&self, all: usize, tenant: u64, is_known: bool) -> usize {
         let apart = lock(&self.apart);
         let all = apart_places(all);
-        // What a tenant holds beyond its part is no loss of the others.
-        let used = apart.by_tenant.values().map(|held| apart_part(all).min(*held)).sum();
+        let used = apart_used(all, apart.by_tenant.values().copied());
         apart_room(PlaceUse { used, ..apart.places(all, tenant) }, is_known)
     }
 

@@ -18,6 +18,9 @@ const DAY_S: i64 = 86_400;
 /// Retries come soon, and a call that hangs outlasts the test.
 const CONFIG: &str = "[classes.quick]\nttl_s = 3600\nretry = { base_ms = 1500, kind = \"fixed\", jitter = \"none\" }\n";
 
+/// The idempotency key of a message.
+const KEY: &str = r#","idempotency_key":"k""#;
+
 struct ClockFixture {
     processes: ProcessFixture,
     sandbox_at: SocketAddr,
@@ -38,6 +41,21 @@ impl ClockFixture {
         let fixture = Self { processes, sandbox_at, offset };
         fixture.set_clock(0)?;
         Ok(fixture)
+    }
+
+    /// A server that is stopped. One delivery, with a key, was sent; another one is pending.
+    fn stopped_with_work() -> Result<(Self, String, String)> {
+        let mut fixture = Self::new()?;
+        fixture.processes.start()?;
+        let sent = fixture.send("ok", KEY)?;
+        fixture.await_state(&sent, "sent")?;
+        fixture.stop()?;
+        fixture.role("api")?;
+        fixture.processes.start()?;
+        let pending = fixture.send("ok", "")?;
+        fixture.stop()?;
+        fixture.role("all")?;
+        Ok((fixture, sent, pending))
     }
 
     /// Sets the server's clock forward or back by these seconds.
@@ -134,8 +152,7 @@ fn a_clock_that_jumps_ahead_ends_and_repeats_nothing() -> Result<()> {
     let mut fixture = ClockFixture::new()?;
     fixture.processes.start()?;
     fixture.set_answers("deaf", r#""hang""#)?;
-    let key = r#","idempotency_key":"k""#;
-    let keyed = fixture.send("ok", key)?;
+    let keyed = fixture.send("ok", KEY)?;
     fixture.await_state(&keyed, "sent")?;
     let in_flight = fixture.send("deaf", "")?;
     fixture.await_calls(2)?;
@@ -144,7 +161,7 @@ fn a_clock_that_jumps_ahead_ends_and_repeats_nothing() -> Result<()> {
     fixture.set_clock(YEAR_S)?;
     let new = fixture.send("ok", "")?;
     fixture.await_state(&new, "sent")?;
-    ensure!(fixture.post("ok", key)?["duplicate"] == true, "the key is still known");
+    ensure!(fixture.post("ok", KEY)?["duplicate"] == true, "the key is still known");
     let known = fixture.problems()?;
     ensure!(known == ["clock_stepped"], "{known:?}");
     // Time for a second call, if the lease were over.
@@ -189,24 +206,13 @@ fn a_clock_that_is_set_back_delays_no_retry() -> Result<()> {
 
 #[test]
 fn a_start_in_1970_sends_what_is_pending_and_forgets_nothing() -> Result<()> {
-    let mut fixture = ClockFixture::new()?;
-    fixture.processes.start()?;
-    let key = r#","idempotency_key":"k""#;
-    let old = fixture.send("ok", key)?;
-    fixture.await_state(&old, "sent")?;
-    fixture.stop()?;
-    fixture.role("api")?;
-    fixture.processes.start()?;
-    let pending = fixture.send("ok", "")?;
-    fixture.stop()?;
-
-    fixture.role("all")?;
+    let (mut fixture, old, pending) = ClockFixture::stopped_with_work()?;
     fixture.set_clock(60 - now_s()?)?;
     fixture.processes.start()?;
     fixture.await_state(&pending, "sent")?;
     let new = fixture.send("ok", "")?;
     fixture.await_state(&new, "sent")?;
-    ensure!(fixture.post("ok", key)?["duplicate"] == true, "the key is still known");
+    ensure!(fixture.post("ok", KEY)?["duplicate"] == true, "the key is still known");
     ensure!(fixture.state(&old)? == "sent", "it is not pruned");
     let known = fixture.problems()?;
     ensure!(known == ["clock_stepped"], "{known:?}");
@@ -219,23 +225,12 @@ fn a_start_in_1970_sends_what_is_pending_and_forgets_nothing() -> Result<()> {
 
 #[test]
 fn a_start_a_year_ahead_ends_nothing_until_the_clock_is_understood() -> Result<()> {
-    let mut fixture = ClockFixture::new()?;
-    fixture.processes.start()?;
-    let key = r#","idempotency_key":"k""#;
-    let old = fixture.send("ok", key)?;
-    fixture.await_state(&old, "sent")?;
-    fixture.stop()?;
-    fixture.role("api")?;
-    fixture.processes.start()?;
-    let pending = fixture.send("ok", "")?;
-    fixture.stop()?;
-
-    fixture.role("all")?;
+    let (mut fixture, old, pending) = ClockFixture::stopped_with_work()?;
     fixture.set_clock(YEAR_S)?;
     fixture.processes.start()?;
     let new = fixture.send("ok", "")?;
     fixture.await_state(&new, "sent")?;
-    ensure!(fixture.post("ok", key)?["duplicate"] == true, "the key is still known");
+    ensure!(fixture.post("ok", KEY)?["duplicate"] == true, "the key is still known");
     ensure!(fixture.state(&old)? == "sent", "it is not pruned");
     fixture.await_state(&pending, "parked").context("not sent and not ended")?;
     let known = fixture.problems()?;
@@ -245,7 +240,7 @@ fn a_start_a_year_ahead_ends_nothing_until_the_clock_is_understood() -> Result<(
     let known = fixture.problems()?;
     ensure!(known == ["clock_stepped"], "{known:?}");
     fixture.await_state(&pending, "sent").context("it is in time by the right clock")?;
-    ensure!(fixture.post("ok", key)?["duplicate"] == true, "the key is still known");
+    ensure!(fixture.post("ok", KEY)?["duplicate"] == true, "the key is still known");
     Ok(())
 }
 

@@ -36,6 +36,16 @@ fn an_origin_gets_four_calls_until_it_answers_and_again_after_a_silent_minute() 
 }
 
 #[test]
+fn an_origin_is_silent_while_its_last_call_got_no_answer() {
+    let mut limit = CallLimit::new(100);
+    assert!(!limit.is_silent(), "nothing is known yet");
+    batch(&mut limit, Signal::Failing, 20, 0);
+    assert!(limit.is_silent());
+    batch(&mut limit, Signal::Well, 20, 1_000);
+    assert!(!limit.is_silent());
+}
+
+#[test]
 fn batches_that_end_together_take_it_to_the_ceiling() {
     let mut limit = CallLimit::new(100);
     batches(&mut limit, Signal::Well, 20, 0..5);

@@ -118,9 +118,9 @@ pub(super) const PLACES: &[RuleChange] = &[
         "apart-part",
         "what a tenant holds of these beyond its part is no loss of the others",
         &[patch(
-            lanes!("global.rs"),
-            "apart_part(all).min(*held)",
-            "apart_part(usize::MAX).min(*held)",
+            core!("global_places.rs"),
+            "held.min(apart_places.div_ceil(2))",
+            "held.min(usize::MAX)",
         )],
     ),
     rule(
