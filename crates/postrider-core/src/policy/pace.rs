@@ -58,6 +58,8 @@ pub struct Pace {
     answers: SlidingWindow,
     /// The first answer after a rest.
     first_at: Timestamp,
+    /// The provider is left alone until then; answers to calls that were under way tell nothing.
+    resting_until: Timestamp,
     learned: Option<LearnedPace>,
     /// Cuts in a row that changed nothing.
     vain: u32,
@@ -85,6 +87,7 @@ impl Default for Pace {
         Self {
             answers: SlidingWindow::new(WITHIN),
             first_at: Timestamp::default(),
+            resting_until: Timestamp::default(),
             learned: None,
             vain: 0,
             left_alone_until: Timestamp::default(),
@@ -144,11 +147,19 @@ impl Pace {
         }
     }
 
+    /// No calls are made until then: what comes too fast for a learned pace is counted anew.
+    pub fn rest(&mut self, until: Timestamp) {
+        if self.learned.is_some() {
+            self.resting_until = self.resting_until.max(until);
+            self.answers = SlidingWindow::new(WITHIN);
+        }
+    }
+
     /// The end of a call. A few complaints, each `of_one` address, begin nothing; once a pace is learned,
     /// every complaint may be about it.
     pub fn report(&mut self, signal: Signal, of_one: bool, now: Timestamp) {
         let complains = signal == Signal::Busy;
-        if !complains && signal != Signal::Well {
+        if (!complains && signal != Signal::Well) || now < self.resting_until {
             return;
         }
         if self.answers.tally(now).calls == 0 {
@@ -304,6 +315,20 @@ mod tests {
         assert_eq!(pace.per_s(), Some(learned));
         (0..100).for_each(|n| pace.report(Signal::Busy, false, at(14_000 + n * 100)));
         assert!(pace.per_s().unwrap() < learned / 2.0, "all of them refused is another matter");
+    }
+
+    #[test]
+    fn complaints_after_a_rest_are_not_taken_for_a_slow_time() {
+        let mut pace = Pace::default();
+        let third = |n: u64| if n.is_multiple_of(3) { Signal::Busy } else { Signal::Well };
+        (0..500).for_each(|n| pace.report(Signal::Well, false, at(n)));
+        (500..1_000).for_each(|n| pace.report(Signal::Busy, false, at(n)));
+        let learned = pace.per_s().unwrap();
+        pace.rest(at(2_200));
+        pace.report(Signal::Busy, false, at(1_100));
+        (0..700).for_each(|n| pace.report(third(n), false, at(2_200 + n * 5 / 3)));
+        let again = pace.per_s().unwrap();
+        assert!(again < learned && again > 350.0, "{learned} per second, then {again}");
     }
 
     #[test]

@@ -14,8 +14,10 @@ const REST_MIN: Duration = Duration::from_secs(5);
 const REST_MAX: Duration = Duration::from_secs(300);
 /// Successes in a row after which it is well again.
 const SUCCESSES_MIN: u32 = 2;
-/// So often in a row an address asks for less as a rule.
+/// So often in a row an address asks for less as a rule ...
 const ASKED_MIN: u32 = 2;
+/// ... and so often where others ask, too, because calls are too fast for the provider.
+const ASKED_MIN_PACED: u32 = 5;
 /// Long calls after which an address is slow.
 const LONG_MIN: u32 = 2;
 /// Addresses that something is remembered about, at most.
@@ -174,11 +176,12 @@ impl SickAddresses {
         }
     }
 
-    /// The address asked for less. True if it did so before, without a success in between.
-    pub fn asked(&mut self, target: u64, now: Timestamp) -> bool {
+    /// The address asked for less. True if it did so before, without a success in between; more often
+    /// where the provider `is_paced`.
+    pub fn asked(&mut self, target: u64, is_paced: bool, now: Timestamp) -> bool {
         let Some(health) = self.health(target, now) else { return false };
         health.asked = health.asked.saturating_add(1);
-        health.asked >= ASKED_MIN
+        health.asked >= if is_paced { ASKED_MIN_PACED } else { ASKED_MIN }
     }
 
     /// A call ended that was long, or was not.
@@ -228,6 +231,15 @@ mod tests {
 
     fn fail(addresses: &mut SickAddresses, s: u64) -> bool {
         addresses.failed(7, at(s), true, at(s), 0.5)
+    }
+
+    #[test]
+    fn an_address_asks_as_a_rule_after_more_refusals_where_others_are_refused_too() {
+        for (is_paced, until_it_does) in [(false, 2), (true, 5)] {
+            let mut addresses = SickAddresses::default();
+            let refused = (1..10).find(|_| addresses.asked(7, is_paced, NOW));
+            assert_eq!(refused, Some(until_it_does));
+        }
     }
 
     #[test]

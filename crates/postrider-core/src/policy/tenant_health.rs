@@ -123,10 +123,10 @@ impl TenantHealth {
         do_work(self.votes.count(now))
     }
 
-    /// An address asked for less.
-    pub fn asked(&mut self, target: u64, now: Timestamp) -> Wish {
+    /// An address asked for less; `is_paced` if the provider was found to take calls at a certain pace.
+    pub fn asked(&mut self, target: u64, is_paced: bool, now: Timestamp) -> Wish {
         let others_work = do_work(self.votes.count_others(target, now));
-        match (self.addresses.asked(target, now), others_work) {
+        match (self.addresses.asked(target, is_paced, now), others_work) {
             (true, true) => Wish::OfAddress,
             (true, false) => Wish::OfMore,
             (false, _) => Wish::Unclear,

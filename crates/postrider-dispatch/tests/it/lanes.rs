@@ -375,3 +375,36 @@ async fn a_provider_that_complains_is_called_at_the_pace_that_it_takes() {
     );
     assert_eq!(state_of_lane(&fixture).await.name(), "waiting");
 }
+
+#[tokio::test]
+async fn at_a_learned_pace_one_refusal_does_not_hold_up_its_address() {
+    let busy = Some(Outcome::RetryAfter { after: Duration::from_millis(10), scope: Scope::Target });
+    let mut fixture = DispatchFixture::new(vec![]);
+    fixture.start();
+    for n in 0..40 {
+        to_target(&fixture, n).await;
+        settle_down().await;
+        fixture.clock.advance(Duration::from_millis(50));
+    }
+    fixture.channel.then(vec![busy; 45]);
+    for n in 0..45 {
+        to_target(&fixture, n).await;
+        settle_down().await;
+    }
+    while fixture.calls() < 40 + 45 + 45 {
+        fixture.clock.advance(Duration::from_millis(100));
+        settle_down().await;
+    }
+    fixture.clock.advance(Duration::from_secs(20));
+    fixture.channel.then(vec![wait(60, Scope::Target)]);
+    let mut states = Vec::new();
+    for _ in 0..2 {
+        let id = to_target(&fixture, 7).await;
+        for _ in 0..100 {
+            fixture.clock.advance(Duration::from_millis(100));
+            settle_down().await;
+        }
+        states.push(fixture.delivery(id).await.state);
+    }
+    assert_eq!(states, [State::Retrying, State::Sent], "each after ten seconds");
+}

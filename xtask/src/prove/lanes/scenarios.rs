@@ -191,7 +191,7 @@ fn latencies(sandbox: SocketAddr, sent: &[(String, u64)], at_most: Duration) -> 
         let mut still = Vec::new();
         for one in open {
             match accepted_at(&mut connection, &one.0)? {
-                Some(at) => latencies.push(at.saturating_sub(one.1)),
+                Some(at) => latencies.push((one.1, at.saturating_sub(one.1))),
                 None => still.push(one),
             }
         }
@@ -199,7 +199,14 @@ fn latencies(sandbox: SocketAddr, sent: &[(String, u64)], at_most: Duration) -> 
         std::thread::sleep(Duration::from_millis(500));
     }
     // A delivery that has not arrived yet takes at least until now.
-    latencies.extend(open.iter().map(|(_, accepted)| now_ms() - accepted));
+    latencies.extend(open.iter().map(|(_, accepted)| (*accepted, now_ms() - accepted)));
+    let slow = latencies.iter().filter(|(_, took)| *took >= 250);
+    let last = slow.clone().map(|(accepted, _)| accepted).max();
+    if let (Some((_, began)), Some(last)) = (sent.first(), last) {
+        let after_s = last.saturating_sub(*began) / 1_000;
+        println!("{} took 250 ms or more, the last after {after_s} s", slow.count());
+    }
+    let mut latencies: Vec<_> = latencies.into_iter().map(|(_, took)| took).collect();
     latencies.sort_unstable();
     Ok(latencies)
 }

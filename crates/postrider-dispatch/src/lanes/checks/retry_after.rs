@@ -43,7 +43,11 @@ impl LaneCheck for RetryAfterCheck {
                 None => return,
             },
         };
-        let wish = if is_busy { own.health.asked(call.target, now) } else { Wish::Unclear };
+        let is_paced = own.pace.per_s().is_some();
+        let wish = match is_busy {
+            true => own.health.asked(call.target, is_paced, now),
+            false => Wish::Unclear,
+        };
         let of_target = call.wait.is_none_or(|(scope, _)| scope == Scope::Target);
         if wish == Wish::OfAddress && of_target {
             // It asks as a rule, while others do not: that is about this address alone.
@@ -85,11 +89,15 @@ fn leave_alone(
     let (scope, after) = reach(scope, after, target, &mut own.spread, now);
     let until = now + after;
     if scope == Scope::Target {
-        own.health.addresses.pause(target, until, now);
+        // Where calls are too fast for the provider, it is not this address that complains.
+        if own.pace.per_s().is_none() {
+            own.health.addresses.pause(target, until, now);
+        }
         return (scope, None);
     }
     let is_news = own.pause.until(now).is_none();
     own.pause.extend(until);
+    own.pace.rest(until);
     let mut reached = Scope::Credential;
     if gates.is_paused_for_most(now) {
         reached = Scope::Host;
