@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
-use crate::policy::call_places::long_places;
 use crate::policy::cohort::CohortLatency;
 use crate::policy::limit_growth::Growth;
 pub use crate::policy::limit_reason::LimitReason;
@@ -120,9 +119,8 @@ impl CallLimit {
         self.is_silent
     }
 
-    /// How many long calls there may be beside the others.
-    pub fn long_places(&self, now: Timestamp) -> usize {
-        long_places(self.limit(now), self.ceiling as usize)
+    pub fn ceiling(&self) -> usize {
+        self.ceiling as usize
     }
 
     pub fn reason(&self, now: Timestamp) -> LimitReason {
@@ -269,6 +267,9 @@ impl CallLimit {
         in_flight: usize,
         now: Timestamp,
     ) {
+        if self.refusals.addresses.note(token.target, refused, now) {
+            return self.forgive_refusals(now);
+        }
         let settled = now.since(self.changed_at) >= self.round_trip();
         let signs = &mut self.refusals;
         if !settled || !signs.sample.count(token.target, refused, now) {
@@ -312,6 +313,13 @@ impl CallLimit {
         self.cut(well_at_once.round().min(self.limit - 1.0).max(self.limit * CUT_REFUSALS), now);
         self.growth.patience = patience;
         self.reason = LimitReason::Refused { addresses, of };
+    }
+
+    /// It is always the same addresses that refuse: what they led to is undone.
+    fn forgive_refusals(&mut self, now: Timestamp) {
+        if let Some(trial) = self.refusals.trial.take().filter(|trial| trial.limit > self.limit) {
+            self.undo(trial, now);
+        }
     }
 
     fn cut(&mut self, to: f64, now: Timestamp) {

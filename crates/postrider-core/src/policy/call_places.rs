@@ -13,13 +13,12 @@ use crate::policy::fairness::places;
 /// Long calls of one origin: at least so many, and as many as brisk ones. An origin that may have fewer
 /// calls than this at all has no places beside them.
 const LONG_MIN: usize = 128;
+/// The same where most calls take long: then it is the origin that is slow.
+const LONG_MIN_SLOW: usize = 16;
+/// So many calls tell whether most take long; older ones count half.
+const JUDGED: u32 = 32;
 /// The least ceiling of an origin that has long places.
 const CEILING_MIN: usize = 32;
-
-/// How many long calls an origin may have beside `limit` brisk ones, if it may have `ceiling` of these.
-pub fn long_places(limit: usize, ceiling: usize) -> usize {
-    if ceiling < CEILING_MIN { 0 } else { limit.max(LONG_MIN) }
-}
 
 #[derive(Debug, Clone, Default)]
 pub struct CallPlaces {
@@ -35,6 +34,9 @@ pub struct CallPlaces {
     /// Those of them that are not urgent.
     others: usize,
     long: usize,
+    /// Calls that went well: those that took long, and the others.
+    well_long: u32,
+    well_brisk: u32,
     /// Calls that take long, by tenant and by its address: overdue ones and those to slow addresses.
     overdue: HashMap<u64, usize>,
     overdue_all: usize,
@@ -84,6 +86,15 @@ impl CallPlaces {
     /// How many more brisk calls of this priority there is room for.
     pub fn free(&self, limit: usize, priority: Priority) -> usize {
         places(limit.saturating_sub(self.brisk), limit, self.others, priority)
+    }
+
+    /// How many long calls the origin may have beside `limit` brisk ones, if it may have `ceiling` of these.
+    pub fn long_places(&self, limit: usize, ceiling: usize) -> usize {
+        match self.well_long > self.well_brisk && self.well_long >= JUDGED / 2 {
+            _ if ceiling < CEILING_MIN => 0,
+            true => limit.max(LONG_MIN_SLOW),
+            false => limit.max(LONG_MIN),
+        }
     }
 
     /// How many more long calls there is room for.
@@ -209,6 +220,18 @@ impl CallPlaces {
         overdue
     }
 
+    /// A call went well that took long, or did not.
+    pub fn count_well(&mut self, long: bool) {
+        match long {
+            true => self.well_long += 1,
+            false => self.well_brisk += 1,
+        }
+        if self.well_long + self.well_brisk >= 2 * JUDGED {
+            self.well_long /= 2;
+            self.well_brisk /= 2;
+        }
+    }
+
     /// When the next brisk call becomes a long one, if it lasts.
     pub fn next_long(&self, long_after: Duration, long_places: usize) -> Option<Timestamp> {
         let nth = usize::try_from(self.looked.checked_sub(self.first)?).ok()?;
@@ -284,10 +307,18 @@ mod tests {
 
     #[test]
     fn an_origin_that_may_have_few_calls_has_no_long_ones_beside_them() {
-        assert_eq!(
-            (long_places(5, 5), long_places(8, 64), long_places(200, 256)),
-            (0, LONG_MIN, 200)
-        );
+        let places = CallPlaces::default();
+        let long = |limit, ceiling| places.long_places(limit, ceiling);
+        assert_eq!((long(5, 5), long(8, 64), long(200, 256)), (0, LONG_MIN, 200));
+    }
+
+    #[test]
+    fn an_origin_where_most_calls_take_long_has_fewer_long_places() {
+        for (slow, long) in [(3, LONG_MIN), (7, LONG_MIN_SLOW)] {
+            let mut places = CallPlaces::default();
+            (0..100).for_each(|n| places.count_well(n % 10 < slow));
+            assert_eq!(places.long_places(8, 64), long, "{slow} of ten take long");
+        }
     }
 
     #[test]

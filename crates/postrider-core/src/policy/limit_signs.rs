@@ -2,6 +2,7 @@
 
 use crate::model::time::Timestamp;
 use crate::policy::cohort::{Cohort, RefusalSample, TenantPair};
+use crate::policy::refusing_addresses::RefusingAddresses;
 
 /// This many refused calls of a sample of 64, from so many addresses, are no noise: more than 5 %.
 const REFUSED_MIN: usize = 4;
@@ -36,6 +37,7 @@ pub(super) struct LatencySign {
 pub(super) struct RefusalSign {
     pub(super) sample: RefusalSample,
     pub(super) spent: TimeSpent,
+    pub(super) addresses: RefusingAddresses,
     pub(super) tenants: TenantPair,
     pub(super) refused_tenants: TenantPair,
     pub(super) trial: Option<CutTrial>,
@@ -118,6 +120,7 @@ impl RefusalSign {
         Self {
             sample: RefusalSample::new(),
             spent: TimeSpent::default(),
+            addresses: RefusingAddresses::default(),
             tenants: TenantPair::default(),
             refused_tenants: TenantPair::default(),
             trial: None,

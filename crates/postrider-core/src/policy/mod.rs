@@ -30,6 +30,7 @@ pub mod probe_choice;
 pub mod ramp_breaker;
 pub mod recent_calls;
 pub mod recent_voters;
+mod refusing_addresses;
 pub mod retry_after;
 pub mod sick_addresses;
 pub mod signal;

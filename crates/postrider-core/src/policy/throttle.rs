@@ -15,6 +15,10 @@ pub const WIDEN_AT: usize = 3;
 
 /// And only if they are at least this share of the calls made meanwhile.
 const WIDEN_SHARE: f64 = 0.5;
+/// That their host wants a pause is a guess: the first is this long, each after it twice as long, up to what
+/// they asked for. So many successes in a row say that it was wrong.
+const GUESSED_MIN: Duration = Duration::from_secs(1);
+const WELL_IN_A_ROW: u32 = 3;
 
 /// Until when one scope is left alone.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,11 +41,15 @@ pub struct ThrottleSpread {
     recent: [Option<(Timestamp, u64, Duration)>; WIDEN_AT],
     /// All calls, and those that were answered so.
     calls: SlidingWindow,
+    /// The longest pause of the host that is guessed next.
+    guessed: Duration,
+    well_in_a_row: u32,
 }
 
 impl Default for ThrottleSpread {
     fn default() -> Self {
-        Self { recent: [None; WIDEN_AT], calls: SlidingWindow::new(WIDEN_WITHIN) }
+        let calls = SlidingWindow::new(WIDEN_WITHIN);
+        Self { recent: [None; WIDEN_AT], calls, guessed: GUESSED_MIN, well_in_a_row: 0 }
     }
 }
 
@@ -49,6 +57,14 @@ impl ThrottleSpread {
     /// Counts the end of any call: a few pauses among many calls are about single addresses.
     pub fn count(&mut self, signal: Signal, now: Timestamp) {
         self.calls.count(signal == Signal::Busy, now);
+        match signal {
+            Signal::Well => self.well_in_a_row += 1,
+            Signal::Busy => self.well_in_a_row = 0,
+            _ => {}
+        }
+        if self.well_in_a_row >= WELL_IN_A_ROW {
+            self.guessed = GUESSED_MIN;
+        }
     }
 
     /// Counts calls that went well before anything was noted.
@@ -57,7 +73,7 @@ impl ThrottleSpread {
     }
 
     /// Notes the pause that one address asked for (`target` is a number that stands for it). If enough
-    /// addresses did, returns the pause of the host: the shortest of theirs.
+    /// addresses did, returns the pause of the host: the shortest of theirs, or less at first.
     pub fn note(&mut self, target: u64, after: Duration, now: Timestamp) -> Option<Duration> {
         let is_recent = |at: Timestamp| now.since(at) < WIDEN_WITHIN;
         for slot in &mut self.recent {
@@ -74,7 +90,8 @@ impl ThrottleSpread {
         if waits.clone().count() < WIDEN_AT || !many {
             return None;
         }
-        let shortest = waits.min();
+        let shortest = waits.min().map(|shortest| shortest.min(self.guessed));
+        self.guessed = self.guessed.saturating_mul(2);
         self.recent = [None; WIDEN_AT];
         shortest
     }
@@ -125,8 +142,20 @@ mod tests {
         let mut spread = ThrottleSpread::default();
         assert_eq!(note(&mut spread, 1, 60, 0), None);
         assert_eq!(note(&mut spread, 2, 30, 4), None);
-        assert_eq!(note(&mut spread, 3, 90, 9), Some(30));
+        assert_eq!(note(&mut spread, 3, 90, 9), Some(1), "a guess, short at first");
         assert_eq!(note(&mut spread, 4, 90, 9), None, "counted anew afterwards");
+    }
+
+    #[test]
+    fn a_guess_that_nothing_contradicts_grows_to_what_was_asked_for() {
+        let mut spread = ThrottleSpread::default();
+        let mut guesses =
+            |at_s| (0..3).find_map(|target| note(&mut spread, target, 30, at_s)).unwrap_or(0);
+        assert_eq!([10, 20, 30, 40, 50, 60, 70].map(&mut guesses), [1, 2, 4, 8, 16, 30, 30]);
+        (0..3).for_each(|_| spread.count(Signal::Well, NOW + Duration::from_secs(71)));
+        let mut guesses =
+            |at_s| (0..3).find_map(|target| note(&mut spread, target, 30, at_s)).unwrap_or(0);
+        assert_eq!(guesses(80), 1, "three successes say that it was wrong");
     }
 
     #[test]

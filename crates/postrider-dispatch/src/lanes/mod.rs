@@ -176,7 +176,7 @@ impl Lanes {
         if own.is_none() && !gates.places.has_overdue(tenant) {
             return Vec::new();
         }
-        let long_places = gates.limit.long_places(now);
+        let long_places = gates.long_places(now);
         let all = self.policies.now().limits.concurrency;
         let room = (long_places > 0).then(|| SlowRoom {
             long: gates.places.free_long(long_places),

@@ -156,9 +156,15 @@ impl ProviderGates {
         self.pause.until(now).is_some() || self.breaker.may_pass(now).is_err()
     }
 
+    /// How many long calls there may be beside the others.
+    pub(super) fn long_places(&self, now: Timestamp) -> usize {
+        self.places.long_places(self.limit.limit(now), self.limit.ceiling())
+    }
+
     /// Moves calls that take long to places of their own. Returns the tenant of each.
     pub(super) fn advance(&mut self, now: Timestamp) -> Vec<u64> {
-        self.places.advance(self.limit.long_after(), self.limit.long_places(now), now)
+        let long_places = self.long_places(now);
+        self.places.advance(self.limit.long_after(), long_places, now)
     }
 
     /// What holds the calls of everybody who uses it, and until when if that is known.
@@ -193,14 +199,14 @@ impl ProviderGates {
 
     /// Whether the tenant's calls that take long leave too little to the others there.
     pub(super) fn is_crowded_by(&self, tenant: u64, now: Timestamp) -> bool {
-        let (limit, long_places) = (self.limit.limit(now), self.limit.long_places(now));
+        let (limit, long_places) = (self.limit.limit(now), self.long_places(now));
         let active = || self.tenants.values().filter(|own| own.is_active(now)).count();
         self.places.crowds(tenant, active, limit, long_places)
     }
 
     /// When a call that is under way makes room by becoming a long one.
     pub(super) fn next_free_place(&self, now: Timestamp) -> Option<Timestamp> {
-        let long_places = self.limit.long_places(now);
+        let long_places = self.long_places(now);
         self.places.next_long(self.limit.long_after(), long_places).filter(|at| *at > now)
     }
 
@@ -215,7 +221,7 @@ impl ProviderGates {
         let addresses = self.known_trouble(tenant).map(|own| &own.health.addresses);
         let sick = addresses.is_some_and(|addresses| addresses.is_sick(target));
         let overdue = self.places.overdue_at(tenant_number, target);
-        let slow = is_slow(addresses, target, overdue) && self.limit.long_places(now) > 0;
+        let slow = is_slow(addresses, target, overdue) && self.long_places(now) > 0;
         let is_apart = slow || !self.limit.is_proven(now);
         let place = match slow {
             true => self.places.begin_long(tenant_number, target),

@@ -181,7 +181,7 @@ impl Lanes {
         let gates = provider.gates();
         let health = &gates.known_trouble(&lane.tenant)?.health;
         let known = health.addresses.condition(target)?;
-        let of = gates.limit.long_places(now);
+        let of = gates.long_places(now);
         if known.is_sick {
             let others = health.votes_of_others(target, now);
             let others_well = others.voters - others.bad;

@@ -227,11 +227,12 @@ impl HarmRuns<'_> {
             let times = || late.iter().map(|call| call.written);
             let span = times().max().unwrap_or(0) - times().min().unwrap_or(0);
             let (late, seconds) = (late.len() as u32, span as f64 / 1_000.0);
-            // A handful of calls is no share, and one call a second does not hurt.
+            // Calls standing may be 32 too many, so may these: that is what it takes to find out. One call
+            // a second does not hurt.
             // A burst beyond one tenant's quota is met by every new burst.
             let is_quota = matches!(part.level, SickLevel::TenantAtOrigin { .. });
             let share = if is_quota { 0.25 } else { 0.05 };
-            if f64::from(refused) > 5.0 + seconds + share * f64::from(late) {
+            if f64::from(refused) > 32.0 + seconds + share * f64::from(late) {
                 let detail = format!("{refused} of {late} calls");
                 broken.push(BrokenBound { bound: "calls refused by an overloaded origin", detail });
             }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use postrider_core::ChannelKind;
+use postrider_dispatch::DispatchLimits;
 use postrider_testkit::sick_level::SickGround;
 
 use super::blind;
@@ -76,6 +77,11 @@ impl HarmPlan {
             plan.add_sick_part(&mut draw(seed, "sick part", n));
         }
         plan
+    }
+
+    /// Calls at once in all, as the server has them: no more than there are connections.
+    pub(crate) fn places(&self) -> usize {
+        DispatchLimits::default().concurrency.min(self.connections_max)
     }
 
     /// Adds a sick part, unless too little of the world would be healthy then, or have room.

@@ -67,9 +67,8 @@ pub(crate) fn run_world(plan: &Arc<HarmPlan>, kind: HarmRunKind) -> Result<HarmR
 
 async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -> Result<HarmRun> {
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    // As the server does: no more calls than there are connections.
     let mut limits = DispatchLimits::default();
-    limits.concurrency = limits.concurrency.min(plan.connections_max);
+    limits.concurrency = plan.places();
     let policies = Policies::new(Policy::new(Class::built_in(), limits));
     let lanes = Lanes::new(policies, clock.clone(), plan.seed);
     let network = SimNetwork::new(plan.clone(), kind, clock.clone());

@@ -1,6 +1,6 @@
 //! Checks each call of a channel and its result.
 
-use postrider_core::policy::call_places::long_places;
+use postrider_core::policy::call_places::CallPlaces;
 use postrider_core::{Attempt, Outcome, Report, Scope, Signal, State, Timestamp};
 
 use super::{CheckResult, DeliveryRecord, EventTime, HeldLease, Oracle, check};
@@ -88,8 +88,8 @@ impl Oracle {
 
     fn check_concurrency(&self, call: SimCall) -> CheckResult {
         let at_once = self.rates.at_once(call.provider);
-        let (now, most) =
-            (self.gates[call.provider].in_flight, at_once + long_places(at_once, at_once));
+        let long = CallPlaces::default().long_places(at_once, at_once);
+        let (now, most) = (self.gates[call.provider].in_flight, at_once + long);
         check(now <= most, "no more calls at once than allowed", || {
             format!("{now} to provider {}, {most} are allowed", call.provider)
         })?;

@@ -66,6 +66,9 @@ impl LaneCheck for ConcurrencyCheck {
             gates.limit.end(token, signal, call.latency_ms, in_flight, now);
         }
         let is_long = u128::from(call.latency_ms) >= long_after && !call.unopened;
+        if call.signal == Signal::Well {
+            gates.places.count_well(is_long);
+        }
         let tenant = &lane.lane.tenant;
         match (is_long, gates.known_trouble_mut(tenant)) {
             (_, Some(own)) => own.health.addresses.took(call.target, is_long, now),

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 
 use postrider_core::Gate;
-use postrider_dispatch::DispatchLimits;
 use postrider_dispatch::lanes::LaneReport;
 
 use super::LOOK_MS;
@@ -23,10 +22,15 @@ pub(super) struct IdlePlaces(HashMap<u32, i64>);
 
 /// Whether there is room, and some to spare: shares of the places are kept for urgent work and for calls
 /// whose length nobody knows.
-pub(super) fn is_free(seen: &OriginSeen, report: &LaneReport, standing: usize) -> bool {
+pub(super) fn is_free(
+    seen: &OriginSeen,
+    report: &LaneReport,
+    standing: usize,
+    places: usize,
+) -> bool {
     seen.has_connection
         && (seen.standing.max(report.provider_in_flight) + 1) * 4 < report.provider_limit * 3
-        && standing * 5 < DispatchLimits::default().concurrency
+        && standing * 5 < places
 }
 
 impl IdlePlaces {

@@ -150,7 +150,8 @@ impl InvariantWatch {
             let seen = self.network.origin_seen(arrival.origin);
             let given_back = self.network.given_back(id);
             let rests = given_back.is_some_and(|at| now - at < idle_places::REST_MS);
-            let is_free = !rests && idle_places::is_free(&seen, &report, self.network.standing());
+            let (standing, places) = (self.network.standing(), self.plan.places());
+            let is_free = !rests && idle_places::is_free(&seen, &report, standing, places);
             let broken = self.state().idle_places.waits(arrival, is_free, &report, now);
             self.note(broken);
         }

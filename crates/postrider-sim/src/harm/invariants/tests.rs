@@ -79,7 +79,7 @@ fn beside_healthy(seconds: impl Iterator<Item = f64>, length: f64) -> Vec<WireCa
 fn healthy_work_that_waits_beside_free_places_is_noticed() {
     let mut idle_places = IdlePlaces::default();
     let report = report(64, BreakerState::Closed);
-    assert!(idle_places::is_free(&seen(), &report, 0));
+    assert!(idle_places::is_free(&seen(), &report, 0, 4_096));
     let mut look = |is_free, now| idle_places.waits(&arrival(0), is_free, &report, now).is_some();
     assert_eq!(
         [look(true, 0), look(true, 125), look(true, 250), look(true, 375)].last(),
@@ -91,9 +91,14 @@ fn healthy_work_that_waits_beside_free_places_is_noticed() {
 #[test]
 fn there_is_no_room_without_a_place_or_a_connection() {
     let report = report(64, BreakerState::Closed);
-    assert!(!idle_places::is_free(&OriginSeen { standing: 60, ..seen() }, &report, 0));
-    assert!(!idle_places::is_free(&OriginSeen { has_connection: false, ..seen() }, &report, 0));
-    assert!(!idle_places::is_free(&seen(), &report, 4_000));
+    assert!(!idle_places::is_free(&OriginSeen { standing: 60, ..seen() }, &report, 0, 4_096));
+    assert!(!idle_places::is_free(
+        &OriginSeen { has_connection: false, ..seen() },
+        &report,
+        0,
+        4_096
+    ));
+    assert!(!idle_places::is_free(&seen(), &report, 4_000, 4_096));
 }
 
 #[test]

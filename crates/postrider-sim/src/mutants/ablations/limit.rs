@@ -18,6 +18,15 @@ pub(super) const LIMIT: &[RuleChange] = &[
         )],
     ),
     rule(
+        "same-addresses",
+        "refusals are no sign of too many calls where it is always the same addresses",
+        &[patch(
+            core!("refusing_addresses.rs"),
+            "is_known && refused && self.are_the_same()",
+            "now.0 < 0 && self.are_the_same()",
+        )],
+    ),
+    rule(
         "latency-cut",
         "queueing cuts the limit",
         &[patch(
@@ -183,6 +192,33 @@ pub(super) const LIMIT: &[RuleChange] = &[
             core!("throttle.rs"),
             "waits.clone().count() < WIDEN_AT || !many",
             "waits.clone().count() < WIDEN_AT || !many || now.0 > 0",
+        )],
+    ),
+    rule(
+        "short-guess",
+        "the first of these pauses is a second, each after it twice as long",
+        &[patch(
+            core!("throttle.rs"),
+            "const GUESSED_MIN: Duration = Duration::from_secs(1);",
+            "const GUESSED_MIN: Duration = Duration::from_secs(3_600);",
+        )],
+    ),
+    rule(
+        "pace-rest",
+        "complaints after a pause are counted anew",
+        &[patch(
+            core!("pace.rs"),
+            "if self.learned.is_some() {\n            self.resting_until",
+            "if until.0 < 0 {\n            self.resting_until",
+        )],
+    ),
+    rule(
+        "pace-asked",
+        "where a pace is learned, an address speaks for itself after five refusals, not two",
+        &[patch(
+            core!("sick_addresses.rs"),
+            "const ASKED_MIN_PACED: u32 = 5;",
+            "const ASKED_MIN_PACED: u32 = 2;",
         )],
     ),
     rule(

@@ -74,8 +74,17 @@ pub(super) const PLACES: &[RuleChange] = &[
         "long calls have places of their own",
         &[patch(
             core!("call_places.rs"),
-            "if ceiling < CEILING_MIN {",
-            "if ceiling < CEILING_MIN.max(usize::MAX) {",
+            "_ if ceiling < CEILING_MIN => 0,",
+            "_ if ceiling < CEILING_MIN.max(usize::MAX) => 0,",
+        )],
+    ),
+    rule(
+        "long-few",
+        "an origin where most calls take long has fewer long places",
+        &[patch(
+            core!("call_places.rs"),
+            "const LONG_MIN_SLOW: usize = 16;",
+            "const LONG_MIN_SLOW: usize = 128;",
         )],
     ),
     rule(
