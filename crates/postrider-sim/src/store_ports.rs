@@ -226,6 +226,22 @@ impl Ledger for FaultyStore {
 }
 
 #[async_trait]
+impl HeldDeliveries for FaultyStore {
+    async fn hold_pending(&self) -> StoreResult<u64> {
+        self.ask(self.inner.hold_pending())
+    }
+
+    async fn release_held(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        rate_per_s: Option<f64>,
+    ) -> StoreResult<u64> {
+        self.ask(self.inner.release_held(tenant, which, rate_per_s))
+    }
+}
+
+#[async_trait]
 impl Registry for FaultyStore {
     async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
         self.ask(self.inner.put_address(new))

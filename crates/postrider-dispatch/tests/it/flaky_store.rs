@@ -179,6 +179,22 @@ impl Ledger for FlakyStore {
 }
 
 #[async_trait]
+impl HeldDeliveries for FlakyStore {
+    async fn hold_pending(&self) -> StoreResult<u64> {
+        self.inner.hold_pending().await
+    }
+
+    async fn release_held(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        rate_per_s: Option<f64>,
+    ) -> StoreResult<u64> {
+        self.inner.release_held(tenant, which, rate_per_s).await
+    }
+}
+
+#[async_trait]
 impl Registry for FlakyStore {
     async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
         self.inner.put_address(new).await

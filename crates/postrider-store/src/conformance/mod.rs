@@ -9,6 +9,7 @@ mod crashes;
 mod dedup;
 mod expiry;
 mod fixture;
+mod held;
 mod ledger;
 mod operator;
 mod queue;
@@ -27,6 +28,7 @@ pub use crashes::*;
 pub use dedup::*;
 pub use expiry::*;
 pub use fixture::{StoreFixture, batch, delivery_to, lane, message, success, url, webhook};
+pub use held::*;
 pub use ledger::*;
 pub use operator::*;
 pub use queue::*;
@@ -83,6 +85,10 @@ macro_rules! promises {
             a_replay_sets_its_own_ttl_and_policy
             discarded_dead_letters_leave_the_list_and_lose_their_body
             a_filter_chooses_dead_letters
+            held_work_waits_until_it_is_released
+            what_was_scheduled_or_tried_before_is_so_after_a_release
+            held_work_expires_and_can_be_cancelled
+            a_release_chooses_by_tenant_filter_and_id_and_is_paced
             one_tenant_does_not_act_on_anothers
             cancel_stops_deliveries_that_are_not_sent_yet
             cancel_reaches_work_whose_lease_ended

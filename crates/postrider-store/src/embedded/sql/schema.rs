@@ -154,7 +154,7 @@ fn tune(conn: &Connection, cache_kib: u32) -> StoreResult<()> {
     Ok(())
 }
 
-fn version(conn: &Connection) -> StoreResult<i64> {
+pub(crate) fn version(conn: &Connection) -> StoreResult<i64> {
     conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql)
 }
 
