@@ -69,8 +69,8 @@ struct OutgoingState {
     is_done: bool,
 }
 
-/// Moves everything. `to_name` is what the old store calls the new one. The new store is empty, or has a part of the same
-/// migration. Nobody uses either store meanwhile.
+/// Moves everything. `to_name` is what the old store calls the new one. The new store is empty, or has a part of the
+/// same migration. Nobody uses either store meanwhile.
 pub async fn migrate(
     from: &dyn MigratableStore,
     to: &dyn MigratableStore,

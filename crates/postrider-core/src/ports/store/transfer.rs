@@ -72,13 +72,13 @@ pub enum StoreRecord {
     Address(Address),
     GoneMark { tenant: TenantId, hash: AddressHash },
     Strike { tenant: TenantId, hash: AddressHash, strike: Strike },
-    Message(Box<MessageRecord>),
-    Delivery(Box<DeliveryRecord>),
+    Message(Box<StoredMessageRecord>),
+    Delivery(Box<StoredDeliveryRecord>),
     IdempotencyKey(IdempotencyRecord),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct MessageRecord {
+pub struct StoredMessageRecord {
     pub id: MessageId,
     pub tenant: TenantId,
     pub class: Box<str>,
@@ -93,7 +93,7 @@ pub struct MessageRecord {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct DeliveryRecord {
+pub struct StoredDeliveryRecord {
     pub id: DeliveryId,
     pub message: MessageId,
     pub lane: Arc<LaneKey>,
@@ -147,8 +147,8 @@ pub struct RecordPage {
 
 #[async_trait]
 pub trait StoreTransfer: Send + Sync {
-    /// Records of one kind after a position, in an order of the store's own, each once. Idempotency keys that are over by
-    /// `over_by` are left out. Nothing may change meanwhile.
+    /// Records of one kind after a position, in an order of the store's own, each once. Idempotency keys that are
+    /// over by `over_by` are left out. Nothing may change meanwhile.
     async fn export(
         &self,
         kind: RecordKind,

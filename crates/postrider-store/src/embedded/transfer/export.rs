@@ -92,7 +92,7 @@ pub(super) fn by_number(
 }
 
 fn message(row: &Row<'_>) -> StoreResult<StoreRecord> {
-    Ok(StoreRecord::Message(Box::new(MessageRecord {
+    Ok(StoreRecord::Message(Box::new(StoredMessageRecord {
         id: MessageId(row_id(row)?),
         tenant: TenantId(get::<String>(row, "tenant")?.into()),
         class: get::<String>(row, "class")?.into(),
@@ -112,7 +112,7 @@ fn delivery(row: &Row<'_>, shared: &StoreShared) -> StoreResult<StoreRecord> {
     let address: Option<[u8; 16]> = get(row, "address")?;
     let due = optional_time(row, "due")?;
     let held = due.is_some_and(is_held);
-    Ok(StoreRecord::Delivery(Box::new(DeliveryRecord {
+    Ok(StoreRecord::Delivery(Box::new(StoredDeliveryRecord {
         id: DeliveryId(row_id(row)?),
         message: MessageId(message),
         lane: Arc::clone(&lane),

@@ -99,7 +99,7 @@ impl Writer {
     }
 
     /// Deliveries that share the body add themselves to its reference counts when they come.
-    fn import_message(&mut self, message: &MessageRecord) -> StoreResult<()> {
+    fn import_message(&mut self, message: &StoredMessageRecord) -> StoreResult<()> {
         let seq = order_key(message.id.0);
         self.shared.ids().raise(seq + u64::from(message.deliveries));
         let holds = i64::from(message.deliveries == 1);
@@ -126,7 +126,7 @@ impl Writer {
 
     fn import_delivery(
         &mut self,
-        delivery: &DeliveryRecord,
+        delivery: &StoredDeliveryRecord,
         bodies: &mut HashMap<u64, BodyHolds>,
     ) -> StoreResult<()> {
         let (seq, message) = (order_key(delivery.id.0), order_key(delivery.message.0));
@@ -136,7 +136,7 @@ impl Writer {
         if delivery.dead_letter {
             run(&self.conn, "INSERT INTO dead_letter (seq) VALUES (?1)", [seq as i64])?;
         }
-        let DeliveryRecord { crashes, started, cancelled, .. } = *delivery;
+        let StoredDeliveryRecord { crashes, started, cancelled, .. } = *delivery;
         let mark = DeliveryMark { crashes, started, cancelled };
         if !mark.is_empty() {
             self.put_mark(seq, mark)?;
@@ -166,7 +166,7 @@ impl Writer {
 
     fn insert_delivery_row(
         &self,
-        delivery: &DeliveryRecord,
+        delivery: &StoredDeliveryRecord,
         lane: u32,
         due: Option<i64>,
     ) -> StoreResult<()> {
