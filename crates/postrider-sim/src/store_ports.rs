@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::ports::store::{
-    Admission, ApiKey, CancelResult, Counts, DedupKey, DeliveryFilter, LaneDepth, LeasedDelivery,
-    Ledger, Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay,
-    Retention, Selection, SettleResult, Settlement, SigningKey, StoreResult, StrikeFilter,
-    StruckAddress,
+    Admission, ApiKey, CancelResult, Counts, DedupKey, DeliveryFilter, HeldDeliveries, LaneDepth,
+    LeasedDelivery, Ledger, Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane,
+    Registry, Replay, Retention, Selection, SettleResult, Settlement, SigningKey, StoreResult,
+    StrikeFilter, StruckAddress,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId,

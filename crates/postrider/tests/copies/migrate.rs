@@ -24,7 +24,8 @@ fn fill(fixture: &mut ProcessFixture) -> Result<()> {
     connection.call_ok("POST", "/v1/addresses", None, address)?;
     for from in (0..MESSAGES).step_by(LINES) {
         let line = |n: usize| {
-            let later = if n % 2 == 0 { r#","send_at":"2027-06-01T00:00:00Z""# } else { "" };
+            let later =
+                if n.is_multiple_of(2) { r#","send_at":"2027-06-01T00:00:00Z""# } else { "" };
             format!(
                 r#"{{"to":{{"address":{{"channel":"webhook","url":"http://{sandbox_at}/hook/{}"}}}},"idempotency_key":"k-{n}"{later}}}"#,
                 n % 7
