@@ -128,6 +128,7 @@ macro_rules! promises {
             a_crash_is_counted_for_deliveries_in_flight
             suspects_of_two_crashes_are_leased_one_at_a_time
             a_suspect_that_is_not_attempted_does_not_stop_the_others
+            suspects_go_on_when_their_lane_does
             an_attempt_that_ended_clears_the_count_and_waiting_does_not
             a_started_attempt_is_known_until_it_is_settled
             giving_back_a_started_attempt_says_that_nothing_was_sent
