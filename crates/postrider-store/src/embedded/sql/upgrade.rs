@@ -1,5 +1,5 @@
-//! Brings the tables of an older version up to date, forward only, in one transaction: a process that is killed meanwhile
-//! leaves everything as it was. Rows are changed in parts, so that the log says how far it is.
+//! Brings the tables of an older version up to date, forward only, in one transaction: a process that is killed
+//! meanwhile leaves everything as it was. Rows are changed in parts, so that the log says how far it is.
 
 use std::time::{Duration, Instant};
 
