@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::ports::store::{
-    Admission, ApiKey, CancelResult, Counts, DedupKey, DeliveryFilter, LaneDepth, LeasedDelivery,
-    Ledger, Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay,
-    Retention, Selection, SettleResult, Settlement, SigningKey, StoreResult, StrikeFilter,
-    StruckAddress,
+    Admission, ApiKey, CancelResult, Counts, DedupKey, DeliveryFilter, HeldDeliveries, LaneDepth,
+    LeasedDelivery, Ledger, Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane,
+    Registry, Replay, Retention, Selection, SettleResult, Settlement, SigningKey, StoreResult,
+    StrikeFilter, StruckAddress,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId,
@@ -222,6 +222,22 @@ impl Ledger for FaultyStore {
 
     async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
         self.ask(self.inner.prune(retention))
+    }
+}
+
+#[async_trait]
+impl HeldDeliveries for FaultyStore {
+    async fn hold_pending(&self) -> StoreResult<u64> {
+        self.ask(self.inner.hold_pending())
+    }
+
+    async fn release_held(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        rate_per_s: Option<f64>,
+    ) -> StoreResult<u64> {
+        self.ask(self.inner.release_held(tenant, which, rate_per_s))
     }
 }
 

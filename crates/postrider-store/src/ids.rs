@@ -26,6 +26,14 @@ impl IdGenerator {
         id
     }
 
+    /// Goes on above an id that another store gave out.
+    pub(crate) fn raise(&mut self, last: u64) {
+        if last > self.last {
+            self.source = IdSource::above(last);
+            self.last = last;
+        }
+    }
+
     pub(crate) fn last(&self) -> u64 {
         self.last
     }

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod conformance;
 pub mod embedded;
 pub mod memory;
+pub mod migrate;
 
 mod ids;
 mod progress;
@@ -12,5 +13,5 @@ mod view;
 mod work_signal;
 
 pub use clock::{ManualClock, SteadyClock, SystemClock};
-pub use embedded::{EmbeddedStore, FolderReport, StoreFailure, StoreOptions, fsck};
+pub use embedded::{EmbeddedStore, FolderReport, StoreFailure, StoreOptions, backup, fsck};
 pub use memory::MemoryStore;

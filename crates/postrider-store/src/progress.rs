@@ -23,6 +23,13 @@ pub(crate) fn stored_message(new: &NewMessage, id: MessageId, now: Timestamp) ->
 /// A delivery's history keeps so many attempts, the newest ones.
 pub(crate) const LOG_MAX: usize = 64;
 
+/// The due time of a held delivery is its old one plus this: a time that never comes (the year 6429 and later).
+pub(crate) const HELD_MS: i64 = 1 << 47;
+
+pub(crate) fn is_held(due: Timestamp) -> bool {
+    due.0 >= HELD_MS
+}
+
 /// The fields of a delivery that settlements change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredProgress {
@@ -49,12 +56,21 @@ impl StoredProgress {
         }
     }
 
+    /// A held delivery stays held as long as it is pending.
     pub(crate) fn settled(
-        mut self,
+        self,
         decision: &Decision,
         attempts: &[AttemptRecord],
         now: Timestamp,
     ) -> Self {
+        let new = self.decided(decision, attempts, now);
+        match is_held(self.due) && new.state.is_pending() {
+            true => Self { state: State::Parked, due: self.due, ..new },
+            false => new,
+        }
+    }
+
+    fn decided(mut self, decision: &Decision, attempts: &[AttemptRecord], now: Timestamp) -> Self {
         for attempt in attempts {
             self.tries = self.tries.saturating_add(1);
             self.attempts = self.attempts.saturating_add(u32::from(attempt.counted));
@@ -78,6 +94,22 @@ impl StoredProgress {
         }
         self.changed = now;
         self
+    }
+
+    pub(crate) fn is_held(self) -> bool {
+        self.state.is_pending() && is_held(self.due)
+    }
+
+    /// Parked until it is released; the due time stays known.
+    pub(crate) fn held(self, now: Timestamp) -> Self {
+        Self { state: State::Parked, due: Timestamp(HELD_MS + self.due.0), changed: now, ..self }
+    }
+
+    /// Goes on at its old due time, but not before `at_least`.
+    pub(crate) fn released(self, at_least: Timestamp, now: Timestamp) -> Self {
+        let state = if self.tries > 0 { State::Retrying } else { State::Queued };
+        let due = Timestamp(self.due.0 - HELD_MS).max(at_least);
+        Self { state, due, changed: now, ..self }
     }
 
     pub(crate) fn replayed(self, due: Timestamp, now: Timestamp) -> Self {

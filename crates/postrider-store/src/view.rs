@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use postrider_core::ports::store::{DeliveryFilter, LaneDepth, MessageView, Page};
 use postrider_core::{Delivery, DeliveryId, Message, State, TenantId};
 
+use crate::progress::is_held;
+
 /// Deliveries that the view of a message lists, and the default size of a page.
 pub(crate) const SHOWN: usize = 100;
 
@@ -26,6 +28,9 @@ pub(crate) fn deepest(
         lanes.filter(|lane| tenant.is_none_or(|tenant| *tenant == lane.key.tenant)).collect();
     ours.sort_by_key(|lane| (Reverse(lane.pending + lane.in_flight), lane.id));
     ours.truncate(limit);
+    for lane in &mut ours {
+        lane.next_due = lane.next_due.filter(|due| !is_held(*due));
+    }
     ours
 }
 
@@ -60,6 +65,7 @@ pub(crate) fn matches(filter: &DeliveryFilter, delivery: &Delivery) -> bool {
         })
     };
     filter.tenant.as_ref().is_none_or(|t| *t == delivery.tenant)
+        && (!filter.held || delivery.held)
         && filter.state.is_none_or(|s| s == delivery.state)
         && filter.channel.is_none_or(|c| c == delivery.channel)
         && filter.recipient.as_ref().is_none_or(|r| Some(r) == delivery.recipient.as_ref())

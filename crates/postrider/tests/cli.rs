@@ -41,6 +41,9 @@ fn help_names_every_command_and_shows_examples() {
         "templates",
         "doctor",
         "fsck",
+        "backup",
+        "restore",
+        "migrate-store",
         "bench",
         "openapi",
         "config",
@@ -50,9 +53,20 @@ fn help_names_every_command_and_shows_examples() {
     ] {
         assert!(help.contains(name), "{name} is missing in\n{help}");
     }
-    for command in
-        ["serve", "send", "dead", "keys", "addresses", "explain", "templates", "doctor", "fsck"]
-    {
+    for command in [
+        "serve",
+        "send",
+        "dead",
+        "keys",
+        "addresses",
+        "explain",
+        "templates",
+        "doctor",
+        "fsck",
+        "backup",
+        "restore",
+        "migrate-store",
+    ] {
         let help = text(&postrider(&[command, "--help"]));
         assert!(help.contains("Example"), "{command} shows no example");
     }

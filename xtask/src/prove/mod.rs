@@ -1,12 +1,14 @@
 //! `cargo xtask prove NAME`: proofs that take too long for every change. One file per proof; a proof
 //! prints its result or fails.
 
+mod backup;
 mod channels;
 mod demo;
 mod harm;
 mod kill;
 mod lanes;
 mod mutants;
+mod power;
 mod reader;
 mod sim;
 
@@ -20,6 +22,11 @@ struct Proof {
 
 const PROOFS: &[Proof] = &[
     Proof {
+        name: "backup",
+        claim: "a backup under 1 000 accepts/s has everything, and sends nothing until it is released",
+        run: backup::run,
+    },
+    Proof {
         name: "channels",
         claim: "one message per channel arrives once, with its TTL in the provider's field",
         run: channels::run,
@@ -31,8 +38,13 @@ const PROOFS: &[Proof] = &[
     },
     Proof {
         name: "kill",
-        claim: "kill -9 ten times during 100 000 messages: nothing lost, few repeats, all recognisable",
+        claim: "kill -9 ten times during 100 000 messages: nothing lost, few repeats, all recognisable (--kills N, --messages N)",
         run: kill::run,
+    },
+    Proof {
+        name: "power",
+        claim: "500 power cuts that drop what was not synced: every acknowledged message is there",
+        run: power::run,
     },
     Proof {
         name: "reader",

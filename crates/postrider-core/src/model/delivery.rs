@@ -165,7 +165,9 @@ pub struct Delivery {
     pub attempts: u32,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
-    /// When it is due next, while pending; the end of the lease while `Sending`.
+    /// Parked until an operator releases it.
+    pub held: bool,
+    /// When it is due next, while pending; the end of the lease while `Sending`. Absent if it is held.
     pub due_at: Option<Timestamp>,
     /// When it became what it is now.
     pub changed_at: Timestamp,

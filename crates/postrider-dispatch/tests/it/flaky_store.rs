@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::ports::store::{
-    Admission, ApiKey, CancelResult, Counts, DedupKey, DeliveryFilter, LaneDepth, LeasedDelivery,
-    Ledger, Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane, Registry, Replay,
-    Retention, Selection, SettleResult, Settlement, SigningKey, StoreError, StoreResult,
-    StrikeFilter, StruckAddress,
+    Admission, ApiKey, CancelResult, Counts, DedupKey, DeliveryFilter, HeldDeliveries, LaneDepth,
+    LeasedDelivery, Ledger, Load, MessageView, NewAddress, NewMessage, Page, Queue, ReadyLane,
+    Registry, Replay, Retention, Selection, SettleResult, Settlement, SigningKey, StoreError,
+    StoreResult, StrikeFilter, StruckAddress,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId,
@@ -175,6 +175,22 @@ impl Ledger for FlakyStore {
 
     async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
         self.inner.prune(retention).await
+    }
+}
+
+#[async_trait]
+impl HeldDeliveries for FlakyStore {
+    async fn hold_pending(&self) -> StoreResult<u64> {
+        self.inner.hold_pending().await
+    }
+
+    async fn release_held(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        rate_per_s: Option<f64>,
+    ) -> StoreResult<u64> {
+        self.inner.release_held(tenant, which, rate_per_s).await
     }
 }
 

@@ -89,6 +89,26 @@ pub async fn a_suspect_that_is_not_attempted_does_not_stop_the_others(fixture: &
     }
 }
 
+/// The lane of the others was suspended when the suspect in flight ended.
+pub async fn suspects_go_on_when_their_lane_does(fixture: &StoreFixture<'_>) {
+    fixture.accept(batch("acme", &[1, 1, 1])).await;
+    fixture.lease_all().await;
+    let Some(fixture) = fixture.reopened().await else { return };
+    fixture.lease_all().await;
+    let Some(fixture) = fixture.reopened().await else { return };
+    let mut before = fixture.lease_all().await.remove(0);
+    let lane = fixture.store.lanes(None, 1).await.unwrap()[0].id;
+    for _ in 0..2 {
+        fixture.store.suspend(lane, fixture.now() + secs(5));
+        fixture.settle(&before, Decision::Done).await;
+        assert!(fixture.lease_all().await.is_empty());
+        fixture.clock.advance(secs(5));
+        let mut next = fixture.lease_all().await;
+        assert_eq!(next.len(), 1, "one, as soon as its lane goes on");
+        before = next.remove(0);
+    }
+}
+
 pub async fn an_attempt_that_ended_clears_the_count_and_waiting_does_not(
     fixture: &StoreFixture<'_>,
 ) {

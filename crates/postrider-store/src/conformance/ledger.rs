@@ -19,6 +19,7 @@ pub async fn counts_are_exact(fixture: &StoreFixture<'_>) {
         .into_iter()
         .chain([State::Failed]);
     let expected = Counts {
+        held: 0,
         messages: 1,
         states: states.map(|state| (state, 1)).collect(),
         dead: BTreeMap::from([(DeadReason::Poison, 1)]),

@@ -9,6 +9,7 @@ mod crashes;
 mod dedup;
 mod expiry;
 mod fixture;
+mod held;
 mod ledger;
 mod operator;
 mod queue;
@@ -27,6 +28,7 @@ pub use crashes::*;
 pub use dedup::*;
 pub use expiry::*;
 pub use fixture::{StoreFixture, batch, delivery_to, lane, message, success, url, webhook};
+pub use held::*;
 pub use ledger::*;
 pub use operator::*;
 pub use queue::*;
@@ -83,6 +85,10 @@ macro_rules! promises {
             a_replay_sets_its_own_ttl_and_policy
             discarded_dead_letters_leave_the_list_and_lose_their_body
             a_filter_chooses_dead_letters
+            held_work_waits_until_it_is_released
+            what_was_scheduled_or_tried_before_is_so_after_a_release
+            held_work_expires_and_can_be_cancelled
+            a_release_chooses_by_tenant_filter_and_id_and_is_paced
             one_tenant_does_not_act_on_anothers
             cancel_stops_deliveries_that_are_not_sent_yet
             cancel_reaches_work_whose_lease_ended
@@ -122,6 +128,7 @@ macro_rules! promises {
             a_crash_is_counted_for_deliveries_in_flight
             suspects_of_two_crashes_are_leased_one_at_a_time
             a_suspect_that_is_not_attempted_does_not_stop_the_others
+            suspects_go_on_when_their_lane_does
             an_attempt_that_ended_clears_the_count_and_waiting_does_not
             a_started_attempt_is_known_until_it_is_settled
             giving_back_a_started_attempt_says_that_nothing_was_sent

@@ -10,6 +10,8 @@ pub(crate) const DATABASE: &str = "postrider.db";
 pub(crate) const RESERVE: &str = "postrider.reserve";
 pub(crate) const IN_FLIGHT: &str = "postrider.flight";
 pub(crate) const LOCK: &str = "postrider.lock";
+/// The time of the last backup, as a number of milliseconds.
+pub(crate) const BACKUP_TIME: &str = "postrider.backup";
 
 /// A folder that is locked until this is dropped: by a file for this purpose, which anybody can delete, and by the
 /// database itself. SQLite's own locks are of another kind. They would be lost if the database was closed here while
@@ -38,8 +40,11 @@ impl DataFolder {
     /// As [`DataFolder::lock`], for a folder that has a store.
     pub(crate) fn lock_existing(path: &Path) -> StoreResult<Self> {
         if !path.join(DATABASE).is_file() {
-            let missing = io::Error::from(io::ErrorKind::NotFound);
-            return Err(io_error("find a store in", path, missing));
+            let why = match path.is_dir() {
+                true => format!("it has no file {DATABASE}; name the right folder with --data"),
+                false => "there is no such folder; name the right one with --data".to_owned(),
+            };
+            return Err(io_error("find a store in", path, io::Error::other(why)));
         }
         Self::lock(path)
     }
@@ -78,7 +83,7 @@ fn with_suffix(database: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn io_error(verb: &str, path: &Path, error: io::Error) -> StoreError {
+pub(crate) fn io_error(verb: &str, path: &Path, error: io::Error) -> StoreError {
     let what = format!("cannot {verb} {}", path.display());
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::full(&what, error),
@@ -86,7 +91,7 @@ fn io_error(verb: &str, path: &Path, error: io::Error) -> StoreError {
     }
 }
 
-fn make_private_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn make_private_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }

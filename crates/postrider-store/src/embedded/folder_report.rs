@@ -53,7 +53,7 @@ fn nearest(dir: &Path) -> Option<&Path> {
 
 /// SQLite has the layout (`user_version`) in bytes 60 to 63 of its header. The header of a new store may
 /// lack it, because it is still in the journal.
-fn layout(database: &Path) -> Option<u32> {
+pub(crate) fn layout(database: &Path) -> Option<u32> {
     let mut header = [0; 64];
     File::open(database).ok()?.read_exact(&mut header).ok()?;
     let number = header.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes));
@@ -88,7 +88,7 @@ fn is_writable(dir: &Path) -> bool {
     access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
-fn free_bytes(dir: &Path) -> Option<u64> {
+pub(crate) fn free_bytes(dir: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(dir).ok()?;
     disk.f_bavail.checked_mul(disk.f_frsize)
 }

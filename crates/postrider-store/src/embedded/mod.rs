@@ -4,12 +4,14 @@
 //! `sqlite3` can read what is on disk. Memory can be lost at any time: after a crash, everything that was
 //! not settled is due again.
 
+pub mod backup;
 mod checkpoint;
 mod failure;
 mod folder;
 mod folder_report;
 mod free_pages;
 pub mod fsck;
+mod held;
 mod in_flight;
 mod index;
 mod journal;
@@ -26,6 +28,7 @@ mod requests;
 mod reserve;
 mod shared;
 mod sql;
+mod transfer;
 mod writer;
 
 use std::path::Path;

@@ -10,7 +10,7 @@ use crate::embedded::EmbeddedStore;
 use crate::embedded::index::effects::{BodyRelease, ReplayedDelivery};
 use crate::embedded::ledger::page;
 use crate::embedded::sql::rows;
-use crate::progress::{DeliveryMark, paced};
+use crate::progress::{DeliveryMark, is_held, paced};
 
 /// Rows of one transaction.
 pub(crate) const CHUNK: usize = 1_000;
@@ -222,7 +222,9 @@ impl Writer {
                 }
                 writer.effects.withdrawn.push((lane, due, seq));
                 let tenant = writer.cancel_one(lane, seq, state, now)?;
-                writer.effects.counts_of(tenant).bytes -= bytes;
+                let count = writer.effects.counts_of(tenant);
+                count.bytes -= bytes;
+                count.held -= i64::from(is_held(Timestamp(due)));
                 if let Some(bytes) = shared {
                     writer
                         .effects

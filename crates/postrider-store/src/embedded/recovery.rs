@@ -14,7 +14,7 @@ use super::requests::SharedRow as _;
 use super::sql::prelude::*;
 use super::sql::settle::SettleRow;
 use super::sql::statement::is_local;
-use crate::progress::DeliveryMark;
+use crate::progress::{DeliveryMark, HELD_MS};
 
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -140,18 +140,20 @@ impl Writer {
                 "SELECT d.state, l.tenant, coalesce(length(CAST(d.target AS BLOB)), 0) \
                  + coalesce(length(CAST(d.body AS BLOB)), 0), d.message, \
                  coalesce((SELECT length(CAST(m.content AS BLOB)) FROM message m \
-                 WHERE m.seq = d.message AND m.deliveries > 1), 0) \
+                 WHERE m.seq = d.message AND m.deliveries > 1), 0), d.due >= ?2 \
                  FROM delivery d JOIN lane l ON l.id = d.lane \
                  WHERE d.seq = ?1 AND d.due IS NOT NULL",
-                [seq as i64],
+                [seq as i64, HELD_MS],
                 |row| {
                     let (state, tenant): (u8, String) = (get(row, 0)?, get(row, 1)?);
                     let (bytes, shared): (i64, i64) = (get(row, 2)?, get(row, 4)?);
                     let shared = shared.unsigned_abs() as usize;
-                    Ok((state, tenant, bytes, unsigned(row, 3)?, shared))
+                    Ok((state, tenant, bytes, unsigned(row, 3)?, shared, get::<bool>(row, 5)?))
                 },
             )?;
-            let Some((state, tenant, bytes, message, shared)) = found else { return Ok(()) };
+            let Some((state, tenant, bytes, message, shared, held)) = found else {
+                return Ok(());
+            };
             run(
                 &writer.conn,
                 "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, changed = ?4 \
@@ -166,6 +168,7 @@ impl Writer {
                 count.add(State::Failed, 1);
                 count.add_dead(DeadReason::Poison, 1);
                 count.bytes -= bytes;
+                count.held -= i64::from(held);
                 if shared > 0 {
                     let body = BodyRelease { tenant, bytes: shared, holds: 0, pending: 1 };
                     writer.effects.release(message, body);

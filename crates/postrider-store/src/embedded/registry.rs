@@ -81,22 +81,10 @@ impl Registry for EmbeddedStore {
     }
 
     async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
-        let scope = to_json(&key.scope)?;
         self.run_task(move |writer| {
             writer.transact(|writer| {
                 writer.effects.rows += 1;
-                let row = params![
-                    key.id.0.to_be_bytes(),
-                    key.tenant.as_str(),
-                    key.name,
-                    scope,
-                    key.secret_hash,
-                    key.created_at.0,
-                    key.revoked_at.map(|at| at.0),
-                ];
-                let insert = "INSERT OR REPLACE INTO api_key (id, tenant, name, scope, \
-                              secret_hash, created, revoked) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-                run(&writer.conn, insert, row).map(drop)
+                writer.insert_api_key(&key)
             })
         })
         .await
@@ -212,16 +200,35 @@ impl Writer {
         })
     }
 
+    pub(crate) fn insert_api_key(&self, key: &ApiKey) -> StoreResult<()> {
+        let row = params![
+            key.id.0.to_be_bytes(),
+            key.tenant.as_str(),
+            key.name,
+            to_json(&key.scope)?,
+            key.secret_hash,
+            key.created_at.0,
+            key.revoked_at.map(|at| at.0),
+        ];
+        let insert = "INSERT OR REPLACE INTO api_key (id, tenant, name, scope, secret_hash, created, \
+                      revoked) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        run(&self.conn, insert, row).map(drop)
+    }
+
     fn put_signing_key(&self, key: &SigningKey) -> StoreResult<()> {
         let kind = kind_name(key.kind);
         let retire = "UPDATE signing_key SET retired = ?3 \
                       WHERE tenant = ?1 AND kind = ?2 AND retired IS NULL";
         let now = self.shared.now().0;
         run(&self.conn, retire, params![key.tenant.as_str(), kind, now])?;
+        self.insert_signing_key(key)
+    }
+
+    pub(crate) fn insert_signing_key(&self, key: &SigningKey) -> StoreResult<()> {
         let row = params![
             key.id.0.to_be_bytes(),
             key.tenant.as_str(),
-            kind,
+            kind_name(key.kind),
             key.secret,
             key.created_at.0,
             key.retired_at.map(|at| at.0),
@@ -232,7 +239,7 @@ impl Writer {
     }
 }
 
-fn address(row: &Row<'_>) -> StoreResult<Address> {
+pub(crate) fn address(row: &Row<'_>) -> StoreResult<Address> {
     let id = AddressId(row_id(row)?);
     let target: Option<String> = get(row, "target")?;
     let channel = ChannelKind::parse(&get::<String>(row, "channel")?);
@@ -249,7 +256,7 @@ fn address(row: &Row<'_>) -> StoreResult<Address> {
     })
 }
 
-fn api_key(row: &Row<'_>) -> StoreResult<ApiKey> {
+pub(crate) fn api_key(row: &Row<'_>) -> StoreResult<ApiKey> {
     Ok(ApiKey {
         id: KeyId(u128::from_be_bytes(get(row, "id")?)),
         tenant: TenantId(get::<String>(row, "tenant")?.into()),
@@ -261,7 +268,7 @@ fn api_key(row: &Row<'_>) -> StoreResult<ApiKey> {
     })
 }
 
-fn signing_key(row: &Row<'_>) -> StoreResult<SigningKey> {
+pub(crate) fn signing_key(row: &Row<'_>) -> StoreResult<SigningKey> {
     let kind = get::<String>(row, "kind")?;
     let kinds = [SigningKind::Vapid, SigningKind::Webhook, SigningKind::Hash];
     let kind = kinds.into_iter().find(|known| kind_name(*known) == kind);
@@ -275,7 +282,7 @@ fn signing_key(row: &Row<'_>) -> StoreResult<SigningKey> {
     })
 }
 
-fn kind_name(kind: SigningKind) -> &'static str {
+pub(crate) fn kind_name(kind: SigningKind) -> &'static str {
     match kind {
         SigningKind::Vapid => "vapid",
         SigningKind::Webhook => "webhook",

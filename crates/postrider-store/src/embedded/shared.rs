@@ -10,6 +10,7 @@ use postrider_core::ports::store::{StoreError, StoreHealth, StoreResult};
 use postrider_core::{Clock, ClockDoubt, DeliveryId, Timestamp};
 use rusqlite::Connection;
 
+use super::backup::last_backup;
 use super::failure::StoreFailure;
 use super::folder::journal_of;
 use super::in_flight::InFlightLog;
@@ -39,6 +40,7 @@ const EXPIRY_PAUSE_MS: i64 = 10_000;
 /// What helps against damage.
 pub(crate) const REPAIR: &str = "stop the server and run `postrider fsck --repair`";
 const CLOCK_STEPPED: &str = "clock_stepped";
+const DELIVERIES_HELD: &str = "deliveries_held";
 const READERS_KEPT: usize = 4;
 const READER_CACHE_KIB: u32 = 4096;
 
@@ -168,17 +170,30 @@ impl StoreShared {
             }
             None => self.problems.resolve(CLOCK_STEPPED),
         }
+        let held = self.index().tenants.held();
+        match held {
+            0 => self.problems.resolve(DELIVERIES_HELD),
+            held => self.problems.report(DELIVERIES_HELD, self.now(), held_after_restore(held)),
+        }
         let journal = journal_of(&self.database).metadata();
         StoreHealth {
             journal_bytes: journal.map_or(0, |meta| meta.len()),
             quarantined: self.index().quarantined() as u64,
             problems: self.problems.all(),
+            backup_at: last_backup(&self.database),
         }
     }
 
     pub(crate) fn close_readers(&self) {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
+}
+
+fn held_after_restore(held: u64) -> String {
+    format!(
+        "{held} deliveries are held since the store was restored from a backup, because they may have been sent \
+         since; `postrider deliveries release --all --tenant '*'` lets them go on"
+    )
 }
 
 fn clock_trouble(doubt: ClockDoubt) -> String {

@@ -138,6 +138,7 @@ impl Ledger for MemoryStore {
             rows.messages.values().filter(|row| ours(&row.message.tenant)).count() as u64;
         for row in rows.deliveries.values().filter(|row| rows.sees(tenant, row)) {
             *counts.states.entry(row.state(now)).or_default() += 1;
+            counts.held += u64::from(row.progress.is_held());
             if let Some(reason) = row.progress.reason.filter(|_| !row.discarded) {
                 *counts.dead.entry(reason).or_default() += 1;
             }

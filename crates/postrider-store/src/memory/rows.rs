@@ -11,7 +11,7 @@ use postrider_core::{
 };
 
 use super::suspects::MemorySuspects;
-use crate::progress::{DeliveryMark, StoredProgress, needs_body};
+use crate::progress::{DeliveryMark, StoredProgress, is_held, needs_body};
 
 #[derive(Default)]
 pub(super) struct MemoryTables {
@@ -204,7 +204,8 @@ impl MemoryTables {
             attempts: row.progress.attempts,
             created_at: id.created_at(),
             expires_at: row.expires,
-            due_at: row.progress.state.is_pending().then(|| row.key()),
+            held: row.progress.is_held(),
+            due_at: Some(row.key()).filter(|due| row.progress.state.is_pending() && !is_held(*due)),
             changed_at: row.progress.changed,
             log: row.log.clone(),
         }

@@ -1,6 +1,6 @@
 //! The model's rule for deliveries that were in flight at two crashes in a row: they are leased one at a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postrider_core::policy::decide::SUSPECT_CRASHES;
 use postrider_core::{DeliveryId, Timestamp};
@@ -34,7 +34,8 @@ impl MemoryTables {
         true
     }
 
-    /// If it was the suspect in flight, the next one is due. A lane that is suspended has no turn.
+    /// If it was the suspect in flight, the next one is due. A lane that is suspended has no turn; if all are, the
+    /// first suspect of each is due, and the lane that goes on first has the turn.
     pub(super) fn end_suspect(&mut self, id: DeliveryId, now: Timestamp) {
         if self.suspects.current != Some(id) {
             return;
@@ -46,13 +47,20 @@ impl MemoryTables {
             row.is_some_and(|row| row.held_until.is_some() && row.progress.state.is_pending())
         };
         self.suspects.waiting.retain(is_waiting);
-        let may_go = |id: &DeliveryId| {
-            self.deliveries.get(id).is_some_and(|row| !self.is_suspended(row.lane, now))
-        };
-        let Some(next) = self.suspects.waiting.iter().copied().find(may_go) else { return };
-        self.suspects.waiting.remove(&next);
-        self.change(next, |row| row.held_until = Some(now));
-        self.has_new_work = true;
+        let mut first = BTreeMap::new();
+        for id in &self.suspects.waiting {
+            if let Some(row) = self.deliveries.get(id) {
+                first.entry(row.lane).or_insert(*id);
+            }
+        }
+        let free = first.iter().filter(|(lane, _)| !self.is_suspended(**lane, now));
+        let free = free.map(|(_, id)| *id).min();
+        self.has_new_work |= free.is_some();
+        let next = free.map_or_else(|| first.into_values().collect(), |next| vec![next]);
+        for next in next {
+            self.suspects.waiting.remove(&next);
+            self.change(next, |row| row.held_until = Some(now));
+        }
     }
 
     /// As after a crash.

@@ -30,6 +30,12 @@ pub(crate) struct SendAccess {
     pub tenant: TenantId,
 }
 
+/// The right to act, for one tenant or, with an admin key, for all.
+pub(crate) struct ActAccess {
+    pub(crate) caller: Caller,
+    pub view: Option<TenantId>,
+}
+
 /// The right to read stored message bodies.
 pub(crate) struct ContentAccess {
     pub(crate) caller: Caller,
@@ -66,6 +72,16 @@ impl FromRequestParts<SharedState> for SendAccess {
         let (caller, view) = identify(parts, app)?;
         allow(&caller, &[KeyScope::Admin, KeyScope::Tenant], "tenant")?;
         Ok(Self { caller, tenant: one_tenant(view)? })
+    }
+}
+
+impl FromRequestParts<SharedState> for ActAccess {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
+        let (caller, view) = identify(parts, app)?;
+        allow(&caller, &[KeyScope::Admin, KeyScope::Tenant], "tenant")?;
+        Ok(Self { caller, view })
     }
 }
 

@@ -145,16 +145,18 @@ fn check_retry(policy: Option<&RetryPolicy>) -> ApiResult<()> {
     Err(postrider_dispatch::IntakeRefusal::invalid(errors.into_iter().map(below).collect()).into())
 }
 
+/// The ids of a request.
+pub(super) fn delivery_ids(ids: &[String]) -> ApiResult<Vec<DeliveryId>> {
+    if ids.len() > IDS_MAX {
+        let allowed = format!("at most {IDS_MAX}; use a filter for more");
+        return Err(Problem::field("ids", format!("{} ids", ids.len()), allowed));
+    }
+    ids.iter().map(|text| id("ids", text)).collect()
+}
+
 fn selection(ids: Option<Vec<String>>, filter: Option<DeadLetterFilter>) -> ApiResult<Selection> {
     match (ids, filter) {
-        (Some(ids), None) if ids.len() <= IDS_MAX => {
-            let ids: ApiResult<Vec<DeliveryId>> = ids.iter().map(|text| id("ids", text)).collect();
-            Ok(Selection::Ids(ids?))
-        }
-        (Some(ids), None) => {
-            let allowed = format!("at most {IDS_MAX}; use a filter for more");
-            Err(Problem::field("ids", format!("{} ids", ids.len()), allowed))
-        }
+        (Some(ids), None) => Ok(Selection::Ids(delivery_ids(&ids)?)),
         (None, Some(filter)) => Ok(Selection::Filter(filter_of(filter)?)),
         (given, _) => {
             let found = if given.is_some() { "both" } else { "neither" };

@@ -21,6 +21,8 @@ pub(crate) struct DeliveryQuery {
     pub recipient: Option<String>,
     /// `msg_…`
     pub message: Option<String>,
+    /// Only those that are held until they are released.
+    pub held: Option<bool>,
     /// Not older than this (RFC 3339).
     pub since: Option<String>,
     /// Older than this (RFC 3339).
@@ -45,6 +47,7 @@ pub(crate) async fn list(
         channel: channel(query.channel)?,
         recipient: query.recipient.map(Into::into),
         message: optional_id("message", query.message)?,
+        held: query.held.unwrap_or(false),
         since: time("since", query.since)?,
         until: time("until", query.until)?,
         cursor: optional_id("cursor", query.cursor)?,

@@ -12,6 +12,7 @@ mod deliveries;
 mod events;
 mod explain;
 mod extract;
+mod held;
 mod lanes;
 mod lines;
 mod messages;

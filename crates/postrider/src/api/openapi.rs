@@ -7,8 +7,8 @@ use utoipa::{Modify, OpenApi};
 
 use super::settings::{classes, limits, tenants};
 use super::{
-    SharedState, accounts, addresses, api_keys, batch, dead_letters, deliveries, events, lanes,
-    messages, overview, settings, signing_keys, strikes, templates,
+    SharedState, accounts, addresses, api_keys, batch, dead_letters, deliveries, events, held,
+    lanes, messages, overview, settings, signing_keys, strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -49,6 +49,7 @@ api! {
     "/v1/messages/{id}/cancel" => post(messages::cancel);
     "/v1/messages/{id}/content" => get(messages::content);
     "/v1/deliveries" => get(deliveries::list);
+    "/v1/deliveries/release" => post(held::release);
     "/v1/deliveries/{id}" => get(deliveries::show);
     "/v1/deliveries/{id}/explain" => get(deliveries::explanation);
     "/v1/dead-letters" => get(dead_letters::list);

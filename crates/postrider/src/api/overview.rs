@@ -24,6 +24,8 @@ pub(crate) struct Stats {
     pub dead_letters: BTreeMap<&'static str, u64>,
     /// Deliveries that are not final.
     pub depth: u64,
+    /// Of these, deliveries from a backup that wait until they are released.
+    pub held: u64,
     /// How much is pending, and how much may be.
     pub capacity: CapacityBody,
     /// Figures of the whole server. Only with an admin key.
@@ -44,6 +46,9 @@ pub(crate) struct ServerStats {
     pub journal_bytes: u64,
     /// Deliveries set aside in this run because they cannot be read or settled.
     pub quarantined: u64,
+    /// When the last backup was taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup_at: Option<Time>,
     /// What is wrong in the store while it goes on.
     pub problems: Vec<StoreProblemBody>,
     /// Over the last ten seconds.
@@ -115,6 +120,7 @@ pub(crate) async fn stats(
         states: counts.states.into_iter().map(|(state, n)| (state.name(), n)).collect(),
         dead_letters: counts.dead.into_iter().map(|(reason, n)| (reason.name(), n)).collect(),
         depth,
+        held: counts.held,
         capacity: capacity_body(&app, access.view.as_ref()),
         server,
     }))
@@ -136,6 +142,7 @@ async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
         connections: pool.connections as u64,
         journal_bytes: health.journal_bytes,
         quarantined: health.quarantined,
+        backup_at: health.backup_at.map(Into::into),
         problems: health.problems.into_iter().map(problem).collect(),
         rates: app.metrics.totals.rates(),
         totals: app.metrics.totals.body(),

@@ -167,6 +167,9 @@ pub(crate) struct DeliveryBody {
     pub expires_at: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Time>,
+    /// Parked until it is released, because it comes from a backup.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
     pub log: Vec<AttemptBody>,
 }
 
@@ -189,6 +192,7 @@ impl From<Delivery> for DeliveryBody {
             changed_at: delivery.changed_at.into(),
             expires_at: delivery.expires_at.into(),
             due_at: delivery.due_at.map(Into::into),
+            held: delivery.held,
             log: delivery.log.into_iter().map(Into::into).collect(),
         }
     }

@@ -1,13 +1,12 @@
 //! `fsck`: checks a data folder that no server uses, and repairs it.
 
 use std::fmt::Display;
-use std::path::PathBuf;
 
 use anyhow::Context as _;
 use postrider_store::fsck::{self, RepairReport};
 
+use super::data_folder::DataFolderArgs;
 use super::prelude::*;
-use crate::config::{Config, Environment};
 
 /// Ids that are listed as text; `--json` lists all.
 const SHOWN: usize = 50;
@@ -21,12 +20,8 @@ Stop the server first. Without --repair, nothing is changed. A repair keeps the 
 damaged-TIME of the data folder, saves what can be saved and lists what cannot.
 Exit codes: 0 the folder is good or repaired, 1 it is damaged, 2 wrong usage.")]
 pub(super) struct FsckArgs {
-    /// The data folder [default: ./postrider-data].
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// The configuration file that names the data folder [default: postrider.toml if there is one].
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    data: DataFolderArgs,
     /// Repair what is damaged.
     #[arg(long)]
     repair: bool,
@@ -36,13 +31,7 @@ pub(super) struct FsckArgs {
 }
 
 pub(super) async fn run(args: FsckArgs) -> CliResult {
-    let data = match args.data {
-        Some(data) => data,
-        None => {
-            let config = Config::load(args.config.as_deref(), &Environment::of_process());
-            config.map_err(|e| CliError::Usage(e.to_string()))?.store.data
-        }
-    };
+    let data = args.data.folder()?;
     let work = move || if args.repair { repair(&data, args.json) } else { check(&data, args.json) };
     tokio::task::spawn_blocking(work).await.context("the check did not finish")?
 }

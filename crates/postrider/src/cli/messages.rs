@@ -1,5 +1,6 @@
 //! `messages`, `deliveries` and `explain`.
 
+use super::held;
 use super::prelude::*;
 
 #[derive(Debug, Subcommand)]
@@ -24,6 +25,8 @@ pub(super) enum DeliveriesCommand {
     List(DeliveryFilterArgs),
     /// Show one delivery with all its attempts.
     Show { id: String },
+    /// Let deliveries go on that are held since the store was restored from a backup.
+    Release(held::ReleaseArgs),
 }
 
 #[derive(Debug, Args)]
@@ -39,6 +42,9 @@ pub(super) struct DeliveryFilterArgs {
     /// msg_…
     #[arg(long)]
     message: Option<String>,
+    /// Only those that are held until they are released.
+    #[arg(long)]
+    held: bool,
     /// Not older than this, e.g. 2026-11-15T06:00:00Z
     #[arg(long)]
     since: Option<String>,
@@ -105,6 +111,7 @@ pub(super) async fn deliveries(command: DeliveriesCommand, session: ServerSessio
                     ("channel", filter.channel),
                     ("recipient", filter.recipient),
                     ("message", filter.message),
+                    ("held", filter.held.then(|| "true".to_owned())),
                     ("since", filter.since),
                     ("until", filter.until),
                     ("cursor", filter.cursor),
@@ -113,6 +120,7 @@ pub(super) async fn deliveries(command: DeliveriesCommand, session: ServerSessio
             );
             session.get(&path, delivery_table).await
         }
+        DeliveriesCommand::Release(args) => held::release(args, session).await,
         DeliveriesCommand::Show { id } => {
             let path = format!("/v1/deliveries/{}", id_segment(&id)?);
             let text = |delivery: &Value| format!("{}\n{}", facts(delivery), attempts(delivery));

@@ -2,13 +2,17 @@
 
 mod accounts;
 mod addresses;
+mod backup;
+mod data_folder;
 mod dead;
 mod demo;
 mod doctor;
 mod fsck;
+mod held;
 mod keys;
 mod lanes;
 mod messages;
+mod migrate;
 mod output;
 mod prelude;
 mod send;
@@ -96,7 +100,7 @@ enum CliCommand {
     Explain(messages::ExplainArgs),
     /// Messages: show, cancel, read the stored content.
     Messages(ClientArgs<messages::MessagesCommand>),
-    /// Deliveries: list and show.
+    /// Deliveries: list, show, and release those that are held.
     Deliveries(ClientArgs<messages::DeliveriesCommand>),
     /// Dead letters: list, replay, discard, export.
     Dead(ClientArgs<dead::DeadCommand>),
@@ -116,6 +120,12 @@ enum CliCommand {
     Doctor(doctor::DoctorArgs),
     /// Check a data folder that no server uses, or repair it.
     Fsck(fsck::FsckArgs),
+    /// Copy the store to a folder, also while the server runs.
+    Backup(backup::BackupArgs),
+    /// Make a data folder from a backup. What was pending in it is held until it is released.
+    Restore(backup::RestoreArgs),
+    /// Move everything from one store to another, and compare.
+    MigrateStore(migrate::MigrateArgs),
     /// Classes: list, show, set, reset.
     #[command(after_help = settings::CLASSES_EXAMPLES)]
     Classes(ClientArgs<settings::SettingCommand>),
@@ -210,6 +220,9 @@ impl CliCommand {
             Self::Accounts(args) => args.run(accounts::run).await,
             Self::Doctor(args) => doctor::run(args).await,
             Self::Fsck(args) => fsck::run(args).await,
+            Self::Backup(args) => backup::backup(args).await,
+            Self::Restore(args) => backup::restore(args).await,
+            Self::MigrateStore(args) => migrate::run(args).await,
             Self::Classes(args) => args.run(settings::classes).await,
             Self::Tenants(args) => args.run(settings::tenants).await,
             Self::Limits(args) => args.run(settings::limits).await,

@@ -73,6 +73,12 @@ fn screen(status: &Value) -> String {
         number("/totals/expired"),
         number("/totals/dead_lettered"),
     );
+    if stats["held"].as_u64().is_some_and(|held| held > 0) {
+        text += &format!("held       {} from a backup, until they are released\n", number("/held"));
+    }
+    if stats["backup_at"].is_string() {
+        text += &format!("backup     {}\n", number("/backup_at"));
+    }
     text += &format!("\nstates       {}", counts(&stats["states"]));
     text += &format!("\ndead letters {}\n\n", counts(&stats["dead_letters"]));
     text += &match items(status, "lanes") {

@@ -7,7 +7,7 @@ const CHIPS = { dead: 5, recent: 7 };
 // In the order in which a delivery passes through them.
 const STATES = {
   queued: "on disk, waits for its turn", sending: "a call to its provider is under way",
-  retrying: "failed, will be tried again", parked: "waits for a working credential, uses up no attempts",
+  retrying: "failed, will be tried again", parked: "waits, uses up no attempts: for a working credential, or to be released after a restore",
   sent: "its provider accepted it; it is not known whether it arrived", delivered: "the receiving side reported its arrival",
   seen: "was displayed", clicked: "was clicked", dismissed: "was dismissed",
   gone: "the address does not exist any more", expired: "its time to live ended first",
@@ -104,6 +104,7 @@ export function drawStats(stats, chosen, choose) {
   at("where").textContent = `${location.host} · version ${stats.version} · up ${span(stats.uptime_s)}`;
   drawStates(stats.states, chosen.state, (state) => choose({ state }));
   drawReasons(stats.dead_letters, chosen.reason, (reason) => choose({ reason }));
+  keyed(at("problems"), stats.problems || [], (problem) => problem.code + problem.since, (problem) => make("li", {}, problem.what));
   if (stats.rates) drawChart(stats.rates);
   tick();
 }

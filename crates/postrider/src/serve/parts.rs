@@ -13,7 +13,7 @@ use postrider_core::policy::limiter::Rate;
 use postrider_core::ports::store::Store;
 use postrider_core::{ChannelKind, Clock, TenantId};
 use postrider_dispatch::{DispatchLimits, Policy};
-use postrider_store::{EmbeddedStore, MemoryStore, StoreFailure, StoreOptions};
+use postrider_store::{EmbeddedStore, MemoryStore, StoreFailure, StoreOptions, migrate};
 
 use crate::config::Config;
 use crate::config::sections::TenantSection;
@@ -32,6 +32,9 @@ pub(super) async fn open_store(
     let opened = tokio::task::spawn_blocking(open).await?;
     let name = config.store.data.display();
     let store = opened.with_context(|| format!("cannot open the store in {name}"))?;
+    migrate::check_usable(&store)
+        .await
+        .with_context(|| format!("cannot use the store in {name}"))?;
     let failure = store.failure();
     Ok((Arc::new(store), Some(failure)))
 }

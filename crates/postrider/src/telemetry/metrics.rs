@@ -59,6 +59,9 @@ pub struct Metrics {
     bytes_max: Gauge,
     journal_bytes: Gauge,
     quarantined: Gauge,
+    held: Gauge,
+    /// 0 if there is none.
+    backup_at: Gauge<f64, AtomicU64>,
     problems: Family<OutcomeLabel, Gauge>,
     clock_offset: Gauge<f64, AtomicU64>,
 }
@@ -121,6 +124,16 @@ impl Metrics {
             bytes_used: add(r, "capacity_used_bytes", "Bytes pending"),
             bytes_max: add(r, "capacity_bytes", "Bytes that may be pending"),
             journal_bytes: add(r, "store_journal_bytes", "Size of the store's journal"),
+            held: add(
+                r,
+                "held_deliveries",
+                "Deliveries from a backup that wait until they are released",
+            ),
+            backup_at: add(
+                r,
+                "store_backup_timestamp_seconds",
+                "When the last backup was taken; 0 if there is none",
+            ),
             quarantined: add(
                 r,
                 "store_quarantined_deliveries",
@@ -164,6 +177,7 @@ impl Metrics {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         self.journal_bytes.set(number(health.journal_bytes));
         self.quarantined.set(number(health.quarantined));
+        self.backup_at.set(health.backup_at.map_or(0.0, |at| at.0 as f64 / 1000.0));
         self.problems.clear();
         for problem in &health.problems {
             self.problems.get_or_create(&OutcomeLabel { outcome: problem.code }).inc();
@@ -205,6 +219,7 @@ impl Metrics {
             let n = counts.dead.get(reason).copied().unwrap_or_default();
             self.dead_letters.get_or_create(&OutcomeLabel { outcome: reason.name() }).set(gauge(n));
         }
+        self.held.set(gauge(counts.held));
         self.oldest_seconds.set(oldest.unwrap_or_default().as_secs_f64());
         self.in_flight.set(gauge(pool.in_flight as u64));
         self.connections.set(gauge(pool.connections as u64));

@@ -11,6 +11,7 @@ mod email_sms_chat;
 mod events;
 mod fcm_apns;
 mod full_disk;
+mod held;
 mod lanes;
 mod messages;
 mod problem;

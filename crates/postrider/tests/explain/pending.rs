@@ -60,3 +60,12 @@ async fn an_address_that_gets_no_more_for_now() {
     let id = fixture.send("a", &["ok"], json!({})).await;
     fixture.explained("parked_address_rate", &id, "parked").await;
 }
+
+#[tokio::test]
+async fn from_a_backup_and_not_released() {
+    let fixture = ExplainFixture::with("").await;
+    let later = json!({"send_at": "2027-06-01T00:00:00Z"});
+    let id = fixture.send("a", &["ok"], later).await;
+    fixture.server.running.app.store.hold_pending().await.unwrap();
+    fixture.explained("parked_backup", &id, "parked").await;
+}

@@ -2,7 +2,9 @@
 
 mod clock;
 mod disk;
+mod disk_image;
 mod journal;
+mod power;
 mod reader;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_postrider");

@@ -4,3 +4,4 @@
 mod command_line;
 mod data_folder;
 mod fixture;
+mod killed;

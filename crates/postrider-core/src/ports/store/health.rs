@@ -9,6 +9,8 @@ pub struct StoreHealth {
     pub journal_bytes: u64,
     /// Deliveries that are set aside in this run because they cannot be read or settled.
     pub quarantined: u64,
+    /// When the last backup was taken, if the engine knows.
+    pub backup_at: Option<Timestamp>,
     /// What needs an operator, by code.
     pub problems: Vec<StoreProblem>,
 }

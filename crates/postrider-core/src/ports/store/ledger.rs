@@ -40,6 +40,8 @@ pub struct DeliveryFilter {
     pub channel: Option<ChannelKind>,
     pub recipient: Option<Arc<str>>,
     pub message: Option<MessageId>,
+    /// Only deliveries that are [held](super::HeldDeliveries).
+    pub held: bool,
     /// Dead letters only.
     pub reason: Option<DeadReason>,
     /// Dead letters only: part of the last attempt's code or detail.
@@ -90,6 +92,8 @@ pub struct Counts {
     pub messages: u64,
     pub states: BTreeMap<State, u64>,
     pub dead: BTreeMap<DeadReason, u64>,
+    /// Of the parked deliveries, those that are [held](super::HeldDeliveries).
+    pub held: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

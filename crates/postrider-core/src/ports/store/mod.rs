@@ -1,20 +1,24 @@
-//! The port that every store implements: three small traits with batched calls and no engine's type in any
+//! The port that every store implements: small traits with batched calls and no engine's type in any
 //! signature. Signatures take durations, because each store has its own clock.
 
 mod health;
+mod held;
 mod ledger;
 mod queue;
 mod registry;
 mod retention;
+mod transfer;
 
 use std::error::Error;
 use std::sync::Arc;
 
 pub use health::*;
+pub use held::*;
 pub use ledger::*;
 pub use queue::*;
 pub use registry::*;
 pub use retention::*;
+pub use transfer::*;
 
 /// What caused a [`StoreError`], as the engine reports it.
 pub type StoreCause = Arc<dyn Error + Send + Sync>;
@@ -37,6 +41,9 @@ pub enum StoreError {
          a newer version wrote it; run that version, or restore a backup from before the upgrade"
     )]
     NewerLayout { found: u32, known: u32 },
+    /// It can be read, but must not be used so.
+    #[error("{what}")]
+    Unusable { what: String },
     #[error("the store is shutting down")]
     Closed,
 }
@@ -54,9 +61,9 @@ impl StoreError {
 pub type StoreResult<T> = Result<T, StoreError>;
 
 /// A whole store.
-pub trait Store: Queue + Ledger + Registry {}
+pub trait Store: Queue + Ledger + Registry + HeldDeliveries {}
 
-impl<T: Queue + Ledger + Registry> Store for T {}
+impl<T: Queue + Ledger + Registry + HeldDeliveries> Store for T {}
 
 #[cfg(test)]
 mod tests {

@@ -129,6 +129,9 @@ fn count(new: &Connection) -> StoreResult<()> {
                  + coalesce(length(CAST(d.body AS BLOB)), 0)), 0 FROM delivery d \
                  JOIN lane l ON l.id = d.lane WHERE d.due IS NOT NULL GROUP BY l.tenant";
     add(bytes, &mut |change, n, _| change.bytes += n)?;
+    let held = "SELECT l.tenant, count(*), 0 FROM delivery d JOIN lane l ON l.id = d.lane \
+                WHERE d.due >= 1 << 47 GROUP BY l.tenant";
+    add(held, &mut |change, n, _| change.held += n)?;
     let shared = "SELECT tenant, sum(length(CAST(content AS BLOB))), 0 FROM message \
                   WHERE deliveries > 1 AND pending > 0 AND content IS NOT NULL GROUP BY tenant";
     add(shared, &mut |change, n, _| change.bytes += n)?;

@@ -19,6 +19,8 @@ pub(crate) struct TenantTotals {
     bytes: i64,
     states: BTreeMap<State, i64>,
     dead: BTreeMap<DeadReason, i64>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    held: i64,
 }
 
 /// What one transaction adds and takes away. Arrays, because every delivery changes them.
@@ -26,6 +28,7 @@ pub(crate) struct TenantTotals {
 pub(crate) struct CountChange {
     pub(crate) messages: i64,
     pub(crate) bytes: i64,
+    pub(crate) held: i64,
     states: [i64; STATES],
     dead: [i64; REASONS],
 }
@@ -45,6 +48,7 @@ impl TenantTotals {
         let mut sum = self.clone();
         sum.messages += delta.messages;
         sum.bytes += delta.bytes;
+        sum.held += delta.held;
         for (&state, by) in State::ALL.iter().zip(delta.states).filter(|(_, by)| *by != 0) {
             *sum.states.entry(state).or_default() += by;
         }
@@ -90,6 +94,7 @@ impl TenantCounts {
             add(&mut counts.dead, reason, number);
         }
         counts.messages += u64::try_from(self.totals.messages).unwrap_or(0);
+        counts.held += u64::try_from(self.totals.held).unwrap_or(0);
     }
 }
 
@@ -99,6 +104,7 @@ pub(crate) struct TenantTable {
     all: Vec<TenantCounts>,
     numbers: HashMap<TenantId, usize>,
     load: Load,
+    held: i64,
 }
 
 impl TenantTable {
@@ -124,10 +130,16 @@ impl TenantTable {
     pub(crate) fn set(&mut self, tenant: usize, totals: TenantTotals) {
         let Some(tenant) = self.all.get_mut(tenant) else { return };
         let before = tenant.load();
+        self.held += totals.held - tenant.totals.held;
         tenant.totals = totals;
         let after = tenant.load();
         self.load.deliveries = self.load.deliveries + after.deliveries - before.deliveries;
         self.load.bytes = self.load.bytes + after.bytes - before.bytes;
+    }
+
+    /// Held deliveries of all tenants.
+    pub(crate) fn held(&self) -> u64 {
+        u64::try_from(self.held).unwrap_or(0)
     }
 
     pub(crate) fn load(&self, tenant: Option<&TenantId>) -> Load {
@@ -135,6 +147,10 @@ impl TenantTable {
         let found = self.numbers.get(name).and_then(|number| self.all.get(*number));
         found.map_or_else(Load::default, TenantCounts::load)
     }
+}
+
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 fn add<K: Ord>(map: &mut BTreeMap<K, u64>, key: K, by: i64) {

@@ -1,7 +1,7 @@
 //! Deliveries that may be the cause of crashes, because they were in flight at two of them in a row. They are
 //! leased one at a time. So a third crash tells which one it is, and an attempt that ends clears the others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postrider_core::policy::decide::SUSPECT_CRASHES;
 
@@ -52,7 +52,8 @@ impl MemoryIndex {
         self.suspects.waiting.insert(seq);
     }
 
-    /// If it was the suspect in flight, the next one is due. A lane that is suspended has no turn.
+    /// If it was the suspect in flight, the next one is due. A lane that is suspended has no turn; if all are, the
+    /// first suspect of each is due, and the lane that goes on first has the turn.
     pub(super) fn end_suspect(&mut self, seq: u64, now: i64) {
         if self.suspects.current != Some(seq) {
             return;
@@ -60,17 +61,25 @@ impl MemoryIndex {
         self.suspects.current = None;
         let leases = &self.leases;
         self.suspects.waiting.retain(|seq| leases.get(seq).is_some_and(|lease| lease.held_back));
-        let may_go = |seq: &u64| {
-            let lane = self.leases.get(seq).map(|lease| lease.lane);
-            lane.is_some_and(|lane| !self.lanes.suspended.is_suspended(lane, now))
-        };
-        let Some(next) = self.suspects.waiting.iter().copied().find(may_go) else { return };
-        self.suspects.waiting.remove(&next);
-        let Some(lease) = self.leases.get_mut(&next) else { return };
+        let mut first = BTreeMap::new();
+        for seq in &self.suspects.waiting {
+            if let Some(lease) = self.leases.get(seq) {
+                first.entry(lease.lane).or_insert(*seq);
+            }
+        }
+        let is_free = |lane: u32| !self.lanes.suspended.is_suspended(lane, now);
+        let free = first.iter().filter(|(lane, _)| is_free(**lane)).map(|(_, seq)| *seq).min();
+        self.has_new_work |= free.is_some();
+        let next = free.map_or_else(|| first.into_values().collect(), |next| vec![next]);
+        next.into_iter().for_each(|next| self.end_wait(next, now));
+    }
+
+    fn end_wait(&mut self, seq: u64, now: i64) {
+        self.suspects.waiting.remove(&seq);
+        let Some(lease) = self.leases.get_mut(&seq) else { return };
         let (lane, until) = (lease.lane, lease.until);
         lease.until = now;
-        self.lanes.recall(lane, (until, next));
-        self.lanes.lease_ended(lane, (now, next));
-        self.has_new_work = true;
+        self.lanes.recall(lane, (until, seq));
+        self.lanes.lease_ended(lane, (now, seq));
     }
 }

@@ -227,7 +227,7 @@ impl Writer {
         Ok(lane)
     }
 
-    fn tenant(&mut self, name: &TenantId) -> StoreResult<u32> {
+    pub(crate) fn tenant(&mut self, name: &TenantId) -> StoreResult<u32> {
         if let Some(tenant) = self.tenants.get(name) {
             return Ok(*tenant);
         }

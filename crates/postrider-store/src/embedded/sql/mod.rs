@@ -16,3 +16,4 @@ pub(crate) mod schema;
 pub(crate) mod settle;
 pub(crate) mod statement;
 pub(crate) mod strikes;
+pub(crate) mod upgrade;

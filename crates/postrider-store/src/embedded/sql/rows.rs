@@ -77,7 +77,8 @@ pub(crate) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
         attempts: progress.attempts,
         created_at: id.created_at(),
         expires_at: Timestamp(get(row, "expires")?),
-        due_at: progress.state.is_pending().then_some(progress.due),
+        held: progress.is_held(),
+        due_at: Some(progress.due).filter(|_| progress.state.is_pending() && !progress.is_held()),
         changed_at: progress.changed,
         log: log.map_or(Ok(Vec::new()), |log| parse(&log, "a delivery's history"))?,
     })

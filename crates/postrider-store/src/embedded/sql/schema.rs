@@ -4,13 +4,19 @@
 use std::path::Path;
 use std::time::Duration;
 
-use postrider_core::ports::store::StoreError;
 use rusqlite::OpenFlags;
 
 use super::prelude::*;
+use super::upgrade::{LayoutStep, RowChange, bring_up_to_date};
 
 /// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
-const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES, KEY_RUNS_AND_PACKING];
+pub(crate) const STEPS: &[LayoutStep] = &[
+    LayoutStep::tables(FIRST),
+    LayoutStep::tables(MARKS_AND_SETTINGS),
+    LOAD_AND_EXPIRY,
+    LayoutStep::tables(STRIKES),
+    LayoutStep::tables(KEY_RUNS_AND_PACKING),
+];
 
 /// The layout that this version writes.
 pub(crate) const LAYOUT: u32 = STEPS.len() as u32;
@@ -67,25 +73,49 @@ CREATE TABLE setting (name TEXT PRIMARY KEY, json TEXT NOT NULL) WITHOUT ROWID;
 ";
 
 /// Alternatives, pending bytes, and the list of expiries.
-const LOAD_AND_EXPIRY: &str = "
+const LOAD_AND_EXPIRY: LayoutStep = LayoutStep {
+    before: "
 ALTER TABLE delivery ADD COLUMN alternatives TEXT;
 ALTER TABLE message ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;
-UPDATE message SET pending = (SELECT count(*) FROM delivery d WHERE d.seq > message.seq
-  AND d.seq <= message.seq + message.deliveries AND d.due IS NOT NULL) WHERE deliveries > 1;
-UPDATE tenant SET counts = json_set(counts, '$.bytes', b.bytes) FROM (
-  SELECT tenant, sum(bytes) AS bytes FROM (
-    SELECT l.tenant AS tenant, coalesce(length(CAST(d.target AS BLOB)), 0)
-      + coalesce(length(CAST(d.body AS BLOB)), 0) AS bytes
-      FROM delivery d JOIN lane l ON l.id = d.lane WHERE d.due IS NOT NULL
-    UNION ALL
-    SELECT tenant, length(CAST(content AS BLOB)) FROM message
-      WHERE deliveries > 1 AND pending > 0 AND content IS NOT NULL
-  ) GROUP BY tenant) AS b WHERE b.tenant = tenant.name;
 CREATE TABLE expiry (
   expires INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (expires, seq)) WITHOUT ROWID;
-INSERT INTO expiry SELECT expires, seq FROM delivery WHERE due IS NOT NULL;
+CREATE TEMP TABLE pending_bytes (tenant TEXT NOT NULL, bytes INTEGER NOT NULL);
+",
+    rows: &[
+        RowChange {
+            table: "message",
+            change: "UPDATE message SET pending = (SELECT count(*) FROM delivery d \
+                     WHERE d.seq > message.seq AND d.seq <= message.seq + message.deliveries \
+                     AND d.due IS NOT NULL) WHERE deliveries > 1 AND seq >= ?1 AND seq < ?2",
+        },
+        RowChange {
+            table: "message",
+            change: "INSERT INTO temp.pending_bytes SELECT tenant, sum(length(CAST(content AS BLOB))) \
+                     FROM message WHERE deliveries > 1 AND pending > 0 AND content IS NOT NULL \
+                     AND seq >= ?1 AND seq < ?2 GROUP BY tenant",
+        },
+        RowChange {
+            table: "delivery",
+            change: "INSERT INTO temp.pending_bytes SELECT l.tenant, \
+                     sum(coalesce(length(CAST(d.target AS BLOB)), 0) \
+                     + coalesce(length(CAST(d.body AS BLOB)), 0)) \
+                     FROM delivery d JOIN lane l ON l.id = d.lane \
+                     WHERE d.due IS NOT NULL AND d.seq >= ?1 AND d.seq < ?2 GROUP BY l.tenant",
+        },
+        RowChange {
+            table: "delivery",
+            change: "INSERT INTO expiry SELECT expires, seq FROM delivery \
+                     WHERE due IS NOT NULL AND seq >= ?1 AND seq < ?2",
+        },
+    ],
+    after: "
+UPDATE tenant SET counts = json_set(counts, '$.bytes', b.bytes) FROM (
+  SELECT tenant, sum(bytes) AS bytes FROM temp.pending_bytes GROUP BY tenant) AS b
+  WHERE b.tenant = tenant.name;
+DROP TABLE temp.pending_bytes;
 INSERT INTO meta (key, value) SELECT 'swept', coalesce(max(seq) + 1, 0) FROM delivery;
-";
+",
+};
 
 /// Strikes of addresses, registered or not.
 const STRIKES: &str = "
@@ -154,27 +184,8 @@ fn tune(conn: &Connection, cache_kib: u32) -> StoreResult<()> {
     Ok(())
 }
 
-fn version(conn: &Connection) -> StoreResult<i64> {
+pub(crate) fn version(conn: &Connection) -> StoreResult<i64> {
     conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql)
-}
-
-fn bring_up_to_date(conn: &Connection) -> StoreResult<()> {
-    let found = version(conn)?;
-    let found =
-        u32::try_from(found).map_err(|_| damaged(format!("layout {found} of the tables")))?;
-    let Some(missing) = STEPS.get(found as usize..) else {
-        return Err(StoreError::NewerLayout { found, known: LAYOUT });
-    };
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let script =
-        format!("BEGIN IMMEDIATE;{}PRAGMA user_version = {LAYOUT};COMMIT;", missing.concat());
-    let done = conn.execute_batch(&script).map_err(sql);
-    if done.is_err() && !conn.is_autocommit() {
-        conn.execute_batch("ROLLBACK").map_err(sql)?;
-    }
-    done
 }
 
 #[cfg(test)]

@@ -124,6 +124,7 @@ impl Writer {
         let count = self.effects.counts_of(tenant);
         count.add(old.state, -1);
         count.add(new.state, 1);
+        count.held += i64::from(new.is_held()) - i64::from(old.is_held());
         if let Some(reason) = new.reason {
             count.add_dead(reason, 1);
         }

@@ -39,7 +39,7 @@ pub(crate) fn strikes_of(
     all_rows(conn, select, params![tenant.as_str(), hash.0], strike)
 }
 
-fn strike(row: &Row<'_>) -> StoreResult<Strike> {
+pub(crate) fn strike(row: &Row<'_>) -> StoreResult<Strike> {
     let kind = StrikeKind::from_code(get(row, "kind")?);
     Ok(Strike {
         kind: kind.ok_or_else(|| damaged("a strike's kind"))?,

@@ -134,6 +134,9 @@ fn gates(context: &ExplainContext<'_>) -> Vec<GateBody> {
         let detail = "this server does not send (server.role = \"api\")".to_owned();
         gates.push(gate("dispatcher", false, detail));
     }
+    if delivery.held {
+        gates.push(gate("released", false, "held since the store was restored".to_owned()));
+    }
     if let Some(due) = delivery.due_at {
         let verdict = if due > now { "waiting" } else { "open" };
         gates.push(GateBody { gate: "due", verdict, detail: format!("due at {due}") });

@@ -79,6 +79,10 @@ fn parked(context: &ExplainContext<'_>) -> Vec<String> {
     let delivery = context.delivery;
     let cancel = format!("postrider messages cancel {}", delivery.message);
     let mut steps = match ParkReason::of(context) {
+        ParkReason::Backup => vec![
+            format!("postrider deliveries release {}", delivery.id),
+            "postrider deliveries release --all --tenant '*'   (everything that is held)".into(),
+        ],
         // If its lane waits for the same, the steps of the lane are enough.
         ParkReason::MassGone if context.held().is_some() => Vec::new(),
         ParkReason::MassGone => {

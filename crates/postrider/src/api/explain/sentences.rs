@@ -58,6 +58,8 @@ fn retrying(context: &ExplainContext<'_>, last: &str) -> String {
 /// Why a delivery is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParkReason {
+    /// It comes from a backup and waits for an operator.
+    Backup,
     Credential,
     MassGone,
     /// Its class falls back to another address, but there is none.
@@ -78,6 +80,7 @@ impl ParkReason {
             context.delivery.log.last().filter(|attempt| attempt.decision == DecisionKind::Park);
         let falls_back = context.class.is_some_and(|class| class.when_open == WhenOpen::FallBack);
         match last.map(|attempt| attempt.outcome) {
+            _ if context.delivery.held => Self::Backup,
             Some(OutcomeKind::Gone) => Self::MassGone,
             Some(_) => Self::Credential,
             None if falls_back && context.standing.held_by().is_some() => Self::NoFallback,
@@ -115,6 +118,7 @@ fn address_rest(rest: AddressRest) -> String {
 
 fn parked(context: &ExplainContext<'_>, last: &str) -> String {
     match ParkReason::of(context) {
+        ParkReason::Backup => "It was pending when this store was backed up, and may have been sent since. It is held until an operator releases it.".to_owned(),
         ParkReason::MassGone => format!(
             "The provider says that its address is gone ({last}), but it says so about too many addresses at once to be believed. The address is kept, and no attempt is used up."
         ),
@@ -193,6 +197,9 @@ fn is_later(context: &ExplainContext<'_>) -> bool {
 }
 
 pub(super) fn waits_for(context: &ExplainContext<'_>) -> Option<String> {
+    if context.delivery.held && context.is_pending() {
+        return Some("an operator to release it".to_owned());
+    }
     if let Some(verdict) = context.held() {
         return Some(format!("its lane; {}: {}", verdict.gate.name(), verdict.detail));
     }
@@ -213,6 +220,7 @@ pub(super) fn waits_for(context: &ExplainContext<'_>) -> Option<String> {
 
 fn parked_for(context: &ExplainContext<'_>, due: Timestamp) -> String {
     match ParkReason::of(context) {
+        ParkReason::Backup => "an operator to release it".to_owned(),
         ParkReason::MassGone => format!("the doubt to be resolved; checked again at {due}"),
         ParkReason::NoFallback => format!("its provider to come back; checked again at {due}"),
         ParkReason::Address(_) => format!("its address; tried again at {due}"),

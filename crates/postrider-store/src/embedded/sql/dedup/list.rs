@@ -110,6 +110,18 @@ impl DedupKeyList {
         Ok(())
     }
 
+    pub(super) fn open_keys(&self) -> &HashMap<DedupHash, DedupEntry> {
+        &self.open
+    }
+
+    pub(super) fn closing_keys(&self) -> &[[u8; RECORD]] {
+        self.closing.as_ref().map_or(&[], |closing| &closing.keys)
+    }
+
+    pub(super) fn all_runs(&self) -> &[KeyRun] {
+        &self.runs
+    }
+
     pub(super) fn find(
         &self,
         conn: &Connection,

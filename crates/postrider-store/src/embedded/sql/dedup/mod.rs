@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod cost;
+mod export;
 mod filter;
 mod legacy;
 mod levels;
@@ -14,6 +15,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use postrider_core::ports::store::{DedupKey, StoreResult};
@@ -95,6 +97,32 @@ impl DedupStore {
             }
         }
         Ok(None)
+    }
+
+    /// Keys in order, from the first one at or above `from`, each once. For another store.
+    pub(crate) fn export(
+        &self,
+        conn: &Connection,
+        from: [u8; 16],
+        limit: usize,
+        over_by: Timestamp,
+    ) -> StoreResult<Vec<([u8; 16], DedupEntry)>> {
+        let mut all = BTreeMap::new();
+        for list in [&self.short, &self.long] {
+            list.collect(conn, from, limit, over_by.0, &mut all)?;
+        }
+        Ok(all.into_iter().take(limit).collect())
+    }
+
+    /// Notes a key that another store had.
+    pub(crate) fn note_imported(
+        uncommitted: &mut UncommittedKeys,
+        key: [u8; 16],
+        entry: DedupEntry,
+        now: Timestamp,
+    ) {
+        let long = Timestamp(entry.expires).since(now) > SHORT_WINDOW;
+        uncommitted.insert(key, (long, entry));
     }
 
     /// Notes a key of the current transaction. It is kept at least as long as its message.

@@ -81,6 +81,23 @@ impl RunCursor {
         Self { place, next, page: Vec::new(), at: 0, is_at_end: false }
     }
 
+    /// Begins with the page that has the key, or would have it.
+    pub(super) fn from_key(
+        conn: &Connection,
+        place: RunPlace,
+        key: &DedupHash,
+    ) -> StoreResult<Self> {
+        let mut cursor = Self::new(place);
+        if let RunPlace::Pages(run) = place {
+            let select =
+                "SELECT id FROM dedup_page WHERE id >= ?1 AND id <= ?2 ORDER BY id DESC LIMIT 1";
+            let last = first_row_of(run) | i64::from(prefix(key));
+            let page: Option<i64> = value(conn, select, [first_row_of(run), last])?;
+            cursor.next = page.unwrap_or(first_row_of(run));
+        }
+        Ok(cursor)
+    }
+
     /// From memory, sorted.
     pub(super) fn of(keys: Vec<[u8; RECORD]>) -> Self {
         Self { place: RunPlace::Pages(0), next: 0, page: keys, at: 0, is_at_end: true }

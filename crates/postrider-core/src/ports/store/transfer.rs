@@ -1,0 +1,163 @@
+//! Everything that a store has, as records that every engine can write and read. For moving a store to another engine.
+//! JSON is carried as text, so that it arrives byte for byte.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::Serialize;
+
+use super::{ApiKey, SigningKey, StoreResult};
+use crate::model::address::{Address, AddressHash};
+use crate::model::delivery::{DeadReason, State};
+use crate::model::id::{AddressId, DeliveryId, MessageId};
+use crate::model::lane::LaneKey;
+use crate::model::message::TenantId;
+use crate::model::time::Timestamp;
+use crate::policy::strikes::Strike;
+
+/// The kinds of records, in the order in which they are moved: a delivery comes after its message and its lane.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordKind {
+    Setting,
+    ApiKey,
+    SigningKey,
+    Lane,
+    Address,
+    GoneMark,
+    Strike,
+    Message,
+    Delivery,
+    IdempotencyKey,
+}
+
+impl RecordKind {
+    pub const ALL: &'static [Self] = &[
+        Self::Setting,
+        Self::ApiKey,
+        Self::SigningKey,
+        Self::Lane,
+        Self::Address,
+        Self::GoneMark,
+        Self::Strike,
+        Self::Message,
+        Self::Delivery,
+        Self::IdempotencyKey,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Setting => "settings",
+            Self::ApiKey => "API keys",
+            Self::SigningKey => "signing keys",
+            Self::Lane => "lanes",
+            Self::Address => "addresses",
+            Self::GoneMark => "gone marks",
+            Self::Strike => "strikes",
+            Self::Message => "messages",
+            Self::Delivery => "deliveries",
+            Self::IdempotencyKey => "idempotency keys",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum StoreRecord {
+    Setting { name: String, json: String },
+    ApiKey(ApiKey),
+    SigningKey(SigningKey),
+    Lane(Arc<LaneKey>),
+    Address(Address),
+    GoneMark { tenant: TenantId, hash: AddressHash },
+    Strike { tenant: TenantId, hash: AddressHash, strike: Strike },
+    Message(Box<StoredMessageRecord>),
+    Delivery(Box<StoredDeliveryRecord>),
+    IdempotencyKey(IdempotencyRecord),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StoredMessageRecord {
+    pub id: MessageId,
+    pub tenant: TenantId,
+    pub class: Box<str>,
+    pub expires_at: Timestamp,
+    pub ttl_s: u32,
+    /// How many it had when it was accepted.
+    pub deliveries: u32,
+    /// JSON; absent if nothing is set.
+    pub envelope: Option<Box<str>>,
+    /// The body, while it is kept and if several deliveries share it.
+    pub content: Option<Box<str>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StoredDeliveryRecord {
+    pub id: DeliveryId,
+    pub message: MessageId,
+    pub lane: Arc<LaneKey>,
+    pub state: State,
+    pub reason: Option<DeadReason>,
+    /// It is a dead letter that nobody discarded.
+    pub dead_letter: bool,
+    /// Absent once it is final.
+    pub due: Option<Timestamp>,
+    /// It is [held](super::HeldDeliveries); `due` is then when it was due before.
+    pub held: bool,
+    pub attempts: u32,
+    pub tries: u32,
+    pub last_delay_ms: i64,
+    pub expires_at: Timestamp,
+    pub changed_at: Timestamp,
+    pub hash: AddressHash,
+    pub address: Option<AddressId>,
+    pub address_since: Option<Timestamp>,
+    pub recipient: Option<Box<str>>,
+    /// JSON, as are `log`, `target` and `alternatives`.
+    pub retry: Option<Box<str>>,
+    pub log: Option<Box<str>>,
+    pub target: Option<Box<str>>,
+    /// The body of a message with a single delivery, while it is kept.
+    pub body: Option<Box<str>>,
+    pub alternatives: Option<Box<str>>,
+    /// How many crashes in a row found it in flight.
+    pub crashes: u32,
+    /// An attempt was started, and its result is not known.
+    pub started: bool,
+    /// Its message was cancelled while it was in flight.
+    pub cancelled: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct IdempotencyRecord {
+    pub key: [u8; 16],
+    pub fingerprint: [u8; 16],
+    pub message: MessageId,
+    pub expires_at: Timestamp,
+}
+
+/// Some records of one kind.
+#[derive(Debug, Clone, Default)]
+pub struct RecordPage {
+    pub records: Vec<StoreRecord>,
+    /// Where to go on, as the store names it; absent at the end.
+    pub next: Option<String>,
+}
+
+#[async_trait]
+pub trait StoreTransfer: Send + Sync {
+    /// Records of one kind after a position, in an order of the store's own, each once. Idempotency keys that are
+    /// over by `over_by` are left out. Nothing may change meanwhile.
+    async fn export(
+        &self,
+        kind: RecordKind,
+        after: Option<&str>,
+        limit: usize,
+        over_by: Timestamp,
+    ) -> StoreResult<RecordPage>;
+
+    /// Writes records: all of them or none, durable on return. None may be there already, except settings, which are
+    /// replaced.
+    async fn import(&self, records: Vec<StoreRecord>) -> StoreResult<()>;
+}

@@ -1,0 +1,107 @@
+//! The process is killed while it upgrades an old folder: the folder stays as it was, and the next start does it all.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use crate::fixture::OldFolder;
+
+/// Copies of each delivery and its message.
+const COPIES: i64 = 8_000;
+
+/// The folder as layout 2 had it, with many rows: the next layout changed each of them.
+fn old_and_large() -> OldFolder {
+    let old = OldFolder::copy("stopped");
+    let conn = Connection::open(old.path().join("postrider.db")).unwrap();
+    let script = format!(
+        "DROP TABLE strike; DROP TABLE expiry; ALTER TABLE delivery DROP COLUMN alternatives; \
+         ALTER TABLE message DROP COLUMN pending; DELETE FROM meta WHERE key IN ('swept', 'young'); \
+         UPDATE tenant SET counts = json_remove(counts, '$.bytes'); PRAGMA user_version = 2; \
+         CREATE TEMP TABLE n AS WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c \
+         WHERE i < {COPIES}) SELECT i FROM c; \
+         CREATE TEMP TABLE m AS SELECT * FROM message; CREATE TEMP TABLE d AS SELECT * FROM delivery; \
+         UPDATE m SET seq = seq - 40000000000; UPDATE d SET seq = seq - 40000000000, \
+         message = message - 40000000000; \
+         INSERT INTO message SELECT m.seq - n.i * 100000000, tail, tenant, class, expires, ttl_s, \
+         deliveries, holds, envelope, content FROM m, n; \
+         INSERT INTO delivery SELECT d.seq - n.i * 100000000, tail, message - n.i * 100000000, lane, \
+         state, reason, due, attempts, tries, last_delay_ms, expires, changed, hash, address, \
+         address_since, recipient, retry, log, target, body FROM d, n;"
+    );
+    conn.execute_batch(&script).unwrap();
+    old
+}
+
+fn numbers(folder: &Path) -> (i64, i64, i64) {
+    let conn = Connection::open(folder.join("postrider.db")).unwrap();
+    let one = |query: &str| conn.query_row(query, [], |row| row.get(0)).unwrap();
+    let layout = conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    (
+        layout,
+        one("SELECT count(*) FROM delivery"),
+        one("SELECT count(*) FROM delivery WHERE due IS NOT NULL"),
+    )
+}
+
+/// Serves the folder until it is ready, or for so long. Returns what it logged, and whether it was ready.
+fn serve_for(folder: &Path, at_most: Duration) -> (String, bool) {
+    let log = folder.with_extension("log");
+    let file = std::fs::File::create(&log).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_postrider"))
+        .args(["serve", "--role", "api", "--listen", "127.0.0.1:0", "--data"])
+        .arg(folder)
+        .env("POSTRIDER_ADMIN_KEY", crate::fixture::ADMIN)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().unwrap())
+        .stderr(file)
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    let (mut text, mut ready) = (String::new(), false);
+    while !ready && begin.elapsed() < at_most {
+        std::thread::sleep(Duration::from_millis(5));
+        text = std::fs::read_to_string(&log).unwrap();
+        ready = text.contains("Postrider listens on");
+        assert!(child.try_wait().unwrap().is_none(), "{text}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    (text, ready)
+}
+
+#[test]
+fn killed_again_and_again_during_the_upgrade_a_folder_loses_nothing() {
+    let old = old_and_large();
+    let before = numbers(old.path());
+    assert!(before.0 == 2 && before.1 > 200_000, "{before:?}");
+    let mut kills = 0;
+    for round in 1..=4 {
+        let (text, ready) = serve_for(old.path(), Duration::from_millis(150 * round));
+        if ready {
+            break;
+        }
+        kills += u32::from(text.contains("is upgraded in place"));
+        assert_eq!(numbers(old.path()), before, "nothing is changed: {text}");
+    }
+    assert!(kills >= 2, "{kills} kills came during the upgrade");
+    let (text, ready) = serve_for(old.path(), Duration::from_secs(120));
+    assert!(ready && text.contains("the data folder is upgraded"), "{text}");
+    let after = numbers(old.path());
+    assert!(after.0 >= 5, "{after:?}");
+    assert_eq!((after.1, after.2), (before.1, before.2));
+    let conn = Connection::open(old.path().join("postrider.db")).unwrap();
+    let one = |query: &str| -> i64 { conn.query_row(query, [], |row| row.get(0)).unwrap() };
+    assert_eq!(one("SELECT count(*) FROM expiry"), before.2, "every pending delivery is listed");
+    let wrong = "SELECT count(*) FROM message WHERE deliveries > 1 AND pending <> (SELECT count(*) \
+                 FROM delivery d WHERE d.message = message.seq AND d.due IS NOT NULL \
+                 AND d.seq > message.seq AND d.seq <= message.seq + message.deliveries)";
+    assert_eq!(one(wrong), 0);
+    let counted = one("SELECT sum(json_extract(counts, '$.bytes')) FROM tenant");
+    let bytes = one("SELECT sum(coalesce(length(CAST(target AS BLOB)), 0) \
+                     + coalesce(length(CAST(body AS BLOB)), 0)) FROM delivery WHERE due IS NOT NULL")
+        + one("SELECT coalesce(sum(length(CAST(content AS BLOB))), 0) FROM message \
+               WHERE deliveries > 1 AND pending > 0");
+    assert_eq!(counted, bytes);
+}
