@@ -20,9 +20,9 @@ use super::request_queue::RequestQueue;
 use super::requests::{SharedWrite, WriterRequest};
 use super::reserve::{self, DiskReserve};
 use super::shared::StoreShared;
+use super::sql::counts::CountJournal;
 use super::sql::dedup::DedupStore;
 use super::sql::pack::PackingPosition;
-use super::sql::rows::to_json;
 use super::sql::statement::{is_local, is_sync_failure, run, value};
 
 /// Requests that are taken before a transaction.
@@ -41,11 +41,12 @@ pub(crate) struct Writer {
     pub(crate) lanes: HashMap<Arc<LaneKey>, u32>,
     pub(crate) tenants: HashMap<TenantId, u32>,
     /// The number of this run, which the database has while nobody else took it over.
-    run: u64,
+    pub(crate) run: u64,
     pub(crate) prune_from: u64,
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
     pub(crate) packing: PackingPosition,
+    pub(crate) counts: CountJournal,
     /// After a failure: when to do the rest of the housekeeping again.
     chores_at: i64,
     pub(crate) reserve: DiskReserve,
@@ -64,6 +65,7 @@ impl Writer {
         conn: Connection,
         shared: Arc<StoreShared>,
         dedup: DedupStore,
+        counts: CountJournal,
         checkpointer: Checkpointer,
         reserve: DiskReserve,
         run: u64,
@@ -86,6 +88,7 @@ impl Writer {
             prune_from: 0,
             list_expiries_at: 0,
             packing: PackingPosition::default(),
+            counts,
             chores_at: 0,
             reserve,
             free_pages: FreePages::default(),
@@ -248,10 +251,7 @@ impl Writer {
         let value = body(self)?;
         self.release_bodies()?;
         self.effects.rows += self.dedup.append(&self.conn, &self.effects.dedup)?;
-        let totals = self.write_totals()?;
-        if totals.is_empty() {
-            self.check_owner()?;
-        }
+        let totals = self.write_counts()?;
         run(&self.conn, "COMMIT", []).inspect_err(|error| {
             if is_sync_failure(error) {
                 // What the disk has now is not known, and a second try would not tell.
@@ -262,7 +262,7 @@ impl Writer {
     }
 
     /// Nothing is written once another server has opened the database, whatever became of the lock.
-    fn check_owner(&self) -> StoreResult<()> {
+    pub(crate) fn check_owner(&self) -> StoreResult<()> {
         let select = "SELECT value FROM meta WHERE key = 'epoch'";
         let owner: Option<i64> = value(&self.conn, select, [])?;
         if owner == Some(self.run as i64) {
@@ -288,30 +288,12 @@ impl Writer {
         Ok(())
     }
 
-    fn write_totals(&self) -> StoreResult<Vec<(u32, TenantTotals)>> {
-        let sums: Vec<_> = {
-            let index = self.shared.index();
-            let known = |tenant: u32| index.tenants.get(tenant);
-            let sum = |(&tenant, change): (&u32, _)| {
-                let old = known(tenant).map_or_else(TenantTotals::default, |t| t.totals.clone());
-                (tenant, old.plus(change))
-            };
-            self.effects.counts.iter().map(sum).collect()
-        };
-        for (tenant, totals) in &sums {
-            // With the check of the owner, which would cost more as a statement of its own.
-            let update = "UPDATE tenant SET counts = ?2 WHERE id = ?1 \
-                          AND (SELECT value FROM meta WHERE key = 'epoch') = ?3";
-            if run(&self.conn, update, (tenant, to_json(totals)?, self.run as i64))? == 0 {
-                self.check_owner()?;
-            }
-        }
-        Ok(sums)
-    }
-
     /// Applies to memory what is now on disk.
     fn apply(&mut self, effects: TransactionEffects, totals: Vec<(u32, TenantTotals)>) {
         let now = self.shared.now();
+        if !totals.is_empty() {
+            self.counts.note(self.counts.next(), totals.iter().map(|(tenant, _)| *tenant));
+        }
         let wakes = !effects.arrivals.is_empty()
             || !effects.replayed.is_empty()
             || effects.settling.iter().any(|(_, after)| after.is_some());
@@ -427,7 +409,12 @@ impl Writer {
             self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
-        moving || listing || packing || shrinks
+        let adding = self.add_up_counts().unwrap_or_else(|error| {
+            tracing::warn!(%error, "counts could not be added up; will try again");
+            self.chores_at = (now + CHORES_PAUSE).0;
+            false
+        });
+        moving || listing || packing || adding || shrinks
     }
 }
 

@@ -234,7 +234,7 @@ impl Writer {
         let tenant = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
         run(
             &self.conn,
-            "INSERT INTO tenant (id, name, counts) VALUES (?1, ?2, ?3)",
+            "INSERT INTO tenant (id, name, counts, counted) VALUES (?1, ?2, ?3, 0)",
             params![tenant, name.as_str(), to_json(&TenantTotals::default())?],
         )?;
         self.tenants.insert(name.clone(), tenant);

@@ -20,6 +20,7 @@ use crate::embedded::journal::check_before_open;
 use crate::embedded::problems::ProblemList;
 use crate::embedded::reserve::DiskReserve;
 use crate::embedded::shared::{REPAIR, StoreShared};
+use crate::embedded::sql::counts::CountJournal;
 use crate::embedded::sql::dedup::DedupStore;
 use crate::embedded::sql::schema::open_writer;
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
@@ -51,6 +52,7 @@ pub(crate) fn open(
     let last_id = last_id(&conn, clock.now())?;
     clock.start_after(newest_time(&conn, last_id));
     let (problems, now) = (ProblemList::default(), clock.now());
+    let counts = CountJournal::load(&conn, &mut index, &problems, now)?;
     load_gone(&conn, &mut index, &problems, now)?;
     strikes::load(&conn, &mut index, &problems, now)?;
     marks::count_crash(&conn, &InFlightLog::read_left(&folder.file(IN_FLIGHT)))?;
@@ -64,7 +66,7 @@ pub(crate) fn open(
         Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, database.clone()));
     let (checkpointer, checkpoints) =
         Checkpointer::start(&database, reserve.journal_max(), shared.clone())?;
-    let mut writer = Writer::new(conn, shared, dedup, checkpointer, reserve, run);
+    let mut writer = Writer::new(conn, shared, dedup, counts, checkpointer, reserve, run);
     writer.restore_reserve();
     Ok((writer, checkpoints))
 }

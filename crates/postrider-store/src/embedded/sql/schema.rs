@@ -10,7 +10,8 @@ use rusqlite::OpenFlags;
 use super::prelude::*;
 
 /// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
-const STEPS: &[&str] = &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES, KEY_RUNS_AND_PACKING];
+const STEPS: &[&str] =
+    &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES, KEY_RUNS_AND_PACKING, COUNT_CHANGES];
 
 /// The layout that this version writes.
 pub(crate) const LAYOUT: u32 = STEPS.len() as u32;
@@ -109,6 +110,13 @@ CREATE TABLE dedup_filter (id INTEGER PRIMARY KEY, part BLOB NOT NULL);
 CREATE TABLE unpacked (
   first INTEGER PRIMARY KEY, last INTEGER NOT NULL, final INTEGER NOT NULL, again INTEGER NOT NULL);
 CREATE INDEX unpacked_again ON unpacked (again);
+";
+
+/// Changes of the counts of tenants, one row per transaction (see `counts`). `counted` is the last row that a
+/// tenant's counts contain.
+const COUNT_CHANGES: &str = "
+ALTER TABLE tenant ADD COLUMN counted INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE count_change (id INTEGER PRIMARY KEY, changes TEXT NOT NULL);
 ";
 
 /// A connection that may write; makes the tables if the file is new.
