@@ -5,6 +5,7 @@
 //! not settled is due again.
 
 mod checkpoint;
+mod chosen;
 mod failure;
 mod folder;
 mod folder_report;

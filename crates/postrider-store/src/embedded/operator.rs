@@ -3,65 +3,15 @@
 
 use postrider_core::DeadReason;
 use postrider_core::policy::ttl::expires_at;
-use postrider_core::ports::store::{CancelResult, DeliveryFilter, Ledger, Replay, Selection};
+use postrider_core::ports::store::{CancelResult, Replay};
 
 use super::sql::prelude::*;
-use crate::embedded::EmbeddedStore;
 use crate::embedded::index::effects::{BodyRelease, ReplayedDelivery};
-use crate::embedded::ledger::page;
 use crate::embedded::sql::rows;
 use crate::progress::{DeliveryMark, paced};
 
 /// Rows of one transaction.
 pub(crate) const CHUNK: usize = 1_000;
-
-impl EmbeddedStore {
-    /// The ids of the chosen dead letters, oldest first.
-    pub(crate) async fn choose(
-        &self,
-        tenant: Option<&TenantId>,
-        which: Selection,
-    ) -> StoreResult<Vec<DeliveryId>> {
-        let mut chosen = match which {
-            Selection::Ids(ids) => {
-                let mut chosen = Vec::with_capacity(ids.len());
-                for id in ids {
-                    chosen.extend(self.delivery(tenant, id).await?.map(|delivery| delivery.id));
-                }
-                chosen
-            }
-            Selection::Filter(filter) => self.choose_matching(tenant, filter).await?,
-        };
-        chosen.sort_unstable();
-        chosen.dedup();
-        Ok(chosen)
-    }
-
-    async fn choose_matching(
-        &self,
-        tenant: Option<&TenantId>,
-        mut filter: DeliveryFilter,
-    ) -> StoreResult<Vec<DeliveryId>> {
-        match (tenant, &filter.tenant) {
-            (Some(ours), Some(asked)) if ours != asked => return Ok(Vec::new()),
-            (Some(ours), _) => filter.tenant = Some(ours.clone()),
-            (None, _) => {}
-        }
-        let most = if filter.limit == 0 { usize::MAX } else { filter.limit };
-        let mut chosen = Vec::new();
-        loop {
-            filter.limit = CHUNK.min(most - chosen.len());
-            let asked = filter.clone();
-            let page =
-                self.shared.read(move |conn, shared| page(conn, shared, &asked, true)).await?;
-            chosen.extend(page.items.iter().map(|delivery| delivery.id));
-            filter.cursor = page.next;
-            if page.next.is_none() || chosen.len() >= most {
-                return Ok(chosen);
-            }
-        }
-    }
-}
 
 impl Writer {
     /// The number of a tenant that has deliveries.

@@ -2,6 +2,7 @@
 //! clock and no disk. One mutex guards it, and nobody holds that mutex while reading or writing the disk.
 //! Durable facts change here only after their commit.
 
+mod address_flags;
 pub(crate) mod cache;
 pub(crate) mod counts;
 pub(crate) mod delivery;
@@ -22,6 +23,7 @@ use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timesta
 
 use crate::progress::DeliveryMark;
 use crate::work_signal::NextWork;
+use address_flags::AddressFlagSet;
 use cache::DeliveryCache;
 use counts::TenantTable;
 use delivery::{AddressFlags, StoredDelivery};
@@ -41,10 +43,10 @@ pub(crate) struct MemoryIndex {
     ends: BTreeSet<(i64, u64)>,
     next_token: u64,
     marks: HashMap<u64, DeliveryMark>,
-    /// Fingerprints of addresses that are gone.
-    gone: HashSet<u64>,
-    /// Fingerprints of addresses with strikes. The strikes themselves are on disk.
-    struck: HashSet<u64>,
+    /// By fingerprint: addresses that are gone.
+    gone: AddressFlagSet,
+    /// By fingerprint: addresses with strikes.
+    struck: AddressFlagSet,
     hasher: RandomState,
     /// The time of the last `ready` call.
     listed_at: i64,
@@ -454,12 +456,12 @@ impl MemoryIndex {
         }
         let Some(key) = self.lane_key(lane) else { return false };
         let fingerprint = self.fingerprint(&key.tenant, hash);
-        self.gone.contains(&fingerprint) || self.struck.contains(&fingerprint)
+        self.gone.may_contain(fingerprint) || self.struck.may_contain(fingerprint)
     }
 
     /// Whether an address may have strikes; the disk knows for sure.
     pub(crate) fn may_be_struck(&self, tenant: &TenantId, hash: AddressHash) -> bool {
-        self.has_struck() && self.struck.contains(&self.fingerprint(tenant, hash))
+        self.has_struck() && self.struck.may_contain(self.fingerprint(tenant, hash))
     }
 
     pub(crate) fn has_struck(&self) -> bool {
@@ -481,6 +483,6 @@ impl MemoryIndex {
     }
 }
 
-fn set_flag(flagged: &mut HashSet<u64>, fingerprint: u64, flag: bool) {
-    let _ = if flag { flagged.insert(fingerprint) } else { flagged.remove(&fingerprint) };
+fn set_flag(flagged: &mut AddressFlagSet, fingerprint: u64, flag: bool) {
+    if flag { flagged.insert(fingerprint) } else { flagged.remove(fingerprint) }
 }

@@ -10,8 +10,14 @@ use rusqlite::OpenFlags;
 use super::prelude::*;
 
 /// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
-const STEPS: &[&str] =
-    &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES, KEY_RUNS_AND_PACKING, COUNT_CHANGES];
+const STEPS: &[&str] = &[
+    FIRST,
+    MARKS_AND_SETTINGS,
+    LOAD_AND_EXPIRY,
+    STRIKES,
+    KEY_RUNS_AND_PACKING,
+    COUNTS_AND_RECIPIENTS,
+];
 
 /// The layout that this version writes.
 pub(crate) const LAYOUT: u32 = STEPS.len() as u32;
@@ -112,11 +118,12 @@ CREATE TABLE unpacked (
 CREATE INDEX unpacked_again ON unpacked (again);
 ";
 
-/// Changes of the counts of tenants, one row per transaction (see `counts`). `counted` is the last row that a
+/// An index for finding by recipient. And changes of the counts of tenants, one row per transaction (see `counts`). `counted` is the last row that a
 /// tenant's counts contain.
-const COUNT_CHANGES: &str = "
+const COUNTS_AND_RECIPIENTS: &str = "
 ALTER TABLE tenant ADD COLUMN counted INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE count_change (id INTEGER PRIMARY KEY, changes TEXT NOT NULL);
+CREATE INDEX delivery_recipient ON delivery (recipient) WHERE recipient IS NOT NULL;
 ";
 
 /// A connection that may write; makes the tables if the file is new.

@@ -5,7 +5,7 @@
 
 #[cfg(test)]
 mod cost;
-mod filter;
+pub(crate) mod filter;
 mod legacy;
 mod levels;
 mod list;
