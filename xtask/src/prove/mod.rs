@@ -6,6 +6,7 @@ mod demo;
 mod harm;
 mod kill;
 mod lanes;
+mod month;
 mod mutants;
 mod reader;
 mod sim;
@@ -38,6 +39,11 @@ const PROOFS: &[Proof] = &[
         name: "reader",
         claim: "a foreign reader held open for a minute under 500 accepts/s: p99 below 20 ms",
         run: reader::run,
+    },
+    Proof {
+        name: "month",
+        claim: "30 virtual days of one store: neither speed, memory nor file get worse (--messages N)",
+        run: month::run,
     },
     Proof {
         name: "sim",
