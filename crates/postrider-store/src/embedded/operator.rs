@@ -81,6 +81,7 @@ impl Writer {
                 let erase = "UPDATE delivery SET target = NULL, body = NULL, alternatives = NULL \
                              WHERE seq = ?1";
                 run(&writer.conn, erase, [seq as i64])?;
+                writer.list_if_passed(seq, dead.changed)?;
                 if dead.siblings > 1 {
                     let body = BodyRelease { holds: 1, pending: 0, ..dead.body };
                     writer.effects.release(dead.message, body);
@@ -97,7 +98,7 @@ impl Writer {
         if taken == 0 {
             return Ok(None);
         }
-        let select = "SELECT d.lane, d.reason, d.message, m.ttl_s, m.deliveries, \
+        let select = "SELECT d.lane, d.reason, d.message, d.changed, m.ttl_s, m.deliveries, \
                       coalesce(length(CAST(d.target AS BLOB)), 0) \
                       + coalesce(length(CAST(d.body AS BLOB)), 0) AS bytes, \
                       coalesce(length(CAST(m.content AS BLOB)), 0) AS shared FROM delivery d \
@@ -121,6 +122,7 @@ impl Writer {
             lane,
             tenant,
             message: unsigned(row, "message")?,
+            changed: Timestamp(get(row, "changed")?),
             ttl_s: get(row, "ttl_s")?,
             siblings: get(row, "deliveries")?,
             bytes: get(row, "bytes")?,
@@ -197,6 +199,7 @@ impl Writer {
              body = NULL, alternatives = NULL WHERE seq = ?1",
             params![seq as i64, State::Cancelled.code(), now.0],
         )?;
+        self.list_if_passed(seq, now)?;
         let tenant = self.tenant_of(lane)?;
         let count = self.effects.counts_of(tenant);
         count.add(state, -1);
@@ -211,6 +214,7 @@ struct DeadLetterRow {
     lane: u32,
     tenant: u32,
     message: u64,
+    changed: Timestamp,
     ttl_s: u32,
     siblings: u32,
     /// The length of its own target and body.

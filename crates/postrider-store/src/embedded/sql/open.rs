@@ -67,6 +67,8 @@ pub(crate) fn open(
     let (checkpointer, checkpoints) =
         Checkpointer::start(&database, reserve.journal_max(), shared.clone())?;
     let mut writer = Writer::new(conn, shared, dedup, counts, checkpointer, reserve, run);
+    let pruned = value::<i64>(&writer.conn, "SELECT value FROM meta WHERE key = 'pruned'", [])?;
+    writer.prune_from = pruned.unwrap_or(0) as u64;
     writer.restore_reserve();
     Ok((writer, checkpoints))
 }

@@ -10,14 +10,8 @@ use rusqlite::OpenFlags;
 use super::prelude::*;
 
 /// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
-const STEPS: &[&str] = &[
-    FIRST,
-    MARKS_AND_SETTINGS,
-    LOAD_AND_EXPIRY,
-    STRIKES,
-    KEY_RUNS_AND_PACKING,
-    COUNTS_AND_RECIPIENTS,
-];
+const STEPS: &[&str] =
+    &[FIRST, MARKS_AND_SETTINGS, LOAD_AND_EXPIRY, STRIKES, KEY_RUNS_AND_PACKING, BOUNDED_GROWTH];
 
 /// The layout that this version writes.
 pub(crate) const LAYOUT: u32 = STEPS.len() as u32;
@@ -118,11 +112,13 @@ CREATE TABLE unpacked (
 CREATE INDEX unpacked_again ON unpacked (again);
 ";
 
-/// An index for finding by recipient. And changes of the counts of tenants, one row per transaction (see `counts`). `counted` is the last row that a
+/// An index for finding by recipient, and finished deliveries to be deleted later (see `prune`). And changes of the counts of tenants, one row per transaction (see `counts`). `counted` is the last row that a
 /// tenant's counts contain.
-const COUNTS_AND_RECIPIENTS: &str = "
+const BOUNDED_GROWTH: &str = "
 ALTER TABLE tenant ADD COLUMN counted INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE count_change (id INTEGER PRIMARY KEY, changes TEXT NOT NULL);
+CREATE TABLE prune_later (
+  at INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (at, seq)) WITHOUT ROWID;
 CREATE INDEX delivery_recipient ON delivery (recipient) WHERE recipient IS NOT NULL;
 ";
 

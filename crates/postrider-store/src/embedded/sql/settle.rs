@@ -136,6 +136,9 @@ impl Writer {
         if new.state.is_pending() {
             return Ok(AfterSettle::Due(new.due.0));
         }
+        if new.reason.is_none() {
+            self.list_if_passed(delivery.seq, new.changed)?;
+        }
         let count = self.effects.counts_of(tenant);
         count.bytes -= delivery.target_bytes as i64;
         let bytes = delivery.message.content.len();
