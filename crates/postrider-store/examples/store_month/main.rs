@@ -1,18 +1,18 @@
 //! Thirty virtual days of one store: `cargo xtask prove month`. Keyed messages are accepted, sent, retried,
 //! buried and pruned, with a clock that runs fast. Prints a table, one row per tenth of the time, and ends with
-//! an error if the last tenth is worse than the first, if the file is larger than what it keeps, or if the hourly
+//! an error if the last tenth is worse than the first of a new store that runs in turns with it, if the file is larger than what it keeps, or if the hourly
 //! chores hold up a commit. Arguments: `--messages N`, `--retention-days N`, `--dir DIR`.
 
 mod load;
 mod report;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use postrider_core::Timestamp;
-use postrider_core::ports::store::{Ledger, Retention, RetentionTimes, StoreError, StoreResult};
+use postrider_core::ports::store::{Ledger, Retention, StoreError, StoreResult};
 use postrider_store::{EmbeddedStore, ManualClock, StoreOptions};
 
 use load::MonthLoad;
@@ -64,49 +64,77 @@ async fn main() -> std::process::ExitCode {
 }
 
 async fn run(options: MonthOptions) -> StoreResult<Vec<String>> {
-    let temporary = match options.dir {
-        Some(_) => None,
-        None => Some(tempfile::tempdir().map_err(io)?),
-    };
-    let dir = options.dir.clone().or_else(|| temporary.as_ref().map(|dir| dir.path().to_owned()));
-    let dir = dir.ok_or_else(|| io("no folder for the data"))?;
-    let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-    let store = EmbeddedStore::open(&dir, clock.clone(), StoreOptions::default())?;
-    let store = Arc::new(store);
-    let times =
-        RetentionTimes { deliveries: options.retention, dead_letters: Some(2 * options.retention) };
-    let mut retention = Retention::of(options.retention);
-    retention.default = times;
+    let temporary = tempfile::tempdir().map_err(io)?;
+    let dir = options.dir.clone().unwrap_or_else(|| temporary.path().join("old"));
     println!(
         "{} messages in 30 virtual days, kept for {} days",
         options.messages,
         options.retention.as_secs() / DAY.as_secs()
     );
     print_row(None);
-    let per_slice = options.messages / TENTHS / SLICES;
-    let mut load = MonthLoad::new(store.clone(), clock.clone(), MONTH, options.messages);
-    let chores = Chores { store: store.clone(), retention, running: Arc::default() };
+    let mut old = MonthRun::open(&dir, &options)?;
     let mut tenths = Vec::new();
-    for tenth in 0..TENTHS {
+    for tenth in 1..TENTHS {
         let mut samples = Samples::default();
         for _ in 0..SLICES {
-            samples.begin_slice();
-            while samples.messages_of_slice() < per_slice {
-                if load.hour_is_over() {
-                    chores.begin();
-                }
-                load.round(&mut samples, &chores.running).await?;
-            }
-            samples.end_slice(load.take_delivered());
+            old.slice(&mut samples).await?;
         }
-        print_row(Some((tenth + 1, &samples)));
+        print_row(Some((&tenth.to_string(), &samples)));
         tenths.push(samples);
     }
-    chores.wait().await;
-    load.rest().await?;
-    let size = report::size(&dir, load.keys_in_window())?;
-    store.close().await;
-    Ok(check(&tenths, &size))
+    // In turns, so that other programs on the machine slow both down alike.
+    let mut young = MonthRun::open(&temporary.path().join("young"), &options)?;
+    let (mut first, mut last) = (Samples::default(), Samples::default());
+    for _ in 0..SLICES {
+        young.slice(&mut first).await?;
+        old.slice(&mut last).await?;
+    }
+    print_row(Some(("new 1", &first)));
+    print_row(Some(("10", &last)));
+    young.store.close().await;
+    old.end().await?;
+    let size = report::size(&dir, old.load.keys_in_window())?;
+    old.store.close().await;
+    Ok(check(&tenths, &first, &last, &size))
+}
+
+/// A store with its traffic.
+struct MonthRun {
+    store: Arc<EmbeddedStore>,
+    load: MonthLoad,
+    chores: Chores,
+    per_slice: u64,
+}
+
+impl MonthRun {
+    fn open(dir: &Path, options: &MonthOptions) -> StoreResult<Self> {
+        let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
+        let store = EmbeddedStore::open(dir, clock.clone(), StoreOptions::default())?;
+        let store = Arc::new(store);
+        let mut retention = Retention::of(options.retention);
+        retention.default.dead_letters = Some(2 * options.retention);
+        let load = MonthLoad::new(store.clone(), clock, MONTH, options.messages);
+        let chores = Chores { store: store.clone(), retention, running: Arc::default() };
+        Ok(Self { store, load, chores, per_slice: options.messages / TENTHS / SLICES })
+    }
+
+    async fn slice(&mut self, samples: &mut Samples) -> StoreResult<()> {
+        samples.begin_slice();
+        while samples.messages_of_slice() < self.per_slice {
+            if self.load.hour_is_over() {
+                self.chores.begin();
+            }
+            self.load.round(samples, &self.chores.running).await?;
+        }
+        samples.end_slice(self.load.take_delivered());
+        Ok(())
+    }
+
+    /// Lets the store finish its chores.
+    async fn end(&mut self) -> StoreResult<()> {
+        self.chores.wait().await;
+        self.load.rest().await
+    }
 }
 
 /// What the server does every hour.

@@ -161,9 +161,11 @@ impl Ledger for EmbeddedStore {
             let (some, more) = self.run_task(move |writer| writer.prune(&retention)).await?;
             pruned += some;
             if !more || pruned >= PRUNE_CALL {
-                return Ok(pruned);
+                break;
             }
         }
+        while self.run_task(|writer| writer.collect_lanes()).await? {}
+        Ok(pruned)
     }
 
     fn health(&self) -> StoreHealth {

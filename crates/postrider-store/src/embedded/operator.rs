@@ -21,8 +21,7 @@ impl Writer {
 
     pub(crate) fn tenant_of(&self, lane: u32) -> StoreResult<u32> {
         let index = self.shared.index();
-        let named = index.names.get(lane as usize);
-        named.map(|(_, tenant)| *tenant).ok_or_else(|| damaged("the lane of a delivery"))
+        index.tenant_of(lane).ok_or_else(|| damaged("the lane of a delivery"))
     }
 
     pub(crate) fn replay(

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use postrider_core::TenantId;
 use postrider_core::ports::store::{StoreError, StoreResult};
-use postrider_core::{LaneKey, TenantId};
 use rusqlite::Connection;
 use tokio::sync::mpsc;
 
@@ -22,6 +22,7 @@ use super::reserve::{self, DiskReserve};
 use super::shared::StoreShared;
 use super::sql::counts::CountJournal;
 use super::sql::dedup::DedupStore;
+use super::sql::lanes::LaneNumbers;
 use super::sql::pack::PackingPosition;
 use super::sql::statement::{is_local, is_sync_failure, run, value};
 
@@ -38,7 +39,7 @@ pub(crate) struct Writer {
     pub(crate) conn: Connection,
     pub(crate) shared: Arc<StoreShared>,
     pub(crate) dedup: DedupStore,
-    pub(crate) lanes: HashMap<Arc<LaneKey>, u32>,
+    pub(crate) lanes: LaneNumbers,
     pub(crate) tenants: HashMap<TenantId, u32>,
     /// The number of this run, which the database has while nobody else took it over.
     pub(crate) run: u64,
@@ -64,19 +65,16 @@ impl Writer {
     pub(crate) fn new(
         conn: Connection,
         shared: Arc<StoreShared>,
-        dedup: DedupStore,
-        counts: CountJournal,
+        (lanes, dedup, counts): (LaneNumbers, DedupStore, CountJournal),
         checkpointer: Checkpointer,
         reserve: DiskReserve,
         run: u64,
     ) -> Self {
-        let (lanes, tenants) = {
+        let tenants = {
             let index = shared.index();
             let number = |i: usize| u32::try_from(i).unwrap_or(u32::MAX);
-            let lanes = index.names.iter().enumerate().map(|(i, (k, _))| (k.clone(), number(i)));
             let tenants = index.tenants.iter().enumerate();
-            let tenants = tenants.map(|(i, tenant)| (tenant.name.clone(), number(i)));
-            (lanes.collect(), tenants.collect())
+            tenants.map(|(i, tenant)| (tenant.name.clone(), number(i))).collect()
         };
         Self {
             conn,
@@ -299,7 +297,9 @@ impl Writer {
             || effects.settling.iter().any(|(_, after)| after.is_some());
         {
             let mut index = self.shared.index();
-            index.names.extend(effects.new_lanes);
+            for (lane, key, tenant) in effects.new_lanes {
+                index.name_lane(lane, Some((key, tenant)));
+            }
             for name in effects.new_tenants {
                 index.tenants.push(name, TenantTotals::default());
             }
@@ -359,7 +359,10 @@ impl Writer {
 
     /// The transaction was rolled back: puts back what was taken out of memory for it.
     fn undo(&mut self, effects: TransactionEffects) {
-        for (key, _) in &effects.new_lanes {
+        for (lane, used) in effects.lanes_used.iter().rev() {
+            self.lanes.restore(*lane, *used);
+        }
+        for (_, key, _) in &effects.new_lanes {
             self.lanes.remove(key);
         }
         for name in &effects.new_tenants {

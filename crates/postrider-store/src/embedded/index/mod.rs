@@ -34,8 +34,8 @@ use suspects::CrashSuspects;
 #[derive(Default)]
 pub(crate) struct MemoryIndex {
     pub(crate) lanes: LaneWindows,
-    /// Lane keys by lane number, each with the number of its tenant.
-    pub(crate) names: Vec<(Arc<LaneKey>, u32)>,
+    /// Lane keys by lane number, each with the number of its tenant. Absent for a number that is free.
+    names: Vec<Option<(Arc<LaneKey>, u32)>>,
     pub(crate) tenants: TenantTable,
     pub(crate) cache: DeliveryCache,
     leases: HashMap<u64, TrackedLease>,
@@ -141,11 +141,27 @@ impl MemoryIndex {
     }
 
     pub(crate) fn lane_key(&self, lane: u32) -> Option<&Arc<LaneKey>> {
-        self.names.get(lane as usize).map(|(key, _)| key)
+        self.names.get(lane as usize)?.as_ref().map(|(key, _)| key)
+    }
+
+    pub(crate) fn tenant_of(&self, lane: u32) -> Option<u32> {
+        self.names.get(lane as usize)?.as_ref().map(|(_, tenant)| *tenant)
+    }
+
+    pub(crate) fn name_lane(&mut self, lane: u32, name: Option<(Arc<LaneKey>, u32)>) {
+        if self.names.len() <= lane as usize {
+            self.names.resize(lane as usize + 1, None);
+        }
+        self.names[lane as usize] = name;
+    }
+
+    /// No lane has this number or a higher one.
+    pub(crate) fn lane_numbers_end(&self) -> u32 {
+        u32::try_from(self.names.len()).unwrap_or(u32::MAX)
     }
 
     fn count_in_flight(&mut self, lane: u32, delivery: &StoredDelivery, by: i64) {
-        let tenant = self.names.get(lane as usize).map(|(_, tenant)| *tenant);
+        let tenant = self.tenant_of(lane);
         if let Some(tenant) = tenant.and_then(|tenant| self.tenants.get_mut(tenant)) {
             tenant.add_in_flight(delivery.progress.state, by);
         }

@@ -13,10 +13,10 @@ use super::scan::scan;
 use super::statement::is_local;
 use crate::embedded::sql::rows;
 
-/// Rows that one step reads.
-const PRUNE_STEP: usize = 4_000;
+/// Rows that one step reads, and deletes in one transaction.
+const PRUNE_STEP: usize = 1_000;
 /// Listed deliveries that one step reads, one by one.
-const LISTED_STEP: usize = 1_000;
+const LISTED_STEP: usize = 500;
 /// Dead letters that one step reads.
 const DISCARD_STEP: usize = 1_000;
 /// Rows that one call deletes.
@@ -87,19 +87,29 @@ impl Writer {
         let latest = retention.latest_forgotten(self.shared.earliest());
         let before = order_key_at(latest + Duration::from_millis(1)).max(self.prune_from);
         let (seen, next) = self.old_rows(self.prune_from, before, retention)?;
-        let (mut pruned, mut later) = self.prune_rows(&seen.old)?;
-        later.extend(seen.later);
         let position = next.unwrap_or(before);
-        self.transact_surely(|writer| {
-            writer.save_last_id()?;
-            writer.save_time()?;
-            writer.list_for_later(&later)?;
-            set_meta(&writer.conn, "pruned", position as i64)
-        })?;
+        let all = self.transact(|writer| {
+            writer.delete_rows(&seen.old)?;
+            writer.save_position(position, &seen.later)
+        });
+        let mut pruned = seen.old.len() as u64;
+        if all.is_err() {
+            let (some, mut later) = self.prune_rows(&seen.old)?;
+            later.extend(seen.later);
+            self.transact_surely(|writer| writer.save_position(position, &later))?;
+            pruned = some;
+        }
         self.prune_from = position;
         let (listed, more) = self.prune_listed(retention, latest)?;
         pruned += listed;
         Ok((pruned, more || next.is_some()))
+    }
+
+    fn save_position(&mut self, position: u64, later: &[(i64, u64)]) -> StoreResult<()> {
+        self.save_last_id()?;
+        self.save_time()?;
+        self.list_for_later(later)?;
+        set_meta(&self.conn, "pruned", position as i64)
     }
 
     /// With other times than before, every delivery is looked at once more.

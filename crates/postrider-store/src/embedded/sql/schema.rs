@@ -8,6 +8,7 @@ use postrider_core::ports::store::StoreError;
 use rusqlite::OpenFlags;
 
 use super::prelude::*;
+use super::statement::is_local;
 
 /// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
 const STEPS: &[&str] =
@@ -112,14 +113,14 @@ CREATE TABLE unpacked (
 CREATE INDEX unpacked_again ON unpacked (again);
 ";
 
-/// An index for finding by recipient, and finished deliveries to be deleted later (see `prune`). And changes of the counts of tenants, one row per transaction (see `counts`). `counted` is the last row that a
-/// tenant's counts contain.
+/// Finished deliveries to be deleted later (see `prune`). And changes of the counts of tenants, one row per transaction (see `counts`). `counted` is the last row that a
+/// tenant's counts contain, and `used` a sequence that no delivery of a lane is beyond (see `lanes`).
 const BOUNDED_GROWTH: &str = "
 ALTER TABLE tenant ADD COLUMN counted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lane ADD COLUMN used INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE count_change (id INTEGER PRIMARY KEY, changes TEXT NOT NULL);
 CREATE TABLE prune_later (
   at INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (at, seq)) WITHOUT ROWID;
-CREATE INDEX delivery_recipient ON delivery (recipient) WHERE recipient IS NOT NULL;
 ";
 
 /// A connection that may write; makes the tables if the file is new.
@@ -135,7 +136,22 @@ pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection
     conn.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
     tune(&conn, cache_kib)?;
     bring_up_to_date(&conn)?;
+    make_recipient_index(&conn)?;
     Ok(conn)
+}
+
+/// Recipients are found by this index. Not one of the steps, because it reads all deliveries: with a damaged page
+/// the store opens without it, and finds recipients more slowly until it is repaired.
+fn make_recipient_index(conn: &Connection) -> StoreResult<()> {
+    let create = "CREATE INDEX IF NOT EXISTS delivery_recipient ON delivery (recipient) \
+                  WHERE recipient IS NOT NULL";
+    match run(conn, create, []) {
+        Err(error) if is_local(&error) => {
+            tracing::error!(%error, "the index of recipients cannot be made");
+            Ok(())
+        }
+        done => done.map(drop),
+    }
 }
 
 /// A connection that only reads.

@@ -163,7 +163,7 @@ impl Writer {
         let Some((place, rest)) = delivery.alternatives.split_first() else {
             return Err(damaged("a delivery's other addresses"));
         };
-        let lane = self.lane(&place.lane)?;
+        let lane = self.lane(&place.lane, delivery.seq)?;
         let target = place.target.as_json();
         let update = "UPDATE delivery SET lane = ?2, target = ?3, hash = ?4, address = ?5, \
                       address_since = ?6, alternatives = ?7, state = ?8, due = ?9, attempts = 0, \
