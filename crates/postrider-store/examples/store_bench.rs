@@ -1,6 +1,7 @@
 //! Measures the embedded store alone: `cargo run --release -p postrider-store --example store_bench`.
 //! Prints rates and the processor time of one delivery. No test depends on them.
-//! Arguments choose what to run: `accept`, `life`, `tenants`, `deep`, `held`, `finished`, `reopen`; all of it without any.
+//! Arguments choose what to run: `accept`, `life`, `tenants`, `deep`, `held`, `finished`, `reopen`; all of it
+//! without any.
 
 use std::path::Path;
 use std::sync::Arc;

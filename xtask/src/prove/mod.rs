@@ -1,6 +1,7 @@
 //! `cargo xtask prove NAME`: proofs that take too long for every change. One file per proof; a proof
 //! prints its result or fails.
 
+mod badpage;
 mod channels;
 mod demo;
 mod harm;
@@ -20,6 +21,11 @@ struct Proof {
 }
 
 const PROOFS: &[Proof] = &[
+    Proof {
+        name: "badpage",
+        claim: "bad pages among a million pending: all others go on at 95 % of the rate (--pending N)",
+        run: badpage::run,
+    },
     Proof {
         name: "channels",
         claim: "one message per channel arrives once, with its TTL in the provider's field",

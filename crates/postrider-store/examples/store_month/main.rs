@@ -1,7 +1,8 @@
 //! Thirty virtual days of one store: `cargo xtask prove month`. Keyed messages are accepted, sent, retried,
-//! buried and pruned, with a clock that runs fast. Prints a table, one row per tenth of the time, and ends with
-//! an error if the last tenth is worse than the first of a new store that runs in turns with it, if the file is larger than what it keeps, or if the hourly
-//! chores hold up a commit. Arguments: `--messages N`, `--retention-days N`, `--dir DIR`.
+//! buried and pruned, with a clock that runs fast. Prints a table, one row per tenth of the time. Ends with an
+//! error if the last tenth is worse than the first tenth of a new store that runs in turns with it, if the file
+//! is larger than what it keeps, or if the hourly chores hold up a commit.
+//! Arguments: `--messages N`, `--retention-days N`, `--dir DIR`.
 
 mod load;
 mod report;

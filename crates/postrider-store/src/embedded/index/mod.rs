@@ -8,6 +8,7 @@ pub(crate) mod counts;
 pub(crate) mod delivery;
 pub(crate) mod effects;
 pub(crate) mod expiry;
+mod lane_names;
 pub(crate) mod lanes;
 mod quarantine;
 mod suspects;
@@ -138,26 +139,6 @@ impl MemoryIndex {
             has_new_work: true,
             ..Self::default()
         }
-    }
-
-    pub(crate) fn lane_key(&self, lane: u32) -> Option<&Arc<LaneKey>> {
-        self.names.get(lane as usize)?.as_ref().map(|(key, _)| key)
-    }
-
-    pub(crate) fn tenant_of(&self, lane: u32) -> Option<u32> {
-        self.names.get(lane as usize)?.as_ref().map(|(_, tenant)| *tenant)
-    }
-
-    pub(crate) fn name_lane(&mut self, lane: u32, name: Option<(Arc<LaneKey>, u32)>) {
-        if self.names.len() <= lane as usize {
-            self.names.resize(lane as usize + 1, None);
-        }
-        self.names[lane as usize] = name;
-    }
-
-    /// No lane has this number or a higher one.
-    pub(crate) fn lane_numbers_end(&self) -> u32 {
-        u32::try_from(self.names.len()).unwrap_or(u32::MAX)
     }
 
     fn count_in_flight(&mut self, lane: u32, delivery: &StoredDelivery, by: i64) {

@@ -1,6 +1,7 @@
 //! Gives back the room of finished deliveries. A delivery that is final loses its address and body, but its
-//! row stays on its page, which then is mostly empty. So does a message whose content its deliveries share. So ranges of deliveries are written anew, densely, once
-//! most of them are final: a little between commits, and each range once, as a rule.
+//! row stays on its page, which then is mostly empty. So does a message whose content its deliveries share.
+//! Ranges of deliveries are therefore written anew, densely, once most of them are final: a little between
+//! commits, and each range once, as a rule.
 
 use std::time::Duration;
 

@@ -113,8 +113,9 @@ CREATE TABLE unpacked (
 CREATE INDEX unpacked_again ON unpacked (again);
 ";
 
-/// Finished deliveries to be deleted later (see `prune`). And changes of the counts of tenants, one row per transaction (see `counts`). `counted` is the last row that a
-/// tenant's counts contain, and `used` a sequence that no delivery of a lane is beyond (see `lanes`).
+/// Finished deliveries to be deleted later (see `prune`). Changes of the counts of tenants, one row per
+/// transaction (see `counts`); `counted` is the last row that a tenant's counts contain. And `used`, a sequence
+/// that no delivery of a lane is beyond (see `lanes`).
 const BOUNDED_GROWTH: &str = "
 ALTER TABLE tenant ADD COLUMN counted INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE lane ADD COLUMN used INTEGER NOT NULL DEFAULT 0;
