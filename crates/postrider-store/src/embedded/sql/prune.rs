@@ -158,7 +158,8 @@ impl Writer {
         let mut seen = SeenRows::default();
         for (_, seq) in &listed {
             let (found, _) = self.old_rows(*seq, *seq + 1, retention)?;
-            seen.old.extend(found.old);
+            let run = seen.old.len() as u64;
+            seen.old.extend(found.old.into_iter().map(|row| FinishedRow { run, ..row }));
             seen.later.extend(found.later);
         }
         let (pruned, mut later) = self.prune_rows(&seen.old)?;
@@ -196,25 +197,45 @@ impl Writer {
         }
     }
 
+    /// Neighbours are deleted by one statement.
     fn delete_rows(&mut self, old: &[FinishedRow]) -> StoreResult<()> {
-        let mut messages: Vec<(u64, u32)> = Vec::new();
+        for run_of_rows in old.chunk_by(|row, next| row.run == next.run) {
+            let [first, .., last] = run_of_rows else {
+                run_of_rows.iter().try_for_each(|row| self.delete_between(row, row, 1))?;
+                continue;
+            };
+            self.delete_between(first, last, run_of_rows.len())?;
+        }
         for row in old {
-            run(&self.conn, "DELETE FROM delivery WHERE seq = ?1", [row.seq as i64])?;
             let tenant = self.tenant_of(row.lane)?;
             self.effects.counts_of(tenant).add(row.state, -1);
-            messages.push((row.message, tenant));
-        }
-        messages.dedup();
-        for (message, tenant) in messages {
-            let gone = run(
-                &self.conn,
-                "DELETE FROM message WHERE seq = ?1 AND NOT EXISTS (SELECT 1 FROM delivery d \
-                 WHERE d.seq > message.seq AND d.seq <= message.seq + message.deliveries)",
-                [message as i64],
-            )?;
-            self.effects.counts_of(tenant).messages -= gone as i64;
         }
         self.effects.rows += old.len() as u64 * 2;
+        Ok(())
+    }
+
+    fn delete_between(
+        &mut self,
+        first: &FinishedRow,
+        last: &FinishedRow,
+        count: usize,
+    ) -> StoreResult<()> {
+        let delete = "DELETE FROM delivery WHERE seq BETWEEN ?1 AND ?2";
+        let deleted = run(&self.conn, delete, [first.seq as i64, last.seq as i64])?;
+        if deleted != count {
+            return Err(damaged("old deliveries are not those that were read"));
+        }
+        let delete = "DELETE FROM message WHERE seq BETWEEN ?1 AND ?2 AND NOT EXISTS \
+                      (SELECT 1 FROM delivery d WHERE d.seq > message.seq \
+                      AND d.seq <= message.seq + message.deliveries) RETURNING tenant";
+        let bounds = [first.message as i64, last.message as i64];
+        let tenants = all_rows(&self.conn, delete, bounds, |row| {
+            let name = TenantId(get::<String>(row, 0)?.into());
+            self.tenant_number(&name)
+        })?;
+        for tenant in tenants {
+            self.effects.counts_of(tenant).messages -= 1;
+        }
         Ok(())
     }
 
@@ -230,11 +251,12 @@ impl Writer {
         let select = "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq AS dead \
                       FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
                       WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq LIMIT ?3";
-        let mut seen = SeenRows::default();
+        let (mut seen, mut run) = (SeenRows::default(), 0);
         let found = scan(&self.conn, select, (from, before), PRUNE_STEP, |row| {
             let waiting = get::<Option<i64>>(row, "due")?.is_some();
             let dead = get::<Option<i64>>(row, "dead")?.is_some();
             if waiting || dead {
+                run += 1;
                 return Ok(None::<()>);
             }
             let (lane, state) = (get(row, "lane")?, rows::state(row)?);
@@ -243,8 +265,11 @@ impl Writer {
             let changed = Timestamp(get(row, "changed")?);
             match changed > now - keep {
                 // As much later as this tenant keeps its deliveries longer than others.
-                true => seen.later.push((latest.0 + (changed + keep).0 - now.0, seq)),
-                false => seen.old.push(FinishedRow { seq, lane, message, state }),
+                true => {
+                    run += 1;
+                    seen.later.push((latest.0 + (changed + keep).0 - now.0, seq));
+                }
+                false => seen.old.push(FinishedRow { run, seq, lane, message, state }),
             }
             Ok(None)
         })?;
@@ -268,6 +293,8 @@ fn is_too_much(error: &StoreError, rows: &[FinishedRow]) -> bool {
 
 /// A delivery that may be deleted.
 struct FinishedRow {
+    /// The same for rows that have no other row between them.
+    run: u64,
     seq: u64,
     lane: u32,
     message: u64,
