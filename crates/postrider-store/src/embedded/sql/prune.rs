@@ -11,7 +11,6 @@ use postrider_core::ports::store::{Retention, RetentionTimes, StoreError};
 use super::prelude::*;
 use super::scan::scan;
 use super::statement::is_local;
-use crate::embedded::sql::rows;
 
 /// Rows that one step reads, and deletes in one transaction.
 const PRUNE_STEP: usize = 1_000;
@@ -248,21 +247,22 @@ impl Writer {
     ) -> StoreResult<(SeenRows, Option<u64>)> {
         let now = self.shared.earliest();
         let latest = retention.latest_forgotten(now);
-        let select = "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq AS dead \
+        let select = "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq \
                       FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
                       WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq LIMIT ?3";
         let (mut seen, mut run) = (SeenRows::default(), 0);
         let found = scan(&self.conn, select, (from, before), PRUNE_STEP, |row| {
-            let waiting = get::<Option<i64>>(row, "due")?.is_some();
-            let dead = get::<Option<i64>>(row, "dead")?.is_some();
+            let waiting = get::<Option<i64>>(row, 4)?.is_some();
+            let dead = get::<Option<i64>>(row, 6)?.is_some();
             if waiting || dead {
                 run += 1;
                 return Ok(None::<()>);
             }
-            let (lane, state) = (get(row, "lane")?, rows::state(row)?);
-            let (seq, message) = (unsigned(row, "seq")?, unsigned(row, "message")?);
+            let (seq, lane, message) = (unsigned(row, 0)?, get(row, 1)?, unsigned(row, 3)?);
+            let state = State::from_code(get(row, 2)?);
+            let state = state.ok_or_else(|| damaged("a delivery's state"))?;
             let keep = self.retention_of(lane, retention)?.deliveries;
-            let changed = Timestamp(get(row, "changed")?);
+            let changed = Timestamp(get(row, 5)?);
             match changed > now - keep {
                 // As much later as this tenant keeps its deliveries longer than others.
                 true => {
