@@ -88,6 +88,9 @@ async fn run(options: &BadPageOptions) -> StoreResult<bool> {
         health.quarantined,
         health.problems.len()
     );
+    for problem in &health.problems {
+        println!("  {}: {}", problem.code, problem.what);
+    }
     println!("rate with damage to rate without: {:.3}, at least {RATE_MIN}", bad_rate / good_rate);
     let is_felt = health.quarantined > 0;
     if !is_felt {
@@ -188,7 +191,9 @@ fn damage(dir: &Path, name: &str, percent: u64) -> StoreResult<()> {
 }
 
 fn open(dir: &Path) -> StoreResult<EmbeddedStore> {
-    EmbeddedStore::open(dir, Arc::new(SystemClock), StoreOptions::default())
+    // With a small cache, the damage is felt soon.
+    let options = StoreOptions { page_cache_kib: 2 << 10, ..StoreOptions::default() };
+    EmbeddedStore::open(dir, Arc::new(SystemClock), options)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

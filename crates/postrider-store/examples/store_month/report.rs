@@ -26,7 +26,9 @@ pub(crate) struct Samples {
     /// Per slice.
     rates: Vec<f64>,
     p99s: Vec<f64>,
-    cpu_us: Vec<f64>,
+    /// Of the whole tenth.
+    cpu: Duration,
+    delivered: u64,
     rss_mb: f64,
     slowest: Duration,
     slowest_in_chores: Duration,
@@ -60,7 +62,8 @@ impl Samples {
     pub(crate) fn end_slice(&mut self, delivered: u64) {
         let Some((start, cpu_before)) = self.started.take() else { return };
         self.rates.push(self.messages as f64 / start.elapsed().as_secs_f64());
-        self.cpu_us.push((cpu() - cpu_before).as_secs_f64() * 1e6 / delivered.max(1) as f64);
+        self.cpu += cpu() - cpu_before;
+        self.delivered += delivered;
         self.latencies.sort_unstable();
         let p99 = self.latencies.get(self.latencies.len() * 99 / 100);
         self.p99s.push(p99.map_or(0.0, |p99| p99.as_secs_f64() * 1e3));
@@ -76,7 +79,7 @@ impl Samples {
     }
 
     fn cpu_us(&self) -> f64 {
-        median(&self.cpu_us)
+        self.cpu.as_secs_f64() * 1e6 / self.delivered.max(1) as f64
     }
 }
 
