@@ -155,7 +155,8 @@ impl Chores {
         tokio::spawn(async move {
             loop {
                 match store.prune(&retention).await {
-                    Ok(0) => break,
+                    // As the server: what has just become old waits for the next hour.
+                    Ok(n) if n < 1_000 => break,
                     Ok(_) => tokio::task::yield_now().await,
                     Err(error) => {
                         eprintln!("prune: {error}");
